@@ -382,11 +382,6 @@ impl Scrape {
         let served: u32 = (view.lookup.served().iter())
             .map(|it| it.slots.count())
             .sum();
-        let owned = view
-            .lookup
-            .held(view.me)
-            .map_or(&[][..], |held| &held.owned);
-        let owned: u32 = owned.iter().map(|slots| slots.count()).sum();
         for (name, help, value) in [
             (
                 "cluster_epoch",
@@ -401,7 +396,7 @@ impl Scrape {
             (
                 "cluster_slots_owned",
                 "Slots that this node owns",
-                u64::from(owned),
+                u64::from(view.slots_owned()),
             ),
             (
                 "cluster_up",
@@ -443,10 +438,67 @@ impl Scrape {
         ] {
             gauge(encoder, name, help, value)?;
         }
-        let help = "Requests that this node has sent to etcd";
-        let metric =
-            encoder.encode_descriptor("cluster_etcd_requests", help, None, MetricType::Counter)?;
-        ConstCounter::new(membership.etcd_requests()).encode(metric)
+        let (replicas, figures) = (view.replicas(), self.0.tables.figures().replication);
+        for (name, help, value) in [
+            (
+                "cluster_replicas_in_sync",
+                "Replicas in sync of the slots that this node owns, each counted for each slot",
+                replicas.in_sync,
+            ),
+            (
+                "cluster_replicas_filling",
+                "Replicas of own slots that are being given the rows",
+                replicas.filling,
+            ),
+            (
+                "cluster_replicas_lacking",
+                "Replicas that own slots are to have in sync, and do not",
+                replicas.lacking,
+            ),
+            (
+                "cluster_unacknowledged_changes",
+                "Changes of own slots that replicas in sync have yet to acknowledge",
+                figures.unacknowledged,
+            ),
+            (
+                "cluster_unacknowledged_bytes",
+                "Bytes of these changes",
+                figures.unacknowledged_bytes,
+            ),
+        ] {
+            gauge(encoder, name, help, value)?;
+        }
+        for (name, help, value) in [
+            (
+                "cluster_replicas_filled",
+                "Replicas of own slots that were filled and came in sync",
+                figures.filled,
+            ),
+            (
+                "cluster_fillings_begun_anew",
+                "Fillings that began anew, being slower than the writes",
+                figures.begun_anew,
+            ),
+            (
+                "cluster_acknowledgements",
+                "Messages with changes that a replica has acknowledged",
+                figures.acknowledged,
+            ),
+            (
+                "cluster_acknowledgement_milliseconds",
+                "For how long these were on their way and in the replica's journal, in all",
+                figures.waited_ms,
+            ),
+            (
+                "cluster_etcd_requests",
+                "Requests that this node has sent to etcd",
+                membership.etcd_requests(),
+            ),
+        ] {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(value).encode(metric)?;
+        }
+        Ok(())
     }
 
     fn postgres(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -32,7 +32,7 @@ pub use codec::Corrupted;
 pub use lease::Lease;
 pub use message::{Answer, Begin, Kind, Message, Part, SlotChanges};
 pub use outputs::{Ask, Event, Outputs, Wanted};
-pub use owner::{Admission, Confirmation, Outcome, Owner, ReadWait, Ticket, Uncommitted};
+pub use owner::{Admission, Confirmation, Figures, Outcome, Owner, ReadWait, Ticket, Uncommitted};
 pub use place::Replication;
 pub use record::{Copy, Record};
 pub use replica::Replica;

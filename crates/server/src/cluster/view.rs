@@ -119,6 +119,15 @@ impl Places {
     }
 }
 
+/// Replicas of one node's slots, each counted for each slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Replicas {
+    pub in_sync: u64,
+    pub filling: u64,
+    /// So many more there are to be in sync; those that are filled are among them.
+    pub lacking: u64,
+}
+
 /// The core of a node that has a slot.
 pub fn core_of(slot: u16, cores: u16) -> u16 {
     (u32::from(slot) * u32::from(cores) / u32::from(SLOTS)) as u16
@@ -165,6 +174,29 @@ impl View {
             life,
             map,
         }
+    }
+
+    pub fn slots_owned(&self) -> u32 {
+        let held = self.lookup.held(self.me);
+        let owned = held.map_or(&[][..], |held| &held.owned);
+        owned.iter().map(|slots| slots.count()).sum()
+    }
+
+    /// How many replicas the slots have that this node owns.
+    pub fn replicas(&self) -> Replicas {
+        let wanted = usize::from(self.map.settings().replicas).saturating_sub(1);
+        let mut all = Replicas::default();
+        for run in self.map.slots().runs() {
+            if run.placed.owner != Some(self.me) {
+                continue;
+            }
+            let slots = u64::from(run.slots.count());
+            let (in_sync, filling) = (run.placed.in_sync.len(), run.placed.filling.len());
+            all.in_sync += slots * in_sync as u64;
+            all.filling += slots * filling as u64;
+            all.lacking += slots * wanted.saturating_sub(in_sync) as u64;
+        }
+        all
     }
 
     /// This node, if the map knows it.

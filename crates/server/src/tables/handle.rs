@@ -98,6 +98,8 @@ pub struct Figures {
     pub backlog_bytes: u64,
     /// Why the last snapshot was given up, if it was.
     pub snapshot_failure: Option<String>,
+    /// Of own slots' replicas, in a cluster.
+    pub replication: larder_cluster::replication::Figures,
 }
 
 impl Figures {
@@ -117,6 +119,7 @@ impl Figures {
         self.log_bytes = self.log_bytes.max(other.log_bytes);
         self.snapshot_bytes = self.snapshot_bytes.max(other.snapshot_bytes);
         self.backlog_bytes = self.backlog_bytes.max(other.backlog_bytes);
+        self.replication.add(&other.replication);
         if self.snapshot_failure.is_none() {
             self.snapshot_failure.clone_from(&other.snapshot_failure);
         }

@@ -97,6 +97,7 @@ impl Tables {
                 snapshot_bytes: sizes.snapshot_bytes,
                 backlog_bytes: sizes.backlog_bytes,
                 snapshot_failure: self.snapshot_failure(),
+                replication: self.replication_figures(),
             },
         );
     }

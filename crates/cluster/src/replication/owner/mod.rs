@@ -70,6 +70,33 @@ pub enum Outcome {
     Unknown,
 }
 
+/// What owners have to say of their replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Figures {
+    /// Changes that have yet to be acknowledged by all in sync, and their bytes.
+    pub unacknowledged: u64,
+    pub unacknowledged_bytes: u64,
+    /// Replicas of a slot that were filled, and then counted.
+    pub filled: u64,
+    /// Fillings that were slower than the writes.
+    pub begun_anew: u64,
+    /// Messages with changes that were acknowledged, and for how long they all were on their way, in whole milliseconds each.
+    pub acknowledged: u64,
+    pub waited_ms: u64,
+}
+
+impl Figures {
+    /// Takes in another owner's.
+    pub fn add(&mut self, other: &Figures) {
+        self.unacknowledged += other.unacknowledged;
+        self.unacknowledged_bytes += other.unacknowledged_bytes;
+        self.filled += other.filled;
+        self.begun_anew += other.begun_anew;
+        self.acknowledged += other.acknowledged;
+        self.waited_ms += other.waited_ms;
+    }
+}
+
 /// What an own slot has beside its committed rows.
 #[derive(Debug)]
 pub struct Uncommitted<'a> {
@@ -154,6 +181,8 @@ pub struct Owner {
     ticked_ms: u64,
     /// When the log was last told what is settled.
     settled_ms: u64,
+    /// What was done since this began; of what there is now see [`Owner::figures`].
+    done: Figures,
 }
 
 impl Owner {
@@ -174,6 +203,15 @@ impl Owner {
             opened: 0,
             ticked_ms: 0,
             settled_ms: 0,
+            done: Figures::default(),
+        }
+    }
+
+    pub fn figures(&self) -> Figures {
+        Figures {
+            unacknowledged: self.uncommitted as u64,
+            unacknowledged_bytes: self.bytes as u64,
+            ..self.done
         }
     }
 
@@ -400,7 +438,12 @@ impl Owner {
         for (place, role) in in_sync.chain(filling) {
             let known = before.iter().position(|it| it.place == place);
             let mut member = match known {
-                Some(at) => before.swap_remove(at).in_role(role, now_ms),
+                Some(at) => {
+                    let member = before.swap_remove(at);
+                    let was_filled = member.role != Role::InSync && role == Role::InSync;
+                    self.done.filled += u64::from(was_filled);
+                    member.in_role(role, now_ms)
+                }
                 None => Member::new(place, role, now_ms),
             };
             if is_new_term {
@@ -501,7 +544,7 @@ impl Owner {
         if owned.kept_bytes > 2 * self.limits.unacknowledged_bytes_max {
             // A filling that is slower than the writes holds nobody up: it begins again. What may be unacknowledged at once may be kept twice, since
             // those in sync may acknowledge all of it in one moment, and one large row more.
-            owned.restart_fillings(self.ticked_ms);
+            self.done.begun_anew += owned.restart_fillings(self.ticked_ms);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::map::Term;
 use super::super::change::Place;
 use super::super::message::{Message, Part};
 use super::super::outputs::Outputs;
+use super::Figures;
 
 /// What a message carried, to know what its acknowledgement says.
 pub(super) struct Sent {
@@ -113,13 +114,17 @@ impl Peer {
     }
 
     /// What is in its log with this.
-    pub fn acknowledge(&mut self, sequence: u64, now_ms: u64) -> Vec<Carried> {
+    pub fn acknowledge(&mut self, sequence: u64, now_ms: u64, done: &mut Figures) -> Vec<Carried> {
         let mut upto = Vec::new();
         while self.sent.front().is_some_and(|it| it.sequence <= sequence) {
             let sent = self.sent.pop_front().expect("just seen");
             self.bytes_on_way -= sent.bytes;
             self.acknowledged = sent.sequence;
             self.heard_ms = now_ms;
+            if !sent.upto.is_empty() {
+                done.acknowledged += 1;
+                done.waited_ms += now_ms.saturating_sub(sent.sent_ms);
+            }
             upto.extend(sent.upto);
         }
         upto

@@ -3,6 +3,7 @@
 use super::super::change::{Place, Position};
 use super::super::message::{Answer, Part};
 use super::super::outputs::{Event, Outputs};
+use super::peer::Peer;
 use super::slot::{Begun, Fill, Member, Role};
 use super::{Confirmation, Outcome, Owner, Term};
 
@@ -37,7 +38,9 @@ impl Owner {
         now_ms: u64,
         out: &mut Outputs,
     ) {
-        let upto = self.peer(from, now_ms).acknowledge(sequence, now_ms);
+        let Owner { peers, done, .. } = self;
+        let peer = peers.entry(from).or_insert_with(|| Peer::new(now_ms));
+        let upto = peer.acknowledge(sequence, now_ms, done);
         out.events.push(Event::Progress);
         for carried in upto {
             let Some(owned) = self.slots.get_mut(&carried.slot) else {

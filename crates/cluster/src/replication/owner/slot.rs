@@ -241,13 +241,16 @@ impl Owned {
         }
     }
 
-    /// Those that have yet to be sent committed changes begin anew.
-    pub fn restart_fillings(&mut self, now_ms: u64) {
+    /// Those that have yet to be sent committed changes begin anew. Says how many.
+    pub fn restart_fillings(&mut self, now_ms: u64) -> u64 {
         let committed = self.committed.number;
         let lag = |it: &&mut Member| !it.counts() && it.next <= committed;
+        let mut begun_anew = 0;
         for member in self.members.iter_mut().filter(lag) {
             member.begin_anew(false, now_ms);
+            begun_anew += 1;
         }
         self.forget_sent();
+        begun_anew
     }
 }

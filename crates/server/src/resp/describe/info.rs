@@ -96,6 +96,23 @@ fn info_cluster(state: &State, _: &Snapshot) -> String {
             ("cluster_blocked", &standing.known.blocked.len()),
             ("cluster_etcd_requests", &membership.etcd_requests()),
         ]);
+        let (replicas, figures) = (view.replicas(), state.core.shared.tables.figures());
+        let figures = figures.replication;
+        text += &lines(&[
+            ("cluster_slots_owned", &view.slots_owned()),
+            ("cluster_replicas_in_sync", &replicas.in_sync),
+            ("cluster_replicas_filling", &replicas.filling),
+            ("cluster_replicas_lacking", &replicas.lacking),
+            ("cluster_replicas_filled", &figures.filled),
+            ("cluster_fillings_begun_anew", &figures.begun_anew),
+            ("cluster_unacknowledged_changes", &figures.unacknowledged),
+            (
+                "cluster_unacknowledged_bytes",
+                &figures.unacknowledged_bytes,
+            ),
+            ("cluster_acknowledgements", &figures.acknowledged),
+            ("cluster_acknowledgement_ms", &figures.waited_ms),
+        ]);
     }
     text
 }

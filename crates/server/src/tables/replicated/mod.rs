@@ -176,6 +176,16 @@ impl State {
 }
 
 impl Tables {
+    /// How it stands with the replicas of this core's own slots.
+    pub(super) fn replication_figures(&self) -> larder_cluster::replication::Figures {
+        let figures = |replicated: &Replicated| {
+            let state = replicated.state.borrow();
+            state.replication.as_ref().map(|it| it.owner.figures())
+        };
+        let replicated = self.replicated.as_ref();
+        replicated.and_then(figures).unwrap_or_default()
+    }
+
     /// What copies of other places' rows take.
     pub(super) fn copies_bytes(&self) -> usize {
         let replicated = self.replicated.as_ref();

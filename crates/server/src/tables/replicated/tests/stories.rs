@@ -361,6 +361,12 @@ fn a_new_replica_is_filled_while_writes_go_on_and_then_counts() {
         slots: vec![(SlotRange::ALL, NodeId(3))],
     });
     (1..=3).for_each(|node| world.see(node));
+    let slots = u64::from(larder_types::SLOTS);
+    let replicas = world.nodes[&1].running.as_ref().unwrap().view.replicas();
+    assert_eq!(
+        (replicas.in_sync, replicas.filling, replicas.lacking),
+        (slots, slots, 0)
+    );
     for at in 0..2_000 {
         world.deliver_if(&|_, _| true);
         if at % 100 == 0 {
@@ -377,6 +383,22 @@ fn a_new_replica_is_filled_while_writes_go_on_and_then_counts() {
     }
     let placed = &world.map.slots().of(row_slot(b"t|{one}|1")).placed;
     assert_eq!(placed.in_sync, [NodeId(2), NodeId(3)]);
+    let replicas = world.nodes[&1].running.as_ref().unwrap().view.replicas();
+    assert_eq!((replicas.in_sync, replicas.filling), (2 * slots, 0));
+    world.run();
+    let figures = world.tables(1).replication_figures();
+    assert_eq!((figures.filled, figures.unacknowledged), (slots, 0));
+    world.set(1, "t|{one}|1", "newer");
+    let waits = world.tables(1).replication_figures();
+    assert_eq!(waits.unacknowledged, 1);
+    assert!(waits.unacknowledged_bytes > 0);
+    world.run();
+    let acknowledged = world.tables(1).replication_figures().acknowledged;
+    assert_eq!(
+        acknowledged,
+        figures.acknowledged + 2,
+        "one of each replica"
+    );
     let rows = world.rows(1, "t|", "t}");
     assert_eq!(rows.len(), 200);
     world.kill(1);
