@@ -281,6 +281,9 @@ impl Tables {
         let own = shard.index;
         for to in (0..shard.count).filter(|&to| to != own) {
             let mut messages = exchange.take_out(to);
+            if messages.is_empty() {
+                continue;
+            }
             self.keep_back(to, &mut messages);
             if !messages.is_empty() {
                 self.send_engine_messages(to, messages);
