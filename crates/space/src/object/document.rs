@@ -1,13 +1,27 @@
-//! JSON documents. Names keep their order; integers of 64 bits are exact.
+//! JSON documents, and the commands on them. Names keep their order; integers of 64 bits are exact.
+//!
+//! A command on a path changes each value that the path means, or says for each that it is not of the right type, with None. Of a legacy path
+//! only the first counts, and if there is none, or it is of another type, the command is refused.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::path::{Path, Place, at_mut, index_of};
 use crate::base::number::Number;
 use crate::error::{Refusal, Result};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     pub root: Value,
+}
+
+/// When JSON.SET sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetRule {
+    Always,
+    /// NX
+    Absent,
+    /// XX
+    Present,
 }
 
 impl Document {
@@ -21,6 +35,469 @@ impl Document {
     pub fn print(&self) -> Vec<u8> {
         print(&self.root)
     }
+
+    /// JSON.SET: the document as it is then; None if the rule is not met, or the path leads nowhere that a member could be added.
+    ///
+    /// # Errors
+    /// There is no document, and the path is not its root.
+    pub fn set(
+        before: Option<&Document>,
+        path: &Path,
+        value: Value,
+        rule: SetRule,
+    ) -> Result<Option<Document>> {
+        let Some(before) = before else {
+            if !path.is_root() {
+                return Err(Refusal::new(
+                    "new objects must be created at the root: give $ as the path",
+                ));
+            }
+            return Ok((rule != SetRule::Present).then_some(Document { root: value }));
+        };
+        let mut document = before.clone();
+        let found = path.locate(&document.root);
+        if !found.is_empty() {
+            if rule == SetRule::Absent {
+                return Ok(None);
+            }
+            for places in &found {
+                if let Some(there) = at_mut(&mut document.root, places) {
+                    *there = value.clone();
+                }
+            }
+            return Ok(Some(document));
+        }
+        let Some((parents, name)) = path.parents(&document.root) else {
+            return Ok(None);
+        };
+        if parents.is_empty() || rule == SetRule::Present {
+            return Ok(None);
+        }
+        for places in &parents {
+            if let Some(Value::Object(members)) = at_mut(&mut document.root, places) {
+                members.insert(name.to_string(), value.clone());
+            }
+        }
+        Ok(Some(document))
+    }
+
+    /// JSON.MERGE (RFC 7396): null takes a member out. None if the path leads nowhere.
+    pub fn merge(
+        before: Option<&Document>,
+        path: &Path,
+        patch: &Value,
+    ) -> Result<Option<Document>> {
+        let there = before.is_some_and(|before| !path.locate(&before.root).is_empty());
+        if !there {
+            let mut fresh = Value::Null;
+            merge(&mut fresh, patch);
+            return Document::set(before, path, fresh, SetRule::Always);
+        }
+        let mut document = before.cloned().expect("something is there");
+        // Values in one another: the inner ones first, so that the outer see them merged.
+        for places in outermost_last(path.locate(&document.root)) {
+            if patch.is_null() && !places.is_empty() {
+                remove_at(&mut document.root, &places);
+            } else if let Some(value) = at_mut(&mut document.root, &places) {
+                merge(value, patch);
+            }
+        }
+        Ok(Some(document))
+    }
+
+    /// JSON.DEL: how many values went. Of the root, all of the document goes: that is up to whoever keeps it.
+    pub fn delete(&mut self, path: &Path) -> usize {
+        remove(&mut self.root, path)
+    }
+
+    /// JSON.GET of one path: an array of all values, or of a legacy path the first.
+    ///
+    /// # Errors
+    /// A legacy path leads nowhere.
+    pub fn get(&self, path: &Path) -> Result<Value> {
+        let found = path.select(&self.root);
+        match (path.is_legacy(), found.first()) {
+            (false, _) => Ok(Value::Array(found.into_iter().cloned().collect())),
+            (true, Some(first)) => Ok((*first).clone()),
+            (true, None) => Err(no_such(path)),
+        }
+    }
+
+    /// JSON.GET of several paths: an object from path to what [`Document::get`] gives; if one of them begins with `$`, all are arrays.
+    ///
+    /// # Errors
+    /// All are legacy paths, and one leads nowhere.
+    pub fn get_each(&self, paths: &[Path]) -> Result<Value> {
+        if let [path] = paths {
+            return self.get(path);
+        }
+        let arrays = paths.iter().any(|path| !path.is_legacy());
+        let mut members = Map::new();
+        for path in paths {
+            let value = match arrays {
+                true => Value::Array(path.select(&self.root).into_iter().cloned().collect()),
+                false => self.get(path)?,
+            };
+            members.insert(path.text().to_string(), value);
+        }
+        Ok(Value::Object(members))
+    }
+
+    /// JSON.TYPE.
+    pub fn types(&self, path: &Path) -> Vec<&'static str> {
+        path.select(&self.root).into_iter().map(type_name).collect()
+    }
+
+    /// JSON.NUMINCRBY, NUMMULTBY: the numbers as they become.
+    ///
+    /// # Errors
+    /// A result is infinite; or as the module says.
+    pub fn change_numbers(
+        &mut self,
+        path: &Path,
+        change: impl Fn(Number) -> Option<Number>,
+    ) -> Result<Vec<Option<Value>>> {
+        self.update(path, "a number", |value| {
+            let Value::Number(before) = value else {
+                return Ok(None);
+            };
+            let after = change(number(before)).and_then(json_number);
+            let after = after
+                .ok_or_else(|| Refusal::new("result is not a number: it would be infinite"))?;
+            *value = Value::Number(after);
+            Ok(Some(value.clone()))
+        })
+    }
+
+    /// JSON.STRAPPEND: the lengths in bytes.
+    ///
+    /// # Errors
+    /// As the module says.
+    pub fn append_string(&mut self, path: &Path, text: &str) -> Result<Vec<Option<usize>>> {
+        self.update(path, "a string", |value| {
+            let Value::String(string) = value else {
+                return Ok(None);
+            };
+            string.push_str(text);
+            Ok(Some(string.len()))
+        })
+    }
+
+    /// JSON.TOGGLE: the booleans as they become.
+    ///
+    /// # Errors
+    /// As the module says.
+    pub fn toggle(&mut self, path: &Path) -> Result<Vec<Option<bool>>> {
+        self.update(path, "a boolean", |value| {
+            let Value::Bool(flag) = value else {
+                return Ok(None);
+            };
+            *flag = !*flag;
+            Ok(Some(*flag))
+        })
+    }
+
+    /// JSON.CLEAR: how many arrays and objects were emptied, and numbers set to 0.
+    pub fn clear(&mut self, path: &Path) -> usize {
+        let mut count = 0;
+        for places in outermost_last(path.locate(&self.root)) {
+            count += match at_mut(&mut self.root, &places) {
+                Some(Value::Array(elements)) if !elements.is_empty() => {
+                    elements.clear();
+                    1
+                }
+                Some(Value::Object(members)) if !members.is_empty() => {
+                    members.clear();
+                    1
+                }
+                Some(value @ Value::Number(_)) if value.as_f64() != Some(0.0) => {
+                    *value = Value::from(0);
+                    1
+                }
+                _ => 0,
+            };
+        }
+        count
+    }
+
+    /// JSON.ARRAPPEND: the lengths.
+    ///
+    /// # Errors
+    /// As the module says.
+    pub fn append_elements(&mut self, path: &Path, values: &[Value]) -> Result<Vec<Option<usize>>> {
+        self.update_arrays(path, |elements| {
+            elements.extend_from_slice(values);
+            Ok(elements.len())
+        })
+    }
+
+    /// JSON.ARRINSERT, before the element of this index: the lengths.
+    ///
+    /// # Errors
+    /// An array has no such index; or as the module says.
+    pub fn insert_elements(
+        &mut self,
+        path: &Path,
+        index: i64,
+        values: &[Value],
+    ) -> Result<Vec<Option<usize>>> {
+        self.update_arrays(path, |elements| {
+            // One behind the last is a place to insert at, too.
+            let at = match index {
+                index if usize::try_from(index) == Ok(elements.len()) => Some(elements.len()),
+                index => index_of(index, elements.len()),
+            };
+            let at = at.ok_or_else(|| {
+                Refusal::new(format!(
+                    "index out of bounds: {index} of {} elements",
+                    elements.len()
+                ))
+            })?;
+            elements.splice(at..at, values.iter().cloned());
+            Ok(elements.len())
+        })
+    }
+
+    /// JSON.ARRPOP: the elements; of an empty array null. An index beyond the array means its end.
+    ///
+    /// # Errors
+    /// As the module says.
+    pub fn pop_elements(&mut self, path: &Path, index: i64) -> Result<Vec<Option<Option<Value>>>> {
+        self.update_arrays(path, |elements| {
+            if elements.is_empty() {
+                return Ok(None);
+            }
+            let last = elements.len() as i64 - 1;
+            let at = if index < 0 {
+                index.saturating_add(last + 1)
+            } else {
+                index
+            }
+            .clamp(0, last);
+            Ok(Some(elements.remove(at as usize)))
+        })
+    }
+
+    /// JSON.ARRTRIM to the elements from `start` to `stop`, both included: the lengths.
+    ///
+    /// # Errors
+    /// As the module says.
+    pub fn trim_elements(
+        &mut self,
+        path: &Path,
+        start: i64,
+        stop: i64,
+    ) -> Result<Vec<Option<usize>>> {
+        self.update_arrays(path, |elements| {
+            let size = elements.len() as i64;
+            let from_end = |at: i64| if at < 0 { at.saturating_add(size) } else { at };
+            let begin = from_end(start).clamp(0, size);
+            let end = from_end(stop).saturating_add(1).clamp(begin, size);
+            elements.truncate(end as usize);
+            elements.drain(..begin as usize);
+            Ok(elements.len())
+        })
+    }
+
+    /// JSON.ARRINDEX: where the value stands first from `start` to before `stop`, or -1. 0 as `stop` is the end.
+    ///
+    /// # Errors
+    /// As the module says.
+    pub fn index_of_element(
+        &self,
+        path: &Path,
+        value: &Value,
+        start: i64,
+        stop: i64,
+    ) -> Result<Vec<Option<i64>>> {
+        self.look(path, "an array", |found| {
+            let elements = found.as_array()?;
+            let size = elements.len() as i64;
+            let from_end =
+                |at: i64| if at < 0 { at.saturating_add(size) } else { at }.clamp(0, size);
+            let (start, stop) = (
+                from_end(start),
+                if stop == 0 { size } else { from_end(stop) },
+            );
+            let part = elements
+                .get(start as usize..stop as usize)
+                .unwrap_or_default();
+            Some(
+                part.iter()
+                    .position(|element| element == value)
+                    .map_or(-1, |at| at as i64 + start),
+            )
+        })
+    }
+
+    /// JSON.STRLEN, ARRLEN, OBJLEN: of strings, arrays or objects.
+    ///
+    /// # Errors
+    /// As the module says.
+    pub fn lengths(&self, path: &Path, of: &'static str) -> Result<Vec<Option<usize>>> {
+        self.look(path, of, |found| match (found, of) {
+            (Value::String(text), "a string") => Some(text.len()),
+            (Value::Array(elements), "an array") => Some(elements.len()),
+            (Value::Object(members), "an object") => Some(members.len()),
+            _ => None,
+        })
+    }
+
+    /// JSON.OBJKEYS.
+    ///
+    /// # Errors
+    /// As the module says.
+    pub fn names(&self, path: &Path) -> Result<Vec<Option<Vec<String>>>> {
+        self.look(path, "an object", |found| {
+            Some(found.as_object()?.keys().cloned().collect())
+        })
+    }
+
+    fn look<T>(
+        &self,
+        path: &Path,
+        expected: &str,
+        one: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Vec<Option<T>>> {
+        let mut found = path.select(&self.root);
+        if path.is_legacy() {
+            found.truncate(1);
+            let first = found.first().ok_or_else(|| no_such(path))?;
+            if one(first).is_none() {
+                return Err(wrong_type(path, expected, first));
+            }
+        }
+        Ok(found.into_iter().map(one).collect())
+    }
+
+    /// Changes each value, or none if one is refused.
+    fn update<T>(
+        &mut self,
+        path: &Path,
+        expected: &str,
+        mut one: impl FnMut(&mut Value) -> Result<Option<T>>,
+    ) -> Result<Vec<Option<T>>> {
+        let mut changed = self.root.clone();
+        let mut found = path.locate(&changed);
+        if path.is_legacy() {
+            found.truncate(1);
+            let Some(first) = found.first() else {
+                return Err(no_such(path));
+            };
+            let first = at_mut(&mut changed, first).ok_or_else(|| no_such(path))?;
+            let before = first.clone();
+            let result = one(first)?.ok_or_else(|| wrong_type(path, expected, &before))?;
+            self.root = changed;
+            return Ok(vec![Some(result)]);
+        }
+        let mut results = Vec::new();
+        for places in found {
+            // An outer value may have lost what was in it: it is then not there.
+            results.push(match at_mut(&mut changed, &places) {
+                Some(value) => one(value)?,
+                None => None,
+            });
+        }
+        self.root = changed;
+        Ok(results)
+    }
+
+    fn update_arrays<T>(
+        &mut self,
+        path: &Path,
+        mut one: impl FnMut(&mut Vec<Value>) -> Result<T>,
+    ) -> Result<Vec<Option<T>>> {
+        self.update(path, "an array", |value| match value {
+            Value::Array(elements) => one(elements).map(Some),
+            _ => Ok(None),
+        })
+    }
+}
+
+fn no_such(path: &Path) -> Refusal {
+    Refusal::new(format!("Path '{}' does not exist", path.text()))
+}
+
+fn wrong_type(path: &Path, expected: &str, found: &Value) -> Refusal {
+    Refusal::new(format!(
+        "Path '{}' does not exist or is not {expected}: {} is there",
+        path.text(),
+        type_name(found)
+    ))
+}
+
+/// As JSON.TYPE names it.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn merge(value: &mut Value, patch: &Value) {
+    let Value::Object(members) = patch else {
+        *value = patch.clone();
+        return;
+    };
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    let Value::Object(target) = value else { return };
+    for (name, member) in members {
+        match member {
+            Value::Null => drop(target.shift_remove(name)),
+            member => merge(target.entry(name).or_insert(Value::Null), member),
+        }
+    }
+}
+
+/// Values within others before those, later elements before earlier, each once: removing one leaves the places of those that follow right.
+fn outermost_last(mut found: Vec<Vec<Place>>) -> Vec<Vec<Place>> {
+    found.sort();
+    found.dedup();
+    found.reverse();
+    found
+}
+
+/// Takes out what the path means; how many values that were.
+pub(super) fn remove(root: &mut Value, path: &Path) -> usize {
+    let found = outermost_last(path.locate(root));
+    found
+        .iter()
+        .filter(|places| remove_at(root, places))
+        .count()
+}
+
+fn remove_at(root: &mut Value, places: &[Place]) -> bool {
+    let Some((last, before)) = places.split_last() else {
+        *root = Value::Null;
+        return true;
+    };
+    match (at_mut(root, before), last) {
+        (Some(Value::Object(members)), Place::Name(name)) => members.shift_remove(name).is_some(),
+        (Some(Value::Array(elements)), Place::Index(index)) if *index < elements.len() => {
+            elements.remove(*index);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Gives the member that the path means another name. None if there is none.
+pub(super) fn rename(root: &mut Value, path: &Path, new: &str) -> Option<()> {
+    let found = path.locate(root);
+    let (last, before) = found.first()?.split_last()?;
+    let (Some(Value::Object(members)), Place::Name(name)) = (at_mut(root, before), last) else {
+        return None;
+    };
+    let value = members.shift_remove(name)?;
+    members.insert(new.to_string(), value);
+    Some(())
 }
 
 /// # Errors
@@ -39,6 +516,57 @@ pub fn print(value: &Value) -> Vec<u8> {
     serde_json::to_vec(value).expect("names are strings, and memory takes what is written")
 }
 
+/// What JSON.GET puts between values: nothing, unless it is asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spacing<'a> {
+    pub indent: &'a [u8],
+    pub newline: &'a [u8],
+    pub space: &'a [u8],
+}
+
+pub fn print_spaced(value: &Value, spacing: Spacing<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    print_into(value, spacing, 0, &mut out);
+    out
+}
+
+fn print_into(value: &Value, spacing: Spacing<'_>, level: usize, out: &mut Vec<u8>) {
+    let line = |level: usize, out: &mut Vec<u8>| {
+        out.extend_from_slice(spacing.newline);
+        (0..level).for_each(|_| out.extend_from_slice(spacing.indent));
+    };
+    match value {
+        Value::Array(elements) if !elements.is_empty() => {
+            out.push(b'[');
+            for (index, element) in elements.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                line(level + 1, out);
+                print_into(element, spacing, level + 1, out);
+            }
+            line(level, out);
+            out.push(b']');
+        }
+        Value::Object(members) if !members.is_empty() => {
+            out.push(b'{');
+            for (index, (name, member)) in members.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                line(level + 1, out);
+                out.extend(print(&Value::String(name.clone())));
+                out.push(b':');
+                out.extend_from_slice(spacing.space);
+                print_into(member, spacing, level + 1, out);
+            }
+            line(level, out);
+            out.push(b'}');
+        }
+        value => out.extend(print(value)),
+    }
+}
+
 pub fn number(number: &serde_json::Number) -> Number {
     match (number.as_i64(), number.as_u64()) {
         (Some(value), _) => Number::Int(value),
@@ -48,4 +576,34 @@ pub fn number(number: &serde_json::Number) -> Number {
             .and_then(Number::of_f64)
             .unwrap_or(Number::Int(0)),
     }
+}
+
+/// None of an infinite one.
+pub fn json_number(number: Number) -> Option<serde_json::Number> {
+    match number {
+        Number::Int(value) => Some(value.into()),
+        Number::Float(value) => serde_json::Number::from_f64(value),
+    }
+}
+
+/// Sums and products of two numbers, exact while they are integers of 64 bits. None if the result is infinite.
+pub fn add(a: Number, b: Number) -> Option<Number> {
+    let exact = match (a, b) {
+        (Number::Int(a), Number::Int(b)) => a.checked_add(b).map(Number::Int),
+        _ => None,
+    };
+    exact
+        .or_else(|| Number::of_f64(a.as_f64() + b.as_f64()))
+        .filter(|sum| sum.as_f64().is_finite())
+}
+
+/// As [`add`].
+pub fn multiply(a: Number, b: Number) -> Option<Number> {
+    let exact = match (a, b) {
+        (Number::Int(a), Number::Int(b)) => a.checked_mul(b).map(Number::Int),
+        _ => None,
+    };
+    exact
+        .or_else(|| Number::of_f64(a.as_f64() * b.as_f64()))
+        .filter(|product| product.as_f64().is_finite())
 }

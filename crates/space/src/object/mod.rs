@@ -1,11 +1,18 @@
 //! Objects: hashes and JSON documents, and what commands make of them, as pure functions.
 //!
-//! `path` is the text of a JSON path; `hash` and `document` are the two kinds of objects; `codec` is an object as bytes.
+//! `path` is the text of a JSON path; `hash` and `document` are the two kinds of objects, each with the commands of its family; `change` is several
+//! changes of one object, all or none; `codec` is an object as bytes.
 
+pub mod change;
+mod codec;
 pub mod document;
 pub mod hash;
 pub mod path;
+#[cfg(test)]
+mod tests;
 
+pub use change::{Arithmetic, Change, ChangeError, Target, apply};
+pub use codec::{HashView, ObjectView};
 pub use document::Document;
 pub use hash::Hash;
 pub use path::Path;

@@ -36,7 +36,7 @@ enum Selector {
 }
 
 /// One step to a value that is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Name(String),
     Index(usize),
@@ -150,6 +150,32 @@ impl Path {
             }
         });
         Some((found, name))
+    }
+
+    /// The value that a path of names and indexes means. What it leads through and is not there is made: null becomes an object, and a
+    /// missing member null. None if it leads through something else, or to an element that is not there.
+    pub fn make<'v>(&self, root: &'v mut Value) -> Option<&'v mut Value> {
+        self.steps
+            .iter()
+            .try_fold(root, |value, step| match &step.selectors[..] {
+                [Selector::Name(name)] if !step.descends => {
+                    if value.is_null() {
+                        *value = Value::Object(serde_json::Map::new());
+                    }
+                    Some(
+                        value
+                            .as_object_mut()?
+                            .entry(name.as_str())
+                            .or_insert(Value::Null),
+                    )
+                }
+                [Selector::Index(index)] if !step.descends => {
+                    let elements = value.as_array_mut()?;
+                    let index = index_of(*index, elements.len())?;
+                    elements.get_mut(index)
+                }
+                _ => None,
+            })
     }
 }
 

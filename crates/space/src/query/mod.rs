@@ -1,7 +1,8 @@
 //! The query language, dialect 2 of RediSearch: from a text to a predicate, and from predicates to what they hold for.
 //!
 //! `predicate` is the tree that everything else is about; `parser` reads the text (`scan` its signs, `operands` what stands in brackets);
-//! `matches` evaluates, `reach` tells which values of an attribute a predicate allows, `explain` prints.
+//! `matches` evaluates, `reach` tells which values of an attribute a predicate allows, `condition` whether a write
+//! may be made, `explain` prints.
 //!
 //! ```text
 //! query = and {"|" and} ;  and = unary {unary} ;  unary = ("-" | "~") unary | primary ["=>" "{" attributes "}"]
@@ -15,6 +16,7 @@
 //! it is refused here, and the error points at it. The attributes behind `=>` are checked and have no effect. Not supported, each with an error that says
 //! so: fuzzy terms, vectors, phonetics.
 
+mod condition;
 mod explain;
 mod matches;
 mod operands;
@@ -25,6 +27,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
+pub use condition::Condition;
 pub use explain::explain;
 pub use matches::matches;
 pub(crate) use operands::circle;

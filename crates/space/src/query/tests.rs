@@ -366,6 +366,30 @@ fn objects_are_found_by_what_they_hold() {
 }
 
 #[test]
+fn writes_are_made_on_conditions() {
+    let space = space(SPACE);
+    let hotel = Object::Hash(Hash::from_iter([("n", "3")]));
+    let predicate = |text: &str| parse(text.as_bytes(), &space, &params()).unwrap();
+    let (yes, no) = (predicate("@n==3"), predicate("@n>3"));
+    for (condition, there, absent) in [
+        (Condition::Always, true, true),
+        (Condition::Absent, false, true),
+        (Condition::Present, true, false),
+        (Condition::Holds(yes.clone()), true, false),
+        (Condition::Holds(no.clone()), false, false),
+        (Condition::HoldsOrAbsent(yes), true, true),
+        (Condition::HoldsOrAbsent(no), false, true),
+    ] {
+        assert_eq!(
+            condition.is_met(&space, Some(&hotel)),
+            there,
+            "{condition:?}"
+        );
+        assert_eq!(condition.is_met(&space, None), absent, "{condition:?}");
+    }
+}
+
+#[test]
 fn elements_of_arrays_are_all_found_and_hide_nothing() {
     let space = space("i ON JSON SCHEMA $.p AS p NUMERIC");
     let object = Object::Json(Document::parse(br#"{"p":[1,9]}"#).unwrap());

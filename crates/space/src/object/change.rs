@@ -1,0 +1,406 @@
+//! Changes of one object, several at once: all of them, or none and an error.
+//!
+//! HyperDex's atomic operations and its microtransactions. A target is a field of a hash, a path in the JSON that a field holds, or a path in a
+//! document. Lists are JSON arrays, sets are arrays without two equal elements, maps are JSON objects; in a hash's field they are kept as
+//! text. What is absent is zero: 0, an empty text, `[]` or `{}`; objects that a path leads through are made. Only [`Change::Put`] makes an object that does
+//! not exist.
+//!
+//! Numbers of which both are written as integers are integers of 64 bits: what overflows fails, and a quotient is rounded toward zero.
+//! Others are doubles: what is not finite fails.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::document;
+use super::{Document, Hash, Object, ObjectKind, Path};
+use crate::base::number::Number;
+use crate::error::{Refusal, shown};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// Of a hash.
+    pub field: Option<Vec<u8>>,
+    /// Of a document, or of the JSON in the field. It means one value, and what it leads through are names and indexes.
+    pub path: Option<Path>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// Sets a value: bytes of a field, else JSON.
+    Put(Vec<u8>),
+    Unset,
+    /// Gives a field, or a member of a JSON object, another name; one that has it already is replaced.
+    Rename(Vec<u8>),
+    /// With the number as it is written.
+    Number(Arithmetic, Vec<u8>),
+    Append(Vec<u8>),
+    Prepend(Vec<u8>),
+    /// Takes off so many bytes at the beginning, or all there are.
+    TrimLeft(usize),
+    TrimRight(usize),
+    PushLeft(Value),
+    PushRight(Value),
+    SetAdd(Value),
+    SetRemove(Value),
+    SetIntersect(Vec<Value>),
+    SetUnion(Vec<Value>),
+    MapAdd(String, Value),
+    MapRemove(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arithmetic {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Remainder,
+    And,
+    Or,
+    Xor,
+    Min,
+    Max,
+}
+
+/// Why nothing was changed.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum ChangeError {
+    /// There is no such object.
+    NotFound,
+    /// A hash was meant and a document is there, or the other way round.
+    WrongKind,
+    /// What is there is not what the operation is about.
+    WrongType {
+        target: String,
+        expected: &'static str,
+    },
+    Overflow {
+        target: String,
+    },
+    DivisionByZero {
+        target: String,
+    },
+    /// The target's path leads nowhere, or may lead to several values.
+    BadTarget {
+        target: String,
+        why: &'static str,
+    },
+    /// What was given is no JSON, or no text.
+    BadValue(Refusal),
+    HashValueNotInteger,
+    HashValueNotFloat,
+    IncrementOverflow,
+    IncrementNotFinite,
+}
+
+impl fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChangeError::NotFound => f.write_str("no such object: put it first"),
+            ChangeError::WrongKind => {
+                f.write_str("Operation against a key holding the wrong kind of value")
+            }
+            ChangeError::WrongType { target, expected } => {
+                write!(f, "{target} is no {expected}: nothing was changed")
+            }
+            ChangeError::Overflow { target } => {
+                write!(
+                    f,
+                    "{target} would overflow 64 bits, or be infinite: nothing was changed"
+                )
+            }
+            ChangeError::DivisionByZero { target } => {
+                write!(f, "{target} would be divided by zero: nothing was changed")
+            }
+            ChangeError::BadTarget { target, why } => {
+                write!(f, "{target}: {why}; nothing was changed")
+            }
+            ChangeError::BadValue(refusal) => write!(f, "{refusal}"),
+            ChangeError::HashValueNotInteger => f.write_str("hash value is not an integer"),
+            ChangeError::HashValueNotFloat => f.write_str("hash value is not a float"),
+            ChangeError::IncrementOverflow => f.write_str("increment or decrement would overflow"),
+            ChangeError::IncrementNotFinite => {
+                f.write_str("increment would produce NaN or Infinity")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ChangeError {}
+
+type Result<T> = std::result::Result<T, ChangeError>;
+
+/// What the object becomes when all changes are applied in their order; `kind` is what it is made as if there is none.
+///
+/// # Errors
+/// One of them does not fit: then none is applied.
+pub fn apply(
+    object: Option<&Object>,
+    kind: ObjectKind,
+    changes: &[(Target, Change)],
+) -> Result<Object> {
+    let mut object = match object {
+        Some(object) if object.kind() != kind => return Err(ChangeError::WrongKind),
+        Some(object) => object.clone(),
+        None if !changes
+            .iter()
+            .any(|(_, change)| matches!(change, Change::Put(_))) =>
+        {
+            return Err(ChangeError::NotFound);
+        }
+        None => match kind {
+            ObjectKind::Hash => Object::Hash(Hash::default()),
+            ObjectKind::Json => Object::Json(Document { root: Value::Null }),
+        },
+    };
+    for (target, change) in changes {
+        apply_one(&mut object, target, change)?;
+    }
+    Ok(object)
+}
+
+/// The object may be half changed where this fails: it is a copy that is dropped then.
+fn apply_one(object: &mut Object, target: &Target, change: &Change) -> Result<()> {
+    let bad = |why| ChangeError::BadTarget {
+        target: target.to_string(),
+        why,
+    };
+    match (object, &target.field, &target.path) {
+        (Object::Hash(hash), Some(field), None) => change_field(hash, field, target, change),
+        (Object::Hash(hash), Some(field), Some(path)) => {
+            let mut root = match hash.get(field) {
+                None => Value::Object(serde_json::Map::new()),
+                Some(text) => wrong_unless(document::parse(text).ok(), target, "JSON")?,
+            };
+            change_path(&mut root, path, target, change)?;
+            hash.set_value(field, document::print(&root));
+            Ok(())
+        }
+        (Object::Json(document), None, Some(path)) => {
+            change_path(&mut document.root, path, target, change)
+        }
+        (Object::Hash(_), None, _) => Err(bad("of a hash a field is changed")),
+        (Object::Json(_), _, _) => Err(bad("of a document a path is changed")),
+    }
+}
+
+fn wrong_unless<T>(value: Option<T>, target: &Target, expected: &'static str) -> Result<T> {
+    value.ok_or_else(|| ChangeError::WrongType {
+        target: target.to_string(),
+        expected,
+    })
+}
+
+fn change_field(hash: &mut Hash, name: &[u8], target: &Target, change: &Change) -> Result<()> {
+    let before = hash.get(name);
+    let after = match change {
+        Change::Put(value) => {
+            hash.set(name, value.clone());
+            return Ok(());
+        }
+        Change::Unset => {
+            hash.remove(name);
+            return Ok(());
+        }
+        Change::Rename(new) => {
+            let mut field = wrong_unless(hash.field(name).cloned(), target, "field that is there")?;
+            hash.remove(name);
+            hash.remove(new);
+            field.name = new.clone();
+            hash.fields.push(field);
+            return Ok(());
+        }
+        Change::Number(operation, operand) => {
+            let text = arithmetic(*operation, before.unwrap_or(b"0"), operand, target)?;
+            text.into_bytes()
+        }
+        Change::Append(text) => [before.unwrap_or_default(), text].concat(),
+        Change::Prepend(text) => [text, before.unwrap_or_default()].concat(),
+        Change::TrimLeft(bytes) => {
+            let before = before.unwrap_or_default();
+            before[(*bytes).min(before.len())..].to_vec()
+        }
+        Change::TrimRight(bytes) => {
+            let before = before.unwrap_or_default();
+            before[..before.len().saturating_sub(*bytes)].to_vec()
+        }
+        change => {
+            let mut value = match before {
+                None => Value::Null,
+                Some(text) => wrong_unless(document::parse(text).ok(), target, "list, set or map")?,
+            };
+            change_container(&mut value, target, change)?;
+            document::print(&value)
+        }
+    };
+    hash.set_value(name, after);
+    Ok(())
+}
+
+fn change_path(root: &mut Value, path: &Path, target: &Target, change: &Change) -> Result<()> {
+    let bad = |why| ChangeError::BadTarget {
+        target: target.to_string(),
+        why,
+    };
+    if !path.is_single() {
+        return Err(bad("it may mean several values"));
+    }
+    match change {
+        Change::Unset => {
+            document::remove(root, path);
+            return Ok(());
+        }
+        Change::Rename(new) => {
+            let new = std::str::from_utf8(new).map_err(|_| bad("the new name is no UTF-8"))?;
+            return document::rename(root, path, new)
+                .ok_or_else(|| bad("there is no member of this name"));
+        }
+        _ => {}
+    }
+    let value = path.make(root).ok_or_else(|| {
+        bad("it leads through what is no object, or to an element that is not there")
+    })?;
+    match change {
+        Change::Put(text) => *value = document::parse(text).map_err(ChangeError::BadValue)?,
+        Change::Number(operation, operand) => {
+            let before = match value {
+                Value::Null => "0".to_string(),
+                Value::Number(number) => number.to_string(),
+                _ => return wrong_unless(None, target, "number"),
+            };
+            let after = arithmetic(*operation, before.as_bytes(), operand, target)?;
+            *value = serde_json::from_str(&after).map_err(|_| ChangeError::Overflow {
+                target: target.to_string(),
+            })?;
+        }
+        Change::Append(_) | Change::Prepend(_) | Change::TrimLeft(_) | Change::TrimRight(_) => {
+            let before = match value {
+                Value::Null => "",
+                Value::String(text) => text.as_str(),
+                _ => return wrong_unless(None, target, "string"),
+            };
+            let bytes = match change {
+                Change::Append(text) => [before.as_bytes(), text].concat(),
+                Change::Prepend(text) => [text, before.as_bytes()].concat(),
+                Change::TrimLeft(bytes) => before.as_bytes()[(*bytes).min(before.len())..].to_vec(),
+                Change::TrimRight(bytes) => {
+                    before.as_bytes()[..before.len().saturating_sub(*bytes)].to_vec()
+                }
+                _ => unreachable!("the others are matched above"),
+            };
+            let text = String::from_utf8(bytes).map_err(|_| bad("the text would be no UTF-8"))?;
+            *value = Value::String(text);
+        }
+        change => change_container(value, target, change)?,
+    }
+    Ok(())
+}
+
+fn change_container(value: &mut Value, target: &Target, change: &Change) -> Result<()> {
+    let is_map = matches!(change, Change::MapAdd(..) | Change::MapRemove(_));
+    if value.is_null() {
+        *value = if is_map {
+            Value::Object(serde_json::Map::new())
+        } else {
+            Value::Array(Vec::new())
+        };
+    }
+    if is_map {
+        let map = wrong_unless(value.as_object_mut(), target, "map")?;
+        match change {
+            Change::MapAdd(name, value) => drop(map.insert(name.clone(), value.clone())),
+            Change::MapRemove(name) => drop(map.shift_remove(name)),
+            _ => {}
+        }
+        return Ok(());
+    }
+    let list = wrong_unless(value.as_array_mut(), target, "list or set")?;
+    let union = |list: &mut Vec<Value>, value: &Value| {
+        if !list.contains(value) {
+            list.push(value.clone());
+        }
+    };
+    match change {
+        Change::PushLeft(value) => list.insert(0, value.clone()),
+        Change::PushRight(value) => list.push(value.clone()),
+        Change::SetAdd(value) => union(list, value),
+        Change::SetRemove(value) => list.retain(|element| element != value),
+        Change::SetIntersect(values) => list.retain(|element| values.contains(element)),
+        Change::SetUnion(values) => values.iter().for_each(|value| union(list, value)),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Whether a number is written as an integer.
+fn int(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn arithmetic(
+    operation: Arithmetic,
+    before: &[u8],
+    operand: &[u8],
+    target: &Target,
+) -> Result<String> {
+    let name = || target.to_string();
+    let overflow = || ChangeError::Overflow { target: name() };
+    let number = |text: &[u8]| wrong_unless(Number::parse(text), target, "number");
+    if let (Some(a), Some(b)) = (int(before), int(operand)) {
+        if b == 0 && matches!(operation, Arithmetic::Divide | Arithmetic::Remainder) {
+            return Err(ChangeError::DivisionByZero { target: name() });
+        }
+        let result = match operation {
+            Arithmetic::Add => a.checked_add(b),
+            Arithmetic::Subtract => a.checked_sub(b),
+            Arithmetic::Multiply => a.checked_mul(b),
+            Arithmetic::Divide => a.checked_div(b),
+            Arithmetic::Remainder => a.checked_rem(b),
+            Arithmetic::And => Some(a & b),
+            Arithmetic::Or => Some(a | b),
+            Arithmetic::Xor => Some(a ^ b),
+            Arithmetic::Min => Some(a.min(b)),
+            Arithmetic::Max => Some(a.max(b)),
+        };
+        return result.map(|result| result.to_string()).ok_or_else(overflow);
+    }
+    let (a, b) = (number(before)?, number(operand)?);
+    match operation {
+        Arithmetic::Min => return Ok(a.min(b).print_exact()),
+        Arithmetic::Max => return Ok(a.max(b).print_exact()),
+        _ => {}
+    }
+    let (a, b) = (a.as_f64(), b.as_f64());
+    let result = match operation {
+        Arithmetic::Add => a + b,
+        Arithmetic::Subtract => a - b,
+        Arithmetic::Multiply => a * b,
+        Arithmetic::Divide | Arithmetic::Remainder if b == 0.0 => {
+            return Err(ChangeError::DivisionByZero { target: name() });
+        }
+        Arithmetic::Divide => a / b,
+        Arithmetic::Remainder => a % b,
+        _ => return wrong_unless(None, target, "integer"),
+    };
+    let result = Number::of_f64(result).filter(|result| result.as_f64().is_finite());
+    // A double stays one: what is written without a point would be an integer from then on.
+    result
+        .map(|result| match result {
+            Number::Int(value) => format!("{value}.0"),
+            result => result.print_exact(),
+        })
+        .ok_or_else(overflow)
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.field, &self.path) {
+            (Some(field), None) => write!(f, "field {:?}", shown(field)),
+            (Some(field), Some(path)) => write!(f, "field {:?} at {}", shown(field), path.text()),
+            (None, Some(path)) => write!(f, "path {}", path.text()),
+            (None, None) => f.write_str("the whole object"),
+        }
+    }
+}

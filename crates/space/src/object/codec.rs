@@ -1,0 +1,242 @@
+//! Objects as bytes, of which one field can be read without the others.
+//!
+//! | part | size | meaning |
+//! |---|---|---|
+//! | kind | 1 | 1: a hash, as below; 2: a JSON document, the rest is its text |
+//! | count | varint | how many fields |
+//! | directory | 3 varints each | the name's size, the value's size, and when the field expires: 0 for never, else milliseconds since 1970 and 1 |
+//! | names | | one behind the other, without what separates them |
+//! | values | | likewise |
+//!
+//! Varints have seven bits a byte, the lowest first; the highest bit says that another follows. They are as short as can be.
+
+use larder_types::wire::Malformed;
+
+use super::hash::{Field, Hash};
+use super::{Document, Object, ObjectKind};
+
+const HASH: u8 = 1;
+const JSON: u8 = 2;
+
+impl Object {
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Object::Json(document) => {
+                let mut out = vec![JSON];
+                out.extend(document.print());
+                out
+            }
+            Object::Hash(hash) => {
+                let mut out = vec![HASH];
+                put_varint(hash.fields.len() as u64, &mut out);
+                for field in &hash.fields {
+                    put_varint(field.name.len() as u64, &mut out);
+                    put_varint(field.value.len() as u64, &mut out);
+                    put_varint(
+                        field.expires_at_ms.map_or(0, |at| at.saturating_add(1)),
+                        &mut out,
+                    );
+                }
+                hash.fields
+                    .iter()
+                    .for_each(|field| out.extend_from_slice(&field.name));
+                hash.fields
+                    .iter()
+                    .for_each(|field| out.extend_from_slice(&field.value));
+                out
+            }
+        }
+    }
+
+    /// # Errors
+    /// [`Object::encode`] does not write such bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Object, Malformed> {
+        match ObjectView::new(bytes)? {
+            ObjectView::Json(text) => Document::parse(text)
+                .map(Object::Json)
+                .map_err(|_| Malformed("an object's bytes are no JSON")),
+            ObjectView::Hash(view) => {
+                let fields = view.fields().map(|(name, value, expires_at_ms)| Field {
+                    name: name.to_vec(),
+                    value: value.to_vec(),
+                    expires_at_ms,
+                });
+                Ok(Object::Hash(Hash {
+                    fields: fields.collect(),
+                }))
+            }
+        }
+    }
+}
+
+/// An object's bytes, looked at where they are.
+#[derive(Debug, Clone, Copy)]
+pub enum ObjectView<'a> {
+    Hash(HashView<'a>),
+    /// Its text.
+    Json(&'a [u8]),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct HashView<'a> {
+    count: usize,
+    directory: &'a [u8],
+    names: &'a [u8],
+    values: &'a [u8],
+}
+
+impl<'a> ObjectView<'a> {
+    /// # Errors
+    /// The bytes are no object. That a document's text is JSON is not looked at.
+    pub fn new(bytes: &'a [u8]) -> Result<ObjectView<'a>, Malformed> {
+        match bytes.split_first() {
+            Some((&JSON, text)) => Ok(ObjectView::Json(text)),
+            Some((&HASH, rest)) => HashView::new(rest).map(ObjectView::Hash),
+            _ => Err(Malformed("an object is of an unknown kind")),
+        }
+    }
+
+    pub fn kind(&self) -> ObjectKind {
+        match self {
+            ObjectView::Hash(_) => ObjectKind::Hash,
+            ObjectView::Json(_) => ObjectKind::Json,
+        }
+    }
+}
+
+impl<'a> HashView<'a> {
+    fn new(bytes: &'a [u8]) -> Result<HashView<'a>, Malformed> {
+        const BAD: Malformed = Malformed("a hash's sizes do not fit its bytes");
+        let mut rest = bytes;
+        let count = take_varint(&mut rest).ok_or(BAD)?;
+        let begin = rest;
+        // Each field takes three bytes at least, so a count that is too large ends here.
+        let (mut names, mut values) = (0_u64, 0_u64);
+        for _ in 0..count {
+            let mut part = || take_varint(&mut rest).ok_or(BAD);
+            names = names.checked_add(part()?).ok_or(BAD)?;
+            values = values.checked_add(part()?).ok_or(BAD)?;
+            part()?;
+        }
+        let directory = &begin[..begin.len() - rest.len()];
+        if names.checked_add(values) != Some(rest.len() as u64) {
+            return Err(BAD);
+        }
+        let (names, values) = rest.split_at(names as usize);
+        Ok(HashView {
+            count: count as usize,
+            directory,
+            names,
+            values,
+        })
+    }
+
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Names, values and when they expire, in order.
+    pub fn fields(self) -> impl Iterator<Item = (&'a [u8], &'a [u8], Option<u64>)> {
+        let HashView {
+            mut directory,
+            mut names,
+            mut values,
+            ..
+        } = self;
+        std::iter::from_fn(move || {
+            let name_size = take_varint(&mut directory)? as usize;
+            let value_size = take_varint(&mut directory)? as usize;
+            let expiry = take_varint(&mut directory)?;
+            let (name, names_behind) = names.split_at(name_size);
+            let (value, values_behind) = values.split_at(value_size);
+            (names, values) = (names_behind, values_behind);
+            Some((name, value, expiry.checked_sub(1)))
+        })
+    }
+
+    pub fn get(self, name: &[u8]) -> Option<&'a [u8]> {
+        self.fields()
+            .find(|(field, _, _)| *field == name)
+            .map(|(_, value, _)| value)
+    }
+}
+
+fn put_varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        let bits = u64::from(byte & 0x7f);
+        if shift == 63 && bits > 1 {
+            return None;
+        }
+        value |= bits << shift;
+        if byte < 0x80 {
+            // One that ends in zeros could be shorter.
+            return (byte != 0 || shift == 0).then_some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_hash() -> impl Strategy<Value = Hash> {
+        let bytes = || proptest::collection::vec(any::<u8>(), 0..200);
+        let expiry = proptest::option::of(0..u64::MAX - 1);
+        proptest::collection::vec((bytes(), bytes(), expiry), 0..6).prop_map(|fields| {
+            let mut hash = Hash::default();
+            for (name, value, expires_at_ms) in fields {
+                hash.set(&name, value);
+                hash.fields.last_mut().expect("one was set").expires_at_ms = expires_at_ms;
+            }
+            hash
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn objects_come_back_and_fields_are_read_alone(hash in any_hash()) {
+            let bytes = Object::Hash(hash.clone()).encode();
+            let ObjectView::Hash(view) = ObjectView::new(&bytes).unwrap() else { panic!("it is a hash") };
+            prop_assert_eq!(view.count(), hash.fields.len());
+            for field in &hash.fields {
+                prop_assert_eq!(view.get(&field.name), Some(&field.value[..]));
+            }
+            prop_assert_eq!(view.get(b"a name that is too long to come up by chance"), None);
+            prop_assert_eq!(Object::decode(&bytes).unwrap(), Object::Hash(hash));
+        }
+
+        #[test]
+        fn what_decodes_was_encoded_so(hash in any_hash(), at in any::<u16>(), bits in 1_u8.., tail in proptest::collection::vec(any::<u8>(), 0..30)) {
+            let mut bytes = Object::Hash(hash).encode();
+            let at = usize::from(at) % bytes.len();
+            bytes[at] ^= bits;
+            for bytes in [&bytes[..], &bytes[..at], &tail, &[&[HASH], &tail[..]].concat()] {
+                if let Ok(object @ Object::Hash(_)) = Object::decode(bytes) {
+                    prop_assert_eq!(object.encode(), bytes);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn documents_are_their_text() {
+        let document = Document::parse(br#"{"b": [1, 9223372036854775807], "a": "x"}"#).unwrap();
+        let bytes = Object::Json(document.clone()).encode();
+        assert_eq!(bytes, b"\x02{\"b\":[1,9223372036854775807],\"a\":\"x\"}");
+        assert_eq!(Object::decode(&bytes), Ok(Object::Json(document)));
+        assert!(Object::decode(b"\x02{").is_err() && Object::decode(b"").is_err());
+    }
+}
