@@ -17,12 +17,14 @@
 //! | `value` | what an object's fields mean as values of attributes; its columns as bytes |
 //! | `query` | the query language: a text becomes a predicate, which holds for an object or does not |
 //! | `search` | FT.SEARCH: its options, partial answers that merge, what is returned |
+//! | `aggregate` | FT.AGGREGATE: its stages, at the regions and at whoever asked |
 //! | `mapping` | where objects lie: regions of subspaces, the regions that a search contacts, their hash slots |
 //!
 //! What stands higher is used by what stands lower. Each room's `mod.rs` says in which order to read it; `error` is what all of them refuse with.
 //!
 //! The crate does no I/O: time and randomness come in as arguments.
 
+pub mod aggregate;
 pub mod base;
 pub mod error;
 pub mod expression;

@@ -229,7 +229,7 @@ fn narrow(predicate: &mut Predicate, texts: &[AttributeId]) {
 ///
 /// # Errors
 /// They are no numbers, too large, or ask for nothing from the middle.
-pub fn take_limit(args: &mut Arguments<'_>) -> Result<(u64, u64)> {
+pub fn take_limit(args: &mut Arguments<'_>, rows_max: u64) -> Result<(u64, u64)> {
     let mut number = || {
         let number = args.take_count("LIMIT", u64::MAX >> 1);
         number.map_err(|refusal| Refusal {
@@ -241,14 +241,14 @@ pub fn take_limit(args: &mut Arguments<'_>) -> Result<(u64, u64)> {
     if count == 0 && offset != 0 {
         return Err(args.refuse_last("The `offset` of the LIMIT must be 0 when `num` is 0"));
     }
-    if count > ROWS_MAX {
+    if count > rows_max {
         return Err(args.refuse_last(format!(
-            "LIMIT exceeds maximum of {ROWS_MAX}: FT.AGGREGATE WITHCURSOR reads any number of rows"
+            "LIMIT exceeds maximum of {rows_max}: FT.AGGREGATE WITHCURSOR reads any number of rows"
         )));
     }
-    if offset > ROWS_MAX {
+    if offset > rows_max {
         return Err(args.refuse_last(format!(
-            "OFFSET exceeds maximum of {ROWS_MAX}: FT.AGGREGATE WITHCURSOR reads any number of rows"
+            "OFFSET exceeds maximum of {rows_max}: FT.AGGREGATE WITHCURSOR reads any number of rows"
         )));
     }
     Ok((offset, count))

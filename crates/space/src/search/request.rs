@@ -3,7 +3,7 @@
 //! Larder's own: several sort keys, `SORTBY a ASC b DESC`, each but the last with its direction. An option's name ends the list, so an attribute
 //! of such a name can only be the first key. Refused: SUMMARIZE and HIGHLIGHT.
 
-use super::options::{QueryOptions, take_limit};
+use super::options::{QueryOptions, ROWS_MAX, take_limit};
 use crate::base::arguments::Arguments;
 use crate::error::{Result, shown};
 use crate::object::{ObjectKind, Path};
@@ -133,7 +133,7 @@ impl Search {
             "WITHSORTKEYS" => self.with_sort_keys = true,
             "FILTER" => self.options.take_filter(args, definition)?,
             "GEOFILTER" => self.options.take_geo_filter(args, definition)?,
-            "LIMIT" => (self.offset, self.count) = take_limit(args)?,
+            "LIMIT" => (self.offset, self.count) = take_limit(args, ROWS_MAX)?,
             "SORTBY" if !self.order.is_empty() => {
                 return Err(args.refuse_last("Multiple SORTBY steps are not allowed: several keys are written SORTBY a ASC b DESC"));
             }

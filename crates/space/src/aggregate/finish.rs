@@ -1,0 +1,156 @@
+//! Where partial results have met: the end of the stage that needed rows of all regions, and the stages behind it.
+
+use larder_types::wire::WireReader;
+
+use super::partial::{
+    Groups, Limits, Partial, Row, State, add_to_groups, check_limits, rank, run_on_row,
+};
+use super::reducer::Reducer;
+use super::request::{Aggregation, Stage};
+use crate::error::{Refusal, Result};
+use crate::expression::Cell;
+
+/// Names and values in their order. [`Cell::Null`] is sent as nil; what a row does not have is left out.
+pub type OutRow = Vec<(Vec<u8>, Cell)>;
+
+/// A row, and what tells it apart from others: its object's key, or its group's.
+type Identified = (Vec<u8>, Row);
+
+/// All rows, and how many there were before the last SORTBY and LIMIT.
+///
+/// # Errors
+/// An expression cannot be evaluated, more is kept than the limits allow, or what came from a region is damaged.
+pub fn finish(
+    aggregation: &Aggregation,
+    partial: Partial,
+    limits: Limits,
+) -> Result<(u64, Vec<OutRow>)> {
+    let boundary = aggregation.boundary();
+    let (mut total, mut rows) = match (partial.state, aggregation.stages.get(boundary)) {
+        (State::Rows(found), _) => {
+            let (total, width) = (found.total, aggregation.layouts[0].len());
+            let rows: Result<Vec<_>, _> = found
+                .finish(0)
+                .into_iter()
+                .map(|entry| Ok((entry.key, Row::decode(&entry.content, width)?)))
+                .collect();
+            (total, rows.map_err(damaged)?)
+        }
+        (State::Groups(groups), Some(Stage::Group(keys, reducers))) => {
+            let rows = group_rows(
+                groups,
+                keys.len(),
+                reducers,
+                aggregation.layouts[boundary + 1].len(),
+            )?;
+            (rows.len() as u64, rows)
+        }
+        (State::Groups(_), _) => {
+            return Err(Refusal::new("a partial result is of another aggregation"));
+        }
+    };
+    for (index, stage) in aggregation.stages.iter().enumerate().skip(boundary) {
+        // Groups are made, and sorted rows are cut; of the rest of the first stage only LIMIT's offset is left.
+        if index == boundary && !matches!(stage, Stage::Limit(..)) {
+            continue;
+        }
+        rows = run(aggregation, index, stage, rows, limits)?;
+        if !matches!(stage, Stage::Sort(..) | Stage::Limit(..) | Stage::Apply(..)) {
+            total = rows.len() as u64;
+        }
+    }
+    let names = aggregation
+        .layouts
+        .last()
+        .expect("there is a layout behind the last stage");
+    Ok((
+        total,
+        rows.into_iter().map(|(_, row)| named(names, row)).collect(),
+    ))
+}
+
+fn damaged(error: larder_types::wire::Malformed) -> Refusal {
+    Refusal::new(format!("a partial result is damaged: {error}"))
+}
+
+fn named(names: &[String], row: Row) -> OutRow {
+    let cells = names
+        .iter()
+        .zip(row.cells)
+        .filter_map(|(name, cell)| Some((name.clone().into_bytes(), cell?)));
+    cells.chain(row.extra).collect()
+}
+
+fn run(
+    aggregation: &Aggregation,
+    index: usize,
+    stage: &Stage,
+    mut rows: Vec<Identified>,
+    limits: Limits,
+) -> Result<Vec<Identified>> {
+    match stage {
+        Stage::Apply(..) | Stage::Filter(_) => {
+            let names = &aggregation.layouts[index];
+            let mut out = Vec::with_capacity(rows.len());
+            for (identity, mut row) in rows {
+                if run_on_row(stage, names, &mut row)? {
+                    out.push((identity, row));
+                }
+            }
+            Ok(out)
+        }
+        Stage::Limit(offset, count) => {
+            rows.truncate(offset + count);
+            rows.drain(..(*offset).min(rows.len()));
+            Ok(rows)
+        }
+        Stage::Sort(_, keep) => {
+            rows.sort_by_cached_key(|(identity, row)| rank(Some(stage), row, identity));
+            rows.truncate(*keep);
+            Ok(rows)
+        }
+        Stage::Group(keys, reducers) => {
+            let (mut groups, mut bytes) = (Groups::new(), 0);
+            for (identity, row) in &rows {
+                bytes += add_to_groups(&mut groups, keys, reducers, row, identity);
+                check_limits(groups.len() as u64, bytes, limits)?;
+            }
+            group_rows(
+                groups,
+                keys.len(),
+                reducers,
+                aggregation.layouts[index + 1].len(),
+            )
+        }
+    }
+}
+
+fn group_rows(
+    groups: Groups,
+    keys: usize,
+    reducers: &[Reducer],
+    width: usize,
+) -> Result<Vec<Identified>> {
+    let rows = groups.into_iter().map(|(identity, accumulators)| {
+        let mut reader = WireReader::new(&identity);
+        let mut cells = Vec::with_capacity(width);
+        for _ in 0..keys {
+            cells.push(Some(Cell::decode(&mut reader)?));
+        }
+        cells.extend(
+            reducers
+                .iter()
+                .zip(accumulators)
+                .map(|(reducer, of)| Some(reducer.finish(of))),
+        );
+        cells.resize(width, None);
+        Ok((
+            identity,
+            Row {
+                cells,
+                extra: Vec::new(),
+            },
+        ))
+    });
+    rows.collect::<Result<_, _>>().map_err(damaged)
+}

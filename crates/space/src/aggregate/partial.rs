@@ -1,0 +1,394 @@
+//! What of an aggregation one region made: rows, or groups. Partial results of regions merge in any order to the same whole.
+
+use std::collections::BTreeMap;
+
+use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
+
+use super::reducer::{Accumulator, Reducer, rank_cell};
+use super::request::{Aggregation, Stage};
+use crate::error::{Refusal, Result};
+use crate::expression::{Cell, Expression};
+use crate::object::Object;
+use crate::schema::{Definition, Kind};
+use crate::search;
+
+/// How much an aggregation may keep.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub groups_max: usize,
+    pub bytes_max: usize,
+    /// Of an aggregation that keeps rows and says of no number: the first so many by key, from which a cursor goes on.
+    pub rows_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            groups_max: 1_000_000,
+            bytes_max: 1 << 30,
+            rows_max: 1_000_000,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Row {
+    /// By the places of names; None of what nothing has set.
+    pub cells: Vec<Option<Cell>>,
+    /// What LOAD * has found beside.
+    pub extra: Vec<(Vec<u8>, Cell)>,
+}
+
+pub(super) type Groups = BTreeMap<Vec<u8>, Vec<Accumulator>>;
+
+#[derive(Debug, Clone)]
+pub(super) enum State {
+    Rows(search::Partial),
+    /// By their keys' cells, encoded.
+    Groups(Groups),
+}
+
+#[derive(Debug, Clone)]
+pub struct Partial {
+    pub(super) state: State,
+    limits: Limits,
+    bytes: usize,
+}
+
+impl Partial {
+    pub fn new(aggregation: &Aggregation, limits: Limits) -> Partial {
+        let keep = match aggregation.stages.get(aggregation.boundary()) {
+            Some(Stage::Group(..)) => None,
+            Some(Stage::Sort(_, keep)) => Some(*keep),
+            Some(Stage::Limit(offset, count)) if *count > 0 => Some(offset + count),
+            Some(Stage::Limit(..)) => Some(0),
+            _ => Some(limits.rows_max),
+        };
+        let state = match keep {
+            None => State::Groups(Groups::new()),
+            Some(keep) => State::Rows(search::Partial::new(keep)),
+        };
+        Partial {
+            state,
+            limits,
+            bytes: 0,
+        }
+    }
+
+    /// How many rows or groups there are so far.
+    pub fn total(&self) -> u64 {
+        match &self.state {
+            State::Rows(rows) => rows.total,
+            State::Groups(groups) => groups.len() as u64,
+        }
+    }
+
+    /// Adds an object that the query holds for.
+    ///
+    /// # Errors
+    /// An expression cannot be evaluated, or more is kept than the limits allow.
+    pub fn add(
+        &mut self,
+        aggregation: &Aggregation,
+        definition: &Definition,
+        key: &[u8],
+        object: &Object,
+    ) -> Result<()> {
+        let mut row = load(aggregation, definition, key, object);
+        let boundary = aggregation.boundary();
+        for (stage, names) in aggregation.stages[..boundary]
+            .iter()
+            .zip(&aggregation.layouts)
+        {
+            if !run_on_row(stage, names, &mut row)? {
+                return Ok(());
+            }
+        }
+        match (&mut self.state, aggregation.stages.get(boundary)) {
+            (State::Groups(groups), Some(Stage::Group(keys, reducers))) => {
+                self.bytes += add_to_groups(groups, keys, reducers, &row, key);
+                self.check()
+            }
+            (State::Rows(rows), stage) => {
+                let rank = rank(stage, &row, key);
+                rows.offer(rank, key, || {
+                    let mut out = Vec::new();
+                    row.encode(&mut out);
+                    out
+                });
+                Ok(())
+            }
+            (State::Groups(_), _) => unreachable!("groups are kept for GROUPBY alone"),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        check_limits(self.total(), self.bytes, self.limits)
+    }
+
+    /// Adds what another region made of the same aggregation.
+    ///
+    /// # Errors
+    /// More is kept than the limits allow.
+    pub fn merge(&mut self, aggregation: &Aggregation, other: Partial) -> Result<()> {
+        match (&mut self.state, other.state) {
+            (State::Rows(rows), State::Rows(others)) => rows.merge(others),
+            (State::Groups(groups), State::Groups(others)) => {
+                let Some(Stage::Group(_, reducers)) =
+                    aggregation.stages.get(aggregation.boundary())
+                else {
+                    return Err(Refusal::new("partial results are of another aggregation"));
+                };
+                for (key, accumulators) in others {
+                    let size = key.len();
+                    let group = groups.entry(key).or_insert_with(|| {
+                        self.bytes += size + GROUP_BYTES;
+                        reducers.iter().map(Reducer::start).collect()
+                    });
+                    for ((reducer, to), other) in reducers.iter().zip(group).zip(accumulators) {
+                        self.bytes += reducer.merge(to, other);
+                    }
+                }
+            }
+            _ => return Err(Refusal::new("partial results are of another aggregation")),
+        }
+        self.check()
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        match &self.state {
+            State::Rows(rows) => [&[0][..], &rows.encode()].concat(),
+            State::Groups(groups) => {
+                let mut out = vec![1];
+                put_count(&mut out, groups.len());
+                for (key, accumulators) in groups {
+                    put_bytes(&mut out, key);
+                    accumulators
+                        .iter()
+                        .for_each(|accumulator| accumulator.encode(&mut out));
+                }
+                out
+            }
+        }
+    }
+
+    /// # Errors
+    /// [`Partial::encode`] does not write such bytes for this aggregation.
+    pub fn decode(
+        bytes: &[u8],
+        aggregation: &Aggregation,
+        limits: Limits,
+    ) -> Result<Partial, Malformed> {
+        const OTHER: Malformed = Malformed("a partial result is of another aggregation");
+        let mut partial = Partial::new(aggregation, limits);
+        let (kind, rest) = bytes.split_first().ok_or(OTHER)?;
+        match (
+            kind,
+            &mut partial.state,
+            aggregation.stages.get(aggregation.boundary()),
+        ) {
+            (0, State::Rows(rows), _) => *rows = search::Partial::decode(rest)?,
+            (1, State::Groups(groups), Some(Stage::Group(_, reducers))) => {
+                let mut reader = WireReader::new(rest);
+                for _ in 0..reader.count(4)? {
+                    let key = reader.bytes()?.to_vec();
+                    let accumulators = reducers.iter().map(|reducer| reducer.decode(&mut reader));
+                    groups.insert(key, accumulators.collect::<Result<_, _>>()?);
+                }
+                reader.end()?;
+            }
+            _ => return Err(OTHER),
+        }
+        Ok(partial)
+    }
+}
+
+/// What a group takes beside its key and what its reducers keep.
+const GROUP_BYTES: usize = 128;
+
+pub(super) fn check_limits(groups: u64, bytes: usize, limits: Limits) -> Result<()> {
+    if groups > limits.groups_max as u64 {
+        return Err(Refusal::new(format!(
+            "GROUPBY makes more than {} groups: narrow the query, or group by fewer values",
+            limits.groups_max
+        )));
+    }
+    if bytes > limits.bytes_max {
+        return Err(Refusal::new(format!(
+            "groups take more than {} bytes: narrow the query, or leave out TOLIST, COUNT_DISTINCT and QUANTILE",
+            limits.bytes_max
+        )));
+    }
+    Ok(())
+}
+
+/// A row's place: by the sort keys, then by what tells it apart.
+pub(super) fn rank(stage: Option<&Stage>, row: &Row, identity: &[u8]) -> Vec<u8> {
+    let mut rank = Vec::new();
+    if let Some(Stage::Sort(keys, _)) = stage {
+        for (column, is_descending) in keys {
+            rank_cell(row.cells[*column].as_ref(), *is_descending, &mut rank);
+        }
+    }
+    rank.extend_from_slice(identity);
+    rank
+}
+
+/// Adds a row to its group, or, where a key is a list, to that of each element; how many bytes more are kept, about.
+pub(super) fn add_to_groups(
+    groups: &mut Groups,
+    keys: &[usize],
+    reducers: &[Reducer],
+    row: &Row,
+    identity: &[u8],
+) -> usize {
+    let mut prefixes = vec![Vec::new()];
+    for column in keys {
+        let cell = row.cells[*column].clone().unwrap_or(Cell::Null);
+        let cells = match cell {
+            Cell::List(cells) if cells.is_empty() => vec![Cell::Null],
+            Cell::List(cells) => cells,
+            cell => vec![cell],
+        };
+        let longer = prefixes.iter().flat_map(|prefix: &Vec<u8>| {
+            cells.iter().map(move |cell| {
+                let mut longer = prefix.clone();
+                cell.encode(&mut longer);
+                longer
+            })
+        });
+        prefixes = longer.collect();
+    }
+    prefixes.sort();
+    prefixes.dedup();
+    let mut bytes = 0;
+    for key in prefixes {
+        let size = key.len();
+        let group = groups.entry(key).or_insert_with(|| {
+            bytes += size + GROUP_BYTES;
+            reducers.iter().map(Reducer::start).collect()
+        });
+        for (reducer, to) in reducers.iter().zip(group) {
+            bytes += reducer.add(to, &row.cells, identity);
+        }
+    }
+    bytes
+}
+
+/// APPLY or FILTER: whether the row goes on.
+pub(super) fn run_on_row(stage: &Stage, names: &[String], row: &mut Row) -> Result<bool> {
+    let evaluate = |expression: &Expression, row: &Row| {
+        expression.evaluate(&|name: &str| {
+            let place = names.iter().position(|known| known == name);
+            place
+                .and_then(|place| row.cells[place].clone())
+                .unwrap_or(Cell::Null)
+        })
+    };
+    match stage {
+        Stage::Apply(expression, place) => {
+            row.cells[*place] = Some(evaluate(expression, row)?);
+            Ok(true)
+        }
+        Stage::Filter(expression) => Ok(evaluate(expression, row)?.is_true()),
+        Stage::Group(..) | Stage::Sort(..) | Stage::Limit(..) => Ok(true),
+    }
+}
+
+fn load(aggregation: &Aggregation, definition: &Definition, key: &[u8], object: &Object) -> Row {
+    let width = aggregation.layouts.first().map_or(0, Vec::len);
+    let mut row = Row {
+        cells: vec![None; width],
+        extra: Vec::new(),
+    };
+    for (place, name) in &aggregation.loads {
+        row.cells[*place] = match cell(definition, key, object, name) {
+            Cell::Null => None,
+            cell => Some(cell),
+        };
+    }
+    if aggregation.loads_all {
+        let named = |name: &[u8]| {
+            aggregation.layouts[0]
+                .iter()
+                .any(|known| known.as_bytes() == name)
+        };
+        match object {
+            Object::Hash(hash) => {
+                let others = hash.fields.iter().filter(|field| !named(&field.name));
+                row.extra
+                    .extend(others.map(|field| (field.name.clone(), Cell::text(&field.value[..]))));
+            }
+            Object::Json(document) => row
+                .extra
+                .push((b"$".to_vec(), Cell::Text(document.print()))),
+        }
+    }
+    row
+}
+
+/// What a name means of an object. Attributes that are numbers or instants are numbers, the latter of seconds; others are as they are stored.
+fn cell(definition: &Definition, key: &[u8], object: &Object, name: &str) -> Cell {
+    let stored = definition.stored_cell(key, object, name);
+    let Some(attribute) = definition.by_name(name) else {
+        return stored;
+    };
+    let typed = |cell: &Cell| match (&attribute.kind, cell) {
+        (Kind::Numeric, Cell::Text(text)) => {
+            crate::base::number::Number::parse(text).map(Cell::Number)
+        }
+        (Kind::Timestamp, Cell::Text(text)) => {
+            let micros = crate::base::instant::parse(text)?;
+            Some(Cell::Number(crate::base::instant::seconds(micros)))
+        }
+        _ => None,
+    };
+    match stored {
+        Cell::List(list) => Cell::List(
+            list.into_iter()
+                .map(|cell| typed(&cell).unwrap_or(cell))
+                .collect(),
+        ),
+        stored => typed(&stored).unwrap_or(stored),
+    }
+}
+
+impl Row {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_count(out, self.cells.len());
+        for cell in &self.cells {
+            out.push(u8::from(cell.is_some()));
+            cell.iter().for_each(|cell| cell.encode(out));
+        }
+        put_count(out, self.extra.len());
+        for (name, cell) in &self.extra {
+            put_bytes(out, name);
+            cell.encode(out);
+        }
+    }
+
+    /// # Errors
+    /// [`Row::encode`] does not write such bytes for rows of so many columns.
+    pub fn decode(bytes: &[u8], width: usize) -> Result<Row, Malformed> {
+        let mut reader = WireReader::new(bytes);
+        if reader.count(1)? != width {
+            return Err(Malformed("a row has other columns than the aggregation"));
+        }
+        let mut row = Row {
+            cells: Vec::with_capacity(width),
+            extra: Vec::new(),
+        };
+        for _ in 0..width {
+            row.cells.push(match reader.flag()? {
+                true => Some(Cell::decode(&mut reader)?),
+                false => None,
+            });
+        }
+        for _ in 0..reader.count(5)? {
+            row.extra
+                .push((reader.bytes()?.to_vec(), Cell::decode(&mut reader)?));
+        }
+        reader.end()?;
+        Ok(row)
+    }
+}

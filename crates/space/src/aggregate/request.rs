@@ -1,0 +1,356 @@
+//! The arguments of FT.AGGREGATE.
+
+use super::reducer::Reducer;
+use crate::base::arguments::Arguments;
+use crate::error::{Refusal, Result, shown};
+use crate::expression::Expression;
+use crate::object::Path;
+use crate::query::Predicate;
+use crate::schema::Definition;
+use crate::search::options::{QueryOptions, take_limit};
+
+#[derive(Debug, Clone)]
+pub struct Aggregation {
+    pub predicate: Predicate,
+    pub options: QueryOptions,
+    pub cursor: Option<Cursor>,
+    /// What is loaded of an object: the place in its row, and the name.
+    pub(super) loads: Vec<(usize, String)>,
+    /// LOAD *: all fields of the object, behind those that are named.
+    pub(super) loads_all: bool,
+    pub(super) stages: Vec<Stage>,
+    /// The names of rows as each stage finds them, and at the end.
+    pub(super) layouts: Vec<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    /// Rows of each part.
+    pub count: u64,
+    pub idle_ms_max: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Stage {
+    /// Sets the column at this place.
+    Apply(Expression, usize),
+    Filter(Expression),
+    Group(Vec<usize>, Vec<Reducer>),
+    /// Columns, whether they descend, and how many rows are kept.
+    Sort(Vec<(usize, bool)>, usize),
+    Limit(usize, usize),
+}
+
+const CURSOR_COUNT: u64 = 1000;
+/// Of LIMIT's numbers.
+const ROWS_MAX: u64 = 1 << 31;
+const SORT_ROWS: usize = 10;
+const SORT_KEYS_MAX: usize = 8;
+const STAGES_MAX: usize = 1024;
+
+struct Builder<'d> {
+    definition: &'d Definition,
+    aggregation: Aggregation,
+    /// Of the rows as the stages so far leave them.
+    names: Vec<String>,
+    is_grouped: bool,
+    /// Layouts that the names still grow in: those since the last GROUPBY.
+    segment: usize,
+}
+
+impl Aggregation {
+    /// Reads the arguments of FT.AGGREGATE from the query on, which is argument 0.
+    ///
+    /// # Errors
+    /// The first argument, or the column of a query or an expression, that does not fit.
+    pub fn parse(arguments: &[&[u8]], definition: &Definition) -> Result<Aggregation> {
+        let mut args = Arguments::new(arguments);
+        let query = args.take("the query")?;
+        let mut builder = Builder {
+            definition,
+            aggregation: Aggregation {
+                predicate: Predicate::Nothing,
+                options: QueryOptions::default(),
+                cursor: None,
+                loads: Vec::new(),
+                loads_all: false,
+                stages: Vec::new(),
+                layouts: Vec::new(),
+            },
+            names: Vec::new(),
+            is_grouped: false,
+            segment: 0,
+        };
+        while !args.is_done() {
+            if !builder.aggregation.options.take(&mut args, definition)? {
+                builder.take_stage(&mut args)?;
+            }
+        }
+        builder.end_segment();
+        let names = builder.names;
+        let mut aggregation = builder.aggregation;
+        aggregation.layouts.push(names);
+        aggregation.predicate = aggregation.options.predicate(query, definition)?;
+        Ok(aggregation)
+    }
+
+    /// Whether rows stand for themselves, so that a cursor can go on behind the key of the last one that it was given: no stage sorts, groups
+    /// or counts them.
+    pub fn is_streamed(&self) -> bool {
+        self.boundary() == self.stages.len()
+    }
+
+    /// The first stage that needs rows of all regions.
+    pub(super) fn boundary(&self) -> usize {
+        let is_local = |stage: &Stage| matches!(stage, Stage::Apply(..) | Stage::Filter(_));
+        self.stages
+            .iter()
+            .position(|stage| !is_local(stage))
+            .unwrap_or(self.stages.len())
+    }
+}
+
+impl Builder<'_> {
+    fn take_stage(&mut self, args: &mut Arguments<'_>) -> Result<()> {
+        let at = args.position();
+        let word = args.peek_word().unwrap_or_default();
+        args.skip();
+        match word.as_str() {
+            "LOAD" => self.load(args)?,
+            "APPLY" => self.apply(args)?,
+            "FILTER" => {
+                let expression = self.expression(args)?;
+                self.push(Stage::Filter(expression), args)?;
+            }
+            "GROUPBY" => self.group(args)?,
+            "SORTBY" => self.sort(args)?,
+            "LIMIT" => {
+                let (offset, count) = take_limit(args, ROWS_MAX)?;
+                if let Some(Stage::Sort(_, keep)) = self.aggregation.stages.last_mut() {
+                    *keep = (offset + count) as usize;
+                }
+                self.push(Stage::Limit(offset as usize, count as usize), args)?;
+            }
+            "WITHCURSOR" => {
+                let mut cursor = Cursor {
+                    count: CURSOR_COUNT,
+                    idle_ms_max: None,
+                };
+                loop {
+                    if args.take_word("COUNT") {
+                        cursor.count = args.take_count("COUNT", ROWS_MAX)?.max(1);
+                    } else if args.take_word("MAXIDLE") {
+                        cursor.idle_ms_max = Some(args.take_count("MAXIDLE", u64::MAX >> 1)?);
+                    } else {
+                        break;
+                    }
+                }
+                self.aggregation.cursor = Some(cursor);
+            }
+            // Every score is 1, and nobody asks for it as a column.
+            "ADDSCORES" | "WITHSCORES" => {}
+            _ => {
+                let unknown = shown(args.at(at).unwrap_or_default());
+                return Err(args.refuse_last(format!(
+                    "Unknown argument `{unknown}` at position {at} for <main>"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, stage: Stage, args: &Arguments<'_>) -> Result<()> {
+        if self.aggregation.stages.len() == STAGES_MAX {
+            return Err(args.refuse_last(format!("an aggregation has at most {STAGES_MAX} stages")));
+        }
+        self.aggregation.stages.push(stage);
+        self.aggregation.layouts.push(Vec::new());
+        Ok(())
+    }
+
+    /// All stages since the last GROUPBY see the names that any of them mentions.
+    fn end_segment(&mut self) {
+        for layout in &mut self.aggregation.layouts[self.segment..] {
+            layout.clone_from(&self.names);
+        }
+        self.segment = self.aggregation.layouts.len();
+    }
+
+    fn place(&mut self, name: &str) -> usize {
+        let known = self.names.iter().position(|known| known == name);
+        known.unwrap_or_else(|| {
+            self.names.push(name.to_string());
+            self.names.len() - 1
+        })
+    }
+
+    /// The place of a name that a stage reads, loaded if nothing has set it; None if nobody can.
+    fn read(&mut self, name: &str, is_lenient: bool) -> Option<usize> {
+        if let Some(known) = self.names.iter().position(|known| known == name) {
+            return Some(known);
+        }
+        let is_known = name == "__key" || self.definition.by_name(name).is_some();
+        if self.is_grouped || !(is_known || is_lenient || self.aggregation.loads_all) {
+            return None;
+        }
+        let place = self.place(name);
+        self.aggregation.loads.push((place, name.to_string()));
+        Some(place)
+    }
+
+    fn property(&mut self, written: &[u8], args: &Arguments<'_>) -> Result<usize> {
+        let name = String::from_utf8_lossy(written).into_owned();
+        let Some(name) = name.strip_prefix('@') else {
+            return Err(args.refuse_last(format!(
+                "Bad arguments: `{name}` is no property: write @{name}"
+            )));
+        };
+        self.read(name, false).ok_or_else(|| {
+            args.refuse_last(format!("Property `{name}` not loaded nor in schema: LOAD it, or make it with APPLY or REDUCE .. AS"))
+        })
+    }
+
+    fn load(&mut self, args: &mut Arguments<'_>) -> Result<()> {
+        if self.is_grouped {
+            return Err(args.refuse_last("LOAD cannot be applied after projectors or reducers"));
+        }
+        if args.take_word("*") {
+            self.aggregation.loads_all = true;
+            return Ok(());
+        }
+        let list = args.take_list("LOAD")?;
+        let mut list = list
+            .iter()
+            .map(|it| String::from_utf8_lossy(it).into_owned())
+            .peekable();
+        while let Some(written) = list.next() {
+            let source = written.strip_prefix('@').unwrap_or(&written).to_string();
+            if source.starts_with('$') {
+                Path::parse(&source).map_err(|refusal| args.refuse_last(refusal.to_string()))?;
+            }
+            let name = match list
+                .peek()
+                .is_some_and(|word| word.eq_ignore_ascii_case("AS"))
+            {
+                false => source.clone(),
+                true => {
+                    list.next();
+                    let alias = list.next();
+                    alias.ok_or_else(|| {
+                        args.refuse_last("LOAD path AS name - must be accompanied with NAME")
+                    })?
+                }
+            };
+            if !self.names.contains(&name) {
+                let place = self.place(&name);
+                self.aggregation.loads.push((place, source));
+            }
+        }
+        Ok(())
+    }
+
+    fn expression(&mut self, args: &mut Arguments<'_>) -> Result<Expression> {
+        let text = args.take_text("an expression")?;
+        let expression = Expression::parse(&text)?;
+        let mut names = Vec::new();
+        expression.names(&mut |name| names.push(name.to_string()));
+        for name in names {
+            if self.read(&name, true).is_none() {
+                return Err(args.refuse_last(format!("Property `{name}` not loaded nor in schema: after GROUPBY there are its keys and its reducers")));
+            }
+        }
+        Ok(expression)
+    }
+
+    fn apply(&mut self, args: &mut Arguments<'_>) -> Result<()> {
+        let written = args
+            .peek()
+            .map(|text| String::from_utf8_lossy(text).into_owned());
+        let expression = self.expression(args)?;
+        let name = match args.take_word("AS") {
+            true => args.take_text("the name after AS")?,
+            false => written.unwrap_or_default(),
+        };
+        let place = self.place(&name);
+        self.push(Stage::Apply(expression, place), args)
+    }
+
+    fn group(&mut self, args: &mut Arguments<'_>) -> Result<()> {
+        let mut keys = Vec::new();
+        for written in args.take_list("GROUPBY")? {
+            keys.push(self.property(written, args)?);
+        }
+        let mut names: Vec<String> = keys.iter().map(|key| self.names[*key].clone()).collect();
+        let mut reducers = Vec::new();
+        while args.take_word("REDUCE") {
+            let function = args.take_text("the name of a reducer")?;
+            let list = args.take_list(&function.to_uppercase())?;
+            let mut property = |written: &[u8]| self.property(written, args);
+            let reducer =
+                Reducer::parse(&function, list, &mut property).map_err(|refusal| Refusal {
+                    place: args.refuse_last("").place,
+                    ..refusal
+                })?;
+            let name = match args.take_word("AS") {
+                true => args.take_text("the name after AS")?,
+                false => {
+                    let parts = list.iter().map(|it| {
+                        String::from_utf8_lossy(it)
+                            .trim_start_matches('@')
+                            .to_string()
+                    });
+                    format!(
+                        "__generated_alias{}{}",
+                        function.to_lowercase(),
+                        parts.collect::<Vec<_>>().join(",")
+                    )
+                }
+            };
+            if names.contains(&name) {
+                return Err(args.refuse_last(format!(
+                    "Property `{name}` specified more than once: name it otherwise with AS"
+                )));
+            }
+            names.push(name);
+            reducers.push(reducer);
+        }
+        self.push(Stage::Group(keys, reducers), args)?;
+        self.end_segment();
+        self.names = names;
+        self.is_grouped = true;
+        Ok(())
+    }
+
+    fn sort(&mut self, args: &mut Arguments<'_>) -> Result<()> {
+        let list = args.take_list("SORTBY")?;
+        let (mut keys, mut max) = (Vec::new(), 0);
+        let mut inner = Arguments::new(list);
+        while !inner.is_done() {
+            // Some clients count MAX among the fields.
+            if inner.take_word("MAX") {
+                max = inner
+                    .take_count("MAX", ROWS_MAX)
+                    .map_err(|refusal| args.refuse_last(refusal.message))?;
+                continue;
+            }
+            let written = inner.take("a property").unwrap_or_default();
+            let key = self.property(written, args)?;
+            let is_descending = inner.take_word("DESC");
+            if !is_descending {
+                inner.take_word("ASC");
+            }
+            keys.push((key, is_descending));
+        }
+        if args.take_word("MAX") {
+            max = args.take_count("MAX", ROWS_MAX)?;
+        }
+        if keys.len() > SORT_KEYS_MAX {
+            return Err(args.refuse_last(format!("SORTBY takes at most {SORT_KEYS_MAX} keys")));
+        }
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let keep = if max == 0 { SORT_ROWS } else { max as usize };
+        self.push(Stage::Sort(keys, keep), args)
+    }
+}
