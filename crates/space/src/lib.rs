@@ -10,6 +10,7 @@
 //!
 //! | room | holds |
 //! |---|---|
+//! | `mapping` | where objects lie: regions of subspaces, the regions that a search contacts, their hash slots |
 //! | `base` | numbers, words, instants, points, bytes that sort, the arguments of commands |
 //! | `expression` | expressions of FILTER and APPLY: grammar, functions, values |
 //! | `object` | hashes and JSON documents, paths into them, and what commands make of them |
@@ -18,7 +19,6 @@
 //! | `query` | the query language: a text becomes a predicate, which holds for an object or does not |
 //! | `search` | FT.SEARCH: its options, partial answers that merge, what is returned |
 //! | `aggregate` | FT.AGGREGATE: its stages, at the regions and at whoever asked |
-//! | `mapping` | where objects lie: regions of subspaces, the regions that a search contacts, their hash slots |
 //!
 //! What stands higher is used by what stands lower. Each room's `mod.rs` says in which order to read it; `error` is what all of them refuse with.
 //!

@@ -10,12 +10,14 @@ use crate::base::arguments::Arguments;
 use crate::base::words::fold;
 use crate::error::{Refusal, Result, shown};
 use crate::expression::Expression;
+use crate::mapping::REGION_BITS_MAX;
 use crate::object::{ObjectKind, Path};
 
 pub const ATTRIBUTES_MAX: usize = 1024;
 /// Ids, dropped attributes' too.
 const IDS_MAX: u16 = u16::MAX;
-pub const REGIONS_MAX: u64 = 65_536;
+/// As many as there are hash slots.
+pub const REGIONS_MAX: u64 = 1 << REGION_BITS_MAX;
 const REPLICAS_MAX: u64 = 16;
 const SUBSPACES_MAX: usize = 64;
 

@@ -1,7 +1,7 @@
 //! FT.SEARCH: what is asked for, and the answer, made of partial answers.
 //!
-//! `options` are those that FT.SEARCH and FT.AGGREGATE share; `request` reads all of FT.SEARCH's; `partial` is what one region found, and
-//! merges; `content` is what of an object is returned.
+//! `options` are those that FT.SEARCH and FT.AGGREGATE share; `request` reads all of FT.SEARCH's; `regions` tells where it is looked
+//! for; `partial` is what one region found, and merges; `content` is what of an object is returned.
 //!
 //! The order of an answer is total and does not depend on regions: by the sort keys, missing values last in both directions, then by key. Without
 //! sort keys it is by key.
@@ -9,6 +9,7 @@
 pub mod content;
 pub mod options;
 pub mod partial;
+pub mod regions;
 pub mod request;
 #[cfg(test)]
 mod tests;
