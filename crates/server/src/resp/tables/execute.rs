@@ -8,6 +8,7 @@
 //! ```
 
 use larder_protocol::commands::{Command, Id};
+use larder_protocol::errors::Code;
 
 use super::super::pending::Work;
 use super::super::state::State;
@@ -95,7 +96,8 @@ pub(super) fn try_settled(
     if is_of_cluster && command.writes() {
         let changed = tables.numbered_changes() - numbered.unwrap_or(0);
         // Rows whose time has come may be among them.
-        if changed == 0 || changed != command.keys().len() as u64 {
+        let is_as_it_was = changed == 0 || changed != command.keys().len() as u64;
+        if is_as_it_was && has_seen(&done) {
             tables.wait_for_seen(command, &mut state.gate);
         }
     } else if is_of_cluster {
@@ -123,6 +125,15 @@ pub(super) fn try_settled(
             }
         },
     }
+}
+
+/// Whether what came of a write shows anything of the rows: not if no write is taken at all.
+fn has_seen(done: &Result<Option<Work>, Unanswered>) -> bool {
+    use Code::{ClusterDown, DiskFull, Io};
+    !matches!(
+        done,
+        Err(Unanswered::Refused((DiskFull | Io | ClusterDown, _)))
+    )
 }
 
 /// Executes one command; in a transaction (`whole`) to its end.
