@@ -290,8 +290,24 @@ impl Coordinator {
         self.snapshot.get_or_insert_with(load).clone()
     }
 
-    /// Executes a command wherever its keys are.
+    /// Executes a command wherever its keys are. A read goes there again while slots move under it.
     pub(super) async fn anywhere(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        let begun = Instant::now();
+        loop {
+            let epoch = self.core.tables.epoch_of_map();
+            let reply = self.anywhere_once(command).await;
+            let has_moved = match &reply {
+                Ok(reply) => reply.starts_with(b"-TRYAGAIN "),
+                Err((code, _)) => *code == Code::TryAgain,
+            };
+            if !has_moved || command.writes() || begun.elapsed() > PATIENCE {
+                return reply;
+            }
+            wait_for_change(&self.core, epoch).await;
+        }
+    }
+
+    async fn anywhere_once(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         let snapshot = self.one_snapshot();
         match place_of(&self.core, &snapshot, command) {
             To::Core(place) => {
