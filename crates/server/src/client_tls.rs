@@ -5,11 +5,9 @@
 //! 2. A client that does not speak TLS is told so in its own protocol, before anything of what it sends is executed.
 //! 3. Without these settings nothing here runs.
 
-use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,7 +25,7 @@ use tokio_rustls::server::TlsStream;
 
 use larder_protocol::config::{ServerConfig, ServerSection};
 
-use crate::cluster::pem;
+use crate::cluster::pem::{self, Looked};
 use crate::error::Error;
 use crate::log_limit::LogLimit;
 
@@ -54,10 +52,6 @@ struct Files {
     /// Who signs clients' certificates, where they must have one.
     clients: Option<PathBuf>,
 }
-
-/// What was seen of the files last: for each its inode, length and time.
-#[derive(Default, PartialEq, Eq)]
-struct Looked(Vec<Option<(u64, u64, i64, i64)>>);
 
 impl ClientTls {
     /// `None` where clients speak plainly.
@@ -168,16 +162,12 @@ impl ClientTls {
 
 impl Files {
     fn look(&self) -> Looked {
-        let look = |path: &Path| {
-            let found = fs::metadata(path).ok()?;
-            Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
-        };
         let all = [
             Some(&self.certificate),
             Some(&self.key),
             self.clients.as_ref(),
         ];
-        Looked(all.into_iter().flatten().map(|path| look(path)).collect())
+        Looked::at(all.into_iter().flatten().map(PathBuf::as_path))
     }
 
     fn read(&self) -> Result<rustls::ServerConfig, String> {

@@ -44,7 +44,7 @@ Examples:
     larder cluster certs --client backup         for a client, where server.tls_client_ca asks for one
 
 Copy the folder of each node to that node. Keep ca.key where no node is: who has it can make nodes.
-A running server takes renewed files for its clients by itself; connections between nodes take them at its next start.";
+A running server takes renewed files by itself: new connections use them.";
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const AUTHORITY_DAYS: u32 = 3650;

@@ -5,6 +5,7 @@ mod build_inputs;
 mod cli;
 mod cluster_certs;
 mod cluster_local;
+mod cluster_tls;
 mod console;
 mod crash;
 mod demo;

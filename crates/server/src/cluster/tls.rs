@@ -1,10 +1,13 @@
 //! Mutual TLS between nodes: each shows a certificate that the cluster's authority has signed, and that names it.
+//!
+//! The files are looked at before each new connection. What was replaced is used from then on, once it fits; until then what was there before.
 
 use std::error::Error as _;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring;
@@ -20,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use super::Known;
-use super::pem::{certificates, unreadable};
+use super::pem::{Looked, certificates, unreadable};
 
 /// PEM files of a node.
 #[derive(Debug, Clone)]
@@ -34,18 +37,31 @@ pub struct TlsFiles {
 
 /// Both sides of a node's connections.
 #[derive(Clone)]
-pub struct Tls {
+pub struct Tls(Arc<Shared>);
+
+struct Shared {
+    files: TlsFiles,
+    opened: ArcSwap<Opened>,
+    looked: Mutex<Looked>,
+}
+
+/// What the files were when they were read.
+struct Opened {
     acceptor: TlsAcceptor,
     roots: Arc<RootCertStore>,
     verifier: Arc<WebPkiServerVerifier>,
     certificate: Vec<CertificateDer<'static>>,
-    key: Arc<PrivateKeyDer<'static>>,
+    key: PrivateKeyDer<'static>,
 }
 
-impl Tls {
-    /// # Errors
-    /// A file cannot be read, or does not fit the others: which, and why.
-    pub fn open(files: &TlsFiles) -> Result<Tls, String> {
+impl TlsFiles {
+    fn look(&self) -> Looked {
+        Looked::at([&*self.authority, &*self.certificate, &*self.key])
+    }
+}
+
+impl Opened {
+    fn read(files: &TlsFiles) -> Result<Opened, String> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(&files.authority)? {
             let added = roots.add(certificate);
@@ -75,13 +91,49 @@ impl Tls {
             .with_client_cert_verifier(clients)
             .with_single_cert(certificate.clone(), key.clone_key())
             .map_err(|error| refused(&error))?;
-        Ok(Tls {
+        Ok(Opened {
             acceptor: TlsAcceptor::from(Arc::new(config)),
             roots,
             verifier,
             certificate,
-            key: Arc::new(key),
+            key,
         })
+    }
+}
+
+impl Tls {
+    /// # Errors
+    /// A file cannot be read, or does not fit the others: which, and why.
+    pub fn open(files: &TlsFiles) -> Result<Tls, String> {
+        // Looked at before they are read: what changes in between is read again.
+        let looked = Mutex::new(files.look());
+        Ok(Tls(Arc::new(Shared {
+            opened: ArcSwap::from_pointee(Opened::read(files)?),
+            files: files.clone(),
+            looked,
+        })))
+    }
+
+    /// What the files are now, if they fit.
+    fn opened(&self) -> Arc<Opened> {
+        let now = self.0.files.look();
+        let mut looked = self.0.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if *looked != now {
+            *looked = now;
+            match Opened::read(&self.0.files) {
+                Ok(opened) => {
+                    self.0.opened.store(Arc::new(opened));
+                    tracing::info!(
+                        "new connections of nodes are given the certificate that is there now (cluster.tls_cert)"
+                    );
+                }
+                Err(why) => tracing::warn!(
+                    why,
+                    "the files of TLS between nodes (cluster.tls_*) have changed and cannot be used; those before them still are"
+                ),
+            }
+        }
+        self.0.opened.load_full()
     }
 
     /// As the side that connects.
@@ -93,6 +145,7 @@ impl Tls {
         known: &Known,
         socket: TcpStream,
     ) -> io::Result<client::TlsStream<TcpStream>> {
+        let opened = self.opened();
         let names = known
             .names()
             .map(|name| ServerName::try_from(name.to_owned()));
@@ -102,12 +155,12 @@ impl Tls {
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(io::Error::other)?
-            .with_root_certificates(self.roots.clone())
-            .with_client_auth_cert(self.certificate.clone(), self.key.clone_key())
+            .with_root_certificates(opened.roots.clone())
+            .with_client_auth_cert(opened.certificate.clone(), opened.key.clone_key())
             .map_err(io::Error::other)?;
         let verifier = AnyName {
             names,
-            verifier: self.verifier.clone(),
+            verifier: opened.verifier.clone(),
         };
         config
             .dangerous()
@@ -124,7 +177,8 @@ impl Tls {
         &self,
         socket: TcpStream,
     ) -> io::Result<(server::TlsStream<TcpStream>, CertificateDer<'static>)> {
-        let socket = match self.acceptor.accept(socket).into_fallible().await {
+        let acceptor = self.opened().acceptor.clone();
+        let socket = match acceptor.accept(socket).into_fallible().await {
             Ok(socket) => socket,
             Err((error, mut socket)) => {
                 // The other reads why before it finds the connection closed: bytes that nobody took would break it at once.
