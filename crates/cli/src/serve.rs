@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use larder_protocol::config::{LogFormat, ServerConfig};
+use larder_protocol::config::{ClusterMode, LogFormat, ServerConfig};
 use larder_server::Server;
 
 use crate::failure::Failure;
@@ -90,6 +90,9 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
         let data = config.server.data.clone();
         let is_tls = !config.server.tls_cert.is_empty();
         let scheme = if is_tls { "https" } else { "http" };
+        // Of many nodes: whether it may take part it learns later.
+        let cluster = (config.cluster.mode == ClusterMode::Etcd)
+            .then(|| (config.cluster.name.clone(), config.cluster.node.clone()));
         let server = Server::start(config)
             .await
             .map_err(|error| Failure::new(error.to_string()))?;
@@ -104,7 +107,13 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
             output::print_line(&ready.to_string())?;
         } else {
             let http = format!("{scheme}://{http}");
-            output::print_line(&greeting(&resp.to_string(), &http, is_tls, &data))?;
+            let head = match &cluster {
+                Some((cluster, node)) => format!(
+                    "larder listens, and joins the cluster {cluster} as {node}: larder cluster status shows when it takes part"
+                ),
+                None => "larder is ready".to_owned(),
+            };
+            output::print_line(&greeting(&head, &resp.to_string(), &http, is_tls, &data))?;
         }
         signals.next().await;
         tracing::info!("stopping");
@@ -113,7 +122,7 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
     })
 }
 
-fn greeting(resp: &str, http: &str, is_tls: bool, data: &std::path::Path) -> String {
+fn greeting(head: &str, resp: &str, http: &str, is_tls: bool, data: &std::path::Path) -> String {
     let (host, port) = resp.rsplit_once(':').unwrap_or((resp, ""));
     let server_flag = match http {
         "http://127.0.0.1:7070" => String::new(),
@@ -125,7 +134,7 @@ fn greeting(resp: &str, http: &str, is_tls: bool, data: &std::path::Path) -> Str
         false => "",
     };
     format!(
-        "larder is ready\n  \
+        "{head}\n  \
          Redis protocol  {resp}\n  \
          HTTP, console   {http}/\n  \
          data folder     {}\n\n\

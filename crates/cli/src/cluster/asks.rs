@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use larder_client::AdminClient;
 use larder_protocol::http::{ClusterAsk, ClusterMember, ClusterStatus};
+use larder_types::StoreName;
 
 use super::moves;
 use crate::command_line::whole_number;
@@ -37,6 +38,12 @@ The node's slots move to others while all of them are served; it stays a member,
 const KEEP: &str = "\
 Example:
     larder cluster keep node-2";
+
+const ABORT_PUSH: &str = "\
+Example:
+    larder cluster abort-push recs
+
+The live version stays what it is on all nodes. Ctrl-c in `larder push` does the same; this is for a push that nobody waits for any more.";
 
 const REMOVE: &str = "\
 Examples:
@@ -105,6 +112,31 @@ pub struct KeepArgs {
     json: bool,
 }
 
+#[derive(Args)]
+#[command(after_help = ABORT_PUSH)]
+pub struct AbortPushArgs {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: StoreName,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn abort_push(args: AbortPushArgs) -> Result<(), Failure> {
+    let store = args.store.to_string();
+    let ask = ClusterAsk::AbortPush {
+        store: store.clone(),
+    };
+    let answer = args.server.admin()?.cluster_ask(&ask)?;
+    match args.json {
+        true => output::print_json(&serde_json::json!({"store": store, "answer": answer})),
+        false => output::print_line(&format!("{store}: {answer}")),
+    }
+}
+
 pub fn join(JoinArgs { ask }: JoinArgs) -> Result<(), Failure> {
     let wish = ClusterAsk::Join {
         node: ask.node.clone(),
@@ -155,10 +187,9 @@ pub fn remove(RemoveArgs { ask, lose_rows }: RemoveArgs) -> Result<(), Failure> 
 
 pub fn keep(args: KeepArgs) -> Result<(), Failure> {
     let node = args.node.clone();
-    let answer = args
-        .server
-        .admin()?
-        .cluster_ask(&ClusterAsk::Keep { node })?;
+    let admin = args.server.admin()?;
+    member(&admin.cluster()?, &node)?;
+    let answer = admin.cluster_ask(&ClusterAsk::Keep { node })?;
     match args.json {
         true => output::print_json(&serde_json::json!({"node": args.node, "answer": answer})),
         false => output::print_line(&format!("{}: {answer}", args.node)),
@@ -263,7 +294,9 @@ fn preview(
     Ok(plan.moves)
 }
 
-fn member<'a>(status: &'a ClusterStatus, node: &str) -> Result<&'a ClusterMember, Failure> {
+/// # Errors
+/// The cluster has no such node.
+pub fn member<'a>(status: &'a ClusterStatus, node: &str) -> Result<&'a ClusterMember, Failure> {
     let found = status.members.iter().find(|it| it.name == node);
     found.ok_or_else(|| {
         let known: Vec<&str> = status.members.iter().map(|it| it.name.as_str()).collect();

@@ -1,7 +1,7 @@
 //! `larder cluster`: what is done for and with a cluster of servers.
 //!
 //! `local` runs one on this machine, `demo` tells a story of one, `certs` makes certificates for the nodes of any. The others look at a cluster and change it, over
-//! `/v1/cluster` of any of its nodes: `status`, `moves` (what moves, and the plan of it), `asks` (join, drain, keep, remove), `settings`.
+//! `/v1/cluster` of any of its nodes: `status`, `moves` (what moves, and the plan of it), `asks` (join, drain, keep, remove, abort-push), `settings`.
 
 mod asks;
 mod certs;
@@ -35,6 +35,8 @@ pub enum ClusterCommand {
     Keep(asks::KeepArgs),
     /// Move a node's slots elsewhere, and forget it
     Remove(asks::RemoveArgs),
+    /// Give up the push of a store that is under way, whoever has begun it
+    AbortPush(asks::AbortPushArgs),
     /// Show or change the settings that all nodes have in common
     Set(settings::SetArgs),
 }
@@ -50,6 +52,7 @@ pub fn run(command: ClusterCommand) -> Result<(), Failure> {
         ClusterCommand::Drain(args) => asks::drain(args),
         ClusterCommand::Keep(args) => asks::keep(args),
         ClusterCommand::Remove(args) => asks::remove(args),
+        ClusterCommand::AbortPush(args) => asks::abort_push(args),
         ClusterCommand::Set(args) => settings::set(args),
     }
 }

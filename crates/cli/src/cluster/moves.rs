@@ -3,6 +3,7 @@
 use clap::Args;
 use larder_protocol::http::{ClusterMoves, ClusterPlan};
 
+use super::asks;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::output::{self, Column, Table, bytes, count};
@@ -35,10 +36,14 @@ pub struct PlanArgs {
 }
 
 pub fn plan(args: PlanArgs) -> Result<(), Failure> {
-    let plan = args
-        .server
-        .admin()?
-        .cluster_plan(&args.add, &args.remove, args.replicas)?;
+    let admin = args.server.admin()?;
+    if !args.remove.is_empty() {
+        let status = admin.cluster()?;
+        for node in &args.remove {
+            asks::member(&status, node)?;
+        }
+    }
+    let plan = admin.cluster_plan(&args.add, &args.remove, args.replicas)?;
     if plan.nodes.is_empty() {
         return Err(Failure::refused("no node would be left to have any slot"));
     }
@@ -78,6 +83,16 @@ fn planned(plan: &ClusterPlan) -> String {
     if plan.rounds > 1 {
         text += &format!(", in {} rounds", count(u64::from(plan.rounds)));
     }
+    let lacking: Vec<&str> = (plan.nodes.iter())
+        .filter(|it| it.zone.is_empty())
+        .map(|it| it.node.as_str())
+        .collect();
+    if lacking.len() < plan.nodes.len() && !lacking.is_empty() {
+        text += &format!(
+            "\n{}: no zone is known, as if that were one of its own (--add NAME:ZONE)",
+            lacking.join(", ")
+        );
+    }
     format!("{text}\n\n{}", table.render())
 }
 
@@ -97,9 +112,14 @@ pub fn told(moves: &ClusterMoves) -> String {
             .nodes
             .iter()
             .map(|it| match (it.slots_in, it.slots_out) {
-                (given, 0) => format!("{} +{}", it.node, count(given)),
-                (0, gives) => format!("{} -{}", it.node, count(gives)),
-                (given, gives) => format!("{} +{} -{}", it.node, count(given), count(gives)),
+                (given, 0) => format!("{} is given {}", it.node, count(given)),
+                (0, gives) => format!("{} gives {}", it.node, count(gives)),
+                (given, gives) => format!(
+                    "{} is given {} and gives {}",
+                    it.node,
+                    count(given),
+                    count(gives)
+                ),
             });
         text += &format!(" ({})", each.collect::<Vec<_>>().join(", "));
     }
@@ -129,7 +149,7 @@ mod tests {
         };
         assert_eq!(
             told(&moves),
-            "5,000 slots are copied, about 3.0 MiB; 2,000 get another owner (a -2,500, b +5,000)"
+            "5,000 slots are copied, about 3.0 MiB; 2,000 get another owner (a gives 2,500, b is given 5,000)"
         );
     }
 }

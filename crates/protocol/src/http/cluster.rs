@@ -206,6 +206,10 @@ pub enum ClusterAsk {
     Set {
         settings: ClusterSettingsWanted,
     },
+    /// Give up the push of a store that is under way, whoever has begun it.
+    AbortPush {
+        store: String,
+    },
 }
 
 /// What the controller answered.

@@ -92,6 +92,11 @@ pub async fn ask(State(shared): Server, body: Bytes) -> Answer<ClusterAnswer> {
             node: named(node)?,
             lose_rows,
         },
+        ClusterAsk::AbortPush { store } => {
+            let parsed = store.parse::<StoreName>();
+            let store = parsed.map_err(|why| Error::BadRequest(why.to_string()))?;
+            Ask::AbortPush { store }
+        }
         ClusterAsk::Set { settings } => {
             let view = membership.view();
             let settings = changed(view.map.settings(), settings).map_err(Error::BadRequest)?;
@@ -243,13 +248,29 @@ fn slot_bytes(shared: &Shared, view: &View) -> Vec<u64> {
     bytes
 }
 
-/// The plan from where slots are to where they are to be.
+/// The plan from where slots are to where they are to be. Of a node that is down nothing is under way: it may return.
 fn under_way(map: &Map, bytes: &[u64]) -> Plan {
     let runs = map.slots().runs().iter();
-    let owned = runs.filter(|run| run.placed.owner.is_some());
-    let goals: Vec<Goal> = owned.map(|run| (run.slots, run.placed.goal())).collect();
+    let goals: Vec<Goal> = runs
+        .filter_map(|run| Some((run.slots, present_goal(map, &run.placed)?)))
+        .collect();
     let weights = Weights { rows: &[], bytes };
     Plan::to(map, goals, map.settings().fill_slots_at_once, weights)
+}
+
+/// Where slots are to be as long as no node that is down returns; none if nobody who is up owns them.
+fn present_goal(map: &Map, placed: &Placed) -> Option<Vec<NodeId>> {
+    let is_down = |node: &NodeId| {
+        map.member(*node)
+            .is_none_or(|member| member.state == MemberState::Down)
+    };
+    let owner = placed.owner.filter(|owner| !is_down(owner))?;
+    let mut goal = placed.goal();
+    if goal.iter().any(is_down) {
+        goal.retain(|node| !is_down(node) && *node != owner);
+        goal.insert(0, owner);
+    }
+    Some(goal)
 }
 
 fn moves(map: &Map, plan: &Plan) -> ClusterMoves {

@@ -24,7 +24,7 @@ pub(super) fn push_begun(map: &mut Map, change: &Change) -> Result<(), String> {
     let store = map.stores.entry(name.clone()).or_default();
     if let Some(push) = &store.push {
         return Err(format!(
-            "version {} of store {name} is being pushed, from {}; wait until that is live, or abort it",
+            "version {} of store {name} is being pushed, from {}; wait until that has ended, or give it up: larder cluster abort-push {name}",
             push.version.version, push.version.source
         ));
     }
@@ -159,7 +159,9 @@ pub(super) fn version_removed(
 pub(super) fn store_removed(map: &mut Map, name: &StoreName) -> Result<(), String> {
     let store = store(&mut map.stores, name)?;
     ensure(store.push.is_none(), || {
-        format!("a version of store {name} is being pushed; abort that first")
+        format!(
+            "a version of store {name} is being pushed; wait until that has ended, or give it up: larder cluster abort-push {name}"
+        )
     })?;
     map.stores.remove(name);
     Ok(())

@@ -360,7 +360,7 @@ pub async fn remove_store(shared: &Shared, name: &StoreName) -> Result<(), Error
     let known = of_map(&membership.view().map, name)?;
     if let Some(push) = &known.push {
         return Err(Error::Conflict(format!(
-            "version {} of store {name} is being pushed; wait until that has ended, or cancel it",
+            "version {} of store {name} is being pushed; wait until that has ended, or give it up: larder cluster abort-push {name}",
             push.version.version
         )));
     }

@@ -222,10 +222,14 @@ pub(crate) async fn follow_definitions(tables: Rc<Tables>) {
                 }
             }
             Some((_, why)) => {
-                tracing::warn!(
-                    why,
-                    "a join of the cluster's map cannot be declared or dropped here; it is tried again"
-                );
+                // Before this node takes part it cannot, and nothing is wrong.
+                match tables.view().is_some_and(|view| view.is_up()) {
+                    true => tracing::warn!(
+                        why,
+                        "a join of the cluster's map cannot be declared or dropped here; it is tried again"
+                    ),
+                    false => tracing::debug!(why, "a join of the cluster's map waits"),
+                }
                 tokio::time::sleep(AGAIN).await;
             }
         }
