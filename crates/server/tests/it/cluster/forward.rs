@@ -293,6 +293,11 @@ fn nodes_that_compute_have_no_rows_and_answer_what_joins_make() {
     };
     let mut at = clients(&cluster);
     at[2].create("timeline", TIMELINE);
+    for client in &mut at {
+        cluster.wait_for("the join is everywhere", || {
+            client.ask("JOIN.LIST").contains("timeline")
+        });
+    }
     for round in 0..20 {
         let user = round % 5;
         at[round % 3].check(&format!("SET sub|u{user}|bob 1"), "+OK");

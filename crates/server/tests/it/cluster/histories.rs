@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
 use larder_validate::record::{Outcome, Record};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::harness::{Cluster, Options};
 use super::rows::{StopAtEnd, wait_until_settled};
@@ -176,6 +176,49 @@ fn nodes_are_cut_off_under_a_history() {
         wait_until_settled(cluster);
         let (_, why) = cluster.get(0, "/readyz");
         assert_eq!(why, "ready\n");
+    });
+    check(&cluster, &records);
+}
+
+/// Slots move to a new node in many small steps, and are filled, when those who take part are killed, stand still and are cut off.
+#[test]
+fn moves_and_fillings_break_off_under_a_history() {
+    let options = Options::new(3).set("tables.replicas", 2).proxied();
+    let Some(mut cluster) = options.peers_proxied().start() else {
+        return;
+    };
+    let records = history(&mut cluster, |cluster, go_on| {
+        let set = json!({"action": "set", "settings": {"fill_slots_at_once": 128}});
+        assert_eq!(cluster.post(0, "/v1/cluster/asks", &set).0, 200);
+        let new = cluster.add("n4", Vec::new(), false);
+        cluster.restart(new);
+        let moves = |cluster: &Cluster| {
+            cluster.wait_for("slots go to the new node", || {
+                let (_, status) = cluster.get(2, "/v1/cluster");
+                let status: Value = serde_json::from_str(&status).unwrap_or_default();
+                let members = status["members"].as_array().cloned().unwrap_or_default();
+                let new = members.iter().find(|it| it["name"] == "n4");
+                new.is_some_and(|it| it["slots_filling"] != 0)
+            });
+        };
+        moves(cluster);
+        cluster.kill(new);
+        cluster.restart(new);
+        moves(cluster);
+        cluster.stop(0);
+        is_down(cluster, 2, 0);
+        cluster.cont(0);
+        moves(cluster);
+        cluster.etcd_proxy(1, 0).cut();
+        cluster.peer_proxy(1).cut();
+        is_down(cluster, 2, 1);
+        cluster.etcd_proxy(1, 0).heal();
+        cluster.peer_proxy(1).heal();
+        let set = json!({"action": "set", "settings": {"fill_slots_at_once": 16_384}});
+        cluster.wait_for("the controller is there", || {
+            cluster.post(2, "/v1/cluster/asks", &set).0 == 200
+        });
+        go_on(cluster);
     });
     check(&cluster, &records);
 }

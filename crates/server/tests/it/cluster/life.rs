@@ -61,6 +61,13 @@ fn a_killed_node_is_down_after_its_lease_and_others_have_its_slots() {
         "clients are not sent to it: {}",
         told[0]
     );
+    cluster.wait_for("the others have done what was under way", || {
+        let (_, status) = cluster.get(0, "/v1/cluster");
+        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        let moves = &status["moves"];
+        // It may return: nothing moves to it meanwhile.
+        moves["copied_slots"] == 0 && moves["owner_slots"] == 0
+    });
     cluster.restart(1);
     cluster.wait_for("n2 is back", || {
         cluster.info(1, "cluster_state") == "up"

@@ -9,6 +9,7 @@ pub mod harness;
 mod histories;
 mod late;
 mod life;
+mod pushes;
 mod replicated;
 mod rows;
 mod status;

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use larder_types::Random;
 use serde_json::{Value, json};
 
-use super::harness::Cluster;
+use super::harness::{Cluster, Options};
+use crate::full_disk::SmallDisk;
 use crate::resp::{Client, request};
 use crate::wire;
 
@@ -133,19 +135,21 @@ fn start() -> Option<Cluster> {
     Some(cluster)
 }
 
-/// Every slot is where it is to be.
+/// Whether every slot is where it is to be.
+fn is_settled(cluster: &Cluster) -> bool {
+    let (_, status) = cluster.get(cluster.running()[0], "/v1/cluster");
+    let status: Value = serde_json::from_str(&status).unwrap_or_default();
+    let slots = status["slots"].as_array().cloned().unwrap_or_default();
+    let is_settled = |it: &Value| {
+        let is_empty = |of: &str| it[of].as_array().is_some_and(Vec::is_empty);
+        is_empty("goal") && is_empty("filling")
+    };
+    !slots.is_empty() && slots.iter().all(is_settled)
+}
+
 pub fn wait_until_settled(cluster: &Cluster) {
     cluster.wait_until_served();
-    cluster.wait_for("every slot is where it is to be", || {
-        let (_, status) = cluster.get(cluster.running()[0], "/v1/cluster");
-        let status: Value = serde_json::from_str(&status).unwrap_or_default();
-        let slots = status["slots"].as_array().cloned().unwrap_or_default();
-        let is_settled = |it: &Value| {
-            let is_empty = |of: &str| it[of].as_array().is_some_and(Vec::is_empty);
-            is_empty("goal") && is_empty("filling")
-        };
-        !slots.is_empty() && slots.iter().all(is_settled)
-    });
+    cluster.wait_for("every slot is where it is to be", || is_settled(cluster));
 }
 
 #[test]
@@ -186,6 +190,14 @@ fn a_fourth_node_takes_its_share_while_all_goes_on() {
         let fourth = cluster.add("n4", Vec::new(), false);
         cluster.restart(fourth);
         cluster.wait_for("it is up", || cluster.info(fourth, "cluster_state") == "up");
+        // A read of many nodes is answered all the while.
+        let keys: Vec<String> = (0..ROWS).map(key).collect();
+        let (line, mut reader) = (format!("MGET {}", keys.join(" ")), cluster.client(0));
+        cluster.wait_for("it has its share", || {
+            let told = reader.ask(&line);
+            assert!(told.starts_with(&format!("*{ROWS}|")), "{told}");
+            is_settled(cluster)
+        });
         wait_until_settled(cluster);
         go_on(cluster);
         let own = cluster.ask(fourth, "CLUSTER SLOTS");
@@ -210,6 +222,89 @@ fn owned_key(cluster: &Cluster, owner: usize) -> String {
     };
     let tag = (0..).find(|tag| owns(*tag)).expect("it owns something");
     format!("t|{{{tag}}}|k")
+}
+
+fn copied(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("a folder").flatten() {
+        let to = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copied(&entry.path(), &to),
+            false => drop(std::fs::copy(entry.path(), to).expect("copied")),
+        }
+    }
+}
+
+#[test]
+fn a_node_that_returns_with_an_old_disk_is_filled_and_brings_nothing_old_back() {
+    let Some(mut cluster) = start() else {
+        return;
+    };
+    wait_until_settled(&cluster);
+    let old = tempfile::tempdir().expect("a folder");
+    while_writing(&mut cluster, |cluster, go_on| {
+        // It stops in good order, so that what it has then is all there.
+        cluster.end(2);
+        copied(&cluster.data(2), &old.path().join("data"));
+        cluster.restart(2);
+        wait_until_settled(cluster);
+        go_on(cluster);
+        cluster.kill(2);
+        std::fs::remove_dir_all(cluster.data(2)).expect("removed");
+        copied(&old.path().join("data"), &cluster.data(2));
+        cluster.restart(2);
+        wait_until_settled(cluster);
+        // Now it owns slots, and others are gone.
+        cluster.kill(0);
+        cluster.wait_until_served();
+    });
+    let log = cluster.log(2);
+    assert!(log.contains("does not count any more"), "{log}");
+}
+
+#[test]
+fn a_full_disk_on_one_node_refuses_its_own_writes_and_no_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 6) else {
+        return larder_testing::cannot("mount a small file system (it takes root)");
+    };
+    let options = Options::new(3).set("tables.replicas", 2);
+    let data = disk.0.join("data").display().to_string();
+    let Some(cluster) = options.set_on(1, "server.data", data).start() else {
+        return;
+    };
+    wait_until_settled(&cluster);
+    let [mine, others] = [1, 0].map(|node| owned_key(&cluster, node));
+    disk.fill();
+    let large = "x".repeat(20_000);
+    let set = |key: &str, value: &str| cluster.ask(0, &format!("SET {key} {value}"));
+    let mut held = cluster.client(1);
+    held.send(&request(&["SET", &mine, &large]));
+    cluster.wait_for("it is told", || {
+        let (status, why) = cluster.get(1, "/readyz");
+        status == 503 && why.contains("the disk is full; free space there")
+    });
+    let refused = set(&mine, "1");
+    assert!(refused.starts_with("-DISKFULL "), "{refused}");
+    // Whatever it has a copy of: it is not waited for any more.
+    for row in 0..30 {
+        let key = format!("t|{row}|full");
+        cluster.wait_for("others take writes", || {
+            let answer = set(&key, "1");
+            answer == "+OK" || answer.starts_with("-DISKFULL ")
+        });
+    }
+    assert_eq!(set(&others, "1"), "+OK");
+    disk.free();
+    // It was held, or given up: then it is unknown whether it is done.
+    let told = held.reply_or_end();
+    assert!(told.is_none_or(|told| told == "+OK"));
+    cluster.wait_for("it takes writes again", || set(&mine, "2") == "+OK");
+    wait_until_settled(&cluster);
+    for node in 0..3 {
+        assert_eq!(cluster.ask(node, &format!("GET {mine}")), "$1|2");
+        assert_eq!(cluster.ask(node, &format!("GET {others}")), "$1|1");
+    }
 }
 
 /// It shows what the other did, which the owner's death could undo.

@@ -10,11 +10,11 @@ use crate::full_disk::SmallDisk;
 use crate::source::{Fault, Source};
 use crate::support::build_rows;
 
-const KEYS: usize = 300;
+pub const KEYS: usize = 300;
 const PARTITIONS: u32 = 16;
 
 /// A version of store `s` whose keys all have this value.
-fn version(value: &str) -> tempfile::TempDir {
+pub fn version(value: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let rows = (0..KEYS).map(|i| (format!("k{i}"), value.to_owned()));
     build_rows(folder.path(), "s", rows, PARTITIONS);
@@ -22,12 +22,12 @@ fn version(value: &str) -> tempfile::TempDir {
 }
 
 /// All keys, in one request.
-fn mget() -> String {
+pub fn mget() -> String {
     let keys: Vec<String> = (0..KEYS).map(|i| format!("s:k{i}")).collect();
     format!("MGET {}", keys.join(" "))
 }
 
-fn text(folder: &Path) -> &str {
+pub fn text(folder: &Path) -> &str {
     folder.to_str().expect("UTF-8")
 }
 
@@ -340,6 +340,34 @@ fn a_push_that_is_cancelled_is_cancelled_on_all_nodes() {
     source.let_go();
     stores.push_live(2, text(folder.path()), 2);
     stores.check_live(2, "one");
+}
+
+#[test]
+fn a_push_whose_asker_is_gone_is_given_up_by_anybody() {
+    let Some(mut stores) = Stores::of(2) else {
+        return;
+    };
+    let folder = version("one");
+    let source = Source::serve(folder.path());
+    source.break_next("p00003.segment", Fault::Hold);
+    source.break_next("p00003.segment", Fault::Hold);
+    stores.begin(2, &json!({ "source": source.url() }));
+    source.wait_for("p00003.segment", 1);
+    stores.0.kill(2);
+    let other = stores.push(1, &json!({ "source": text(folder.path()) }));
+    let words = ["is being pushed", "larder cluster abort-push s"];
+    stores.check_failed(&other, "CONFLICT", &words);
+    let ask = json!({"action": "abort_push", "store": "s"});
+    let (status, answer) = stores.0.post(1, "/v1/cluster/asks", &ask);
+    assert_eq!(status, 200, "{answer}");
+    source.let_go();
+    stores.push_live(1, text(folder.path()), 2);
+    stores.check_live(2, "one");
+    let (_, answer) = stores.0.post(0, "/v1/cluster/asks", &ask);
+    assert!(
+        answer.contains("no version of store s is being pushed"),
+        "{answer}"
+    );
 }
 
 #[test]
