@@ -3,6 +3,7 @@
 //! Nothing here does I/O. Read `slot` for how a key finds its partition, and `hash` for how it
 //! finds its block inside one.
 
+mod by_slot;
 mod checksum;
 mod date;
 pub mod figures;
@@ -15,6 +16,7 @@ mod units;
 mod which;
 pub mod wire;
 
+pub use by_slot::BySlot;
 pub use checksum::checksum32;
 pub use date::civil_date;
 pub use hash::key_hash;

@@ -25,11 +25,14 @@ impl Row {
     /// # Panics
     /// If the key is 4 GiB long.
     pub fn new(key: &[u8], value: Option<&[u8]>) -> Row {
-        let mut bytes = Vec::with_capacity(key.len() + value.map_or(0, <[u8]>::len));
-        bytes.extend_from_slice(key);
-        bytes.extend_from_slice(value.unwrap_or_default());
+        let value_bytes = value.unwrap_or_default();
+        let zeros = std::iter::repeat_n(0, key.len() + value_bytes.len());
+        let mut bytes: Arc<[u8]> = zeros.collect();
+        let own = Arc::get_mut(&mut bytes).expect("nobody else has it");
+        own[..key.len()].copy_from_slice(key);
+        own[key.len()..].copy_from_slice(value_bytes);
         Row {
-            bytes: bytes.into(),
+            bytes,
             key_size: u32::try_from(key.len()).expect("keys are at most 64 KiB"),
             is_removed: value.is_none(),
         }

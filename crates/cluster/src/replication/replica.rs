@@ -14,6 +14,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use larder_types::BySlot;
+
 use crate::map::{Epoch, Term};
 
 use super::Bugs;
@@ -25,7 +27,7 @@ use super::record::{Copy, Record};
 #[derive(Default)]
 pub struct Replica {
     bugs: Bugs,
-    copies: BTreeMap<u16, Held>,
+    copies: BySlot<Held>,
     owners: BTreeMap<Place, Stream>,
     durable: u64,
 }
@@ -54,11 +56,11 @@ impl Replica {
     }
 
     pub fn copy(&self, slot: u16) -> Option<&Copy> {
-        self.copies.get(&slot).map(|held| &held.copy)
+        self.copies.get(slot).map(|held| &held.copy)
     }
 
     pub fn slots(&self) -> impl Iterator<Item = u16> + '_ {
-        self.copies.keys().copied()
+        self.copies.slots()
     }
 
     /// A copy that was there at the start, or that is left of a slot that was owned.
@@ -72,18 +74,18 @@ impl Replica {
 
     /// Gives up the copy, to be owned or forgotten.
     pub(super) fn take(&mut self, slot: u16) -> Option<Copy> {
-        self.copies.remove(&slot).map(|held| held.copy)
+        self.copies.remove(slot).map(|held| held.copy)
     }
 
     /// Whether the slot is being filled by an owner whose map is newer than that of `epoch`.
     pub(super) fn is_ahead_of(&self, slot: u16, epoch: Epoch) -> bool {
-        let held = self.copies.get(&slot);
+        let held = self.copies.get(slot);
         held.is_some_and(|held| held.began > epoch)
     }
 
     /// The map has this term: older owners are refused.
     pub(super) fn note_term(&mut self, slot: u16, term: Term) {
-        if let Some(held) = self.copies.get_mut(&slot)
+        if let Some(held) = self.copies.get_mut(slot)
             && term > held.copy.term
             && !self.bugs.ignores_terms
         {
@@ -94,7 +96,7 @@ impl Replica {
     /// The connection to an owner is another, or gone.
     pub(super) fn forget(&mut self, owner: Place) {
         self.owners.remove(&owner);
-        for held in self.copies.values_mut() {
+        for (_, held) in self.copies.iter_mut() {
             if held.follows.is_some_and(|(it, _)| it == owner) {
                 held.follows = None;
             }
@@ -198,7 +200,7 @@ impl Replica {
     }
 
     fn log(&mut self, record: Record, rows: &mut impl Rows, logged: &mut u64, out: &mut Outputs) {
-        let held = self.copies.entry(record.slot()).or_default();
+        let held = self.copies.get_or_default(record.slot());
         let mut copy = Some(std::mem::take(&mut held.copy));
         Copy::replay(&mut copy, &record, rows);
         held.copy = copy.unwrap_or_default();
@@ -208,7 +210,7 @@ impl Replica {
 
     /// The copy, if changes of this term are taken from this owner.
     fn followed(&mut self, from: Place, slot: u16, term: Term) -> Option<&mut Copy> {
-        let held = self.copies.get_mut(&slot)?;
+        let held = self.copies.get_mut(slot)?;
         let is_latest = term == held.copy.term && held.follows == Some((from, term));
         let is_followed = is_latest || self.bugs.ignores_terms;
         is_followed.then_some(&mut held.copy)
@@ -223,7 +225,7 @@ impl Replica {
         out: &mut Outputs,
     ) -> Answer {
         let (slot, term) = (begin.slot, begin.term);
-        let held = self.copies.get(&slot);
+        let held = self.copies.get(slot);
         let known = held.map_or(Term(0), |it| it.copy.term);
         if term < known && !self.bugs.ignores_terms {
             return Answer::Refused(known);
@@ -264,7 +266,7 @@ impl Replica {
         }
         let answer = self.follow(from, (slot, term), None, logged, out);
         if let (Kind::Fill(began) | Kind::FillOn(began), Some(held)) =
-            (kind, self.copies.get_mut(&slot))
+            (kind, self.copies.get_mut(slot))
         {
             held.began = began;
         }
@@ -279,7 +281,7 @@ impl Replica {
         logged: &mut u64,
         out: &mut Outputs,
     ) -> Answer {
-        let held = self.copies.get_mut(&slot).expect("there is a copy");
+        let held = self.copies.get_mut(slot).expect("there is a copy");
         held.copy.term = term;
         held.follows = Some((from, term));
         *logged += 1;
@@ -289,7 +291,7 @@ impl Replica {
 
     /// What is not taken must be said before the message that brought it is acknowledged; and a filling that lacks it cannot go on.
     fn refuse(&mut self, slot: u16) -> Answer {
-        let Some(held) = self.copies.get_mut(&slot) else {
+        let Some(held) = self.copies.get_mut(slot) else {
             return Answer::Refused(Term(0));
         };
         held.follows = None;

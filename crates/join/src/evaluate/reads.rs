@@ -53,6 +53,15 @@ impl Engine {
         now: u64,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<ReadOutcome, Error> {
+        self.begin(now);
+        if let Some(table) = self.tables.of_key(key)
+            && self.has_base_rows_alone(table)
+        {
+            if let Some(value) = self.tables[table].rows.get(key) {
+                each(value);
+            }
+            return Ok(ReadOutcome::Done(()));
+        }
         let mut hi = key.to_vec();
         hi.push(0);
         let (limits, mut notes) = (Limits::default(), Notes::default());
@@ -60,7 +69,7 @@ impl Engine {
             each(value);
             ControlFlow::Continue(())
         };
-        let outcome = self.read(key, &hi, limits, now, &mut give, &mut notes)?;
+        let outcome = self.read_begun(key, &hi, limits, &mut give, &mut notes)?;
         notes.left_out.map_or(Ok(outcome), Err)
     }
 
@@ -193,6 +202,17 @@ impl Engine {
         notes: &mut Notes,
     ) -> Result<ReadOutcome, Error> {
         self.begin(now);
+        self.read_begun(lo, hi, limits, each, notes)
+    }
+
+    fn read_begun(
+        &mut self,
+        lo: &[u8],
+        hi: &[u8],
+        limits: Limits,
+        each: &mut EachRow<'_>,
+        notes: &mut Notes,
+    ) -> Result<ReadOutcome, Error> {
         let Some(table) = self.tables.of_range(lo, hi)? else {
             return Ok(ReadOutcome::Done(()));
         };
@@ -211,9 +231,8 @@ impl Engine {
             self.hand_out_group(&found, lo, hi, limits, each);
             return Ok(ReadOutcome::Done(()));
         }
-        let state = &self.tables[table];
-        if state.makers.is_empty() && state.supplied.is_none() && !self.has_late_rows() {
-            hand_out_base(&state.rows, lo, hi, limits, each);
+        if self.has_base_rows_alone(table) {
+            hand_out_base(&self.tables[table].rows, lo, hi, limits, each);
             return Ok(ReadOutcome::Done(()));
         }
         if self.find_page(table, lo, hi) {
@@ -249,6 +268,13 @@ impl Engine {
         notes.view = view;
         self.make_room();
         Ok(ReadOutcome::Done(()))
+    }
+
+    /// Whether a read of a table has nothing to compute, to load or to let go first.
+    #[inline]
+    fn has_base_rows_alone(&self, table: TableId) -> bool {
+        let state = &self.tables[table];
+        state.makers.is_empty() && state.supplied.is_none() && !self.has_late_rows()
     }
 
     /// Views what of a range is to be read; says what that is. Without success, what is to be viewed first.

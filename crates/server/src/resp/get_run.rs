@@ -8,7 +8,7 @@ use larder_protocol::commands::Id;
 
 use super::core::CommandSeries;
 use super::count::record_slow;
-use super::reads::{get_run, is_hooked, keys_at_a_time, resolve};
+use super::reads::{get_run, is_hooked, keys_at_a_time, record};
 use super::state::State;
 use crate::catalog::{LiveStore, Snapshot};
 
@@ -67,7 +67,7 @@ impl<'s, 'i> GetRun<'s, 'i> {
             return false;
         }
         self.live = None;
-        let Ok((live, key)) = resolve(snapshot, redis_key) else {
+        let Some((live, key)) = record(snapshot, redis_key) else {
             return false;
         };
         let apart = !live.version.is_resident() || live.has_large_values();

@@ -3,8 +3,6 @@
 //! In a cluster another core may be one of another node, whose connection is another: what this core has written must be told to all
 //! before what reads outputs is forwarded there.
 
-use std::sync::Arc;
-
 use larder_cluster::map::NodeId;
 use larder_cluster::replication::Place;
 use larder_join::{NOBODY, row_slot};
@@ -16,6 +14,7 @@ use larder_types::slot_of;
 use super::core::Core;
 use super::forwarded::{Dependencies, Forwarded};
 use super::pending::{Pending, Work};
+use super::reads::record;
 use super::session::Waits;
 use super::state::State;
 use super::subject::{About, is_of_table};
@@ -181,12 +180,6 @@ pub(super) fn record_place(
         // Of a store that cannot be read, that is answered here.
         _ => core.index,
     }
-}
-
-/// The live version and the key in it that a Redis key means.
-fn record<'s, 'k>(snapshot: &'s Snapshot, key: &'k [u8]) -> Option<(&'s Arc<LiveStore>, &'k [u8])> {
-    let colon = key.iter().position(|&byte| byte == b':')?;
-    Some((snapshot.get(&key[..colon])?, &key[colon + 1..]))
 }
 
 /// A place of another node that should have a record.

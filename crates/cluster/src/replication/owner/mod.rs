@@ -30,6 +30,8 @@ mod slot;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
+use larder_types::BySlot;
+
 use crate::map::Term;
 
 use super::change::{Assignment, Changed, Entry, Place, Position, Row, Rows};
@@ -161,7 +163,7 @@ impl Hasher for Same {
 pub struct Owner {
     limits: Limits,
     bugs: Bugs,
-    slots: BTreeMap<u16, Owned>,
+    slots: BySlot<Owned>,
     peers: BTreeMap<Place, Peer>,
     /// The last uncommitted change of each key, by a hash of slot and key.
     under_way: HashMap<u64, u64, BuildHasherDefault<Same>>,
@@ -191,7 +193,7 @@ impl Owner {
             tokens: send::Tokens::new(limits.fill_bytes_per_second),
             limits,
             bugs,
-            slots: BTreeMap::new(),
+            slots: BySlot::default(),
             peers: BTreeMap::new(),
             under_way: HashMap::default(),
             waiting: VecDeque::new(),
@@ -216,11 +218,11 @@ impl Owner {
     }
 
     pub fn is_owner(&self, slot: u16) -> bool {
-        self.slots.contains_key(&slot)
+        self.slots.contains(slot)
     }
 
     pub fn slots(&self) -> impl Iterator<Item = u16> + '_ {
-        self.slots.keys().copied()
+        self.slots.slots()
     }
 
     /// Until when the lease surely lasts, on this node's clock: see [`super::Lease`]. A lease of a new life of this node counts from when the slots were
@@ -234,7 +236,7 @@ impl Owner {
     }
 
     pub fn may_write(&self, slot: u16, now_ms: u64) -> Admission {
-        let Some(owned) = self.slots.get(&slot).filter(|it| !it.is_behind) else {
+        let Some(owned) = self.slots.get(slot).filter(|it| !it.is_behind) else {
             return Admission::NotOwner;
         };
         if !self.has_lease(now_ms) {
@@ -258,7 +260,7 @@ impl Owner {
         logged: &mut u64,
         out: &mut Outputs,
     ) -> Ticket {
-        let owned = self.slots.get_mut(&slot).expect("the slot is owned");
+        let owned = self.slots.get_mut(slot).expect("the slot is owned");
         let at = Position {
             term: owned.term,
             number: owned.last().number + 1,
@@ -283,28 +285,29 @@ impl Owner {
     }
 
     fn append(&mut self, slot: u16, entry: Entry, before: Option<Vec<u8>>, mark: u64) {
-        let owned = self.slots.get_mut(&slot).expect("the slot is owned");
-        self.under_way
-            .insert(key_of(slot, entry.row.key()), entry.at.number);
+        let owned = self.slots.get_mut(slot).expect("the slot is owned");
+        let key = key_of(slot, entry.row.key());
+        self.under_way.insert(key, entry.at.number);
         self.uncommitted += 1;
         self.bytes += entry.row.size();
         if !owned.is_waiting {
             owned.is_waiting = true;
             self.waiting.push_back(slot);
         }
-        if !owned.is_changed {
+        if !owned.is_changed && !owned.members.is_empty() {
             owned.is_changed = true;
             self.changed.push(slot);
         }
         owned.log.push_back(Logged {
             entry,
+            key,
             before,
             mark,
         });
     }
 
     pub fn outcome(&self, ticket: &Ticket) -> Outcome {
-        match self.slots.get(&ticket.slot) {
+        match self.slots.get(ticket.slot) {
             Some(owned) if owned.opened != ticket.opened || owned.is_behind => Outcome::Unknown,
             Some(owned) if owned.committed.number >= ticket.number => Outcome::Acknowledged,
             Some(_) => Outcome::Waiting,
@@ -315,7 +318,7 @@ impl Owner {
     /// For a read of one key, or (`None`) of any rows of the slot.
     #[inline]
     pub fn read(&self, slot: u16, key: Option<&[u8]>, now_ms: u64) -> ReadWait {
-        let Some(owned) = self.slots.get(&slot).filter(|it| !it.is_behind) else {
+        let Some(owned) = self.slots.get(slot).filter(|it| !it.is_behind) else {
             return ReadWait::NotOwner;
         };
         let confirmed = !self.has_lease(now_ms) && !owned.is_alone();
@@ -345,7 +348,7 @@ impl Owner {
 
     /// Stops taking writes of a slot, and asks to give it to a replica in sync as soon as nothing is unacknowledged. The map says what comes of it.
     pub fn hand_over(&mut self, slot: u16, to: Place) {
-        if let Some(owned) = self.slots.get_mut(&slot)
+        if let Some(owned) = self.slots.get_mut(slot)
             && owned.member(to).is_some_and(|it| it.role == Role::InSync)
         {
             owned.moving_to = Some(to);
@@ -354,7 +357,7 @@ impl Owner {
 
     /// Takes writes again. The map may still change, if it was asked to.
     pub fn keep(&mut self, slot: u16) {
-        if let Some(owned) = self.slots.get_mut(&slot) {
+        if let Some(owned) = self.slots.get_mut(slot) {
             owned.moving_to = None;
         }
     }
@@ -380,7 +383,7 @@ impl Owner {
         for (entry, before) in copy.tail.into_iter().zip(before) {
             self.append(slot, entry, before, 0);
         }
-        let owned = self.slots.get_mut(&slot).expect("just opened");
+        let owned = self.slots.get_mut(slot).expect("just opened");
         if self.bugs.promotes_without_reconciling {
             owned.committed = owned.last();
         }
@@ -402,7 +405,7 @@ impl Owner {
         now_ms: u64,
         out: &mut Outputs,
     ) {
-        let owned = self.slots.get_mut(&slot).expect("the slot is owned");
+        let owned = self.slots.get_mut(slot).expect("the slot is owned");
         let is_new_term = owned.term != assignment.term;
         if is_new_term {
             *logged += 1;
@@ -425,7 +428,7 @@ impl Owner {
 
     /// Keeps what is known of members that stay; in a new term all have to confirm it.
     fn members(&mut self, slot: u16, assignment: &Assignment, is_new_term: bool, now_ms: u64) {
-        let owned = self.slots.get_mut(&slot).expect("the slot is owned");
+        let owned = self.slots.get_mut(slot).expect("the slot is owned");
         let mut before = std::mem::take(&mut owned.members);
         let in_sync = assignment.in_sync.iter().map(|it| (*it, Role::InSync));
         let filling = assignment.filling.iter().map(|(it, began)| {
@@ -469,14 +472,14 @@ impl Owner {
         rows: &mut impl Rows,
         out: &mut Outputs,
     ) -> Copy {
-        let mut owned = self.slots.remove(&slot).expect("the slot is owned");
+        let mut owned = self.slots.remove(slot).expect("the slot is owned");
         let mut tail = VecDeque::new();
         while let Some(last) = owned.log.pop_back() {
             let row = &last.entry.row;
             if last.entry.at.number > owned.committed.number {
                 self.bytes -= row.size();
                 self.uncommitted -= 1;
-                self.under_way.remove(&key_of(slot, row.key()));
+                self.under_way.remove(&last.key);
                 rows.set(slot, row.key(), last.before.as_deref());
                 tail.push_front(last.entry);
             }
@@ -495,10 +498,10 @@ impl Owner {
         self.durable = upto;
         for _ in 0..self.waiting.len() {
             let slot = self.waiting.pop_front().expect("as many as there were");
-            if let Some(owned) = self.slots.get_mut(&slot) {
+            if let Some(owned) = self.slots.get_mut(slot) {
                 owned.is_waiting = false;
                 self.commit(slot, out);
-                let owned = self.slots.get_mut(&slot).expect("it stays");
+                let owned = self.slots.get_mut(slot).expect("it stays");
                 let waits = owned.committed != owned.last() || owned.term_mark > upto;
                 if waits && !owned.is_waiting {
                     owned.is_waiting = true;
@@ -510,7 +513,7 @@ impl Owner {
 
     /// Invariant 1.
     fn commit(&mut self, slot: u16, out: &mut Outputs) {
-        let Some(owned) = self.slots.get_mut(&slot) else {
+        let Some(owned) = self.slots.get_mut(slot) else {
             return;
         };
         let durable = match self.bugs.ignores_its_own_log {
@@ -525,15 +528,16 @@ impl Owner {
             is_new = true;
             self.uncommitted -= 1;
             self.bytes -= size;
-            let key = key_of(slot, first.entry.row.key());
-            if self.under_way.get(&key) == Some(&first.entry.at.number) {
-                self.under_way.remove(&key);
+            if self.under_way.get(&first.key) == Some(&first.entry.at.number) {
+                self.under_way.remove(&first.key);
             }
             owned.committed = first.entry.at;
             owned.kept_bytes += size;
         }
         if is_new {
-            out.events.push(Event::Progress);
+            if out.events.last() != Some(&Event::Progress) {
+                out.events.push(Event::Progress);
+            }
             for member in &owned.members {
                 if let Some(peer) = self.peers.get_mut(&member.place) {
                     peer.settled.insert(slot);
@@ -561,7 +565,7 @@ impl Owner {
             peer.heard_ms = (peer.heard_ms + stood_still).min(now_ms);
             peer.tick(now_ms, self.limits.beat_ms);
         }
-        for (slot, owned) in &mut self.slots {
+        for (slot, owned) in self.slots.iter_mut() {
             let is_due = now_ms >= owned.asked_ms + self.limits.ask_again_ms;
             if owned.committed.number > owned.settled_on_disk
                 && now_ms >= self.settled_ms + SETTLE_MS
@@ -569,10 +573,7 @@ impl Owner {
                 owned.settled_on_disk = owned.committed.number;
                 *logged += 1;
                 let number = owned.committed.number;
-                out.records.push(Record::Settled {
-                    slot: *slot,
-                    number,
-                });
+                out.records.push(Record::Settled { slot, number });
             }
             let (committed, is_quiet) = (owned.committed.number, owned.committed == owned.last());
             let mut wanted = Vec::new();
@@ -611,11 +612,7 @@ impl Owner {
             if is_due && !wanted.is_empty() {
                 owned.asked_ms = now_ms;
                 let term = owned.term;
-                let asks = wanted.into_iter().map(|what| Ask {
-                    slot: *slot,
-                    term,
-                    what,
-                });
+                let asks = wanted.into_iter().map(|what| Ask { slot, term, what });
                 out.asks.extend(asks);
             }
         }
@@ -626,7 +623,7 @@ impl Owner {
 
     /// An own slot as a copy, for a snapshot.
     pub fn uncommitted(&self, slot: u16) -> Option<Uncommitted<'_>> {
-        let owned = self.slots.get(&slot)?;
+        let owned = self.slots.get(slot)?;
         let from = owned.index_of(owned.committed.number + 1);
         let changes = owned.log.range(from..);
         let changes = changes.map(|it| (&it.entry, it.before.as_deref()));
@@ -638,17 +635,17 @@ impl Owner {
     }
 
     pub fn term(&self, slot: u16) -> Option<Term> {
-        self.slots.get(&slot).map(|it| it.term)
+        self.slots.get(slot).map(|it| it.term)
     }
 
     /// What is committed of a slot, for who looks on.
     pub fn committed(&self, slot: u16) -> Option<Position> {
-        self.slots.get(&slot).map(|it| it.committed)
+        self.slots.get(slot).map(|it| it.committed)
     }
 
     /// The replicas of a slot whose acknowledgements are waited for, and whether each follows.
     pub fn replicas(&self, slot: u16) -> Vec<(Place, bool)> {
-        let members = self.slots.get(&slot).map(|it| it.members.as_slice());
+        let members = self.slots.get(slot).map(|it| it.members.as_slice());
         let counting = members.unwrap_or_default().iter().filter(|it| it.counts());
         counting.map(|it| (it.place, it.is_following())).collect()
     }

@@ -20,11 +20,11 @@ impl Owner {
     }
 
     fn begin_with(&mut self, place: Place, is_connected: bool, now_ms: u64) {
-        for (slot, owned) in &mut self.slots {
+        for (slot, owned) in self.slots.iter_mut() {
             if let Some(member) = owned.member(place) {
                 member.begin_anew(false, now_ms);
                 if is_connected && let Some(peer) = self.peers.get_mut(&place) {
-                    peer.dirty.insert(*slot);
+                    peer.dirty.insert(slot);
                 }
                 owned.forget_sent();
             }
@@ -43,7 +43,7 @@ impl Owner {
         let upto = peer.acknowledge(sequence, now_ms, done);
         out.events.push(Event::Progress);
         for carried in upto {
-            let Some(owned) = self.slots.get_mut(&carried.slot) else {
+            let Some(owned) = self.slots.get_mut(carried.slot) else {
                 continue;
             };
             let is_latest = owned.term == carried.term || self.bugs.ignores_terms;
@@ -70,7 +70,7 @@ impl Owner {
         now_ms: u64,
         out: &mut Outputs,
     ) {
-        let Some(owned) = self.slots.get_mut(&slot).filter(|it| it.term == term) else {
+        let Some(owned) = self.slots.get_mut(slot).filter(|it| it.term == term) else {
             return;
         };
         let (floor, last) = (owned.floor, owned.last());
@@ -132,7 +132,7 @@ impl Owner {
     /// Asks the replicas in sync whether there is another owner: what they confirm from now on is enough for reads that have begun. None: not all
     /// can be asked now; try again after [`Event::Progress`].
     pub fn confirm(&mut self, slot: u16, now_ms: u64, out: &mut Outputs) -> Option<Confirmation> {
-        let owned = self.slots.get(&slot)?;
+        let owned = self.slots.get(slot)?;
         if owned.is_refused || owned.is_behind {
             return None;
         }
@@ -158,7 +158,7 @@ impl Owner {
 
     /// `Acknowledged`: reads that had begun when it was asked for may be answered, once their keys are acknowledged.
     pub fn is_confirmed(&self, asked: &Confirmation) -> Outcome {
-        let Some(owned) = self.slots.get(&asked.slot) else {
+        let Some(owned) = self.slots.get(asked.slot) else {
             return Outcome::Unknown;
         };
         let same = owned.opened == asked.opened && owned.term == asked.term;

@@ -54,7 +54,7 @@ impl Owner {
             ..
         } = self;
         for slot in changed.drain(..) {
-            let Some(owned) = slots.get_mut(&slot) else {
+            let Some(owned) = slots.get_mut(slot) else {
                 continue;
             };
             owned.is_changed = false;
@@ -70,7 +70,7 @@ impl Owner {
             let mut changes = Vec::new();
             let mut bytes = 0;
             for slot in &dirty {
-                let Some(owned) = slots.get_mut(slot) else {
+                let Some(owned) = slots.get_mut(*slot) else {
                     continue;
                 };
                 if begin(peer, *slot, owned, *place, now_ms, out) {
@@ -96,7 +96,7 @@ impl Owner {
             }
             if peer.is_beat_due {
                 for slot in std::mem::take(&mut peer.settled) {
-                    if let Some(owned) = slots.get_mut(&slot)
+                    if let Some(owned) = slots.get_mut(slot)
                         && owned.member(*place).is_some_and(|it| it.is_following())
                     {
                         changes.push(SlotChanges {
@@ -125,7 +125,7 @@ impl Owner {
             }
             for slot in &left {
                 while tokens.are_left() && peer.bytes_on_way < limits.window_bytes / 2 {
-                    let owned = slots.get_mut(slot).expect("it is owned");
+                    let owned = slots.get_mut(*slot).expect("it is owned");
                     match fill(peer, *slot, owned, *place, rows, limits, now_ms, out) {
                         Some(bytes) => tokens.spend(bytes),
                         None => break,

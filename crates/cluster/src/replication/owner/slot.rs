@@ -8,6 +8,8 @@ use crate::map::{Epoch, Term};
 
 pub(super) struct Logged {
     pub entry: Entry,
+    /// A hash of slot and key.
+    pub key: u64,
     /// The row's value before, to take the change back.
     pub before: Option<Vec<u8>>,
     /// The record of this place's log that has it.

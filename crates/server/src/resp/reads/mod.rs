@@ -91,7 +91,18 @@ impl KeyQuery {
     }
 }
 
-/// The store and the key in it that a Redis key means.
+/// The live store and the key in it that a Redis key means, if it means any.
+#[inline]
+pub(in crate::resp) fn record<'s, 'k>(
+    snapshot: &'s Snapshot,
+    redis_key: &'k [u8],
+) -> Option<(&'s Arc<LiveStore>, &'k [u8])> {
+    let colon = redis_key.iter().position(|&byte| byte == b':')?;
+    let live = snapshot.get(&redis_key[..colon])?;
+    Some((live, &redis_key[colon + 1..]))
+}
+
+/// As [`record`], or why there is none.
 #[inline]
 pub(in crate::resp) fn resolve<'s, 'k>(
     snapshot: &'s Snapshot,

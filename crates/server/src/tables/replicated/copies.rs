@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use larder_cluster::replication::{Row, Rows};
+use larder_types::BySlot;
 
 /// What a row takes beside its bytes.
 const ROW_BYTES: usize = 48;
@@ -13,14 +14,14 @@ type Bytes = Box<[u8]>;
 /// Values are encoded: see `value`.
 #[derive(Debug, Default)]
 pub struct Copies {
-    slots: BTreeMap<u16, BTreeMap<Bytes, Bytes>>,
+    slots: BySlot<BTreeMap<Bytes, Bytes>>,
     bytes: usize,
 }
 
 impl Copies {
     /// Gives up all rows of a slot.
     pub fn take(&mut self, slot: u16) -> BTreeMap<Bytes, Bytes> {
-        let rows = self.slots.remove(&slot).unwrap_or_default();
+        let rows = self.slots.remove(slot).unwrap_or_default();
         let bytes = rows.iter().map(|(key, value)| row_bytes(key, value));
         self.bytes -= bytes.sum::<usize>();
         rows
@@ -33,7 +34,7 @@ impl Copies {
     /// How many rows of how many slots there are.
     pub fn count(&self) -> (usize, usize) {
         (
-            self.slots.values().map(BTreeMap::len).sum(),
+            self.slots.iter().map(|(_, rows)| rows.len()).sum(),
             self.slots.len(),
         )
     }
@@ -41,11 +42,11 @@ impl Copies {
 
 impl Rows for Copies {
     fn get(&self, slot: u16, key: &[u8]) -> Option<Vec<u8>> {
-        self.slots.get(&slot)?.get(key).map(|value| value.to_vec())
+        self.slots.get(slot)?.get(key).map(|value| value.to_vec())
     }
 
     fn set(&mut self, slot: u16, key: &[u8], value: Option<&[u8]>) {
-        let rows = self.slots.entry(slot).or_default();
+        let rows = self.slots.get_or_default(slot);
         let before = match value {
             Some(value) => {
                 self.bytes += row_bytes(key, value);
@@ -57,7 +58,7 @@ impl Rows for Copies {
             self.bytes -= row_bytes(key, &before);
         }
         if rows.is_empty() {
-            self.slots.remove(&slot);
+            self.slots.remove(slot);
         }
     }
 
@@ -66,7 +67,7 @@ impl Rows for Copies {
     }
 
     fn read(&self, slot: u16, after: Option<&[u8]>, bytes: usize, into: &mut Vec<Row>) -> bool {
-        let Some(rows) = self.slots.get(&slot) else {
+        let Some(rows) = self.slots.get(slot) else {
             return true;
         };
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);

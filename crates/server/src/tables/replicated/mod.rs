@@ -79,6 +79,9 @@ struct State {
     out: Outputs,
     log: LoggedRecords,
     changes: Changes,
+    /// What a change's value and a record are encoded in, one after another.
+    value: Vec<u8>,
+    encoded: Vec<u8>,
     /// Of this life, once a map has this node in it.
     lease: Option<Held>,
     /// Replies wait for the replicas in sync.
@@ -138,6 +141,8 @@ impl Replicated {
                 out: Outputs::default(),
                 log: LoggedRecords::default(),
                 changes: Changes::default(),
+                value: Vec::new(),
+                encoded: Vec::new(),
                 lease: None,
                 waits_for_replicas: true,
                 assigned: BTreeMap::new(),

@@ -7,7 +7,7 @@ use larder_join::{Before, Engine, row_slot};
 use larder_journal::{Entry, Producer};
 use larder_protocol::errors::Code;
 
-use super::value::encode;
+use super::value::{encode, encode_into};
 use super::{Replicated, State};
 use crate::tables::{Gate, Refusal, Tables};
 
@@ -47,41 +47,67 @@ impl Tables {
 }
 
 impl State {
-    fn number(&mut self, engine: &mut Engine, befores: Vec<Before>, gate: &mut Gate) {
+    fn number(&mut self, engine: &mut Engine, mut befores: Vec<Before>, gate: &mut Gate) {
+        if befores.len() == 1
+            && let Some(before) = befores.pop()
+        {
+            return self.number_row(engine, row_slot(&before.key), before, false, gate);
+        }
         let rows = first_of_each(befores);
         let ends = ends_of_slots(&rows);
         for ((slot, before), is_end) in rows.into_iter().zip(ends) {
-            let key = &*before.key;
-            let owner = self.replication.as_mut();
-            let Some(replication) = owner.filter(|it| it.owner.is_owner(slot)) else {
-                // What is executed was admitted before: this does not happen.
-                tracing::error!(
-                    slot,
-                    "a row changed in a slot that is not owned here; the change is taken back"
-                );
-                engine.surrender(key);
-                gate.failed = true;
-                continue;
-            };
-            let after = engine.base_row(key).map(|(value, at)| encode(value, at));
-            match &after {
-                Some(_) => self.groups.note(slot, key),
-                None => self.groups.note_removed(engine, slot, key),
+            self.number_row(engine, slot, before, !is_end, gate);
+        }
+    }
+
+    /// `is_open`: the slot's next change is of the same transaction.
+    fn number_row(
+        &mut self,
+        engine: &mut Engine,
+        slot: u16,
+        before: Before,
+        is_open: bool,
+        gate: &mut Gate,
+    ) {
+        let key = &*before.key;
+        let owner = self.replication.as_mut();
+        let Some(replication) = owner.filter(|it| it.owner.is_owner(slot)) else {
+            // What is executed was admitted before: this does not happen.
+            tracing::error!(
+                slot,
+                "a row changed in a slot that is not owned here; the change is taken back"
+            );
+            engine.surrender(key);
+            gate.failed = true;
+            return;
+        };
+        self.value.clear();
+        let is_there = match engine.base_row(key) {
+            Some((value, at)) => {
+                encode_into(&mut self.value, value, at);
+                true
             }
-            let changed = Changed {
-                key,
-                value: after.as_deref(),
-                is_open: !is_end,
-            };
-            let value = before.value.as_deref();
-            let value = value.map(|value| encode(value, before.expires_at));
-            self.numbered += 1;
-            let ticket = replication.change(slot, changed, value, &mut self.out);
-            if self.waits_for_replicas {
-                self.changes.executed += 1;
-                self.changes.waiting.push_back(ticket);
-                gate.replicated.get_or_insert_default().wait_for(ticket);
-            }
+            None => false,
+        };
+        match (&before.value, is_there) {
+            // Its group was noted when it came.
+            (Some(_), true) => {}
+            (None, true) => self.groups.note(slot, key),
+            (_, false) => self.groups.note_removed(engine, slot, key),
+        }
+        let changed = Changed {
+            key,
+            value: is_there.then_some(&*self.value),
+            is_open,
+        };
+        let value = before.value.as_deref();
+        let value = value.map(|value| encode(value, before.expires_at));
+        self.numbered += 1;
+        let ticket = replication.change(slot, changed, value, &mut self.out);
+        if self.waits_for_replicas {
+            self.changes.executed += 1;
+            self.changes.waiting.push_back(ticket);
+            gate.replicated.get_or_insert_default().wait_for(ticket);
         }
     }
 
@@ -93,14 +119,16 @@ impl State {
         &mut self,
         producer: &mut Producer,
     ) -> Result<Option<larder_journal::Ticket>, larder_journal::Error> {
-        let dropped = std::mem::take(&mut self.dropped);
-        let records = std::mem::take(&mut self.out.records);
-        if dropped.is_empty() && records.is_empty() {
+        let records = self.dropped.iter().chain(&self.out.records);
+        let count = self.out.records.len() as u64;
+        if records.clone().next().is_none() {
             return Ok(None);
         }
-        let appended = append(producer, dropped.iter().chain(&records));
+        let appended = append(producer, records, &mut self.encoded);
+        self.dropped.clear();
+        self.out.records.clear();
         let ticket = appended.inspect_err(|_| self.is_broken = true)?;
-        self.log.records += records.len() as u64;
+        self.log.records += count;
         self.log.appended.push_back((self.log.records, ticket));
         Ok(Some(ticket))
     }
@@ -109,15 +137,15 @@ impl State {
 fn append<'a>(
     producer: &mut Producer,
     records: impl Iterator<Item = &'a Record>,
+    bytes: &mut Vec<u8>,
 ) -> Result<larder_journal::Ticket, larder_journal::Error> {
-    let mut bytes = Vec::new();
     let mut batch = producer.batch();
     for record in records {
         bytes.clear();
-        record.encode(&mut bytes);
+        record.encode(bytes);
         batch.add(Entry::Slot {
             slot: record.slot(),
-            record: &bytes,
+            record: bytes,
         })?;
     }
     batch.end()

@@ -3,11 +3,12 @@
 //! An engine keeps rows by table, not by slot. So it is noted for each own slot what its rows begin with: its *groups*, each a table and a
 //! leading column. Groups of one slot are in the order of their keys, and so their rows one group after another are too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
 
 use larder_cluster::replication::{Row, Rows};
 use larder_join::{Engine, KeyRange, column_group};
+use larder_types::BySlot;
 
 use super::copies::Copies;
 use super::value::{decode, encode};
@@ -16,17 +17,17 @@ type Bytes = Box<[u8]>;
 
 /// What the rows of each slot begin with whose rows the engine has.
 #[derive(Debug, Default)]
-pub struct Groups(BTreeMap<u16, BTreeSet<Bytes>>);
+pub struct Groups(BySlot<BTreeSet<Bytes>>);
 
 impl Groups {
     /// Whether the engine has the rows of this slot.
     pub fn has(&self, slot: u16) -> bool {
-        self.0.contains_key(&slot)
+        self.0.contains(slot)
     }
 
     /// There is a row with this key.
     pub fn note(&mut self, slot: u16, key: &[u8]) {
-        if let Some(groups) = self.0.get_mut(&slot) {
+        if let Some(groups) = self.0.get_mut(slot) {
             let (group, _) = column_group(key);
             if !groups.contains(group) {
                 groups.insert(group.into());
@@ -36,7 +37,7 @@ impl Groups {
 
     /// A row has gone; the group goes with its last.
     pub fn note_removed(&mut self, engine: &Engine, slot: u16, key: &[u8]) {
-        let Some(groups) = self.0.get_mut(&slot) else {
+        let Some(groups) = self.0.get_mut(slot) else {
             return;
         };
         let (group, _) = column_group(key);
@@ -53,7 +54,7 @@ impl Groups {
 
     #[cfg(test)]
     pub fn count(&self, slot: u16) -> usize {
-        self.0.get(&slot).map_or(0, BTreeSet::len)
+        self.0.get(slot).map_or(0, BTreeSet::len)
     }
 }
 
@@ -74,7 +75,7 @@ pub struct AllRows<'a> {
 impl AllRows<'_> {
     /// Moves the rows of a slot into the engine.
     pub fn open(&mut self, slot: u16) {
-        self.groups.0.entry(slot).or_default();
+        self.groups.0.get_or_default(slot);
         for (key, value) in self.copies.take(slot) {
             self.adopt(slot, &key, &value);
         }
@@ -100,7 +101,7 @@ impl AllRows<'_> {
     /// Takes all rows of a slot out of the engine, which has the slot no more.
     fn drain(&mut self, slot: u16) -> Vec<(Bytes, Vec<u8>)> {
         let mut rows: Vec<(Bytes, Vec<u8>)> = Vec::new();
-        for group in self.groups.0.remove(&slot).unwrap_or_default() {
+        for group in self.groups.0.remove(slot).unwrap_or_default() {
             let first = rows.len();
             let range = range_of(&group);
             self.engine
@@ -122,7 +123,7 @@ impl AllRows<'_> {
         bytes: usize,
         into: &mut Vec<Row>,
     ) -> bool {
-        let Some(groups) = self.groups.0.get(&slot) else {
+        let Some(groups) = self.groups.0.get(slot) else {
             return true;
         };
         // The key may be in the last group that is not behind it.

@@ -11,6 +11,11 @@ const GOES: u8 = 1;
 
 pub fn encode(value: &[u8], expires_at: Option<u64>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(9 + value.len());
+    encode_into(&mut bytes, value, expires_at);
+    bytes
+}
+
+pub fn encode_into(bytes: &mut Vec<u8>, value: &[u8], expires_at: Option<u64>) {
     match expires_at {
         None => bytes.push(STAYS),
         Some(at) => {
@@ -19,7 +24,6 @@ pub fn encode(value: &[u8], expires_at: Option<u64>) -> Vec<u8> {
         }
     }
     bytes.extend_from_slice(value);
-    bytes
 }
 
 /// The value, and when the row goes. `None`: these bytes are none.
