@@ -143,9 +143,14 @@ pub fn run(args: &ClusterArgs) -> Result<()> {
         clusters.push((format!("larder, {nodes}"), cluster));
     }
     if let Some(redis) = services::find("redis-server") {
-        let cluster = Cluster::of_redis(&redis, folder.path(), 3)?;
-        fill(&cluster, args.rows)?;
-        clusters.push(("Redis Cluster, 3".to_owned(), cluster));
+        for (name, logs) in [
+            ("Redis Cluster, 3", false),
+            ("Redis Cluster, 3, with a log", true),
+        ] {
+            let cluster = Cluster::of_redis(&redis, folder.path(), 3, logs)?;
+            fill(&cluster, args.rows)?;
+            clusters.push((name.to_owned(), cluster));
+        }
     }
     let mut markdown = format!(
         "## A cluster's cost\n\nMicroseconds of CPU time of all nodes for an operation, asked of the row's owner: median (minimum-maximum). \

@@ -91,18 +91,20 @@ impl Cluster {
         )
     }
 
-    /// Starts so many masters of a Redis Cluster without persistence, all on one core.
-    pub fn of_redis(program: &Path, folder: &Path, nodes: usize) -> Result<Cluster> {
+    /// Starts so many masters of a Redis Cluster, all on one core: with a log that is synced every second, as larder's is, or without.
+    pub fn of_redis(program: &Path, folder: &Path, nodes: usize, logs: bool) -> Result<Cluster> {
+        let appendonly = if logs { "yes" } else { "no" };
         let mut servers = Vec::new();
         for at in 0..nodes {
             let port = free_port()?;
-            let own = folder.join(format!("redis-{at}"));
+            let own = folder.join(format!("redis-{at}-{appendonly}"));
             std::fs::create_dir(&own)?;
             let mut command = process::on_core(program, Some(SERVER_CORE));
             command
                 .current_dir(&own)
                 .args(["--port", &port.to_string()]);
-            command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+            command.args(["--bind", "127.0.0.1", "--save", ""]);
+            command.args(["--appendonly", appendonly, "--appendfsync", "everysec"]);
             command.args(["--cluster-enabled", "yes", "--loglevel", "warning"]);
             servers.push(process::start_listening(command, port, "redis-server")?);
         }
