@@ -11,6 +11,7 @@
 //! | room | holds |
 //! |---|---|
 //! | `mapping` | where objects lie: regions of subspaces, the regions that a search contacts, their hash slots |
+//! | `plan` | the configurator: what a workload costs with which subspaces, and which are best |
 //! | `base` | numbers, words, instants, points, bytes that sort, the arguments of commands |
 //! | `expression` | expressions of FILTER and APPLY: grammar, functions, values |
 //! | `object` | hashes and JSON documents, paths into them, and what commands make of them |
@@ -30,6 +31,7 @@ pub mod error;
 pub mod expression;
 pub mod mapping;
 pub mod object;
+pub mod plan;
 pub mod query;
 pub mod schema;
 pub mod search;

@@ -1,3 +1,4 @@
 //! The tests of the crate, one binary.
 
 mod mapping;
+mod plan;

@@ -1,0 +1,194 @@
+//! The best sets of layouts under one model: from many starts, and how sure that is.
+
+use larder_types::Random;
+use serde::{Deserialize, Serialize};
+
+use super::configuration::{AttributeSet, Layout};
+use super::descent::descend;
+use super::exhaustive::{LAYOUTS_MAX, try_all};
+use super::heuristics::{Heuristic, heuristic};
+use super::model::CostModel;
+use super::problem::{Open, Problem, Top};
+use super::proof::prove;
+
+/// How much is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// How many of the best configurations are told.
+    pub top: usize,
+    /// How many random ones are told, to compare with.
+    pub random: usize,
+    /// Random starts, beside those that the workload suggests.
+    pub starts: usize,
+    /// Steps for the proof. A step is one query of one layout: some nanoseconds. With 0 there is none.
+    pub proof_steps: u64,
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            top: 10,
+            random: 32,
+            starts: 12,
+            proof_steps: 2_000_000_000,
+            seed: 1,
+        }
+    }
+}
+
+/// How sure it is that nothing better is among the layouts looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Proof {
+    pub layouts: u64,
+    /// All sets were tried.
+    pub is_exhaustive: bool,
+    /// Nothing better is there.
+    pub is_proven: bool,
+    /// No set costs less; in the model's unit.
+    pub bound: f64,
+    /// What was found costs at most this much more than the best, as a share of it: 0.02 is 2 %.
+    pub gap: f64,
+}
+
+/// The best sets of layouts that were found.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    pub problem: Problem,
+    /// By cost, the least first; at most one for the same attribute lists.
+    pub top: Vec<(f64, Vec<u32>)>,
+    pub proof: Proof,
+    /// Layouts compared, query by query.
+    pub steps: u64,
+}
+
+impl Choice {
+    pub fn cost(&self) -> f64 {
+        self.top[0].0
+    }
+
+    pub fn best(&self) -> Vec<Layout> {
+        self.problem.layouts_of(&self.top[0].1)
+    }
+}
+
+/// The best sets of these layouts under a model. `known` is a set to begin with, too; `constrained` has the attributes that each query constrains; `more` gives layouts that are like
+/// one of the best set, to be looked at, too.
+pub fn choose(
+    model: &dyn CostModel,
+    layouts: Vec<Layout>,
+    known: &[Layout],
+    constrained: &[AttributeSet],
+    options: &Options,
+    more: impl Fn(&Layout) -> Vec<Layout>,
+) -> Choice {
+    let mut problem = Problem::new(model, layouts);
+    let known = known.iter().map(|it| problem.add(model, it.clone()));
+    let known: Open = known.collect();
+    let mut top = Top::new(options.top);
+    let mut steps = 0;
+    let mut best: Option<(Open, f64)> = None;
+    let keep = |found: (Open, f64), best: &mut Option<(Open, f64)>| {
+        if best.as_ref().is_none_or(|best| found.1 < best.1) {
+            *best = Some(found);
+        }
+    };
+    let is_exhaustive = problem.count() <= LAYOUTS_MAX;
+    if is_exhaustive {
+        steps += try_all(&problem, &mut top) * problem.queries() as u64;
+    } else {
+        let starts = starts(&problem, constrained, options);
+        for start in starts.into_iter().chain([known]) {
+            let found = descend(&problem, start, &mut top, &mut steps);
+            keep(found, &mut best);
+        }
+    }
+    if let Some(first) = top.best().next() {
+        keep((first.1.clone(), first.0), &mut best);
+    }
+    let (mut open, mut cost) = best.expect("the empty set is a start");
+    // Layouts near those of the best set come in as long as they make it better.
+    loop {
+        let near: Vec<Layout> = open
+            .iter()
+            .flat_map(|&at| more(&problem.layouts()[at as usize]))
+            .collect();
+        let before = problem.count();
+        for layout in near {
+            problem.add(model, layout);
+        }
+        if problem.count() == before {
+            break;
+        }
+        let found = descend(&problem, open.clone(), &mut top, &mut steps);
+        if found.1 >= cost * (1.0 - 1e-12) {
+            break;
+        }
+        (open, cost) = found;
+    }
+    let all_tried = is_exhaustive && problem.count() <= LAYOUTS_MAX;
+    let mut left = options.proof_steps;
+    let (bound, is_proven) = match all_tried {
+        true => (cost, true),
+        false if left == 0 => (problem.fixed(), false),
+        false => {
+            let bound = prove(&problem, &mut top, &mut left);
+            (bound.cost, bound.is_complete)
+        }
+    };
+    let top: Vec<(f64, Open)> = top
+        .best()
+        .map(|(cost, open)| (cost, open.clone()))
+        .collect();
+    let proof = Proof {
+        layouts: problem.count().into(),
+        is_exhaustive: all_tried,
+        is_proven,
+        bound,
+        gap: (top[0].0 / bound - 1.0).max(0.0),
+    };
+    Choice {
+        problem,
+        top,
+        proof,
+        steps,
+    }
+}
+
+/// Nothing, each single attribute's layout alone and all together, the heuristics, what each query would like, and random sets.
+fn starts(problem: &Problem, constrained: &[AttributeSet], options: &Options) -> Vec<Open> {
+    let mut starts: Vec<Open> = Heuristic::ALL
+        .iter()
+        .map(|&which| heuristic(which, problem, constrained))
+        .collect();
+    let favourites: Vec<u32> = (0..problem.queries())
+        .filter_map(|query| {
+            let layouts = 0..problem.count();
+            layouts.min_by(|&one, &other| {
+                let cost = |at: u32| problem.row(at)[query] + problem.upkeep(at);
+                cost(one).total_cmp(&cost(other))
+            })
+        })
+        .collect();
+    starts.push(favourites);
+    let mut random = Random::new(options.seed);
+    for _ in 0..options.starts {
+        starts.push(random_set(problem, &mut random));
+    }
+    starts
+}
+
+/// One to six layouts.
+pub(super) fn random_set(problem: &Problem, random: &mut Random) -> Open {
+    let most = problem.open_max().min(6).min(problem.count() as usize);
+    if most == 0 {
+        return Vec::new();
+    }
+    let count = 1 + random.index(most);
+    let mut open: Open = (0..count)
+        .map(|_| random.below(problem.count().into()) as u32)
+        .collect();
+    open.sort_unstable();
+    open.dedup();
+    open
+}

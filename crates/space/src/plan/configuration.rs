@@ -1,0 +1,145 @@
+//! What is chosen: subspaces as lists of attributes with bits, and which attributes have a local index.
+
+use super::workload::Workload;
+
+/// Attributes by their index in the workload.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttributeSet(pub u64);
+
+impl AttributeSet {
+    pub fn of(attributes: impl IntoIterator<Item = usize>) -> AttributeSet {
+        AttributeSet(attributes.into_iter().fold(0, |set, at| set | 1 << at))
+    }
+
+    pub fn contains(self, attribute: usize) -> bool {
+        self.0 >> attribute & 1 == 1
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    pub fn common(self, other: AttributeSet) -> AttributeSet {
+        AttributeSet(self.0 & other.0)
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..64).filter(move |&at| self.contains(at))
+    }
+}
+
+/// The attributes of a subspace with their bits, the first outermost.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Layout {
+    pub dimensions: Vec<(u8, u8)>,
+}
+
+impl Layout {
+    pub fn attributes(&self) -> AttributeSet {
+        AttributeSet::of(self.dimensions.iter().map(|it| usize::from(it.0)))
+    }
+
+    pub fn regions(&self) -> f64 {
+        let bits: u32 = self.dimensions.iter().map(|it| u32::from(it.1)).sum();
+        f64::from(1 << bits)
+    }
+
+    /// As in the clause SUBSPACES: `city:4,price:4`.
+    pub fn text(&self, workload: &Workload) -> String {
+        let name = |&(attribute, bits): &(u8, u8)| {
+            let name = &workload.attributes[usize::from(attribute)].name;
+            format!("{name}:{bits}")
+        };
+        let names: Vec<String> = self.dimensions.iter().map(name).collect();
+        names.join(",")
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Configuration {
+    pub subspaces: Vec<Layout>,
+    /// Attributes that every region has an ordered index of.
+    pub indexes: AttributeSet,
+}
+
+/// Why a text is no configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayoutError(pub String);
+
+impl std::fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for LayoutError {}
+
+impl Configuration {
+    /// As the clauses of FT.CREATE: `SUBSPACES 1 city:4,price:4 INDEX 1 city`.
+    pub fn text(&self, workload: &Workload) -> String {
+        let subspaces: Vec<String> = self.subspaces.iter().map(|it| it.text(workload)).collect();
+        let names = self
+            .indexes
+            .iter()
+            .map(|at| workload.attributes[at].name.as_str());
+        let indexes: Vec<&str> = names.collect();
+        let mut clauses = Vec::new();
+        for (clause, lists) in [
+            ("SUBSPACES", subspaces.join(" ")),
+            ("INDEX", indexes.join(" ")),
+        ] {
+            let count = lists.split_whitespace().count();
+            clauses.push(format!("{clause} {count} {lists}"));
+        }
+        clauses.join(" ").trim_end().to_owned()
+    }
+
+    /// A configuration from lists such as `city:4,price`, with local indexes on all attributes. Attributes without a number share the bits that `regions` leaves.
+    ///
+    /// # Errors
+    /// An attribute is unknown or twice in a list, or the bits are more than the regions allow.
+    pub fn parse(
+        lists: &[&str],
+        workload: &Workload,
+        regions: u32,
+    ) -> Result<Configuration, LayoutError> {
+        let parse = |list: &&str| parse_list(list, workload, regions);
+        Ok(Configuration {
+            subspaces: lists.iter().map(parse).collect::<Result<_, _>>()?,
+            indexes: AttributeSet::of(0..workload.attributes.len()),
+        })
+    }
+}
+
+fn parse_list(list: &str, workload: &Workload, regions: u32) -> Result<Layout, LayoutError> {
+    let refuse = |what: String| Err(LayoutError(format!("subspace {list}: {what}")));
+    let (mut attributes, mut asked) = (Vec::new(), Vec::new());
+    for part in list.split(',') {
+        let (name, bits) = match part.split_once(':') {
+            None => (part, None),
+            Some((name, bits)) => match bits.parse::<u8>() {
+                Ok(bits) => (name, Some(bits)),
+                Err(_) => return refuse(format!("{bits:?} is no number of bits")),
+            },
+        };
+        let Some(attribute) = workload.attribute(name) else {
+            return refuse(format!("no attribute {name:?}"));
+        };
+        if attributes.contains(&attribute) {
+            return refuse(format!("{name:?} is there twice"));
+        }
+        attributes.push(attribute);
+        asked.push(bits);
+    }
+    let values = |at: usize| workload.attributes[attributes[at]].distinct;
+    match crate::mapping::allocate_bits(regions, &asked, values) {
+        Err(error) => refuse(error.to_string()),
+        Ok(bits) => Ok(Layout {
+            dimensions: attributes.iter().map(|&it| it as u8).zip(bits).collect(),
+        }),
+    }
+}

@@ -1,0 +1,130 @@
+//! The servers that a plan is for, and what each step costs on them.
+
+use serde::{Deserialize, Serialize};
+
+/// The time of one processor that each step takes, in microseconds. `larder space calibrate` measures it.
+///
+/// Costs are affine: what does not grow with anything is a cost of its own. Proportional costs, as the thesis has, err most where they matter, on
+/// queries that contact little.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Costs {
+    /// A read by key.
+    pub get_us: f64,
+    /// A query, whatever it contacts: parsing, merging, the reply.
+    pub query_us: f64,
+    /// A server that is contacted: a message there and one back.
+    pub server_us: f64,
+    /// A region that is searched.
+    pub region_us: f64,
+    /// An object that is looked at.
+    pub candidate_us: f64,
+    /// An object that is sent.
+    pub result_us: f64,
+    /// One server of a write's chain.
+    pub stage_us: f64,
+    /// One copy that moves to another region.
+    pub move_us: f64,
+    /// One entry of a local index, added or removed.
+    pub index_entry_us: f64,
+}
+
+impl Default for Costs {
+    /// A guess, from which plans can be compared roughly until there is a calibration.
+    fn default() -> Costs {
+        Costs {
+            get_us: 5.0,
+            query_us: 15.0,
+            server_us: 10.0,
+            region_us: 2.0,
+            candidate_us: 0.3,
+            result_us: 1.0,
+            stage_us: 6.0,
+            move_us: 8.0,
+            index_entry_us: 1.0,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Deployment {
+    pub servers: u32,
+    /// Processors of each server that serve.
+    pub cores: u32,
+    /// Copies of each region, the first one counted.
+    pub replicas: u32,
+    /// The most regions of a subspace, a power of two.
+    pub regions: u32,
+    /// Regions of the key subspace on each server: parts that are searched by themselves.
+    pub key_regions: u32,
+    /// Clients that each wait for a reply before they ask again.
+    pub clients: u32,
+    /// From one server to another, or to the client, in microseconds; no processor is busy meanwhile.
+    pub message_us: f64,
+    /// An entry of a local index, in memory or on disk.
+    pub index_entry_bytes: u64,
+    /// The most bytes of all copies together; none is no limit.
+    pub storage_bytes_max: Option<u64>,
+    pub costs: Costs,
+}
+
+impl Default for Deployment {
+    fn default() -> Deployment {
+        Deployment {
+            servers: 1,
+            cores: 1,
+            replicas: 1,
+            regions: 256,
+            key_regions: 1,
+            clients: 64,
+            message_us: 50.0,
+            index_entry_bytes: 40,
+            storage_bytes_max: None,
+            costs: Costs::default(),
+        }
+    }
+}
+
+impl Deployment {
+    /// # Errors
+    /// What cannot be, in words.
+    pub fn check(&self) -> Result<(), String> {
+        let counts = [
+            ("servers", self.servers),
+            ("cores", self.cores),
+            ("replicas", self.replicas),
+            ("key_regions", self.key_regions),
+            ("clients", self.clients),
+        ];
+        if let Some((key, _)) = counts.iter().find(|count| count.1 == 0) {
+            return Err(format!("deployment: {key}: must be at least 1"));
+        }
+        if self.replicas > self.servers {
+            return Err(format!(
+                "deployment: replicas: {} copies on {} servers; each copy needs its own",
+                self.replicas, self.servers
+            ));
+        }
+        if let Err(error) = crate::mapping::allocate_bits(self.regions, &[], |_| None) {
+            return Err(format!("deployment: regions: {error}"));
+        }
+        let costs = &self.costs;
+        let times = [
+            ("message_us", self.message_us),
+            ("costs.get_us", costs.get_us),
+            ("costs.query_us", costs.query_us),
+            ("costs.server_us", costs.server_us),
+            ("costs.region_us", costs.region_us),
+            ("costs.candidate_us", costs.candidate_us),
+            ("costs.result_us", costs.result_us),
+            ("costs.stage_us", costs.stage_us),
+            ("costs.move_us", costs.move_us),
+            ("costs.index_entry_us", costs.index_entry_us),
+        ];
+        match times.iter().find(|it| !(it.1 >= 0.0 && it.1.is_finite())) {
+            Some((key, time)) => Err(format!("deployment: {key}: {time} is no time; 0 or more")),
+            None => Ok(()),
+        }
+    }
+}

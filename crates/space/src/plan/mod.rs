@@ -1,0 +1,57 @@
+//! The configurator: what a workload costs with which subspaces, and which subspaces are best for it.
+//!
+//! ```text
+//!  Workload (TOML, or recorded) ─┐
+//!  Deployment (calibrated costs) ┴► CostModel ─► Problem ─► descent from many starts ─► best, top k ─► Report
+//!                                  thesis, larder   │         every set (few layouts)
+//!                                                   └───────► proof: a bound, and branches
+//! ```
+//!
+//! | read | for |
+//! |---|---|
+//! | `workload` | what is asked and what is changed, how often, of which values |
+//! | `deployment` | the servers, and what each step costs on them |
+//! | `configuration` | subspaces as lists of attributes with bits, and the local indexes |
+//! | `model` | what every model answers, and a prediction with its parts |
+//! | `thesis` | the model of the thesis that this goes back to, as its own program computes it |
+//! | `larder`, `latency` | larder's own model: what its servers do, and how long a client waits |
+//! | `problem` | the choice of subspaces as facility location: queries take the cheapest, writes pay for all |
+//! | `descent`, `exhaustive`, `proof` | three ways to solve it: local search, all sets, branch and bound |
+//! | `candidates`, `heuristics` | which layouts are looked at; simple ways to choose, to compare with |
+//! | `choose` | all of that for one model |
+//! | `report` | all of that for one workload: best, top, heuristics, what a shift of the mix costs |
+//!
+//! The same arguments give the same report: there is no clock, work is counted in steps, and what is drawn has a seed.
+//!
+//! Sources. The thesis: Orazov's, of the Instituto Superior Técnico, on a configurator for HyperDex; its equations 4.1 to 4.7. Dual ascent: D. Erlenkotter,
+//! "A dual-based procedure for uncapacitated facility location", Operations Research 26, 1978. Bits for attributes: A. Aho and J. Ullman, "Optimal
+//! partial-match retrieval when fields are independently specified", TODS 4, 1979.
+
+mod candidates;
+mod choose;
+mod configuration;
+mod deployment;
+mod descent;
+mod exhaustive;
+mod heuristics;
+mod larder;
+mod latency;
+mod model;
+mod problem;
+mod proof;
+mod report;
+mod thesis;
+mod workload;
+
+pub use choose::{Choice, Options, Proof, choose};
+pub use configuration::{AttributeSet, Configuration, Layout, LayoutError};
+pub use deployment::{Costs, Deployment};
+pub use heuristics::{Heuristic, heuristic};
+pub use larder::LarderModel;
+pub use model::{ClassKind, ClassPrediction, CostModel, Parts, Prediction};
+pub use problem::Problem;
+pub use report::{Named, Report, Shift, plan, plan_by_thesis};
+pub use thesis::{Thesis, ThesisModel};
+pub use workload::{
+    AttributeProfile, HotValue, Kind, Modification, QueryClass, Workload, WorkloadError,
+};

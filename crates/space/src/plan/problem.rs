@@ -1,0 +1,161 @@
+//! The choice of subspaces as uncapacitated facility location: subspaces are facilities, query classes are customers.
+//!
+//! A query takes the cheapest subspace that there is, or the key subspace; writes pay for every one. The cost of a set is so a sum of minima and
+//! of upkeep, and not all sets need be tried: 12 attributes have 4,095 lists and 2^4095 sets of them.
+
+use super::configuration::{AttributeSet, Layout};
+use super::model::CostModel;
+
+/// The costs of some layouts, computed once.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    layouts: Vec<Layout>,
+    attributes: Vec<AttributeSet>,
+    /// Of each query by each layout, and never more than without it.
+    costs: Vec<f64>,
+    upkeep: Vec<f64>,
+    without: Vec<f64>,
+    fixed: f64,
+    open_max: usize,
+}
+
+/// Indices of layouts, ascending.
+pub(super) type Open = Vec<u32>;
+
+impl Problem {
+    pub fn new(model: &dyn CostModel, layouts: impl IntoIterator<Item = Layout>) -> Problem {
+        let mut problem = Problem {
+            layouts: Vec::new(),
+            attributes: Vec::new(),
+            costs: Vec::new(),
+            upkeep: Vec::new(),
+            without: (0..model.queries()).map(|it| model.without(it)).collect(),
+            fixed: model.fixed(),
+            open_max: model.subspaces_max(),
+        };
+        for layout in layouts {
+            problem.add(model, layout);
+        }
+        problem
+    }
+
+    /// The index of a layout, which is added if it is new.
+    pub fn add(&mut self, model: &dyn CostModel, layout: Layout) -> u32 {
+        if let Some(at) = self.find(&layout) {
+            return at;
+        }
+        for (query, without) in self.without.iter().enumerate() {
+            self.costs.push(model.with(query, &layout).min(*without));
+        }
+        self.upkeep.push(model.upkeep(&layout));
+        self.attributes.push(layout.attributes());
+        self.layouts.push(layout);
+        self.layouts.len() as u32 - 1
+    }
+
+    pub fn find(&self, layout: &Layout) -> Option<u32> {
+        let attributes = layout.attributes();
+        let mut same = self.attributes.iter().zip(&self.layouts);
+        let at = same.position(|(set, other)| *set == attributes && other == layout);
+        at.map(|at| at as u32)
+    }
+
+    /// The layouts, by index.
+    pub fn layouts(&self) -> &[Layout] {
+        &self.layouts
+    }
+
+    pub fn layouts_of(&self, open: &[u32]) -> Vec<Layout> {
+        let layouts = open.iter().map(|&at| self.layouts[at as usize].clone());
+        layouts.collect()
+    }
+
+    pub fn queries(&self) -> usize {
+        self.without.len()
+    }
+
+    /// The cost of an operation in the mean, with these layouts.
+    pub fn cost(&self, open: &[u32]) -> f64 {
+        let upkeep: f64 = open.iter().map(|&at| self.upkeep[at as usize]).sum();
+        let queries = (0..self.queries()).map(|query| {
+            let costs = open.iter().map(|&at| self.row(at)[query]);
+            costs.fold(self.without[query], f64::min)
+        });
+        self.fixed + upkeep + queries.sum::<f64>()
+    }
+
+    pub(super) fn row(&self, at: u32) -> &[f64] {
+        let queries = self.queries();
+        &self.costs[at as usize * queries..][..queries]
+    }
+
+    pub(super) fn upkeep(&self, at: u32) -> f64 {
+        self.upkeep[at as usize]
+    }
+
+    pub(super) fn without(&self) -> &[f64] {
+        &self.without
+    }
+
+    pub(super) fn fixed(&self) -> f64 {
+        self.fixed
+    }
+
+    pub(super) fn open_max(&self) -> usize {
+        self.open_max
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.layouts.len() as u32
+    }
+
+    /// The attribute lists of a set, whatever their bits and order.
+    fn family(&self, open: &[u32]) -> Vec<AttributeSet> {
+        let sets = open.iter().map(|&at| self.attributes[at as usize]);
+        let mut family: Vec<AttributeSet> = sets.collect();
+        family.sort_unstable();
+        family
+    }
+}
+
+/// The cheapest sets that were seen, at most one for the same attribute lists.
+#[derive(Debug, Clone)]
+pub(super) struct Top {
+    size: usize,
+    best: Vec<(f64, Vec<AttributeSet>, Open)>,
+}
+
+impl Top {
+    pub fn new(size: usize) -> Top {
+        Top {
+            size: size.max(1),
+            best: Vec::new(),
+        }
+    }
+
+    /// Whether a set of this cost would be among them.
+    pub fn wants(&self, cost: f64) -> bool {
+        self.best.len() < self.size || cost < self.best[self.size - 1].0
+    }
+
+    pub fn offer(&mut self, problem: &Problem, cost: f64, open: Open) {
+        if !self.wants(cost) {
+            return;
+        }
+        let family = problem.family(&open);
+        if let Some(at) = self.best.iter().position(|it| it.1 == family) {
+            if self.best[at].0 <= cost {
+                return;
+            }
+            self.best.remove(at);
+        }
+        let at = self.best.partition_point(|it| it.0 <= cost);
+        self.best.insert(at, (cost, family, open));
+        self.best.truncate(self.size);
+    }
+
+    /// By cost, the least first.
+    pub fn best(&self) -> impl Iterator<Item = (f64, &Open)> {
+        self.best.iter().map(|(cost, _, open)| (*cost, open))
+    }
+}

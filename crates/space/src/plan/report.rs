@@ -1,0 +1,269 @@
+//! What the configurator finds out about a workload, as plain data: for a table, for JSON, for a picture.
+
+use larder_types::Random;
+use serde::{Deserialize, Serialize};
+
+use super::candidates;
+use super::choose::{Choice, Options, Proof, choose, random_set};
+use super::configuration::{AttributeSet, Configuration, Layout};
+use super::deployment::Deployment;
+use super::heuristics::{Heuristic, heuristic};
+use super::larder::LarderModel;
+use super::model::{CostModel, Prediction};
+use super::problem::Problem;
+use super::thesis::{Thesis, ThesisModel};
+use super::workload::{Workload, WorkloadError};
+
+/// A prediction that has a name beside its subspaces.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Named {
+    pub name: String,
+    pub prediction: Prediction,
+}
+
+/// What the best configuration is worth when the mix is another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shift {
+    /// What changed, as in `by city twice as often`.
+    pub change: String,
+    /// With the configuration that is best for the mix as it was.
+    pub throughput: f64,
+    /// With the one that is best for this mix.
+    pub throughput_best: f64,
+    /// By how much the first is lower, as a share of the second.
+    pub loss: f64,
+    /// The one that is best for this mix.
+    pub best: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// `thesis` or `larder`.
+    pub model: String,
+    pub best: Prediction,
+    /// The best ones, `best` first, at most one for the same attribute lists.
+    pub top: Vec<Prediction>,
+    /// As the space is now, if that was told.
+    pub current: Option<Prediction>,
+    pub heuristics: Vec<Named>,
+    pub random: Vec<Prediction>,
+    pub proof: Proof,
+    pub shifts: Vec<Shift>,
+    /// Layouts compared, query by query.
+    pub steps: u64,
+}
+
+/// The best configuration by larder's model.
+///
+/// # Errors
+/// The workload or the deployment cannot be; in words.
+pub fn plan(
+    workload: &Workload,
+    deployment: &Deployment,
+    current: Option<&Configuration>,
+    options: &Options,
+) -> Result<Report, String> {
+    let everything = AttributeSet::of(0..workload.attributes.len());
+    let model = LarderModel::new(workload, deployment, everything)?;
+    let known = current.map_or(&[][..], |it| &it.subspaces);
+    let (model, choice) = with_best_indexes(model, known, options);
+    let constrained = constrained(&model);
+    let configuration = |layouts: Vec<Layout>| Configuration {
+        subspaces: layouts,
+        indexes: model.indexes(),
+    };
+    let best = configuration(choice.best());
+    let shifts = shifts(workload, deployment, &best, options)?;
+    Ok(Report {
+        model: "larder".to_owned(),
+        current: current.map(|it| model.predict(it)),
+        shifts,
+        ..report(&model, &choice, &constrained, options, configuration)
+    })
+}
+
+/// The best configuration by the thesis's model, of the attribute lists `layouts`; their bits do not matter to it.
+///
+/// # Errors
+/// The workload cannot be.
+pub fn plan_by_thesis(
+    workload: &Workload,
+    constants: Thesis,
+    layouts: Vec<Layout>,
+    options: &Options,
+) -> Result<Report, WorkloadError> {
+    let model = ThesisModel::new(workload, constants)?;
+    let constrained: Vec<AttributeSet> = workload
+        .queries
+        .iter()
+        .map(|it| AttributeSet::of(it.equal.iter().filter_map(|name| workload.attribute(name))))
+        .collect();
+    let choice = choose(&model, layouts, &[], &constrained, options, |_| Vec::new());
+    let configuration = |layouts: Vec<Layout>| Configuration {
+        subspaces: layouts,
+        indexes: AttributeSet::default(),
+    };
+    let report = report(&model, &choice, &constrained, options, configuration);
+    Ok(Report {
+        model: "thesis".to_owned(),
+        ..report
+    })
+}
+
+fn report(
+    model: &dyn CostModel,
+    choice: &Choice,
+    constrained: &[AttributeSet],
+    options: &Options,
+    configuration: impl Fn(Vec<Layout>) -> Configuration,
+) -> Report {
+    let problem: &Problem = &choice.problem;
+    let predict = |open: &[u32]| model.predict(&configuration(problem.layouts_of(open)));
+    let top: Vec<Prediction> = choice.top.iter().map(|(_, open)| predict(open)).collect();
+    let named = |&which: &Heuristic| Named {
+        name: which.name().to_owned(),
+        prediction: predict(&heuristic(which, problem, constrained)),
+    };
+    let mut random = Random::stream(options.seed, 1);
+    let drawn = (0..options.random).map(|_| predict(&random_set(problem, &mut random)));
+    Report {
+        model: String::new(),
+        best: top[0].clone(),
+        random: drawn.collect(),
+        heuristics: Heuristic::ALL.iter().map(named).collect(),
+        top,
+        current: None,
+        proof: choice.proof,
+        shifts: Vec::new(),
+        steps: choice.steps,
+    }
+}
+
+fn constrained(model: &LarderModel<'_>) -> Vec<AttributeSet> {
+    let queries = 0..model.queries();
+    queries.map(|it| model.query_attributes(it)).collect()
+}
+
+fn choose_layouts(model: &LarderModel<'_>, known: &[Layout], options: &Options) -> Choice {
+    let layouts = candidates::layouts(model);
+    let near = |layout: &Layout| candidates::neighbours(model, layout);
+    choose(model, layouts, known, &constrained(model), options, near)
+}
+
+/// Local indexes are the space's, not a subspace's, and are chosen around the subspaces: from all that are searched by, one is left out or taken in as long as that
+/// is better with the subspaces as they are, and then the subspaces are chosen anew.
+fn with_best_indexes<'a>(
+    model: LarderModel<'a>,
+    known: &[Layout],
+    options: &Options,
+) -> (LarderModel<'a>, Choice) {
+    let quick = Options {
+        proof_steps: 0,
+        ..*options
+    };
+    let searched = model.searched();
+    let mut model = model.with_indexes(searched);
+    let mut choice = choose_layouts(&model, known, &quick);
+    // Each round is better than the one before, so this ends; the bound is for its time.
+    for _ in 0..4 {
+        let best = choice.best();
+        let flipped = flipped(&model, searched, &best);
+        if flipped.indexes() == model.indexes() {
+            break;
+        }
+        let next = choose_layouts(&flipped, &best, &quick);
+        if next.cost() >= choice.cost() {
+            break;
+        }
+        (model, choice) = (flipped, next);
+    }
+    if options.proof_steps > 0 {
+        choice = choose_layouts(&model, &choice.best(), options);
+    }
+    (model, choice)
+}
+
+fn flipped<'a>(
+    model: &LarderModel<'a>,
+    searched: AttributeSet,
+    subspaces: &[Layout],
+) -> LarderModel<'a> {
+    let cost = |model: &LarderModel<'a>| {
+        let configuration = Configuration {
+            subspaces: subspaces.to_vec(),
+            indexes: model.indexes(),
+        };
+        model.predict(&configuration).parts.with_skew()
+    };
+    let mut model = model.clone();
+    loop {
+        let others = searched.iter().map(|attribute| {
+            let indexes = AttributeSet(model.indexes().0 ^ 1 << attribute);
+            model.with_indexes(indexes)
+        });
+        let best = others.min_by(|one, other| cost(one).total_cmp(&cost(other)));
+        match best {
+            Some(best) if cost(&best) < cost(&model) => model = best,
+            _ => return model,
+        }
+    }
+}
+
+fn shifts(
+    workload: &Workload,
+    deployment: &Deployment,
+    best: &Configuration,
+    options: &Options,
+) -> Result<Vec<Shift>, String> {
+    let mut mixes: Vec<(String, Workload)> = Vec::new();
+    let mut shift = |change: String, edit: &dyn Fn(&mut Workload)| {
+        let mut workload = workload.clone();
+        edit(&mut workload);
+        mixes.push((change, workload));
+    };
+    if !workload.modifications.is_empty() {
+        for (change, times) in [
+            ("twice the modifications", 2.0),
+            ("half the modifications", 0.5),
+        ] {
+            shift(change.to_owned(), &|it| {
+                for class in &mut it.modifications {
+                    class.frequency *= times;
+                }
+            });
+        }
+    }
+    for (at, class) in workload.queries.iter().enumerate() {
+        let name = match class.name.is_empty() {
+            true => format!("query[{at}]"),
+            false => class.name.clone(),
+        };
+        shift(format!("{name} twice as often"), &|it| {
+            it.queries[at].frequency *= 2.0;
+        });
+    }
+    shift("twice the objects".to_owned(), &|it| it.objects *= 2);
+    let quick = Options {
+        proof_steps: 0,
+        starts: 2,
+        ..*options
+    };
+    let mut shifts = Vec::new();
+    for (change, workload) in mixes {
+        let model = LarderModel::new(&workload, deployment, best.indexes)?;
+        let choice = choose_layouts(&model, &best.subspaces, &quick);
+        let configuration = Configuration {
+            subspaces: choice.best(),
+            indexes: best.indexes,
+        };
+        let (now, could) = (model.predict(best), model.predict(&configuration));
+        shifts.push(Shift {
+            change,
+            throughput: now.capacity,
+            throughput_best: could.capacity,
+            loss: (1.0 - now.capacity / could.capacity).max(0.0),
+            best: could.subspaces,
+        });
+    }
+    Ok(shifts)
+}

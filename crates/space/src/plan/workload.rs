@@ -1,0 +1,349 @@
+//! A workload: what is asked of a space and what is changed in it, how often, and of which values.
+//!
+//! Its text is TOML:
+//!
+//! ```toml
+//! objects = 256000
+//!
+//! [[attribute]]
+//! name = "city"
+//! distinct = 5120
+//! hot = [{ objects = 0.02, queries = 0.1 }]
+//!
+//! [[attribute]]
+//! name = "price"
+//! ordered = true
+//!
+//! [[query]]
+//! name = "rooms of a city that I can pay"
+//! frequency = 9
+//! equal = ["city"]
+//! range = { price = 0.1 }
+//!
+//! [[modification]]
+//! name = "prices change"
+//! frequency = 1
+//! changes = ["price"]
+//! ```
+//!
+//! Frequencies are in any unit. Shares are from 0 to 1: of the objects, or of the queries of a class.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+/// The most attributes that a workload may have.
+pub const ATTRIBUTES_MAX: usize = 64;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    pub objects: u64,
+    /// Of one copy of an object, in the mean.
+    #[serde(default = "object_bytes")]
+    pub object_bytes: u64,
+    /// How often objects are read by their key.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gets: f64,
+    #[serde(default, rename = "attribute")]
+    pub attributes: Vec<AttributeProfile>,
+    #[serde(default, rename = "query")]
+    pub queries: Vec<QueryClass>,
+    #[serde(default, rename = "modification")]
+    pub modifications: Vec<Modification>,
+}
+
+/// What values an attribute has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttributeProfile {
+    pub name: String,
+    /// Whether its values are ordered, so that they can be asked for by range.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ordered: bool,
+    /// How many different values there are. Without it each object has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distinct: Option<u64>,
+    /// Values that many objects have, or many queries ask for; one may stand for the objects that have no value. The others share what
+    /// is left in equal parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hot: Vec<HotValue>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HotValue {
+    /// The share of objects that have it.
+    pub objects: f64,
+    /// The share of queries for a value of the attribute that ask for it.
+    #[serde(default)]
+    pub queries: f64,
+}
+
+/// Queries that constrain the same attributes in the same way.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueryClass {
+    #[serde(default)]
+    pub name: String,
+    pub frequency: f64,
+    /// Attributes of which one value is asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub equal: Vec<String>,
+    /// Attributes of which one of several values is asked for, and how many in the mean.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub one_of: BTreeMap<String, f64>,
+    /// Attributes of which a range is asked for, and the share of objects within it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub range: BTreeMap<String, f64>,
+    /// The share of objects that pass an attribute's constraint, where it is not what the values of the attribute say.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub selectivity: BTreeMap<String, f64>,
+    /// How many objects are sent, where not all that match are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub results: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    #[default]
+    Update,
+    Create,
+    Delete,
+}
+
+/// Writes that change the same attributes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Modification {
+    #[serde(default)]
+    pub name: String,
+    pub frequency: f64,
+    #[serde(default, skip_serializing_if = "is_update")]
+    pub kind: Kind,
+    /// Attributes whose value an update changes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
+}
+
+fn object_bytes() -> u64 {
+    200
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]
+fn is_update(kind: &Kind) -> bool {
+    *kind == Kind::Update
+}
+
+/// What is wrong with a workload, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadError {
+    /// The key, as in `query[2].range.price`; of text that is not TOML, or not a workload's, empty.
+    pub key: String,
+    pub what: String,
+}
+
+impl std::fmt::Display for WorkloadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.key.is_empty() {
+            true => write!(f, "workload: {}", self.what.trim_end()),
+            false => write!(f, "workload: {}: {}", self.key, self.what),
+        }
+    }
+}
+
+impl std::error::Error for WorkloadError {}
+
+impl Workload {
+    /// # Errors
+    /// The text is not TOML, has a key that no workload has, or a value that cannot be. The error says where.
+    pub fn from_toml(text: &str) -> Result<Workload, WorkloadError> {
+        let parsed = toml::from_str(text).map_err(|error| WorkloadError {
+            key: String::new(),
+            what: error.to_string(),
+        });
+        let workload: Workload = parsed?;
+        workload.check()?;
+        Ok(workload)
+    }
+
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a workload has only what TOML has")
+    }
+
+    /// The index of an attribute.
+    pub fn attribute(&self, name: &str) -> Option<usize> {
+        self.attributes.iter().position(|it| it.name == name)
+    }
+
+    /// # Errors
+    /// A name is unknown or there twice, or a number cannot be.
+    pub fn check(&self) -> Result<(), WorkloadError> {
+        if self.objects == 0 {
+            return refuse("objects", "must be at least 1");
+        }
+        if self.attributes.len() > ATTRIBUTES_MAX {
+            let count = self.attributes.len();
+            return refuse(
+                "attribute",
+                &format!("{count} of them; {ATTRIBUTES_MAX} are the most"),
+            );
+        }
+        check_frequency("gets", self.gets)?;
+        let mut names = BTreeSet::new();
+        for (at, attribute) in self.attributes.iter().enumerate() {
+            let key = format!("attribute[{at}]");
+            if attribute.name.is_empty() {
+                return refuse(&format!("{key}.name"), "must not be empty");
+            }
+            if !names.insert(&attribute.name) {
+                return refuse(
+                    &format!("{key}.name"),
+                    &format!("{:?} is there twice", attribute.name),
+                );
+            }
+            attribute.check(&key)?;
+        }
+        for (at, query) in self.queries.iter().enumerate() {
+            self.check_query(&format!("query[{at}]"), query)?;
+        }
+        for (at, modification) in self.modifications.iter().enumerate() {
+            let key = format!("modification[{at}]");
+            check_frequency(&format!("{key}.frequency"), modification.frequency)?;
+            for (number, name) in modification.changes.iter().enumerate() {
+                let key = format!("{key}.changes[{number}]");
+                self.check_name(&key, name)?;
+                if modification.changes[..number].contains(name) {
+                    return refuse(&key, &format!("{name:?} is there twice"));
+                }
+            }
+            if modification.kind != Kind::Update && !modification.changes.is_empty() {
+                return refuse(
+                    &format!("{key}.changes"),
+                    "a create or a delete concerns every attribute; leave it out",
+                );
+            }
+        }
+        if self.frequency() <= 0.0 {
+            return refuse("query", "nothing is done: give queries or modifications");
+        }
+        Ok(())
+    }
+
+    /// Of everything together.
+    pub fn frequency(&self) -> f64 {
+        let queries: f64 = self.queries.iter().map(|it| it.frequency).sum();
+        let modifications: f64 = self.modifications.iter().map(|it| it.frequency).sum();
+        self.gets + queries + modifications
+    }
+
+    fn check_query(&self, key: &str, query: &QueryClass) -> Result<(), WorkloadError> {
+        check_frequency(&format!("{key}.frequency"), query.frequency)?;
+        let mut constrained = BTreeSet::new();
+        let mut constrain = |key: &str, name: &String| match constrained.insert(name.clone()) {
+            true => self.check_name(key, name),
+            false => refuse(key, &format!("{name:?} is constrained twice")),
+        };
+        for (number, name) in query.equal.iter().enumerate() {
+            constrain(&format!("{key}.equal[{number}]"), name)?;
+        }
+        for (name, &count) in &query.one_of {
+            let key = format!("{key}.one_of.{name}");
+            constrain(&key, name)?;
+            if !(1.0..=1e9).contains(&count) {
+                return refuse(&key, &format!("{count} values; at least 1"));
+            }
+        }
+        for (name, &share) in &query.range {
+            let key = format!("{key}.range.{name}");
+            constrain(&key, name)?;
+            check_share(&key, share)?;
+            if !self
+                .attribute(name)
+                .is_some_and(|it| self.attributes[it].ordered)
+            {
+                let what =
+                    format!("{name:?} is not ordered; write `ordered = true` at the attribute");
+                return refuse(&key, &what);
+            }
+        }
+        for (name, &share) in &query.selectivity {
+            let key = format!("{key}.selectivity.{name}");
+            check_share(&key, share)?;
+            if !constrained.contains(name) {
+                return refuse(&key, &format!("the query does not constrain {name:?}"));
+            }
+        }
+        match query.results {
+            Some(results) if !(results >= 0.0 && results.is_finite()) => {
+                refuse(&format!("{key}.results"), &format!("{results} objects"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_name(&self, key: &str, name: &str) -> Result<(), WorkloadError> {
+        match self.attribute(name) {
+            Some(_) => Ok(()),
+            None => refuse(
+                key,
+                &format!("no attribute {name:?}; add it as an [[attribute]]"),
+            ),
+        }
+    }
+}
+
+impl AttributeProfile {
+    fn check(&self, key: &str) -> Result<(), WorkloadError> {
+        if self.distinct == Some(0) {
+            return refuse(&format!("{key}.distinct"), "must be at least 1");
+        }
+        let (mut objects, mut queries) = (0.0, 0.0);
+        for (at, hot) in self.hot.iter().enumerate() {
+            let key = format!("{key}.hot[{at}]");
+            check_share(&format!("{key}.objects"), hot.objects)?;
+            check_share(&format!("{key}.queries"), hot.queries)?;
+            objects += hot.objects;
+            queries += hot.queries;
+        }
+        if objects > 1.0 + 1e-9 || queries > 1.0 + 1e-9 {
+            let what = "the shares of these values are more than 1 together";
+            return refuse(&format!("{key}.hot"), what);
+        }
+        let values = self.hot.len() as u64;
+        match self.distinct {
+            Some(distinct) if values > distinct => refuse(
+                &format!("{key}.hot"),
+                &format!("{values} values, of {distinct} distinct ones"),
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_frequency(key: &str, frequency: f64) -> Result<(), WorkloadError> {
+    match frequency >= 0.0 && frequency.is_finite() {
+        true => Ok(()),
+        false => refuse(key, &format!("{frequency} is no frequency; 0 or more")),
+    }
+}
+
+fn check_share(key: &str, share: f64) -> Result<(), WorkloadError> {
+    match (0.0..=1.0).contains(&share) {
+        true => Ok(()),
+        false => refuse(key, &format!("{share} is no share; from 0 to 1")),
+    }
+}
+
+fn refuse(key: &str, what: &str) -> Result<(), WorkloadError> {
+    Err(WorkloadError {
+        key: key.to_owned(),
+        what: what.to_owned(),
+    })
+}

@@ -1,0 +1,109 @@
+//! Reports: what the best configuration is worth, beside others.
+
+use larder_space::plan::{
+    Configuration, Deployment, Options, Report, Thesis, plan, plan_by_thesis,
+};
+
+use super::{lists, random_workload};
+
+fn options() -> Options {
+    Options {
+        top: 4,
+        random: 8,
+        starts: 4,
+        proof_steps: 20_000_000,
+        seed: 7,
+    }
+}
+
+fn deployment() -> Deployment {
+    Deployment {
+        servers: 8,
+        replicas: 2,
+        regions: 64,
+        ..Deployment::default()
+    }
+}
+
+#[test]
+fn a_report_ranks_and_nothing_in_it_beats_the_best() {
+    for (seed, writes) in [(1, 0.1), (2, 0.5), (3, 0.9)] {
+        let workload = random_workload(4, 8, writes, seed);
+        let current = Configuration::parse(&["a0,a1,a2,a3"], &workload, 64).expect("ok");
+        let report = plan(&workload, &deployment(), Some(&current), &options()).expect("ok");
+        assert!(report.proof.is_proven, "{:?}", report.proof);
+        let best = report.best.capacity;
+        assert_eq!(report.top.len(), 4);
+        assert_eq!(report.top[0], report.best);
+        assert!(
+            report
+                .top
+                .is_sorted_by(|one, other| one.capacity >= other.capacity)
+        );
+        let heuristics = report.heuristics.iter().map(|it| &it.prediction);
+        let others = heuristics.chain(&report.random).chain(&report.current);
+        for other in others {
+            assert!(
+                other.capacity <= best * (1.0 + 1e-9),
+                "{}",
+                other.configuration
+            );
+        }
+        assert_eq!((report.heuristics.len(), report.random.len()), (5, 8));
+        // What was best for the mix is never better than what is best for another one.
+        assert_eq!(report.shifts.len(), 2 + 8 + 1);
+        for shift in &report.shifts {
+            assert!(
+                shift.throughput <= shift.throughput_best * (1.0 + 1e-9),
+                "{}",
+                shift.change
+            );
+            assert!((0.0..1.0).contains(&shift.loss));
+        }
+    }
+}
+
+#[test]
+fn a_report_is_the_same_again_and_goes_through_json() {
+    let workload = random_workload(4, 6, 0.3, 4);
+    let report = plan(&workload, &deployment(), None, &options()).expect("ok");
+    assert_eq!(
+        plan(&workload, &deployment(), None, &options()),
+        Ok(report.clone())
+    );
+    let json = serde_json::to_string(&report).expect("JSON");
+    let read: Report = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(read.best.subspaces, report.best.subspaces);
+    assert_eq!(read.top.len(), report.top.len());
+    assert!(json.contains("\"throughput\"") && json.contains("\"skew\""));
+}
+
+#[test]
+fn local_indexes_that_nobody_uses_are_left_out() {
+    let mut workload = random_workload(3, 3, 0.9, 8);
+    for class in &mut workload.queries {
+        (class.equal, class.range) = (vec!["a0".to_owned()], Default::default());
+    }
+    workload.attributes[0].distinct = None;
+    workload.modifications[0].changes = vec!["a1".to_owned()];
+    let report = plan(&workload, &deployment(), None, &options()).expect("ok");
+    assert!(
+        report.best.configuration.ends_with("INDEX 1 a0"),
+        "{}",
+        report.best.configuration
+    );
+}
+
+#[test]
+fn a_report_by_the_thesis_says_so() {
+    let workload = random_workload(4, 6, 0.3, 4);
+    let thesis = Thesis::default();
+    let report = plan_by_thesis(&workload, thesis, lists(4), &options()).expect("ok");
+    assert_eq!(report.model, "thesis");
+    assert!(report.proof.is_exhaustive);
+    assert!(
+        report
+            .top
+            .is_sorted_by(|one, other| one.throughput >= other.throughput)
+    );
+}
