@@ -151,6 +151,14 @@ pub fn pull_to_end(
             "the pull of {} was cancelled; the live version is as it was",
             pulled(store, &pull)
         ))),
+        // It speaks of another push, and of that one's version.
+        (_, Some(error)) if error.code == "CONFLICT" => Err(Failure::with_code(
+            &error.code,
+            format!(
+                "the new version of {store} did not go live: {}",
+                error.message
+            ),
+        )),
         (_, Some(error)) => Err(Failure::with_code(
             &error.code,
             format!(
