@@ -16,6 +16,7 @@
 pub mod catalog;
 mod client_tls;
 mod clients;
+mod clock;
 pub mod cluster;
 mod descriptors;
 mod error;

@@ -16,11 +16,11 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use larder_join::{Engine, LogEntry};
 
 use super::{Awaited, Tables, TablesHandle};
+use crate::clock::unix_ms;
 
 /// Of all cores.
 pub struct Expiring {
@@ -56,9 +56,7 @@ impl Expiring {
 
     /// Invariant 1.
     pub fn now(&self) -> u64 {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_millis() as u64);
+        let now = unix_ms();
         // Most often another core has read the same millisecond already.
         match self.clock.load(Ordering::SeqCst) {
             last if last >= now => last,

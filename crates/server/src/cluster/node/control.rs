@@ -5,7 +5,7 @@
 //! nothing before the map says so. Against watches that lost something, the loss of members is compared with their registrations too.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use larder_cluster::controller::{Ask, Decision, World, decide};
 use larder_cluster::coordination::{
@@ -17,6 +17,7 @@ use tokio::time::sleep;
 
 use super::known::{ANSWERS, ASKS, Asked, BLOCKED, Known, KnownMap, MAP, NODES};
 use super::write::settle;
+use crate::clock::unix_ms;
 use crate::log_limit::LogLimit;
 
 /// How long a change that another came before waits for news of that.
@@ -292,11 +293,6 @@ fn kind(change: &map::Change) -> String {
     let text = format!("{change:?}");
     let end = text.find(|it: char| !it.is_ascii_alphanumeric());
     text[..end.unwrap_or(text.len())].to_owned()
-}
-
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 #[cfg(test)]

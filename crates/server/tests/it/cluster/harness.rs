@@ -80,6 +80,7 @@ pub struct Options {
     are_peers_proxied: bool,
     settings: Vec<(String, String)>,
     of_node: Vec<(usize, String, String)>,
+    clocks: Vec<i64>,
 }
 
 impl Options {
@@ -91,6 +92,7 @@ impl Options {
             are_peers_proxied: false,
             settings: Vec::new(),
             of_node: Vec::new(),
+            clocks: Vec::new(),
         }
     }
 
@@ -123,6 +125,12 @@ impl Options {
         self
     }
 
+    /// By how many seconds the clock of each node is ahead.
+    pub fn clocks(mut self, ahead: &[i64]) -> Options {
+        self.clocks = ahead.to_vec();
+        self
+    }
+
     /// Starts etcd and no node yet; `None` if etcd is not installed, which is said.
     pub fn prepare(self) -> Option<Cluster> {
         let etcd = Etcd::start(self.etcd_members)?;
@@ -135,6 +143,7 @@ impl Options {
             let of_node = self.of_node.iter().filter(|(node, ..)| *node == at);
             let own = of_node.map(|(_, key, value)| (key.clone(), value.clone()));
             cluster.add(&format!("n{}", at + 1), own.collect(), self.is_proxied);
+            cluster.nodes[at].clock = self.clocks.get(at).copied().unwrap_or(0);
             if self.are_peers_proxied {
                 cluster.proxy_peer(at);
             }
@@ -163,6 +172,8 @@ struct Node {
     settings: Vec<(String, String)>,
     etcd_proxies: Vec<Proxy>,
     peer_proxy: Option<Proxy>,
+    /// Its clock is so many seconds ahead.
+    clock: i64,
     child: Option<Child>,
     said: Option<BufReader<ChildStdout>>,
     addresses: Option<Addresses>,
@@ -231,6 +242,7 @@ impl Cluster {
             settings,
             etcd_proxies: proxies,
             peer_proxy: None,
+            clock: 0,
             child: None,
             said: None,
             addresses: None,
@@ -270,6 +282,7 @@ impl Cluster {
             .args(["--nocapture", "--exact"])
             .arg("cluster::harness::a_node_of_a_cluster")
             .env(SETTINGS, json!(node.settings).to_string())
+            .env("LARDER_CLOCK_AHEAD_SECONDS", node.clock.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log.expect("a file"))

@@ -10,8 +10,10 @@ use serde_json::{Value, json};
 
 use super::harness::{Cluster, Options};
 use super::rows::{StopAtEnd, wait_until_settled};
+use super::stores;
 use crate::judged::actor::{Actor, JOINS, prepare};
 use crate::judged::check_explained;
+use crate::source::{Fault, Source};
 
 const CLIENTS: u32 = 6;
 /// Calls that are answered between two faults, of all clients together.
@@ -219,6 +221,51 @@ fn moves_and_fillings_break_off_under_a_history() {
             cluster.post(2, "/v1/cluster/asks", &set).0 == 200
         });
         go_on(cluster);
+    });
+    check(&cluster, &records);
+}
+
+/// The controller goes from one clock to another, with a push under way, and rows to owners with other clocks.
+#[test]
+fn clocks_an_hour_apart_change_nothing_under_a_history() {
+    let options = Options::new(3).set("tables.replicas", 2);
+    let options = options.set("fetch.allow", "/,http://127.0.0.1/");
+    let Some(mut cluster) = options.clocks(&[0, 3_600, -3_600]).start() else {
+        return;
+    };
+    let folder = stores::version("one");
+    let source = Source::serve(folder.path());
+    (0..9).for_each(|_| source.break_next("p00003.segment", Fault::Hold));
+    let records = history(&mut cluster, |cluster, go_on| {
+        let first = cluster.named(&cluster.info(0, "cluster_controller"));
+        let other = (first + 1) % 3;
+        let request = json!({ "source": source.url() });
+        let (status, begun) = cluster.post(other, "/v1/stores/s/pull", &request);
+        assert_eq!(status, 202, "{begun}");
+        source.wait_for("p00003.segment", 1);
+        // Each with another clock; the second takes some seconds more.
+        let controllers = match std::env::var_os("LARDER_SLOW_TESTS") {
+            Some(_) => 2,
+            None => 1,
+        };
+        for _ in 0..controllers {
+            let leads = cluster.named(&cluster.info(other, "cluster_controller"));
+            if leads == other {
+                // It waits for the push.
+                break;
+            }
+            cluster.kill(leads);
+            is_down(cluster, other, leads);
+            go_on(cluster);
+            cluster.restart(leads);
+            wait_until_settled(cluster);
+        }
+        let (_, status) = cluster.get(other, "/v1/cluster");
+        assert!(status.contains(source.url()), "the push goes on: {status}");
+        cluster.wait_for("it is live", || {
+            source.let_go();
+            cluster.get(other, "/v1/stores/s/keys/k1").1 == "one"
+        });
     });
     check(&cluster, &records);
 }
