@@ -6,7 +6,7 @@ use std::time::Duration;
 use larder_cluster::coordination::{
     Coordination, Error as ServiceError, Outcome, Revision, Session, Writer, candidacy,
 };
-use larder_cluster::map::{Map, Registration, Settings};
+use larder_cluster::map::{Incarnation, Map, NodeName, Registration, Settings, State};
 use larder_cluster::replication::recovery::Identity;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
@@ -15,7 +15,7 @@ use super::asks::{self, Wanted};
 use super::control::{self, Candidacy};
 use super::disk::{Begun, Disk};
 use super::ears::{Ears, Said};
-use super::known::{MAP, NODES};
+use super::known::{Known, MAP, NODES};
 use super::reports::{Reporter, Reports};
 use super::slots::SlotWriter;
 use super::write::settle;
@@ -180,7 +180,7 @@ impl Node {
                 }
                 self.refuse(why);
             }
-            let is_gone = |known: &super::Known| {
+            let is_gone = |known: &Known| {
                 known
                     .registration(&name)
                     .is_none_or(|(_, now)| now != token)
@@ -330,6 +330,7 @@ impl Node {
             registration,
             news: news.clone(),
         });
+        let dropped = dropped(news.clone(), &name, incarnation);
         let ask = asks::run(&*service, writer("asks"), lease, news, &mut self.asks);
         let end = {
             let all = async {
@@ -337,6 +338,7 @@ impl Node {
                     biased;
                     () = stop => End::Stopped,
                     () = session.run() => End::Over,
+                    () = dropped => End::Over,
                     () = control => End::Over,
                     () = report => End::Over,
                     () = ask => End::Over,
@@ -362,8 +364,82 @@ impl Node {
     }
 }
 
+/// Waits until the map has this life as over. The controller saw no lease of it: there is none, or it could not see it; as one that is down the node
+/// would never be given anything again.
+async fn dropped(mut news: watch::Receiver<Known>, name: &NodeName, incarnation: Incarnation) {
+    let is_down = |known: &Known| {
+        let map = known.map.as_ref().map(|known| &known.map);
+        let own = map.and_then(|map| map.member_named(name));
+        own.is_some_and(|own| {
+            own.state == State::Down && own.registration.incarnation == incarnation
+        })
+    };
+    if news.wait_for(is_down).await.is_err() {
+        // Nobody hears any more.
+        std::future::pending::<()>().await;
+    }
+}
+
 /// A number that no other process has drawn.
 fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use larder_cluster::map::{Change, ChangeId, DiskId, NodeId, Roles};
+
+    use super::*;
+    use crate::cluster::node::KnownMap;
+
+    #[test]
+    fn a_life_ends_when_the_map_has_it_as_down_and_not_for_an_earlier_one() {
+        let registration = |incarnation: u64| Registration {
+            name: "a".parse().unwrap(),
+            incarnation: Incarnation(incarnation),
+            disk: DiskId(1),
+            resp: String::new(),
+            http: String::new(),
+            peer: String::new(),
+            hostname: None,
+            cores: 1,
+            zone: String::new(),
+            weight: 1,
+            roles: Roles::Both,
+        };
+        let mut map = Map::new("test", Settings::default());
+        let (tell, news) = watch::channel(Known::default());
+        let mut change = |change: Change| {
+            map = map.apply(&change, &ChangeId::default()).unwrap();
+            let (map, revision) = (Arc::new(map.clone()), Revision(map.epoch().0));
+            tell.send_modify(|known| known.map = Some(KnownMap { map, revision }));
+        };
+        let name = registration(1).name;
+        let is_over =
+            |life: u64| dropped(news.clone(), &name, Incarnation(life)).now_or_never() == Some(());
+        change(Change::MemberAdded {
+            registration: registration(1),
+            at_ms: 0,
+        });
+        change(Change::MembersAdmitted {
+            nodes: vec![NodeId(1)],
+            at_ms: 0,
+        });
+        assert!(!is_over(1));
+        change(Change::MembersLost {
+            nodes: vec![NodeId(1)],
+            owners: Vec::new(),
+            at_ms: 0,
+        });
+        assert!(is_over(1));
+        assert!(!is_over(2), "it is about to return");
+        change(Change::MemberReturned {
+            node: NodeId(1),
+            registration: registration(2),
+            at_ms: 0,
+        });
+        assert!(!is_over(2));
+    }
 }
