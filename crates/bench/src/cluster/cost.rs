@@ -44,7 +44,7 @@ pub struct ClusterArgs {
     #[arg(long, default_value_t = 1)]
     seconds: u64,
     /// Rounds; those compared take turns
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 2)]
     rounds: usize,
     /// The binary larder [default: built beside this program]
     #[arg(long)]

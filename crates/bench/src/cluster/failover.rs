@@ -19,11 +19,11 @@ const WRITE_BAR_S: f64 = 5.0;
 /// Redis Cluster's own.
 const REDIS_TIMEOUT: Duration = Duration::from_secs(15);
 /// Shorter and shorter ones, until the cluster changes masters though nothing has happened.
-const REDIS_TIMEOUTS_MS: [u64; 5] = [1_000, 500, 250, 100, 50];
+const REDIS_TIMEOUTS_MS: [u64; 4] = [1_000, 500, 250, 100];
 /// So long nothing happens, under the same load, before a time-out counts as one that the cluster bears.
 const BORNE_FOR: Duration = Duration::from_secs(6);
 /// A fault lasts for so much longer than it takes to be noticed.
-const LASTS_MORE: Duration = Duration::from_secs(3);
+const LASTS_MORE: Duration = Duration::from_secs(2);
 
 #[derive(Args)]
 pub struct ClusterFailoverArgs {
@@ -33,7 +33,7 @@ pub struct ClusterFailoverArgs {
     /// The same with larder's shortest lease, and with Redis's default time-out
     #[arg(long, default_value_t = 2)]
     few: usize,
-    /// The leases of larder, in seconds: by default, and the shortest
+    /// The leases of larder, in seconds: by default, and the shortest; 0 is without larder
     #[arg(long, value_delimiter = ',', default_value = "5,2")]
     leases: Vec<u64>,
     /// Without Redis
@@ -61,7 +61,12 @@ pub fn run(args: &ClusterFailoverArgs) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut raw = Vec::new();
     let mut found = Vec::new();
-    for (at, &lease) in args.leases.iter().enumerate() {
+    for (at, &lease) in args
+        .leases
+        .iter()
+        .enumerate()
+        .filter(|(_, lease)| **lease > 0)
+    {
         let faults = if at == 0 { args.faults } else { args.few };
         let folder = folder.path().join(format!("lease-{lease}"));
         found.push(of_larder(&binary, &folder, lease, faults, &mut raw)?);
@@ -116,7 +121,7 @@ fn of_redis(
     args: &ClusterFailoverArgs,
     raw: &mut Vec<Value>,
 ) -> Result<Vec<Found>> {
-    let mut redis = Redis::start(program, &folder.join("redis"))?;
+    let mut redis = Redis::start(program, &folder.join("redis"), REDIS_TIMEOUT)?;
     let probes = [What::ReadRow, What::WriteRow].map(|what| Probe {
         way: Way::Owner,
         what,
@@ -151,7 +156,10 @@ fn of_redis(
         found.play(redis, faults, timeout + LASTS_MORE, raw)?;
         Ok(found)
     };
-    let mut found = vec![play(&mut redis, REDIS_TIMEOUT, "the default", args.few)?];
+    let mut found = Vec::new();
+    if args.few > 0 {
+        found.push(play(&mut redis, REDIS_TIMEOUT, "the default", args.few)?);
+    }
     // The shortest with which all slots are served again after each fault.
     while let Some(timeout) = borne.pop() {
         match play(
@@ -167,7 +175,8 @@ fn of_redis(
             Err(error) => {
                 let ms = timeout.as_millis();
                 eprintln!("Redis Cluster with a time-out of {ms} ms: {error}");
-                redis = Redis::start(program, &folder.join(format!("redis-{ms}")))?;
+                let folder = folder.join(format!("redis-{ms}"));
+                redis = Redis::start(program, &folder, REDIS_TIMEOUT)?;
             }
         }
     }

@@ -42,10 +42,10 @@ pub struct ClusterGrowthArgs {
     #[arg(long, default_value_t = 300_000)]
     rows: u64,
     /// Seconds before the node is started, and after it is filled
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 8)]
     seconds: u64,
     /// Rounds, each with a cluster of its own
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 2)]
     rounds: usize,
     /// The binary larder [default: built beside this program]
     #[arg(long)]

@@ -24,6 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub struct Redis {
     program: PathBuf,
     folder: PathBuf,
+    /// After which a node that says nothing is taken for dead.
+    timeout: Duration,
     nodes: Vec<Node>,
 }
 
@@ -37,10 +39,11 @@ struct Node {
 }
 
 impl Redis {
-    pub fn start(program: &Path, folder: &Path) -> Result<Redis> {
+    pub fn start(program: &Path, folder: &Path, timeout: Duration) -> Result<Redis> {
         let mut redis = Redis {
             program: program.to_owned(),
             folder: folder.to_owned(),
+            timeout,
             nodes: Vec::new(),
         };
         for at in 0..NODES {
@@ -87,6 +90,7 @@ impl Redis {
         let own = self.folder.join(format!("redis-{at}"));
         let [port, bus_port] = [node.port, node.bus_port].map(|port| port.to_string());
         let [data, bus] = node.announced();
+        let timeout_ms = self.timeout.as_millis().to_string();
         let mut command = Command::new(&self.program);
         command.current_dir(own).stdout(Stdio::null());
         for (name, value) in [
@@ -97,6 +101,7 @@ impl Redis {
             ("loglevel", "warning"),
             ("cluster-enabled", "yes"),
             ("cluster-port", &bus_port),
+            ("cluster-node-timeout", &timeout_ms),
             ("cluster-announce-ip", "127.0.0.1"),
             ("cluster-announce-port", &data),
             ("cluster-announce-bus-port", &bus),
@@ -113,8 +118,9 @@ impl Redis {
         Ok(())
     }
 
-    /// Of all nodes.
-    pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
+    /// Of all nodes, also of those that are started again.
+    pub fn set_timeout(&mut self, timeout: Duration) -> Result<()> {
+        self.timeout = timeout;
         let ms = timeout.as_millis().to_string();
         for at in 0..NODES {
             self.ask(at, &["CONFIG", "SET", "cluster-node-timeout", &ms])?;

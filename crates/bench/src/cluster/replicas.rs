@@ -35,7 +35,7 @@ pub struct ClusterReplicasArgs {
     #[arg(long, value_delimiter = ',', default_value = "1,16")]
     depths: Vec<usize>,
     /// Seconds of each measurement
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 1)]
     seconds: u64,
     /// Rounds; those compared take turns
     #[arg(long, default_value_t = 3)]

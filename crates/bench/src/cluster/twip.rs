@@ -48,7 +48,7 @@ pub struct ClusterTwipArgs {
     #[arg(long, default_value_t = 10_000)]
     users: usize,
     /// Rounds; those compared take turns
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 2)]
     rounds: usize,
     /// Requests under way for each node before no new operation starts
     #[arg(long, default_value_t = WINDOW)]
