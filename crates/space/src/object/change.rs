@@ -232,6 +232,7 @@ fn change_field(hash: &mut Hash, name: &[u8], target: &Target, change: &Change) 
                 Some(text) => wrong_unless(document::parse(text).ok(), target, "list, set or map")?,
             };
             change_container(&mut value, target, change)?;
+            document::check_depth(&value).map_err(ChangeError::BadValue)?;
             document::print(&value)
         }
     };
@@ -295,7 +296,7 @@ fn change_path(root: &mut Value, path: &Path, target: &Target, change: &Change) 
         }
         change => change_container(value, target, change)?,
     }
-    Ok(())
+    document::check_depth(root).map_err(ChangeError::BadValue)
 }
 
 fn change_container(value: &mut Value, target: &Target, change: &Change) -> Result<()> {

@@ -39,7 +39,7 @@ impl Document {
     /// JSON.SET: the document as it is then; None if the rule is not met, or the path leads nowhere that a member could be added.
     ///
     /// # Errors
-    /// There is no document, and the path is not its root.
+    /// There is no document, and the path is not its root; or it would nest too deep.
     pub fn set(
         before: Option<&Document>,
         path: &Path,
@@ -65,6 +65,7 @@ impl Document {
                     *there = value.clone();
                 }
             }
+            check_depth(&document.root)?;
             return Ok(Some(document));
         }
         let Some((parents, name)) = path.parents(&document.root) else {
@@ -78,10 +79,14 @@ impl Document {
                 members.insert(name.to_string(), value.clone());
             }
         }
+        check_depth(&document.root)?;
         Ok(Some(document))
     }
 
     /// JSON.MERGE (RFC 7396): null takes a member out. None if the path leads nowhere.
+    ///
+    /// # Errors
+    /// As [`Document::set`].
     pub fn merge(
         before: Option<&Document>,
         path: &Path,
@@ -102,6 +107,7 @@ impl Document {
                 merge(value, patch);
             }
         }
+        check_depth(&document.root)?;
         Ok(Some(document))
     }
 
@@ -387,6 +393,7 @@ impl Document {
             let first = at_mut(&mut changed, first).ok_or_else(|| no_such(path))?;
             let before = first.clone();
             let result = one(first)?.ok_or_else(|| wrong_type(path, expected, &before))?;
+            check_depth(&changed)?;
             self.root = changed;
             return Ok(vec![Some(result)]);
         }
@@ -398,6 +405,7 @@ impl Document {
                 None => None,
             });
         }
+        check_depth(&changed)?;
         self.root = changed;
         Ok(results)
     }
@@ -500,8 +508,31 @@ pub(super) fn rename(root: &mut Value, path: &Path, new: &str) -> Option<()> {
     Some(())
 }
 
+/// How deep values nest: what nests deeper is not parsed, so it must not be made either.
+pub const DEPTH_MAX: usize = 127;
+
 /// # Errors
-/// It is no JSON, or nests deeper than 127.
+/// It nests deeper than [`DEPTH_MAX`], and could not be read again.
+pub fn check_depth(value: &Value) -> Result<()> {
+    fn is_within(value: &Value, left: usize) -> bool {
+        match value {
+            Value::Array(elements) => left > 0 && elements.iter().all(|it| is_within(it, left - 1)),
+            Value::Object(members) => {
+                left > 0 && members.values().all(|it| is_within(it, left - 1))
+            }
+            _ => true,
+        }
+    }
+    match is_within(value, DEPTH_MAX) {
+        true => Ok(()),
+        false => Err(Refusal::new(format!(
+            "the document would nest deeper than {DEPTH_MAX}: nothing was changed"
+        ))),
+    }
+}
+
+/// # Errors
+/// It is no JSON, or nests deeper than [`DEPTH_MAX`].
 pub fn parse(text: &[u8]) -> Result<Value> {
     serde_json::from_slice(text).map_err(|error| {
         let message = format!("this is no JSON: {error}");

@@ -194,6 +194,44 @@ fn values_in_one_another_go_once() {
     assert_eq!(document.root, json!([2, 4]));
 }
 
+/// What could not be read again is not made.
+#[test]
+fn documents_nest_so_deep_and_no_deeper() {
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    assert!(Document::parse(nested(document::DEPTH_MAX).as_bytes()).is_ok());
+    assert!(Document::parse(nested(document::DEPTH_MAX + 1).as_bytes()).is_err());
+    let before = doc(r#"{"a":[]}"#);
+    let set = |depth: usize| {
+        let value = document::parse(nested(depth).as_bytes()).unwrap();
+        let set = Document::set(
+            Some(&before),
+            &path("$.a[0]"),
+            value.clone(),
+            SetRule::Always,
+        );
+        assert_eq!(set, Ok(None), "there is no such element");
+        Document::set(Some(&before), &path("$.a"), value, SetRule::Always)
+    };
+    let deepest = set(document::DEPTH_MAX - 1).unwrap().unwrap();
+    assert_eq!(Document::parse(&deepest.print()).unwrap(), deepest);
+    assert!(
+        set(document::DEPTH_MAX)
+            .unwrap_err()
+            .message
+            .contains("deeper than 127")
+    );
+    let mut deeper = deepest.clone();
+    assert!(
+        deeper
+            .append_elements(&path("$.a"), std::slice::from_ref(&deepest.root))
+            .is_err()
+    );
+    assert_eq!(deeper, deepest);
+    let push = Change::PushLeft(deepest.root.clone());
+    let object = Object::Hash(Hash::from_iter([("l", "[]")]));
+    assert!(apply(Some(&object), ObjectKind::Hash, &[(field("l"), push)]).is_err());
+}
+
 #[test]
 fn a_merge_adds_replaces_and_takes_out() {
     let before = doc(r#"{"a":{"x":1,"y":2},"b":1}"#);
