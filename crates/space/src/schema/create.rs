@@ -409,6 +409,9 @@ fn attribute(on: ObjectKind, id: AttributeId, args: &mut Arguments<'_>) -> Resul
     if name.is_empty() {
         return Err(Refusal::at_argument(at, "an attribute's name is not empty"));
     }
+    if let Some(why) = misleading(&identifier, &name) {
+        return Err(Refusal::at_argument(at, why));
+    }
     let kind = kind(on, &name, args)?;
     let mut attribute = Attribute {
         id,
@@ -419,7 +422,11 @@ fn attribute(on: ObjectKind, id: AttributeId, args: &mut Arguments<'_>) -> Resul
         options: Options::default(),
     };
     while let Some(word) = args.peek_word() {
-        if !attribute_option(&mut attribute, &word, args)? {
+        // What AS follows is the next attribute, also if it is called as an option is.
+        let is_next = args
+            .at(args.position() + 1)
+            .is_some_and(|next| next.eq_ignore_ascii_case(b"AS"));
+        if is_next || !attribute_option(&mut attribute, &word, args)? {
             break;
         }
     }
@@ -427,6 +434,21 @@ fn attribute(on: ObjectKind, id: AttributeId, args: &mut Arguments<'_>) -> Resul
         attribute.options.unf |= attribute.options.sortable;
     }
     Ok(attribute)
+}
+
+/// Names that could be read as something else where a definition is written again.
+fn misleading(identifier: &str, name: &str) -> Option<String> {
+    if identifier.eq_ignore_ascii_case("AS") {
+        return Some(
+            "a field called AS cannot be an attribute: AS stands before the name of another"
+                .to_string(),
+        );
+    }
+    let (_, bits) = name.rsplit_once(':')?;
+    let is_cut = !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit());
+    is_cut.then(|| {
+        format!("{name:?} reads as a cut of SUBSPACES, name:bits: name it otherwise with AS")
+    })
 }
 
 fn kind(on: ObjectKind, name: &str, args: &mut Arguments<'_>) -> Result<Kind> {
@@ -457,6 +479,21 @@ fn kind(on: ObjectKind, name: &str, args: &mut Arguments<'_>) -> Result<Kind> {
     args.skip();
     Ok(kind)
 }
+
+/// Words that may stand behind an attribute's type.
+pub(super) const ATTRIBUTE_OPTIONS: [&str; 11] = [
+    "SORTABLE",
+    "UNF",
+    "NOINDEX",
+    "INDEXMISSING",
+    "INDEXEMPTY",
+    "WITHSUFFIXTRIE",
+    "CASESENSITIVE",
+    "SEPARATOR",
+    "NOSTEM",
+    "WEIGHT",
+    "PHONETIC",
+];
 
 /// Whether the word is an option of the attribute, which is then taken.
 fn attribute_option(

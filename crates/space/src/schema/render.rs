@@ -3,6 +3,7 @@
 use larder_types::wire::{WireReader, put_bytes, put_count};
 
 use super::attribute::{Attribute, AttributeId, Kind};
+use super::create::ATTRIBUTE_OPTIONS;
 use super::definition::{Definition, REGIONS_DEFAULT};
 use crate::error::{Refusal, Result};
 use crate::object::ObjectKind;
@@ -161,8 +162,13 @@ impl Out {
 
 fn attribute_arguments(attribute: &Attribute, on: ObjectKind, out: &mut Out) {
     out.words(&[&attribute.identifier]);
-    // A name may be left out if it is the identifier, unless what follows could be read as AS.
-    if attribute.name != attribute.identifier {
+    // A name may be left out if it is the identifier, unless that could be read as an option of the attribute before.
+    let is_option = |name: &str| {
+        ATTRIBUTE_OPTIONS
+            .iter()
+            .any(|it| it.eq_ignore_ascii_case(name))
+    };
+    if attribute.name != attribute.identifier || is_option(&attribute.identifier) {
         out.words(&["AS", &attribute.name]);
     }
     out.words(&[attribute.kind.name()]);

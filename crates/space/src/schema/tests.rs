@@ -186,6 +186,32 @@ fn attributes_come_and_go_and_keep_their_numbers() {
 }
 
 #[test]
+fn names_that_read_as_something_else_come_back_or_are_refused() {
+    let before = definition("i SCHEMA a TAG SORTABLE AS SORTABLE TEXT").unwrap();
+    assert_eq!(
+        rendered(&before),
+        "i ON HASH SCHEMA a TAG SORTABLE AS SORTABLE TEXT"
+    );
+    let after = altered(&before, "SCHEMA ADD weight NUMERIC").unwrap();
+    assert_eq!(
+        rendered(&after),
+        "i ON HASH SCHEMA a TAG SORTABLE AS SORTABLE TEXT weight AS weight NUMERIC"
+    );
+    assert_eq!(
+        Definition::decode(&after.encode()).unwrap().attributes,
+        after.attributes
+    );
+    check(
+        "i SCHEMA AS TAG",
+        "! a field called AS cannot be an attribute: AS stands before the name of another (argument 2)",
+    );
+    check(
+        "i SCHEMA a:3 TAG",
+        "! \"a:3\" reads as a cut of SUBSPACES, name:bits: name it otherwise with AS (argument 2)",
+    );
+}
+
+#[test]
 fn a_space_covers_its_kind_its_prefixes_and_what_its_filter_says() {
     let space = definition(
         "i PREFIX 1 user: FILTER @age>=16&&startswith(@__key,'user:') SCHEMA age NUMERIC",
