@@ -148,13 +148,13 @@ impl Definition {
                 hash.get(field.as_bytes()).map_or(Cell::Null, Cell::text)
             }
             Object::Json(document) => {
-                let known = attribute.and_then(|attribute| attribute.path.clone());
-                let path = known.or_else(|| {
-                    name.starts_with('$')
-                        .then(|| Path::parse(name).ok())
-                        .flatten()
-                });
-                path.map_or(Cell::Null, |path| json_cell(&path.select(&document.root)))
+                let known = attribute.and_then(|attribute| attribute.path.as_ref());
+                if let Some(path) = known {
+                    return json_cell(&path.select(&document.root));
+                }
+                let path = name.starts_with('$').then(|| Path::parse(name).ok());
+                path.flatten()
+                    .map_or(Cell::Null, |path| json_cell(&path.select(&document.root)))
             }
         }
     }

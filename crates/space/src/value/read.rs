@@ -112,17 +112,14 @@ pub fn flag(value: &[u8]) -> Result<bool, String> {
 }
 
 fn of_json(attribute: &Attribute, found: &[&Value]) -> Result<Column, String> {
-    let each = |value: &&Value| -> Vec<Value> {
+    let mut values: Vec<&Value> = Vec::new();
+    for value in found {
         match value {
-            Value::Array(elements) => elements.clone(),
-            value => vec![(*value).clone()],
+            Value::Array(elements) => values.extend(elements.iter().filter(|it| !it.is_null())),
+            Value::Null => {}
+            value => values.push(value),
         }
-    };
-    let values: Vec<Value> = found
-        .iter()
-        .flat_map(each)
-        .filter(|value| !value.is_null())
-        .collect();
+    }
     // An array without elements is there; null, and nothing at all, are not.
     if found.iter().all(|value| value.is_null()) {
         return Ok(Column::Missing);
@@ -135,10 +132,10 @@ fn of_json(attribute: &Attribute, found: &[&Value]) -> Result<Column, String> {
         )
     };
     fn collect<T>(
-        values: &[Value],
+        values: &[&Value],
         one: impl Fn(&Value) -> Result<T, String>,
     ) -> Result<Vec<T>, String> {
-        values.iter().map(one).collect()
+        values.iter().map(|value| one(value)).collect()
     }
     Ok(match attribute.kind {
         Kind::Tag { .. } => {
