@@ -1,0 +1,306 @@
+//! The query language against an oracle that knows nothing of it: random questions are answered by looking at every object, and by writing them down,
+//! parsing them, and asking only the regions that a search contacts.
+
+use std::collections::BTreeMap;
+
+use larder_space::base::number::Number;
+use larder_space::base::ordered::Scalar;
+use larder_space::mapping::{Attribute, Cut, Dimension, Subspace};
+use larder_space::object::{Hash, Object};
+use larder_space::query::matches;
+use larder_space::search::partial::rank;
+use larder_space::search::regions::{contacts, region};
+use larder_space::search::{Partial, Search};
+use larder_space::value::{Row, RowView};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::space;
+
+#[derive(Debug, Clone)]
+enum Ask {
+    All,
+    Missing,
+    /// In quarters: low, whether it is left out, high, whether it is left out.
+    Between(i32, bool, i32, bool),
+    Compare(&'static str, i32),
+    /// Each a tag, and whether only its beginning.
+    Tags(Vec<(&'static str, bool)>),
+    TagsFrom(&'static str),
+    Word(&'static str),
+    Prefix(&'static str),
+    Phrase(Vec<&'static str>),
+    And(Vec<Ask>),
+    Or(Vec<Ask>),
+    Not(Box<Ask>),
+    Maybe(Box<Ask>),
+}
+
+#[derive(Debug, Clone)]
+struct Thing {
+    /// In quarters.
+    n: Option<i32>,
+    tags: Option<Vec<&'static str>>,
+    words: Option<Vec<&'static str>>,
+}
+
+const TAGS: [&str; 7] = ["a", "ab", "Ab", "a-b", "a b", "x@y.z", "b|c"];
+const WORDS: [&str; 5] = ["sun", "Sun", "sunny", "rain", "the"];
+
+fn is_text(word: &str) -> bool {
+    word != "the"
+}
+
+fn quarter(n: i32) -> String {
+    format!("{}", f64::from(n) / 4.0)
+}
+
+impl Ask {
+    /// `level`: 0 where an or may stand, 1 where an and may, 2 where neither.
+    fn write(&self, level: u8, style: usize, out: &mut String) {
+        let open = match self {
+            Ask::Or(parts) if parts.len() > 1 => level > 0,
+            Ask::And(parts) if parts.len() > 1 => level > 1,
+            _ => false,
+        };
+        out.push_str(if open { "(" } else { "" });
+        match self {
+            Ask::All => out.push('*'),
+            Ask::Missing => out.push_str("ismissing(@n)"),
+            Ask::Between(low, no_low, high, no_high) => {
+                let sign = |is_out: bool| if is_out { "(" } else { "" };
+                let blank = [" ", ",", " , "][style % 3];
+                out.push_str(&format!(
+                    "@n:[{}{}{blank}{}{}]",
+                    sign(*no_low),
+                    quarter(*low),
+                    sign(*no_high),
+                    quarter(*high)
+                ));
+            }
+            Ask::Compare(test, n) => out.push_str(&format!("@n{test}{}", quarter(*n))),
+            Ask::Tags(tags) => {
+                let tags = tags
+                    .iter()
+                    .map(|(tag, is_prefix)| write_tag(tag, *is_prefix, style));
+                out.push_str(&format!(
+                    "@t:{{{}}}",
+                    tags.collect::<Vec<_>>().join([" | ", "|"][style % 2])
+                ));
+            }
+            Ask::TagsFrom(tag) => out.push_str(&format!("@t:[\"{tag}\" +inf]")),
+            Ask::Word(word) => out.push_str(&format!("{}{word}", ["", "@x:"][style % 2])),
+            Ask::Prefix(word) => out.push_str(&format!("{}{word}*", ["", "@x:"][style % 2])),
+            Ask::Phrase(words) => {
+                out.push_str(&format!("\"{}\"", words.join([" ", ", "][style % 2])))
+            }
+            Ask::And(parts) => write_all(parts, 2, " ", style, out),
+            Ask::Or(parts) => write_all(parts, 1, ["|", " | "][style % 2], style, out),
+            Ask::Not(inner) => {
+                out.push('-');
+                inner.write(2, style, out);
+            }
+            Ask::Maybe(inner) => {
+                out.push('~');
+                inner.write(2, style, out);
+            }
+        }
+        out.push_str(if open { ")" } else { "" });
+    }
+
+    /// None of what is only stopwords, which asks nothing.
+    fn holds(&self, thing: &Thing) -> Option<bool> {
+        let number = |test: &dyn Fn(i32) -> bool| Some(thing.n.is_some_and(test));
+        let tags: Vec<String> = thing
+            .tags
+            .iter()
+            .flatten()
+            .map(|tag| tag.to_lowercase())
+            .collect();
+        let words: Vec<String> = thing
+            .words
+            .iter()
+            .flatten()
+            .filter(|word| is_text(word))
+            .map(|word| word.to_lowercase())
+            .collect();
+        match self {
+            Ask::All => Some(true),
+            Ask::Missing => Some(thing.n.is_none()),
+            Ask::Between(low, no_low, high, no_high) => {
+                number(&|n| n >= *low + i32::from(*no_low) && n <= *high - i32::from(*no_high))
+            }
+            Ask::Compare(test, other) => match *test {
+                "==" => number(&|n| n == *other),
+                "!=" => Some(thing.n != Some(*other)),
+                ">=" => number(&|n| n >= *other),
+                "<=" => number(&|n| n <= *other),
+                ">" => number(&|n| n > *other),
+                _ => number(&|n| n < *other),
+            },
+            Ask::Tags(asked) => Some(asked.iter().any(|(tag, is_prefix)| {
+                let tag = tag.to_lowercase();
+                tags.iter().any(|it| {
+                    if *is_prefix {
+                        it.starts_with(&tag)
+                    } else {
+                        *it == tag
+                    }
+                })
+            })),
+            Ask::TagsFrom(low) => Some(tags.iter().any(|tag| **tag >= *low.to_lowercase())),
+            Ask::Word(word) => is_text(word).then(|| words.contains(&word.to_lowercase())),
+            Ask::Prefix(word) => Some(words.iter().any(|it| it.starts_with(&word.to_lowercase()))),
+            Ask::Phrase(asked) => {
+                let asked: Vec<String> = asked
+                    .iter()
+                    .filter(|word| is_text(word))
+                    .map(|word| word.to_lowercase())
+                    .collect();
+                (!asked.is_empty())
+                    .then(|| words.windows(asked.len()).any(|window| window == asked))
+            }
+            Ask::And(parts) => {
+                let parts: Vec<bool> = parts.iter().filter_map(|part| part.holds(thing)).collect();
+                (!parts.is_empty()).then(|| parts.iter().all(|it| *it))
+            }
+            Ask::Or(parts) => {
+                let parts: Vec<bool> = parts.iter().filter_map(|part| part.holds(thing)).collect();
+                (!parts.is_empty()).then(|| parts.iter().any(|it| *it))
+            }
+            Ask::Not(inner) => inner.holds(thing).map(|holds| !holds),
+            Ask::Maybe(inner) => inner.holds(thing).map(|_| true),
+        }
+    }
+}
+
+fn write_all(parts: &[Ask], level: u8, between: &str, style: usize, out: &mut String) {
+    for (index, part) in parts.iter().enumerate() {
+        out.push_str(if index > 0 { between } else { "" });
+        part.write(level, style + index, out);
+    }
+}
+
+fn write_tag(tag: &str, is_prefix: bool, style: usize) -> String {
+    let escaped = tag.chars().map(|sign| {
+        if sign.is_alphanumeric() {
+            sign.to_string()
+        } else {
+            format!("\\{sign}")
+        }
+    });
+    let star = if is_prefix { "*" } else { "" };
+    match style % 3 {
+        0 if !is_prefix => format!("\"{tag}\""),
+        1 if !tag.contains('|') => format!("{tag}{star}"),
+        _ => escaped.collect::<String>() + star,
+    }
+}
+
+fn any_ask() -> impl Strategy<Value = Ask> {
+    let leaf = prop_oneof![
+        Just(Ask::All),
+        Just(Ask::Missing),
+        (-8..8, any::<bool>(), 0..9, any::<bool>()).prop_map(|(low, no_low, width, no_high)| {
+            Ask::Between(low, no_low, low + width, no_high)
+        }),
+        (select(vec!["==", "!=", ">=", "<=", ">", "<"]), -8..8)
+            .prop_map(|(test, n)| Ask::Compare(test, n)),
+        proptest::collection::vec((select(&TAGS[..]), any::<bool>()), 1..3).prop_map(Ask::Tags),
+        select(&TAGS[..]).prop_map(Ask::TagsFrom),
+        select(&WORDS[..]).prop_map(Ask::Word),
+        select(vec!["su", "SUN", "r"]).prop_map(Ask::Prefix),
+        proptest::collection::vec(select(&WORDS[..]), 1..4).prop_map(Ask::Phrase),
+    ];
+    leaf.prop_recursive(4, 16, 3, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 1..4).prop_map(Ask::And),
+            proptest::collection::vec(inner.clone(), 1..4).prop_map(Ask::Or),
+            inner.clone().prop_map(|it| Ask::Not(Box::new(it))),
+            inner.prop_map(|it| Ask::Maybe(Box::new(it))),
+        ]
+    })
+}
+
+fn any_thing() -> impl Strategy<Value = Thing> {
+    let tags = proptest::collection::vec(select(&TAGS[..]), 1..3);
+    let words = proptest::collection::vec(select(&WORDS[..]), 1..5);
+    (
+        proptest::option::of(-8..8),
+        proptest::option::of(tags),
+        proptest::option::of(words),
+    )
+        .prop_map(|(n, tags, words)| Thing { n, tags, words })
+}
+
+fn object(thing: &Thing) -> Object {
+    let mut hash = Hash::default();
+    thing.n.map(|n| hash.set(b"n", quarter(n)));
+    thing
+        .tags
+        .as_ref()
+        .map(|tags| hash.set(b"t", tags.join(";")));
+    thing
+        .words
+        .as_ref()
+        .map(|words| hash.set(b"x", words.join(", ")));
+    Object::Hash(hash)
+}
+
+fn subspace(bits: (u8, u8)) -> Subspace {
+    let numbers: Vec<Vec<u8>> = (-8..8)
+        .filter_map(|n| Number::of_f64(f64::from(n) / 4.0))
+        .map(|n| Scalar::Number(n).encoded())
+        .collect();
+    let weights: Vec<(&[u8], u64)> = numbers.iter().map(|value| (&value[..], 1)).collect();
+    let n = Dimension {
+        attribute: Attribute(0),
+        cut: Cut::by_weights(bits.0, &weights).unwrap(),
+    };
+    let t = Dimension {
+        attribute: Attribute(1),
+        cut: Cut::by_hash(bits.1).unwrap(),
+    };
+    Subspace::new(vec![n, t]).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn a_search_of_the_regions_it_contacts_finds_what_looking_at_every_object_finds(
+        ask in any_ask(), style in 0_usize..6, things in proptest::collection::vec(any_thing(), 0..24), bits in (0_u8..4, 0_u8..3),
+    ) {
+        let space = space("s SCHEMA n NUMERIC INDEXMISSING t TAG SEPARATOR ; x TEXT");
+        let mut text = String::new();
+        ask.write(0, style, &mut text);
+        let search = Search::parse(&[text.as_bytes(), b"LIMIT", b"0", b"100"], &space);
+        let search = search.unwrap_or_else(|refusal| panic!("{text}: {refusal}"));
+
+        // Each object in the region that its values say.
+        let subspace = subspace(bits);
+        let mut regions: BTreeMap<_, Vec<(Vec<u8>, Vec<u8>)>> = BTreeMap::new();
+        for (index, thing) in things.iter().enumerate() {
+            let key = format!("k{index:02}").into_bytes();
+            let (row, faults) = Row::of(&space, &object(thing));
+            prop_assert!(faults.is_empty());
+            regions.entry(region(&subspace, &row, &key)).or_default().push((key, row.encode()));
+        }
+        let mut whole = Partial::new(search.keep());
+        for region in contacts(&subspace, &search.predicate, &space).regions() {
+            let mut part = Partial::new(search.keep());
+            for (key, row) in regions.get(&region).into_iter().flatten() {
+                let view = RowView::new(row).unwrap();
+                if matches(&search.predicate, &view) {
+                    part.offer(rank(&search.order, &space, &view, key), key, Vec::new);
+                }
+            }
+            whole.merge(part);
+        }
+        let expected: Vec<String> = things.iter().enumerate()
+            .filter(|(_, thing)| ask.holds(thing).unwrap_or(false))
+            .map(|(index, _)| format!("k{index:02}"))
+            .collect();
+        prop_assert_eq!(whole.total, expected.len() as u64, "{}", &text);
+        let found: Vec<String> = whole.finish(0).into_iter().map(|entry| String::from_utf8(entry.key).unwrap()).collect();
+        prop_assert_eq!(found, expected, "{}", text);
+    }
+}
