@@ -116,14 +116,24 @@ impl Partial {
                     row.encode(&mut out);
                     out
                 });
-                Ok(())
+                self.check()
             }
             (State::Groups(_), _) => unreachable!("groups are kept for GROUPBY alone"),
         }
     }
 
     fn check(&self) -> Result<()> {
-        check_limits(self.total(), self.bytes, self.limits)
+        let groups = match &self.state {
+            State::Rows(rows) if rows.bytes() > self.limits.bytes_max => {
+                return Err(Refusal::new(format!(
+                    "rows take more than {} bytes: ask for fewer with LIMIT or MAX, or read them with WITHCURSOR",
+                    self.limits.bytes_max
+                )));
+            }
+            State::Rows(_) => return Ok(()),
+            State::Groups(groups) => groups.len(),
+        };
+        check_limits(groups as u64, self.bytes, self.limits)
     }
 
     /// Adds what another region made of the same aggregation.

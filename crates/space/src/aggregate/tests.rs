@@ -308,6 +308,22 @@ fn groups_are_bounded_in_number_and_memory() {
             .starts_with("groups take more than 2000 bytes")
     );
     assert!(run(&space, &objects, text, 2, Limits::default()).is_ok());
+    // Rows are bounded by what they take, not by how many there were.
+    let few = Limits {
+        groups_max: 9,
+        bytes_max: 2000,
+        ..Limits::default()
+    };
+    assert!(
+        run(&space, &objects, "* LOAD 1 @n", 2, few)
+            .unwrap_err()
+            .message
+            .starts_with("rows take more than 2000 bytes")
+    );
+    assert_eq!(
+        shown(run(&space, &objects, "* SORTBY 2 @n DESC MAX 2", 2, few)),
+        "100: n=99 | n=98"
+    );
     let page = Limits {
         rows_max: 3,
         ..Limits::default()

@@ -28,6 +28,14 @@ pub struct Partial {
     keep: usize,
     /// The last of them on top.
     entries: BinaryHeap<Entry>,
+    bytes: usize,
+}
+
+impl Entry {
+    /// What it takes in memory, about.
+    fn size_bytes(&self) -> usize {
+        size_of::<Entry>() + self.rank.len() + self.key.len() + self.content.len()
+    }
 }
 
 pub fn rank(
@@ -94,7 +102,13 @@ impl Partial {
             total: 0,
             keep,
             entries: BinaryHeap::new(),
+            bytes: 0,
         }
+    }
+
+    /// What its rows take in memory, about: whoever answers says how much that may be.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether a row of this rank would be kept now.
@@ -119,9 +133,11 @@ impl Partial {
     }
 
     fn insert(&mut self, entry: Entry) {
+        self.bytes += entry.size_bytes();
         self.entries.push(entry);
         if self.entries.len() > self.keep {
-            self.entries.pop();
+            let last = self.entries.pop().map_or(0, |last| last.size_bytes());
+            self.bytes -= last;
         }
     }
 
@@ -166,20 +182,17 @@ impl Partial {
         if count > keep || count as u64 > total {
             return Err(Malformed("there are more rows than are kept"));
         }
-        let mut entries = BinaryHeap::with_capacity(count);
+        let mut partial = Partial::new(keep);
+        partial.total = total;
         for _ in 0..count {
             let mut part = || Ok::<_, Malformed>(reader.bytes()?.to_vec());
-            entries.push(Entry {
+            partial.insert(Entry {
                 rank: part()?,
                 key: part()?,
                 content: part()?,
             });
         }
         reader.end()?;
-        Ok(Partial {
-            total,
-            keep,
-            entries,
-        })
+        Ok(partial)
     }
 }
