@@ -10,6 +10,7 @@
 //! | read | for |
 //! |---|---|
 //! | `workload` | what is asked and what is changed, how often, of which values |
+//! | `record` | a workload from queries and modifications as they come, and from values of objects |
 //! | `deployment` | the servers, and what each step costs on them |
 //! | `configuration` | subspaces as lists of attributes with bits, and the local indexes |
 //! | `model` | what every model answers, and a prediction with its parts |
@@ -39,6 +40,7 @@ mod latency;
 mod model;
 mod problem;
 mod proof;
+mod record;
 mod report;
 mod thesis;
 mod workload;
@@ -50,6 +52,7 @@ pub use heuristics::{Heuristic, heuristic};
 pub use larder::LarderModel;
 pub use model::{ClassKind, ClassPrediction, CostModel, Parts, Prediction};
 pub use problem::Problem;
+pub use record::{Asked, CLASSES_MAX, Recorder};
 pub use report::{Named, Report, Shift, plan, plan_by_thesis};
 pub use thesis::{Thesis, ThesisModel};
 pub use workload::{

@@ -2,6 +2,7 @@
 
 mod choose;
 mod larder;
+mod record;
 mod report;
 mod thesis;
 mod workload;

@@ -1,0 +1,133 @@
+//! What is kept of many values: the most frequent ones, how many different ones there are, and some drawn at random.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use larder_types::{Random, mix};
+
+use super::is_within;
+
+/// How many values are counted; a value that has more than one part in so many of all is among them.
+const COUNTED: usize = 256;
+
+/// The most frequent values: SpaceSaving (Metwally, Agrawal, El Abbadi, 2005). A value that is new takes the place of the one with the least count, and its
+/// count, which is what its own may be too high by.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Frequent {
+    /// The count of each value, and by how much it may be too high.
+    counts: BTreeMap<u64, (f64, f64)>,
+    total: f64,
+}
+
+impl Frequent {
+    pub fn add(&mut self, value: u64) {
+        self.total += 1.0;
+        if let Some((count, _)) = self.counts.get_mut(&value) {
+            *count += 1.0;
+            return;
+        }
+        let mut error = 0.0;
+        if self.counts.len() == COUNTED {
+            let least = self
+                .counts
+                .iter()
+                .min_by(|one, other| one.1.0.total_cmp(&other.1.0));
+            let (&least, &(count, _)) = least.expect("there are values");
+            self.counts.remove(&least);
+            error = count;
+        }
+        self.counts.insert(value, (error + 1.0, error));
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = u64> {
+        self.counts.keys().copied()
+    }
+
+    /// The share of all that certainly has this value.
+    pub fn share(&self, value: u64) -> f64 {
+        let count = self.counts.get(&value);
+        let certain = count.map_or(0.0, |(count, error)| count - error);
+        if self.total > 0.0 {
+            certain / self.total
+        } else {
+            0.0
+        }
+    }
+
+    pub fn halve(&mut self) {
+        self.total /= 2.0;
+        for (count, error) in self.counts.values_mut() {
+            *count /= 2.0;
+            *error /= 2.0;
+        }
+    }
+}
+
+const REGISTERS: usize = 1024;
+
+/// How many different values there are, within some 3 %: HyperLogLog (Flajolet, Fusy, Gandouet, Meunier, 2007).
+#[derive(Debug, Clone)]
+pub(super) struct Distinct {
+    registers: Vec<u8>,
+}
+
+impl Default for Distinct {
+    fn default() -> Distinct {
+        Distinct {
+            registers: vec![0; REGISTERS],
+        }
+    }
+}
+
+impl Distinct {
+    pub fn add(&mut self, value: u64) {
+        let hash = mix(value);
+        let register = &mut self.registers[hash as usize % REGISTERS];
+        let zeros = (hash / REGISTERS as u64).leading_zeros() - REGISTERS.ilog2();
+        *register = (*register).max(zeros as u8 + 1);
+    }
+
+    pub fn estimate(&self) -> f64 {
+        let registers = REGISTERS as f64;
+        let sum: f64 = self
+            .registers
+            .iter()
+            .map(|&it| (-f64::from(it)).exp2())
+            .sum();
+        let estimate = 0.7213 / (1.0 + 1.079 / registers) * registers * registers / sum;
+        let empty = self.registers.iter().filter(|&&it| it == 0).count();
+        match empty {
+            1.. if estimate <= 2.5 * registers => registers * (registers / empty as f64).ln(),
+            _ => estimate,
+        }
+    }
+}
+
+const SAMPLED: usize = 1024;
+
+/// Values drawn at random, each of all that were told as likely as any other (Vitter's algorithm R).
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sample {
+    values: Vec<Box<[u8]>>,
+    told: u64,
+}
+
+impl Sample {
+    pub fn add(&mut self, value: &[u8], random: &mut Random) {
+        self.told += 1;
+        if self.values.len() < SAMPLED {
+            self.values.push(value.into());
+            return;
+        }
+        let at = random.below(self.told) as usize;
+        if at < SAMPLED {
+            self.values[at] = value.into();
+        }
+    }
+
+    /// The share of values in a range; none is, as far as is known, before there are any.
+    pub fn share(&self, low: Bound<&[u8]>, high: Bound<&[u8]>) -> f64 {
+        let within = self.values.iter().filter(|it| is_within(it, low, high));
+        within.count() as f64 / self.values.len().max(1) as f64
+    }
+}

@@ -1,0 +1,185 @@
+//! Workloads as they are recorded, against the mix that was drawn from.
+
+use std::ops::Bound;
+
+use larder_space::plan::{
+    Asked, AttributeSet, CLASSES_MAX, Configuration, CostModel, Deployment, HotValue, Kind,
+    LarderModel, Recorder, Workload,
+};
+use larder_types::{Random, key_hash};
+
+use super::{by, hotels, update};
+
+fn near(is: f64, expected: f64, within: f64) {
+    assert!((is - expected).abs() <= within, "{is}, not {expected}");
+}
+
+/// Cities of which the first has a tenth of the objects and half of the queries; prices from 0 to 999.
+fn city(random: &mut Random, first: f64) -> u64 {
+    match random.unit() < first {
+        true => 0,
+        false => 1 + random.below(4999),
+    }
+}
+
+fn recorded(operations: u32) -> Workload {
+    let mut random = Random::new(5);
+    let mut recorder = Recorder::new([("city", false), ("price", true), ("stars", false)], 1);
+    for _ in 0..50_000 {
+        recorder.object(0, &city(&mut random, 0.1).to_be_bytes());
+        recorder.object(1, &random.below(1000).to_be_bytes());
+        recorder.object(2, &random.below(6).to_be_bytes());
+    }
+    for _ in 0..operations {
+        let asked = Asked::Equal(key_hash(&city(&mut random, 0.5).to_be_bytes()));
+        match random.below(10) {
+            0..4 => recorder.query(&[(0, asked)], 2500, 10),
+            4..6 => {
+                let low = random.below(900);
+                let (low, high) = (low.to_be_bytes(), (low + 100).to_be_bytes());
+                let range = Asked::Range(Bound::Included(&low), Bound::Excluded(&high));
+                recorder.query(&[(0, asked), (1, range)], 250, 10);
+            }
+            6 => {
+                let stars = [1u64, 2].map(|it| key_hash(&it.to_be_bytes()));
+                recorder.query(&[(2, Asked::OneOf(&stars))], 17_000, 100);
+            }
+            7 => recorder.get(),
+            8 => recorder.modification(Kind::Update, &[1]),
+            _ => recorder.modification(Kind::Create, &[]),
+        }
+    }
+    assert_eq!(recorder.forgotten(), 0.0);
+    recorder.workload(50_000, 200)
+}
+
+#[test]
+fn the_mix_is_recorded_as_it_was_drawn() {
+    let operations = 20_000;
+    let workload = recorded(operations);
+    workload.check().expect("it is a workload");
+    assert_eq!(workload.frequency(), f64::from(operations));
+    let share = |frequency: f64| frequency / f64::from(operations);
+    near(share(workload.gets), 0.1, 0.01);
+    let class = |equal: &[&str], ranges: usize| {
+        let is =
+            |it: &&larder_space::plan::QueryClass| it.equal == equal && it.range.len() == ranges;
+        workload
+            .queries
+            .iter()
+            .find(is)
+            .expect("the class is there")
+    };
+    near(share(class(&["city"], 0).frequency), 0.4, 0.01);
+    near(class(&["city"], 0).selectivity["city"], 0.05, 1e-9);
+    near(share(class(&["city"], 1).frequency), 0.2, 0.01);
+    near(class(&["city"], 1).range["price"], 0.1, 0.03);
+    assert_eq!(class(&["city"], 1).results, Some(10.0));
+    near(class(&[], 0).one_of["stars"], 2.0, 1e-9);
+    let kinds: Vec<Kind> = workload.modifications.iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, [Kind::Update, Kind::Create]);
+    let [city, price, stars] = &workload.attributes[..] else {
+        panic!("three attributes");
+    };
+    near(city.distinct.expect("counted") as f64, 5000.0, 400.0);
+    near(price.distinct.expect("counted") as f64, 1000.0, 80.0);
+    near(stars.distinct.expect("counted") as f64, 6.0, 0.0);
+    near(city.hot[0].objects, 0.1, 0.01);
+    near(city.hot[0].queries, 0.5, 0.01);
+    assert_eq!(stars.hot.len(), 6);
+    for hot in &stars.hot {
+        near(hot.objects, 1.0 / 6.0, 0.01);
+    }
+}
+
+/// What is predicted from a record is what is predicted from the mix itself.
+#[test]
+fn a_recorded_workload_predicts_what_the_true_one_does() {
+    let mut with_price = by(2.0, &["city"]);
+    with_price.range.insert("price".to_owned(), 0.1);
+    let mut by_stars = by(1.0, &[]);
+    by_stars.one_of.insert("stars".to_owned(), 2.0);
+    by_stars.selectivity.insert("stars".to_owned(), 0.34);
+    let mut create = update(1.0, &[]);
+    create.kind = Kind::Create;
+    let mut truth = hotels(
+        &["city", "price", "stars"],
+        vec![by(4.0, &["city"]), with_price, by_stars],
+        vec![update(1.0, &["price"]), create],
+    );
+    truth.queries[0].selectivity.insert("city".to_owned(), 0.05);
+    for (class, results) in truth.queries.iter_mut().zip([10.0, 10.0, 100.0]) {
+        class.results = Some(results);
+    }
+    (truth.objects, truth.gets) = (50_000, 1.0);
+    for (attribute, distinct) in truth.attributes.iter_mut().zip([5000, 1000, 6]) {
+        attribute.distinct = Some(distinct);
+    }
+    let hot = |objects| HotValue {
+        objects,
+        queries: 0.5,
+    };
+    truth.attributes[0].hot = vec![hot(0.1)];
+    // All ask for the same two of six.
+    truth.attributes[2].hot = vec![hot(1.0 / 6.0), hot(1.0 / 6.0)];
+    let seen = recorded(20_000);
+    let deployment = Deployment {
+        servers: 8,
+        ..Deployment::default()
+    };
+    for lists in [&[][..], &["city"], &["city,price", "stars"]] {
+        let capacity = |workload: &Workload| {
+            let model = LarderModel::new(workload, &deployment, AttributeSet::default());
+            let configuration = Configuration::parse(lists, workload, 64).expect("lists");
+            model.expect("a workload").predict(&configuration).capacity
+        };
+        let ratio = capacity(&seen) / capacity(&truth);
+        assert!((0.93..1.07).contains(&ratio), "{lists:?}: {ratio}");
+    }
+}
+
+#[test]
+fn more_classes_than_are_kept_leave_the_frequent_ones() {
+    let names: Vec<String> = (0..12).map(|at| format!("a{at}")).collect();
+    let mut recorder = Recorder::new(names.iter().map(|it| (&it[..], false)), 1);
+    let mut random = Random::new(2);
+    for _ in 0..10_000 {
+        if random.below(2) == 0 {
+            recorder.query(&[(0, Asked::Equal(7))], 1, 1);
+        } else {
+            let set = random.below(1 << 12);
+            let asked: Vec<(usize, Asked<'_>)> = (0..12)
+                .filter(|at| set >> at & 1 == 1)
+                .map(|at| (at, Asked::Equal(1)))
+                .collect();
+            recorder.query(&asked, 1, 1);
+        }
+    }
+    let workload = recorder.workload(1000, 100);
+    assert_eq!(workload.queries.len(), CLASSES_MAX);
+    let most = workload
+        .queries
+        .iter()
+        .map(|it| it.frequency)
+        .fold(0.0, f64::max);
+    near(most, 5000.0, 200.0);
+    assert!(recorder.forgotten() > 0.4 && recorder.forgotten() < 0.5);
+}
+
+#[test]
+fn what_is_old_weighs_less() {
+    let mut recorder = Recorder::new([("a", false), ("b", false)], 1);
+    for _ in 0..1000 {
+        recorder.query(&[(0, Asked::Equal(1))], 4, 2);
+    }
+    for _ in 0..3 {
+        recorder.age();
+    }
+    for _ in 0..1000 {
+        recorder.query(&[(1, Asked::Equal(1))], 4, 2);
+    }
+    let workload = recorder.workload(100, 100);
+    let frequencies: Vec<f64> = workload.queries.iter().map(|it| it.frequency).collect();
+    assert_eq!(frequencies, [125.0, 1000.0]);
+    assert_eq!(workload.queries[0].results, Some(2.0));
+}
