@@ -269,3 +269,29 @@ fn clocks_an_hour_apart_change_nothing_under_a_history() {
     });
     check(&cluster, &records);
 }
+
+/// One of three, whichever leads: nobody notices. Then all: what is refused meanwhile is not done.
+#[test]
+fn etcds_members_are_killed_under_a_history() {
+    let options = Options::new(3).set("tables.replicas", 2).etcd_members(3);
+    let Some(mut cluster) = options.start() else {
+        return;
+    };
+    let records = history(&mut cluster, |cluster, go_on| {
+        cluster.etcd.kill(cluster.etcd.leader());
+        go_on(cluster);
+        cluster.etcd.start_all().expect("etcd starts");
+        (0..3).for_each(|member| cluster.etcd.kill(member));
+        for node in 0..3 {
+            cluster.wait_for("it may have lost its lease", || {
+                cluster.info(node, "cluster_lease_left_ms") == "0"
+            });
+            let refused = cluster.ask(node, "SET t|{x}|refused 1");
+            assert!(refused.starts_with("-CLUSTERDOWN "), "{refused}");
+        }
+        cluster.etcd.start_all().expect("etcd starts");
+        cluster.wait_until_served();
+        assert_eq!(cluster.ask(0, "GET t|{x}|refused"), "$-1");
+    });
+    check(&cluster, &records);
+}
