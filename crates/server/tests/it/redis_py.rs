@@ -1,6 +1,6 @@
 //! A stock client: redis-py, from `.venv`, which `scripts/setup test` makes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use larder_protocol::config::ClusterMode;
@@ -27,17 +27,13 @@ fn runs(script: &str, mode: ClusterMode) {
     }
 }
 
-/// Runs a script of it against a server; says whether it is installed.
-pub fn is_content(script: &str, port: u16) -> bool {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let python = here.join("../../.venv/bin/python");
-    let has_it = Command::new(&python).args(["-c", "import redis"]).output();
-    if !has_it.is_ok_and(|output| output.status.success()) {
-        larder_testing::missing("redis-py");
-        return false;
-    }
-    let script = here.join(script);
-    let output = Command::new(&python)
+/// Runs a script of it against a server.
+fn is_content(script: &str, port: u16) {
+    let Some(python) = python() else {
+        return larder_testing::missing("redis-py");
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
+    let output = Command::new(python)
         .arg(script)
         .arg(port.to_string())
         .output();
@@ -45,5 +41,14 @@ pub fn is_content(script: &str, port: u16) -> bool {
     let told = String::from_utf8_lossy(&output.stdout);
     let wrong = String::from_utf8_lossy(&output.stderr);
     assert_eq!(told.trim(), "content", "{wrong}");
-    true
+}
+
+/// The Python that has it, if it is installed.
+pub fn python() -> Option<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let python = here.join("../../.venv/bin/python");
+    let has_it = Command::new(&python).args(["-c", "import redis"]).output();
+    has_it
+        .is_ok_and(|output| output.status.success())
+        .then_some(python)
 }

@@ -4,19 +4,18 @@
 use larder_types::Random;
 
 use super::harness::{Cluster, Options};
-use crate::redis_py::is_content;
 use crate::resp::{Client, TIMELINE, request};
 use crate::support::TestServer;
 
 /// A connection to each node.
-fn clients(cluster: &Cluster) -> Vec<Client> {
+pub fn clients(cluster: &Cluster) -> Vec<Client> {
     (0..cluster.len())
         .map(|node| cluster.client(node))
         .collect()
 }
 
 /// Commands of a kind that INFO says were forwarded, by all nodes.
-fn forwarded(cluster: &Cluster, command: &str) -> u64 {
+pub fn forwarded(cluster: &Cluster, command: &str) -> u64 {
     let of_node = |node: usize| {
         let text = cluster.ask(node, "INFO commandstats");
         let prefix = format!("cmdstat_{command}:");
@@ -237,50 +236,6 @@ fn random_commands_through_random_nodes_are_answered_as_by_one_server() {
             cluster.logs()
         );
     }
-}
-
-#[test]
-fn clients_that_route_by_themselves_are_told_where_keys_are() {
-    let options = Options::new(3).set("cluster.routing", "redirect");
-    let Some(cluster) = options.start() else {
-        return;
-    };
-    let mut at = clients(&cluster);
-    let mut moved = 0;
-    for number in 0..12 {
-        let set = format!("SET t|{{{number}}}|x 1");
-        for client in &mut at {
-            let answer = client.ask(&set);
-            if answer != "+OK" {
-                moved += 1;
-                let words: Vec<&str> = answer.split(' ').collect();
-                let ["-MOVED", _, address] = words[..] else {
-                    panic!("{answer}");
-                };
-                let mut there = Client::to(address.parse().expect("an address"));
-                there.check(&set, "+OK");
-            }
-            // Its slot is another than clients take it to be: it is passed on.
-            client.check(&format!("SET t|{number}|x 1"), "+OK");
-        }
-    }
-    assert_eq!(moved, 24, "two of three nodes do not have it");
-}
-
-#[test]
-fn a_stock_cluster_client_goes_to_the_nodes_itself_and_nothing_is_forwarded() {
-    let Some(cluster) = Cluster::start(3, &[]) else {
-        return;
-    };
-    if !is_content("tests/it/cluster_clients/nodes.py", cluster.resp(1).port()) {
-        return;
-    }
-    for command in ["get", "set", "mget", "del"] {
-        assert_eq!(forwarded(&cluster, command), 0, "{command}");
-    }
-    // The other way round: a client that knows nothing of slots.
-    (0..9).for_each(|number| drop(cluster.ask(0, &format!("GET t|{number}|x"))));
-    assert!(forwarded(&cluster, "get") > 0);
 }
 
 #[test]

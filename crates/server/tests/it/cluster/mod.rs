@@ -3,6 +3,7 @@
 //! `harness` starts, kills, stops and starts again; the other files are the claims.
 
 mod broken;
+mod clients;
 mod faults;
 mod forward;
 pub mod harness;

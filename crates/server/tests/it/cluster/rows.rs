@@ -128,7 +128,13 @@ impl Drop for StopAtEnd<'_> {
 
 /// Three nodes with two copies of each row, which are made without hesitation.
 fn start() -> Option<Cluster> {
-    let cluster = Cluster::start(3, &[("tables.replicas", "2")])?;
+    start_with(&[])
+}
+
+/// With these settings beside.
+pub fn start_with(settings: &[(&str, &str)]) -> Option<Cluster> {
+    let settings = [&[("tables.replicas", "2")], settings].concat();
+    let cluster = Cluster::start(3, &settings)?;
     let set = json!({"action": "set", "settings": {"fill_slots_at_once": 16_384}});
     let (status, answer) = cluster.post(0, "/v1/cluster/asks", &set);
     assert_eq!(status, 200, "{answer}");

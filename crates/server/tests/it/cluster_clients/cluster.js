@@ -1,10 +1,10 @@
-// A stock client of Redis Cluster: node cluster.js HOST:PORT. It finds ioredis by NODE_PATH.
+// A stock client of Redis Cluster: node cluster.js HOST:PORT. It finds ioredis by NODE_PATH. For each line that it reads it works, and
+// says that it is content.
 const Redis = require("ioredis");
 const assert = require("assert");
+const readline = require("readline");
 
-async function main() {
-  const [host, port] = process.argv[2].split(":");
-  const client = new Redis.Cluster([{ host, port: Number(port) }], { slotsRefreshTimeout: 10000 });
+async function work(client) {
   const rows = {};
   for (let user = 0; user < 60; user++) {
     for (let post = 0; post < 3; post++) rows[`jspost|{u${user}}|${post}`] = `${user}.${post}`;
@@ -18,8 +18,16 @@ async function main() {
   const done = await client.multi().incr("jsn|{u3}").incr("jsn|{u3}").get("jsn|{u3}").del("jsn|{u3}").exec();
   assert.deepEqual(done.map((answer) => answer[1]), [1, 2, "2", 1]);
   for (const key of Object.keys(rows)) assert.equal(await client.del(key), 1);
+}
+
+async function main() {
+  const [host, port] = process.argv[2].split(":");
+  const client = new Redis.Cluster([{ host, port: Number(port) }], { slotsRefreshTimeout: 10000 });
+  for await (const _ of readline.createInterface({ input: process.stdin })) {
+    await work(client);
+    console.log("content");
+  }
   await client.quit();
-  console.log("content");
 }
 
 main().catch((error) => {

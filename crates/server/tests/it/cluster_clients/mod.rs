@@ -1,35 +1,47 @@
-//! Stock clients of Redis Cluster in Java and JavaScript, from `.cluster-clients`, which `scripts/setup test` makes.
+//! Stock clients of Redis Cluster in Python, Java and JavaScript: redis-py from `.venv`, the others from `.cluster-clients`. `scripts/setup test`
+//! makes both.
 
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use larder_protocol::config::ClusterMode;
 
+use crate::redis_py;
 use crate::resp::server_with;
 
-/// A client, which says whether it is content with the server at an address.
+/// A client: a program that works with a cluster whenever it reads a line, and then says that it is content.
 pub struct Client {
     name: &'static str,
-    command: fn(&Path) -> Command,
+    /// Nothing where it is not installed.
+    command: fn() -> Option<Command>,
 }
 
-pub const ALL: [Client; 2] = [
+pub const ALL: [Client; 3] = [
+    Client {
+        name: "redis-py",
+        command: || {
+            let mut python = Command::new(redis_py::python()?);
+            python.arg(program("nodes.py"));
+            Some(python)
+        },
+    },
     Client {
         name: "jedis",
-        command: |clients| {
+        command: || {
             let mut java = Command::new("java");
-            java.arg("-cp").arg(clients.join("java/*"));
+            java.arg("-cp").arg(installed()?.join("java/*"));
             java.arg(program("Cluster.java"));
-            java
+            Some(java)
         },
     },
     Client {
         name: "ioredis",
-        command: |clients| {
+        command: || {
             let mut node = Command::new("node");
-            node.env("NODE_PATH", clients.join("node_modules"));
+            node.env("NODE_PATH", installed()?.join("node_modules"));
             node.arg(program("cluster.js"));
-            node
+            Some(node)
         },
     },
 ];
@@ -39,21 +51,61 @@ fn program(name: &str) -> PathBuf {
     here.join("tests/it/cluster_clients").join(name)
 }
 
+fn installed() -> Option<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let clients = here.join("../../.cluster-clients");
+    clients.join("installed.txt").is_file().then_some(clients)
+}
+
+/// A client that runs.
+pub struct Running {
+    pub name: &'static str,
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
 impl Client {
-    /// Whether it is content; `None` if it is not installed, which is said.
-    pub fn is_content(&self, address: &str) -> Option<()> {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let clients = here.join("../../.cluster-clients");
-        if !clients.join("installed.txt").is_file() {
+    /// Starts it with the address of a server; `None` if it is not installed, which is said.
+    pub fn start(&self, address: &str) -> Option<Running> {
+        let Some(mut command) = (self.command)() else {
             larder_testing::missing(self.name);
             return None;
+        };
+        command.arg(address).stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn();
+        let mut child = child.unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        let said = BufReader::new(child.stdout.take().expect("piped"));
+        Some(Running {
+            name: self.name,
+            child,
+            said,
+        })
+    }
+}
+
+impl Running {
+    /// Has it work once more, to its end; `when` says what has happened before.
+    #[track_caller]
+    pub fn is_content(&mut self, when: &str) {
+        // A program that has ended is known by what it does not say.
+        let _ = self.child.stdin.as_mut().expect("piped").write_all(b"\n");
+        let mut told = String::new();
+        self.said.read_line(&mut told).expect("text");
+        if told.trim() != "content" {
+            let _ = self.child.kill();
+            let mut wrong = String::new();
+            let errors = self.child.stderr.as_mut().expect("piped");
+            errors.read_to_string(&mut wrong).expect("text");
+            panic!("{}, {when}: {told}{wrong}", self.name);
         }
-        let output = (self.command)(&clients).arg(address).output();
-        let output = output.unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        let told = String::from_utf8_lossy(&output.stdout);
-        let wrong = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(told.trim(), "content", "{}: {wrong}", self.name);
-        Some(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -65,6 +117,8 @@ fn clients_of_a_cluster_are_content_with_one_node() {
     });
     let address = server.server().resp_addr().to_string();
     for client in ALL {
-        client.is_content(&address);
+        if let Some(mut client) = client.start(&address) {
+            client.is_content("at first");
+        }
     }
 }

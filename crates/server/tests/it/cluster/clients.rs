@@ -1,0 +1,110 @@
+//! Clients that route by themselves: they go to the owner of each key, and nothing is forwarded, also after a node has died and another has come.
+
+use super::forward::{clients, forwarded};
+use super::harness::{Cluster, Options};
+use super::rows::{start_with, wait_until_settled};
+use crate::cluster_clients::{ALL, Running};
+use crate::resp::Client;
+
+/// Requests that were forwarded, of all kinds that these clients send.
+fn forwarded_in_all(cluster: &Cluster) -> u64 {
+    let kinds = ["get", "set", "mget", "del", "incr", "exec"];
+    kinds.iter().map(|kind| forwarded(cluster, kind)).sum()
+}
+
+/// Starts those that are installed.
+fn start_clients(cluster: &Cluster) -> Vec<Running> {
+    let address = cluster.resp(0).to_string();
+    ALL.iter()
+        .filter_map(|client| client.start(&address))
+        .collect()
+}
+
+/// Each works once more, and goes straight to the owners.
+fn go_straight(cluster: &Cluster, running: &mut [Running], when: &str) {
+    for client in running {
+        let before = forwarded_in_all(cluster);
+        client.is_content(when);
+        let more = forwarded_in_all(cluster) - before;
+        assert_eq!(more, 0, "{} had requests forwarded {when}", client.name);
+    }
+}
+
+/// A fourth node is given its share.
+fn add_a_node(cluster: &mut Cluster) {
+    let fourth = cluster.add("n4", Vec::new(), false);
+    cluster.restart(fourth);
+    cluster.wait_for("it is up", || cluster.info(fourth, "cluster_state") == "up");
+    wait_until_settled(cluster);
+}
+
+/// Others own its slots.
+fn kill_a_node(cluster: &mut Cluster) {
+    cluster.kill(2);
+    cluster.wait_for_state(2, "down");
+    cluster.wait_until_served();
+}
+
+#[test]
+fn stock_clients_go_to_the_owners_also_after_a_death() {
+    let Some(mut cluster) = start_with(&[]) else {
+        return;
+    };
+    wait_until_settled(&cluster);
+    let mut running = start_clients(&cluster);
+    go_straight(&cluster, &mut running, "at first");
+    kill_a_node(&mut cluster);
+    // They find out.
+    for client in &mut running {
+        client.is_content("when a node has died");
+    }
+    // Not so ioredis: it asks any node for the slots of one that it cannot reach, and is answered.
+    running.retain(|client| client.name != "ioredis");
+    go_straight(&cluster, &mut running, "some time after a node died");
+    // The other way round: a client that knows nothing of slots.
+    let before = forwarded(&cluster, "get");
+    (0..9).for_each(|number| drop(cluster.ask(0, &format!("GET t|{number}|x"))));
+    assert!(forwarded(&cluster, "get") > before);
+}
+
+#[test]
+fn stock_clients_that_are_redirected_learn_of_a_death_and_of_a_move() {
+    let Some(mut cluster) = start_with(&[("cluster.routing", "redirect")]) else {
+        return;
+    };
+    wait_until_settled(&cluster);
+    let mut running = start_clients(&cluster);
+    go_straight(&cluster, &mut running, "at first");
+    add_a_node(&mut cluster);
+    go_straight(&cluster, &mut running, "after a move");
+    kill_a_node(&mut cluster);
+    go_straight(&cluster, &mut running, "when a node has died");
+}
+
+#[test]
+fn clients_that_route_by_themselves_are_told_where_keys_are() {
+    let options = Options::new(3).set("cluster.routing", "redirect");
+    let Some(cluster) = options.start() else {
+        return;
+    };
+    let mut at = clients(&cluster);
+    let mut moved = 0;
+    for number in 0..12 {
+        let set = format!("SET t|{{{number}}}|x 1");
+        for client in &mut at {
+            let answer = client.ask(&set);
+            if answer != "+OK" {
+                moved += 1;
+                let words: Vec<&str> = answer.split(' ').collect();
+                let ["-MOVED", _, address] = words[..] else {
+                    panic!("{answer}");
+                };
+                let mut there = Client::to(address.parse().expect("an address"));
+                there.check(&set, "+OK");
+            }
+            // Its slot is another than clients take it to be: it is passed on.
+            client.check(&format!("SET t|{number}|x 1"), "+OK");
+        }
+    }
+    assert_eq!(moved, 24, "two of three nodes do not have it");
+}
