@@ -1,12 +1,12 @@
 //! What clients of Redis Cluster ask: who serves which slots, in the shapes that they expect (Redis 7).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use larder_cluster::map::{Member, Served, SlotRange, State as MemberState};
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::{Encoder, Proto};
+use larder_protocol::resp::Encoder;
 use larder_types::{SLOTS, slot_of};
 
 use super::state::State;
@@ -32,6 +32,7 @@ pub(super) fn answer(state: &mut State, command: Command<'_>) {
         membership,
         view: membership.view(),
         reached: state.client.local_addr,
+        speaks_tls: !shared.config.server.tls_cert.is_empty(),
     };
     let mut encoder = state.encoder();
     match command.arg(1).to_ascii_uppercase().as_slice() {
@@ -50,6 +51,8 @@ struct Seen<'a> {
     view: Arc<View>,
     /// Where the client has reached this node.
     reached: SocketAddr,
+    /// Clients must. All nodes of a cluster are alike in that.
+    speaks_tls: bool,
 }
 
 impl Seen<'_> {
@@ -86,10 +89,10 @@ fn slots(encoder: &mut Encoder<'_>, cluster: &Seen<'_>) {
             encoder.text(&host);
             encoder.count(u64::from(port));
             encoder.text(&shown_id(node));
-            // Nothing more is told of it.
-            match encoder.proto {
-                Proto::Resp2 => encoder.array(0),
-                Proto::Resp3 => encoder.map(0),
+            let zone = zone(node);
+            encoder.map(usize::from(zone.is_some()));
+            if let Some(zone) = zone {
+                field(encoder, ZONE, zone);
             }
         }
     }
@@ -130,18 +133,43 @@ fn shards(encoder: &mut Encoder<'_>, cluster: &Seen<'_>) {
             } else {
                 "online"
             };
-            encoder.map(7);
+            let (name, zone) = (is_name(&host).then_some(&host), zone(node));
+            encoder.map(7 + usize::from(name.is_some()) + usize::from(zone.is_some()));
             field(encoder, "id", &shown_id(node));
-            encoder.text("port");
+            encoder.text(if cluster.speaks_tls {
+                "tls-port"
+            } else {
+                "port"
+            });
             encoder.count(u64::from(port));
+            // Names are not resolved here.
             field(encoder, "ip", &host);
             field(encoder, "endpoint", &host);
+            if let Some(name) = name {
+                field(encoder, "hostname", name);
+            }
             field(encoder, "role", role);
             encoder.text("replication-offset");
             encoder.count(0);
             field(encoder, "health", health);
+            if let Some(zone) = zone {
+                field(encoder, ZONE, zone);
+            }
         }
     }
+}
+
+/// What Valkey calls a node's zone.
+const ZONE: &str = "availability-zone";
+
+fn zone(member: &Member) -> Option<&str> {
+    let zone = member.registration.zone.as_str();
+    (!zone.is_empty()).then_some(zone)
+}
+
+/// Whether a host is told by its name, and not by its address.
+fn is_name(host: &str) -> bool {
+    host.parse::<IpAddr>().is_err()
 }
 
 fn field(encoder: &mut Encoder<'_>, name: &str, value: &str) {
@@ -171,7 +199,13 @@ fn nodes(cluster: &Seen<'_>) -> String {
         let slots = cluster.owned(member).iter();
         let slots: String = slots.map(|s| format!(" {}", range(*s))).collect();
         let id = shown_id(member);
-        format!("{id} {host}:{port}@{port} {myself}master{failed} - 0 0 {term} {link}{slots}\n")
+        let name = match is_name(&host) {
+            true => format!(",{host}"),
+            false => String::new(),
+        };
+        format!(
+            "{id} {host}:{port}@{port}{name} {myself}master{failed} - 0 0 {term} {link}{slots}\n"
+        )
     };
     cluster.view.map.members().iter().map(line).collect()
 }

@@ -39,6 +39,34 @@ fn clients_are_told_the_address_that_is_announced() {
 }
 
 #[test]
+fn clients_are_told_zones_and_names_where_there_are_any() {
+    let server = server_with(|config| {
+        one(config);
+        config.cluster.announce = "larder.example:7000".to_owned();
+        config.cluster.zone = "rack-1".to_owned();
+    });
+    let mut client = Client::connect(&server);
+    let zone = "$17|availability-zone|$6|rack-1";
+    let slots = client.ask("CLUSTER SLOTS");
+    assert!(slots.ends_with(&format!("|*2|{zone}")), "{slots}");
+    let shards = client.ask("CLUSTER SHARDS");
+    let name = "$8|endpoint|$14|larder.example|$8|hostname|$14|larder.example|";
+    assert!(
+        shards.contains(name) && shards.ends_with(&format!("|$6|online|{zone}")),
+        "{shards}"
+    );
+    let nodes = client.ask("CLUSTER NODES");
+    assert!(
+        nodes.contains(" larder.example:7000@7000,larder.example myself,master "),
+        "{nodes}"
+    );
+    let info = client.ask("INFO server");
+    assert!(info.contains("availability_zone:rack-1"), "{info}");
+    let slots = Client::connect(&server_with(one)).ask("CLUSTER SLOTS");
+    assert!(slots.ends_with("|*0"), "{slots}");
+}
+
+#[test]
 fn a_wrong_name_or_address_is_refused_and_another_nodes_data_too() {
     let mut server = server_with(one);
     let why = server.start_refused(|config| config.cluster.node = "two words".to_owned());

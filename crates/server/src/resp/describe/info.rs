@@ -120,6 +120,7 @@ fn info_cluster(state: &State, _: &Snapshot) -> String {
 fn info_server(state: &State, _: &Snapshot) -> String {
     let core = &state.core;
     let uptime = core.shared.started_at.elapsed().as_secs();
+    let config = &core.shared.config;
     lines(&[
         ("redis_version", &REDIS_VERSION),
         ("redis_mode", &core.shared.mode()),
@@ -128,12 +129,11 @@ fn info_server(state: &State, _: &Snapshot) -> String {
         ("arch_bits", &usize::BITS),
         ("process_id", &std::process::id()),
         ("tcp_port", &state.client.local_addr.port()),
-        (
-            "io_threads",
-            &crate::stats::thread_count(&core.shared.config),
-        ),
+        ("io_threads", &crate::stats::thread_count(config)),
         ("uptime_in_seconds", &uptime),
         ("uptime_in_days", &(uptime / 86_400)),
+        // Clients of Valkey that prefer their own zone look for it here.
+        ("availability_zone", &config.cluster.zone),
     ])
 }
 
