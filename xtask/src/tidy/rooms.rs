@@ -9,7 +9,7 @@ use crate::tree::{self, Tree};
 type Room = (&'static str, &'static [&'static str]);
 
 /// Of each crate that has rooms, lowest first: a row names only rooms above it in its table.
-const ROOMS: [(&str, &[Room]); 3] = [
+const ROOMS: [(&str, &[Room]); 4] = [
     (
         "bg",
         &[
@@ -50,6 +50,35 @@ const ROOMS: [(&str, &[Room]); 3] = [
                 ],
             ),
             ("shard", &["base", "join", "tables", "memory", "evaluate"]),
+        ],
+    ),
+    (
+        "space",
+        &[
+            ("mapping", &[]),
+            ("plan", &["mapping"]),
+            ("base", &[]),
+            ("expression", &["base"]),
+            ("object", &["base"]),
+            ("schema", &["base", "expression", "object", "mapping"]),
+            ("value", &["base", "object", "schema"]),
+            ("query", &["base", "object", "schema", "value"]),
+            (
+                "search",
+                &["base", "object", "schema", "value", "query", "mapping"],
+            ),
+            (
+                "aggregate",
+                &[
+                    "base",
+                    "expression",
+                    "object",
+                    "schema",
+                    "value",
+                    "query",
+                    "search",
+                ],
+            ),
         ],
     ),
     (
