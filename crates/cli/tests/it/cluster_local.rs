@@ -19,6 +19,11 @@ pub struct Local {
 impl Local {
     /// `None` if etcd is not installed, which is said.
     pub fn start(data: &Path, nodes: u32) -> Option<Local> {
+        Local::start_with(data, nodes, &[])
+    }
+
+    /// With these arguments, too.
+    pub fn start_with(data: &Path, nodes: u32, more: &[&str]) -> Option<Local> {
         let Some(etcd) = larder_testing::etcd::program() else {
             larder_testing::missing("etcd");
             return None;
@@ -29,6 +34,7 @@ impl Local {
             .arg(etcd)
             .arg("--data")
             .arg(data)
+            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,7 +1,12 @@
-//! The client that finds its way among nodes, against a server that is a cluster of one, and one that is none.
+//! The client that finds its way among nodes, against a server that is a cluster of one, one that is none, and a cluster of three of which
+//! one dies.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use larder_client::{ClusterClient, Reply};
+use larder_types::Random;
 
+use crate::cluster_local::{Local, folder};
 use crate::support::{run_ok, spawn_server_with, write_csv};
 
 #[test]
@@ -52,4 +57,78 @@ fn a_client_of_a_cluster_reads_stores_and_writes_rows() {
         assert_eq!((nodes.len(), nodes[0].slots), (1, 16_384));
         assert_eq!(client.counts().redirections, 0);
     }
+}
+
+/// Keys of a store, and as many rows.
+const KEYS: u64 = 200;
+
+/// Sets it when it goes, also where a test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn no_read_fails_when_a_node_dies() {
+    let data = folder();
+    let Some(local) = Local::start_with(data.path(), 3, &["--replicas", "2"]) else {
+        return;
+    };
+    let rows = (0..KEYS).map(|n| (n.to_string(), format!("value-{n}")));
+    let input = write_csv(data.path(), "rows.csv", rows);
+    let http = local.nodes()[0]["http"].as_str().unwrap();
+    let push = ["push", input.to_str().unwrap(), "--store", "s"];
+    let columns = ["--key", "key", "--value", "value", "--server", http];
+    run_ok(push.into_iter().chain(columns));
+    let nodes = local.nodes().iter();
+    let client = ClusterClient::new(nodes.map(|node| node["resp"].as_str().unwrap()));
+    for n in 0..KEYS {
+        let (key, value) = (format!("post|user{n}|1"), format!("value-{n}"));
+        client
+            .command(&[b"SET", key.as_bytes(), value.as_bytes()])
+            .unwrap();
+    }
+
+    let (stop, read) = (AtomicBool::new(false), AtomicU64::new(0));
+    let reader = |seed: u64| {
+        let mut random = Random::new(seed);
+        while !stop.load(Ordering::Relaxed) {
+            let n = random.below(KEYS);
+            let key = match random.below(2) {
+                0 => format!("s:{n}"),
+                _ => format!("post|user{n}|1"),
+            };
+            let value = format!("value-{n}");
+            assert_eq!(client.get(&key), Ok(Some(value.into_bytes())), "{key}");
+            read.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    std::thread::scope(|scope| {
+        let stopping = Stop(&stop);
+        let readers = [1, 2, 3].map(|seed| scope.spawn(move || reader(seed)));
+        let go_on = |reads: u64| {
+            let before = read.load(Ordering::Relaxed);
+            while read.load(Ordering::Relaxed) < before + reads {
+                assert!(!readers.iter().any(|it| it.is_finished()), "a read failed");
+                std::thread::yield_now();
+            }
+        };
+        go_on(KEYS);
+        local.signal("-KILL", local.nodes()[1]["pid"].as_u64().unwrap());
+        let has_changed = || {
+            let status = run_ok(["cluster", "status", "--server", http]);
+            status.contains("down") && status.contains("16,384 of 16,384 slots are served")
+        };
+        while !has_changed() {
+            go_on(1);
+        }
+        go_on(10 * KEYS);
+        drop(stopping);
+    });
+    let counts = client.counts();
+    assert!(counts.retries > 0, "somebody met the dead node: {counts:?}");
+    assert_eq!(local.end("-TERM"), Some(0));
 }

@@ -275,7 +275,8 @@ impl<'a> Run<'a> {
         let patience = match (self.call.is_read, self.call.is_point) {
             (true, true) => options.attempt_timeout,
             (true, false) => options.attempt_timeout.max(options.timeout / 2),
-            (false, _) => options.timeout,
+            // Nobody learns more by waiting longer for what may have been done.
+            (false, _) => options.attempt_timeout.max(options.timeout / 3),
         };
         if !is_hedge {
             self.hedge_at = self.hedge_at(now, is_probe);

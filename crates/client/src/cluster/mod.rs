@@ -45,7 +45,8 @@ pub(crate) use route::is_read_only;
 /// How a [`ClusterClient`] behaves.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
-    /// A call ends after this, whatever was tried.
+    /// A call ends after this, whatever was tried. Longer than the lease of the cluster's nodes and what follows on its end, so that a call on
+    /// rows outlives the death of their owner.
     pub timeout: Duration,
     /// A node that does not answer a read of one key by then, or accepts no connection, has failed, and another is asked.
     pub attempt_timeout: Duration,
@@ -66,7 +67,7 @@ pub struct ClusterOptions {
 impl Default for ClusterOptions {
     fn default() -> Self {
         ClusterOptions {
-            timeout: Duration::from_secs(5),
+            timeout: Duration::from_secs(15),
             attempt_timeout: Duration::from_secs(1),
             idle_connections_max: 16,
             password: None,
