@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Read `resp_client` for how connections are pooled and when a command is sent again, and `admin` for
-//! the operations; `cluster` for how a client finds its way among nodes; `tls` for the first two with certificates. The bytes are
+//! the operations; `cluster` for how a client finds its way among nodes; `tls` for all of them with certificates. The bytes are
 //! `larder_protocol::resp::client`, the bodies `larder_protocol::http`.
 //!
 //! Any Redis client reads a larder server; this one exists so that the command line, the demo and

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use larder_client::{AdminClient, Error, Reply, RespClient, RespOptions, Tls, TlsFiles};
+use larder_client::{
+    AdminClient, ClusterClient, ClusterOptions, Error, Reply, RespClient, RespOptions, Tls,
+    TlsFiles,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -304,4 +307,42 @@ fn shown(scene: &Scene, address: &str) -> CertificateDer<'static> {
     stream.conn.complete_io(&mut stream.sock).expect("shaken");
     let shown = stream.conn.peer_certificates().expect("certificates");
     shown[0].clone().into_owned()
+}
+
+#[test]
+fn a_cluster_client_speaks_tls_to_the_nodes_that_it_finds() {
+    let scene = Scene::new();
+    let ca = scene.file("certs/ca.pem");
+    let asks = format!("server.tls_client_ca={ca}");
+    let server = scene.serve(&["cluster.mode=one", &asks]);
+    let client = |files: &TlsFiles| {
+        let options = ClusterOptions {
+            tls: Some(Tls::open(files).expect("files that fit")),
+            ..ClusterOptions::default()
+        };
+        ClusterClient::with_options([server.resp.clone()], options)
+    };
+    let own = client(&scene.ops());
+    // More than fits between the two sides at once, both ways; and connections that are used again.
+    let long = vec![b'x'; 1_000_000];
+    for n in 0..20 {
+        let key = format!("t|u{n}|1");
+        own.command(&[b"SET", key.as_bytes(), &long])
+            .expect("written");
+        assert_eq!(own.get(&key).expect("a value").as_deref(), Some(&long[..]));
+    }
+    let keys: Vec<String> = (0..20).map(|n| format!("t|u{n}|1")).collect();
+    assert!(own.mget(&keys).expect("values").iter().all(Option::is_some));
+    assert_eq!(own.counts().retries, 0);
+    assert_eq!(own.nodes().expect("nodes")[0].slots, 16_384);
+
+    for (files, advice) in [
+        (TlsFiles::default(), "--ca FILE"),
+        (scene.authority(), "--tls-cert"),
+    ] {
+        match client(&files).get("t|u1|1") {
+            Err(Error::Tls { detail, .. }) => assert!(detail.contains(advice), "{detail}"),
+            other => panic!("{other:?}"),
+        }
+    }
 }

@@ -4,17 +4,20 @@
 //! 1. Nothing is sent before the connection is made, so a connection that could not be made has done nothing.
 //! 2. Who takes a connection from the pool finds no reply in it to a request of another.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use larder_protocol::resp::client::{ErrorReply, Replies, Reply, request};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 
+use super::ClusterOptions;
+use super::line::Line;
+
 pub(crate) struct Connection {
-    stream: TcpStream,
+    line: Line,
     is_made: bool,
     out: Vec<u8>,
     written: usize,
@@ -32,24 +35,27 @@ impl Connection {
     ///
     /// # Errors
     /// The address is none, or the connection is refused at once.
-    pub fn begin(address: &str, password: Option<&str>) -> io::Result<Connection> {
+    pub fn begin(address: &str, options: &ClusterOptions) -> io::Result<Connection> {
         let found = address.to_socket_addrs()?.next();
         let found = found.ok_or_else(|| io::Error::other("the address names no host"))?;
         let stream = begin_connecting(found)?;
         stream.set_nodelay(true)?;
+        let tls = options.tls.as_ref().map(|tls| tls.connection(address));
+        let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+        let tls = tls.transpose().map_err(invalid)?;
         let mut out = Vec::new();
-        if let Some(password) = password {
+        if let Some(password) = &options.password {
             request(&mut out, &["AUTH", password]);
         }
         // Replicas of a Redis Cluster answer reads only after this; a server without clusters refuses it, which does no harm.
         request(&mut out, &["READONLY"]);
         Ok(Connection {
-            stream,
+            line: Line::new(stream, tls),
             is_made: false,
             out,
             written: 0,
             replies: Replies::default(),
-            greeting: 1 + usize::from(password.is_some()),
+            greeting: 1 + usize::from(options.password.is_some()),
             is_reused: false,
             has_sent: false,
         })
@@ -62,10 +68,7 @@ impl Connection {
 
     /// What to wait for.
     pub fn wants(&self) -> PollFlags {
-        match self.written < self.out.len() {
-            true => PollFlags::IN | PollFlags::OUT,
-            false => PollFlags::IN,
-        }
+        self.line.wants(self.written < self.out.len())
     }
 
     /// Moves the bytes that can be moved, and adds the replies that have come whole to `got`, up to `expected` of them.
@@ -74,10 +77,10 @@ impl Connection {
     /// The connection is of no more use.
     pub fn progress(&mut self, got: &mut Vec<Reply>, expected: usize) -> io::Result<()> {
         if !self.is_made {
-            if let Some(error) = self.stream.take_error()? {
+            if let Some(error) = self.line.socket.take_error()? {
                 return Err(error);
             }
-            match self.stream.peer_addr() {
+            match self.line.socket.peer_addr() {
                 Ok(_) => self.is_made = true,
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(()),
                 Err(error) => return Err(error),
@@ -99,7 +102,7 @@ impl Connection {
                 return Ok(());
             }
             let input = self.replies.input();
-            match self.stream.read(input.room()) {
+            match self.line.read(input.room()) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => input.filled(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -115,7 +118,7 @@ impl Connection {
     /// As for [`Connection::progress`].
     pub fn flush(&mut self) -> io::Result<()> {
         while self.written < self.out.len() {
-            match self.stream.write(&self.out[self.written..]) {
+            match self.line.write(&self.out[self.written..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     self.written += count;
@@ -128,7 +131,10 @@ impl Connection {
         }
         self.out.clear();
         self.written = 0;
-        Ok(())
+        match self.line.flush() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            flushed => flushed,
+        }
     }
 
     /// The last of the greeting is READONLY, whose answer does not matter.
@@ -146,17 +152,13 @@ impl Connection {
     /// Whether it may be used again: the server has not closed it, and has said nothing unasked.
     pub fn is_idle(&mut self) -> bool {
         let has_all = self.out.is_empty() && self.replies.input().bytes().is_empty();
-        let nothing = matches!(
-            self.stream.peek(&mut [0]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock
-        );
         self.is_reused = true;
         self.has_sent = false;
-        has_all && nothing
+        has_all && self.line.is_quiet()
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.line.fd()
     }
 }
 

@@ -22,7 +22,7 @@ use larder_protocol::resp::client::{ErrorReply, Reply, request};
 use rustix::event::{PollFd, Timespec, poll};
 use rustix::io::Errno;
 
-use super::connection::Connection;
+use super::attempt::{Attempt, Progress, explain};
 use super::health::State;
 use super::known::{Known, count};
 use super::node::{Node, locked};
@@ -146,19 +146,6 @@ struct Run<'a> {
     is_over: bool,
 }
 
-struct Attempt {
-    node: Arc<Node>,
-    connection: Connection,
-    is_hedge: bool,
-    is_ready: bool,
-    /// By then its request is on its way, or it has failed.
-    sent_until: Instant,
-    until: Instant,
-    got: Vec<Reply>,
-    /// With that to ASKING.
-    expected: usize,
-}
-
 impl<'a> Run<'a> {
     fn new(known: &'a Known, call: &'a Call, index: usize, deadline: Instant) -> Run<'a> {
         count(&known.counters.requests);
@@ -254,7 +241,7 @@ impl<'a> Run<'a> {
             node.begin_probe(now_ms, options.attempt_timeout.as_millis() as u64);
         }
         let fresh = std::mem::take(&mut self.wants_fresh);
-        let connection = node.connection(options.password.as_deref(), fresh);
+        let connection = node.connection(options, fresh);
         let mut connection = match connection {
             Ok(connection) => connection,
             Err(error) => return self.not_reached(node, &error),
@@ -456,35 +443,6 @@ impl<'a> Run<'a> {
     }
 }
 
-enum Progress {
-    Waits,
-    Answered,
-    Failed(io::Error),
-}
-
-impl Attempt {
-    fn ends_at(&self) -> Instant {
-        match self.connection.has_sent {
-            true => self.until,
-            false => self.until.min(self.sent_until),
-        }
-    }
-
-    fn go_on(&mut self, now: Instant) -> Progress {
-        if self.is_ready || now >= self.ends_at() {
-            self.is_ready = false;
-            if let Err(error) = self.connection.progress(&mut self.got, self.expected) {
-                return Progress::Failed(error);
-            }
-        }
-        match self.got.len() == self.expected {
-            true => Progress::Answered,
-            false if now >= self.ends_at() => Progress::Failed(io::ErrorKind::TimedOut.into()),
-            false => Progress::Waits,
-        }
-    }
-}
-
 /// The server can do nothing at the moment.
 const IS_ILL: [&str; 3] = ["CLUSTERDOWN", "LOADING", "MASTERDOWN"];
 
@@ -507,73 +465,4 @@ fn place(message: &str, said_by: &str) -> Option<(u16, String)> {
         slot.parse().ok()?,
         address(host, port.parse().ok()?, said_by),
     ))
-}
-
-fn explain(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::TimedOut => "did not answer in time".to_owned(),
-        io::ErrorKind::UnexpectedEof => "closed the connection before it answered".to_owned(),
-        io::ErrorKind::ConnectionRefused => "refuses connections".to_owned(),
-        _ => error.to_string(),
-    }
-}
-
-/// Asks one node, and nobody else.
-///
-/// # Errors
-/// It does not answer.
-pub(crate) fn ask(
-    known: &Known,
-    node: &Arc<Node>,
-    requests: &[u8],
-    replies: usize,
-) -> Result<Vec<Reply>, Error> {
-    let options = &known.options;
-    let until = Instant::now() + options.attempt_timeout;
-    let failed = |error: &io::Error| {
-        node.failed(known.now_ms(), known.random());
-        let address = node.address.clone();
-        match error.kind() {
-            io::ErrorKind::ConnectionRefused => Error::NoServer { address },
-            io::ErrorKind::TimedOut => Error::TimedOut {
-                address,
-                seconds: options.attempt_timeout.as_secs_f64(),
-            },
-            io::ErrorKind::InvalidInput => Error::BadAddress {
-                address,
-                detail: error.to_string(),
-            },
-            _ => Error::Broken {
-                address,
-                detail: explain(error),
-            },
-        }
-    };
-    // One that was closed meanwhile is no sign of anything.
-    let connection = node.connection(options.password.as_deref(), true);
-    let mut connection = connection.map_err(|error| failed(&error))?;
-    connection.send(requests);
-    let mut got = Vec::with_capacity(replies);
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(failed(&io::ErrorKind::TimedOut.into()));
-        }
-        let left = Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
-        let mut fds = [PollFd::from_borrowed_fd(
-            connection.fd(),
-            connection.wants(),
-        )];
-        let _ = poll(&mut fds, Some(&left));
-        let moved = connection.progress(&mut got, replies);
-        moved.map_err(|error| failed(&error))?;
-        if got.len() == replies {
-            node.succeeded();
-            node.give_back(connection, options.idle_connections_max);
-            return Ok(got);
-        }
-    }
 }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use larder_protocol::resp::client::{Reply, request};
 use larder_types::Random;
 
-use super::drive::{Call, ask};
+use super::attempt::ask;
+use super::drive::Call;
 use super::health::State;
 use super::latency::{Budget, Recent};
 use super::node::{Node, locked};

@@ -18,11 +18,13 @@
 //!
 //! Rows of tables on several nodes are not of one moment. Any server with `CLUSTER SLOTS` will do; one without has every slot itself.
 
+mod attempt;
 mod connection;
 mod drive;
 mod health;
 mod known;
 mod latency;
+mod line;
 mod many;
 mod node;
 mod route;
@@ -36,6 +38,7 @@ use larder_protocol::resp::client::{Reply, request};
 
 use crate::error::Error;
 use crate::resp_client::refused;
+use crate::tls::Tls;
 use drive::{Call, Done, drive};
 use health::State;
 use known::Known;
@@ -54,6 +57,8 @@ pub struct ClusterOptions {
     pub idle_connections_max: usize,
     /// Given on every connection before anything else.
     pub password: Option<String>,
+    /// With it the nodes must speak TLS, without it plainly.
+    pub tls: Option<Tls>,
     /// Where the caller is: records of stores are read in this zone if they are there.
     pub zone: Option<String>,
     /// The zones of nodes, by `host:port`, where the cluster does not tell them.
@@ -71,6 +76,7 @@ impl Default for ClusterOptions {
             attempt_timeout: Duration::from_secs(1),
             idle_connections_max: 16,
             password: None,
+            tls: None,
             zone: None,
             zones: BTreeMap::new(),
             hedge_percent: 5,

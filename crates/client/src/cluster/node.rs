@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::ClusterOptions;
 use super::connection::Connection;
 use super::health::{Health, State};
 
@@ -25,7 +26,7 @@ impl Node {
     }
 
     /// One that is idle, or a new one if there is none or `fresh` asks for it.
-    pub fn connection(&self, password: Option<&str>, fresh: bool) -> io::Result<Connection> {
+    pub fn connection(&self, options: &ClusterOptions, fresh: bool) -> io::Result<Connection> {
         let take = || locked(&self.idle).pop();
         let mut kept = if fresh { None } else { take() };
         while let Some(mut connection) = kept {
@@ -34,7 +35,7 @@ impl Node {
             }
             kept = take();
         }
-        Connection::begin(&self.address, password)
+        Connection::begin(&self.address, options)
     }
 
     /// Every reply to what was sent on it has been read.
