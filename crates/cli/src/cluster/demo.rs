@@ -161,7 +161,7 @@ impl Demo {
             &[
                 format!("kill -9 {pid}"),
                 format!(
-                    "Its copies take over when its lease ends (cluster.lease_seconds, 5 s): one write and one read waited {} for that",
+                    "Its copies take over when its lease ends (cluster.lease_seconds, 4 s): one write and one read waited {} for that",
                     duration(longest)
                 ),
                 format!(

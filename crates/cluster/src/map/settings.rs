@@ -32,7 +32,7 @@ impl Default for Settings {
         Settings {
             replicas: 1,
             acknowledge: Acknowledge::Replicas,
-            lease_ms: 5_000,
+            lease_ms: 4_000,
             replace_after_ms: 300_000,
             start_nodes: 1,
             admit_new_nodes: true,

@@ -314,7 +314,7 @@ sections! {
         /// How many nodes must have registered before a new cluster gives out its slots. It is what a new cluster begins with.
         start_nodes: u32 = 1, "nodes", between(1, 10_000);
         /// After how long without a sign of life a node is taken for dead, and its replicas take over. It is what a new cluster begins with.
-        lease_seconds: u64 = 5, "seconds", between(2, 3_600);
+        lease_seconds: u64 = 4, "seconds", between(2, 3_600);
         /// After how long the copies of a dead node are made elsewhere. It is what a new cluster begins with.
         replace_after_seconds: u64 = 300, "seconds";
     }
