@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use larder_types::SLOTS;
 
 use super::blocks::Piece;
 use super::rendezvous::{score, seed};
@@ -320,7 +319,7 @@ impl<'a> State<'a> {
                 .for_each(|&it| held[usize::from(it)] += u32::from(piece.count));
             slots += u32::from(piece.count);
         }
-        assert_eq!(slots, u32::from(SLOTS));
+        assert_eq!(slots, u32::from(larder_types::SLOTS));
         assert_eq!(held, self.held);
     }
 }
