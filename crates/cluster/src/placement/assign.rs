@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-
 use super::blocks::Piece;
 use super::rendezvous::{score, seed};
 use super::{Held, Node, Shares, block_slots};

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::Future;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -217,18 +216,19 @@ impl Authority {
         let params = CertificateParams::new([name.to_owned()]).expect("a name");
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &other.issuer).expect("signed");
+        // Each has files of its own: what is replaced is read again.
+        let folder = tempfile::tempdir_in(&self.folder).expect("a folder").keep();
+        let file = |name: &str, text: &str| {
+            let path = folder.join(name);
+            std::fs::write(&path, text).expect("written");
+            path
+        };
         let files = TlsFiles {
-            authority: self.file("authority.pem", &self.issuer.pem()),
-            certificate: self.file("node.pem", &certificate.pem()),
-            key: self.file("node.key", &key.serialize_pem()),
+            authority: file("authority.pem", &self.issuer.pem()),
+            certificate: file("node.pem", &certificate.pem()),
+            key: file("node.key", &key.serialize_pem()),
         };
         Tls::open(&files).expect("they fit")
-    }
-
-    fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.folder.path().join(name);
-        std::fs::write(&path, text).expect("written");
-        path
     }
 }
 

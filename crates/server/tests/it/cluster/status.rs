@@ -136,7 +136,7 @@ fn a_node_joins_and_leaves_when_a_person_asks_for_it_at_any_node() {
             .1
             .contains("larder cluster join n3")
     });
-    assert_eq!(cluster.state(0, "n3"), "joining");
+    cluster.wait_for("others know it", || cluster.state(0, "n3") == "joining");
     let answer = ask(&cluster, third, &json!({"action": "join", "node": "n3"}));
     assert_eq!(answer, (200, json!({"answer": "n3 is a member"})));
     cluster.wait_for("it is up", || cluster.info(third, "cluster_state") == "up");
