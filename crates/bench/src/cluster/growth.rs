@@ -1,6 +1,5 @@
 //! A fourth node joins three that are read and written: how long requests take meanwhile, and how much moves.
 
-use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use hdrhistogram::Histogram;
 use larder_client::RespClient;
-use larder_protocol::http::ClusterStatus;
+use larder_protocol::http::{ClusterSettingsWanted, ClusterStatus};
 use larder_protocol::resp::client::Reply;
 use larder_types::{Random, SLOTS, row_slot};
 use serde_json::json;
@@ -29,7 +28,8 @@ const BATCH: u64 = 200;
 const CLIENTS: u64 = 2;
 /// Between two requests of a client.
 const PACE: Duration = Duration::from_millis(2);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Asking is work for the nodes, too.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// After it requests that were due while the node was filled are through.
 const HELD_UP: Duration = Duration::from_secs(2);
 /// A node is filled by then.
@@ -47,6 +47,9 @@ pub struct ClusterGrowthArgs {
     /// Rounds, each with a cluster of its own
     #[arg(long, default_value_t = 2)]
     rounds: usize,
+    /// The setting of that name [default: larder's]
+    #[arg(long)]
+    fill_slots_at_once: Option<u16>,
     /// The binary larder [default: built beside this program]
     #[arg(long)]
     larder: Option<PathBuf>,
@@ -74,6 +77,12 @@ pub fn run(args: &ClusterGrowthArgs) -> Result<()> {
         let folder = tempfile::tempdir()?;
         let settings = [format!("tables.replicas={COPIES}")];
         let nodes = Nodes::start(&binary, folder.path(), NODES, &settings, false)?;
+        if let Some(slots) = args.fill_slots_at_once {
+            nodes.set(ClusterSettingsWanted {
+                fill_slots_at_once: Some(slots),
+                ..ClusterSettingsWanted::default()
+            })?;
+        }
         let sample = one(args, nodes)?;
         raw.push(json!({
             "round": round, "p99_us": sample.p99_us, "requests": sample.requests, "failed": sample.failed, "filled_s": sample.filled_s,
@@ -145,8 +154,11 @@ fn grow(
         // What is there and was not before was copied; also what was given up, and is begun anew.
         let status = nodes.status(0)?;
         let has = copies(&status);
-        let new = has.difference(&had);
-        moved += new.map(|(slot, _)| bytes[usize::from(*slot)]).sum::<u64>();
+        let new = (has.iter().zip(&had)).map(|(has, had)| u64::from((has & !had).count_ones()));
+        moved += new
+            .zip(bytes)
+            .map(|(copies, bytes)| copies * bytes)
+            .sum::<u64>();
         had = has;
         let newest = status.members.iter().find(|it| it.name == nodes.newest());
         if newest.is_some_and(|it| it.slots_owned > 0) && nodes.is_at_rest() {
@@ -165,14 +177,19 @@ fn grow(
     Ok((filled_s, moved))
 }
 
-/// Every copy that there is, or is being made.
-fn copies(status: &ClusterStatus) -> HashSet<(u16, String)> {
-    let runs = status.slots.iter();
-    let of_run = runs.flat_map(|run| {
+/// The members that have each slot, or are given it, a bit for each in the order of their joining.
+fn copies(status: &ClusterStatus) -> Vec<u64> {
+    let bit = |node: &String| {
+        let at = status.members.iter().position(|it| it.name == *node);
+        at.map_or(0, |at| 1 << at)
+    };
+    let mut copies = vec![0; usize::from(SLOTS)];
+    for run in &status.slots {
         let holders = run.owner.iter().chain(&run.in_sync).chain(&run.filling);
-        holders.flat_map(|node| (run.from..=run.to).map(|slot| (slot, node.clone())))
-    });
-    of_run.collect()
+        let all: u64 = holders.map(bit).fold(0, |all, bit| all | bit);
+        copies[usize::from(run.from)..=usize::from(run.to)].fill(all);
+    }
+    copies
 }
 
 fn key(row: u64) -> String {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use larder_client::AdminClient;
-use larder_protocol::http::ClusterStatus;
+use larder_protocol::http::{ClusterAsk, ClusterSettingsWanted, ClusterStatus};
 use larder_testing::etcd::Etcd;
 use larder_testing::proxy::Proxy;
 use larder_types::SLOTS;
@@ -127,6 +127,12 @@ impl Nodes {
     /// The name of the node that was added last.
     pub fn newest(&self) -> &str {
         &self.nodes[self.nodes.len() - 1].name
+    }
+
+    /// Changes settings of the map.
+    pub fn set(&self, settings: ClusterSettingsWanted) -> Result<()> {
+        AdminClient::new(&self.nodes[0].http)?.cluster_ask(&ClusterAsk::Set { settings })?;
+        Ok(())
     }
 
     /// The cluster as a node knows it.
