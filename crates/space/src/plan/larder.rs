@@ -505,7 +505,8 @@ impl CostModel for LarderModel<'_> {
             classes.push(ClassPrediction {
                 latency_idle_us: parts.work() + message,
                 servers: 1.0,
-                ..class("get", ClassKind::Get, self.get_share, parts)
+                parts,
+                ..ClassPrediction::of("get", ClassKind::Get, self.get_share)
             });
         }
         for (query, named) in model.queries.iter().zip(&workload.queries) {
@@ -525,7 +526,8 @@ impl CostModel for LarderModel<'_> {
                 candidates: estimate.candidates,
                 results: query.results,
                 latency_idle_us: path + 3.0 * message,
-                ..class(&named.name, ClassKind::Query, query.share, parts)
+                parts,
+                ..ClassPrediction::of(&named.name, ClassKind::Query, query.share)
             });
         }
         for (write, named) in model.writes.iter().zip(&workload.modifications) {
@@ -541,7 +543,8 @@ impl CostModel for LarderModel<'_> {
                 chain,
                 servers: chain.min(self.servers()),
                 latency_idle_us: parts.work() + messages * message,
-                ..class(&named.name, ClassKind::Modification, write.share, parts)
+                parts,
+                ..ClassPrediction::of(&named.name, ClassKind::Modification, write.share)
             });
         }
         model.together(configuration, classes)
@@ -602,23 +605,5 @@ impl LarderModel<'_> {
     fn busy_path(&self, classes: &[ClassPrediction]) -> f64 {
         let of = |it: &ClassPrediction| it.share * (it.latency_idle_us - self.waits(it));
         classes.iter().map(of).sum()
-    }
-}
-
-fn class(name: &str, kind: ClassKind, share: f64, parts: Parts) -> ClassPrediction {
-    ClassPrediction {
-        name: name.to_owned(),
-        kind,
-        share,
-        subspace: None,
-        index: None,
-        servers: 0.0,
-        regions: 0.0,
-        candidates: 0.0,
-        results: 0.0,
-        chain: 0.0,
-        parts,
-        latency_idle_us: 0.0,
-        latency_us: 0.0,
     }
 }

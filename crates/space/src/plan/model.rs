@@ -103,6 +103,27 @@ pub struct ClassPrediction {
     pub latency_us: f64,
 }
 
+impl ClassPrediction {
+    /// Of a class that does nothing yet.
+    pub(super) fn of(name: &str, kind: ClassKind, share: f64) -> ClassPrediction {
+        ClassPrediction {
+            name: name.to_owned(),
+            kind,
+            share,
+            subspace: None,
+            index: None,
+            servers: 0.0,
+            regions: 0.0,
+            candidates: 0.0,
+            results: 0.0,
+            chain: 0.0,
+            parts: Parts::default(),
+            latency_idle_us: 0.0,
+            latency_us: 0.0,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// As the clauses of FT.CREATE.

@@ -182,21 +182,6 @@ impl CostModel for ThesisModel<'_> {
     fn predict(&self, configuration: &Configuration) -> Prediction {
         let constants = &self.constants;
         let mut classes = Vec::new();
-        let empty = |name: &str, kind, share| ClassPrediction {
-            name: name.to_owned(),
-            kind,
-            share,
-            subspace: None,
-            index: None,
-            servers: 0.0,
-            regions: 0.0,
-            candidates: 0.0,
-            results: 0.0,
-            chain: 0.0,
-            parts: Parts::default(),
-            latency_idle_us: 0.0,
-            latency_us: 0.0,
-        };
         for (query, class) in self.workload.queries.iter().enumerate() {
             let best = self.best(query, &configuration.subspaces);
             let regions = self.regions(query, best);
@@ -209,7 +194,7 @@ impl CostModel for ThesisModel<'_> {
                     candidates: seconds * 1e6,
                     ..Parts::default()
                 },
-                ..empty(&class.name, ClassKind::Query, class.frequency)
+                ..ClassPrediction::of(&class.name, ClassKind::Query, class.frequency)
             });
         }
         for (changes, class) in self.changes.iter().zip(&self.workload.modifications) {
@@ -226,7 +211,7 @@ impl CostModel for ThesisModel<'_> {
                     moves: moves * 1e6,
                     ..Parts::default()
                 },
-                ..empty(&class.name, ClassKind::Modification, class.frequency)
+                ..ClassPrediction::of(&class.name, ClassKind::Modification, class.frequency)
             });
         }
         if self.workload.gets > 0.0 {
@@ -235,7 +220,7 @@ impl CostModel for ThesisModel<'_> {
                     gets: 1e6 / constants.throughput_max,
                     ..Parts::default()
                 },
-                ..empty("get", ClassKind::Get, self.workload.gets)
+                ..ClassPrediction::of("get", ClassKind::Get, self.workload.gets)
             });
         }
         let mut parts = Parts::default();
