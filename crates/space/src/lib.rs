@@ -20,6 +20,7 @@
 //! | `query` | the query language: a text becomes a predicate, which holds for an object or does not |
 //! | `search` | FT.SEARCH: its options, partial answers that merge, what is returned |
 //! | `aggregate` | FT.AGGREGATE: its stages, at the regions and at whoever asked |
+//! | `index` | the objects of one core, found by their attributes: searches and aggregations that run in steps |
 //!
 //! What stands higher is used by what stands lower. Each room's `mod.rs` says in which order to read it; `error` is what all of them refuse with.
 //!
@@ -29,6 +30,7 @@ pub mod aggregate;
 pub mod base;
 pub mod error;
 pub mod expression;
+pub mod index;
 pub mod mapping;
 pub mod object;
 pub mod plan;

@@ -79,6 +79,19 @@ const ROOMS: [(&str, &[Room]); 4] = [
                     "search",
                 ],
             ),
+            (
+                "index",
+                &[
+                    "base",
+                    "expression",
+                    "object",
+                    "schema",
+                    "value",
+                    "query",
+                    "search",
+                    "aggregate",
+                ],
+            ),
         ],
     ),
     (

@@ -1,10 +1,14 @@
 //! What of an object an answer has: names and values, in order.
 
+use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 use serde_json::Value;
 
 use super::request::{Content, Search, SortBy};
 use crate::object::{Object, document};
 use crate::schema::Definition;
+
+/// Names and values.
+pub type Pairs<'a> = Vec<(&'a [u8], &'a [u8])>;
 
 /// None of what the object does not have. A document whole is `$`, before it what it is sorted by.
 pub fn content(
@@ -49,6 +53,34 @@ pub fn content(
             values.collect()
         }
     }
+}
+
+pub fn encode_content(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_count(&mut out, pairs.len());
+    for (name, value) in pairs {
+        put_bytes(&mut out, name);
+        put_bytes(&mut out, value);
+    }
+    out
+}
+
+/// Names and values, of bytes as [`encode_content`] writes them, or of none.
+///
+/// # Errors
+/// It does not write such bytes.
+pub fn decode_content(bytes: &[u8]) -> Result<Pairs<'_>, Malformed> {
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut reader = WireReader::new(bytes);
+    let count = reader.count(8)?;
+    let mut pairs = Vec::with_capacity(count);
+    for _ in 0..count {
+        pairs.push((reader.bytes()?, reader.bytes()?));
+    }
+    reader.end()?;
+    Ok(pairs)
 }
 
 /// The first value, a string as it is and others as JSON; or an array of all.

@@ -1,5 +1,6 @@
-//! The tests of the crate, one binary. `language` and `story` are spaces from outside: arguments of commands in, rows out.
+//! The tests of the crate, one binary. `language`, `index` and `story` are spaces from outside: arguments of commands in, rows out.
 
+mod index;
 mod language;
 mod mapping;
 mod plan;

@@ -1,0 +1,209 @@
+//! The local index against looking at every object.
+
+mod aggregates;
+mod searches;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use larder_space::index::{Objects, SpaceIndex};
+use larder_space::object::{Hash, Object};
+use larder_space::query::{Predicate, matches};
+use larder_space::schema::Definition;
+use larder_space::value::Row;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::space;
+
+const SPACE: &str = "s SCHEMA n NUMERIC INDEXMISSING m NUMERIC t TAG SEPARATOR ; c TAG SEPARATOR ; CASESENSITIVE INDEXEMPTY x TEXT y TEXT UNF g GEO at TIMESTAMP b BOOLEAN u NUMERIC NOINDEX";
+
+/// Objects, an index over them, and what is known of them without it.
+pub struct Store {
+    pub space: Arc<Definition>,
+    pub index: SpaceIndex,
+    pub objects: BTreeMap<Vec<u8>, Object>,
+}
+
+impl Store {
+    pub fn new(text: &str) -> Store {
+        let space = Arc::new(space(text));
+        Store {
+            index: SpaceIndex::new(space.clone()),
+            space,
+            objects: BTreeMap::new(),
+        }
+    }
+
+    pub fn put(&mut self, key: &[u8], object: Object) {
+        self.index.put(key, &object);
+        self.objects.insert(key.to_vec(), object);
+    }
+
+    pub fn remove(&mut self, key: &[u8]) {
+        self.index.remove(key);
+        self.objects.remove(key);
+    }
+
+    pub fn change(&mut self, change: &Change) {
+        match change {
+            Change::Put(key, object) => self.put(&key_of(*key), object.clone()),
+            Change::Remove(key) => self.remove(&key_of(*key)),
+        }
+    }
+
+    pub fn holds(&self, predicate: &Predicate, key: &[u8]) -> bool {
+        self.objects
+            .get(key)
+            .is_some_and(|object| matches(predicate, &Row::of(&self.space, object).0))
+    }
+}
+
+impl Objects for Store {
+    fn object(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) {
+        if let Some(object) = self.objects.get(key) {
+            read(&object.encode());
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub enum Change {
+    Put(u16, Object),
+    Remove(u16),
+}
+
+/// Not in the order of the numbers.
+pub fn key_of(number: u16) -> Vec<u8> {
+    format!("{:02x}:{number}", number.wrapping_mul(37) as u8).into_bytes()
+}
+
+pub fn any_object() -> impl Strategy<Value = Object> {
+    let text = |list: &'static [&'static str]| proptest::option::of(select(list));
+    let numbers = &[
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        "-1.5",
+        "2.5",
+        "inf",
+        "-inf",
+        "9007199254740992",
+        "9007199254740993",
+        "none",
+    ];
+    let one = (
+        text(numbers),
+        text(&["1", "1", "1", "2", "2", "3"]),
+        text(&["a", "ab", "b;a", "b;c;B", "", "a-b", "zebra;a"]),
+        text(&["Rome", "rome", "", "Oslo;Rome", "Bergen"]),
+        text(&[
+            "Sunny beach",
+            "the rain",
+            "sun sun rain",
+            "",
+            "a sunny place by the sea",
+        ]),
+    );
+    let other = (
+        text(&["Apple", "banana", "Cherry", "apple pie"]),
+        text(&[
+            "0,0",
+            "0.1,0.1",
+            "10,50",
+            "179.9,10",
+            "-179.9,10",
+            "0,85",
+            "here",
+        ]),
+        text(&["0", "1.5", "2024-01-01", "-3", "5"]),
+        text(&["true", "false", "maybe"]),
+        text(&["1", "7"]),
+    );
+    (one, other).prop_map(|((n, m, t, c, x), (y, g, at, b, u))| {
+        let fields = [
+            ("n", n),
+            ("m", m),
+            ("t", t),
+            ("c", c),
+            ("x", x),
+            ("y", y),
+            ("g", g),
+            ("at", at),
+            ("b", b),
+            ("u", u),
+        ];
+        let mut hash = Hash::default();
+        for (name, value) in fields {
+            value.map(|value| hash.set(name.as_bytes(), value));
+        }
+        Object::Hash(hash)
+    })
+}
+
+pub fn any_change(keys: u16) -> impl Strategy<Value = Change> {
+    prop_oneof![
+        4 => (0..keys, any_object()).prop_map(|(key, object)| Change::Put(key, object)),
+        1 => (0..keys).prop_map(Change::Remove),
+    ]
+}
+
+pub fn any_query() -> impl Strategy<Value = String> {
+    let leaf = select(vec![
+        "*",
+        "@n:[1 3]",
+        "@n:[(1 (3]",
+        "@n==2",
+        "@n!=2",
+        "@n>=2.5",
+        "@n<0",
+        "@n==9007199254740993",
+        "@n:[-inf inf]",
+        "@n:[9007199254740992 (9007199254740993]",
+        "@m:[1 2]",
+        "@m==1",
+        "@m==3",
+        "@t:{a}",
+        "@t:{a|c}",
+        "@t:{a*}",
+        "@t:{*b}",
+        "@t:{*e*}",
+        "@t:{w'z?b*'}",
+        "@t:{nothing}",
+        "@t:[\"a\" (\"b\"]",
+        "@t >= \"b\"",
+        "@c:{Rome}",
+        "@c:{rome|Oslo}",
+        "@c:{\"\"}",
+        "sunny",
+        "sun*",
+        "*ny",
+        "@x:rain",
+        "\"sun rain\"",
+        "@y:apple",
+        "@y:[\"apple\" \"banana\"]",
+        "\"rain\" apple",
+        "@g:[0 0 20 km]",
+        "@g:[180 10 50 km]",
+        "@g:[0 0 30000 km]",
+        "@g:[10 50 1 m]",
+        "@at:[0 2]",
+        "@at>=2024-01-01",
+        "@b==true",
+        "@b!=true",
+        "ismissing(@n)",
+    ]);
+    leaf.prop_map(str::to_string)
+        .prop_recursive(3, 10, 4, |inner| {
+            let list = || proptest::collection::vec(inner.clone(), 2..4);
+            prop_oneof![
+                3 => list().prop_map(|list| format!("({})", list.join(" "))),
+                2 => list().prop_map(|list| format!("({})", list.join(" | "))),
+                1 => inner.clone().prop_map(|it| format!("-({it})")),
+                1 => inner.clone().prop_map(|it| format!("~({it})")),
+            ]
+        })
+}

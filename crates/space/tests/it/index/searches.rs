@@ -1,0 +1,275 @@
+//! Searches: what they find of objects that stay, and of objects that change between their steps.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use larder_space::search::content::{content, decode_content};
+use larder_space::search::partial::{Entry, rank};
+use larder_space::search::{Partial, Search};
+use larder_space::value::Row;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::{Change, SPACE, Store, any_change, any_object, any_query, key_of};
+
+const ORDERS: [&str; 13] = [
+    "",
+    "n",
+    "n DESC",
+    "m ASC n DESC",
+    "m",
+    "t DESC",
+    "c",
+    "y",
+    "x DESC",
+    "g",
+    "at DESC m",
+    "b ASC u",
+    "__key DESC",
+];
+
+fn search(
+    store: &Store,
+    query: &str,
+    order: &str,
+    limit: (u64, u64),
+    rest: &[&str],
+) -> Arc<Search> {
+    let (offset, count) = (limit.0.to_string(), limit.1.to_string());
+    let mut words = vec![query, "LIMIT", &offset, &count];
+    if !order.is_empty() {
+        words.push("SORTBY");
+        words.extend(order.split(' '));
+    }
+    words.extend(rest);
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    Arc::new(
+        Search::parse(&words, &store.space).unwrap_or_else(|refusal| panic!("{query}: {refusal}")),
+    )
+}
+
+/// What looking at every object finds.
+fn expected(store: &Store, search: &Search) -> Partial {
+    let mut partial = Partial::new(search.keep());
+    for (key, object) in &store.objects {
+        let asked = search
+            .options
+            .keys
+            .as_ref()
+            .is_none_or(|keys| keys.contains(key));
+        if asked && store.holds(&search.predicate, key) {
+            let (row, _) = Row::of(&store.space, object);
+            partial.offer(rank(&search.order, &store.space, &row, key), key, Vec::new);
+        }
+    }
+    partial
+}
+
+/// All steps, each of so many candidates.
+fn run(store: &Store, search: &Arc<Search>, candidates_max: usize) -> Partial {
+    let mut run = store.index.search(search.clone(), usize::MAX);
+    while !run.step(&store.index, store, 0, candidates_max) {}
+    run.finish().unwrap()
+}
+
+fn shown(entries: &[Entry]) -> Vec<(Vec<u8>, String)> {
+    entries
+        .iter()
+        .map(|entry| {
+            (
+                entry.rank.clone(),
+                String::from_utf8_lossy(&entry.key).into_owned(),
+            )
+        })
+        .collect()
+}
+
+fn store(changes: &[Change]) -> Store {
+    let mut store = Store::new(SPACE);
+    changes.iter().for_each(|change| store.change(change));
+    store
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_search_finds_what_looking_at_every_object_finds(
+        changes in proptest::collection::vec(any_change(60), 0..120), query in any_query(), order in select(&ORDERS[..]),
+        limit in select(vec![(0, 0), (0, 1), (0, 3), (2, 3), (0, 1000)]), candidates_max in 1_usize..40, content_of in 0_usize..3,
+    ) {
+        let store = store(&changes);
+        prop_assert_eq!(store.index.len(), store.objects.len() as u64);
+        let rest: &[&str] = [&["NOCONTENT"][..], &[], &["RETURN", "2", "n", "nothing"]][content_of];
+        let search = search(&store, &query, order, limit, rest);
+        let (found, expected) = (run(&store, &search, candidates_max), expected(&store, &search));
+        prop_assert_eq!(found.total, expected.total, "{} {}", &query, store.index.plan(&search.predicate, &search.order));
+        let (found, expected) = (found.finish(search.offset), expected.finish(search.offset));
+        prop_assert_eq!(shown(&found), shown(&expected), "{}", &query);
+        for entry in &found {
+            let pairs = content(&search, &store.space, &store.objects[&entry.key]);
+            let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+            prop_assert_eq!(decode_content(&entry.content).unwrap(), pairs);
+        }
+    }
+
+    #[test]
+    fn what_matches_from_begin_to_end_is_found_once_whatever_changes_between_steps(
+        before in proptest::collection::vec(any_change(40), 0..100), query in any_query(), order in select(&ORDERS[..]), count in select(vec![0, 1, 4, 1000]),
+        steps in proptest::collection::vec((1_usize..21, proptest::collection::vec(any_change(50), 0..4)), 0..30),
+    ) {
+        let mut store = store(&before);
+        let search = search(&store, &query, order, (0, count), &["NOCONTENT"]);
+        let holding = |store: &Store| -> BTreeSet<Vec<u8>> {
+            store.objects.keys().filter(|key| store.holds(&search.predicate, key)).cloned().collect()
+        };
+        let mut throughout = holding(&store);
+        let mut ever = throughout.clone();
+        let mut untouched = throughout.clone();
+        let mut run = store.index.search(search.clone(), usize::MAX);
+        let mut is_done = false;
+        for (candidates_max, changes) in &steps {
+            is_done = run.step(&store.index, &store, 0, *candidates_max);
+            if is_done {
+                break;
+            }
+            for change in changes {
+                let (Change::Put(key, _) | Change::Remove(key)) = change;
+                untouched.remove(&key_of(*key));
+                store.change(change);
+                let now = holding(&store);
+                throughout.retain(|key| now.contains(key));
+                ever.extend(now);
+            }
+        }
+        while !is_done {
+            is_done = run.step(&store.index, &store, 0, 7);
+        }
+        let plan = run.profile().plan.to_string();
+        let partial = run.finish().unwrap();
+        let total = partial.total;
+        prop_assert!((throughout.len() as u64..=ever.len() as u64).contains(&total), "{} {} {}", &query, total, plan);
+        let entries = partial.finish(0);
+        let found: BTreeSet<Vec<u8>> = entries.iter().map(|entry| entry.key.clone()).collect();
+        prop_assert_eq!(found.len(), entries.len(), "twice: {} {}", &query, &plan);
+        prop_assert!(found.is_subset(&ever), "{} {}", &query, &plan);
+        prop_assert!(total >= found.len() as u64);
+        if count == 1000 {
+            prop_assert!(throughout.is_subset(&found), "{} {} {:?} {:?}", &query, plan, &throughout, &found);
+        }
+        // Of objects that nobody touched the first are there, whatever was done to others.
+        for key in untouched {
+            let (row, _) = Row::of(&store.space, &store.objects[&key]);
+            let rank = rank(&search.order, &store.space, &row, &key);
+            let is_beyond = entries.len() as u64 == count && entries.last().is_none_or(|last| last.rank < rank);
+            prop_assert!(found.contains(&key) || is_beyond, "{} {}", &query, &plan);
+        }
+    }
+
+    #[test]
+    fn an_attribute_that_is_added_is_missing_until_objects_are_put_again(
+        objects in proptest::collection::vec(any_object(), 0..20), query in select(vec!["@k==1", "-@k==1", "ismissing(@k)", "@n>=1", "*"]), again in 0_usize..20,
+    ) {
+        let mut store = Store::new("s SCHEMA n NUMERIC m NUMERIC");
+        for (number, object) in objects.iter().enumerate() {
+            store.put(&key_of(number as u16), object.clone());
+        }
+        let arguments: [&[u8]; 7] = [b"SCHEMA", b"ADD", b"m", b"AS", b"k", b"NUMERIC", b"INDEXMISSING"];
+        let altered = Arc::new(store.space.parse_alter(&arguments).unwrap().0);
+        store.index.alter(altered.clone());
+        prop_assert_eq!(store.index.backfill(), objects.len() as u64);
+        let again = again.min(objects.len());
+        for (number, object) in objects.iter().enumerate().take(again) {
+            store.put(&key_of(number as u16), object.clone());
+        }
+        prop_assert_eq!(store.index.backfill(), (objects.len() - again) as u64);
+        store.space = altered;
+        let search = search(&store, query, "", (0, 100), &["NOCONTENT"]);
+        let found = run(&store, &search, 3).finish(0);
+        let mut expected = BTreeSet::new();
+        for (number, object) in objects.iter().enumerate() {
+            let (mut row, _) = Row::of(&store.space, object);
+            if number >= again {
+                row.columns[2] = larder_space::value::Column::Missing;
+            }
+            if larder_space::query::matches(&search.predicate, &row) {
+                expected.insert(key_of(number as u16));
+            }
+        }
+        prop_assert_eq!(found.into_iter().map(|entry| entry.key).collect::<BTreeSet<_>>(), expected);
+    }
+}
+
+#[test]
+fn only_objects_that_the_space_covers_are_in_it() {
+    use larder_space::object::{Hash, Object};
+    let mut store = Store::new("s PREFIX 1 hotel: FILTER @stars>2 SCHEMA stars NUMERIC");
+    let hash = |stars: &str| Object::Hash(Hash::from_iter([("stars", stars)]));
+    store.put(b"hotel:1", hash("3"));
+    store.put(b"hotel:2", hash("1"));
+    store.put(b"inn:1", hash("5"));
+    assert_eq!(store.index.len(), 1);
+    store.put(b"hotel:1", hash("2"));
+    assert_eq!(store.index.len(), 0);
+    store.put(b"hotel:1", hash("x"));
+    assert_eq!((store.index.len(), store.index.failures().count), (1, 1));
+    let newest = store.index.failures().newest.clone().unwrap();
+    assert_eq!(
+        (newest.key, newest.message),
+        (
+            b"hotel:1".to_vec(),
+            "Invalid numeric value: 'x'".to_string()
+        )
+    );
+}
+
+#[test]
+fn fields_that_have_expired_are_not_returned_and_large_answers_are_refused() {
+    use larder_space::object::hash::ExpiryRule;
+    use larder_space::object::{Hash, Object};
+    let mut store = Store::new("s SCHEMA n NUMERIC");
+    let mut hash = Hash::from_iter([("n", "1"), ("token", "x")]);
+    hash.expire_field(b"token", 500, ExpiryRule::Always, 0);
+    store.put(b"a", Object::Hash(hash));
+    let all = search(&store, "*", "", (0, 10), &[]);
+    let content_at = |now_ms| {
+        let mut run = store.index.search(all.clone(), usize::MAX);
+        while !run.step(&store.index, &store, now_ms, 1) {}
+        let entries = run.finish().unwrap().finish(0);
+        decode_content(&entries[0].content).unwrap().len()
+    };
+    assert_eq!((content_at(499), content_at(500)), (2, 1));
+    let mut run = store.index.search(all, 20);
+    while !run.step(&store.index, &store, 0, 1) {}
+    assert!(
+        run.finish()
+            .unwrap_err()
+            .message
+            .contains("more than 20 bytes")
+    );
+}
+
+#[test]
+fn the_tags_of_an_attribute_are_listed_in_parts() {
+    use larder_space::object::{Hash, Object};
+    let mut store = Store::new("s SCHEMA t TAG");
+    for (key, tags) in [("1", "Red, blue"), ("2", "green"), ("3", "red")] {
+        store.put(key.as_bytes(), Object::Hash(Hash::from_iter([("t", tags)])));
+    }
+    let id = store.space.attributes[0].id;
+    let texts = |list: Vec<Vec<u8>>| {
+        list.into_iter()
+            .map(|it| String::from_utf8(it).unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        texts(store.index.tag_values(id, None, 2)),
+        ["blue", "green"]
+    );
+    assert_eq!(
+        texts(store.index.tag_values(id, Some(b"green"), 9)),
+        ["red"]
+    );
+    store.remove(b"1");
+    assert_eq!(texts(store.index.tag_values(id, None, 9)), ["green", "red"]);
+}
