@@ -93,6 +93,7 @@ impl Host {
                 term: Term(1),
                 owner: Some(place(owner)),
                 in_sync: in_sync.iter().map(|node| place(*node)).collect(),
+                heir: None,
                 filling: filling.iter().map(|it| (place(*it), Epoch(1))).collect(),
             };
             let slots = [

@@ -1,13 +1,16 @@
 //! Steps from where slots are to where they are to be.
 //!
 //! ```text
-//!                 begin                    synced                own               drop
+//!                 begin                    synced              (the owner)         drop
 //!  A [B]     ──────────────► A [B] {C} ──────────────► A [B C] ────────► C [A B] ────────► C [B]       goal: C B
 //!  owner [in sync] {filling}   the owner reports C         the owner before stays in sync until it is dropped
 //! ```
 //!
 //! A step is made for all slots that are ready for it, in one change. At each of them the slot has as many copies in sync as
 //! before, until the last drops one too many.
+//!
+//! The third step is the owner's own ([`Change::OwnersMoved`]): nobody takes a slot from a node that is up, which may answer by a map that is not
+//! the newest.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +19,6 @@ use crate::map::{AtTerm, By, Change, Epoch, NodeId, Placed, Run, SlotRange};
 
 pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
     synced(world)
-        .or_else(|| {
-            step(world, own).and_then(|slots| {
-                world.change(
-                    Change::OwnersMoved { slots },
-                    "those that are to own these slots are in sync",
-                )
-            })
-        })
         .or_else(|| {
             step(world, drop).and_then(|slots| {
                 world.change(
@@ -117,12 +112,6 @@ fn step(
         .filter_map(|run| Some((run.slots, of(world, &run.placed)?)))
         .collect();
     (!slots.is_empty()).then_some(slots)
-}
-
-/// The node that is to own the slot, if it is in sync and does not own it.
-fn own(world: &World<'_>, placed: &Placed) -> Option<NodeId> {
-    let first = placed.goal().first().copied()?;
-    (placed.in_sync.contains(&first) && world.map.is_up(first)).then_some(first)
 }
 
 /// A replica that is not to have the slot, when all have it that are to.

@@ -77,8 +77,8 @@ pub enum Change {
         by: By,
         slots: Vec<AtTerm>,
     },
-    /// A replica in sync becomes the owner, and the owner a replica in sync. So there is no gap: the
-    /// new owner's first write needs the old owner's acknowledgement, which ends its reads by its old term.
+    /// A replica in sync becomes the owner, and the owner a replica in sync. It is the owner who makes this change, when it answers nobody of
+    /// these slots any more and no other node computes from its rows: from then on whoever learns late of it has nothing that is old.
     OwnersMoved {
         slots: Vec<(SlotRange, NodeId)>,
     },

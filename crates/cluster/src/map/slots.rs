@@ -82,6 +82,12 @@ impl Placed {
         }
     }
 
+    /// The replica in sync that the owner is to give the slot to.
+    pub fn heir(&self) -> Option<NodeId> {
+        let first = self.goal.as_ref()?.first().copied()?;
+        (self.owner.is_some() && self.in_sync.contains(&first)).then_some(first)
+    }
+
     /// Whether the slot is where it is to be.
     pub fn is_settled(&self) -> bool {
         self.goal.is_none() && self.filling.is_empty()

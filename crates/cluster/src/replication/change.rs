@@ -96,6 +96,8 @@ pub struct Assignment {
     pub term: Term,
     pub owner: Option<Place>,
     pub in_sync: Vec<Place>,
+    /// Who of these the owner is to give the slot to.
+    pub heir: Option<Place>,
     /// With the epoch in which the filling began, which tells it from earlier ones.
     pub filling: Vec<(Place, Epoch)>,
 }
@@ -107,6 +109,7 @@ impl Assignment {
             term: placed.term,
             owner: placed.owner.map(&place),
             in_sync: placed.in_sync.iter().map(|node| place(*node)).collect(),
+            heir: placed.heir().map(&place),
             filling: placed
                 .filling
                 .iter()

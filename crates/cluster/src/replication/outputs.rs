@@ -33,8 +33,8 @@ pub enum Wanted {
     Into(Place, Epoch),
     /// The filling is given up.
     EndFill(Place),
-    /// This replica in sync becomes the owner. Nothing is unacknowledged.
-    Move(Place),
+    /// This replica in sync becomes the owner, if the map is still that of this epoch: the owner answers nobody of the slot while it goes by it.
+    Move(Place, Epoch),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,10 @@ pub enum Event {
     Opened(u16),
     /// The place owns the slot no more, and keeps a copy, or none. What waits for its tickets is unknown.
     Closed(u16),
+    /// The map wants this own slot to be another's: see [`Owner::released`](super::Owner::released).
+    Leaving(u16),
+    /// The map does not want that any more.
+    Stays(u16),
     /// The map makes this place the owner, and it has no whole copy: a person must decide.
     Missing(u16),
     /// A replica knows more than this owner: its disk is an old one. It takes neither reads nor writes of the slot any more.

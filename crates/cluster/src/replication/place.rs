@@ -112,6 +112,14 @@ impl Replication {
         self.me
     }
 
+    /// All slots were assigned by the map of this epoch.
+    pub fn assigned_all(&mut self, epoch: Epoch, out: &mut Outputs) {
+        if epoch >= self.epoch {
+            self.epoch = epoch;
+            self.owner.note_epoch(epoch, out);
+        }
+    }
+
     fn open(
         &mut self,
         slot: u16,

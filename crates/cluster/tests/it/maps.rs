@@ -70,3 +70,13 @@ pub fn three() -> Map {
     };
     apply(&members(3, 2), taken)
 }
+
+/// What owners do by themselves: those that pass give away the slots that are to be others'. `None`: there are none.
+pub fn given_away(map: &Map, gives: impl Fn(NodeId) -> bool) -> Option<Change> {
+    let runs = map.slots().runs().iter();
+    let given = runs.filter(|run| run.placed.owner.is_some_and(&gives));
+    let slots: Vec<_> = given
+        .filter_map(|run| Some((run.slots, run.placed.heir()?)))
+        .collect();
+    (!slots.is_empty()).then_some(Change::OwnersMoved { slots })
+}

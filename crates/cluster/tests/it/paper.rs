@@ -10,7 +10,7 @@ use larder_cluster::map::{
 };
 use larder_cluster::placement::{Balance, Held, Node, held, place};
 
-use crate::maps::registration;
+use crate::maps::{given_away, registration};
 
 const ZONES: u32 = 5;
 const REPLICAS: u8 = 3;
@@ -106,7 +106,14 @@ impl Paper {
                     }
                 }
                 Decision::Answer { ask, .. } => self.asks.retain(|(id, _)| *id != ask),
-                Decision::Nothing { .. } => return changes,
+                Decision::Nothing { .. } => {
+                    let Some(change) = given_away(&self.map, |_| true) else {
+                        return changes;
+                    };
+                    let next = self.map.apply(&change, &ChangeId::default());
+                    self.map = next.expect("it fits");
+                    changes += 1;
+                }
             }
         }
     }

@@ -70,6 +70,10 @@ impl Spans {
         }
     }
 
+    pub fn ranges(&self) -> impl Iterator<Item = KeyRange> + '_ {
+        self.ends.iter().map(|(lo, hi)| KeyRange::new(lo, hi))
+    }
+
     /// The parts of a range that are not in the set, in order.
     pub fn gaps(&self, range: &KeyRange) -> Vec<KeyRange> {
         let mut gaps = Vec::new();

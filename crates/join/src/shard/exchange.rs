@@ -16,14 +16,16 @@
 //!    always has what it is asked for, no shard waits for another's fill, and no two wait for each other.
 //! 3. A change is acknowledged when all outputs of its receiver reflect it, and is told to nobody else.
 //! 4. A change may be told of a range that is not there any more, and rows supplied that nobody wants: both do no harm.
-//! 5. Who owns what may change while the shards run, and not all learn of it at the same moment. So it has an *epoch*, which questions
+//! 5. An owner that is to give slots away says so first ([`Exchange::withdraw`]): whoever read their rows forgets them with what it
+//!    computed, and acknowledges that as it does a change.
+//! 6. Who owns what may change while the shards run, and not all learn of it at the same moment. So it has an *epoch*, which questions
 //!    and answers carry: what is of a later epoch waits until this shard is in it, what is of an earlier one counts as not said.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Bound, ControlFlow};
 
 use crate::base::key_range::KeyRange;
-use crate::base::owner::{NOBODY, Owner, Shard};
+use crate::base::owner::{NOBODY, Owner, Shard, range_slot};
 use crate::base::spans::Spans;
 use crate::engine::Engine;
 use crate::evaluate::reads::OwnRows;
@@ -60,6 +62,13 @@ pub enum EngineMessage {
         /// They are one transaction's: nothing is read in between.
         whole: bool,
     },
+    /// From an owner: nothing more is told of rows in these slots (first and last of each run), and what is there of them is to be forgotten.
+    Withdraw {
+        slots: Vec<(u16, u16)>,
+        mark: u64,
+    },
+    /// From an owner: the question counts for nothing, since it is of an epoch before this one.
+    Later(u64),
     /// To an owner: all changes up to this mark are reflected.
     Ack(u64),
     /// To an owner: a `Supply` was taken in.
@@ -71,7 +80,10 @@ impl EngineMessage {
     pub fn is_of_owner(&self) -> bool {
         matches!(
             self,
-            EngineMessage::Supply { .. } | EngineMessage::Changes { .. }
+            EngineMessage::Supply { .. }
+                | EngineMessage::Changes { .. }
+                | EngineMessage::Withdraw { .. }
+                | EngineMessage::Later(_)
         )
     }
 
@@ -138,6 +150,8 @@ struct OwnerSide {
     inbox: VecDeque<EngineMessage>,
     /// What it was asked for and has yet to give.
     asked: Spans,
+    /// It is in this epoch, or a later one, as it has said.
+    epoch: u64,
     /// Marks of changes that wait for a fan-out of this engine.
     to_ack: VecDeque<(u64, u64)>,
 }
@@ -280,6 +294,12 @@ impl Exchange {
         ranges.iter().any(is_asked)
     }
 
+    /// Whether this owner has said that it is in a later epoch: it answers when this shard is, too.
+    pub fn is_behind(&self, owner: u16) -> bool {
+        let peer = self.peers.get(usize::from(owner));
+        peer.is_some_and(|peer| peer.owner.epoch > self.epoch)
+    }
+
     /// Tells of changes of own rows, which are in the engine and come in the order in which they happened. Those of a
     /// transaction (`whole`) are seen as one.
     pub fn export(&mut self, changes: &[LogEntry], whole: bool) {
@@ -305,6 +325,33 @@ impl Exchange {
         for peer in &mut self.peers {
             peer.reader.is_open = false;
         }
+    }
+
+    /// Slots are to be another's: whoever has rows of them is told to forget them. Their rows are read by nobody before others own what they did
+    /// not ([`Exchange::change_owners`]). What is to be acknowledged until all have: see [`Exchange::is_acknowledged`].
+    pub fn withdraw(&mut self, slots: &[(u16, u16)]) -> u64 {
+        let has = |slot: u16| slots.iter().any(|(lo, hi)| (*lo..=*hi).contains(&slot));
+        self.sequence += 1;
+        for peer in &mut self.peers {
+            let reader = &mut peer.reader;
+            // Who has rows of many slots forgets all of them, and says so.
+            let is_hit = |range: &KeyRange| range_slot(&range.lo, &range.hi).is_none_or(has);
+            let hit: Vec<KeyRange> = reader.subscribed.ranges().filter(is_hit).collect();
+            if hit.is_empty() {
+                continue;
+            }
+            for range in hit {
+                if range_slot(&range.lo, &range.hi).is_some() {
+                    reader.subscribed.remove(&range);
+                }
+            }
+            let mark = self.sequence;
+            reader.outstanding.push_back((mark, mark));
+            let slots = slots.to_vec();
+            reader.out.push(EngineMessage::Withdraw { slots, mark });
+            reader.is_open = false;
+        }
+        self.sequence
     }
 
     /// The last change that was told, to wait for.
@@ -375,8 +422,8 @@ impl Exchange {
                 budget -= 1;
             }
             while budget > 0
-                && may_be_answered(&self.shard, &self.peers[at].reader)
-                && let Some(range) = self.peers[at].reader.answers.pop_front()
+                && let Some(next) = next_answer(&self.shard, &self.peers[at].reader)
+                && let Some(range) = self.peers[at].reader.answers.remove(next)
             {
                 let spent = self.answer(engine, at, range, now);
                 budget = budget.saturating_sub(spent);
@@ -389,7 +436,7 @@ impl Exchange {
         let waits = |peer: &Peer| {
             is_due(&peer.owner.inbox, epoch)
                 || is_due(&peer.reader.inbox, epoch)
-                || may_be_answered(&self.shard, &peer.reader)
+                || next_answer(&self.shard, &peer.reader).is_some()
         };
         progress.more = self.peers.iter().any(waits);
         progress
@@ -439,6 +486,17 @@ impl Exchange {
                 owner.to_ack.push_back((mark, engine.last_change()));
                 spent
             }
+            EngineMessage::Withdraw { slots, mark } => {
+                engine.forget_computed_from(&|slot| {
+                    slots.iter().any(|(lo, hi)| (*lo..=*hi).contains(&slot))
+                });
+                owner.to_ack.push_back((mark, engine.last_change()));
+                CHUNK_WEIGHT
+            }
+            EngineMessage::Later(epoch) => {
+                owner.epoch = owner.epoch.max(epoch);
+                1
+            }
             _ => 1,
         }
     }
@@ -447,7 +505,9 @@ impl Exchange {
     fn hear_reader(&mut self, from: usize, message: EngineMessage) {
         let reader = &mut self.peers[from].reader;
         match message {
-            EngineMessage::Ask { epoch, .. } if epoch < self.epoch => {}
+            EngineMessage::Ask { epoch, .. } if epoch < self.epoch => {
+                reader.out.push(EngineMessage::Later(self.epoch));
+            }
             EngineMessage::Ask { range, .. } => reader.answers.push_back(range),
             EngineMessage::Unsubscribe(range) => reader.subscribed.remove(&range),
             EngineMessage::Taken => reader.on_way = reader.on_way.saturating_sub(1),
@@ -528,18 +588,18 @@ fn is_due(inbox: &VecDeque<EngineMessage>, epoch: u64) -> bool {
     first.is_some_and(|first| first.epoch().is_none_or(|of| of <= epoch))
 }
 
-/// Whether the next question is to be answered now. A shard that does not have yet what others believe to be its own says nothing of
-/// it: that there are no rows would be wrong, and nobody would be told when they come.
-fn may_be_answered(shard: &Shard, reader: &ReaderSide) -> bool {
-    let Some(range) = reader.answers.front() else {
-        return false;
-    };
-    let is_here = match shard.owner_of_range(&range.lo, &range.hi) {
+/// The next question that is to be answered now. A shard that does not have yet what others believe to be its own, or has it no more, says
+/// nothing of it: that there are no rows would be wrong, and nobody would be told when they come.
+fn next_answer(shard: &Shard, reader: &ReaderSide) -> Option<usize> {
+    let is_here = |range: &KeyRange| match shard.owner_of_range(&range.lo, &range.hi) {
         // Another's is asked for where the rest of a range over several columns is known.
         Owner::One(owner) => owner != NOBODY,
         Owner::All => shard.owners().all(|owner| owner != NOBODY),
     };
-    is_here && reader.on_way < CHUNKS_ON_WAY
+    match reader.on_way < CHUNKS_ON_WAY {
+        true => reader.answers.iter().position(is_here),
+        false => None,
+    }
 }
 
 impl ReaderSide {

@@ -56,7 +56,7 @@ impl Engine {
         // Those that read most joins go first: what they were computed from is pinned by them.
         let upstream = |id: &JoinId| self.joins.get(*id).map_or(0, |join| join.upstream.len());
         joins.sort_by_key(|id| std::cmp::Reverse(upstream(id)));
-        self.budget = Budget::unlimited();
+        self.set_budget(Budget::unlimited());
         for id in joins {
             self.with_join(id, |engine, join| {
                 engine.finish_lists(join);

@@ -15,11 +15,15 @@ const SUPPLY: u8 = 3;
 const CHANGES: u8 = 4;
 const ACK: u8 = 5;
 const TAKEN: u8 = 6;
+const WITHDRAW: u8 = 7;
+const LATER: u8 = 8;
 
 /// What a row takes at least: the sizes of its key and value.
 const ROW_BYTES_MIN: usize = 8;
 /// The same of a change: the size of its key, and whether there is a value.
 const CHANGE_BYTES_MIN: usize = 5;
+/// Two slots.
+const SLOTS_BYTES: usize = 4;
 
 impl EngineMessage {
     /// Appends the message.
@@ -56,6 +60,19 @@ impl EngineMessage {
                 }
                 out.extend_from_slice(&mark.to_le_bytes());
                 out.push(u8::from(*whole));
+            }
+            EngineMessage::Withdraw { slots, mark } => {
+                out.push(WITHDRAW);
+                put_count(out, slots.len());
+                for (lo, hi) in slots {
+                    out.extend_from_slice(&lo.to_le_bytes());
+                    out.extend_from_slice(&hi.to_le_bytes());
+                }
+                out.extend_from_slice(&mark.to_le_bytes());
+            }
+            EngineMessage::Later(epoch) => {
+                out.push(LATER);
+                out.extend_from_slice(&epoch.to_le_bytes());
             }
             EngineMessage::Ack(mark) => {
                 out.push(ACK);
@@ -103,6 +120,16 @@ impl EngineMessage {
                     whole: bytes.flag()?,
                 }
             }
+            WITHDRAW => {
+                let count = bytes.count(SLOTS_BYTES)?;
+                let run = |_| Ok((bytes.u16()?, bytes.u16()?));
+                let slots = (0..count).map(run).collect::<Result<_, Malformed>>()?;
+                EngineMessage::Withdraw {
+                    slots,
+                    mark: bytes.u64()?,
+                }
+            }
+            LATER => EngineMessage::Later(bytes.u64()?),
             ACK => EngineMessage::Ack(bytes.u64()?),
             TAKEN => EngineMessage::Taken,
             _ => {
@@ -152,6 +179,11 @@ mod tests {
                 mark: 7,
                 whole: true,
             },
+            EngineMessage::Withdraw {
+                slots: vec![(0, 7), (16_383, 16_383)],
+                mark: 8,
+            },
+            EngineMessage::Later(4),
             EngineMessage::Ack(9),
             EngineMessage::Taken,
         ];

@@ -1,5 +1,6 @@
 //! Several engines, each with a part of the tables, and messages that arrive late and in any order between pairs: what is
-//! read anywhere after a write was acknowledged is what the model computes.
+//! read anywhere after a write was acknowledged is what the model computes. Of cores of one server, and of nodes of a cluster, where connections
+//! break, nodes begin anew, and slots move (`moves`).
 
 mod moves;
 
@@ -34,6 +35,9 @@ struct World {
     model: Model,
     now: u64,
     names: usize,
+    /// Of the joins that there are.
+    definitions: Vec<(String, String)>,
+    planted: Option<Planted>,
     log: Vec<String>,
     /// Writes that were not acknowledged yet: their core, and what each waits for.
     unanswered: Vec<(usize, u64, u64)>,
@@ -51,6 +55,15 @@ struct Seen {
     deferred: u64,
     broken: u64,
     moved: u64,
+    withdrawn: u64,
+    restarted: u64,
+}
+
+/// A mistake that the reads must show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Planted {
+    /// Who has lost an owner goes on with what it was told.
+    KeepsWhatIsNotTold,
 }
 
 /// The rows of a range, as a database would give them.
@@ -104,6 +117,8 @@ impl World {
             model: Model::default(),
             now: 1000,
             names: 0,
+            definitions: Vec::new(),
+            planted: None,
             log: Vec::new(),
             unanswered: Vec::new(),
             seen: Seen::default(),
@@ -124,6 +139,7 @@ impl World {
                 55..=58 => self.begin_reading(),
                 59 if self.moves.is_some() => self.break_some_link(),
                 60..=61 if self.moves.is_some() => self.move_slot(),
+                62 if self.moves.is_some() => self.restart(),
                 59..=79 => self.deliver(1),
                 _ => self.check(),
             }
@@ -262,6 +278,7 @@ impl World {
         if done.iter().all(|done| *done) {
             self.log.push(format!("create {name} {definition}"));
             self.model.create(&name, &definition);
+            self.definitions.push((name, definition));
             return;
         }
         for (core, _) in done.iter().enumerate().filter(|(_, done)| **done) {
@@ -281,6 +298,7 @@ impl World {
             core.engine.take_changes();
         }
         self.model.drop_join(&name);
+        self.definitions.retain(|(own, _)| *own != name);
     }
 
     fn evict(&mut self) {
@@ -518,6 +536,8 @@ fn shards_answer_as_one_engine_would() {
         all.deferred += world.seen.deferred;
         all.broken += world.seen.broken;
         all.moved += world.seen.moved;
+        all.withdrawn += world.seen.withdrawn;
+        all.restarted += world.seen.restarted;
     }
     if is_whole {
         all.assert_moves();
@@ -538,6 +558,19 @@ fn shards_answer_as_one_engine_would() {
             "{told}"
         );
     }
+}
+
+#[test]
+fn a_mistake_that_shows_what_is_old_is_found() {
+    let is_found = |seed: u64| {
+        let run = std::panic::catch_unwind(|| {
+            let mut world = World::new(seed);
+            world.planted = Some(Planted::KeepsWhatIsNotTold);
+            world.run(200);
+        });
+        run.is_err()
+    };
+    assert!((0..2_000).any(is_found));
 }
 
 /// Most rows of a range go at once, just when another core asks for it.

@@ -49,6 +49,7 @@ impl SlotAsks {
 pub fn change_of(map: &Map, me: NodeId, asks: &[Ask]) -> Option<Change> {
     let mut silent: BTreeMap<u16, (Term, Vec<NodeId>)> = BTreeMap::new();
     let mut ended: BTreeMap<u16, NodeId> = BTreeMap::new();
+    let mut given: BTreeMap<u16, NodeId> = BTreeMap::new();
     for ask in asks {
         let placed = &map.slots().of(ask.slot).placed;
         if placed.term != ask.term || placed.owner != Some(me) {
@@ -65,8 +66,14 @@ pub fn change_of(map: &Map, me: NodeId, asks: &[Ask]) -> Option<Change> {
             Wanted::EndFill(place) if placed.filling(place.node).is_some() => {
                 ended.insert(ask.slot, place.node);
             }
-            // The controller's: it is told by the report, and moves by itself.
-            Wanted::Out(_) | Wanted::EndFill(_) | Wanted::Into(..) | Wanted::Move(_) => {}
+            // By a later map the owner may answer of the slot again.
+            Wanted::Move(place, epoch)
+                if epoch == map.epoch() && placed.heir() == Some(place.node) =>
+            {
+                given.insert(ask.slot, place.node);
+            }
+            // What is filled is the controller's: it is told by the report.
+            Wanted::Out(_) | Wanted::EndFill(_) | Wanted::Into(..) | Wanted::Move(..) => {}
         }
     }
     if !silent.is_empty() {
@@ -81,7 +88,11 @@ pub fn change_of(map: &Map, me: NodeId, asks: &[Ask]) -> Option<Change> {
         return Some(Change::SyncChanged { by, slots });
     }
     let slots: Vec<(SlotRange, NodeId)> = runs(ended).collect();
-    (!slots.is_empty()).then_some(Change::FillsEnded { slots })
+    if !slots.is_empty() {
+        return Some(Change::FillsEnded { slots });
+    }
+    let slots: Vec<(SlotRange, NodeId)> = runs(given).collect();
+    (!slots.is_empty()).then_some(Change::OwnersMoved { slots })
 }
 
 /// What the owner `me` reports of replicas that have everything. Of what was asked for, that is dropped which the map does not mean any more.

@@ -16,6 +16,8 @@
 //!    more, its rows may have another owner, and no reader trusts what it said.
 //! 4. An owner whose connection to a reader has ended waits until that lease has surely ended, or the reader begins anew, before it
 //!    acknowledges what the reader was to reflect. One that does not acknowledge for long has its connection ended.
+//! 5. Before an owner gives a slot away its readers have forgotten its rows, or surely trust them no more (`Exchange::withdraw`). So a reader that
+//!    hears late of a new owner has nothing that is old.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -131,6 +131,18 @@ impl Sharing {
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
+    /// Whoever has rows of these slots is to forget them: what that is to be acknowledged with.
+    pub(super) fn withdraw(&self, slots: &[u16]) -> u64 {
+        let mut runs: Vec<(u16, u16)> = Vec::new();
+        for &slot in slots {
+            match runs.last_mut() {
+                Some((_, last)) if *last + 1 == slot => *last = slot,
+                _ => runs.push((slot, slot)),
+            }
+        }
+        self.exchange.borrow_mut().withdraw(&runs)
+    }
+
     pub(super) fn is_acknowledged(&self, exports: u64) -> bool {
         self.exchange.borrow().is_acknowledged(exports)
     }
@@ -338,7 +350,9 @@ impl Tables {
                 return Poll::Ready(Ok(()));
             }
             let mut owners = awaited.iter().map(|(owner, _)| *owner);
-            match owners.find(|owner| !self.is_reached(*owner)) {
+            let is_answering =
+                |owner| self.is_reached(owner) && !sharing.exchange.borrow().is_behind(owner);
+            match owners.find(|owner| !is_answering(*owner)) {
                 None => unreached_since = None,
                 Some(owner) => {
                     let since = *unreached_since.get_or_insert_with(Instant::now);
@@ -378,10 +392,16 @@ impl Tables {
     }
 
     fn unreached(&self, owner: u16) -> Refusal {
+        let sharing = self.sharing.as_ref();
+        let is_behind = sharing.is_some_and(|it| it.exchange.borrow().is_behind(owner));
         let message = match self.place(owner).map(|place| self.node_name(place.node)) {
             None => {
                 "no node of the cluster has some of the rows that this is computed from".to_owned()
             }
+            Some(name) if is_behind => format!(
+                "this node has not heard yet of the map that {name} goes by, which has rows that this is computed from, or had; send it again, \
+                 or ask another node"
+            ),
             Some(name) => {
                 format!("{name}, which has rows that this is computed from, cannot be reached")
             }

@@ -17,6 +17,8 @@
 //!    changes. Before, it has all that is committed.
 //! 3. A replica leaves those that count only when the map says so.
 //! 4. Nothing is taken without a lease that surely lasts.
+//! 5. A slot is given away by its owner alone, when nothing of it is unacknowledged, nobody else computes from its rows ([`Owner::released`]),
+//!    and nobody is answered: so a node that learns of the new owner late, be it the old one, has nothing that is old.
 //!
 //! Cost of a write: one allocation (the row, shared by log and streams), a push to the slot's log, an entry in the table of keys under way, and for
 //! each replica a shared pointer in the message of the turn. Without replicas a host has no `Owner` and pays nothing; a slot of an `Owner`
@@ -27,12 +29,12 @@ mod receive;
 mod send;
 mod slot;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use larder_types::BySlot;
 
-use crate::map::Term;
+use crate::map::{Epoch, Term};
 
 use super::change::{Assignment, Changed, Entry, Place, Position, Row, Rows};
 use super::outputs::{Ask, Event, Outputs, Wanted};
@@ -130,6 +132,8 @@ pub enum ReadWait {
         confirmed: bool,
     },
     NotOwner,
+    /// It may be another's at any time: try again after [`Event::Progress`].
+    Later,
 }
 
 /// What a read without a lease waits for.
@@ -176,6 +180,10 @@ pub struct Owner {
     /// Theirs.
     bytes: usize,
     lease_until_ms: u64,
+    /// Own slots that are to be another's.
+    moving: BTreeSet<u16>,
+    /// Of the map that this place goes by.
+    epoch: Epoch,
     durable: u64,
     /// Ownerships that began here.
     opened: u64,
@@ -201,6 +209,8 @@ impl Owner {
             uncommitted: 0,
             bytes: 0,
             lease_until_ms: 0,
+            moving: BTreeSet::new(),
+            epoch: Epoch(0),
             durable: 0,
             opened: 0,
             ticked_ms: 0,
@@ -321,6 +331,9 @@ impl Owner {
         let Some(owned) = self.slots.get(slot).filter(|it| !it.is_behind) else {
             return ReadWait::NotOwner;
         };
+        if owned.is_released {
+            return ReadWait::Later;
+        }
         let confirmed = !self.has_lease(now_ms) && !owned.is_alone();
         let mut acknowledged = None;
         if self.uncommitted > 0
@@ -346,19 +359,90 @@ impl Owner {
         }
     }
 
-    /// Stops taking writes of a slot, and asks to give it to a replica in sync as soon as nothing is unacknowledged. The map says what comes of it.
+    /// Gives a slot to a replica in sync, where nobody computes from its rows.
     pub fn hand_over(&mut self, slot: u16, to: Place) {
         if let Some(owned) = self.slots.get_mut(slot)
             && owned.member(to).is_some_and(|it| it.role == Role::InSync)
         {
             owned.moving_to = Some(to);
+            owned.is_released = true;
+            self.moving.insert(slot);
         }
     }
 
-    /// Takes writes again. The map may still change, if it was asked to.
-    pub fn keep(&mut self, slot: u16) {
-        if let Some(owned) = self.slots.get_mut(slot) {
-            owned.moving_to = None;
+    /// Whether the map wants this own slot to be another's: its writes wait.
+    #[inline]
+    pub fn is_leaving(&self, slot: u16) -> bool {
+        !self.moving.is_empty() && self.moving.contains(&slot)
+    }
+
+    /// Whether any own slot may be another's at any time.
+    pub fn has_released(&self) -> bool {
+        let is_released = |slot: &u16| self.slots.get(*slot).is_some_and(|it| it.is_released);
+        self.moving.iter().any(is_released)
+    }
+
+    /// After [`Event::Leaving`]: whoever computed from the slot's rows has forgotten what came of them, and is given none of them again before
+    /// the map says who owns them. From now on nobody is answered, and the slot is given away when all of it is acknowledged.
+    pub fn released(&mut self, slot: u16, out: &mut Outputs) {
+        if let Some(owned) = self.slots.get_mut(slot)
+            && owned.moving_to.is_some()
+        {
+            owned.is_released = true;
+            self.ask_to_move(slot, out);
+        }
+    }
+
+    /// A map of this epoch was taken.
+    pub(super) fn note_epoch(&mut self, epoch: Epoch, out: &mut Outputs) {
+        if self.epoch == epoch {
+            return;
+        }
+        self.epoch = epoch;
+        for slot in self.moving.clone() {
+            self.ask_to_move(slot, out);
+        }
+    }
+
+    /// Once for each map: of another it says nothing.
+    fn ask_to_move(&mut self, slot: u16, out: &mut Outputs) {
+        let Some(owned) = self.slots.get_mut(slot) else {
+            return;
+        };
+        if let Some(to) = owned.moving_to
+            && owned.is_released
+            && owned.committed == owned.last()
+            && owned.move_asked != Some(self.epoch)
+        {
+            owned.move_asked = Some(self.epoch);
+            out.asks.push(Ask {
+                slot,
+                term: owned.term,
+                what: Wanted::Move(to, self.epoch),
+            });
+        }
+    }
+
+    /// Who the map wants to own the slot next.
+    fn set_heir(&mut self, slot: u16, heir: Option<Place>, out: &mut Outputs) {
+        let owned = self.slots.get_mut(slot).expect("the slot is owned");
+        owned.heir = heir;
+        if owned.moving_to == heir {
+            return;
+        }
+        let was_leaving = owned.moving_to.is_some();
+        owned.moving_to = heir;
+        match heir {
+            Some(_) if was_leaving => {}
+            Some(_) => {
+                self.moving.insert(slot);
+                out.events.push(Event::Leaving(slot));
+            }
+            None => {
+                owned.is_released = false;
+                self.moving.remove(&slot);
+                out.events.push(Event::Stays(slot));
+            }
         }
     }
 
@@ -393,6 +477,7 @@ impl Owner {
         }
         self.members(slot, assignment, true, now_ms);
         out.events.push(Event::Opened(slot));
+        self.set_heir(slot, assignment.heir, out);
         self.commit(slot, out);
     }
 
@@ -415,7 +500,6 @@ impl Owner {
             });
             owned.term = assignment.term;
             owned.term_mark = *logged;
-            owned.moving_to = None;
             owned.is_refused = false;
             if !owned.is_waiting {
                 owned.is_waiting = true;
@@ -423,6 +507,15 @@ impl Owner {
             }
         }
         self.members(slot, assignment, is_new_term, now_ms);
+        // Of a wish of the host's own the new term knows nothing.
+        let is_new = is_new_term
+            || self
+                .slots
+                .get(slot)
+                .is_some_and(|it| it.heir != assignment.heir);
+        if is_new {
+            self.set_heir(slot, assignment.heir, out);
+        }
         self.commit(slot, out);
     }
 
@@ -473,6 +566,7 @@ impl Owner {
         out: &mut Outputs,
     ) -> Copy {
         let mut owned = self.slots.remove(slot).expect("the slot is owned");
+        self.moving.remove(&slot);
         let mut tail = VecDeque::new();
         while let Some(last) = owned.log.pop_back() {
             let row = &last.entry.row;
@@ -550,6 +644,9 @@ impl Owner {
             // those in sync may acknowledge all of it in one moment, and one large row more.
             self.done.begun_anew += owned.restart_fillings(self.ticked_ms);
         }
+        if is_new && self.is_leaving(slot) {
+            self.ask_to_move(slot, out);
+        }
     }
 
     /// Time passes: replicas that are silent for too long are asked out, and what was asked is asked again.
@@ -606,8 +703,9 @@ impl Owner {
             }
             if let Some(to) = owned.moving_to
                 && is_quiet
+                && owned.is_released
             {
-                wanted.push(Wanted::Move(to));
+                wanted.push(Wanted::Move(to, self.epoch));
             }
             if is_due && !wanted.is_empty() {
                 owned.asked_ms = now_ms;

@@ -36,7 +36,13 @@ pub(super) struct Owned {
     pub is_waiting: bool,
     /// It is in the owner's list of slots that were changed in this turn.
     pub is_changed: bool,
+    /// Who the map wants to own it next.
+    pub heir: Option<Place>,
     pub moving_to: Option<Place>,
+    /// Nobody computes from its rows any more, and nobody is answered: it may be another's at any time.
+    pub is_released: bool,
+    /// Of the map by which the move was asked for last.
+    pub move_asked: Option<Epoch>,
     pub asked_ms: u64,
     /// A replica knows a later term.
     pub is_refused: bool,
@@ -161,7 +167,10 @@ impl Owned {
             term_mark: mark,
             is_waiting: false,
             is_changed: false,
+            heir: None,
             moving_to: None,
+            is_released: false,
+            move_asked: None,
             asked_ms: 0,
             is_refused: false,
             is_behind: false,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use larder_cluster::controller::{Ask, Decision, Report, Synced, World, decide};
 use larder_cluster::map::{AskId, ChangeId, Map, NodeName, Registration, Settings};
 
-use crate::maps::three;
+use crate::maps::{given_away, three};
 
 pub struct Scene {
     pub map: Map,
@@ -92,7 +92,14 @@ impl Scene {
         let mut answers = Vec::new();
         for _ in 0..500 {
             if matches!(self.decide(), Decision::Nothing { .. }) {
-                return answers;
+                let Some(change) = given_away(&self.map, |_| true) else {
+                    return answers;
+                };
+                self.map = self
+                    .map
+                    .apply(&change, &ChangeId::default())
+                    .expect("it fits");
+                continue;
             }
             answers.extend(self.step());
         }

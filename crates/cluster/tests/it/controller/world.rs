@@ -9,7 +9,7 @@ use larder_cluster::map::{
     NodeName, Registration, Roles, Settings, State,
 };
 
-use crate::maps::registration;
+use crate::maps::{given_away, registration};
 use crate::random::Random;
 
 /// Slots whose writes are watched: one in 256.
@@ -427,9 +427,24 @@ impl Cluster {
             }
             Decision::Nothing { blocked, .. } => {
                 self.blocked = blocked;
-                false
+                self.give_away()
             }
         }
+    }
+
+    /// Owners that go by the newest map give away what is to be others'.
+    fn give_away(&mut self) -> bool {
+        let epoch = self.map.epoch();
+        let change = given_away(&self.map, |id| {
+            let name = self.map.member(id).map(|it| it.name());
+            let node = name.and_then(|name| self.nodes.get(name));
+            node.is_some_and(|it| it.is_alive && it.has_lease && it.seen.epoch() == epoch)
+        });
+        let is_any = change.is_some();
+        if let Some(change) = change {
+            self.make(change);
+        }
+        is_any
     }
 
     fn make(&mut self, change: Change) {

@@ -218,17 +218,20 @@ impl Host {
         }
     }
 
-    pub fn assign(&mut self, map: &Map, now_ms: u64, put: &mut Put) {
+    /// Without `moves` it is not the map that has slots moved.
+    pub fn assign(&mut self, map: &Map, moves: bool, now_ms: u64, put: &mut Put) {
         let Some(replication) = &mut self.replication else {
             return;
         };
         for &slot in &self.slots {
             let placed = &map.slots().of(slot).placed;
-            let assignment = Assignment::of(placed, place);
+            let mut assignment = Assignment::of(placed, place);
+            assignment.heir = assignment.heir.filter(|_| moves);
             let epoch = map.epoch();
             self.terms.insert(slot, placed.term);
             replication.assign(epoch, slot, &assignment, &mut self.table, now_ms, put);
         }
+        replication.assigned_all(map.epoch(), put);
     }
 
     pub fn set_lease(&mut self, until_ms: u64) {
@@ -329,7 +332,7 @@ impl Host {
                     acknowledged,
                     confirmed,
                 } => (acknowledged, confirmed),
-                ReadWait::NotOwner => return out.push(refuse),
+                ReadWait::NotOwner | ReadWait::Later => return out.push(refuse),
             };
             self.waiting.push(Waiting {
                 client,
@@ -406,6 +409,15 @@ impl Host {
     pub fn end_turn(&mut self, now_ms: u64, mut put: Put, out: &mut Outputs<Wire>) -> Vec<Ask> {
         self.answer(now_ms, &mut put, out);
         if let Some(replication) = &mut self.replication {
+            // Nobody computes anything from them.
+            let leaving = |event: &Event| match event {
+                Event::Leaving(slot) => Some(*slot),
+                _ => None,
+            };
+            let leaving: Vec<u16> = put.events.iter().filter_map(leaving).collect();
+            for slot in leaving {
+                replication.owner.released(slot, &mut put);
+            }
             replication.flush(&self.table, now_ms, &mut put);
         }
         if !put.records.is_empty() {

@@ -30,6 +30,8 @@ const CALM_US: u64 = 20_000_000;
 const LAST_US: u64 = 3_000_000;
 /// From here on no call begins.
 const QUIET_US: u64 = CALM_US - 1_000_000;
+/// Slots are moved until then: after it each takes writes.
+const MOVES_US: u64 = CALM_US - LAST_US;
 const SERVICE_TICK_US: u64 = 50_000;
 
 #[derive(Debug, Clone)]
@@ -362,16 +364,22 @@ fn a_lease_that_is_counted_from_the_answer_is_found() {
 }
 
 /// Owners that die with different changes under way to different replicas.
+fn kills(case: &mut Case) {
+    slow(case);
+    case.setup.moves = true;
+    only(case, 600_000, |node, word| Fault::Kill {
+        node,
+        down_us: 1_000_000 + word % 2_000_000,
+    });
+}
+
+#[test]
+fn owners_that_die_with_changes_under_way_lose_nothing() {
+    for_each_seed(20, 2_000, |seed| run(seed, &kills));
+}
+
 #[test]
 fn a_replica_that_keeps_its_tail_is_found() {
-    let kills = |case: &mut Case| {
-        slow(case);
-        case.setup.moves = true;
-        only(case, 600_000, |node, word| Fault::Kill {
-            node,
-            down_us: 1_000_000 + word % 2_000_000,
-        });
-    };
     check_found(150, kills, |setup| setup.bugs.keeps_its_tail = true);
 }
 

@@ -165,7 +165,7 @@ impl Server {
             && member.state == State::Up
             && self.is_known;
         if self.is_member {
-            self.host.assign(&map, now_ms, put);
+            self.host.assign(&map, false, now_ms, put);
         }
         self.lend();
     }

@@ -125,7 +125,7 @@ impl Service {
             Wanted::EndFill(place) => Change::FillsEnded {
                 slots: vec![(slots, place.node)],
             },
-            Wanted::Move(place) => Change::OwnersMoved {
+            Wanted::Move(place, _) => Change::OwnersMoved {
                 slots: vec![(slots, place.node)],
             },
         };
@@ -145,7 +145,7 @@ impl Service {
         self.members(now_us, at_ms);
         self.place(at_ms);
         self.fill();
-        if self.moves && now_us < super::QUIET_US && self.random.one_in(40) {
+        if self.moves && now_us < super::MOVES_US && self.random.one_in(40) {
             self.move_one(out);
         }
         if self.map.epoch() != before {

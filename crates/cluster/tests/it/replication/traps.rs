@@ -24,6 +24,7 @@ fn assigned(term: u64, owner: u32, in_sync: &[u32], filling: &[(u32, u64)]) -> A
         term: Term(term),
         owner: Some(place(owner)),
         in_sync: in_sync.iter().map(|it| place(*it)).collect(),
+        heir: None,
         filling: filling
             .iter()
             .map(|(it, began)| (place(*it), Epoch(*began)))
@@ -111,6 +112,7 @@ impl Trap {
         self.turn(node, |replication, table, now_ms, out| {
             let epoch = Epoch(assignment.term.0);
             replication.assign(epoch, SLOT, assignment, table, now_ms, out);
+            replication.assigned_all(epoch, out);
         });
     }
 
@@ -545,7 +547,11 @@ fn a_planned_move_loses_and_doubles_nothing() {
     trap.run();
     assert_eq!(trap.outcome(1, &ticket), Outcome::Acknowledged);
     trap.pass_ms(1, 1_000);
-    assert_eq!(trap.at(1).asks, [Wanted::Move(place(2))]);
+    // At once, and again while the map does not show it.
+    let wanted = Wanted::Move(place(2), Epoch(1));
+    assert_eq!(trap.at(1).asks, [wanted, wanted]);
+    let read = trap.at(1).replication.owner.read(SLOT, None, 0);
+    assert_eq!(read, ReadWait::Later, "it may be another's already");
     for node in [1, 2] {
         trap.map(node, &assigned(3, 2, &[1], &[]));
     }

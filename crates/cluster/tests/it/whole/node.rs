@@ -118,6 +118,7 @@ impl Node {
                 self.host.tick(now_ms, &mut put);
                 self.pull(now_ms, out);
                 self.report(now_ms);
+                self.give_away();
                 self.control(now_ms, out);
                 out.push(Output::Wake(now_us + TICK_US));
             }
@@ -367,7 +368,7 @@ impl Node {
         }
         if self.is_member {
             self.host.begin(member.id, now_ms, put, out);
-            self.host.assign(&map, now_ms, put);
+            self.host.assign(&map, true, now_ms, put);
         }
         self.lend();
     }
@@ -403,7 +404,10 @@ impl Node {
             Wanted::EndFill(place) => MapChange::FillsEnded {
                 slots: vec![(slots, place.node)],
             },
-            Wanted::Move(_) => return,
+            Wanted::Move(place, epoch) if epoch == map.epoch() => MapChange::OwnersMoved {
+                slots: vec![(slots, place.node)],
+            },
+            Wanted::Move(..) => return,
         };
         let Some(entry) = self.agent.mirror.get(&self.node_key()) else {
             return;
@@ -416,6 +420,35 @@ impl Node {
         let write = writer.change();
         let id = ChangeId(write.mark.id.clone());
         if let Ok(next) = map.apply(&change, &id) {
+            let key = format!("nodes/{}", self.name);
+            let write = write.while_since(key, created);
+            self.write_map(write, next);
+        }
+    }
+
+    /// Own slots without rows are given away as soon as the map wants it: nobody is asked for anything of them.
+    fn give_away(&mut self) {
+        let (Some(me), Some(map), true) = (self.me(), self.map.clone(), self.is_member) else {
+            return;
+        };
+        let Some(entry) = self.agent.mirror.get(&self.node_key()) else {
+            return;
+        };
+        let created = entry.created;
+        let mut slots = Vec::new();
+        for run in map.slots().runs() {
+            if let Some(heir) = run.placed.heir().filter(|_| run.placed.owner == Some(me)) {
+                let without = without(run.slots, &SLOTS).into_iter();
+                slots.extend(without.map(|slots| (slots, heir)));
+            }
+        }
+        if slots.is_empty() || !self.is_registered || self.agent.is_writing(Writing::Map) {
+            return;
+        }
+        let writer = self.writers.get_mut(&Writing::Map).expect("all are there");
+        let write = writer.change();
+        let id = ChangeId(write.mark.id.clone());
+        if let Ok(next) = map.apply(&MapChange::OwnersMoved { slots }, &id) {
             let key = format!("nodes/{}", self.name);
             let write = write.while_since(key, created);
             self.write_map(write, next);

@@ -1,10 +1,11 @@
-//! What a cluster adds: links between shards break, slots get other owners, and not all shards learn of it at the same moment.
+//! What a cluster adds: links between shards break, shards begin anew, slots get other owners, and not all shards learn of it at the same
+//! moment.
 
 use std::sync::Arc;
 
-use larder_join::{Shard, SlotOwners, row_slot};
+use larder_join::{Engine, Exchange, NOBODY, Shard, SlotOwners, row_slot};
 
-use super::{Seen, World};
+use super::{Planted, Seen, World};
 
 /// Who owns what, as of the last move.
 pub struct Moves {
@@ -31,8 +32,12 @@ impl Moves {
     }
 
     pub fn shard(&self, index: usize) -> Shard {
-        let owners = SlotOwners::new(self.owners.clone());
-        Shard::among(index as u16, self.known.len() as u16, Arc::new(owners))
+        self.among(index, self.owners.clone())
+    }
+
+    fn among(&self, index: usize, owners: Vec<u16>) -> Shard {
+        let owners = Arc::new(SlotOwners::new(owners));
+        Shard::among(index as u16, self.known.len() as u16, owners)
     }
 }
 
@@ -46,7 +51,9 @@ impl World {
         self.cores[reader].coming[owner].retain(|message| !message.is_of_owner());
         self.cores[owner].coming[reader].retain(|message| message.is_of_owner());
         let core = &mut self.cores[reader];
-        core.exchange.owner_lost(&mut core.engine, owner as u16);
+        if self.planted != Some(Planted::KeepsWhatIsNotTold) {
+            core.exchange.owner_lost(&mut core.engine, owner as u16);
+        }
         self.cores[owner].exchange.reader_lost(reader as u16);
         self.seen.broken += 1;
     }
@@ -57,6 +64,70 @@ impl World {
         self.break_link(reader, owner);
     }
 
+    /// A shard begins anew: it has its own rows, and nothing else.
+    pub(super) fn restart(&mut self) {
+        let core = self.random.below(self.cores.len());
+        for other in 0..self.cores.len() {
+            self.break_link(core, other);
+            self.break_link(other, core);
+        }
+        let Some(moves) = &mut self.moves else { return };
+        self.log.push(format!("{core} begins anew"));
+        moves.known[core] = moves.epoch;
+        let (shard, epoch) = (moves.shard(core), moves.epoch);
+        let mut engine = Engine::new();
+        engine.set_shard(shard.clone());
+        engine.record_changes(true);
+        if self.elsewhere {
+            engine.supply_from_elsewhere(b"r|").unwrap();
+        }
+        for (name, definition) in &self.definitions {
+            engine.create(name, definition, self.now).unwrap();
+        }
+        let base = self.model.base.iter();
+        for (key, value) in base.filter(|(key, _)| moves.owner(key) == core) {
+            if !(self.elsewhere && key.starts_with(b"r|")) {
+                engine.put(key, value, self.now).unwrap();
+            }
+        }
+        engine.take_changes();
+        let mut exchange = Exchange::new(shard.clone());
+        exchange.set_chunk_rows(1 + self.random.below(5) as u64);
+        exchange.change_owners(&mut engine, shard, epoch);
+        self.unanswered.retain(|(of, ..)| *of != core);
+        let coming = std::mem::take(&mut self.cores[core].coming);
+        self.cores[core] = super::Core {
+            engine,
+            exchange,
+            coming: coming.iter().map(|_| Default::default()).collect(),
+        };
+        self.seen.restarted += 1;
+    }
+
+    /// The owner of a slot is to give it away: it answers nobody of it, and waits until nobody computes from it.
+    fn withdraw(&mut self, slot: u16, from: usize) {
+        let Some(moves) = &mut self.moves else { return };
+        moves.epoch += 1;
+        moves.known[from] = moves.epoch;
+        let mut owners = moves.owners.clone();
+        owners[usize::from(slot)] = NOBODY;
+        let (shard, epoch) = (moves.among(from, owners), moves.epoch);
+        let core = &mut self.cores[from];
+        core.exchange.change_owners(&mut core.engine, shard, epoch);
+        let told = core.exchange.withdraw(&[(slot, slot)]);
+        for round in 0.. {
+            if self.cores[from].exchange.is_acknowledged(told) {
+                break;
+            }
+            assert!(round < 10_000, "seed {}: never forgotten", self.seed);
+            for core in 0..self.cores.len() {
+                self.flush(core);
+            }
+            self.deliver(3);
+        }
+        self.seen.withdrawn += 1;
+    }
+
     /// A slot gets another owner, who has its rows. The one before lets go of all who read of it first, as it must.
     pub(super) fn move_slot(&mut self) {
         let to = self.random.below(self.cores.len());
@@ -64,18 +135,26 @@ impl World {
             0 => return,
             rows => self.model.base.keys().nth(self.random.below(rows)).cloned(),
         };
-        let slot = row_slot(&key.unwrap_or_default());
+        let key = key.unwrap_or_default();
+        let slot = row_slot(&key);
         let Some(moves) = &mut self.moves else { return };
         let from = usize::from(moves.owners[usize::from(slot)]);
         if from == to {
             return;
         }
+        let is_planned = self.random.chance(60);
+        if is_planned {
+            self.withdraw(slot, from);
+        }
+        let Some(moves) = &mut self.moves else { return };
         moves.owners[usize::from(slot)] = to as u16;
         moves.epoch += 1;
         self.log
             .push(format!("slot {slot} moves from {from} to {to}"));
         for reader in 0..self.cores.len() {
-            self.break_link(reader, from);
+            if !is_planned {
+                self.break_link(reader, from);
+            }
         }
         self.learn(from);
         self.learn(to);
@@ -96,6 +175,18 @@ impl World {
         self.cores[from].engine.take_changes();
         self.cores[to].engine.take_changes();
         self.seen.moved += 1;
+        if self.random.chance(50) && !self.is_elsewhere(&key) {
+            // Before others learn of it.
+            let value = self.random.pick(&["1", "12", "y"]);
+            self.log.push(format!("write it again: {value}"));
+            let engine = &mut self.cores[to].engine;
+            let written = engine.put(&key, value.as_bytes(), self.now).unwrap();
+            self.model.base.insert(key, value.into());
+            self.wrote(to, written.waits_for, false);
+            for _ in 0..4 {
+                self.check();
+            }
+        }
     }
 
     /// A shard learns who owns what by now.
@@ -120,7 +211,17 @@ impl World {
 
 impl Seen {
     pub(super) fn assert_moves(&self) {
-        let told = format!("{} broken, {} moved", self.broken, self.moved);
-        assert!(self.broken.min(self.moved) > 500, "{told}");
+        let Seen {
+            broken,
+            moved,
+            withdrawn,
+            restarted,
+            ..
+        } = self;
+        let least = broken.min(moved).min(withdrawn).min(restarted);
+        let told = format!(
+            "{broken} broken, {moved} moved, {withdrawn} withdrawn, {restarted} began anew"
+        );
+        assert!(*least > 200, "{told}");
     }
 }

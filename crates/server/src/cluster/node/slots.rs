@@ -1,5 +1,5 @@
 //! What this node wants of the map as the owner of slots: a replica that is silent out of those in sync, by a change of its own; one that has
-//! everything into them, by its report, since the controller knows what else that needs.
+//! everything into them, by its report, since the controller knows what else that needs. And it gives away slots that are to be others'.
 //!
 //! A change compares the map's revision and this node's registration. So it is made by who owns the slots by that very map, and has its lease.
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use larder_cluster::controller::Synced;
 use larder_cluster::coordination::{Coordination, Error, Outcome, Revision, Writer};
-use larder_cluster::map::{ChangeId, Map, NodeName};
+use larder_cluster::map::{Change, ChangeId, Map, NodeName};
 use larder_cluster::replication::{Ask, Wanted};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -37,9 +37,11 @@ impl SlotWriter<'_> {
     pub async fn run(mut self, mut news: watch::Receiver<Known>) {
         // By slot and node; said again while the map does not show it.
         let mut into: BTreeMap<(u16, larder_cluster::map::NodeId), Ask> = BTreeMap::new();
+        // Those that give slots away by a map that is not known here yet.
+        let mut early: Vec<Ask> = Vec::new();
         let mut changes = 0_u64;
         loop {
-            let asks = tokio::select! {
+            let mut asks = tokio::select! {
                 asks = self.asks.take() => asks,
                 changed = news.changed() => match changed {
                     Ok(()) => Vec::new(),
@@ -54,6 +56,12 @@ impl SlotWriter<'_> {
             let known = news.borrow_and_update().map.clone();
             let Some(map) = known else { continue };
             self.report(&map.map, &mut into);
+            asks.append(&mut early);
+            let is_early = |ask: &Ask| match ask.what {
+                Wanted::Move(_, epoch) => epoch > map.map.epoch(),
+                _ => false,
+            };
+            early.extend(asks.iter().copied().filter(is_early));
             if !asks.is_empty()
                 && let Err(error) = self.change(map, &asks, &mut changes, &mut news).await
             {
@@ -106,7 +114,16 @@ impl SlotWriter<'_> {
                 .put(MAP, next.to_text());
             match settle(self.service, &write).await? {
                 Outcome::Done(revision) => {
-                    tracing::info!(epoch = %next.epoch(), "replicas that are silent are not in sync any more");
+                    let what = match change {
+                        Change::SyncChanged { .. } => {
+                            "replicas that are silent are not in sync any more"
+                        }
+                        Change::OwnersMoved { .. } => {
+                            "this node has given slots to those that are to own them"
+                        }
+                        _ => "fillings are given up",
+                    };
+                    tracing::info!(epoch = %next.epoch(), what, "this node has changed the cluster's map");
                     known = KnownMap {
                         map: Arc::new(next),
                         revision,

@@ -145,6 +145,7 @@ async fn send(
     counted: Arc<AtomicUsize>,
     pieces: mpsc::Sender<Piece>,
 ) {
+    tables.wait_while_released().await;
     let (mut reading, rows) = match hold(&tables, &asked) {
         Ok(held) => held,
         Err(why) => {

@@ -97,7 +97,9 @@ impl Tables {
         match command.writes() {
             true => state.admit_write(command, now_ms, &engine, whole),
             false => {
-                let awaits = state.admit_read(command, now_ms, &engine)?;
+                let Some(awaits) = state.admit_read(command, now_ms, &engine)? else {
+                    return Ok(Admitted::Later);
+                };
                 let has_asked = !awaits.confirmations.is_empty();
                 if !awaits.is_over() {
                     gate.replicated.get_or_insert_default().join(awaits);
@@ -126,11 +128,20 @@ impl Tables {
         let engine = self.engine.borrow();
         let mut state = replicated.state.borrow_mut();
         // An error would have refused the write.
-        if let Ok(awaits) = state.admit_read(command, boot_ms(), &engine)
+        if let Ok(Some(awaits)) = state.admit_read(command, boot_ms(), &engine)
             && !awaits.is_over()
         {
             gate.replicated.get_or_insert_default().join(awaits);
             self.wake_maintenance();
+        }
+    }
+
+    /// Waits while an own slot may be another's at any time: before rows of many slots are read. That is over with the next map or two.
+    pub async fn wait_while_released(&self) {
+        while let Some(replicated) = &self.replicated
+            && replicated.state.borrow().has_released()
+        {
+            self.wait_for_news().await;
         }
     }
 
@@ -285,12 +296,13 @@ impl State {
         Ok(admitted)
     }
 
+    /// What a read waits for; `None`: it is to be tried again.
     fn admit_read(
         &mut self,
         command: Command<'_>,
         now_ms: u64,
         engine: &Engine,
-    ) -> Result<Awaits, Refusal> {
+    ) -> Result<Option<Awaits>, Refusal> {
         let mut awaits = Awaits::default();
         let is_base = |key: &[u8]| engine.table_of(key) != Some(true) && !engine.is_supplied(key);
         let mut is_wide = false;
@@ -299,15 +311,22 @@ impl State {
             Keys::Range => {
                 let (lo, hi) = (command.arg(1), command.arg(2));
                 match range_slot(lo, hi).filter(|_| is_base(lo)) {
-                    Some(slot) => self.read_slot(slot, None, now_ms, &mut awaits)?,
+                    Some(slot) => {
+                        if !self.read_slot(slot, None, now_ms, &mut awaits)? {
+                            return Ok(None);
+                        }
+                    }
+                    // Of many slots: some may be another's at any time.
+                    None if is_base(lo) && self.has_released() => return Ok(None),
                     None => is_wide = true,
                 }
             }
             _ => {
                 for key in command.keys() {
-                    match is_base(key) {
-                        true => self.read_slot(row_slot(key), Some(key), now_ms, &mut awaits)?,
-                        false => is_wide = true,
+                    if !is_base(key) {
+                        is_wide = true;
+                    } else if !self.read_slot(row_slot(key), Some(key), now_ms, &mut awaits)? {
+                        return Ok(None);
                     }
                 }
             }
@@ -316,22 +335,29 @@ impl State {
             self.ensure_lease(now_ms)?;
             awaits.upto = self.changes.upto();
         }
-        Ok(awaits)
+        Ok(Some(awaits))
     }
 
+    fn has_released(&self) -> bool {
+        let replication = self.replication.as_ref();
+        replication.is_some_and(|it| it.owner.has_released())
+    }
+
+    /// Whether rows of a slot may be read now.
     fn read_slot(
         &mut self,
         slot: u16,
         key: Option<&[u8]>,
         now_ms: u64,
         awaits: &mut Awaits,
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, Refusal> {
         let waits = self.waits_for_replicas;
         let Some(replication) = &mut self.replication else {
             return Err(self.not_owner(slot));
         };
         match replication.owner.read(slot, key, now_ms) {
-            ReadWait::Now => Ok(()),
+            ReadWait::Now => Ok(true),
+            ReadWait::Later => Ok(false),
             ReadWait::NotOwner => Err(self.not_owner(slot)),
             ReadWait::After {
                 acknowledged,
@@ -344,7 +370,7 @@ impl State {
                     let asked = replication.owner.confirm(slot, now_ms, &mut self.out);
                     awaits.confirmations.push(asked.ok_or_else(no_lease)?);
                 }
-                Ok(())
+                Ok(true)
             }
         }
     }

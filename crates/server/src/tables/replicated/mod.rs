@@ -104,6 +104,8 @@ struct State {
     is_broken: bool,
     ticked_ms: u64,
     limits: Limits,
+    /// Own slots that are to be others', and what readers of their rows are to acknowledge first.
+    withdrawn: BTreeMap<u16, u64>,
     /// Slots without whole copy, or whose owner has an old disk: they were told of.
     troubled: BTreeMap<u16, &'static str>,
 }
@@ -155,6 +157,7 @@ impl Replicated {
                 is_broken: false,
                 ticked_ms: 0,
                 limits: Limits::default(),
+                withdrawn: BTreeMap::new(),
                 troubled: BTreeMap::new(),
             }),
             carrier: RefCell::default(),

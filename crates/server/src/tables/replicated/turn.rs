@@ -60,6 +60,7 @@ impl Tables {
             }
             replication.flush(&*rows, now_ms, out);
         });
+        self.release_slots(&mut state);
         let closed = self.act_on_events(replicated, &mut state, engine);
         self.send_out(replicated, &mut state);
         drop(state);
@@ -118,8 +119,15 @@ impl Tables {
             groups,
             copies,
             troubled,
+            withdrawn,
             ..
         } = state;
+        let leaving: Vec<u16> = (events.iter())
+            .filter_map(|event| match event {
+                Event::Leaving(slot) => Some(*slot),
+                _ => None,
+            })
+            .collect();
         let copy = |slot: u16| replication.as_ref()?.replica.copy(slot);
         let mut rows = AllRows {
             engine,
@@ -133,7 +141,12 @@ impl Tables {
                     troubled.remove(&slot);
                     rows.open(slot);
                 }
-                Event::Closed(slot) => rows.close(slot),
+                Event::Closed(slot) => {
+                    withdrawn.remove(&slot);
+                    rows.close(slot);
+                }
+                Event::Leaving(_) => {}
+                Event::Stays(slot) => drop(withdrawn.remove(&slot)),
                 Event::Missing(slot) => {
                     let why = "has no whole copy on this node, which is to be its owner: bring back a node that had it, or give its rows up \
                         (larder cluster remove says how)";
@@ -150,8 +163,38 @@ impl Tables {
                 }
             }
         }
+        if let (Some(sharing), false) = (&self.sharing, leaving.is_empty()) {
+            // In order: those of one map come in the order of their numbers.
+            let told = sharing.withdraw(&leaving);
+            withdrawn.extend(leaving.iter().map(|slot| (*slot, told)));
+            self.wake_maintenance();
+        }
         let of_term = |slot: u16| (slot, copy(slot).map_or(0, |copy| copy.term.0));
         closed.into_iter().map(of_term).collect()
+    }
+
+    /// Slots that are to be others', whose readers have forgotten them, may be given away.
+    fn release_slots(&self, state: &mut State) {
+        if state.withdrawn.is_empty() {
+            return;
+        }
+        let Some(sharing) = &self.sharing else { return };
+        let State {
+            replication,
+            withdrawn,
+            out,
+            ..
+        } = state;
+        let Some(replication) = replication else {
+            return;
+        };
+        withdrawn.retain(|slot, told| {
+            let is_forgotten = sharing.is_acknowledged(*told);
+            if is_forgotten {
+                replication.owner.released(*slot, out);
+            }
+            !is_forgotten
+        });
     }
 
     /// Looks what became of changes, and lets go what waited for them.

@@ -16,7 +16,7 @@ use crate::tables::Tables;
 
 impl Tables {
     /// Acts on what a view says of this core's slots. Gives who owns each slot as far as this core goes: of those that the view says are its
-    /// own, it owns what it has. Rows move when that is known to its engine: [`Tables::move_rows`].
+    /// own, it owns what it has and does not give away. Rows move when that is known to its engine: [`Tables::move_rows`].
     pub(in crate::tables) fn assign_slots(
         &self,
         replicated: &Replicated,
@@ -34,7 +34,8 @@ impl Tables {
         replicated.note_progress();
         let own = view.places.number(state.place(view.me));
         let owner = state.replication.as_ref().map(|it| &it.owner);
-        let is_owner = |slot: u16| owner.is_some_and(|owner| owner.is_owner(slot));
+        let is_owner =
+            |slot: u16| owner.is_some_and(|it| it.is_owner(slot) && !it.is_leaving(slot));
         let is_amiss = |slot: u16| Some(view.owners.of(slot)) == own && !is_owner(slot);
         if !(0..SLOTS).any(is_amiss) {
             return view.owners.clone();
@@ -148,6 +149,9 @@ impl State {
             }
         }
         self.wanted = wanted;
+        if let Some(replication) = &mut self.replication {
+            replication.assigned_all(epoch, &mut self.out);
+        }
     }
 
     fn has(&self, slot: u16) -> bool {
@@ -167,6 +171,7 @@ fn place_of(view: &View, node: NodeId, slot: u16) -> Place {
 fn is_as(known: &Assignment, placed: &Placed, place: &impl Fn(NodeId) -> Place) -> bool {
     known.term == placed.term
         && known.owner == placed.owner.map(place)
+        && known.heir == placed.heir().map(place)
         && known
             .in_sync
             .iter()

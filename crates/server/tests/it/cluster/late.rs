@@ -1,9 +1,10 @@
 //! A node that reads rows of others, and hears late that they have another owner: what it answers meanwhile is not old.
 
 use larder_types::slot_of;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::harness::{Cluster, Options};
+use crate::resp::request;
 
 /// What a node asks of etcd to hear of changes: the watch, and the comparison that finds what a watch has lost.
 const NEWS: [&str; 2] = ["/v3/watch", "min_mod_revision"];
@@ -99,9 +100,15 @@ impl Story {
             placed(&status, column)["owner"] != cluster.name(self.owner)
         });
         cluster.wait_for("the replica takes writes", || {
-            cluster.ask(self.replica, &format!("SET {} new", self.base)) == "+OK"
+            // Its connection is closed where nobody will know what became of it.
+            let mut client = cluster.client(self.replica);
+            client.send(&request(&["SET", &self.base, "new"]));
+            client.reply_or_end().as_deref() == Some("+OK")
         });
-        let read = cluster.ask(self.reader, &format!("GET {}", self.output));
+        let mut client = cluster.client(self.reader);
+        client.send(&request(&["GET", &self.output]));
+        let read = client.reply_or_end();
+        let read = read.unwrap_or_else(|| panic!("no answer\n{}", cluster.logs()));
         assert_eq!(
             cluster.info(self.reader, "cluster_epoch"),
             epoch,
@@ -141,6 +148,21 @@ fn rows_of_an_owner_whose_lease_has_ended_are_not_trusted_by_who_does_not_know_i
     let Some(story) = Story::begin() else { return };
     story.hold_news();
     story.cluster.etcd_proxy(story.owner, 0).cut();
+    let read = story.written_elsewhere();
+    is_not_old(&story, &read);
+    story.end();
+}
+
+#[test]
+fn rows_that_move_to_another_owner_are_not_trusted_by_who_does_not_know_it() {
+    let Some(story) = Story::begin() else { return };
+    story.hold_news();
+    let name = story.cluster.name(story.owner);
+    let drain = json!({"action": "drain", "node": name});
+    let (status, answer) = story
+        .cluster
+        .post(story.replica, "/v1/cluster/asks", &drain);
+    assert_eq!(status, 200, "{answer}");
     let read = story.written_elsewhere();
     is_not_old(&story, &read);
     story.end();
