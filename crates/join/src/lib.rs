@@ -51,6 +51,7 @@ pub use larder_types::row_slot;
 pub use propagate::subscription::RowChange;
 pub use shard::adopted::EachBaseRow;
 pub use shard::exchange::{EngineMessage, Exchange, Progress};
+pub use shard::parts::{NoParts, PartRows, Parts};
 pub use tables::catalog::JoinInfo;
 pub use tables::info::TableInfo;
 pub use tables::log::{Before, LogEntry};

@@ -21,7 +21,7 @@
 //! 6. Who owns what may change while the shards run, and not all learn of it at the same moment. So it has an *epoch*, which questions
 //!    and answers carry: what is of a later epoch waits until this shard is in it, what is of an earlier one counts as not said.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Bound, ControlFlow};
 
 use crate::base::key_range::KeyRange;
@@ -29,15 +29,16 @@ use crate::base::owner::{NOBODY, Owner, Shard, range_slot};
 use crate::base::spans::Spans;
 use crate::engine::Engine;
 use crate::evaluate::reads::OwnRows;
+use crate::shard::parts::{NoParts, PartAnswer, Parts, part_change};
 use crate::tables::log::LogEntry;
 
 /// Rows and bytes of one `Supply`.
 const CHUNK_ROWS: u64 = 2048;
 const CHUNK_BYTES: usize = 256 << 10;
 /// Chunks for one receiver that may be on their way: memory is bounded, however large a range is.
-const CHUNKS_ON_WAY: usize = 4;
+pub(super) const CHUNKS_ON_WAY: usize = 4;
 /// What a chunk weighs in a step, beside its rows.
-const CHUNK_WEIGHT: usize = 16;
+pub(super) const CHUNK_WEIGHT: usize = 16;
 
 type Bytes = Box<[u8]>;
 
@@ -69,6 +70,22 @@ pub enum EngineMessage {
     },
     /// From an owner: the question counts for nothing, since it is of an epoch before this one.
     Later(u64),
+    /// To an owner: rows that are wanted by what is in them (see `parts`), and all their changes from then on. What the same number asked for before
+    /// is wanted no more.
+    AskPart {
+        number: u32,
+        part: Bytes,
+        epoch: u64,
+    },
+    EndPart(u32),
+    /// From an owner: rows of a part. The last of them come with `is_last`.
+    SupplyPart {
+        number: u32,
+        part: Bytes,
+        rows: Vec<(Bytes, Bytes)>,
+        is_last: bool,
+        epoch: u64,
+    },
     /// To an owner: all changes up to this mark are reflected.
     Ack(u64),
     /// To an owner: a `Supply` was taken in.
@@ -81,6 +98,7 @@ impl EngineMessage {
         matches!(
             self,
             EngineMessage::Supply { .. }
+                | EngineMessage::SupplyPart { .. }
                 | EngineMessage::Changes { .. }
                 | EngineMessage::Withdraw { .. }
                 | EngineMessage::Later(_)
@@ -89,7 +107,10 @@ impl EngineMessage {
 
     fn epoch(&self) -> Option<u64> {
         match self {
-            EngineMessage::Ask { epoch, .. } | EngineMessage::Supply { epoch, .. } => Some(*epoch),
+            EngineMessage::Ask { epoch, .. }
+            | EngineMessage::AskPart { epoch, .. }
+            | EngineMessage::Supply { epoch, .. }
+            | EngineMessage::SupplyPart { epoch, .. } => Some(*epoch),
             _ => None,
         }
     }
@@ -100,11 +121,11 @@ pub struct Exchange {
     shard: Shard,
     /// Of who owns what.
     epoch: u64,
-    peers: Vec<Peer>,
+    pub(super) peers: Vec<Peer>,
     /// The last change that was told to anybody.
     sequence: u64,
     turn: usize,
-    chunk_rows: u64,
+    pub(super) chunk_rows: u64,
     /// Where it is to be known which rows have changes that are not acknowledged.
     told: Option<Told>,
 }
@@ -138,15 +159,15 @@ impl Told {
 /// The conversations with another shard: one in which it is the owner, and one in which it is the reader. Neither relies on the
 /// other, and each ends by itself.
 #[derive(Default)]
-struct Peer {
-    owner: OwnerSide,
-    reader: ReaderSide,
+pub(super) struct Peer {
+    pub(super) owner: OwnerSide,
+    pub(super) reader: ReaderSide,
 }
 
 /// Another shard as the owner of rows that are read here.
 #[derive(Default)]
-struct OwnerSide {
-    out: Vec<EngineMessage>,
+pub(super) struct OwnerSide {
+    pub(super) out: Vec<EngineMessage>,
     inbox: VecDeque<EngineMessage>,
     /// What it was asked for and has yet to give.
     asked: Spans,
@@ -158,8 +179,8 @@ struct OwnerSide {
 
 /// Another shard as the reader of rows that are owned here.
 #[derive(Default)]
-struct ReaderSide {
-    out: Vec<EngineMessage>,
+pub(super) struct ReaderSide {
+    pub(super) out: Vec<EngineMessage>,
     /// The last of them takes more rows of the same transaction.
     is_open: bool,
     inbox: VecDeque<EngineMessage>,
@@ -167,8 +188,11 @@ struct ReaderSide {
     subscribed: Spans,
     /// What it asked for and has yet to get.
     answers: VecDeque<KeyRange>,
+    /// The parts that it is told changes of, by number, and those that it has yet to get.
+    pub(super) parts: BTreeSet<u32>,
+    pub(super) part_answers: VecDeque<PartAnswer>,
     /// Chunks that it has yet to take in.
-    on_way: usize,
+    pub(super) on_way: usize,
     /// First and last change of what it has yet to acknowledge.
     outstanding: VecDeque<(u64, u64)>,
 }
@@ -249,6 +273,7 @@ impl Exchange {
             peer.owner.asked = Spans::default();
             // So were the questions: who asked asks again.
             peer.reader.answers.clear();
+            peer.reader.part_answers.clear();
         }
     }
 
@@ -313,15 +338,17 @@ impl Exchange {
             if !self.peers.iter().any(is_subscribed) {
                 continue;
             }
-            self.sequence += 1;
-            if let Some(told) = &mut self.told {
-                told.note(key, self.sequence);
-            }
+            self.begin_told(key);
             for peer in self.peers.iter_mut().filter(|peer| is_subscribed(peer)) {
                 let row = (Bytes::from(&**key), value.map(|v| Bytes::from(&**v)));
                 peer.reader.tell(row, self.sequence, whole);
             }
         }
+        self.end_told();
+    }
+
+    /// What is told from now on is of another transaction.
+    pub fn end_told(&mut self) {
         for peer in &mut self.peers {
             peer.reader.is_open = false;
         }
@@ -337,7 +364,7 @@ impl Exchange {
             // Who has rows of many slots forgets all of them, and says so.
             let is_hit = |range: &KeyRange| range_slot(&range.lo, &range.hi).is_none_or(has);
             let hit: Vec<KeyRange> = reader.subscribed.ranges().filter(is_hit).collect();
-            if hit.is_empty() {
+            if hit.is_empty() && reader.parts.is_empty() {
                 continue;
             }
             for range in hit {
@@ -352,6 +379,14 @@ impl Exchange {
             reader.is_open = false;
         }
         self.sequence
+    }
+
+    /// A change of this row is about to be told.
+    pub(super) fn begin_told(&mut self, key: &[u8]) {
+        self.sequence += 1;
+        if let Some(told) = &mut self.told {
+            told.note(key, self.sequence);
+        }
     }
 
     /// The last change that was told, to wait for.
@@ -404,7 +439,18 @@ impl Exchange {
 
     /// Works on what has come, until about `budget` rows were touched. What the engine changed by it is to be logged and
     /// exported before anything else is done.
-    pub fn step(&mut self, engine: &mut Engine, now: u64, mut budget: usize) -> Progress {
+    pub fn step(&mut self, engine: &mut Engine, now: u64, budget: usize) -> Progress {
+        self.step_with(engine, &mut NoParts, now, budget)
+    }
+
+    /// As [`Exchange::step`], where others want parts.
+    pub fn step_with(
+        &mut self,
+        engine: &mut Engine,
+        parts: &mut dyn Parts,
+        now: u64,
+        mut budget: usize,
+    ) -> Progress {
         let mut progress = Progress::default();
         // Another comes first each time, so that none is starved.
         self.turn = (self.turn + 1) % self.peers.len();
@@ -412,13 +458,21 @@ impl Exchange {
             while budget > 0
                 && let Some(message) = next(&mut self.peers[at].owner.inbox, self.epoch)
             {
-                let spent = self.hear_owner(engine, at, message, now, budget, &mut progress);
+                let spent = match self.hear_part(at, message, parts) {
+                    Ok(spent) => spent,
+                    Err(message) => {
+                        let room = (now, budget);
+                        self.hear_owner(engine, parts, at, message, room, &mut progress)
+                    }
+                };
                 budget = budget.saturating_sub(spent);
             }
             while budget > 0
                 && let Some(message) = next(&mut self.peers[at].reader.inbox, self.epoch)
             {
-                self.hear_reader(at, message);
+                if let Err(message) = self.hear_part(at, message, parts) {
+                    self.hear_reader(at, message);
+                }
                 budget -= 1;
             }
             while budget > 0
@@ -427,6 +481,12 @@ impl Exchange {
             {
                 let spent = self.answer(engine, at, range, now);
                 budget = budget.saturating_sub(spent);
+            }
+            while budget > 0
+                && let Some(spent) = self.answer_part(engine, at, parts)
+            {
+                budget = budget.saturating_sub(spent);
+                progress.more = budget == 0;
             }
         }
         self.forget_told();
@@ -438,7 +498,7 @@ impl Exchange {
                 || is_due(&peer.reader.inbox, epoch)
                 || next_answer(&self.shard, &peer.reader).is_some()
         };
-        progress.more = self.peers.iter().any(waits);
+        progress.more |= self.peers.iter().any(waits);
         progress
     }
 
@@ -446,10 +506,10 @@ impl Exchange {
     fn hear_owner(
         &mut self,
         engine: &mut Engine,
+        parts: &mut dyn Parts,
         from: usize,
         message: EngineMessage,
-        now: u64,
-        budget: usize,
+        (now, budget): (u64, usize),
         progress: &mut Progress,
     ) -> usize {
         let owner = &mut self.peers[from].owner;
@@ -474,8 +534,16 @@ impl Exchange {
             } => {
                 let mut spent = 0;
                 while let Some((key, value)) = rows.pop_front() {
-                    let _ = engine.apply_replica(from as u16, &key, value.as_deref(), now);
-                    spent += 1 + engine.spent();
+                    spent += 1;
+                    match part_change(&key) {
+                        Some((number, key)) => {
+                            parts.change(from as u16, number, key, value.as_deref());
+                        }
+                        None => {
+                            let _ = engine.apply_replica(from as u16, &key, value.as_deref(), now);
+                            spent += engine.spent();
+                        }
+                    }
                     if spent >= budget && !whole && !rows.is_empty() {
                         // The rest comes next; the whole is acknowledged at its end.
                         let rest = EngineMessage::Changes { rows, mark, whole };
@@ -487,6 +555,7 @@ impl Exchange {
                 spent
             }
             EngineMessage::Withdraw { slots, mark } => {
+                parts.withdraw(&slots);
                 engine.forget_computed_from(&|slot| {
                     slots.iter().any(|(lo, hi)| (*lo..=*hi).contains(&slot))
                 });
@@ -607,7 +676,7 @@ impl ReaderSide {
         self.outstanding.front().map(|(first, _)| *first)
     }
 
-    fn tell(&mut self, row: (Bytes, Option<Bytes>), sequence: u64, is_whole: bool) {
+    pub(super) fn tell(&mut self, row: (Bytes, Option<Bytes>), sequence: u64, is_whole: bool) {
         // A transaction's go with nothing else.
         if let (Some(EngineMessage::Changes { rows, mark, whole }), Some(last)) =
             (self.out.last_mut(), self.outstanding.back_mut())

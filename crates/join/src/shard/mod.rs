@@ -1,11 +1,12 @@
 //! Rows that are kept elsewhere: by another engine of this server, or in a database.
 //!
-//! Read `exchange` for what engines say to one another, `replicas` for copies of other engines' rows, `moved` for what happens when
+//! Read `exchange` for what engines say to one another, `parts` for rows that are wanted by what is in them, `replicas` for copies of other engines' rows, `moved` for what happens when
 //! others own some, `adopted` for own rows that come and go then, `wire` for messages as bytes, and `supply` for tables whose rows a database keeps. Who has a key is said in `base::owner`.
 
 pub(crate) mod adopted;
 pub(crate) mod exchange;
 pub(crate) mod moved;
+pub(crate) mod parts;
 pub(crate) mod replicas;
 pub(crate) mod supply;
 pub(crate) mod wire;

@@ -17,6 +17,9 @@ const ACK: u8 = 5;
 const TAKEN: u8 = 6;
 const WITHDRAW: u8 = 7;
 const LATER: u8 = 8;
+const ASK_PART: u8 = 9;
+const END_PART: u8 = 10;
+const SUPPLY_PART: u8 = 11;
 
 /// What a row takes at least: the sizes of its key and value.
 const ROW_BYTES_MIN: usize = 8;
@@ -41,11 +44,35 @@ impl EngineMessage {
             EngineMessage::Supply { range, rows, epoch } => {
                 out.push(SUPPLY);
                 put_range(out, range);
-                put_count(out, rows.len());
-                for (key, value) in rows {
-                    put_bytes(out, key);
-                    put_bytes(out, value);
-                }
+                put_rows(out, rows);
+                out.extend_from_slice(&epoch.to_le_bytes());
+            }
+            EngineMessage::AskPart {
+                number,
+                part,
+                epoch,
+            } => {
+                out.push(ASK_PART);
+                out.extend_from_slice(&number.to_le_bytes());
+                put_bytes(out, part);
+                out.extend_from_slice(&epoch.to_le_bytes());
+            }
+            EngineMessage::EndPart(number) => {
+                out.push(END_PART);
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+            EngineMessage::SupplyPart {
+                number,
+                part,
+                rows,
+                is_last,
+                epoch,
+            } => {
+                out.push(SUPPLY_PART);
+                out.extend_from_slice(&number.to_le_bytes());
+                put_bytes(out, part);
+                put_rows(out, rows);
+                out.push(u8::from(*is_last));
                 out.extend_from_slice(&epoch.to_le_bytes());
             }
             EngineMessage::Changes { rows, mark, whole } => {
@@ -95,9 +122,7 @@ impl EngineMessage {
             UNSUBSCRIBE => EngineMessage::Unsubscribe(range(bytes)?),
             SUPPLY => {
                 let range = range(bytes)?;
-                let count = bytes.count(ROW_BYTES_MIN)?;
-                let row = |_| Ok((bytes.bytes()?.into(), bytes.bytes()?.into()));
-                let rows = (0..count).map(row).collect::<Result<_, Malformed>>()?;
+                let rows = rows(bytes)?;
                 let epoch = bytes.u64()?;
                 EngineMessage::Supply { range, rows, epoch }
             }
@@ -130,6 +155,19 @@ impl EngineMessage {
                 }
             }
             LATER => EngineMessage::Later(bytes.u64()?),
+            ASK_PART => EngineMessage::AskPart {
+                number: bytes.u32()?,
+                part: bytes.bytes()?.into(),
+                epoch: bytes.u64()?,
+            },
+            END_PART => EngineMessage::EndPart(bytes.u32()?),
+            SUPPLY_PART => EngineMessage::SupplyPart {
+                number: bytes.u32()?,
+                part: bytes.bytes()?.into(),
+                rows: rows(bytes)?,
+                is_last: bytes.flag()?,
+                epoch: bytes.u64()?,
+            },
             ACK => EngineMessage::Ack(bytes.u64()?),
             TAKEN => EngineMessage::Taken,
             _ => {
@@ -139,6 +177,23 @@ impl EngineMessage {
             }
         })
     }
+}
+
+/// A key and its value.
+type Row = (Box<[u8]>, Box<[u8]>);
+
+fn put_rows(out: &mut Vec<u8>, rows: &[Row]) {
+    put_count(out, rows.len());
+    for (key, value) in rows {
+        put_bytes(out, key);
+        put_bytes(out, value);
+    }
+}
+
+fn rows(bytes: &mut WireReader<'_>) -> Result<Vec<Row>, Malformed> {
+    let count = bytes.count(ROW_BYTES_MIN)?;
+    let row = |_| Ok((bytes.bytes()?.into(), bytes.bytes()?.into()));
+    (0..count).map(row).collect()
 }
 
 fn put_range(out: &mut Vec<u8>, range: &KeyRange) {
@@ -184,6 +239,19 @@ mod tests {
                 mark: 8,
             },
             EngineMessage::Later(4),
+            EngineMessage::AskPart {
+                number: 3,
+                part: b"any"[..].into(),
+                epoch: 5,
+            },
+            EngineMessage::EndPart(3),
+            EngineMessage::SupplyPart {
+                number: 3,
+                part: b"any"[..].into(),
+                rows: vec![row("hotel:7", "x")],
+                is_last: true,
+                epoch: 5,
+            },
             EngineMessage::Ack(9),
             EngineMessage::Taken,
         ];

@@ -8,6 +8,7 @@ mod limits;
 mod model;
 mod pages;
 mod pages_random;
+mod parts;
 mod random;
 mod shards;
 mod story;

@@ -1,0 +1,267 @@
+//! Parts: readers who want rows by what is in them have exactly those, whatever happens in between, and know them before a writer is answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use larder_join::{Engine, Exchange, LogEntry, PartRows, Parts, Shard};
+use larder_types::Random;
+
+type Bytes = Box<[u8]>;
+
+/// Rows of the table `o`, whose values begin with the letter of their region.
+#[derive(Default)]
+struct Letters {
+    /// As an owner: by reader and number, the letters that it wants.
+    subscribed: BTreeMap<(u16, u32), Vec<u8>>,
+    /// As a reader: the letters that it wants now, under which number.
+    wanted: (u32, Vec<u8>),
+    rows: BTreeMap<Bytes, Bytes>,
+    whole: BTreeSet<u16>,
+}
+
+impl Letters {
+    /// Whom a change concerns, and whether the row is theirs now.
+    fn told(&self, before: Option<u8>, after: Option<u8>) -> Vec<(u16, u32, bool)> {
+        let subscribed = self
+            .subscribed
+            .iter()
+            .filter_map(|(&(reader, number), letters)| {
+                let has =
+                    |letter: Option<u8>| letter.is_some_and(|letter| letters.contains(&letter));
+                (has(before) || has(after)).then(|| (reader, number, has(after)))
+            });
+        subscribed.collect()
+    }
+}
+
+impl Parts for Letters {
+    fn subscribe(&mut self, reader: u16, number: u32, part: Option<&[u8]>) {
+        match part {
+            Some(part) => self.subscribed.insert((reader, number), part.to_vec()),
+            None => self.subscribed.remove(&(reader, number)),
+        };
+    }
+
+    fn rows(
+        &mut self,
+        engine: &Engine,
+        _: &Shard,
+        part: &[u8],
+        after: Option<&[u8]>,
+        rows_max: usize,
+    ) -> Option<PartRows> {
+        let lo = after.map_or(b"o|".to_vec(), |after| [after, &[0]].concat());
+        let mut found = PartRows::default();
+        engine.read_base_rows(&lo, b"o}", &mut |key, value, _| {
+            if found.visited == rows_max {
+                return ControlFlow::Break(());
+            }
+            found.visited += 1;
+            found.last = Some(key.into());
+            if part.contains(&value[0]) {
+                found.rows.push((key.into(), value.into()));
+            }
+            ControlFlow::Continue(())
+        });
+        if found.visited < rows_max {
+            found.last = None;
+        }
+        Some(found)
+    }
+
+    fn supply(
+        &mut self,
+        owner: u16,
+        number: u32,
+        part: &[u8],
+        rows: Vec<(Bytes, Bytes)>,
+        is_last: bool,
+    ) {
+        if (number, part) == (self.wanted.0, &self.wanted.1[..]) {
+            self.rows.extend(rows);
+            if is_last {
+                self.whole.insert(owner);
+            }
+        }
+    }
+
+    fn change(&mut self, _: u16, number: u32, key: &[u8], value: Option<&[u8]>) {
+        if number != self.wanted.0 {
+            return;
+        }
+        match value.filter(|value| self.wanted.1.contains(&value[0])) {
+            Some(value) => self.rows.insert(key.into(), value.into()),
+            None => self.rows.remove(key),
+        };
+    }
+
+    fn withdraw(&mut self, _: &[(u16, u16)]) {}
+}
+
+struct Core {
+    engine: Engine,
+    exchange: Exchange,
+    letters: Letters,
+}
+
+const CORES: u16 = 3;
+
+fn cores() -> Vec<Core> {
+    let core = |index| {
+        let shard = Shard::new(index, CORES);
+        let mut engine = Engine::new();
+        engine.set_shard(shard.clone());
+        engine.record_changes(true);
+        let mut exchange = Exchange::new(shard);
+        exchange.set_chunk_rows(3);
+        Core {
+            engine,
+            exchange,
+            letters: Letters::default(),
+        }
+    };
+    (0..CORES).map(core).collect()
+}
+
+impl Core {
+    fn step(&mut self, budget: usize) -> bool {
+        let (exchange, engine) = (&mut self.exchange, &mut self.engine);
+        exchange
+            .step_with(engine, &mut self.letters, 0, budget)
+            .more
+    }
+}
+
+/// Messages of one core come to another.
+fn carry(cores: &mut [Core], from: usize, to: usize) {
+    for message in cores[from].exchange.take_out(to as u16) {
+        cores[to].exchange.receive(from as u16, message);
+    }
+}
+
+fn write(core: &mut Core, key: &str, value: Option<&str>) -> u64 {
+    let letter = |core: &Core| {
+        let row = core.engine.base_row(key.as_bytes());
+        row.map(|(value, _)| value[0])
+    };
+    let before = letter(core);
+    match value {
+        Some(value) => core.engine.put(key.as_bytes(), value.as_bytes(), 0),
+        None => core.engine.remove(key.as_bytes(), 0),
+    }
+    .expect("it is a base row");
+    let after = letter(core);
+    for change in core.engine.take_changes() {
+        let (key, value) = match &change {
+            LogEntry::Put { key, value } => (key, Some(&value[..])),
+            LogEntry::Remove { key } => (key, None),
+            other => panic!("{other:?}"),
+        };
+        let readers = core.letters.told(before, after);
+        core.exchange.tell(key, value, &readers, false);
+    }
+    core.exchange.end_told();
+    core.exchange.sequence()
+}
+
+#[test]
+fn a_reader_has_the_rows_that_it_wants_and_a_writer_waits_for_it() {
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let mut cores = cores();
+        let mut all: BTreeMap<String, String> = BTreeMap::new();
+        let mut number = 0;
+        for _ in 0..300 {
+            let at = random.index(usize::from(CORES));
+            match random.below(10) {
+                0..=3 => {
+                    let key = format!("o|{}", random.below(40));
+                    let owner = Shard::new(0, CORES).owner_of(key.as_bytes());
+                    let value = (random.below(4) > 0).then(|| {
+                        format!("{}{}", ["a", "b", "c"][random.index(3)], random.below(9))
+                    });
+                    let core = &mut cores[usize::from(owner)];
+                    write(core, &key, value.as_deref());
+                    match value {
+                        Some(value) => all.insert(key, value),
+                        None => all.remove(&key),
+                    };
+                }
+                4 => {
+                    number += 1;
+                    let core = &mut cores[at];
+                    let before = core.letters.wanted.clone();
+                    // The same again, or something else under another number. No two questions are the same.
+                    let (of, letters) = match before.0 > 0 && random.below(2) == 0 {
+                        true => (before.0, before.1[..before.1.len() - 5].to_vec()),
+                        false => {
+                            core.exchange.end_part(before.0);
+                            (number, ["a", "b", "ab", "c"][random.index(4)].into())
+                        }
+                    };
+                    let letters = [&letters[..], format!("{number:05}").as_bytes()].concat();
+                    core.letters.wanted = (of, letters.clone());
+                    core.letters.rows.clear();
+                    core.letters.whole.clear();
+                    for owner in (0..CORES).filter(|owner| usize::from(*owner) != at) {
+                        core.exchange.ask_part(owner, of, letters.clone());
+                    }
+                }
+                5 | 6 => {
+                    cores[at].step(random.index(20) + 1);
+                }
+                _ => {
+                    let to = random.index(usize::from(CORES));
+                    if to != at {
+                        carry(&mut cores, at, to);
+                    }
+                }
+            }
+            // Whatever was acknowledged is known.
+            for owner in 0..CORES {
+                let core = &cores[usize::from(owner)];
+                if !core.exchange.is_acknowledged(core.exchange.sequence()) {
+                    continue;
+                }
+                for (at, reader) in (0..).zip(&cores) {
+                    if at != owner && reader.letters.whole.contains(&owner) {
+                        check(&all, &reader.letters, owner);
+                    }
+                }
+            }
+        }
+        for _ in 0..50 {
+            for from in 0..usize::from(CORES) {
+                for to in (0..usize::from(CORES)).filter(|to| *to != from) {
+                    carry(&mut cores, from, to);
+                    while cores[to].step(1000) {}
+                }
+            }
+        }
+        for (at, reader) in (0..).zip(&cores) {
+            let owners = (0..CORES).filter(|owner| *owner != at);
+            for owner in owners.filter(|_| reader.letters.wanted.0 > 0) {
+                assert!(reader.letters.whole.contains(&owner), "all was supplied");
+                check(&all, &reader.letters, owner);
+            }
+        }
+    }
+}
+
+/// A reader has of an owner exactly what it wants.
+fn check(all: &BTreeMap<String, String>, letters: &Letters, owner: u16) {
+    let of = |key: &[u8]| Shard::new(0, CORES).owner_of(key) == owner;
+    let expected: Vec<(&[u8], &[u8])> = all
+        .iter()
+        .filter(|(key, value)| {
+            of(key.as_bytes()) && letters.wanted.1.contains(&value.as_bytes()[0])
+        })
+        .map(|(key, value)| (key.as_bytes(), value.as_bytes()))
+        .collect();
+    let rows = letters.rows.iter();
+    let has: Vec<(&[u8], &[u8])> = rows
+        .filter(|(key, _)| of(key))
+        .map(|(key, value)| (&key[..], &value[..]))
+        .collect();
+    assert_eq!(has, expected);
+}
