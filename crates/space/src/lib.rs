@@ -21,6 +21,7 @@
 //! | `search` | FT.SEARCH: its options, partial answers that merge, what is returned |
 //! | `aggregate` | FT.AGGREGATE: its stages, at the regions and at whoever asked |
 //! | `index` | the objects of one core, found by their attributes: searches and aggregations that run in steps |
+//! | `copies` | copies of objects in the regions of subspaces: who keeps them, whom a search asks |
 //!
 //! What stands higher is used by what stands lower. Each room's `mod.rs` says in which order to read it; `error` is what all of them refuse with.
 //!
@@ -28,6 +29,7 @@
 
 pub mod aggregate;
 pub mod base;
+pub mod copies;
 pub mod error;
 pub mod expression;
 pub mod index;

@@ -92,6 +92,12 @@ const ROOMS: [(&str, &[Room]); 4] = [
                     "aggregate",
                 ],
             ),
+            (
+                "copies",
+                &[
+                    "base", "object", "schema", "value", "query", "search", "mapping", "index",
+                ],
+            ),
         ],
     ),
     (

@@ -1,0 +1,270 @@
+//! A holder: the copies that one place keeps of the objects in some regions of one subspace.
+//!
+//! It asks owners by *claims*: some regions, under a number, and for each slot of keys whether all objects of it that lie in them are here. Regions
+//! that it gets later are another claim, so that what is told of the one is not taken for the other; slots that change their owner are asked for anew.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use larder_types::{SLOTS, row_slot};
+
+use super::part::{Part, Run, contains, runs};
+use super::regions::Regions;
+use crate::index::{Objects, SpaceIndex};
+use crate::mapping::Region;
+use crate::object::Object;
+use crate::query::Predicate;
+use crate::schema::Definition;
+use crate::search::regions::contacts;
+use crate::value::Row;
+
+type Bytes = Box<[u8]>;
+
+pub struct Holder {
+    regions: Arc<Regions>,
+    subspace: usize,
+    claims: Vec<Claim>,
+    copies: Copies,
+    index: SpaceIndex,
+}
+
+/// Regions that are asked for together.
+struct Claim {
+    number: u32,
+    /// Those that are still held.
+    regions: Vec<Run>,
+    /// By slot of keys: all objects are here.
+    is_here: Box<[bool]>,
+    /// By owner, what it was asked and has yet to answer.
+    asked: BTreeMap<u16, Asked>,
+}
+
+struct Asked {
+    serial: u64,
+    slots: Vec<Run>,
+}
+
+struct Copy {
+    region: Region,
+    /// The claim that it came for.
+    number: u32,
+    bytes: Bytes,
+}
+
+/// By key.
+#[derive(Default)]
+struct Copies(BTreeMap<Bytes, Copy>);
+
+impl Objects for Copies {
+    fn object(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) {
+        if let Some(copy) = self.0.get(key) {
+            read(&copy.bytes);
+        }
+    }
+}
+
+impl Holder {
+    pub fn new(definition: Arc<Definition>, regions: Arc<Regions>, subspace: usize) -> Holder {
+        Holder {
+            regions,
+            subspace,
+            claims: Vec::new(),
+            copies: Copies::default(),
+            index: SpaceIndex::new(definition),
+        }
+    }
+
+    /// From now on it holds the regions of the slots that it owns: copies in others go, and what is new is claimed, under `number` if that is
+    /// needed. The numbers of claims that are over.
+    pub fn hold(&mut self, number: u32, owns: impl Fn(u16) -> bool) -> Vec<u32> {
+        let held = self.regions.held(self.subspace, &owns);
+        for claim in &mut self.claims {
+            let kept = claim.regions.iter().cloned().flatten();
+            claim.regions = runs(kept.filter(|region| contains(&held, *region)));
+        }
+        let over = |claim: &mut Claim| claim.regions.is_empty();
+        let over = self.claims.extract_if(.., over).map(|claim| claim.number);
+        let over = over.collect();
+        let gone: Vec<Bytes> = (self.copies.0.iter())
+            .filter(|(_, copy)| !contains(&held, copy.region.0))
+            .map(|(key, _)| key.clone())
+            .collect();
+        gone.iter().for_each(|key| self.remove(key));
+        let claimed = |region: &u16| {
+            let mut claims = self.claims.iter();
+            claims.any(|claim| contains(&claim.regions, *region))
+        };
+        let new = runs(held.into_iter().flatten().filter(|region| !claimed(region)));
+        if !new.is_empty() {
+            self.claims.push(Claim {
+                number,
+                regions: new,
+                is_here: vec![false; usize::from(SLOTS)].into(),
+                asked: BTreeMap::new(),
+            });
+        }
+        over
+    }
+
+    /// The numbers of all claims.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.claims.iter().map(|claim| claim.number)
+    }
+
+    /// What is to be asked now of whom, and under which number: what is not here and was not asked for. `serial` grows with each question.
+    pub fn questions(
+        &mut self,
+        owner: impl Fn(u16) -> Option<u16>,
+        serial: &mut u64,
+    ) -> Vec<(u16, u32, Part)> {
+        let mut questions = Vec::new();
+        for claim in &mut self.claims {
+            let mut lacking: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
+            for slot in (0..SLOTS).filter(|slot| !claim.is_here[usize::from(*slot)]) {
+                if let Some(owner) = owner(slot) {
+                    lacking.entry(owner).or_default().push(slot);
+                }
+            }
+            for (owner, slots) in lacking {
+                let slots = runs(slots.into_iter());
+                let asked = claim.asked.get(&owner);
+                if asked.is_some_and(|asked| asked.slots == slots) {
+                    continue;
+                }
+                *serial += 1;
+                let part = Part {
+                    space: self.index.definition().name.clone(),
+                    version: self.regions.version,
+                    subspace: self.subspace as u16,
+                    serial: *serial,
+                    regions: claim.regions.clone(),
+                    slots: slots.clone(),
+                };
+                let serial = *serial;
+                claim.asked.insert(owner, Asked { serial, slots });
+                questions.push((owner, claim.number, part));
+            }
+        }
+        questions
+    }
+
+    /// Slots whose owner changed, or does not tell of its changes any more: their objects are not known.
+    pub fn forget(&mut self, is_gone: impl Fn(u16) -> bool) {
+        for claim in &mut self.claims {
+            for (slot, is_here) in (0..).zip(&mut claim.is_here) {
+                *is_here &= !is_gone(slot);
+            }
+            let is_hit = |asked: &Asked| asked.slots.iter().cloned().flatten().any(&is_gone);
+            claim.asked.retain(|_, asked| !is_hit(asked));
+        }
+        let gone: Vec<Bytes> = (self.copies.0.keys())
+            .filter(|key| is_gone(row_slot(key)))
+            .cloned()
+            .collect();
+        gone.iter().for_each(|key| self.remove(key));
+    }
+
+    /// An object as its owner supplies it for a claim, or says that it is now; None: it is in none of its regions.
+    pub fn put(&mut self, number: u32, key: &[u8], encoded: Option<&[u8]>) {
+        let Some(claim) = self.claims.iter().find(|claim| claim.number == number) else {
+            return;
+        };
+        let object = encoded.and_then(|bytes| Some((bytes, Object::decode(bytes).ok()?)));
+        if let Some((bytes, object)) = object {
+            let (row, _) = Row::of(self.index.definition(), &object);
+            let region = self.regions.region(self.subspace, key, &row);
+            if contains(&claim.regions, region.0) {
+                self.index.put(key, &object);
+                let bytes = bytes.into();
+                let copy = Copy {
+                    region,
+                    number,
+                    bytes,
+                };
+                self.copies.0.insert(key.into(), copy);
+                return;
+            }
+        }
+        // It may have come to a region of another claim in the meantime.
+        let copy = self.copies.0.get(key);
+        if copy.is_some_and(|copy| copy.number == number) {
+            self.remove(key);
+        }
+    }
+
+    /// An owner has supplied all that this question asked for, and tells of every change.
+    pub fn supplied(&mut self, owner: u16, number: u32, serial: u64) {
+        let claim = (self.claims.iter_mut()).find(|claim| claim.number == number);
+        let Some(claim) = claim else { return };
+        let is_answered = |asked: &Asked| asked.serial == serial;
+        if claim.asked.get(&owner).is_some_and(is_answered)
+            && let Some(asked) = claim.asked.remove(&owner)
+        {
+            for slot in asked.slots.into_iter().flatten() {
+                claim.is_here[usize::from(slot)] = true;
+            }
+        }
+    }
+
+    /// Whether this search can be answered here for these regions: all that they have is here, and nothing else that it would find.
+    pub fn is_ready(&self, predicate: &Predicate, asked: &[Run]) -> bool {
+        let Some(subspace) = self.regions.subspace(self.subspace) else {
+            return false;
+        };
+        let contacts = contacts(subspace, predicate, self.index.definition());
+        let mut found: Vec<u16> = Vec::new();
+        for claim in &self.claims {
+            let of = claim.regions.iter().cloned().flatten();
+            let contacted: Vec<u16> = of
+                .filter(|region| contacts.contains(Region(*region)))
+                .collect();
+            if !contacted.is_empty() && !claim.is_here.iter().all(|here| *here) {
+                return false;
+            }
+            found.extend(contacted);
+        }
+        found.sort_unstable();
+        runs(found.into_iter()) == asked
+    }
+
+    /// The definition has other attributes than before: the objects are read anew.
+    pub fn alter(&mut self, definition: Arc<Definition>) {
+        self.index = SpaceIndex::new(definition);
+        for (key, copy) in &self.copies.0 {
+            if let Ok(object) = Object::decode(&copy.bytes) {
+                self.index.put(key, &object);
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &[u8]) {
+        if self.copies.0.remove(key).is_some() {
+            self.index.remove(key);
+        }
+    }
+
+    pub fn index(&self) -> &SpaceIndex {
+        &self.index
+    }
+
+    pub fn objects(&self) -> &dyn Objects {
+        &self.copies
+    }
+
+    /// How many objects each region has that is held.
+    pub fn fill(&self) -> BTreeMap<Region, u64> {
+        let mut fill = BTreeMap::new();
+        for copy in self.copies.0.values() {
+            *fill.entry(copy.region).or_default() += 1;
+        }
+        fill
+    }
+
+    pub fn len(&self) -> usize {
+        self.copies.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.copies.0.is_empty()
+    }
+}

@@ -1,0 +1,292 @@
+//! Random objects at owners, holders of their regions, changes and moves of slots; checked against all objects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use larder_types::{Random, row_slot};
+
+use super::part::Run;
+use super::*;
+use crate::mapping::Region;
+use crate::object::{Hash, Object};
+use crate::query::{Params, matches, parse};
+use crate::schema::Definition;
+use crate::search::Search;
+use crate::value::Row;
+
+const PLACES: u16 = 4;
+
+fn definition() -> Arc<Definition> {
+    let text = "hotels PREFIX 1 hotel: SUBSPACES 2 city,price stars:2 REGIONS 16 \
+                SCHEMA city TAG price NUMERIC SORTABLE stars NUMERIC";
+    let words: Vec<&[u8]> = text.split_whitespace().map(str::as_bytes).collect();
+    Arc::new(Definition::parse_create(&words).expect("it is one"))
+}
+
+fn object(random: &mut Random) -> Object {
+    let mut hash = Hash::default();
+    let cities = ["rome", "oslo", "lima", "bern"];
+    if random.below(8) > 0 {
+        hash.set(b"city", cities[random.below(4) as usize].as_bytes());
+    }
+    hash.set(b"price", random.below(50).to_string().into_bytes());
+    if random.below(4) > 0 {
+        hash.set(b"stars", random.below(6).to_string().into_bytes());
+    }
+    Object::Hash(hash)
+}
+
+struct World {
+    definition: Arc<Definition>,
+    regions: Arc<Regions>,
+    objects: BTreeMap<Vec<u8>, Object>,
+    /// Who owns each block of slots.
+    owners: Vec<u16>,
+    /// By place, then by subspace.
+    holders: Vec<Vec<Holder>>,
+    /// Whom owners tell: place, subspace, number of the claim, and what was asked.
+    subscribed: BTreeMap<(usize, usize, u32), Part>,
+    /// What was asked of owners and not answered yet.
+    asked: Vec<(usize, u16, u32, Part)>,
+    number: u32,
+    serial: u64,
+}
+
+const BLOCKS: usize = 16;
+
+impl World {
+    fn new(random: &mut Random) -> World {
+        let definition = definition();
+        let samples = |attribute| match definition.get(attribute).name.as_str() {
+            "price" => (0..50)
+                .map(|price: i32| {
+                    crate::base::ordered::Scalar::Number(crate::base::number::Number::Int(
+                        price.into(),
+                    ))
+                    .encoded()
+                })
+                .collect(),
+            _ => Vec::new(),
+        };
+        let regions = match random.below(2) {
+            0 => Regions::by_hash(&definition),
+            _ => Regions::by_samples(&definition, 1, &samples),
+        };
+        let regions = Arc::new(regions.expect("16 regions are enough"));
+        let holders = (0..PLACES).map(|_| {
+            let of = |subspace| Holder::new(definition.clone(), regions.clone(), subspace);
+            (0..regions.count()).map(of).collect()
+        });
+        let mut world = World {
+            holders: holders.collect(),
+            owners: (0..BLOCKS)
+                .map(|_| random.below(PLACES.into()) as u16)
+                .collect(),
+            objects: BTreeMap::new(),
+            subscribed: BTreeMap::new(),
+            asked: Vec::new(),
+            number: 0,
+            serial: 0,
+            definition,
+            regions,
+        };
+        world.hold();
+        world
+    }
+
+    fn owner(&self, slot: u16) -> u16 {
+        owner(&self.owners, slot)
+    }
+
+    fn hold(&mut self) {
+        let owners = &self.owners;
+        for (place, holders) in (0..).zip(&mut self.holders) {
+            for (subspace, holder) in holders.iter_mut().enumerate() {
+                self.number += 1;
+                for over in holder.hold(self.number, |slot| owner(owners, slot) == place) {
+                    self.subscribed.remove(&(place.into(), subspace, over));
+                }
+            }
+        }
+    }
+
+    /// An owner tells all who are subscribed.
+    fn write(&mut self, key: &[u8], after: Option<Object>) {
+        let row = |object: &Object| Row::of(&self.definition, object).0;
+        let before = self.objects.get(key).map(row);
+        let new = after.as_ref().map(row);
+        let moves = self.regions.moves(
+            key,
+            before.as_ref().map(|it| it as _),
+            new.as_ref().map(|it| it as _),
+        );
+        let encoded = after.as_ref().map(Object::encode);
+        for ((place, subspace, number), part) in &self.subscribed {
+            let holder = &mut self.holders[*place][*subspace];
+            match part.told(moves[*subspace]) {
+                Some(Told::Is) => holder.put(*number, key, encoded.as_deref()),
+                Some(Told::Gone) => holder.put(*number, key, None),
+                None => {}
+            }
+        }
+        match after {
+            Some(object) => self.objects.insert(key.to_vec(), object),
+            None => self.objects.remove(key),
+        };
+    }
+
+    /// A holder asks, or an owner answers.
+    fn supply(&mut self, random: &mut Random) {
+        if self.asked.is_empty() {
+            let place = random.below(PLACES.into()) as usize;
+            for (subspace, holder) in self.holders[place].iter_mut().enumerate() {
+                let of = |slot| Some(owner(&self.owners, slot));
+                for (owner, number, part) in holder.questions(of, &mut self.serial) {
+                    assert_eq!(usize::from(part.subspace), subspace);
+                    let part = Part::decode(&part.encode()).expect("it was encoded");
+                    self.asked.push((place, owner, number, part));
+                }
+            }
+            return;
+        }
+        let (place, owner, number, part) = self.asked.remove(random.index(self.asked.len()));
+        let subspace = usize::from(part.subspace);
+        // What is of an earlier map counts as not said.
+        let is_owned = |slot: u16| self.owner(slot) == owner;
+        if !part.slots.iter().cloned().flatten().all(is_owned) {
+            return;
+        }
+        let key = (place, subspace, number);
+        self.subscribed.insert(key, part.clone());
+        let holder = &mut self.holders[place][subspace];
+        for (key, object) in &self.objects {
+            let row = Row::of(&self.definition, object).0;
+            let region = self.regions.region(subspace, key, &row);
+            if part.has_slot(row_slot(key)) && part.has_region(region) {
+                holder.put(number, key, Some(&object.encode()));
+            }
+        }
+        holder.supplied(owner, number, part.serial);
+    }
+
+    fn move_slots(&mut self, random: &mut Random) {
+        let block = random.below(BLOCKS as u64) as usize;
+        self.owners[block] = random.below(PLACES.into()) as u16;
+        for holder in self.holders.iter_mut().flatten() {
+            holder.forget(|slot| block_of(slot) == block);
+        }
+        self.hold();
+    }
+
+    /// Searches that are answered by holders find what all objects have.
+    fn check(&self, random: &mut Random) -> bool {
+        let texts = [
+            "@city:{rome}",
+            "@price:[10 13]",
+            "@city:{oslo} @price:[0 9]",
+            "@stars:[2 2]",
+            "@city:{rome|lima} @stars:[1 3]",
+            "*",
+        ];
+        let text = texts[random.below(texts.len() as u64) as usize];
+        let predicate = parse(text.as_bytes(), &self.definition, &Params::default());
+        let predicate = predicate.expect("it is a query");
+        let holder = |slot| Some(self.owner(slot));
+        let route = route(&self.regions, &predicate, &self.definition, 5, holder);
+        let Route::Regions { subspace, requests } = route else {
+            return false;
+        };
+        let is_ready = |(place, runs): (&u16, &Vec<Run>)| {
+            self.holders[usize::from(*place)][subspace].is_ready(&predicate, runs)
+        };
+        if !requests.iter().all(is_ready) {
+            return false;
+        }
+        let arguments: [&[u8]; 5] = [text.as_bytes(), b"LIMIT", b"0", b"1000", b"NOCONTENT"];
+        let search = Arc::new(Search::parse(&arguments, &self.definition).expect("it is one"));
+        let mut found = Vec::new();
+        for place in requests.keys() {
+            let holder = &self.holders[usize::from(*place)][subspace];
+            let mut run = holder.index().search(search.clone(), 1 << 20);
+            while !run.step(holder.index(), holder.objects(), 0, 3) {}
+            let partial = run.finish().expect("it is small");
+            found.extend(partial.finish(0).into_iter().map(|entry| entry.key));
+        }
+        found.sort();
+        let expected = self.objects.iter().filter(|(_, object)| {
+            let row = Row::of(&self.definition, object).0;
+            matches(&predicate, &row)
+        });
+        let expected: Vec<Vec<u8>> = expected.map(|(key, _)| key.clone()).collect();
+        assert_eq!(found, expected, "{text} in subspace {subspace}");
+        true
+    }
+}
+
+fn block_of(slot: u16) -> usize {
+    usize::from(slot) * BLOCKS / usize::from(larder_types::SLOTS)
+}
+
+fn owner(owners: &[u16], slot: u16) -> u16 {
+    owners[block_of(slot)]
+}
+
+#[test]
+fn holders_that_are_whole_find_what_all_objects_have() {
+    let mut answered = 0;
+    for seed in 0..40 {
+        let mut random = Random::new(seed);
+        let mut world = World::new(&mut random);
+        for _ in 0..600 {
+            match random.below(60) {
+                0 => world.move_slots(&mut random),
+                1..=25 => {
+                    let key = format!("hotel:{}", random.below(60)).into_bytes();
+                    let object = (random.below(5) > 0).then(|| object(&mut random));
+                    world.write(&key, object);
+                }
+                26..=50 => world.supply(&mut random),
+                _ => answered += u64::from(world.check(&mut random)),
+            }
+        }
+    }
+    assert!(answered > 400, "only {answered} searches were answered");
+}
+
+#[test]
+fn a_search_that_fixes_the_first_attribute_asks_few_places() {
+    let definition = definition();
+    let regions = Regions::by_hash(&definition).expect("16 regions are enough");
+    let holder = |slot: u16| Some(slot / 1024);
+    let asked = |text: &str| {
+        let predicate = parse(text.as_bytes(), &definition, &Params::default()).expect("a query");
+        match route(&regions, &predicate, &definition, 16, holder) {
+            Route::Owners => 16,
+            Route::Regions { requests, .. } => requests.len(),
+        }
+    };
+    // Four regions have all objects.
+    assert_eq!(asked("*"), 4);
+    assert!(asked("@city:{rome}") <= 4);
+    assert_eq!(asked("@stars:[3 3]"), 1);
+}
+
+#[test]
+fn cuts_come_back_and_cut_bytes_are_refused() {
+    let definition = definition();
+    let sample = |_| (0..9u8).map(|byte| vec![2, byte]).collect();
+    for regions in [
+        Regions::by_hash(&definition).expect("enough"),
+        Regions::by_samples(&definition, 7, &sample).expect("enough"),
+    ] {
+        let mut bytes = Vec::new();
+        regions.encode(&mut bytes);
+        let mut reader = larder_types::wire::WireReader::new(&bytes);
+        assert_eq!(Regions::decode(&mut reader).as_ref(), Ok(&regions));
+        for end in 0..bytes.len() {
+            let mut reader = larder_types::wire::WireReader::new(&bytes[..end]);
+            Regions::decode(&mut reader).expect_err("it is cut");
+        }
+        assert!(u32::from(regions.slot(0, Region(3))) < 16_384);
+    }
+}
