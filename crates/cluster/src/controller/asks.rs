@@ -87,7 +87,13 @@ pub(super) fn decide(world: &World<'_>) -> Option<Decision> {
         let answer = match fate(world, id, ask) {
             Fate::Wait => continue,
             Fate::Change(change) => match world.refusal(&change) {
-                None => return world.change(change, format!("wish {id}")),
+                None => {
+                    return Some(Decision::Change {
+                        change,
+                        why: format!("wish {id}"),
+                        ask: Some(id.clone()),
+                    });
+                }
                 Some(why) => Err(why),
             },
             Fate::Done(words) => Ok(words),

@@ -57,9 +57,15 @@ pub struct World<'a> {
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Make this change, then look again.
-    Change { change: Change, why: String },
-    /// Give this answer, drop the wish, then look again. An error is in words for the person.
+    /// Make this change, then look again. If it is somebody's wish, only as long as the wish is open: a change that was long on
+    /// its way is not to be made after another controller has refused it.
+    Change {
+        change: Change,
+        why: String,
+        ask: Option<AskId>,
+    },
+    /// Give this answer, drop the wish, then look again; only on the map that was looked at: what was wished may have been done by a
+    /// change whose reply was lost. An error is in words for the person.
     Answer {
         ask: AskId,
         answer: Result<String, String>,
@@ -103,7 +109,11 @@ impl Rest {
 impl World<'_> {
     fn change(&self, change: Change, why: impl Into<String>) -> Option<Decision> {
         let why = why.into();
-        Some(Decision::Change { change, why })
+        Some(Decision::Change {
+            change,
+            why,
+            ask: None,
+        })
     }
 
     /// Why the map would refuse the change, in words.

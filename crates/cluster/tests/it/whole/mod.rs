@@ -434,6 +434,12 @@ fn whatever_fails_nothing_is_lost_or_mixed_and_the_cluster_mends_itself() {
     for_each_seed(100, 10_000, |seed| run(seed, &|_| {}));
 }
 
+/// The first try's reply is lost: a rollback is made. Who controls next has not heard of it, and has nobody who could serve the version.
+#[test]
+fn a_rollback_that_was_made_is_not_refused() {
+    run(3_188, &|_| {});
+}
+
 /// A planted bug must be found, by some seed of so many; without it, the same run must be fine.
 fn check_found(seeds: u64, scenario: impl Fn(&mut Case), plant: impl Fn(&mut Setup)) {
     larder_sim::check_found(seeds, |seed, is_planted| {

@@ -225,7 +225,8 @@ impl Node {
                 let to_be = self.map_to_be.take();
                 match outcome {
                     Some(Outcome::Done(revision)) => {
-                        if let Some(map) = to_be {
+                        // What is heard late may have been heard of from the watch before, and more since.
+                        if let Some(map) = to_be.filter(|_| revision > self.revision) {
                             self.see(now_ms, revision, map, put, out);
                         }
                     }
@@ -521,12 +522,16 @@ impl Node {
             false => write.while_since(own, candidate),
         };
         match decision {
-            Decision::Change { change, why } => {
+            Decision::Change { change, why, ask } => {
                 out.note(|| format!("controller: {why}"));
                 let write = self.controls.change();
                 let next = map.apply(&change, &ChangeId(write.mark.id.clone()));
                 let next = next.unwrap_or_else(|refused| panic!("{refused}: {change:?}"));
                 let mut write = fence(write);
+                if let Some(at) = asks.iter().position(|(id, _)| Some(id) == ask.as_ref()) {
+                    let (key, modified) = (entries[at].key.clone(), entries[at].modified);
+                    write = write.unless_changed(key, modified);
+                }
                 if let MapChange::MembersLost { nodes, .. } = &change {
                     // A mirror that lost an event may not know that a node has registered.
                     for name in nodes
@@ -553,6 +558,7 @@ impl Node {
                     .expect("all are there");
                 let write = writer
                     .change()
+                    .unless_changed("map", self.revision)
                     .unless_changed(key.clone(), modified)
                     .delete(key);
                 let write = fence(write).put(format!("answers/{ask}"), text);

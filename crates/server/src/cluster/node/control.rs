@@ -140,13 +140,22 @@ impl Controller {
             asks: &asks,
         };
         match decide(&world) {
-            Decision::Change { change, why } => {
-                self.change(&known, &map, revision, &change, &why).await
+            Decision::Change { change, why, ask } => {
+                let asked = known
+                    .asks
+                    .iter()
+                    .find(|asked| Some(&asked.id) == ask.as_ref());
+                let mut write = self.fenced();
+                if let Some(Asked { id, token, .. }) = asked {
+                    write = write.unless_changed(format!("{ASKS}{id}"), token.modified);
+                }
+                self.change(&known, &map, revision, &change, &why, write)
+                    .await
             }
             Decision::Answer { ask, answer } => {
                 let asked = known.asks.iter().find(|asked| asked.id == ask);
                 match asked {
-                    Some(asked) => self.answer(asked, answer).await,
+                    Some(asked) => self.answer(asked, answer, revision).await,
                     None => Ok(PAUSE),
                 }
             }
@@ -170,6 +179,7 @@ impl Controller {
         revision: Revision,
         change: &map::Change,
         why: &str,
+        write: Change,
     ) -> Result<Duration, Error> {
         self.changes += 1;
         let id = ChangeId(format!("{}-{}", self.candidacy.lease, self.changes));
@@ -182,10 +192,7 @@ impl Controller {
                 return Ok(PAUSE);
             }
         };
-        let mut write = self
-            .fenced()
-            .unless_changed(MAP, revision)
-            .put(MAP, next.to_text());
+        let mut write = write.unless_changed(MAP, revision).put(MAP, next.to_text());
         if let map::Change::MembersLost { nodes, .. } = change
             && nodes.len() + 8 < OPERATIONS_MAX
         {
@@ -216,12 +223,14 @@ impl Controller {
         &mut self,
         asked: &Asked,
         answer: Result<String, String>,
+        map: Revision,
     ) -> Result<Duration, Error> {
         let Asked { id, token, .. } = asked;
         let key = format!("{ASKS}{id}");
         let text = serde_json::to_vec(&answer).expect("texts become JSON");
         let drop = self
             .fenced()
+            .unless_changed(MAP, map)
             .unless_changed(&key, token.modified)
             .delete(&key);
         let answered = drop
