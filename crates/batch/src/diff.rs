@@ -1,7 +1,10 @@
 //! What changed between two versions.
 
+use larder_types::SlotSet;
+
 use crate::error::Error;
-use crate::version::Version;
+use crate::manifest::slots_of;
+use crate::version::{Record, Version, Walk};
 
 /// A key whose record is not the same in both versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +33,21 @@ pub fn diff(
     new: &Version,
     each: &mut dyn FnMut(Change<'_>) -> bool,
 ) -> Result<DiffSummary, Error> {
+    diff_of(&SlotSet::all(), old, new, each)
+}
+
+/// As [`diff`], of the keys of some slots alone. The partitions of others need not be here.
+///
+/// # Errors
+/// As for [`diff`]; [`Error::NotHere`] for a partition that is needed and not here.
+pub fn diff_of(
+    slots: &SlotSet,
+    old: &Version,
+    new: &Version,
+    each: &mut dyn FnMut(Change<'_>) -> bool,
+) -> Result<DiffSummary, Error> {
     let mut summary = DiffSummary::default();
-    for record in old.iter() {
+    for record in records_of(slots, old) {
         let (key, value) = record?;
         let now = new.get(&key)?;
         let is_same = now.as_ref().map(|now| **now == *value);
@@ -56,7 +72,7 @@ pub fn diff(
             return Err(Error::Cancelled);
         }
     }
-    for record in new.iter() {
+    for record in records_of(slots, new) {
         let (key, _) = record?;
         if old.get(&key)?.is_none() {
             summary.added += 1;
@@ -66,4 +82,21 @@ pub fn diff(
         }
     }
     Ok(summary)
+}
+
+fn records_of(slots: &SlotSet, version: &Version) -> impl Iterator<Item = Result<Record, Error>> {
+    let count = version.manifest().partitions;
+    let wanted = (0..count).filter(move |partition| {
+        let (first, last) = slots_of(*partition, count);
+        (first..=last).any(|slot| slots.contains(slot))
+    });
+    let walk = move |partition: u32| {
+        let partition = partition as usize;
+        Walk::of_partitions(version, partition..partition + 1)
+    };
+    let is_wanted = move |record: &Result<Record, Error>| match record {
+        Ok((key, _)) => slots.contains(version.slot_of(key)),
+        Err(_) => true,
+    };
+    wanted.flat_map(walk).filter(is_wanted)
 }

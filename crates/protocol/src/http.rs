@@ -373,7 +373,7 @@ pub struct DiffResult {
     pub removed: u64,
     pub changed: u64,
     pub unchanged: u64,
-    /// The first `limit` differences, in the order of the segments; fewer if their keys take more than 4 MiB.
+    /// The first `limit` differences, those of each node in the order of its segments; fewer if their keys take more than 4 MiB.
     pub changes: Vec<DiffChange>,
 }
 

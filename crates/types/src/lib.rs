@@ -13,6 +13,7 @@ mod names;
 mod object_row;
 mod random;
 mod slot;
+mod slot_set;
 mod units;
 mod which;
 pub mod wire;
@@ -26,6 +27,7 @@ pub use names::{NameError, PartitionId, StoreName, VersionId};
 pub use object_row::{OBJECT_MARK, object_key, object_row};
 pub use random::{Random, mix};
 pub use slot::{SLOTS, SlotPrefix, leading_column, row_slot, slot_of};
+pub use slot_set::{NoSlotSet, SlotSet};
 pub use units::{ByteSize, ByteSizeError};
 pub use which::WhichVersion;
 

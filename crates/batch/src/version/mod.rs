@@ -285,6 +285,11 @@ impl Version {
         self.here().next().is_some()
     }
 
+    /// The cluster slot of a key of the store.
+    pub fn slot_of(&self, key: &[u8]) -> u16 {
+        self.slots.slot(key)
+    }
+
     /// Whether no partition is missing.
     pub fn has_all_partitions(&self) -> bool {
         self.segments.iter().all(Option::is_some)

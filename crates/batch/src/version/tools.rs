@@ -13,6 +13,9 @@ use crate::manifest::{SegmentDigest, slots_of};
 const READ_BYTES: usize = 1 << 20;
 /// A scan reads some keys at a time.
 const SCAN_WINDOW_BYTES: usize = 16 << 10;
+/// The low bits of a scan's cursor: a block's number in its partition, whose number is above them. So whoever has a partition can
+/// go on in it, without the others.
+const CURSOR_BLOCK_BITS: u32 = 33;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VerifyReport {
@@ -211,23 +214,39 @@ impl Version {
         Ok(sample)
     }
 
-    /// Keys from a cursor on, which is 0 at first; at least `count` of them unless the scan ends.
-    /// A version does not change, so each key comes exactly once.
+    /// Keys from a cursor on, which is 0 at first; at least `count` of them unless the scan ends, or comes to a partition
+    /// that is not here. A version does not change, so each key comes exactly once, whoever has the partition.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] for a damaged block; [`Error::Limit`] for a cursor that none was given; [`Error::NotHere`] for a
-    /// partition that is not here.
+    /// [`Error::Corrupted`] for a damaged block; [`Error::Limit`] for a cursor that none was given; [`Error::NotHere`] if the
+    /// cursor's partition is not here.
     pub fn scan(&self, cursor: u64, count: usize) -> Result<ScanPage, Error> {
         let mut page = ScanPage::default();
-        let mut before = 0;
-        for (at, segment) in self.segments.iter().enumerate() {
-            let segment = segment.as_ref();
-            let segment = segment.ok_or_else(|| self.partition_not_here(at))?;
+        let past_end = || {
+            Error::limit(
+                "cursor",
+                format!("{cursor} is past the end of this version; begin again at 0"),
+            )
+        };
+        let first = usize::try_from(cursor >> CURSOR_BLOCK_BITS).unwrap_or(usize::MAX);
+        let mut from = cursor & ((1 << CURSOR_BLOCK_BITS) - 1);
+        let rest = self.segments.get(first..).filter(|rest| !rest.is_empty());
+        for (at, segment) in (first..).zip(rest.ok_or_else(past_end)?) {
+            let Some(segment) = segment else {
+                if at == first {
+                    return Err(self.partition_not_here(at));
+                }
+                page.next_cursor = (at as u64) << CURSOR_BLOCK_BITS;
+                return Ok(page);
+            };
             let block_count = segment.index.footer.block_count;
+            if from > block_count {
+                return Err(past_end());
+            }
             let mut blocks = BlockReader::new(segment, SCAN_WINDOW_BYTES);
-            for index in cursor.saturating_sub(before)..block_count {
+            for index in std::mem::take(&mut from)..block_count {
                 if page.keys.len() >= count.max(1) {
-                    page.next_cursor = before + index;
+                    page.next_cursor = (at as u64) << CURSOR_BLOCK_BITS | index;
                     return Ok(page);
                 }
                 if let Some(range) = segment.index.block(index) {
@@ -237,13 +256,6 @@ impl Version {
                     })?;
                 }
             }
-            before += block_count;
-        }
-        if cursor > before {
-            return Err(Error::limit(
-                "cursor",
-                format!("{cursor} is past the end of this version; begin again at 0"),
-            ));
         }
         Ok(page)
     }

@@ -3,6 +3,7 @@
 
 use std::borrow::{Borrow, Cow};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use larder_types::KEY_BYTES_MAX;
 
@@ -162,10 +163,12 @@ impl LargeAt {
     }
 }
 
-/// Every record of a version, segment by segment, in (hash, key) order. After an error it ends.
+/// Every record of a version, or of some partitions of it, segment by segment, in (hash, key) order. After an error it ends.
 pub struct Walk<V> {
     version: V,
     segment: usize,
+    /// The partition before which it ends.
+    end: usize,
     block: u64,
     /// What is left of the window of the segment.
     window: Vec<u8>,
@@ -182,9 +185,16 @@ enum Pending {
 
 impl<V: Borrow<Version>> Walk<V> {
     pub fn new(version: V) -> Walk<V> {
+        let end = version.borrow().segments.len();
+        Walk::of_partitions(version, 0..end)
+    }
+
+    /// Of partitions that follow each other, which the version has.
+    pub fn of_partitions(version: V, partitions: Range<usize>) -> Walk<V> {
         Walk {
             version,
-            segment: 0,
+            segment: partitions.start,
+            end: partitions.end,
             block: 0,
             window: Vec::new(),
             window_start: 0,
@@ -196,8 +206,8 @@ impl<V: Borrow<Version>> Walk<V> {
     /// Reads the next block that has records; false at the end.
     fn read_block(&mut self) -> Result<bool, Error> {
         let version: &Version = self.version.borrow();
-        while let Some(segment) = version.segments.get(self.segment) {
-            let segment = segment.as_ref();
+        while self.segment < self.end {
+            let segment = version.segments[self.segment].as_ref();
             let segment = segment.ok_or_else(|| version.partition_not_here(self.segment))?;
             if self.block == segment.index.footer.block_count {
                 (self.segment, self.block) = (self.segment + 1, 0);

@@ -2,9 +2,9 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use larder_batch::{
-    Attempt, BuildOptions, Builder, Compression, Error, OnDuplicate, Version, diff,
+    Attempt, BuildOptions, Builder, Compression, Error, OnDuplicate, Partitions, Version, diff,
 };
-use larder_types::ByteSize;
+use larder_types::{ByteSize, SLOTS, SlotSet};
 use proptest::prelude::*;
 
 use crate::support::{build, options, pairs, records};
@@ -472,6 +472,57 @@ fn a_diff_names_every_change() {
         }
     );
     assert_eq!(changes.len(), 3);
+
+    // Parts of all slots, whose changes are all changes.
+    let mut parts = Vec::new();
+    for part in 0..3 {
+        let slots: SlotSet = (0..SLOTS).filter(|slot| slot % 3 == part).collect();
+        let summary = diff::diff_of(&slots, &old, &new, &mut |change| {
+            parts.push(format!("{change:?}"));
+            true
+        });
+        assert!(summary.expect("undamaged").unchanged > 50);
+    }
+    parts.sort();
+    changes.sort();
+    assert_eq!(parts, changes);
+}
+
+#[test]
+fn a_scan_goes_on_wherever_the_next_partition_is() {
+    let folder = tempfile::tempdir().expect("temp dir");
+    let oracle = records(1000);
+    let options = BuildOptions {
+        partitions: 6,
+        ..options()
+    };
+    let halves = ["one", "other"].map(|name| folder.path().join(name));
+    let open = |(half, path): (u32, &std::path::PathBuf)| {
+        build(options.clone(), path, pairs(&oracle)).expect("builds");
+        let whole = Version::open(path).expect("opens");
+        let slots = [2 * half, 2 * half + 1, 5 - half]
+            .map(|partition| larder_batch::manifest::slots_of(partition, 6));
+        let here = Partitions::of_slots(slots, 6);
+        here.keep_only(path, whole.manifest()).expect("removes");
+        Version::open(path).expect("opens")
+    };
+    let halves: Vec<Version> = (0..).zip(&halves).map(open).collect();
+    let (mut cursor, mut scanned, mut turns) = (0, Vec::new(), 0);
+    loop {
+        let page = halves.iter().find_map(|half| half.scan(cursor, 7).ok());
+        let page = page.expect("one of them has the partition");
+        turns += usize::from(halves.iter().any(|half| half.scan(cursor, 7).is_err()));
+        scanned.extend(page.keys.into_iter().map(Vec::from));
+        cursor = page.next_cursor;
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert!(turns > 10, "each of them lacks something");
+    scanned.sort();
+    assert!(scanned.iter().eq(oracle.keys()));
+    let past_end = halves[0].scan(6 << 33, 7);
+    assert!(matches!(past_end, Err(larder_batch::Error::Limit { .. })));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use larder_cluster::map::{DiskId, Incarnation, Lookup, Map, Member, NodeId, Stat
 use larder_cluster::replication::Place;
 use larder_cluster::replication::recovery::Unproven;
 use larder_join::{NOBODY, SlotOwners};
-use larder_types::SLOTS;
+use larder_types::{SLOTS, StoreName};
 
 /// Replaced whole when the map changes.
 #[derive(Debug)]
@@ -180,6 +180,35 @@ impl View {
         let held = self.lookup.held(self.me);
         let owned = held.map_or(&[][..], |held| &held.owned);
         owned.iter().map(|slots| slots.count()).sum()
+    }
+
+    /// Other nodes that are up and should have a store's records of one of these slots; owners first.
+    pub fn others_with(
+        &self,
+        store: &StoreName,
+        slots: impl IntoIterator<Item = u16>,
+    ) -> Vec<NodeId> {
+        let store = self.map.stores().get(store);
+        let (mut owners, mut others) = (Vec::new(), Vec::new());
+        for slot in slots {
+            let placed = self.lookup.placed(slot);
+            for node in placed.holders() {
+                let lacks = store.is_some_and(|store| store.lacking.contains(&node));
+                if node == self.me || lacks || !self.map.is_up(node) {
+                    continue;
+                }
+                let known = match placed.owner == Some(node) {
+                    true => &mut owners,
+                    false => &mut others,
+                };
+                if !known.contains(&node) {
+                    known.push(node);
+                }
+            }
+        }
+        others.retain(|node| !owners.contains(node));
+        owners.append(&mut others);
+        owners
     }
 
     /// How many replicas the slots have that this node owns.

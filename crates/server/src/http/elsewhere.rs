@@ -1,12 +1,18 @@
-//! Values of stores whose partition another node of the cluster has: they are asked for over its HTTP, of the version that the request
-//! began with.
+//! What other nodes of the cluster have of stores is asked for over their HTTP: values whose partition is not here, of the version that
+//! the request began with, and parts of what is of a whole version.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
-use larder_types::slot_of;
+use larder_cluster::map::NodeId;
+use larder_types::{StoreName, slot_of};
 
 use super::reads::absent;
 use crate::Shared;
 use crate::catalog::LiveStore;
+use crate::cluster::View;
 use crate::error::Error;
 use crate::fetch::cluster::{http_root, place};
 
@@ -61,4 +67,92 @@ pub fn not_here(live: &LiveStore) -> Error {
         "this node does not have the key's partition of version {} of store {}",
         live.version_id, live.name
     ))
+}
+
+/// Between two looks at whether a node that is asked is still up.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What a node answers; however long it takes, as long as the node is up.
+///
+/// # Errors
+/// Why there is no answer.
+pub async fn while_up<T>(
+    shared: &Shared,
+    node: NodeId,
+    answer: impl Future<Output = Result<T, larder_remote::Error>>,
+) -> Result<T, String> {
+    let mut answer = std::pin::pin!(answer);
+    loop {
+        match tokio::time::timeout(LOOK_EVERY, &mut answer).await {
+            Ok(answer) => return answer.map_err(|error| error.to_string()),
+            Err(_) => {
+                let view = shared.membership.as_ref().map(|it| it.view());
+                let is_up = |view: &Arc<View>| view.map.is_up(node);
+                if let Some(view) = view.filter(|view| !is_up(view)) {
+                    return Err(format!("node {} went down", view.map.name_of(node)));
+                }
+            }
+        }
+    }
+}
+
+/// Other nodes that have parts of a store, and those that were asked in vain.
+#[derive(Default)]
+pub struct Peers {
+    avoided: Vec<NodeId>,
+    failed: Vec<String>,
+}
+
+impl Peers {
+    /// One that should have a store's records of some of these slots, and was not asked in vain; and where its HTTP is.
+    ///
+    /// # Errors
+    /// [`Error::Elsewhere`] if there is none.
+    pub fn of(
+        &self,
+        shared: &Shared,
+        store: &StoreName,
+        slots: RangeInclusive<u16>,
+        what: &str,
+    ) -> Result<(NodeId, String), Error> {
+        let view = shared.membership.as_ref().map(|it| it.view());
+        let found = view.and_then(|view| {
+            let others = view.others_with(store, slots).into_iter();
+            let mut left = others.filter(|node| !self.avoided.contains(node));
+            left.find_map(|node| Some((node, http_root(shared, view.map.member(node)?)?)))
+        });
+        found.ok_or_else(|| {
+            let why = match self.failed.is_empty() {
+                true => "no node that is up should have it".to_owned(),
+                false => self.failed.join("; "),
+            };
+            Error::Elsewhere(format!("{what} is not to be had: {why}"))
+        })
+    }
+
+    /// As [`Peers::of`], which is not named again.
+    ///
+    /// # Errors
+    /// As for [`Peers::of`].
+    pub fn next(
+        &mut self,
+        shared: &Shared,
+        store: &StoreName,
+        slots: RangeInclusive<u16>,
+        what: &str,
+    ) -> Result<(NodeId, String), Error> {
+        let found = self.of(shared, store, slots, what)?;
+        self.avoided.push(found.0);
+        Ok(found)
+    }
+
+    pub fn avoid(&mut self, node: NodeId, why: String) {
+        self.avoided.push(node);
+        self.failed(why);
+    }
+
+    /// Why the one that was asked last gave nothing.
+    pub fn failed(&mut self, why: String) {
+        self.failed.push(why);
+    }
 }

@@ -14,6 +14,8 @@
 mod answer;
 mod body;
 mod cluster;
+mod diff;
+mod dump;
 mod elsewhere;
 mod files;
 mod guard;

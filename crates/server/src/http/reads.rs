@@ -1,4 +1,4 @@
-//! Routes that read records: one key, a sample, all of a version, two versions compared.
+//! Routes that read records: one key, a sample, all of what is here to verify it. Those of a whole version are in `dump` and `diff`.
 //!
 //! They may wait for the disk or take minutes, so none runs on the HTTP thread: single keys go to the blocking pool, whole
 //! versions to threads of low priority, as many at a time and as much of each as `work.rs` says.
@@ -12,13 +12,8 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
-use larder_batch::diff::Change;
 use larder_batch::version::VerifyReport;
-use larder_batch::{Version, Walk};
-use larder_protocol::http::{
-    ChangeKind, DiffChange, DiffResult, JSON_LINES, Record, Sample, VerifyLine, VerifyRequest,
-    VerifyResult,
-};
+use larder_protocol::http::{JSON_LINES, Record, Sample, VerifyLine, VerifyRequest, VerifyResult};
 use larder_types::WhichVersion;
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
@@ -31,19 +26,16 @@ use crate::catalog::{LiveStore, Lookup};
 use crate::error::Error;
 use crate::pinned_value::PinnedValue;
 
-type Server = State<Arc<Shared>>;
-type MaybeQuery<T> = Result<Query<T>, QueryRejection>;
+pub(super) type Server = State<Arc<Shared>>;
+pub(super) type MaybeQuery<T> = Result<Query<T>, QueryRejection>;
 
 const SAMPLE_RECORDS_DEFAULT: usize = 10;
 const SAMPLE_RECORDS_MAX: usize = 10_000;
 /// What an answer holds of keys and values, before they are JSON.
-const ANSWER_BYTES_MAX: u64 = 4 << 20;
+pub(super) const ANSWER_BYTES_MAX: u64 = 4 << 20;
 /// Values of up to this size are answered to as many as are connected.
 const UNBOUNDED_BYTES_MAX: usize = 64 << 10;
-const CHANGES_DEFAULT: usize = 100;
-const CHANGES_MAX: usize = 100_000;
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
-const DUMP_CHUNK_BYTES: usize = 256 << 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -164,18 +156,6 @@ pub(super) fn absent(live: &LiveStore, key: &[u8]) -> Error {
     ))
 }
 
-/// Refuses work on all of a version where only some of its partitions are.
-fn ask_for_all(version: &Version) -> Result<(), Error> {
-    match version.has_all_partitions() {
-        true => Ok(()),
-        false => Err(Error::Elsewhere(format!(
-            "this node has {} of the {} partitions of this version, and what is asked for needs all; the others are on other nodes of the cluster",
-            version.partitions_here().len(),
-            version.manifest().partitions
-        ))),
-    }
-}
-
 /// A value that needs nothing of the map any more: what sends it cannot ask whether it is still intact.
 fn own(live: &LiveStore, value: PinnedValue) -> Result<Bytes, Error> {
     if !value.is_borrowed() {
@@ -260,56 +240,6 @@ fn stream(mut parts: mpsc::Receiver<Result<Bytes, std::io::Error>>) -> Body {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DiffQuery {
-    from: Option<WhichVersion>,
-    to: Option<WhichVersion>,
-    limit: Option<usize>,
-}
-
-/// Compares two versions: by default the one before the live one with the live one.
-pub async fn diff(
-    State(shared): Server,
-    Path(name): Path<String>,
-    query: MaybeQuery<DiffQuery>,
-) -> Result<Response, Failure> {
-    let Query(query) = query.map_err(bad_query)?;
-    let store = shared.stores.get(&name)?;
-    let (from, old) = store.version(Some(query.from.unwrap_or(WhichVersion::Previous)))?;
-    let (to, new) = store.version(query.to)?;
-    ask_for_all(&old)?;
-    ask_for_all(&new)?;
-    let limit = query.limit.unwrap_or(CHANGES_DEFAULT).min(CHANGES_MAX);
-    let admission = shared.http_work.admit().await?;
-    let result = shared.http_work.run(move |gone| {
-        let mut changes = Vec::new();
-        let mut bytes = 0;
-        let summary = larder_batch::diff::diff(&old, &new, &mut |change| {
-            if changes.len() < limit && bytes < ANSWER_BYTES_MAX {
-                let (kind, key) = match change {
-                    Change::Added(key) => (ChangeKind::Added, key),
-                    Change::Removed(key) => (ChangeKind::Removed, key),
-                    Change::Changed(key) => (ChangeKind::Changed, key),
-                };
-                bytes += key.len() as u64;
-                changes.push(DiffChange::new(kind, key));
-            }
-            !gone.is_closed()
-        })?;
-        Ok::<_, larder_batch::Error>(DiffResult {
-            from: Some(from.0),
-            to: Some(to.0),
-            added: summary.added,
-            removed: summary.removed,
-            changed: summary.changed,
-            unchanged: summary.unchanged,
-            changes,
-        })
-    });
-    Ok(json(admission, &result.await??))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct SampleQuery {
     n: Option<usize>,
     version: Option<WhichVersion>,
@@ -344,82 +274,8 @@ pub async fn sample(
     Ok(json(admission, &sample))
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DumpQuery {
-    version: Option<WhichVersion>,
-}
-
-/// Every record as a line of JSON. Damage on the way cuts the answer short of its end mark, so that
-/// no client takes a part for the whole.
-pub async fn dump(
-    State(shared): Server,
-    Path(name): Path<String>,
-    query: MaybeQuery<DumpQuery>,
-) -> Result<Response, Failure> {
-    let Query(query) = query.map_err(bad_query)?;
-    let (id, version) = shared.stores.get(&name)?.version(query.version)?;
-    ask_for_all(&version)?;
-    let walk = Dump {
-        walk: Walk::new(version),
-        is_over: false,
-        _admission: shared.http_work.admit().await?,
-    };
-    // A part is made when the one before has been taken: nothing waits for who does not read.
-    let parts = futures::stream::try_unfold(walk, move |mut dump| {
-        let shared = shared.clone();
-        async move {
-            if dump.is_over {
-                return Ok(None);
-            }
-            let work = move |_: &oneshot::Sender<_>| dump.part().map(|part| (part, dump));
-            let made = shared.http_work.run(work).await;
-            match made.and_then(|made| made.map_err(Error::from)) {
-                Ok(made) => Ok(Some(made)),
-                Err(error) => {
-                    tracing::error!(version = id.0, %error, "a dump ended early");
-                    Err(std::io::Error::other(error.to_string()))
-                }
-            }
-        }
-    });
-    let headers = [
-        (header::CONTENT_TYPE, JSON_LINES.to_owned()),
-        (
-            header::HeaderName::from_static("x-larder-version"),
-            id.to_string(),
-        ),
-    ];
-    Ok((headers, Body::from_stream(parts)).into_response())
-}
-
-/// A dump between two of its parts.
-struct Dump {
-    walk: Walk<Arc<Version>>,
-    is_over: bool,
-    _admission: Admission,
-}
-
-impl Dump {
-    /// The next lines; fewer than a chunk's only at the end.
-    fn part(&mut self) -> Result<Bytes, larder_batch::Error> {
-        let mut lines = Vec::with_capacity(DUMP_CHUNK_BYTES * 2);
-        while lines.len() < DUMP_CHUNK_BYTES {
-            let Some(record) = self.walk.next() else {
-                self.is_over = true;
-                break;
-            };
-            let (key, value) = record?;
-            let record = Record::from_bytes(&key, &value);
-            serde_json::to_writer(&mut lines, &record).expect("a record is always JSON");
-            lines.push(b'\n');
-        }
-        Ok(lines.into())
-    }
-}
-
 /// An answer that holds its admission until it has been sent.
-fn json(admission: Admission, value: &impl serde::Serialize) -> Response {
+pub(super) fn json(admission: Admission, value: &impl serde::Serialize) -> Response {
     let text = serde_json::to_vec(value).expect("plain values become JSON");
     let kind = [(header::CONTENT_TYPE, "application/json")];
     (kind, admission.hold(text)).into_response()
@@ -431,7 +287,7 @@ fn panicked(error: tokio::task::JoinError) -> Failure {
     )))
 }
 
-fn bad_query(rejection: QueryRejection) -> Failure {
+pub(super) fn bad_query(rejection: QueryRejection) -> Failure {
     Failure(Error::BadRequest(rejection.body_text()))
 }
 

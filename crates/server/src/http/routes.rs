@@ -21,7 +21,7 @@ use larder_protocol::http::{
 use larder_types::{StoreName, WhichVersion};
 
 use super::answer::{Answer, Failure, decode};
-use super::{body, cluster, files, guard, joins, reads, stats};
+use super::{body, cluster, diff, dump, files, guard, joins, reads, stats};
 use crate::Shared;
 use crate::error::Error;
 use crate::fetch::cluster::{push, status};
@@ -84,9 +84,9 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
             get(files::file),
         )
         .route("/v1/stores/{store}/verify", post(reads::verify))
-        .route("/v1/stores/{store}/diff", get(reads::diff))
+        .route("/v1/stores/{store}/diff", get(diff::diff))
         .route("/v1/stores/{store}/sample", get(reads::sample))
-        .route("/v1/stores/{store}/dump", get(reads::dump))
+        .route("/v1/stores/{store}/dump", get(dump::dump))
         .route("/v1/stores/{store}/keys/{*key}", get(reads::value))
         .fallback(|| async {
             let message = "no such path; /v1/openapi.json lists them".to_owned();

@@ -6,6 +6,9 @@
 //!                └► for server.http_timeout_seconds; then, and beyond: OVERLOADED
 //! ```
 //!
+//! What another node asks for its own answer is admitted apart, as many at a time: who asks has been admitted there, so nodes that
+//! ask one another would wait for each other. Such a part asks nobody.
+//!
 //! 1. No thread waits for a client: what is answered in parts is made part by part, each when the one before was taken.
 //! 2. An admitted request holds a few MiB, or one large value or record.
 
@@ -28,6 +31,8 @@ const WAITING_PER_READ: usize = 4;
 /// See the module.
 pub struct Work {
     admitted: Arc<Semaphore>,
+    /// Parts of what other nodes answer.
+    parts: Arc<Semaphore>,
     waiting: AtomicUsize,
     waiting_max: usize,
     threads: Arc<Semaphore>,
@@ -54,6 +59,7 @@ impl Work {
         let reads = config.server.http_reads as usize;
         Work {
             admitted: Arc::new(Semaphore::new(reads)),
+            parts: Arc::new(Semaphore::new(reads)),
             waiting: AtomicUsize::new(0),
             waiting_max: reads * WAITING_PER_READ,
             threads: Arc::new(Semaphore::new(THREADS.min(reads))),
@@ -64,20 +70,32 @@ impl Work {
     /// # Errors
     /// [`Error::Overloaded`] at once if as many wait as may, or after `timeout`.
     pub async fn admit(&self) -> Result<Admission, Failure> {
+        self.admit_to(&self.admitted).await
+    }
+
+    /// As [`Work::admit`], for a part of what another node answers.
+    ///
+    /// # Errors
+    /// As for [`Work::admit`].
+    pub async fn admit_part(&self) -> Result<Admission, Failure> {
+        self.admit_to(&self.parts).await
+    }
+
+    async fn admit_to(&self, admitted: &Arc<Semaphore>) -> Result<Admission, Failure> {
         let overloaded = |what: &str| {
             Failure(Error::Overloaded(format!(
                 "{what} samples, dumps, comparisons, verifies and large values are under way over HTTP; try again later, \
                  or raise server.http_reads"
             )))
         };
-        if let Ok(permit) = self.admitted.clone().try_acquire_owned() {
+        if let Ok(permit) = admitted.clone().try_acquire_owned() {
             return Ok(Admission { _permit: permit });
         }
         let waiting = Waiting(&self.waiting);
         if self.waiting.fetch_add(1, Relaxed) >= self.waiting_max {
             return Err(overloaded("too many"));
         }
-        let permit = self.admitted.clone().acquire_owned();
+        let permit = admitted.clone().acquire_owned();
         let permit = tokio::time::timeout(self.timeout, permit).await;
         drop(waiting);
         match permit {

@@ -1,28 +1,47 @@
 //! SCAN: the keys of one store, block after block, on a disk thread.
 //!
 //! A cursor is the version's number (its low 15 bits) over the position in it: nothing is kept between
-//! calls, and a cursor from before a swap is refused rather than taken for a place in another version.
+//! calls. A walk stays in the version where it began as long as that is kept; then it is refused, rather than taken for a place in
+//! another version.
+//!
+//! In a cluster the node that is asked goes on where it has the partition, and has another node go on where it has not.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use larder_batch::manifest::slots_of;
+use larder_cluster::map::NodeId;
+use larder_cluster::replication::Place;
+use larder_protocol::commands::{Id, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
 use super::dispatch::{integer, not_an_integer};
+use super::incoming::Incoming;
+use super::nodes::{Target, Wanted};
 use super::reads::{failure, resolve};
 use super::state::State;
+use super::tables::wait_for_change;
 use crate::catalog::{LiveStore, Snapshot};
+use crate::cluster::{View, core_of};
+use crate::error::Refusal;
 use crate::glob::matches;
 
 const COUNT_DEFAULT: usize = 10;
 const COUNT_MAX: i64 = 10_000;
 const POSITION_BITS: u32 = 48;
 const VERSION_MASK: u64 = 0x7fff;
+/// How long other nodes are asked for a partition while owners change.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A SCAN that has been understood.
 pub(super) struct ScanJob {
+    /// What it walks; the version where it began.
     live: Arc<LiveStore>,
+    /// Where in the version it goes on.
     cursor: u64,
+    /// As it came, for another node.
+    request: OwnedCommand,
     count: usize,
     /// Of whole Redis keys; `None` matches all.
     pattern: Option<Box<[u8]>>,
@@ -71,26 +90,41 @@ pub(super) fn scan(
         answer(state, 0, &[]);
         return None;
     }
-    let cursor = match cursor {
-        0 => 0,
-        _ if cursor >> POSITION_BITS == live.version_id.0 & VERSION_MASK => {
-            cursor & ((1 << POSITION_BITS) - 1)
-        }
-        _ => {
-            let message = format!(
-                "cursor {cursor} is of another version of store {}; begin again with cursor 0",
-                live.name
-            );
-            state.error(Code::BadRequest, &message);
-            return None;
-        }
+    let version = cursor >> POSITION_BITS;
+    let live = match cursor == 0 || version == live.version_id.0 & VERSION_MASK {
+        true => live,
+        false => match kept(state, &live, version) {
+            Some(kept) => kept,
+            None => {
+                let message = format!(
+                    "cursor {cursor} is of a version of store {} that is not kept, or no more; begin again with cursor 0",
+                    live.name
+                );
+                state.error(Code::BadRequest, &message);
+                return None;
+            }
+        },
     };
     Some(ScanJob {
         live,
-        cursor,
+        cursor: cursor & ((1 << POSITION_BITS) - 1),
+        request: OwnedCommand::of(Id::Scan, (1..request.len()).map(|at| request.arg(at))),
         count,
         pattern: pattern.map(Box::from),
     })
+}
+
+/// The version of a store in which a walk began, if that is kept; of several, the newest.
+fn kept(state: &State, live: &LiveStore, number: u64) -> Option<Arc<LiveStore>> {
+    let store = state.core.shared.stores.get(live.name.as_str()).ok()?;
+    let mut ids = store.kept_versions();
+    ids.retain(|id| id.0 & VERSION_MASK == number);
+    let version_id = *ids.last()?;
+    Some(Arc::new(LiveStore {
+        name: live.name.clone(),
+        version_id,
+        version: store.judged(version_id).ok()?,
+    }))
 }
 
 /// The store that the pattern names, or the only one there is.
@@ -137,6 +171,14 @@ impl ScanJob {
             Ok(Err(larder_batch::Error::Limit { .. })) => {
                 state.error(Code::BadRequest, "invalid cursor");
             }
+            Ok(Err(larder_batch::Error::NotHere { partition, .. }))
+                if state.core.nodes.is_some() && !state.is_of_node =>
+            {
+                match self.elsewhere(state, partition).await {
+                    Ok(reply) => state.output.tail.extend_from_slice(&reply),
+                    Err(refusal) => state.refuse(refusal),
+                }
+            }
             Ok(Err(error)) => state.refuse(failure(&error)),
             Ok(Ok(page)) => {
                 let prefix = format!("{}:", self.live.name).into_bytes();
@@ -156,6 +198,54 @@ impl ScanJob {
             }
         }
     }
+}
+
+impl ScanJob {
+    /// The answer of another node that has the partition where this goes on.
+    async fn elsewhere(&self, state: &State, partition: u32) -> Result<Vec<u8>, Refusal> {
+        let (core, begun) = (&state.core, Instant::now());
+        let mut why = "no node that is up has it".to_owned();
+        loop {
+            let view = core.tables.view();
+            let places = view.map_or_else(Vec::new, |view| places(&view, &self.live, partition));
+            for place in places {
+                let command = self.request.command();
+                let mut wanted = Wanted::of(command.into(), state.proto, &state.client);
+                wanted.target = Target::Part(place);
+                wanted.versions = vec![(self.live.name.to_string(), self.live.version_id.0)];
+                let mut asked = Incoming::routed(core, Some(place), wanted);
+                match asked.reply().await {
+                    Some(reply) if reply.first() != Some(&b'-') => return Ok(reply),
+                    Some(error) => why = String::from_utf8_lossy(&error[1..]).trim().to_owned(),
+                    None => why = asked.not_done().unwrap_or("it does not answer").to_owned(),
+                }
+            }
+            if begun.elapsed() > PATIENCE {
+                let LiveStore {
+                    name, version_id, ..
+                } = &*self.live;
+                return Err((
+                    Code::ClusterDown,
+                    format!(
+                        "partition {partition} of version {version_id} of store {name} is on other nodes: {why}"
+                    ),
+                ));
+            }
+            wait_for_change(core, core.tables.epoch_of_map()).await;
+        }
+    }
+}
+
+/// Of each other node that should have a partition, a place; owners of its slots first.
+fn places(view: &View, live: &LiveStore, partition: u32) -> Vec<u16> {
+    let (first, last) = slots_of(partition, live.version.manifest().partitions);
+    let holders = view.others_with(&live.name, first..=last).into_iter();
+    let place = |node: NodeId| {
+        let member = view.map.member(node)?;
+        let core = core_of(first, member.registration.cores);
+        view.places.number(Place { node, core })
+    };
+    holders.filter_map(place).collect()
 }
 
 fn answer(state: &mut State, cursor: u64, keys: &[Vec<u8>]) {

@@ -315,6 +315,12 @@ impl Store {
         Some((id, version))
     }
 
+    /// All versions that are kept, the oldest first.
+    pub fn kept_versions(&self) -> Vec<VersionId> {
+        let state = self.lock();
+        state.map_or_else(|_| Vec::new(), |state| state.kept.keys().copied().collect())
+    }
+
     /// Times that a version went live since the server started.
     pub fn swap_count(&self) -> u64 {
         self.lock().map_or(0, |state| state.swap_count)

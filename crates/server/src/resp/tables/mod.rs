@@ -38,7 +38,7 @@ use larder_types::integer;
 
 use crate::tables::Refusal;
 
-pub(super) use coordinate::SeveralCores;
+pub(super) use coordinate::{SeveralCores, wait_for_change};
 pub(crate) use coordinate::{define_everywhere, define_in_cluster, follow_definitions};
 pub(super) use execute::{execute, execute_whole};
 pub(super) use head::RowCounts;

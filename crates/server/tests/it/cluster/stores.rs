@@ -167,6 +167,136 @@ fn a_pushed_version_is_live_on_all_nodes_each_of_which_has_its_part() {
     assert_eq!(status, 404, "{answer}");
 }
 
+/// The walk of a SCAN: its keys, and after how many calls `between` was called once.
+fn scanned(cluster: &Cluster, pattern: &str, between: &mut dyn FnMut()) -> Vec<String> {
+    let (mut cursor, mut keys) = ("0".to_owned(), Vec::new());
+    for call in 0..1_000 {
+        // Any node goes on where another one has left off.
+        let running = cluster.running();
+        let line = format!("SCAN {cursor} MATCH {pattern} COUNT 20");
+        let answer = cluster.ask(running[call % running.len()], &line);
+        assert!(answer.starts_with("*2|"), "{answer}");
+        let words: Vec<&str> = answer.split('|').collect();
+        keys.extend(
+            words
+                .iter()
+                .filter(|it| it.starts_with("s:"))
+                .map(|it| (*it).to_owned()),
+        );
+        cursor = words[2].to_owned();
+        if cursor == "0" {
+            keys.sort();
+            return keys;
+        }
+        if call == 3 {
+            between();
+        }
+    }
+    panic!("the walk does not end");
+}
+
+impl Stores {
+    fn dumped(&self, node: usize, path: &str) -> Vec<(String, String)> {
+        let (status, answer) = self.0.get(node, path);
+        assert_eq!(status, 200, "{path}: {answer}");
+        let lines = answer.lines().map(|line| {
+            let record: Value = serde_json::from_str(line).expect("JSON");
+            let text = |name: &str| record[name].as_str().unwrap_or_default().to_owned();
+            (text("key"), text("value"))
+        });
+        let mut lines: Vec<_> = lines.collect();
+        lines.sort();
+        lines
+    }
+}
+
+fn all_keys() -> Vec<String> {
+    let mut keys: Vec<String> = (0..KEYS).map(|i| format!("k{i}")).collect();
+    keys.sort();
+    keys
+}
+
+#[test]
+fn a_whole_version_is_walked_dumped_and_compared_through_any_node() {
+    let Some(stores) = Stores::of(1) else { return };
+    let (first, second) = (version("one"), tempfile::tempdir().expect("a folder"));
+    // One key goes, two come, and every fifth changes; in other partitions.
+    let rows = (1..KEYS + 2).map(|i| {
+        (
+            format!("k{i}"),
+            if i % 5 == 0 { "two" } else { "one" }.to_owned(),
+        )
+    });
+    build_rows(second.path(), "s", rows, 7);
+    stores.push_live(0, text(first.path()), 1);
+    let keys = all_keys();
+    let whole: Vec<String> = keys.iter().map(|key| format!("s:{key}")).collect();
+    let mut swap = || stores.push_live(1, text(second.path()), 2);
+    // The walk stays in the version where it began.
+    assert_eq!(scanned(&stores.0, "s:*", &mut swap), whole);
+    let ones = scanned(&stores.0, "s:k1*", &mut || {});
+    assert!(
+        ones.iter().all(|key| key.starts_with("s:k1")) && ones.len() == 111,
+        "{ones:?}"
+    );
+    for node in 0..3 {
+        let dump = stores.dumped(node, "/v1/stores/s/dump?version=1");
+        let one = |key: &String| (key.clone(), "one".to_owned());
+        assert_eq!(dump, keys.iter().map(one).collect::<Vec<_>>());
+        let diff = stores.json(node, "/v1/stores/s/diff?limit=70");
+        let figures =
+            ["from", "to", "added", "removed", "changed", "unchanged"].map(|it| &diff[it]);
+        assert_eq!(
+            figures,
+            [1, 2, 2, 1, 59, 240].map(Value::from).each_ref(),
+            "{diff}"
+        );
+        assert_eq!(diff["changes"].as_array().map(Vec::len), Some(62), "{diff}");
+    }
+    // What nobody has is no part of an answer that looks whole.
+    let cursor = (9_u64 << 48) | 1;
+    let gone = stores.0.ask(0, &format!("SCAN {cursor} MATCH s:*"));
+    assert!(
+        gone.starts_with("-ERR cursor") && gone.contains("no more"),
+        "{gone}"
+    );
+}
+
+#[test]
+fn what_is_of_a_whole_version_says_so_when_a_part_cannot_be_had() {
+    let Some(mut stores) = Stores::of(1) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let rows = (0..KEYS).map(|i| (format!("k{i}"), "one".to_owned()));
+    // So many that each node has some that no other one has.
+    build_rows(folder.path(), "s", rows, 128);
+    stores.push_live(0, text(folder.path()), 1);
+    stores.push_live(0, text(folder.path()), 2);
+    stores.0.kill(2);
+    stores.0.wait_for_state(2, "down");
+    let (status, diff) = stores.0.get(0, "/v1/stores/s/diff");
+    assert!(
+        status == 503 && diff.contains("no node that is up should have it"),
+        "{status} {diff}"
+    );
+    let url = format!("http://{}/v1/stores/s/dump", stores.0.http(0));
+    let mut dump = ureq::get(url).call().expect("it begins");
+    assert!(dump.body_mut().read_to_string().is_err(), "it is cut short");
+    let mut cursor = "0".to_owned();
+    let refused = loop {
+        let answer = stores
+            .0
+            .ask(1, &format!("SCAN {cursor} MATCH s:* COUNT 100"));
+        match answer.split('|').nth(2) {
+            Some("0") => panic!("the walk ended: {answer}"),
+            Some(next) => cursor = next.to_owned(),
+            None => break answer,
+        }
+    };
+    assert!(refused.starts_with("-CLUSTERDOWN partition"), "{refused}");
+}
+
 #[test]
 fn what_is_removed_is_removed_from_all_nodes() {
     let Some(stores) = Stores::of(1) else { return };

@@ -1,0 +1,216 @@
+//! Two versions of a store compared. In a cluster each node compares the keys whose partitions of both it has, and the figures are
+//! added up.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use larder_batch::Version;
+use larder_batch::diff::Change;
+use larder_batch::manifest::{partition_of, slots_of};
+use larder_cluster::map::NodeId;
+use larder_protocol::http::{ChangeKind, DiffChange, DiffResult};
+use larder_types::{SLOTS, SlotSet, StoreName, VersionId, WhichVersion};
+use serde::Deserialize;
+
+use super::answer::Failure;
+use super::elsewhere::{Peers, while_up};
+use super::reads::{ANSWER_BYTES_MAX, MaybeQuery, Server, bad_query, json};
+use crate::Shared;
+use crate::error::Error;
+use crate::fetch::cluster::place;
+
+const CHANGES_DEFAULT: usize = 100;
+const CHANGES_MAX: usize = 100_000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiffQuery {
+    from: Option<WhichVersion>,
+    to: Option<WhichVersion>,
+    limit: Option<usize>,
+    /// Keys of these slots alone, of what this node has: as one node asks another.
+    slots: Option<String>,
+}
+
+/// What is compared.
+struct Asked {
+    store: StoreName,
+    from: (VersionId, Arc<Version>),
+    to: (VersionId, Arc<Version>),
+    limit: usize,
+}
+
+/// Compares two versions: by default the one before the live one with the live one.
+pub async fn diff(
+    State(shared): Server,
+    Path(name): Path<String>,
+    query: MaybeQuery<DiffQuery>,
+) -> Result<Response, Failure> {
+    let Query(query) = query.map_err(bad_query)?;
+    let store = shared.stores.get(&name)?;
+    let asked = Asked {
+        store: store.name.clone(),
+        from: store.version(Some(query.from.unwrap_or(WhichVersion::Previous)))?,
+        to: store.version(query.to)?,
+        limit: query.limit.unwrap_or(CHANGES_DEFAULT).min(CHANGES_MAX),
+    };
+    let here = asked.slots_here();
+    if let Some(slots) = &query.slots {
+        let slots = slots.parse::<SlotSet>();
+        let bad = |_| Error::BadRequest("slots is not a set of slots".to_owned());
+        let slots = slots.map_err(bad)?;
+        if slots.iter().any(|slot| !here.contains(slot)) {
+            let message =
+                format!("this node does not have all of what is to be compared of {name}");
+            return Err(Failure(Error::Elsewhere(message)));
+        }
+        let admission = shared.http_work.admit_part().await?;
+        return Ok(json(admission, &asked.part(&shared, slots).await?));
+    }
+    let admission = shared.http_work.admit().await?;
+    let lacking: SlotSet = (0..SLOTS).filter(|slot| !here.contains(*slot)).collect();
+    let (own, others) = tokio::join!(
+        async {
+            match here.is_empty() {
+                true => Ok(asked.none()),
+                false => asked.part(&shared, here).await,
+            }
+        },
+        asked.others(&shared, lacking)
+    );
+    let mut all = own?;
+    others?
+        .into_iter()
+        .for_each(|part| asked.add(&mut all, part));
+    Ok(json(admission, &all))
+}
+
+impl Asked {
+    /// The slots whose partitions of both versions are here.
+    fn slots_here(&self) -> SlotSet {
+        let [from, to] = [&self.from.1, &self.to.1].map(|version| {
+            let count = version.manifest().partitions;
+            let here = version.partitions_here();
+            move |slot: u16| here.contains(partition_of(slot, count))
+        });
+        (0..SLOTS).filter(|slot| from(*slot) && to(*slot)).collect()
+    }
+
+    /// All slots of a slot's partition, where these are smaller.
+    fn partition_of(&self, slot: u16) -> RangeInclusive<u16> {
+        let counts = [&self.from, &self.to].map(|(_, version)| version.manifest().partitions);
+        let count = counts[0].max(counts[1]);
+        let (first, last) = slots_of(partition_of(slot, count), count);
+        first..=last
+    }
+
+    fn none(&self) -> DiffResult {
+        DiffResult {
+            from: Some(self.from.0.0),
+            to: Some(self.to.0.0),
+            added: 0,
+            removed: 0,
+            changed: 0,
+            unchanged: 0,
+            changes: Vec::new(),
+        }
+    }
+
+    fn add(&self, all: &mut DiffResult, part: DiffResult) {
+        all.added += part.added;
+        all.removed += part.removed;
+        all.changed += part.changed;
+        all.unchanged += part.unchanged;
+        let room = self.limit.saturating_sub(all.changes.len());
+        all.changes.extend(part.changes.into_iter().take(room));
+    }
+
+    /// What this node has of it.
+    async fn part(&self, shared: &Shared, slots: SlotSet) -> Result<DiffResult, Error> {
+        let (old, new) = (self.from.1.clone(), self.to.1.clone());
+        let limit = self.limit;
+        let compared = shared.http_work.run(move |gone| {
+            let mut changes = Vec::new();
+            let mut bytes = 0;
+            let summary = larder_batch::diff::diff_of(&slots, &old, &new, &mut |change| {
+                if changes.len() < limit && bytes < ANSWER_BYTES_MAX {
+                    let (kind, key) = match change {
+                        Change::Added(key) => (ChangeKind::Added, key),
+                        Change::Removed(key) => (ChangeKind::Removed, key),
+                        Change::Changed(key) => (ChangeKind::Changed, key),
+                    };
+                    bytes += key.len() as u64;
+                    changes.push(DiffChange::new(kind, key));
+                }
+                !gone.is_closed()
+            })?;
+            Ok::<_, larder_batch::Error>((summary, changes))
+        });
+        let (summary, changes) = compared.await??;
+        Ok(DiffResult {
+            added: summary.added,
+            removed: summary.removed,
+            changed: summary.changed,
+            unchanged: summary.unchanged,
+            changes,
+            ..self.none()
+        })
+    }
+
+    /// What other nodes have: each slot of one of them, all at the same time. Who fails leaves its slots to others.
+    async fn others(
+        &self,
+        shared: &Shared,
+        mut lacking: SlotSet,
+    ) -> Result<Vec<DiffResult>, Error> {
+        let mut peers = Peers::default();
+        let mut parts = Vec::new();
+        while !lacking.is_empty() {
+            let mut by_node: Vec<(NodeId, String, SlotSet)> = Vec::new();
+            for slot in lacking.iter() {
+                let what = format!("slot {slot} of store {}", self.store);
+                let of = |slots| peers.of(shared, &self.store, slots, &what);
+                // A node takes whole partitions: who has another slot of it may do, too.
+                let (node, root) = of(slot..=slot).or_else(|_| of(self.partition_of(slot)))?;
+                match by_node.iter_mut().find(|(known, ..)| *known == node) {
+                    Some((.., slots)) => slots.insert(slot),
+                    None => by_node.push((node, root, SlotSet::from_iter([slot]))),
+                }
+            }
+            let asks = by_node.into_iter().map(|(node, root, slots)| async move {
+                (node, self.ask(shared, node, &root, &slots).await, slots)
+            });
+            lacking = SlotSet::none();
+            for (node, answer, slots) in futures::future::join_all(asks).await {
+                match answer {
+                    Ok(part) => parts.push(part),
+                    Err(why) => {
+                        peers.avoid(node, why);
+                        slots.iter().for_each(|slot| lacking.insert(slot));
+                    }
+                }
+            }
+        }
+        Ok(parts)
+    }
+
+    async fn ask(
+        &self,
+        shared: &Shared,
+        node: NodeId,
+        root: &str,
+        slots: &SlotSet,
+    ) -> Result<DiffResult, String> {
+        let (store, from, to) = (&self.store, self.from.0, self.to.0);
+        let url = format!(
+            "{root}/v1/stores/{store}/diff?from={from}&to={to}&limit={}&slots={slots}",
+            self.limit
+        );
+        let place = place(shared, &url).map_err(|error| error.to_string())?;
+        let answer = while_up(shared, node, place.get_all(u64::MAX)).await?;
+        serde_json::from_slice(&answer)
+            .map_err(|error| format!("its answer is no comparison: {error}"))
+    }
+}

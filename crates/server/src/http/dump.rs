@@ -1,0 +1,238 @@
+//! All records of a version, as lines of JSON. In a cluster the partitions that are not here come from the nodes that have them.
+//!
+//! ```text
+//!   partition 0, 1, 2 ...  ─┬─ here: walked, on a thread of low priority ─────────────┬─► lines
+//!                           └─ elsewhere: the dump of another node, of that partition ─┘
+//! ```
+//!
+//! A partition's lines are the same on every node, so when one breaks off, another one goes on from where it was. What nobody can
+//! give cuts the answer short of its end mark, as damage does: no client takes a part for the whole.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
+use larder_batch::manifest::slots_of;
+use larder_batch::{Version, Walk};
+use larder_cluster::map::NodeId;
+use larder_protocol::http::{JSON_LINES, Record};
+use larder_remote::ByteStream;
+use larder_types::{StoreName, VersionId, WhichVersion};
+use serde::Deserialize;
+use tokio::sync::oneshot;
+
+use super::answer::Failure;
+use super::elsewhere::{Peers, while_up};
+use super::reads::{MaybeQuery, Server, bad_query};
+use super::work::Admission;
+use crate::Shared;
+use crate::error::Error;
+
+const CHUNK_BYTES: usize = 256 << 10;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DumpQuery {
+    version: Option<WhichVersion>,
+    /// One partition alone, of what this node has: as one node asks another.
+    partition: Option<u32>,
+}
+
+/// Every record as a line of JSON.
+pub async fn dump(
+    State(shared): Server,
+    Path(name): Path<String>,
+    query: MaybeQuery<DumpQuery>,
+) -> Result<Response, Failure> {
+    let Query(query) = query.map_err(bad_query)?;
+    let store = shared.stores.get(&name)?;
+    let (id, version) = store.version(query.version)?;
+    let here = version.partitions_here();
+    let partitions = match query.partition {
+        None => 0..version.manifest().partitions,
+        Some(partition) if here.contains(partition) => partition..partition + 1,
+        Some(partition) => {
+            let message =
+                format!("this node does not have partition {partition} of version {id} of {name}");
+            return Err(Failure(Error::Elsewhere(message)));
+        }
+    };
+    if version.manifest().partitions as usize != here.len() && shared.membership.is_none() {
+        let (here, all) = (here.len(), version.manifest().partitions);
+        let message = format!(
+            "this server has {here} of the {all} partitions of this version, and is of no cluster whose other nodes have the others"
+        );
+        return Err(Failure(Error::Elsewhere(message)));
+    }
+    let admission = match query.partition {
+        None => shared.http_work.admit().await?,
+        Some(_) => shared.http_work.admit_part().await?,
+    };
+    let dump = Dump {
+        store: store.name.clone(),
+        id,
+        version,
+        partitions,
+        part: None,
+        _admission: admission,
+    };
+    // A part is made when the one before has been taken: nothing waits for who does not read.
+    let parts = futures::stream::try_unfold(dump, move |dump| {
+        let shared = shared.clone();
+        async move {
+            let made = dump.next(&shared).await;
+            made.map_err(|error| {
+                tracing::error!(version = id.0, %error, "a dump ended early");
+                std::io::Error::other(error.to_string())
+            })
+        }
+    });
+    let headers = [
+        (header::CONTENT_TYPE, JSON_LINES.to_owned()),
+        (
+            header::HeaderName::from_static("x-larder-version"),
+            id.to_string(),
+        ),
+    ];
+    Ok((headers, Body::from_stream(parts)).into_response())
+}
+
+/// A dump between two of its parts.
+struct Dump {
+    store: StoreName,
+    id: VersionId,
+    version: Arc<Version>,
+    /// That are not begun.
+    partitions: std::ops::Range<u32>,
+    /// The partition that is under way.
+    part: Option<Partition>,
+    _admission: Admission,
+}
+
+enum Partition {
+    Here(Box<Walk<Arc<Version>>>),
+    Elsewhere(Box<Elsewhere>),
+}
+
+impl Dump {
+    /// The next lines, and the rest.
+    async fn next(mut self, shared: &Arc<Shared>) -> Result<Option<(Bytes, Dump)>, Error> {
+        loop {
+            let part = match self.part.take() {
+                Some(part) => part,
+                None => match self.partitions.next() {
+                    None => return Ok(None),
+                    Some(partition) => self.begin(partition),
+                },
+            };
+            let (lines, left) = match part {
+                Partition::Here(mut walk) => {
+                    let work = move |_: &oneshot::Sender<_>| lines(&mut walk).map(|it| (it, walk));
+                    let ((lines, is_over), walk) = shared.http_work.run(work).await??;
+                    (lines, (!is_over).then_some(Partition::Here(walk)))
+                }
+                Partition::Elsewhere(mut elsewhere) => match elsewhere.next(shared).await? {
+                    None => (Bytes::new(), None),
+                    Some(lines) => (lines, Some(Partition::Elsewhere(elsewhere))),
+                },
+            };
+            self.part = left;
+            if !lines.is_empty() {
+                return Ok(Some((lines, self)));
+            }
+        }
+    }
+
+    fn begin(&self, partition: u32) -> Partition {
+        if self.version.partitions_here().contains(partition) {
+            let at = partition as usize;
+            let walk = Walk::of_partitions(self.version.clone(), at..at + 1);
+            return Partition::Here(Box::new(walk));
+        }
+        let (first, last) = slots_of(partition, self.version.manifest().partitions);
+        let path = format!(
+            "/v1/stores/{}/dump?version={}&partition={partition}",
+            self.store, self.id
+        );
+        Partition::Elsewhere(Box::new(Elsewhere {
+            store: self.store.clone(),
+            slots: (first, last),
+            what: format!(
+                "partition {partition} of version {} of store {}",
+                self.id, self.store
+            ),
+            path,
+            peers: Peers::default(),
+            done: 0,
+            stream: None,
+        }))
+    }
+}
+
+/// The next lines, and whether they are the last.
+fn lines(walk: &mut Walk<Arc<Version>>) -> Result<(Bytes, bool), larder_batch::Error> {
+    let mut lines = Vec::with_capacity(CHUNK_BYTES * 2);
+    while lines.len() < CHUNK_BYTES {
+        let Some(record) = walk.next() else {
+            return Ok((lines.into(), true));
+        };
+        let (key, value) = record?;
+        let record = Record::from_bytes(&key, &value);
+        serde_json::to_writer(&mut lines, &record).expect("a record is always JSON");
+        lines.push(b'\n');
+    }
+    Ok((lines.into(), false))
+}
+
+/// A partition that other nodes have.
+struct Elsewhere {
+    store: StoreName,
+    slots: (u16, u16),
+    what: String,
+    path: String,
+    /// Those that were asked in vain.
+    peers: Peers,
+    /// Bytes that were handed on.
+    done: u64,
+    /// From whom they come, and how many of them were handed on already, by whoever was asked before.
+    stream: Option<(NodeId, ByteStream, u64)>,
+}
+
+impl Elsewhere {
+    async fn next(&mut self, shared: &Shared) -> Result<Option<Bytes>, Error> {
+        loop {
+            let Some((node, stream, skip)) = &mut self.stream else {
+                let slots = self.slots.0..=self.slots.1;
+                let (node, root) = self.peers.next(shared, &self.store, slots, &self.what)?;
+                let url = format!("{root}{}", self.path);
+                let place = crate::fetch::cluster::place(shared, &url)?;
+                match while_up(shared, node, place.stream(0)).await {
+                    Ok(stream) => self.stream = Some((node, stream, self.done)),
+                    Err(why) => self.peers.failed(why),
+                }
+                continue;
+            };
+            let next = stream.next();
+            let asked = async { next.await.transpose() };
+            match while_up(shared, *node, asked).await {
+                Ok(None) if *skip == 0 => return Ok(None),
+                Ok(None) => self.peers.failed("its lines are others'".to_owned()),
+                Ok(Some(mut bytes)) => {
+                    let known = (*skip).min(bytes.len() as u64);
+                    *skip -= known;
+                    let new = bytes.split_off(known as usize);
+                    self.done += new.len() as u64;
+                    if new.is_empty() {
+                        continue;
+                    }
+                    return Ok(Some(new));
+                }
+                Err(why) => self.peers.failed(why),
+            }
+            self.stream = None;
+        }
+    }
+}
