@@ -2,9 +2,9 @@
 //!
 //! | part | size | meaning |
 //! |---|---|---|
-//! | kind | 1 | 1: a hash, as below; 2: a JSON document, the rest is its text |
+//! | kind | 1 | 1: a hash, as below; 2: a JSON document, the rest is its text; 3: a hash of which some fields expire |
 //! | count | varint | how many fields |
-//! | directory | 3 varints each | the name's size, the value's size, and when the field expires: 0 for never, else milliseconds since 1970 and 1 |
+//! | directory | 2 or 3 varints each | the name's size, the value's size, and in a hash of kind 3 when the field expires: 0 for never, else milliseconds since 1970 and 1 |
 //! | names | | one behind the other, without what separates them |
 //! | values | | likewise |
 //!
@@ -17,6 +17,7 @@ use super::{Document, Object, ObjectKind};
 
 const HASH: u8 = 1;
 const JSON: u8 = 2;
+const EXPIRING_HASH: u8 = 3;
 
 impl Object {
     pub fn encode(&self) -> Vec<u8> {
@@ -27,15 +28,18 @@ impl Object {
                 out
             }
             Object::Hash(hash) => {
-                let mut out = vec![HASH];
+                let expires = hash.fields.iter().any(|it| it.expires_at_ms.is_some());
+                let mut out = vec![if expires { EXPIRING_HASH } else { HASH }];
                 put_varint(hash.fields.len() as u64, &mut out);
                 for field in &hash.fields {
                     put_varint(field.name.len() as u64, &mut out);
                     put_varint(field.value.len() as u64, &mut out);
-                    put_varint(
-                        field.expires_at_ms.map_or(0, |at| at.saturating_add(1)),
-                        &mut out,
-                    );
+                    if expires {
+                        put_varint(
+                            field.expires_at_ms.map_or(0, |at| at.saturating_add(1)),
+                            &mut out,
+                        );
+                    }
                 }
                 hash.fields
                     .iter()
@@ -80,6 +84,7 @@ pub enum ObjectView<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct HashView<'a> {
     count: usize,
+    expires: bool,
     directory: &'a [u8],
     names: &'a [u8],
     values: &'a [u8],
@@ -91,8 +96,26 @@ impl<'a> ObjectView<'a> {
     pub fn new(bytes: &'a [u8]) -> Result<ObjectView<'a>, Malformed> {
         match bytes.split_first() {
             Some((&JSON, text)) => Ok(ObjectView::Json(text)),
-            Some((&HASH, rest)) => HashView::new(rest).map(ObjectView::Hash),
+            Some((&HASH, rest)) => HashView::new(rest, false).map(ObjectView::Hash),
+            Some((&EXPIRING_HASH, rest)) => HashView::new(rest, true).map(ObjectView::Hash),
             _ => Err(Malformed("an object is of an unknown kind")),
+        }
+    }
+
+    /// Whether some of a hash's fields expire: by one look at what [`Object::encode`] has made.
+    #[inline]
+    pub fn expires(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&EXPIRING_HASH)
+    }
+
+    /// When the first field of a hash expires.
+    pub fn next_expiry_ms(bytes: &[u8]) -> Option<u64> {
+        if !ObjectView::expires(bytes) {
+            return None;
+        }
+        match ObjectView::new(bytes) {
+            Ok(ObjectView::Hash(hash)) => hash.next_expiry_ms(),
+            _ => None,
         }
     }
 
@@ -105,18 +128,23 @@ impl<'a> ObjectView<'a> {
 }
 
 impl<'a> HashView<'a> {
-    fn new(bytes: &'a [u8]) -> Result<HashView<'a>, Malformed> {
+    fn new(bytes: &'a [u8], expires: bool) -> Result<HashView<'a>, Malformed> {
         const BAD: Malformed = Malformed("a hash's sizes do not fit its bytes");
         let mut rest = bytes;
         let count = take_varint(&mut rest).ok_or(BAD)?;
         let begin = rest;
-        // Each field takes three bytes at least, so a count that is too large ends here.
-        let (mut names, mut values) = (0_u64, 0_u64);
+        // Each field takes two bytes at least, so a count that is too large ends here.
+        let (mut names, mut values, mut any_expires) = (0_u64, 0_u64, false);
         for _ in 0..count {
             let mut part = || take_varint(&mut rest).ok_or(BAD);
             names = names.checked_add(part()?).ok_or(BAD)?;
             values = values.checked_add(part()?).ok_or(BAD)?;
-            part()?;
+            if expires {
+                any_expires |= part()? > 0;
+            }
+        }
+        if expires != any_expires {
+            return Err(BAD);
         }
         let directory = &begin[..begin.len() - rest.len()];
         if names.checked_add(values) != Some(rest.len() as u64) {
@@ -125,6 +153,7 @@ impl<'a> HashView<'a> {
         let (names, values) = rest.split_at(names as usize);
         Ok(HashView {
             count: count as usize,
+            expires,
             directory,
             names,
             values,
@@ -135,9 +164,37 @@ impl<'a> HashView<'a> {
         self.count
     }
 
+    /// Whether any of its fields expires.
+    pub fn expires(&self) -> bool {
+        self.expires
+    }
+
+    /// When the first of its fields expires.
+    pub fn next_expiry_ms(self) -> Option<u64> {
+        if !self.expires {
+            return None;
+        }
+        self.fields().filter_map(|(_, _, at)| at).min()
+    }
+
+    /// The fields that are there at this time.
+    pub fn fields_at(self, now_ms: u64) -> impl Iterator<Item = (&'a [u8], &'a [u8], Option<u64>)> {
+        let is_there = move |at: Option<u64>| at.is_none_or(|at| at > now_ms);
+        self.fields().filter(move |(_, _, at)| is_there(*at))
+    }
+
+    /// A field's value, and when it expires, if it is there at this time.
+    pub fn get_at(self, name: &[u8], now_ms: u64) -> Option<(&'a [u8], Option<u64>)> {
+        let mut fields = self.fields_at(now_ms);
+        fields
+            .find(|(field, _, _)| *field == name)
+            .map(|(_, value, at)| (value, at))
+    }
+
     /// Names, values and when they expire, in order.
     pub fn fields(self) -> impl Iterator<Item = (&'a [u8], &'a [u8], Option<u64>)> {
         let HashView {
+            expires,
             mut directory,
             mut names,
             mut values,
@@ -146,7 +203,10 @@ impl<'a> HashView<'a> {
         std::iter::from_fn(move || {
             let name_size = take_varint(&mut directory)? as usize;
             let value_size = take_varint(&mut directory)? as usize;
-            let expiry = take_varint(&mut directory)?;
+            let expiry = match expires {
+                true => take_varint(&mut directory)?,
+                false => 0,
+            };
             let (name, names_behind) = names.split_at(name_size);
             let (value, values_behind) = values.split_at(value_size);
             (names, values) = (names_behind, values_behind);
@@ -214,6 +274,11 @@ mod tests {
             for field in &hash.fields {
                 prop_assert_eq!(view.get(&field.name), Some(&field.value[..]));
             }
+            prop_assert_eq!(view.next_expiry_ms(), hash.next_expiry_ms());
+            prop_assert_eq!(view.expires(), hash.next_expiry_ms().is_some());
+            let at = u64::MAX / 2;
+            let there = hash.fields.iter().filter(|field| field.expires_at_ms.is_none_or(|expiry| expiry > at));
+            prop_assert!(view.fields_at(at).map(|(name, ..)| name).eq(there.map(|field| &field.name[..])));
             prop_assert_eq!(view.get(b"a name that is too long to come up by chance"), None);
             prop_assert_eq!(Object::decode(&bytes).unwrap(), Object::Hash(hash));
         }
@@ -223,7 +288,7 @@ mod tests {
             let mut bytes = Object::Hash(hash).encode();
             let at = usize::from(at) % bytes.len();
             bytes[at] ^= bits;
-            for bytes in [&bytes[..], &bytes[..at], &tail, &[&[HASH], &tail[..]].concat()] {
+            for bytes in [&bytes[..], &bytes[..at], &tail, &[&[HASH], &tail[..]].concat(), &[&[EXPIRING_HASH], &tail[..]].concat()] {
                 if let Ok(object @ Object::Hash(_)) = Object::decode(bytes) {
                     prop_assert_eq!(object.encode(), bytes);
                 }

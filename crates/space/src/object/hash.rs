@@ -2,17 +2,22 @@
 //!
 //! A command either changes the hash as it says or leaves it alone and is an error. Fields that have expired are taken out by [`Hash::expire`] before.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use larder_types::integer;
 
 use super::change::ChangeError;
 use crate::base::number::Number;
+
+/// So many names are looked for one by one among the fields.
+const SOUGHT_MAX: usize = 8;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hash {
     pub fields: Vec<Field>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Field {
     pub name: Vec<u8>,
     pub value: Vec<u8>,
@@ -65,6 +70,56 @@ impl Hash {
                 true
             }
         }
+    }
+
+    /// HSET of several fields; how many are new.
+    pub fn set_all<'a>(
+        &mut self,
+        pairs: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> usize {
+        let mut new = 0;
+        if pairs.len() <= SOUGHT_MAX {
+            for (name, value) in pairs {
+                new += usize::from(self.set(name, value));
+            }
+            return new;
+        }
+        let mut places: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+        for (place, field) in self.fields.iter().enumerate() {
+            places.insert(field.name.clone(), place);
+        }
+        for (name, value) in pairs {
+            match places.get(name) {
+                Some(&place) => {
+                    self.fields[place].value = value.to_vec();
+                    self.fields[place].expires_at_ms = None;
+                }
+                None => {
+                    places.insert(name.to_vec(), self.fields.len());
+                    self.fields.push(Field {
+                        name: name.to_vec(),
+                        value: value.to_vec(),
+                        expires_at_ms: None,
+                    });
+                    new += 1;
+                }
+            }
+        }
+        new
+    }
+
+    /// HDEL of several fields; how many were there.
+    pub fn remove_all<'a>(&mut self, names: impl ExactSizeIterator<Item = &'a [u8]>) -> usize {
+        let before = self.fields.len();
+        if names.len() <= SOUGHT_MAX {
+            names.for_each(|name| {
+                self.remove(name);
+            });
+        } else {
+            let names: BTreeSet<&[u8]> = names.collect();
+            self.fields.retain(|field| !names.contains(&*field.name));
+        }
+        before - self.fields.len()
     }
 
     /// HSETNX. Whether it was set.
@@ -158,9 +213,83 @@ impl Hash {
         1
     }
 
+    /// As [`Hash::expire_field`], of several.
+    pub fn expire_fields<'a>(
+        &mut self,
+        names: impl ExactSizeIterator<Item = &'a [u8]>,
+        at_ms: u64,
+        rule: ExpiryRule,
+        now_ms: u64,
+    ) -> Vec<i64> {
+        if names.len() <= SOUGHT_MAX {
+            return names
+                .map(|name| self.expire_field(name, at_ms, rule, now_ms))
+                .collect();
+        }
+        // Each by itself in a hash of its own.
+        let places = self.places(names);
+        let mut gone = vec![false; self.fields.len()];
+        let expire = |place: Option<usize>| {
+            let place = place.filter(|place| !gone[*place])?;
+            let mut alone = Hash {
+                fields: vec![std::mem::take(&mut self.fields[place])],
+            };
+            let name = alone.fields[0].name.clone();
+            let code = alone.expire_field(&name, at_ms, rule, now_ms);
+            match alone.fields.pop() {
+                Some(field) => self.fields[place] = field,
+                None => gone[place] = true,
+            }
+            Some(code)
+        };
+        let codes: Vec<Option<i64>> = places.into_iter().map(expire).collect();
+        self.drop_fields(&gone);
+        codes.into_iter().map(|code| code.unwrap_or(-2)).collect()
+    }
+
+    /// HGETDEL of several fields: what they were.
+    pub fn take_all<'a>(
+        &mut self,
+        names: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) -> Vec<Option<Vec<u8>>> {
+        let places = self.places(names);
+        let mut gone = vec![false; self.fields.len()];
+        let take = |place: Option<usize>| {
+            let place = place.filter(|place| !gone[*place])?;
+            gone[place] = true;
+            Some(std::mem::take(&mut self.fields[place].value))
+        };
+        let values = places.into_iter().map(take).collect();
+        self.drop_fields(&gone);
+        values
+    }
+
+    /// Where the fields of these names are.
+    pub fn places<'a>(&self, names: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<Option<usize>> {
+        if names.len() <= SOUGHT_MAX {
+            return names.map(|name| self.place(name)).collect();
+        }
+        let numbered = (0..).zip(&self.fields);
+        let by_name: BTreeMap<&[u8], usize> =
+            numbered.map(|(at, field)| (&*field.name, at)).collect();
+        names.map(|name| by_name.get(name).copied()).collect()
+    }
+
+    fn drop_fields(&mut self, gone: &[bool]) {
+        let mut gone = gone.iter();
+        self.fields
+            .retain(|_| !gone.next().copied().unwrap_or(false));
+    }
+
     /// HPERSIST of one field: -2 if it is absent, -1 if it does not expire, 1 if it no longer does.
     pub fn persist_field(&mut self, name: &[u8]) -> i64 {
-        match self.place(name) {
+        let place = self.place(name);
+        self.persist_place(place)
+    }
+
+    /// As [`Hash::persist_field`], of the field at this place.
+    pub fn persist_place(&mut self, place: Option<usize>) -> i64 {
+        match place {
             None => -2,
             Some(place) => match self.fields[place].expires_at_ms.take() {
                 None => -1,
@@ -235,6 +364,45 @@ mod tests {
             (hash.take(b"b"), hash.remove(b"b"), hash.remove(b"a")),
             (Some(b"x".to_vec()), false, true)
         );
+    }
+
+    #[test]
+    fn many_fields_are_set_and_removed_as_one_by_one() {
+        let names: Vec<String> = (0..40).map(|at| format!("f{}", at % 25)).collect();
+        let pairs = || {
+            names
+                .iter()
+                .map(|name| (name.as_bytes(), &name.as_bytes()[1..]))
+        };
+        let (mut together, mut alone) = (Hash::from_iter([("f3", "x")]), Hash::default());
+        together.expire_field(b"f3", 200, ExpiryRule::Always, 100);
+        alone.set(b"f3", "x");
+        assert_eq!(together.set_all(pairs()), 24);
+        pairs().for_each(|(name, value)| {
+            alone.set(name, value);
+        });
+        assert_eq!(together, alone);
+        let gone: Vec<&[u8]> = names[5..20].iter().map(String::as_bytes).collect();
+        assert_eq!(together.remove_all(gone.iter().copied()), 15);
+        assert_eq!(together.remove_all(gone[..3].iter().copied()), 0);
+        let twice = || gone[..9].iter().chain(&gone[..9]).map(|name| &name[..]);
+        let twice: Vec<&[u8]> = twice().chain([&b"f0"[..], b"f0"]).collect();
+        let mut other = together.clone();
+        let codes = together.expire_fields(twice.iter().copied(), 50, ExpiryRule::Always, 100);
+        assert_eq!(codes[..18], [-2; 18]);
+        assert_eq!(codes[18..], [2, -2]);
+        let codes = other.expire_fields(twice.iter().copied(), 150, ExpiryRule::WithoutOne, 100);
+        assert_eq!(codes[18..], [1, 0]);
+        let taken = other.take_all(twice.iter().copied());
+        assert_eq!(taken[17..], [None, Some(b"0".to_vec()), None]);
+        assert_eq!(together, other);
+        together.set(b"f0", "0");
+        alone.remove(b"f0");
+        alone.set(b"f0", "0");
+        gone.iter().for_each(|name| {
+            alone.remove(name);
+        });
+        assert_eq!(together, alone);
     }
 
     #[test]
