@@ -43,6 +43,7 @@ pub enum Code {
     Moved,
     TryAgain,
     Unknown,
+    WrongType,
 }
 
 /// How a [`Code`] is spelled and what a client may do about it.
@@ -114,6 +115,7 @@ pub const ROWS: &[Row] = &[
     row(Code::Moved, "MOVED", "MOVED", 421, true, "Only with cluster.routing = redirect: another node has the key's slot, and the message says which; clients of Redis Cluster go there by themselves"),
     row(Code::TryAgain, "TRY_AGAIN", "TRYAGAIN", 503, true, "Slots moved to other nodes while the request was being executed: send it again"),
     row(Code::Unknown, "OUTCOME_UNKNOWN", "UNKNOWN", 504, false, "The write was sent to the node that owns its key, and the connection broke before the answer: it may have been done or not. Read the row before the write is sent again, unless it does no harm to do it twice"),
+    row(Code::WrongType, "WRONG_TYPE", "WRONGTYPE", 409, false, "The key holds another kind of value than the command is about: a string, a hash or a JSON document; TYPE says which. The text is the one Redis gives"),
 ];
 
 impl Code {

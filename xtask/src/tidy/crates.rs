@@ -26,8 +26,8 @@ const MAY_USE: [(&str, &[&str]); 21] = [
     (
         "server",
         &[
-            "types", "table", "batch", "join", "journal", "cluster", "postgres", "protocol",
-            "remote",
+            "types", "table", "batch", "join", "space", "journal", "cluster", "postgres",
+            "protocol", "remote",
         ],
     ),
     (

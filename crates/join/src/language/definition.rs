@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
+use larder_types::OBJECT_MARK;
+
 use crate::base::hash::Folded;
 use crate::base::number;
 use crate::base::pattern::{Element, Pattern, SLOTS_MAX, Slot, SlotId};
@@ -78,6 +80,11 @@ impl Definition {
     /// # Errors
     /// The first column at which it means nothing, and why.
     pub fn parse(text: &str) -> Result<Self, DefinitionError> {
+        if let Some(column) = text.bytes().position(|byte| byte == OBJECT_MARK) {
+            let message =
+                "a zero byte is in no key: objects are kept behind one, and joins do not see them";
+            return Err(DefinitionError::new(column + 1, message));
+        }
         let syntax = grammar::parse(text)?;
         let (slots, names) = slots(&syntax)?;
         let output = pattern(&syntax.output, &names, &slots)?;

@@ -33,6 +33,12 @@ impl Engine {
         tables
     }
 
+    /// Whether there may be objects: `false` is certain.
+    #[inline]
+    pub fn has_objects(&self) -> bool {
+        self.tables.have_objects
+    }
+
     /// Whether a key's table has rows, or joins, or rows elsewhere; and whether joins compute it.
     pub fn table_of(&self, key: &[u8]) -> Option<bool> {
         let table = &self.tables[self.tables.of_key(key)?];

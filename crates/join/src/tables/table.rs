@@ -5,6 +5,8 @@
 
 use std::ops::{Index, IndexMut};
 
+use larder_types::object_key;
+
 use crate::base::hash::ByteMap;
 use crate::base::key_range::{is_successor, table_name};
 use crate::base::rows::Rows;
@@ -18,6 +20,8 @@ use crate::tables::supplied::Supplied;
 pub struct Tables {
     list: Vec<TableState>,
     names: ByteMap<TableId>,
+    /// Some of them keep objects.
+    pub have_objects: bool,
 }
 
 #[derive(Default)]
@@ -59,6 +63,7 @@ impl Tables {
             return table;
         }
         let table = self.list.len() as TableId;
+        self.have_objects |= object_key(name).is_some();
         self.list.push(TableState {
             name: name.into(),
             ..TableState::default()

@@ -1,6 +1,6 @@
 //! The commands as data: what the server understands, and what it keeps of a request.
 //!
-//! `table` has a row per command, `spec` says what its columns mean, and `value` makes a [`Command`] of a request. The
+//! `table` has a row per command (`table/objects` those on objects), `spec` says what its columns mean, and `value` makes a [`Command`] of a request. The
 //! server's dispatch, `COMMAND` and the reference page (`cargo xtask gen`) all read the table; what a command does is in the server alone.
 //!
 //! To add a command: a row in `table`, a variant of [`Id`] here at the same place, and a function in the server: `resp/tables/execute.rs`
@@ -19,13 +19,13 @@ pub use value::{Batch, Command, Invalid, OwnedCommand};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
 pub enum Id {
-    Append, Asking, Auth, Client, Cluster, Command, Config, Copy, DbSize, Decr, DecrBy, Del, Discard, Echo, Exec, Exists, Expire,
-    ExpireAt, ExpireTime, FlushAll, FlushDb, Get, GetDel, GetEx, GetRange, GetSet, Hello, Incr, IncrBy, IncrByFloat, Info,
-    JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, Keys, Latency, Memory, MGet, MSet, MSetNx, Multi, Persist,
-    PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PSubscribe, PTtl, PUnsubscribe, Quit, Range, RangeCount, RangeDel, ReadOnly, ReadWrite, Rename,
-    RenameNx, Reset, Scan,
-    Select, Set, SetEx, SetNx, SetRange, SlowLog, StoreInfo, StoreList, StoreVersion, StrLen, Subscribe, SubStr,
-    Time, Touch, Ttl, Type, Unlink, Unsubscribe, Unwatch, Watch,
+    Append, Asking, Auth, Client, Cluster, Command, Config, Copy, DbSize, Decr, DecrBy, Del, Discard, Echo, Exec, Exists, Expire, ExpireAt,
+    ExpireTime, FlushAll, FlushDb, Get, GetDel, GetEx, GetRange, GetSet, HDel, Hello, HExists, HExpire, HExpireAt, HExpireTime, HGet, HGetAll,
+    HGetDel, HGetEx, HIncrBy, HIncrByFloat, HKeys, HLen, HMGet, HMSet, HPersist, HPExpire, HPExpireAt, HPExpireTime, HPTtl, HRandField, HScan, HSet,
+    HSetNx, HStrLen, HTtl, HVals, Incr, IncrBy, IncrByFloat, Info, JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, Keys, Latency, Memory, MGet,
+    MSet, MSetNx, Multi, Persist, PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PSubscribe, PTtl, PUnsubscribe, Quit, Range, RangeCount, RangeDel,
+    ReadOnly, ReadWrite, Rename, RenameNx, Reset, Scan, Select, Set, SetEx, SetNx, SetRange, SlowLog, StoreInfo, StoreList, StoreVersion, StrLen,
+    Subscribe, SubStr, Time, Touch, Ttl, Type, Unlink, Unsubscribe, Unwatch, Watch,
 }
 
 const _: () = {

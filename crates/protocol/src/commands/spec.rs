@@ -62,6 +62,7 @@ pub enum Group {
     Server,
     Stores,
     Tables,
+    Objects,
     Cluster,
 }
 
@@ -117,6 +118,7 @@ impl Group {
             Group::Server => "server",
             Group::Stores => "stores",
             Group::Tables => "tables",
+            Group::Objects => "objects",
             Group::Cluster => "cluster",
         }
     }
@@ -125,6 +127,7 @@ impl Group {
     pub fn redis_name(self) -> &'static str {
         match self {
             Group::Stores | Group::Tables => "string",
+            Group::Objects => "hash",
             other => other.name(),
         }
     }

@@ -9,6 +9,10 @@
 //! | subject, keys, place | whom it is about, which arguments are its keys, and which core executes it |
 //! | syntax, summary, complexity, since | what `COMMAND DOCS` and the reference page say |
 //! | subcommands | those that its first argument names |
+//!
+//! Those on objects are in `objects`; [`COMMANDS`] has them all.
+
+mod objects;
 
 use super::Id;
 use super::spec::{Group, InMulti, Keys, Place, Spec, Subcommand, Subject};
@@ -98,8 +102,48 @@ const fn has_word(words: &str, word: &str) -> bool {
     false
 }
 
+/// All commands.
+pub const COMMANDS: &[Spec] =
+    &merged::<{ ROWS.len() + objects::ROWS.len() }>([ROWS, objects::ROWS]);
+
+/// Lists that are each in the order of their names, as one that is.
+const fn merged<const N: usize>(lists: [&[Spec]; 2]) -> [Spec; N] {
+    let mut all = [ROWS[0]; N];
+    let (mut taken, mut at) = ([0; 2], 0);
+    while at < N {
+        let (mut first, mut list) = (lists.len(), 0);
+        while list < lists.len() {
+            if taken[list] < lists[list].len()
+                && (first == lists.len()
+                    || is_before(
+                        lists[list][taken[list]].name.as_bytes(),
+                        lists[first][taken[first]].name.as_bytes(),
+                    ))
+            {
+                first = list;
+            }
+            list += 1;
+        }
+        all[at] = lists[first][taken[first]];
+        taken[first] += 1;
+        at += 1;
+    }
+    all
+}
+
+const fn is_before(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() {
+        if a[at] != b[at] {
+            return a[at] < b[at];
+        }
+        at += 1;
+    }
+    a.len() < b.len()
+}
+
 #[rustfmt::skip]
-pub const COMMANDS: &[Spec] = &[
+const ROWS: &[Spec] = &[
     row(Id::Append, "APPEND", 3, "write denyoom fast", Group::Tables, Subject::Tables, Keys::One, Place::Owner,
         "key value",
         "Adds bytes to a value's end, to nothing if it is absent; answers how many it has then", ROW, "0.1.0", &[]),
@@ -328,8 +372,8 @@ pub const COMMANDS: &[Spec] = &[
         "",
         "Makes the connection as new", CONSTANT, "0.1.0", &[]),
     row(Id::Scan, "SCAN", -2, "readonly", Group::Generic, Subject::Keys, Keys::None, Place::AllCores,
-        "cursor MATCH name:pattern [COUNT count] [TYPE string]",
-        "Walks the keys of one store or table; start with cursor 0", "O(N) for N keys that are walked", "0.1.0", &[]),
+        "cursor MATCH name:pattern [COUNT count] [TYPE string | hash | ReJSON-RL]",
+        "Walks the keys of one store or table, and of objects; start with cursor 0", "O(N) for N keys that are walked", "0.1.0", &[]),
     row(Id::Select, "SELECT", 2, "loading stale fast", Group::Connection, Subject::Server, Keys::None, Place::Connection,
         "0",
         "There is one database, 0", CONSTANT, "0.1.0", &[]),
@@ -382,7 +426,7 @@ pub const COMMANDS: &[Spec] = &[
         "Seconds until a row goes; -1 if it stays, -2 if there is none", ROW, "0.1.0", &[]),
     row(Id::Type, "TYPE", 2, "readonly fast", Group::Generic, Subject::Keys, Keys::One, Place::Owner,
         "key",
-        "string or none", CONSTANT, "0.1.0", &[]),
+        "string, hash, ReJSON-RL or none", CONSTANT, "0.1.0", &[]),
     row(Id::Unlink, "UNLINK", -2, "write fast", Group::Tables, Subject::Tables, Keys::Every, Place::Owner,
         "key [key ...]",
         "As DEL", "O(N*log(R)) for N keys", "0.1.0", &[]),

@@ -24,6 +24,7 @@ use super::state::State;
 use super::stray_http;
 use super::stray_tls;
 use super::subject::About;
+use super::tables::{mark_refused, names_object_rows};
 use crate::catalog::Snapshot;
 use crate::membership::Membership;
 
@@ -199,6 +200,16 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
             && self.is_refused(state, command, membership)
         {
             return ConnectionTurn::next(state);
+        }
+        if about.has_rows()
+            && state.authenticated
+            && let Some(refusal) = names_object_rows(command)
+        {
+            reset_counts(state);
+            mark_refused(state);
+            state.refuse(refusal);
+            finish(state, command.spec, &mut self.clock, command.args());
+            return Next::Answered;
         }
         if self.core.tables.shard().is_some() {
             match place(state, self.snapshot, command, about) {

@@ -20,6 +20,7 @@
 //! | commands of the connection and the server | `dispatch`, `connection`, `describe` |
 //! | reads of stores | `reads`, `get_run` (GETs together), `scan`, `mixed` (with rows of tables) |
 //! | tables and joins | `tables` |
+//! | hashes and documents | `objects` |
 //! | several cores | `place` (who executes), `forwarded`, `incoming` (their replies), `replies` (read again), `remote` (executed there) |
 //! | other nodes of a cluster | `nodes` (what is asked of them, and what they ask) |
 //! | what all share | `core`, `listen`; what is known of the clients is in `crate::clients` |
@@ -47,6 +48,7 @@ mod incoming;
 mod listen;
 mod mixed;
 mod nodes;
+mod objects;
 mod output;
 mod pending;
 mod place;

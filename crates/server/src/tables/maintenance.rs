@@ -6,14 +6,33 @@
 //!                                                                                   └─ wake those who wait: gates, reads
 //! ```
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use larder_join::Engine;
+use larder_join::{Engine, TableInfo};
+use larder_types::object_key;
 
 use super::{Figures, STEP_ROWS, Tables};
 
 /// So many turns are spent on what was computed from a join before it is dropped: others may read and have it computed again.
 const PREPARED_MAX: usize = 10_000;
+
+/// A table's objects count among its rows.
+fn joined_with_objects(tables: Vec<TableInfo>) -> Vec<TableInfo> {
+    let mut joined: BTreeMap<Vec<u8>, TableInfo> = BTreeMap::new();
+    for table in tables {
+        let name = object_key(&table.name).unwrap_or(&table.name).to_vec();
+        match joined.get_mut(&name) {
+            Some(known) => {
+                known.rows += table.rows;
+                known.computed |= table.computed;
+                known.supplied |= table.supplied;
+            }
+            None => drop(joined.insert(name.clone(), TableInfo { name, ..table })),
+        }
+    }
+    joined.into_values().collect()
+}
 
 impl Tables {
     /// What is done at the end of a turn in which something was left to do: hands what was written to the journal, exchanges messages
@@ -84,7 +103,7 @@ impl Tables {
     pub fn publish_figures(&self) {
         let sizes = self.journal.sizes();
         let engine = self.engine.borrow();
-        let tables = engine.tables();
+        let tables = joined_with_objects(engine.tables());
         self.handle.set_figures(
             self.index,
             Figures {
@@ -118,8 +137,10 @@ impl Tables {
 
     /// Removes some more of the expired rows, but in no pause; says whether any are left.
     fn expire_some(&self) -> bool {
-        let is_late = self.engine.borrow().has_late_rows();
-        is_late && !self.is_paused() && self.read(|engine, _| engine.has_late_rows())
+        let is_late = self.engine.borrow().has_late_rows() || self.has_late_fields();
+        is_late
+            && !self.is_paused()
+            && (self.read(|engine, _| engine.has_late_rows()) || self.has_late_fields())
     }
 
     /// Forgets what was computed from a join's output, some rows in each turn, so that to drop the join takes little at once.

@@ -8,7 +8,7 @@
 //!
 //! This file has reads and writes. `maintenance` does what they leave to do, `open` reads the journal, `snapshot` keeps it short, `gate` holds replies back, `refusal` says when no writes are taken. Where there are several cores,
 //! `shards` has what their engines say to one another (`conversations`: those of other nodes), and `pause` makes them do something as one; where there is one,
-//! neither costs anything. `postgres` has tables whose rows live in PostgreSQL. The commands are in `resp/tables`.
+//! neither costs anything. `objects` has hashes and documents, which are rows, too. `postgres` has tables whose rows live in PostgreSQL. The commands are in `resp/tables`.
 //!
 //! Invariants:
 //! 1. An engine is on the thread of its core alone, and no await happens while it is borrowed.
@@ -28,6 +28,7 @@ mod maintenance;
 #[allow(dead_code, reason = "the journal's tests use more of it")]
 #[path = "../../../journal/tests/it/model_disk.rs"]
 pub mod model_disk;
+pub mod objects;
 mod open;
 mod pause;
 pub mod postgres;
@@ -107,6 +108,7 @@ pub struct Tables {
     /// Where rows are a cluster's.
     replicated: Option<replicated::Replicated>,
     pause: RefCell<pause::Pause>,
+    field_times: objects::FieldTimes,
 }
 
 impl Tables {
@@ -119,8 +121,9 @@ impl Tables {
     pub fn read<T>(&self, read: impl FnOnce(&mut Engine, u64) -> T) -> T {
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
-        if engine.next_expiry().is_some_and(|at| at <= now) {
+        if engine.next_expiry().is_some_and(|at| at <= now) || self.field_times.are_due(now) {
             engine.begin(now);
+            self.drop_due_fields(&mut engine, now);
             // A failure is kept, and refuses the next write.
             let _ = self.log(&mut engine, &mut Gate::default());
         }
@@ -232,6 +235,7 @@ impl Tables {
     fn log(&self, engine: &mut Engine, gate: &mut Gate) -> Result<(), Refusal> {
         let changes = engine.take_changes();
         self.watched.note(&changes);
+        self.field_times.note(&changes);
         if engine.has_row_changes() {
             self.wake_maintenance();
         }

@@ -14,6 +14,7 @@ use larder_protocol::config::ClusterMode;
 use larder_types::SLOTS;
 use tokio::sync::Notify;
 
+use super::objects::FieldTimes;
 use super::replicated::{Recovered, Replicated};
 use super::shards::Sharing;
 use super::{STEP_ROWS, Tables, fsync, postgres};
@@ -150,7 +151,9 @@ fn part(shared: &Shared, replay: Replay, journal: Arc<Journal>) -> Result<Tables
         },
         replicated,
         pause: RefCell::default(),
+        field_times: FieldTimes::default(),
     };
+    tables.note_field_times();
     tables.publish_figures();
     tables.note_expiring(&tables.engine.borrow());
     Ok(tables)

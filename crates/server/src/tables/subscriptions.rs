@@ -14,9 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use larder_join::RowChange;
+use larder_types::{object_key, object_row};
 use tokio::sync::{Notify, mpsc};
 
-use super::{Refusal, Tables, complete};
+use super::{Refusal, Tables, Unanswered, complete};
 use crate::Shared;
 use crate::glob::matches;
 
@@ -117,23 +118,24 @@ pub(super) struct Subscriptions {
 
 struct Subscriber {
     subscription: Subscription,
-    /// The engine's number.
-    number: u64,
+    /// The engine's numbers: for rows of text, and for objects.
+    numbers: [u64; 2],
 }
 
 impl Subscriptions {
     fn deliver(&self, change: &RowChange) {
         let all = self.by_beginning.borrow();
+        let key = object_key(&change.key).unwrap_or(&change.key);
         for &length in self.lengths.borrow().keys() {
-            let Some(beginning) = change.key.get(..length) else {
+            let Some(beginning) = key.get(..length) else {
                 return;
             };
             for subscriber in all.get(beginning).into_iter().flatten() {
                 let subscription = &subscriber.subscription;
-                if subscription.means(&change.key) {
+                if subscription.means(key) {
                     subscription.mailbox.put(Note {
                         pattern: subscription.pattern.clone(),
-                        key: change.key.clone(),
+                        key: key.into(),
                         is_there: change.is_there,
                     });
                 }
@@ -172,6 +174,9 @@ impl Tables {
                 complete(engine.subscribe(beginning, is_key, now))
             })
             .await?;
+        let row = object_row(beginning);
+        let of_objects = self.read(|engine, now| complete(engine.subscribe(&row, is_key, now)));
+        let of_objects = of_objects.map_err(Unanswered::refusal)?;
         // Changes until now are not for this one.
         self.deliver_row_changes();
         let length = subscription.beginning.len();
@@ -186,7 +191,7 @@ impl Tables {
             .or_default()
             .push(Subscriber {
                 subscription,
-                number,
+                numbers: [number, of_objects],
             });
         if !self.subscriptions.is_refreshed.replace(true) {
             tokio::task::spawn_local(self.clone().refresh_subscriptions(shared));
@@ -213,7 +218,9 @@ impl Tables {
                 lengths.remove(&beginning.len());
             }
         }
-        self.engine.borrow_mut().unsubscribe(gone.number);
+        for number in gone.numbers {
+            self.engine.borrow_mut().unsubscribe(number);
+        }
     }
 
     /// Brings subscribed ranges up to date whose sources have changed, so that the changes of their rows are noted. Runs for ever.

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use larder_join::LogEntry;
+use larder_types::object_key;
 
+use super::objects::has_object;
 use super::{Gate, Tables};
 
 /// Set when something changed that a connection watches.
@@ -37,11 +39,14 @@ impl Watched {
                 LogEntry::Put { key, .. }
                 | LogEntry::Remove { key }
                 | LogEntry::Expire { key, .. } => {
-                    let marks = marks.remove(key.as_slice());
+                    let marks = marks.remove(object_key(key).unwrap_or(key));
                     marks.unwrap_or_default().iter().for_each(set);
                 }
                 LogEntry::RemoveRange { lo, hi } => marks.retain(|key, marks| {
-                    let is_hit = lo[..] <= key[..] && key[..] < hi[..];
+                    let is_hit = match (object_key(lo), object_key(hi)) {
+                        (Some(lo), Some(hi)) => *lo <= key[..] && key[..] < *hi,
+                        _ => lo[..] <= key[..] && key[..] < hi[..],
+                    };
                     if is_hit {
                         marks.iter().for_each(set);
                     }
@@ -66,6 +71,7 @@ impl Tables {
         let mut engine = self.engine.borrow_mut();
         for key in keys {
             let _ = engine.expires_at(key, now);
+            has_object(&mut engine, key, now);
         }
         // A failure is kept, and refuses the next write.
         let _ = self.log(&mut engine, &mut Gate::default());

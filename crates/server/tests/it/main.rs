@@ -16,6 +16,7 @@ mod killable;
 mod kills;
 mod membership;
 mod mixed_reads;
+mod objects;
 mod one_moment;
 mod peers;
 #[path = "../../../remote/tests/it/pipe.rs"]

@@ -1,14 +1,27 @@
 //! What is refused before a command on tables is executed: keys of stores, and keys and values that are too large.
 
-use larder_protocol::commands::{Command, Id, Keys, Spec};
+use larder_protocol::commands::{Command, Group, Id, Keys, Spec};
 use larder_protocol::errors::Code;
-use larder_types::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use larder_types::{KEY_BYTES_MAX, VALUE_BYTES_MAX, object_key};
 
 use super::super::subject::is_of_table;
 use super::scan;
 use crate::catalog::Snapshot;
 use crate::error::show;
 use crate::tables::Refusal;
+use crate::tables::objects::wrong_type;
+
+/// Why what begins as objects' rows do is refused to clients.
+pub(super) const ZERO_BYTE: &str = "a key does not begin with a zero byte";
+
+/// Whether a client names rows as only larder itself does, which keeps objects there.
+#[inline]
+pub(in crate::resp) fn names_object_rows(command: Command<'_>) -> Option<Refusal> {
+    let mut keys = command.keys();
+    let is_named = keys.any(|key| object_key(key).is_some())
+        || matches!(command.range(), Some((lo, hi)) if object_key(lo).or(object_key(hi)).is_some());
+    is_named.then(|| (Code::BadRequest, ZERO_BYTE.to_owned()))
+}
 
 /// Every key must be of a table, and of a size that can be kept.
 pub(super) fn check_keys(snapshot: &Snapshot, command: Command<'_>) -> Result<(), Refusal> {
@@ -44,7 +57,8 @@ fn check_key(snapshot: &Snapshot, command: &Spec, key: &[u8]) -> Result<(), Refu
     if !is_of_table(snapshot, key) {
         return Err(of_store(command, key));
     }
-    if command.writes && key.len() > KEY_BYTES_MAX {
+    let is_too_long = key.len() >= KEY_BYTES_MAX && command.group == Group::Objects;
+    if command.writes && (key.len() > KEY_BYTES_MAX || is_too_long) {
         let message = format!(
             "the key has {} bytes; {KEY_BYTES_MAX} are allowed",
             key.len()
@@ -59,6 +73,9 @@ fn of_store(command: &Spec, key: &[u8]) -> Refusal {
     let name = command.name;
     if command.writes {
         return read_only(name, &store);
+    }
+    if command.group == Group::Objects {
+        return wrong_type();
     }
     let message = match command.id {
         Id::Range | Id::RangeCount => {

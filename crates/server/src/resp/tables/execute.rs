@@ -10,6 +10,7 @@
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 
+use super::super::objects;
 use super::super::pending::Work;
 use super::super::state::State;
 use super::check::check_keys;
@@ -155,6 +156,12 @@ pub(super) fn execute_now(
     {
         return Ok(Some(work));
     }
+    if command.writes() && state.core.tables.has_objects() {
+        let put = |state: &mut State, command: Command<'_>| put_rows(state, command);
+        if objects::meets_object(state, command, put)? {
+            return Ok(wait_for_room(state, command, whole));
+        }
+    }
     let (id, request) = (command.id(), command.request);
     match id {
         Id::Range => return range::range(state, request, whole),
@@ -176,7 +183,7 @@ pub(super) fn execute_now(
         Id::PUnsubscribe => subscribe::leave(state, request, true),
         Id::Unwatch => watch::forget(state),
 
-        Id::Set => rows::set(state, request)?,
+        Id::Set | Id::SetEx | Id::PSetEx | Id::MSet => put_rows(state, command)?,
         Id::SetNx => rows::set_if_absent(state, request)?,
         Id::Del | Id::Unlink => rows::del(state, request)?,
         Id::Incr => rows::increment(state, request.arg(1), Some(1))?,
@@ -201,19 +208,32 @@ pub(super) fn execute_now(
         Id::GetEx => strings::get_ex(state, request)?,
         Id::GetSet => strings::get_set(state, request)?,
         Id::IncrByFloat => strings::increment_by_float(state, request)?,
-        Id::SetEx => strings::set_ex(state, request, "setex", b"EX")?,
-        Id::PSetEx => strings::set_ex(state, request, "psetex", b"PX")?,
         Id::SetRange => strings::set_range(state, request)?,
 
-        Id::MSet => keys::mset(state, request)?,
         Id::MSetNx => keys::msetnx(state, request)?,
         Id::Rename | Id::RenameNx | Id::Copy => keys::copy(state, id, request)?,
 
+        _ if objects::execute(state, command)? => {}
         // Reads of rows, which are commands on stores too.
         _ => reads::read(state, command)?,
     }
-    let pressed = command.writes() && !state.tables().disk_keeps_up();
-    Ok((pressed && !whole).then_some(Work::Room))
+    Ok(wait_for_room(state, command, whole))
+}
+
+/// Commands that put rows whatever was there.
+fn put_rows(state: &mut State, command: Command<'_>) -> Result<(), Unanswered> {
+    let request = command.request;
+    match command.id() {
+        Id::SetEx => strings::set_ex(state, request, "setex", b"EX"),
+        Id::PSetEx => strings::set_ex(state, request, "psetex", b"PX"),
+        Id::MSet => keys::mset(state, request),
+        _ => rows::set(state, request),
+    }
+}
+
+fn wait_for_room(state: &State, command: Command<'_>, whole: bool) -> Option<Work> {
+    let pressed = command.writes() && !state.core.tables.disk_keeps_up();
+    (pressed && !whole).then_some(Work::Room)
 }
 
 /// What is to be done before a command on rows of a cluster is executed, if it may be at all.

@@ -8,13 +8,14 @@ use super::number;
 use super::reads::{Found, get_among};
 use super::rows::write;
 use crate::error::show;
+use crate::tables::objects::row_of;
 use crate::tables::{Refusal, Unanswered, refusal};
 
 /// A time, its unit in milliseconds, and whether it counts from now or from 1970.
-pub(super) type Expiry = (i64, i64, bool);
+pub(in crate::resp) type Expiry = (i64, i64, bool);
 
 /// What EX, PX, EXAT and PXAT mean.
-pub(super) fn expiry(option: &[u8], time: i64) -> Expiry {
+pub(in crate::resp) fn expiry(option: &[u8], time: i64) -> Expiry {
     let unit = if option[0] == b'P' { 1 } else { 1000 };
     (time, unit, !option.ends_with(b"AT"))
 }
@@ -32,7 +33,7 @@ fn invalid_expire(command: &str) -> Refusal {
 }
 
 /// The time in milliseconds since 1970.
-pub(super) fn deadline(
+pub(in crate::resp) fn deadline(
     (time, unit, from_now): Expiry,
     now: u64,
     command: &str,
@@ -100,6 +101,7 @@ pub(super) fn expire(
     let time = number(request.arg(2))?;
     let set = write(state, |engine, now| {
         let at = deadline((time, unit, from_now), now, command)?;
+        let key = &*row_of(engine, key, now);
         if !options.hold(engine.expires_at(key, now), at) {
             return Ok((false, None));
         }
@@ -133,6 +135,7 @@ fn answer_time(
 ) -> Result<(), Unanswered> {
     let tables = state.tables();
     let time = tables.read(|engine, now| -> Result<i64, Unanswered> {
+        let key = &*row_of(engine, key, now);
         if let Some(at) = engine.expires_at(key, now) {
             return Ok(shown(at, now) as i64);
         }
@@ -147,6 +150,7 @@ fn answer_time(
 
 pub(super) fn persist(state: &mut State, key: &[u8]) -> Result<(), Unanswered> {
     let persisted = write(state, |engine, now| {
+        let key = &*row_of(engine, key, now);
         let was = engine.expires_at(key, now).is_some();
         if was {
             engine.expire(key, None, now).map_err(refusal)?;

@@ -1,14 +1,18 @@
 //! Commands that change several rows as one: MSET, MSETNX, RENAME, RENAMENX and COPY, where one core has them all. Where
 //! several have, see `coordinate/keys.rs`.
 
+use std::borrow::Cow;
+
 use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
+use larder_types::{object_key, object_row};
 
 use super::super::replies;
 use super::super::state::State;
 use super::rows::{get, write};
 use super::{number, syntax};
+use crate::tables::objects::{has_object, refuse_computed, remove_object, row_of};
 use crate::tables::{Gate, Refusal, Unanswered, refusal};
 
 /// The positions of the keys of MSET and MSETNX; their values follow each.
@@ -143,11 +147,14 @@ fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Una
     let (from, to) = (request.arg(1), request.arg(2));
     let tables = state.tables();
     let (mut value, mut is_there) = (None, false);
-    let at = tables.read(|engine, now| -> Result<Option<u64>, Unanswered> {
+    let (source, at) = tables.read(|engine, now| -> Result<_, Unanswered> {
+        let source = row_of(engine, from, now);
         let keep = |bytes: &[u8]| value = Some(bytes.to_vec());
-        get(engine, from, now, keep)?;
-        is_there = !copying.replaces && get(engine, to, now, |_| {})?;
-        Ok(engine.expires_at(from, now))
+        get(engine, &source, now, keep)?;
+        is_there =
+            !copying.replaces && (has_object(engine, to, now) || get(engine, to, now, |_| {})?);
+        let at = engine.expires_at(&source, now);
+        Ok((source, at))
     })?;
     let Some(value) = value else {
         copying.refuse_absent()?;
@@ -157,15 +164,27 @@ fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Una
         return Ok(!is_there);
     }
     write(state, |engine, now| {
-        let written = engine.put(to, &value, now).map_err(refusal)?;
+        let target = match object_key(&source) {
+            Some(_) => {
+                refuse_computed(engine, to, now)?;
+                Cow::Owned(object_row(to))
+            }
+            None => Cow::Borrowed(to),
+        };
+        // What the key had goes, if it was of the other kind.
+        let gone = match object_key(&source) {
+            Some(_) => engine.remove(to, now).map_err(refusal)?.waits_for,
+            None => remove_object(engine, to, now)?.1,
+        };
+        let written = engine.put(&target, &value, now).map_err(refusal)?;
         if at.is_some() {
-            engine.expire(to, at, now).map_err(refusal)?;
+            engine.expire(&target, at, now).map_err(refusal)?;
         }
         let waits_for = match copying.moves {
-            true => engine.remove(from, now).map_err(refusal)?.waits_for,
+            true => engine.remove(&source, now).map_err(refusal)?.waits_for,
             false => None,
         };
-        Ok((true, waits_for.max(written.waits_for)))
+        Ok((true, waits_for.max(written.waits_for).max(gone)))
     })
 }
 

@@ -2,11 +2,13 @@
 
 use larder_join::{Engine, Error};
 use larder_protocol::commands::Command;
+use larder_protocol::resp::Encoder;
 
 use super::super::reads::{KeyQuery, range_of};
 use super::super::state::State;
 use super::rows::get;
-use crate::tables::{Unanswered, complete};
+use crate::tables::objects::{Kind, read_object, wrong_type};
+use crate::tables::{Refusal, Unanswered, complete};
 
 /// What was found at a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,23 @@ pub(super) fn get_among(
         Err(Error::NotANumber { .. }) => Ok(Found::NoValue),
         outcome => complete(outcome).map(|()| found),
     }
+}
+
+/// Answers what is asked about a key that has an object.
+fn answer_object(
+    query: KeyQuery,
+    key: &[u8],
+    object: &[u8],
+    mut encoder: Encoder<'_>,
+) -> Result<(), Refusal> {
+    match query {
+        KeyQuery::Exists | KeyQuery::Ttl => {}
+        KeyQuery::Type => encoder.simple(Kind::of_object(object).name()),
+        KeyQuery::MemoryUsage => encoder.count((key.len() + object.len()) as u64),
+        KeyQuery::MGet => encoder.null(),
+        KeyQuery::Get | KeyQuery::StrLen | KeyQuery::GetRange { .. } => return Err(wrong_type()),
+    }
+    Ok(())
 }
 
 pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unanswered> {
@@ -82,6 +101,15 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
             };
             if is_too_long {
                 return Err(limits.too_long().into());
+            }
+            if found == Found::Nothing
+                && read_object(engine, key, now, |object| {
+                    answer_object(query, key, object, output.encoder(proto))
+                })
+                .transpose()?
+                .is_some()
+            {
+                continue;
             }
             if found != Found::Row {
                 absent += 1;

@@ -7,6 +7,7 @@ use larder_protocol::resp::Request;
 use super::super::state::State;
 use super::expire::{Expiry, deadline, expiry, positive};
 use super::{number, strings, syntax};
+use crate::tables::objects::remove_object;
 use crate::tables::{Refusal, Unanswered, complete, refusal};
 
 pub(super) fn write<T>(
@@ -129,7 +130,9 @@ pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
     for key in request.args().skip(1) {
         removed += write(state, |engine, now| {
             let written = engine.remove(key, now).map_err(refusal)?;
-            Ok((written.rows, written.waits_for))
+            let (was_object, waits_for) = remove_object(engine, key, now)?;
+            let rows = written.rows + u64::from(was_object);
+            Ok((rows, written.waits_for.max(waits_for)))
         })?;
     }
     state.encoder().count(removed);

@@ -1,13 +1,15 @@
-//! SCAN and KEYS of tables: in key order, one table or all of base rows. Tables that are kept in PostgreSQL are walked only when
+//! SCAN and KEYS of tables and objects: in key order, of one table or all of base rows. Tables that are kept in PostgreSQL are walked only when
 //! they are named: they are loaded whole for it.
 //!
 //! A cursor is a number that stands for the next key. The latest of them are remembered.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use larder_join::{Engine, Limits};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
+use larder_types::{OBJECT_MARK, object_key, object_row};
 
 use super::super::state::State;
 use super::super::subject::is_of_table;
@@ -16,6 +18,7 @@ use super::{number, syntax};
 use crate::catalog::Snapshot;
 use crate::error::show;
 use crate::glob::matches;
+use crate::tables::objects::Kind;
 use crate::tables::{Cursors, Refusal, Unanswered, complete};
 
 const COUNT_DEFAULT: i64 = 10;
@@ -53,6 +56,33 @@ pub(in crate::resp) fn scans_tables(snapshot: &Snapshot, request: Request<'_>) -
     }
 }
 
+/// A key that was walked, and what it has.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Walked {
+    pub key: Vec<u8>,
+    pub kind: Kind,
+}
+
+impl Walked {
+    /// As nodes tell each other: no key begins with the mark.
+    pub fn encode(&self) -> Cow<'_, [u8]> {
+        match self.kind {
+            Kind::Text => (&self.key).into(),
+            kind => [&[OBJECT_MARK, kind as u8], &self.key[..]].concat().into(),
+        }
+    }
+
+    pub fn decode(bytes: Vec<u8>) -> Walked {
+        let (kind, key) = match &bytes[..] {
+            [OBJECT_MARK, kind, key @ ..] if *kind == Kind::Json as u8 => (Kind::Json, key),
+            [OBJECT_MARK, _, key @ ..] => (Kind::Hash, key),
+            _ => (Kind::Text, &bytes[..]),
+        };
+        let key = key.to_vec();
+        Walked { key, kind }
+    }
+}
+
 /// What a SCAN or KEYS asks for.
 #[derive(Clone)]
 pub(super) struct Walk {
@@ -63,7 +93,8 @@ pub(super) struct Walk {
     pattern: Option<Vec<u8>>,
     /// The one table that is walked, with its separator.
     pub only: Option<Vec<u8>>,
-    strings: bool,
+    /// What is answered of them.
+    kinds: Vec<Kind>,
 }
 
 impl Walk {
@@ -86,13 +117,13 @@ impl Walk {
 
     /// What stands behind the cursor.
     fn options(request: Request<'_>) -> Result<Walk, Refusal> {
-        let (mut count, mut strings) = (COUNT_DEFAULT, true);
+        let (mut count, mut kinds) = (COUNT_DEFAULT, Kind::ALL.to_vec());
         let mut at = 2;
         while let Some(option) = request.get(at) {
             let value = request.get(at + 1).ok_or_else(syntax)?;
             match option.to_ascii_uppercase().as_slice() {
                 b"MATCH" => {}
-                b"TYPE" => strings = value.eq_ignore_ascii_case(b"string"),
+                b"TYPE" => kinds = Kind::named(value).into_iter().collect(),
                 b"COUNT" => count = number(value)?.min(COUNT_MAX),
                 _ => return Err(syntax()),
             }
@@ -108,7 +139,7 @@ impl Walk {
             count: count as usize,
             pattern: pattern.map(<[u8]>::to_vec),
             only: pattern.and_then(table_of).map(<[u8]>::to_vec),
-            strings,
+            kinds,
         })
     }
 
@@ -139,7 +170,7 @@ impl Walk {
             count: KEYS_MAX,
             pattern: Some(pattern.to_vec()),
             only: table_of(pattern).map(<[u8]>::to_vec),
-            strings: true,
+            kinds: Kind::ALL.to_vec(),
         }
     }
 
@@ -147,7 +178,7 @@ impl Walk {
     ///
     /// # Errors
     /// There are too many to be looked at at once.
-    pub fn all(&self, mut keys: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Refusal> {
+    pub fn all(&self, keys: Vec<Walked>) -> Result<Vec<Vec<u8>>, Refusal> {
         let pattern = self.pattern.as_deref().unwrap_or(b"*");
         if keys.len() > self.count {
             let message = format!(
@@ -156,12 +187,12 @@ impl Walk {
             );
             return Err((Code::BadRequest, message));
         }
-        keys.retain(|key| matches(pattern, key));
-        Ok(keys)
+        let keys = keys.into_iter().map(|walked| walked.key);
+        Ok(keys.filter(|key| matches(pattern, key)).collect())
     }
 
     /// The next keys that an engine has, one more than are answered if there are as many.
-    pub fn keys(&self, engine: &mut Engine, now: u64) -> Result<Vec<Vec<u8>>, Unanswered> {
+    pub fn keys(&self, engine: &mut Engine, now: u64) -> Result<Vec<Walked>, Unanswered> {
         let names: Vec<Vec<u8>> = match &self.only {
             Some(name) => vec![name.clone()],
             None => {
@@ -169,11 +200,22 @@ impl Walk {
                     .tables()
                     .into_iter()
                     .filter(|t| !t.computed && !t.supplied);
-                all.map(|table| table.name).collect()
+                let mut names: Vec<Vec<u8>> = all
+                    .map(|table| match object_key(&table.name) {
+                        Some(name) => name.to_vec(),
+                        None => table.name,
+                    })
+                    .collect();
+                names.sort_unstable();
+                names.dedup();
+                names
             }
         };
-        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let mut keys: Vec<Walked> = Vec::new();
         for name in names {
+            if object_key(&name).is_some() {
+                continue;
+            }
             let first = match self.only {
                 Some(_) => &self.beginning,
                 None => &name,
@@ -188,11 +230,30 @@ impl Walk {
                 keys_only: true,
                 ..Limits::default()
             };
+            let before = keys.len();
             let outcome = engine.range(&lo, &hi, limits, now, &mut |key, _| {
-                keys.push(key.to_vec());
+                let key = key.to_vec();
+                let kind = Kind::Text;
+                keys.push(Walked { key, kind });
                 ControlFlow::Continue(())
             });
             complete(outcome)?;
+            if engine.has_objects() {
+                let limits = Limits {
+                    keys_only: false,
+                    ..limits
+                };
+                let (lo, hi) = (object_row(&lo), object_row(&hi));
+                let outcome = engine.range(&lo, &hi, limits, now, &mut |row, object| {
+                    let key = object_key(row).unwrap_or(row).to_vec();
+                    let kind = Kind::of_object(object);
+                    keys.push(Walked { key, kind });
+                    ControlFlow::Continue(())
+                });
+                complete(outcome)?;
+                keys[before..].sort_unstable();
+                keys.truncate(self.count + 1);
+            }
             if keys.len() > self.count {
                 break;
             }
@@ -201,32 +262,38 @@ impl Walk {
     }
 
     /// Leaves of the keys, which are in order, those that are answered; returns the next cursor.
-    pub fn next(&self, keys: &mut Vec<Vec<u8>>, cursors: &mut Cursors) -> u64 {
+    pub fn next(&self, keys: &mut Vec<Walked>, cursors: &mut Cursors) -> u64 {
         let next = match keys.get(self.count) {
-            Some(next) => cursors.keep(next.clone()),
+            Some(next) => cursors.keep(next.key.clone()),
             None => 0,
         };
         keys.truncate(self.count);
-        if let Some(pattern) = &self.pattern {
-            keys.retain(|key| matches(pattern, key));
-        }
-        if !self.strings {
-            keys.clear();
-        }
+        let pattern = self.pattern.as_deref();
+        keys.retain(|walked| {
+            self.kinds.contains(&walked.kind)
+                && pattern.is_none_or(|pattern| matches(pattern, &walked.key))
+        });
         next
     }
 
-    pub fn answer(&self, encoder: &mut Encoder<'_>, cursor: u64, keys: &[Vec<u8>]) {
+    pub fn answer(&self, encoder: &mut Encoder<'_>, cursor: u64, keys: &[Walked]) {
         encoder.array(2);
         encoder.text(&cursor.to_string());
         encoder.array(keys.len());
-        keys.iter().for_each(|key| encoder.bulk(key));
+        keys.iter().for_each(|walked| encoder.bulk(&walked.key));
     }
 }
 
 pub(super) fn answer_keys(encoder: &mut Encoder<'_>, keys: &[Vec<u8>]) {
     encoder.array(keys.len());
     keys.iter().for_each(|key| encoder.bulk(key));
+}
+
+/// Answers another node its part.
+pub(super) fn answer_part(encoder: &mut Encoder<'_>, keys: &[Walked]) {
+    encoder.array(keys.len());
+    keys.iter()
+        .for_each(|walked| encoder.bulk(&walked.encode()));
 }
 
 /// KEYS, where one core has all tables.
@@ -255,7 +322,7 @@ pub(super) fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unansw
     if state.is_of_node {
         let walk = Walk::of_part(request)?;
         let keys = tables.read(|engine, now| walk.keys(engine, now))?;
-        answer_keys(&mut state.encoder(), &keys);
+        answer_part(&mut state.encoder(), &keys);
         return Ok(());
     }
     let walk = Walk::parse(request, &tables.handle().cursors())?;

@@ -16,11 +16,13 @@ use larder_join::{Owner, row_slot};
 use larder_protocol::commands::Spec;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
+use larder_types::object_key;
 use tokio::sync::mpsc;
 
 use super::super::pending::Work;
 use super::super::state::State;
 use super::super::subject::is_of_table;
+use super::check::ZERO_BYTE;
 use super::of_other_node;
 use super::range::successor;
 use super::scan::literal;
@@ -189,6 +191,9 @@ fn understand(
         true => literal(glob),
         false => glob.to_vec(),
     };
+    if object_key(&beginning).is_some() {
+        return refuse(ZERO_BYTE.to_owned());
+    }
     let Some(end) = beginning
         .iter()
         .position(|byte| matches!(byte, b'|' | b':'))

@@ -18,6 +18,7 @@ use larder_cluster::replication::{Admission, Confirmation, Outcome, ReadWait, Ti
 use larder_join::{Engine, range_slot, row_slot};
 use larder_protocol::commands::{Command, Id, Keys};
 use larder_protocol::errors::Code;
+use larder_types::with_object_row;
 
 use super::{Replicated, State};
 use crate::tables::{Gate, Refusal, Tables};
@@ -323,10 +324,18 @@ impl State {
             }
             _ => {
                 for key in command.keys() {
+                    let slot = row_slot(key);
                     if !is_base(key) {
                         is_wide = true;
-                    } else if !self.read_slot(row_slot(key), Some(key), now_ms, &mut awaits)? {
+                        continue;
+                    }
+                    if !self.read_slot(slot, Some(key), now_ms, &mut awaits)? {
                         return Ok(None);
+                    }
+                    if engine.has_objects() {
+                        with_object_row(key, |row| {
+                            self.await_row(slot, row, now_ms, &mut awaits);
+                        });
                     }
                 }
             }
@@ -372,6 +381,24 @@ impl State {
                 }
                 Ok(true)
             }
+        }
+    }
+
+    /// Waits for what is under way of one more row of a slot that is read.
+    fn await_row(&self, slot: u16, row: &[u8], now_ms: u64, awaits: &mut Awaits) {
+        let Some(replication) = self
+            .replication
+            .as_ref()
+            .filter(|_| self.waits_for_replicas)
+        else {
+            return;
+        };
+        if let ReadWait::After {
+            acknowledged: Some(ticket),
+            ..
+        } = replication.owner.read(slot, Some(row), now_ms)
+        {
+            awaits.wait_for(ticket);
         }
     }
 

@@ -1,12 +1,20 @@
 //! Commands on several keys that several cores have: MSET, MSETNX, RENAME, RENAMENX and COPY, as one in a pause; and KEYS.
 
+use std::borrow::Cow;
+
 use larder_protocol::commands::{Batch, Id, OwnedCommand, spec};
 use larder_protocol::resp::Request;
+use larder_types::object_row;
 
 use super::super::super::replies;
 use super::super::{keys, scan};
 use super::{Coordinator, first_error, gone};
 use crate::tables::Refusal;
+
+/// Whether a GET was answered so since its key has an object.
+fn is_of_object(error: &[u8]) -> bool {
+    error.starts_with(b"-WRONGTYPE ")
+}
 
 impl Coordinator {
     pub(super) async fn mset(&mut self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
@@ -33,11 +41,7 @@ impl Coordinator {
         pairs: &[usize],
     ) -> Result<Vec<u8>, Refusal> {
         for &at in pairs {
-            if self
-                .value(request.arg(at))
-                .await?
-                .is_ok_and(|value| value.is_some())
-            {
+            if self.is_there(request.arg(at)).await? {
                 return Ok(self.encoded(|encoder| encoder.integer(0)));
             }
         }
@@ -82,17 +86,32 @@ impl Coordinator {
         request: Request<'_>,
     ) -> Result<Result<bool, Vec<u8>>, Refusal> {
         let (from, to) = (request.arg(1), request.arg(2));
-        let value = match self.value(from).await? {
+        let (mut source, mut target) = (Cow::Borrowed(from), Cow::Borrowed(to));
+        let mut value = self.value(from).await?;
+        let is_object = matches!(&value, Err(error) if is_of_object(error));
+        if is_object {
+            (source, target) = (object_row(from).into(), object_row(to).into());
+            value = self.value(&source).await?;
+        }
+        let value = match value {
             Err(error) => return Ok(Err(error)),
             Ok(Some(value)) => value,
             Ok(None) => return copying.refuse_absent().map(|()| Ok(false)),
         };
-        if !copying.replaces && self.value(to).await?.is_ok_and(|value| value.is_some()) {
+        if !copying.replaces && self.is_there(to).await? {
             return Ok(Ok(false));
         }
         if copying.moves && from == to {
             return Ok(Ok(true));
         }
+        if is_object {
+            // What the key had goes; whether an object may be there at all, that of the other kind says.
+            let reply = self.one(Id::Del, &[to]).await?;
+            if reply.first() == Some(&b'-') {
+                return Ok(Err(reply));
+            }
+        }
+        let (from, to) = (&*source, &*target);
         let at = self.one(Id::PExpireTime, &[from]).await?;
         let at = keys::time_of(&at).map(|at| at.to_string());
         let put: &[&[u8]] = match &at {
@@ -106,6 +125,14 @@ impl Coordinator {
         Ok(match reply.first() {
             Some(b'-') => Err(reply),
             _ => Ok(true),
+        })
+    }
+
+    /// Whether a key has a row or an object.
+    async fn is_there(&self, key: &[u8]) -> Result<bool, Refusal> {
+        Ok(match self.value(key).await? {
+            Ok(value) => value.is_some(),
+            Err(error) => is_of_object(&error),
         })
     }
 

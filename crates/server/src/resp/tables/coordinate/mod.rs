@@ -503,7 +503,7 @@ impl Coordinator {
         if self.is_of_node {
             let walk = scan::Walk::of_part(request)?;
             let keys = self.walked(&walk).await?;
-            return Ok(self.encoded(|encoder| scan::answer_keys(encoder, &keys)));
+            return Ok(self.encoded(|encoder| scan::answer_part(encoder, &keys)));
         }
         let walk = scan::Walk::parse(request, &handle.cursors())?;
         let mut keys = self.walked(&walk).await?;
@@ -512,7 +512,7 @@ impl Coordinator {
     }
 
     /// The next keys that the cores have, in order.
-    async fn walked(&self, walk: &scan::Walk) -> Result<Vec<Vec<u8>>, Refusal> {
+    async fn walked(&self, walk: &scan::Walk) -> Result<Vec<scan::Walked>, Refusal> {
         let handle = &self.core.shared.tables;
         let home = match &walk.only {
             Some(name) if self.is_of_one_core(name) => Some(self.owner(name)),

@@ -266,7 +266,7 @@ impl Coordinator {
         let mut keys = Vec::new();
         for reply in self.ask_nodes(batch).await? {
             match keys_in(&reply) {
-                Some(more) => keys.extend(more),
+                Some(more) => keys.extend(more.into_iter().map(scan::Walked::decode)),
                 None => return Ok(reply),
             }
         }

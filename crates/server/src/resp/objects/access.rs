@@ -1,0 +1,173 @@
+//! How commands read and change an object.
+
+use larder_protocol::errors::Code;
+use larder_protocol::resp::{Encoder, Proto};
+use larder_space::object::{HashView, Object, ObjectKind, ObjectView};
+use larder_types::{VALUE_BYTES_MAX, object_row};
+
+use super::super::output::Output;
+use super::super::state::State;
+use crate::clients::Limits;
+use crate::tables::objects::{read_object, refuse_no_object, refuse_text, wrong_type};
+use crate::tables::{Refusal, Unanswered, refusal};
+
+/// What becomes of an object.
+pub enum Becomes {
+    AsItWas,
+    /// One without fields goes.
+    This(Object),
+}
+
+/// Where an answer goes, which is no longer than one client may have.
+pub struct Answer<'a> {
+    output: &'a mut Output,
+    proto: Proto,
+    limits: Limits,
+}
+
+impl Answer<'_> {
+    pub fn encoder(&mut self) -> Encoder<'_> {
+        self.output.encoder(self.proto)
+    }
+
+    pub fn proto(&self) -> Proto {
+        self.proto
+    }
+
+    /// # Errors
+    /// The answer would be too long.
+    pub fn bulk(&mut self, value: &[u8]) -> Result<(), Refusal> {
+        match self.limits.admits(self.output.len(), value.len()) {
+            true => self.encoder().bulk(value),
+            false => return Err(self.limits.too_long()),
+        }
+        Ok(())
+    }
+
+    /// As [`Answer::bulk`]; nil of nothing.
+    ///
+    /// # Errors
+    /// The answer would be too long.
+    pub fn value(&mut self, value: Option<&[u8]>) -> Result<(), Refusal> {
+        match value {
+            Some(value) => self.bulk(value),
+            None => {
+                self.encoder().null();
+                Ok(())
+            }
+        }
+    }
+}
+
+fn broken() -> Refusal {
+    let message = "the object's bytes are none that this larder writes".to_owned();
+    (Code::Corrupted, message)
+}
+
+/// Answers what is read of an object as it is kept, if there is one. If that is refused, nothing of it is answered.
+pub fn read(
+    state: &mut State,
+    key: &[u8],
+    answer: impl FnOnce(Option<ObjectView<'_>>, u64, &mut Answer<'_>) -> Result<(), Refusal>,
+) -> Result<(), Unanswered> {
+    let tables = state.tables();
+    let mark = state.output.mark();
+    let limits = state.core.clients.limits;
+    let mut place = Answer {
+        output: &mut state.output,
+        proto: state.proto,
+        limits,
+    };
+    let done = tables.read(|engine, now| -> Result<(), Refusal> {
+        let mut answer = Some(answer);
+        let read = read_object(engine, key, now, |bytes| {
+            let view = ObjectView::new(bytes).map_err(|_| broken())?;
+            match answer.take() {
+                Some(answer) => answer(Some(view), now, &mut place),
+                None => Ok(()),
+            }
+        });
+        match (read, answer) {
+            (Some(done), _) => done,
+            (None, Some(answer)) => {
+                refuse_text(engine, key, now)?;
+                answer(None, now, &mut place)
+            }
+            (None, None) => Ok(()),
+        }
+    });
+    if done.is_err() {
+        state.output.rewind(mark);
+    }
+    Ok(done?)
+}
+
+/// As [`read`], of a hash.
+pub fn read_hash(
+    state: &mut State,
+    key: &[u8],
+    answer: impl FnOnce(Option<HashView<'_>>, u64, &mut Answer<'_>) -> Result<(), Refusal>,
+) -> Result<(), Unanswered> {
+    read(state, key, |view, now, to| match view {
+        None => answer(None, now, to),
+        Some(ObjectView::Hash(hash)) => answer(Some(hash), now, to),
+        Some(ObjectView::Json(_)) => Err(wrong_type()),
+    })
+}
+
+/// Changes an object of this kind, if there is one, or makes one: as `decide` says, given what it is and the time, all in one step. When it goes
+/// stays as it was.
+pub fn change<T>(
+    state: &mut State,
+    key: &[u8],
+    kind: ObjectKind,
+    decide: impl FnOnce(Option<Object>, u64) -> Result<(T, Becomes), Refusal>,
+) -> Result<T, Unanswered> {
+    let tables = state.tables();
+    tables.write(&mut state.gate, |engine, now| {
+        let before = read_object(engine, key, now, Object::decode);
+        let before = match before {
+            Some(Ok(object)) if object.kind() != kind => return Err(wrong_type().into()),
+            Some(object) => Some(object.map_err(|_| broken())?),
+            None => {
+                refuse_no_object(engine, key, now)?;
+                None
+            }
+        };
+        let is_there = before.is_some();
+        let (answer, becomes) = decide(before, now)?;
+        let row = object_row(key);
+        let waits_for = match becomes {
+            Becomes::AsItWas => None,
+            Becomes::This(Object::Hash(hash)) if hash.fields.is_empty() && !is_there => None,
+            Becomes::This(object) if !is_empty(&object) => {
+                let bytes = object.encode();
+                refuse_large(bytes.len())?;
+                let at = engine.expires_at(&row, now);
+                let written = engine.put(&row, &bytes, now).map_err(refusal)?;
+                if at.is_some() {
+                    engine.expire(&row, at, now).map_err(refusal)?;
+                }
+                written.waits_for
+            }
+            Becomes::This(_) => engine.remove(&row, now).map_err(refusal)?.waits_for,
+        };
+        Ok((answer, waits_for))
+    })
+}
+
+fn is_empty(object: &Object) -> bool {
+    matches!(object, Object::Hash(hash) if hash.fields.is_empty())
+}
+
+fn refuse_large(bytes: usize) -> Result<(), Refusal> {
+    match bytes as u64 > VALUE_BYTES_MAX {
+        false => Ok(()),
+        true => {
+            let message = format!(
+                "the object would have {bytes} bytes; {VALUE_BYTES_MAX} are allowed: nothing was changed"
+            );
+            Err((Code::BadRequest, message))
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Fields that go at a time: HEXPIRE and its kin; and HGETDEL and HGETEX, which also take a list of fields.
+
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+use larder_space::object::hash::ExpiryRule;
+use larder_types::integer;
+
+use super::super::state::State;
+use super::super::tables::{deadline, expiry};
+use super::access::read_hash;
+use super::hash::{change_hash, find_all, syntax};
+use crate::tables::{Refusal, Unanswered};
+
+fn bad(message: String) -> Refusal {
+    (Code::BadRequest, message)
+}
+
+/// `FIELDS numfields field ...`, from the argument at `at` to the end.
+fn names(request: Request<'_>, at: usize) -> Result<std::ops::Range<usize>, Refusal> {
+    let is_there = request
+        .get(at)
+        .is_some_and(|word| word.eq_ignore_ascii_case(b"FIELDS"));
+    if !is_there {
+        let message = "Mandatory argument FIELDS is missing or not at the right position";
+        return Err(bad(message.to_owned()));
+    }
+    let count = request.get(at + 1).and_then(integer);
+    let count = count.filter(|count| *count > 0);
+    let count = count.ok_or_else(|| {
+        let message = "Parameter `numFields` should be greater than 0";
+        bad(message.to_owned())
+    })?;
+    let first = at + 2;
+    match usize::try_from(count) == Ok(request.len().saturating_sub(first)) {
+        true => Ok(first..request.len()),
+        false => {
+            let message = "The `numfields` parameter must match the number of arguments";
+            Err(bad(message.to_owned()))
+        }
+    }
+}
+
+fn codes(state: &mut State, codes: &[i64]) {
+    let mut encoder = state.encoder();
+    encoder.array(codes.len());
+    codes.iter().for_each(|code| encoder.integer(*code));
+}
+
+/// HEXPIRE and its kin, whose time is of a unit in milliseconds and counts from now or from 1970.
+pub fn expire(
+    state: &mut State,
+    request: Request<'_>,
+    command: &str,
+    (unit, from_now): (i64, bool),
+) -> Result<(), Unanswered> {
+    let time = integer(request.arg(2));
+    let time = time.ok_or_else(|| bad("value is not an integer or out of range".to_owned()))?;
+    if time < 0 {
+        return Err(bad("invalid expire time, must be >= 0".to_owned()).into());
+    }
+    let rule = request.arg(3).to_ascii_uppercase();
+    let (rule, at) = match rule.as_slice() {
+        b"NX" => (ExpiryRule::WithoutOne, 4),
+        b"XX" => (ExpiryRule::WithOne, 4),
+        b"GT" => (ExpiryRule::Later, 4),
+        b"LT" => (ExpiryRule::Earlier, 4),
+        _ => (ExpiryRule::Always, 3),
+    };
+    let names = names(request, at)?;
+    let all = change_hash(state, request.arg(1), |hash, now| {
+        let at = deadline((time, unit, from_now), now, command)?;
+        let names = names.map(|at| request.arg(at));
+        let codes = hash.expire_fields(names, at, rule, now);
+        let is_changed = codes.iter().any(|code| *code > 0);
+        Ok((codes, is_changed))
+    })?;
+    codes(state, &all);
+    Ok(())
+}
+
+pub fn persist(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let names = names(request, 2)?;
+    let all = change_hash(state, request.arg(1), |hash, _| {
+        let places = hash.places(names.map(|at| request.arg(at)));
+        let persist = |place| hash.persist_place(place);
+        let codes: Vec<i64> = places.into_iter().map(persist).collect();
+        let is_changed = codes.contains(&1);
+        Ok((codes, is_changed))
+    })?;
+    codes(state, &all);
+    Ok(())
+}
+
+/// HTTL and its kin: -2 of a field that is absent, -1 of one that stays, else what `shown` makes of its time and of now.
+pub fn times(
+    state: &mut State,
+    request: Request<'_>,
+    shown: impl Fn(u64, u64) -> u64,
+) -> Result<(), Unanswered> {
+    let names = names(request, 2)?;
+    read_hash(state, request.arg(1), |hash, now, to| {
+        let found = find_all(hash, names.map(|at| request.arg(at)), now);
+        let mut encoder = to.encoder();
+        encoder.array(found.len());
+        for field in found {
+            encoder.integer(match field {
+                None => -2,
+                Some((_, None)) => -1,
+                Some((_, Some(at))) => shown(at, now) as i64,
+            });
+        }
+        Ok(())
+    })
+}
+
+/// Answers values that a change has taken note of.
+fn answer(state: &mut State, values: &[Option<Vec<u8>>]) {
+    let mut encoder = state.encoder();
+    encoder.array(values.len());
+    for value in values {
+        match value {
+            Some(value) => encoder.bulk(value),
+            None => encoder.null(),
+        }
+    }
+}
+
+/// Before anything is changed.
+fn refuse_long(state: &State) -> impl Fn(&[Option<Vec<u8>>]) -> Result<(), Refusal> + use<> {
+    let (limits, answered) = (state.core.clients.limits, state.output.len());
+    move |values| {
+        let bytes = values.iter().flatten().map(|value| value.len() + 16).sum();
+        match limits.admits(answered, bytes) {
+            true => Ok(()),
+            false => Err(limits.too_long()),
+        }
+    }
+}
+
+pub fn get_del(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let names = names(request, 2)?;
+    let refuse_long = refuse_long(state);
+    let values = change_hash(state, request.arg(1), |hash, _| {
+        let values = hash.take_all(names.map(|at| request.arg(at)));
+        refuse_long(&values)?;
+        let is_changed = values.iter().any(Option::is_some);
+        Ok((values, is_changed))
+    })?;
+    answer(state, &values);
+    Ok(())
+}
+
+pub fn get_ex(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let option = request.arg(2).to_ascii_uppercase();
+    let number = |at| {
+        let number = request.get(at).and_then(integer);
+        number.ok_or_else(|| bad("value is not an integer or out of range".to_owned()))
+    };
+    let (time, persists, at) = match option.as_slice() {
+        b"PERSIST" => (None, true, 3),
+        b"EX" | b"PX" | b"EXAT" | b"PXAT" => match number(3)? {
+            time @ 1.. => (Some(expiry(&option, time)), false, 4),
+            _ => return Err(bad("invalid expire time in 'hgetex' command".to_owned()).into()),
+        },
+        b"FIELDS" => (None, false, 2),
+        _ => return Err(syntax().into()),
+    };
+    let names = names(request, at)?;
+    let refuse_long = refuse_long(state);
+    let values = change_hash(state, request.arg(1), |hash, now| {
+        let names = || names.clone().map(|at| request.arg(at));
+        let places = hash.places(names());
+        let value = |place: &Option<usize>| place.map(|place| hash.fields[place].value.clone());
+        let values: Vec<Option<Vec<u8>>> = places.iter().map(value).collect();
+        refuse_long(&values)?;
+        let codes = match time {
+            Some(time) => {
+                let at = deadline(time, now, "hgetex")?;
+                hash.expire_fields(names(), at, ExpiryRule::Always, now)
+            }
+            None if persists => {
+                let persist = |place| hash.persist_place(place);
+                places.into_iter().map(persist).collect()
+            }
+            None => Vec::new(),
+        };
+        Ok((values, codes.iter().any(|code| *code > 0)))
+    })?;
+    answer(state, &values);
+    Ok(())
+}

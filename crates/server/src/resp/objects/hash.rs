@@ -1,0 +1,327 @@
+//! The HSET family.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use larder_protocol::errors::Code;
+use larder_protocol::resp::{Proto, Request};
+use larder_space::base::number::Number;
+use larder_space::object::{ChangeError, Hash, HashView, Object, ObjectKind};
+use larder_types::{Random, integer};
+
+use super::super::state::State;
+use super::access::{Answer, Becomes, change, read_hash};
+use crate::glob::matches;
+use crate::tables::{Refusal, Unanswered};
+
+/// Fields times names that are compared one by one; beyond it they are looked up.
+const COMPARED_MAX: usize = 4096;
+/// How many fields HRANDFIELD draws that may be the same.
+const DRAWN_MAX: u64 = 100_000;
+
+fn bad(message: &str) -> Refusal {
+    (Code::BadRequest, message.to_owned())
+}
+
+fn wrong_arity(command: &str) -> Refusal {
+    let message = format!("wrong number of arguments for '{command}' command");
+    (Code::WrongArity, message)
+}
+
+pub(super) fn syntax() -> Refusal {
+    (Code::Syntax, "syntax error".to_owned())
+}
+
+pub(super) fn refused(error: ChangeError) -> Refusal {
+    let code = match error {
+        ChangeError::WrongKind => Code::WrongType,
+        _ => Code::BadRequest,
+    };
+    (code, error.to_string())
+}
+
+/// Changes the hash under a key, which is empty if there is none.
+pub(super) fn change_hash<T>(
+    state: &mut State,
+    key: &[u8],
+    decide: impl FnOnce(&mut Hash, u64) -> Result<(T, bool), Refusal>,
+) -> Result<T, Unanswered> {
+    change(state, key, ObjectKind::Hash, |before, now| {
+        let mut hash = match before {
+            Some(Object::Hash(hash)) => hash,
+            _ => Hash::default(),
+        };
+        let (answer, is_changed) = decide(&mut hash, now)?;
+        let becomes = match is_changed {
+            true => Becomes::This(Object::Hash(hash)),
+            false => Becomes::AsItWas,
+        };
+        Ok((answer, becomes))
+    })
+}
+
+/// HSET, and HMSET, which answers OK.
+pub fn set(state: &mut State, request: Request<'_>, answers_ok: bool) -> Result<(), Unanswered> {
+    if !request.len().is_multiple_of(2) {
+        let name = if answers_ok { "hmset" } else { "hset" };
+        return Err(wrong_arity(name).into());
+    }
+    let new = change_hash(state, request.arg(1), |hash, _| {
+        let pairs = (2..request.len()).step_by(2);
+        let new = hash.set_all(pairs.map(|at| (request.arg(at), request.arg(at + 1))));
+        Ok((new, true))
+    })?;
+    match answers_ok {
+        true => state.encoder().ok(),
+        false => state.encoder().count(new as u64),
+    }
+    Ok(())
+}
+
+pub fn set_if_absent(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let is_set = change_hash(state, request.arg(1), |hash, _| {
+        let is_set = hash.set_if_absent(request.arg(2), request.arg(3));
+        Ok((is_set, is_set))
+    })?;
+    state.encoder().count(u64::from(is_set));
+    Ok(())
+}
+
+pub fn delete(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let gone = change_hash(state, request.arg(1), |hash, _| {
+        let gone = hash.remove_all(request.args().skip(2));
+        Ok((gone, gone > 0))
+    })?;
+    state.encoder().count(gone as u64);
+    Ok(())
+}
+
+pub fn increment(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let by = integer(request.arg(3));
+    let by = by.ok_or_else(|| bad("value is not an integer or out of range"))?;
+    let sum = change_hash(state, request.arg(1), |hash, _| {
+        let sum = hash.increment(request.arg(2), by).map_err(refused)?;
+        Ok((sum, true))
+    })?;
+    state.encoder().integer(sum);
+    Ok(())
+}
+
+pub fn increment_float(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let by = Number::parse(request.arg(3)).map(Number::as_f64);
+    let by = by.ok_or_else(|| bad("value is not a valid float"))?;
+    let sum = change_hash(state, request.arg(1), |hash, _| {
+        let sum = hash.increment_float(request.arg(2), by).map_err(refused)?;
+        Ok((sum, true))
+    })?;
+    state.encoder().bulk(&sum);
+    Ok(())
+}
+
+pub fn get(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    read_hash(state, request.arg(1), |hash, now, to| {
+        to.value(value_of(hash, request.arg(2), now))
+    })
+}
+
+pub fn get_several(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    read_hash(state, request.arg(1), |hash, now, to| {
+        let names = request.args().skip(2);
+        to.encoder().array(names.len());
+        for value in find_all(hash, names, now) {
+            to.value(value.map(|(value, _)| value))?;
+        }
+        Ok(())
+    })
+}
+
+fn value_of<'a>(hash: Option<HashView<'a>>, name: &[u8], now: u64) -> Option<&'a [u8]> {
+    hash?.get_at(name, now).map(|(value, _)| value)
+}
+
+/// Of each name the field's value and when it goes, if it is there.
+pub(super) fn find_all<'a, 'n>(
+    hash: Option<HashView<'a>>,
+    names: impl ExactSizeIterator<Item = &'n [u8]>,
+    now: u64,
+) -> Vec<Option<(&'a [u8], Option<u64>)>> {
+    let Some(hash) = hash else {
+        return vec![None; names.len()];
+    };
+    if names.len().saturating_mul(hash.count()) <= COMPARED_MAX {
+        return names.map(|name| hash.get_at(name, now)).collect();
+    }
+    let fields = hash.fields_at(now);
+    let by_name: HashMap<_, _> = fields
+        .map(|(name, value, at)| (name, (value, at)))
+        .collect();
+    names.map(|name| by_name.get(name).copied()).collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parts {
+    Both,
+    Names,
+    Values,
+}
+
+/// HGETALL, HKEYS, HVALS.
+pub fn all(state: &mut State, request: Request<'_>, parts: Parts) -> Result<(), Unanswered> {
+    read_hash(state, request.arg(1), |hash, now, to| {
+        let fields: Vec<_> = hash
+            .into_iter()
+            .flat_map(|hash| hash.fields_at(now))
+            .collect();
+        match parts {
+            Parts::Both => to.encoder().map(fields.len()),
+            _ => to.encoder().array(fields.len()),
+        }
+        for (name, value, _) in fields {
+            if parts != Parts::Values {
+                to.bulk(name)?;
+            }
+            if parts != Parts::Names {
+                to.bulk(value)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+pub fn length(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    read_hash(state, request.arg(1), |hash, now, to| {
+        let count = hash.map_or(0, |hash| match hash.expires() {
+            true => hash.fields_at(now).count(),
+            false => hash.count(),
+        });
+        to.encoder().count(count as u64);
+        Ok(())
+    })
+}
+
+pub fn exists(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    read_hash(state, request.arg(1), |hash, now, to| {
+        let value = value_of(hash, request.arg(2), now);
+        to.encoder().count(u64::from(value.is_some()));
+        Ok(())
+    })
+}
+
+pub fn value_length(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    read_hash(state, request.arg(1), |hash, now, to| {
+        let value = value_of(hash, request.arg(2), now);
+        to.encoder().count(value.map_or(0, <[u8]>::len) as u64);
+        Ok(())
+    })
+}
+
+/// HRANDFIELD: without a count one field or nil; with one so many different fields, or with a negative one so many of any.
+pub fn random(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let not_integer = || bad("value is not an integer or out of range");
+    let count = match request.get(2) {
+        None => None,
+        Some(text) => Some(integer(text).ok_or_else(not_integer)?),
+    };
+    let with_values = match (request.get(3), request.len()) {
+        (None, _) => false,
+        (Some(word), 4) if word.eq_ignore_ascii_case(b"WITHVALUES") => true,
+        _ => return Err(syntax().into()),
+    };
+    if count.is_some_and(|count| count < 0 && count.unsigned_abs() > DRAWN_MAX) {
+        let message =
+            format!("value is out of range: at most {DRAWN_MAX} fields are drawn at once");
+        return Err((Code::BadRequest, message).into());
+    }
+    let mut random = Random::new(RandomState::new().build_hasher().finish());
+    read_hash(state, request.arg(1), |hash, now, to| {
+        let mut fields: Vec<_> = hash
+            .into_iter()
+            .flat_map(|hash| hash.fields_at(now))
+            .collect();
+        let Some(count) = count else {
+            let drawn = (!fields.is_empty()).then(|| fields[random.index(fields.len())].0);
+            return to.value(drawn);
+        };
+        if count >= 0 {
+            let count =
+                usize::try_from(count).map_or(fields.len(), |count| count.min(fields.len()));
+            for at in 0..count {
+                let other = at + random.index(fields.len() - at);
+                fields.swap(at, other);
+            }
+            fields.truncate(count);
+            return answer_drawn(to, fields.len(), fields.into_iter(), with_values);
+        }
+        let count = if fields.is_empty() {
+            0
+        } else {
+            count.unsigned_abs() as usize
+        };
+        let drawn = (0..count).map(|_| fields[random.index(fields.len())]);
+        answer_drawn(to, count, drawn, with_values)
+    })
+}
+
+fn answer_drawn<'a>(
+    to: &mut Answer<'_>,
+    count: usize,
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8], Option<u64>)>,
+    with_values: bool,
+) -> Result<(), Refusal> {
+    let in_pairs = with_values && to.proto() == Proto::Resp3;
+    let flat = with_values && !in_pairs;
+    to.encoder().array(count * if flat { 2 } else { 1 });
+    for (name, value, _) in fields {
+        if in_pairs {
+            to.encoder().array(2);
+        }
+        to.bulk(name)?;
+        if with_values {
+            to.bulk(value)?;
+        }
+    }
+    Ok(())
+}
+
+/// HSCAN: all fields at once, as Redis does of a small hash. So one that is there from the first call to the last is seen once.
+pub fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let cursor = std::str::from_utf8(request.arg(2)).ok();
+    if cursor.and_then(|text| text.parse::<u64>().ok()).is_none() {
+        return Err(bad("invalid cursor").into());
+    }
+    let (mut pattern, mut with_values, mut at) = (None, true, 3);
+    while let Some(option) = request.get(at) {
+        let value = request.get(at + 1).ok_or_else(syntax);
+        match option.to_ascii_uppercase().as_slice() {
+            b"NOVALUES" => {
+                with_values = false;
+                at += 1;
+                continue;
+            }
+            b"MATCH" => pattern = Some(value?),
+            b"COUNT" => match integer(value?) {
+                None => return Err(bad("value is not an integer or out of range").into()),
+                Some(..1) => return Err(syntax().into()),
+                Some(_) => {}
+            },
+            _ => return Err(syntax().into()),
+        }
+        at += 2;
+    }
+    read_hash(state, request.arg(1), |hash, now, to| {
+        let is_meant = |name: &[u8]| pattern.is_none_or(|pattern| matches(pattern, name));
+        let fields = hash.into_iter().flat_map(|hash| hash.fields_at(now));
+        let fields: Vec<_> = fields.filter(|(name, ..)| is_meant(name)).collect();
+        to.encoder().array(2);
+        to.bulk(b"0")?;
+        to.encoder()
+            .array(fields.len() * if with_values { 2 } else { 1 });
+        for (name, value, _) in fields {
+            to.bulk(name)?;
+            if with_values {
+                to.bulk(value)?;
+            }
+        }
+        Ok(())
+    })
+}

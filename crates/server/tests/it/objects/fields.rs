@@ -1,0 +1,159 @@
+//! Fields that go at a time.
+
+use larder_protocol::config::Fsync;
+
+use crate::redis_words::{check_all, servers};
+use crate::resp::{Client, request};
+use crate::support::TestServer;
+
+#[test]
+fn fields_go_at_their_times_as_redis_has_it() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        check_all(
+            &mut client,
+            &[
+                ("HSET h|1 a 1 b 2 c 3", ":3"),
+                ("HEXPIRE h|1 100 FIELDS 2 a none", "*2|:1|:-2"),
+                ("HTTL h|1 FIELDS 3 a b none", "*3|:100|:-1|:-2"),
+                ("HEXPIRE h|1 200 NX FIELDS 2 a b", "*2|:0|:1"),
+                ("HEXPIRE h|1 300 XX FIELDS 2 a c", "*2|:1|:0"),
+                ("HEXPIRE h|1 400 LT FIELDS 1 a", "*1|:0"),
+                ("HEXPIRE h|1 50 GT FIELDS 1 a", "*1|:0"),
+                ("HEXPIREAT h|1 33177117420 FIELDS 1 a", "*1|:1"),
+                ("HEXPIRETIME h|1 FIELDS 1 a", "*1|:33177117420"),
+                ("HPEXPIREAT h|1 33177117420500 FIELDS 1 a", "*1|:1"),
+                ("HPEXPIRETIME h|1 FIELDS 1 a", "*1|:33177117420500"),
+                ("HINCRBY h|1 a 1", ":2"),
+                ("HPEXPIRETIME h|1 FIELDS 1 a", "*1|:33177117420500"),
+                ("HSET h|1 a 1", ":0"),
+                ("HTTL h|1 FIELDS 1 a", "*1|:-1"),
+                ("HPERSIST h|1 FIELDS 3 a b none", "*3|:-1|:1|:-2"),
+                ("HPEXPIRE h|1 100000 FIELDS 1 c", "*1|:1"),
+                ("HGETEX h|1 FIELDS 2 c none", "*2|$1|3|$-1"),
+                ("HGETEX h|1 EX 100 FIELDS 1 b", "*1|$1|2"),
+                ("HTTL h|1 FIELDS 1 b", "*1|:100"),
+                ("HGETEX h|1 PERSIST FIELDS 1 b", "*1|$1|2"),
+                ("HTTL h|1 FIELDS 1 b", "*1|:-1"),
+                ("HGETDEL h|1 FIELDS 3 b none b", "*3|$1|2|$-1|$-1"),
+                ("HKEYS h|1", "*2|$1|a|$1|c"),
+                ("HEXPIRE h|1 0 FIELDS 1 a", "*1|:2"),
+                ("HPEXPIREAT h|1 1 FIELDS 1 c", "*1|:2"),
+                ("EXISTS h|1", ":0"),
+                ("HEXPIRE h|1 10 FIELDS 2 a b", "*2|:-2|:-2"),
+                ("HTTL h|1 FIELDS 2 a b", "*2|:-2|:-2"),
+                ("HPERSIST h|1 FIELDS 1 a", "*1|:-2"),
+                ("HGETDEL h|1 FIELDS 1 a", "*1|$-1"),
+                ("EXISTS h|1", ":0"),
+                (
+                    "HEXPIRE h|1 10 FIELD 1 a",
+                    "-ERR Mandatory argument FIELDS is missing or not at the right position",
+                ),
+                (
+                    "HEXPIRE h|1 10 FIELDS 2 a",
+                    "-ERR The `numfields` parameter must match the number of arguments",
+                ),
+                (
+                    "HEXPIRE h|1 10 FIELDS 0 a",
+                    "-ERR Parameter `numFields` should be greater than 0",
+                ),
+                (
+                    "HEXPIRE h|1 x FIELDS 1 a",
+                    "-ERR value is not an integer or out of range",
+                ),
+                (
+                    "HEXPIRE h|1 -1 FIELDS 1 a",
+                    "-ERR invalid expire time, must be >= 0",
+                ),
+                (
+                    "HEXPIRE h|1 9223372036854775807 FIELDS 1 a",
+                    "-ERR invalid expire time in 'hexpire' command",
+                ),
+                (
+                    "HGETEX h|1 EX 0 FIELDS 1 a",
+                    "-ERR invalid expire time in 'hgetex' command",
+                ),
+                ("HGETEX h|1 EVER FIELDS 1 a", "-ERR syntax error"),
+            ],
+        );
+    }
+}
+
+/// Fields that have gone are seen by no command, and the hash goes with its last.
+#[test]
+fn a_field_whose_time_has_come_is_not_seen() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        client.check("HSET h|1 a 1 b 2", ":2");
+        client.check("EXPIRE h|1 100", ":1");
+        client.check("HPEXPIRE h|1 1 FIELDS 1 a", "*1|:1");
+        while client.ask("HEXISTS h|1 a") != ":0" {}
+        check_all(
+            &mut client,
+            &[
+                ("HGETALL h|1", "*2|$1|b|$1|2"),
+                ("HLEN h|1", ":1"),
+                ("HMGET h|1 a b", "*2|$-1|$1|2"),
+                ("HSCAN h|1 0", "*2|$1|0|*2|$1|b|$1|2"),
+                ("HRANDFIELD h|1 5", "*1|$1|b"),
+                ("HSETNX h|1 a 3", ":1"),
+                ("HTTL h|1 FIELDS 1 a", "*1|:-1"),
+                ("TTL h|1", ":100"),
+                ("HPEXPIRE h|1 1 FIELDS 2 a b", "*2|:1|:1"),
+            ],
+        );
+        while client.ask("EXISTS h|1") != ":0" {}
+        check_all(
+            &mut client,
+            &[
+                ("TYPE h|1", "+none"),
+                ("KEYS h|*", "*0"),
+                ("SETNX h|1 text", ":1"),
+                ("DEL h|1", ":1"),
+            ],
+        );
+        // More of them than go at once, and nobody asks for them.
+        let mut words = vec!["HPEXPIRE".to_owned(), String::new(), "1".to_owned()];
+        words.extend(["FIELDS", "1", "f"].map(str::to_owned));
+        for number in 0..200 {
+            words[1] = format!("late|{number}");
+            client.check(&format!("HSET late|{number} f v"), ":1");
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            client.send(&request(&words));
+            client.reply();
+        }
+        while client.ask("RANGECOUNT none| none}") == ":0" && client.ask("KEYS late|*") != "*0" {}
+    }
+}
+
+#[test]
+fn times_of_fields_are_kept_over_a_restart() {
+    for threads in [1, 2] {
+        let mut server = TestServer::with(|config| {
+            config.server.threads = threads;
+            config.tables.fsync = Fsync::No;
+        });
+        let mut client = Client::connect(&server);
+        check_all(
+            &mut client,
+            &[
+                ("HSET h|1 a 1 b 2", ":2"),
+                ("HPEXPIREAT h|1 33177117420500 FIELDS 1 a", "*1|:1"),
+                ("HSET h|2 a 1", ":1"),
+                ("HPEXPIRE h|2 1 FIELDS 1 a", "*1|:1"),
+            ],
+        );
+        server.restart(|_| {});
+        let mut client = Client::connect(&server);
+        check_all(
+            &mut client,
+            &[
+                ("HPEXPIRETIME h|1 FIELDS 2 a b", "*2|:33177117420500|:-1"),
+                ("HGETALL h|1", "*4|$1|a|$1|1|$1|b|$1|2"),
+                ("HPEXPIREAT h|1 1 FIELDS 1 a", "*1|:2"),
+            ],
+        );
+        while client.ask("EXISTS h|2") != ":0" {}
+        client.check("DBSIZE", ":1");
+    }
+}

@@ -1,0 +1,364 @@
+//! Objects and rows of text under one name: what Redis's commands on keys do with each; on one serving thread and on several.
+
+use larder_protocol::config::Fsync;
+
+use crate::redis_words::{check_all, servers};
+use crate::resp::{Client, TIMELINE, request};
+use crate::support::TestServer;
+
+const WRONG: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+
+#[test]
+fn a_key_has_a_string_or_an_object() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        check_all(
+            &mut client,
+            &[("HSET h|1 f v", ":1"), ("SET s|1 text", "+OK")],
+        );
+        for line in [
+            "GET h|1",
+            "STRLEN h|1",
+            "GETRANGE h|1 0 1",
+            "SUBSTR h|1 0 1",
+            "INCR h|1",
+            "DECR h|1",
+            "INCRBY h|1 2",
+            "DECRBY h|1 2",
+            "INCRBYFLOAT h|1 2",
+            "APPEND h|1 x",
+            "SETRANGE h|1 1 x",
+            "GETSET h|1 x",
+            "GETDEL h|1",
+            "GETEX h|1",
+            "SET h|1 x GET",
+            "HGET s|1 f",
+            "HGETALL s|1",
+            "HSET s|1 f v",
+            "HDEL s|1 f",
+            "HLEN s|1",
+            "HMGET s|1 f",
+            "HINCRBY s|1 f 1",
+            "HSCAN s|1 0",
+            "HRANDFIELD s|1",
+            "HGET s:k1 f",
+        ] {
+            client.check(line, WRONG);
+        }
+        check_all(
+            &mut client,
+            &[
+                ("HGETALL h|1", "*2|$1|f|$1|v"),
+                ("GET s|1", "$4|text"),
+                ("TYPE h|1", "+hash"),
+                ("TYPE s|1", "+string"),
+                ("MGET s|1 h|1", "*2|$4|text|$-1"),
+                ("SET h|1 x NX", "$-1"),
+                ("SETNX h|1 x", ":0"),
+                ("MSETNX h|1 x s|2 y", ":0"),
+                ("EXISTS h|1 s|1 s|2 h|1", ":3"),
+                ("TOUCH h|1 s|2", ":1"),
+                ("DBSIZE", ":102"),
+                // What is put in its place takes the object away.
+                ("EXPIRE h|1 100", ":1"),
+                ("SET h|1 text", "+OK"),
+                ("TTL h|1", ":-1"),
+                ("HGET h|1 f", WRONG),
+                ("GET h|1", "$4|text"),
+                ("DBSIZE", ":102"),
+                ("DEL h|1", ":1"),
+                ("HSET h|1 f v", ":1"),
+                ("EXPIRE h|1 100", ":1"),
+                ("SET h|1 text XX KEEPTTL", "+OK"),
+                ("TTL h|1", ":100"),
+                ("DEL h|1", ":1"),
+                ("HSET h|1 f v", ":1"),
+                ("SETEX h|1 50 text", "+OK"),
+                ("TTL h|1", ":50"),
+                ("DEL h|1", ":1"),
+                ("HSET h|1 f v", ":1"),
+                ("HSET h|2 f v", ":1"),
+                ("MSET h|1 one s|1 two h|2 three", "+OK"),
+                ("MGET h|1 s|1 h|2", "*3|$3|one|$3|two|$5|three"),
+                ("DBSIZE", ":103"),
+                ("DEL h|1 h|2", ":2"),
+                // What is refused leaves it.
+                ("HSET h|1 f v", ":1"),
+                (
+                    "SET h|1 text EX 0",
+                    "-ERR invalid expire time in 'set' command",
+                ),
+                ("SET h|1 text NOSUCH", "-ERR syntax error"),
+                (
+                    "SETEX h|1 0 text",
+                    "-ERR invalid expire time in 'setex' command",
+                ),
+                ("HGET h|1 f", "$1|v"),
+                ("UNLINK h|1 s|1", ":2"),
+                ("DBSIZE", ":100"),
+            ],
+        );
+    }
+}
+
+#[test]
+fn objects_go_at_their_time_and_stay_as_other_keys_do() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        check_all(
+            &mut client,
+            &[
+                ("HSET h|1 f v", ":1"),
+                ("TTL h|1", ":-1"),
+                ("EXPIRE h|1 100", ":1"),
+                ("TTL h|1", ":100"),
+                ("HSET h|1 g v", ":1"),
+                ("TTL h|1", ":100"),
+                ("PEXPIREAT h|1 33177117421500 GT", ":1"),
+                ("PEXPIRETIME h|1", ":33177117421500"),
+                ("PERSIST h|1", ":1"),
+                ("PERSIST h|1", ":0"),
+                ("TTL h|1", ":-1"),
+                ("MEMORY USAGE h|1", ":13"),
+                ("PEXPIREAT h|1 1", ":1"),
+                ("EXISTS h|1", ":0"),
+                ("TTL h|1", ":-2"),
+                ("HGET h|1 f", "$-1"),
+                ("HSET h|1 f v", ":1"),
+                ("PEXPIRE h|1 1", ":1"),
+            ],
+        );
+        while client.ask("EXISTS h|1") != ":0" {}
+        client.check("HGETALL h|1", "*0");
+        client.check("SETNX h|1 text", ":1");
+    }
+}
+
+#[test]
+fn objects_are_renamed_copied_and_found() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        client.create("timeline", TIMELINE);
+        // On two threads, each of these pairs is of one core for some names and of two for others.
+        for name in ["a", "b", "c", "d", "e"] {
+            for (line, expected) in [
+                ("HSET t|x f v", ":1"),
+                ("EXPIRE t|x 100", ":1"),
+                ("SET u|# text", "+OK"),
+                ("RENAMENX t|x u|#", ":0"),
+                ("COPY t|x u|#", ":0"),
+                ("COPY t|x u|# REPLACE", ":1"),
+                ("HGETALL u|#", "*2|$1|f|$1|v"),
+                ("TTL u|#", ":100"),
+                ("SET t|y text", "+OK"),
+                ("RENAME t|y u|#", "+OK"),
+                ("GET u|#", "$4|text"),
+                ("TTL u|#", ":-1"),
+                ("RENAME t|x u|#", "+OK"),
+                ("TYPE u|#", "+hash"),
+                ("EXISTS t|x t|y u|#", ":1"),
+                ("RENAMENX t|x u|#", "-ERR no such key"),
+                ("HSET u|# f w", ":0"),
+                ("RENAME u|# u|#", "+OK"),
+                ("COPY u|# w|#", ":1"),
+                ("RENAMENX u|# w|#", ":0"),
+                ("MSETNX w|# 1 v|# 2", ":0"),
+                ("EXISTS v|#", ":0"),
+                ("DEL u|# w|#", ":2"),
+            ] {
+                client.check(&line.replace('#', name), expected);
+            }
+        }
+        for line in [
+            "HSET tline|ann|1|bob f v",
+            "RENAME h|1 tline|ann|1|bob",
+            "COPY h|1 tline|ann|1|bob",
+        ] {
+            client.ask("HSET h|1 f v");
+            let told = client.ask(line);
+            assert!(told.starts_with("-NOWRITE "), "{line}: {told}");
+        }
+        check_all(
+            &mut client,
+            &[
+                ("HSET w|2 f v", ":1"),
+                ("SET w|1 text", "+OK"),
+                ("SET w|3 text", "+OK"),
+                ("SCAN 0 MATCH w|*", "*2|$1|0|*3|$3|w|1|$3|w|2|$3|w|3"),
+                ("SCAN 0 MATCH w|* TYPE hash", "*2|$1|0|*1|$3|w|2"),
+                ("SCAN 0 MATCH w|* TYPE HASH", "*2|$1|0|*1|$3|w|2"),
+                ("SCAN 0 MATCH w|* TYPE ReJSON-RL", "*2|$1|0|*0"),
+                ("SCAN 0 MATCH w|* TYPE string", "*2|$1|0|*2|$3|w|1|$3|w|3"),
+                ("SCAN 0 MATCH w|* TYPE zset", "*2|$1|0|*0"),
+                ("KEYS w|*", "*3|$3|w|1|$3|w|2|$3|w|3"),
+                ("KEYS *", "*4|$3|h|1|$3|w|1|$3|w|2|$3|w|3"),
+                ("RANGE w| w} KEYSONLY", "*2|$3|w|1|$3|w|3"),
+                ("RANGEDEL w| w}", ":2"),
+                ("KEYS w|*", "*1|$3|w|2"),
+                ("FLUSHALL", "+OK"),
+                ("KEYS *", "*0"),
+            ],
+        );
+        // Many of both, a few at a time.
+        let mut expected = Vec::new();
+        for number in 0..100 {
+            let key = format!("many:{number:03}");
+            match number % 3 {
+                0 => client.check(&format!("SET {key} x"), "+OK"),
+                _ => client.check(&format!("HSET {key} f x"), ":1"),
+            }
+            expected.push(key);
+        }
+        let mut found = Vec::new();
+        let mut cursor = "0".to_owned();
+        loop {
+            let told = client.ask(&format!("SCAN {cursor} MATCH many:* COUNT 7"));
+            let words: Vec<&str> = told.split('|').collect();
+            cursor = words[2].to_owned();
+            found.extend(
+                words[3..]
+                    .iter()
+                    .filter(|word| word.starts_with("many:"))
+                    .map(|&w| w.to_owned()),
+            );
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn rows_of_objects_are_not_named_by_clients() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        client.check("HSET h|1 f v", ":1");
+        for words in [
+            &["GET", "\0h|1"][..],
+            &["SET", "\0h|1", "x"],
+            &["HSET", "\0h|1", "f", "v"],
+            &["DEL", "t|1", "\0h|1"],
+            &["RENAME", "t|1", "\0h|1"],
+            &["RANGE", "\0h|", "\0h}"],
+            &["RANGEDEL", "\0h|", "\0h}"],
+            &["RANGECOUNT", "\0h|", "\0h}"],
+            &["WATCH", "\0h|1"],
+            &["EXISTS", "\0h|1"],
+            &["TTL", "\0h|1"],
+            &["SUBSCRIBE", "__keyspace@0__:\0h|1"],
+            &["PSUBSCRIBE", "__keyspace@0__:\0h|*"],
+        ] {
+            client.send(&request(words));
+            assert_eq!(
+                client.reply(),
+                "-ERR a key does not begin with a zero byte",
+                "{words:?}"
+            );
+        }
+        client.send(&request(&["SCAN", "0", "MATCH", "\0h|*"]));
+        assert_eq!(client.reply(), "*2|$1|0|*0");
+        client.send(&request(&["KEYS", "\0h|*"]));
+        assert_eq!(client.reply(), "*0");
+        client.send(&request(&["JOIN.CREATE", "j", "a|x = copy \0h|x"]));
+        assert!(client.reply().starts_with("-ERR "));
+        client.check("MULTI", "+OK");
+        client.send(&request(&["GET", "\0h|1"]));
+        assert_eq!(client.reply(), "-ERR a key does not begin with a zero byte");
+        assert!(client.ask("EXEC").starts_with("-EXECABORT "));
+    }
+}
+
+#[test]
+fn objects_are_watched_and_told_of() {
+    for server in servers() {
+        let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
+        let mut feed = Client::connect(&server);
+        assert_eq!(
+            feed.ask("SUBSCRIBE __keyspace@0__:h|1"),
+            "*3|$9|subscribe|$18|__keyspace@0__:h|1|:1"
+        );
+        assert!(
+            feed.ask("PSUBSCRIBE __keyspace@0__:g|*")
+                .starts_with("*3|$10|psubscribe|")
+        );
+        for (line, told) in [
+            ("HSET h|1 f v", ":1"),
+            ("HINCRBY h|1 n 1", ":1"),
+            ("EXPIRE h|1 100", ":1"),
+            ("SET h|1 text", "+OK"),
+            ("DEL h|1", ":1"),
+        ] {
+            client.check("WATCH h|1", "+OK");
+            other.check(line, told);
+            client.check("MULTI", "+OK");
+            client.check("HGET h|1 f", "+QUEUED");
+            client.check("EXEC", "*-1");
+        }
+        client.check("WATCH h|1", "+OK");
+        other.check("HSET h|2 f v", ":1");
+        other.check("HSET g|1 f v", ":1");
+        client.check("MULTI", "+OK");
+        client.check("HSET h|1 f v", "+QUEUED");
+        client.check("HGET h|1 f", "+QUEUED");
+        client.check("EXEC", "*2|:1|$1|v");
+        let mut told = Vec::new();
+        for _ in 0..7 {
+            let note = feed.reply();
+            let key = if note.contains(":g|1") { "g|1" } else { "h|1" };
+            let what = note.rsplit('|').next().unwrap_or_default();
+            told.push(format!("{key} {what}"));
+        }
+        assert!(told.contains(&"g|1 set".to_owned()), "{told:?}");
+        let of_h: Vec<&str> = told
+            .iter()
+            .filter_map(|note| note.strip_prefix("h|1 "))
+            .collect();
+        // The row of text takes the object's place.
+        assert_eq!(of_h, ["set", "set", "del", "set", "del", "set"], "{told:?}");
+    }
+}
+
+#[test]
+fn objects_are_there_after_a_restart_from_the_log_and_from_a_snapshot() {
+    for threads in [1, 2] {
+        let mut server = TestServer::with(|config| {
+            config.server.threads = threads;
+            config.tables.fsync = Fsync::No;
+        });
+        let mut client = Client::connect(&server);
+        check_all(
+            &mut client,
+            &[
+                ("HSET h|1 f v g w", ":2"),
+                ("EXPIREAT h|1 33177117420", ":1"),
+                ("HSET h|2 f v", ":1"),
+                ("SET h|2 text", "+OK"),
+                ("SET h|3 text", "+OK"),
+                ("DEL h|3", ":1"),
+                ("HSET h|3 f v", ":1"),
+                ("RENAME h|3 h|4", "+OK"),
+                ("MULTI", "+OK"),
+                ("HSET h|5 f v", "+QUEUED"),
+                ("HDEL h|5 f", "+QUEUED"),
+                ("HSET h|6 f v", "+QUEUED"),
+                ("EXEC", "*3|:1|:1|:1"),
+            ],
+        );
+        for _ in 0..2 {
+            server.restart(|_| {});
+            let mut client = Client::connect(&server);
+            check_all(
+                &mut client,
+                &[
+                    ("HGETALL h|1", "*4|$1|f|$1|v|$1|g|$1|w"),
+                    ("EXPIRETIME h|1", ":33177117420"),
+                    ("GET h|2", "$4|text"),
+                    ("EXISTS h|1 h|2 h|3 h|4 h|5 h|6", ":4"),
+                    ("TYPE h|4", "+hash"),
+                    ("DBSIZE", ":4"),
+                ],
+            );
+        }
+    }
+}
