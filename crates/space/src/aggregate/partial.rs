@@ -94,7 +94,27 @@ impl Partial {
         key: &[u8],
         object: &Object,
     ) -> Result<()> {
-        let mut row = load(aggregation, definition, key, object);
+        self.add_row(aggregation, key, load(aggregation, definition, key, object))
+    }
+
+    /// Adds an object of which [`Aggregation::load_from`] has loaded all that is needed.
+    ///
+    /// # Errors
+    /// As [`Partial::add`].
+    pub(crate) fn add_loaded(
+        &mut self,
+        aggregation: &Aggregation,
+        key: &[u8],
+        loaded: Vec<Option<Cell>>,
+    ) -> Result<()> {
+        let row = Row {
+            cells: loaded,
+            extra: Vec::new(),
+        };
+        self.add_row(aggregation, key, row)
+    }
+
+    fn add_row(&mut self, aggregation: &Aggregation, key: &[u8], mut row: Row) -> Result<()> {
         let boundary = aggregation.boundary();
         for (stage, names) in aggregation.stages[..boundary]
             .iter()

@@ -3,7 +3,7 @@
 use super::reducer::Reducer;
 use crate::base::arguments::Arguments;
 use crate::error::{Refusal, Result, shown};
-use crate::expression::Expression;
+use crate::expression::{Cell, Expression};
 use crate::object::Path;
 use crate::query::Predicate;
 use crate::schema::Definition;
@@ -98,6 +98,24 @@ impl Aggregation {
     /// or counts them.
     pub fn is_streamed(&self) -> bool {
         self.boundary() == self.stages.len()
+    }
+
+    /// What the stages need of an object, by the places of names, if `cell` knows all of it. A cell of nothing is none.
+    pub(crate) fn load_from(
+        &self,
+        mut cell: impl FnMut(&str) -> Option<Cell>,
+    ) -> Option<Vec<Option<Cell>>> {
+        if self.loads_all {
+            return None;
+        }
+        let mut row = vec![None; self.layouts.first().map_or(0, Vec::len)];
+        for (place, name) in &self.loads {
+            row[*place] = match cell(name)? {
+                Cell::Null => None,
+                cell => Some(cell),
+            };
+        }
+        Some(row)
     }
 
     /// The first stage that needs rows of all regions.

@@ -107,23 +107,28 @@ impl Number {
         }
     }
 
+    /// A word that sorts as doubles do, of the double below, and what is left. Numbers are in the order of these.
+    pub fn ordered_code(self) -> (u64, u16) {
+        let (below, rest) = self.floor_f64();
+        (ordered_f64(below), rest)
+    }
+
+    /// The number whose [`Number::ordered_code`] has this word and nothing left; None of NaN.
+    pub fn of_ordered_code(word: u64) -> Option<Number> {
+        Number::of_f64(double_of(word))
+    }
+
     /// Appends ten bytes that sort as the numbers do: the double below, then what is left.
     pub fn encode_ordered(self, out: &mut Vec<u8>) {
-        let (below, rest) = self.floor_f64();
-        out.extend_from_slice(&ordered_f64(below).to_be_bytes());
+        let (code, rest) = self.ordered_code();
+        out.extend_from_slice(&code.to_be_bytes());
         out.extend_from_slice(&rest.to_be_bytes());
     }
 
     /// None of bytes that [`Number::encode_ordered`] does not write.
     pub fn decode_ordered(bytes: [u8; 10]) -> Option<Number> {
         let (double, rest) = bytes.split_first_chunk::<8>()?;
-        let word = u64::from_be_bytes(*double);
-        let bits = if word >> 63 == 1 {
-            word ^ 1 << 63
-        } else {
-            !word
-        };
-        let below = f64::from_bits(bits);
+        let below = double_of(u64::from_be_bytes(*double));
         let rest = u16::from_be_bytes([rest[0], rest[1]]);
         let number = Number::of_f64(below)?;
         let number = match (number, rest) {
@@ -145,6 +150,14 @@ fn ordered_f64(value: f64) -> u64 {
     } else {
         bits ^ 1 << 63
     }
+}
+
+/// The double whose [`ordered_f64`] this is.
+fn double_of(word: u64) -> f64 {
+    f64::from_bits(match word >> 63 {
+        1 => word ^ 1 << 63,
+        _ => !word,
+    })
 }
 
 /// C's `%.{digits}g`.

@@ -1,24 +1,37 @@
 //! An aggregation that goes on in steps.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
+use super::finder::{Asked, Event, Finder};
 use super::plan::Profile;
 use super::{Objects, SpaceIndex};
 use crate::aggregate::{Aggregation, Limits, Partial};
 use crate::error::{Refusal, Result};
+use crate::expression::Cell;
 use crate::object::Object;
-use crate::query::matches;
 
 /// It borrows nothing: between two steps the index may change.
 #[derive(Debug)]
 pub struct AggregateRun {
     aggregation: Arc<Aggregation>,
+    finder: Finder,
+    limits: Limits,
     partial: Partial,
-    /// The last key that was looked at, or that a cursor goes on behind.
-    after: Option<Vec<u8>>,
+    /// So many rows are enough: a cursor goes on behind them.
+    rows_max: usize,
     refusal: Option<Refusal>,
     profile: Profile,
+    batch: Vec<u32>,
+}
+
+fn asked(aggregation: &Aggregation, rows_max: usize) -> Asked<'_> {
+    Asked {
+        predicate: &aggregation.predicate,
+        order: &[],
+        keep: rows_max,
+        is_counted: false,
+        keys: aggregation.options.keys.as_ref(),
+    }
 }
 
 impl AggregateRun {
@@ -28,11 +41,23 @@ impl AggregateRun {
         limits: Limits,
         after: Option<&[u8]>,
     ) -> AggregateRun {
+        let goes_on =
+            aggregation.is_streamed() && (aggregation.cursor.is_some() || after.is_some());
+        let rows_max = if goes_on {
+            limits.rows_max.max(1)
+        } else {
+            usize::MAX
+        };
+        let asked = asked(&aggregation, rows_max);
+        let finder = Finder::new(index, &asked, after.map(<[u8]>::to_vec));
         AggregateRun {
+            profile: Profile::new(finder.plan(index, &asked)),
+            finder,
             partial: Partial::new(&aggregation, limits),
-            after: after.map(<[u8]>::to_vec),
+            limits,
+            rows_max,
             refusal: None,
-            profile: Profile::new(index.plan(&aggregation.predicate, &[])),
+            batch: Vec::new(),
             aggregation,
         }
     }
@@ -45,46 +70,60 @@ impl AggregateRun {
         now_ms: u64,
         candidates_max: usize,
     ) -> bool {
-        if self.refusal.is_some() {
-            return true;
-        }
-        let (aggregation, definition) = (self.aggregation.clone(), index.definition());
+        let aggregation = self.aggregation.clone();
+        let asked = asked(&aggregation, self.rows_max);
+        let mut left = candidates_max.max(1);
         self.profile.steps += 1;
-        let from = match &self.after {
-            Some(key) => Bound::Excluded(key.clone()),
-            None => Bound::Unbounded,
-        };
-        let mut last = None;
-        for (key, row) in index
-            .rows
-            .range((from, Bound::Unbounded))
-            .take(candidates_max.max(1))
-        {
-            self.profile.candidates += 1;
-            last = Some(key);
-            let is_asked_for = aggregation
-                .options
-                .keys
-                .as_ref()
-                .is_none_or(|keys| keys.contains(key));
-            if !is_asked_for || !matches(&aggregation.predicate, row) {
-                continue;
+        while self.refusal.is_none() {
+            let kept = if self.rows_max == usize::MAX {
+                0
+            } else {
+                self.partial.total() as usize
+            };
+            let mut batch = std::mem::take(&mut self.batch);
+            let event = self.finder.next(index, &asked, kept, &mut left, &mut batch);
+            self.profile.note(self.finder.work);
+            match event {
+                Event::Found => {
+                    for row in batch.iter().copied() {
+                        if let Err(refusal) = self.add(index, objects, now_ms, row) {
+                            self.refusal = Some(refusal);
+                            break;
+                        }
+                    }
+                }
+                Event::Restarted => self.partial = Partial::new(&aggregation, self.limits),
+                Event::Paused => return false,
+                Event::Done => return true,
             }
-            self.profile.found += 1;
-            let mut found = None;
-            objects.object(key, &mut |bytes| found = Object::decode(bytes).ok());
-            self.profile.objects_read += 1;
-            let Some(mut object) = found else { continue };
-            if let Object::Hash(hash) = &mut object {
-                hash.expire(now_ms);
-            }
-            if let Err(refusal) = self.partial.add(&aggregation, definition, key, &object) {
-                self.refusal = Some(refusal);
-                return true;
-            }
+            self.batch = batch;
         }
-        self.after = last.cloned();
-        self.after.is_none()
+        true
+    }
+
+    fn add(
+        &mut self,
+        index: &SpaceIndex,
+        objects: &dyn Objects,
+        now_ms: u64,
+        row: u32,
+    ) -> Result<()> {
+        let (aggregation, key) = (&*self.aggregation, index.rows.key(row));
+        let cells = aggregation.load_from(|name| index.cell(row, name));
+        if let Some(cells) = cells {
+            return self.partial.add_loaded(aggregation, key, cells);
+        }
+        let mut found = None;
+        objects.object(key, &mut |bytes| found = Object::decode(bytes).ok());
+        self.profile.objects_read += 1;
+        let Some(mut object) = found else {
+            return Ok(());
+        };
+        if let Object::Hash(hash) = &mut object {
+            hash.expire(now_ms);
+        }
+        self.partial
+            .add(aggregation, index.definition(), key, &object)
     }
 
     pub fn profile(&self) -> &Profile {
@@ -98,5 +137,40 @@ impl AggregateRun {
             None => Ok(self.partial),
             Some(refusal) => Err(refusal),
         }
+    }
+}
+
+impl SpaceIndex {
+    /// What a name means of an object in an aggregation, if the index knows it as it is stored.
+    fn cell(&self, row: u32, name: &str) -> Option<Cell> {
+        use super::column::{Data, codes};
+        use crate::base::instant;
+        use crate::base::number::Number;
+        use crate::object::ObjectKind;
+        use crate::value::Column;
+        if name == "__key" {
+            return Some(Cell::text(self.rows.key(row)));
+        }
+        // A field that does not fit is there, but in no column; one of a document may be of any kind.
+        if self.definition().on != ObjectKind::Hash || self.faulty.contains(&row) {
+            return None;
+        }
+        let definition = self.definition();
+        let attribute = self.attribute(definition.by_name(name)?.id)?;
+        Some(match &attribute.data {
+            data if data.is_missing(row) => Cell::Null,
+            Data::Numbers(codes) if codes.get(row) < codes::OTHER => {
+                Cell::Number(Number::of_ordered_code(codes.get(row))?)
+            }
+            Data::Numbers(codes) => match codes.others.get(&row)? {
+                Column::Numbers(list) => Cell::Number(*list.first()?),
+                _ => return None,
+            },
+            Data::Instants(codes) if codes.get(row) < codes::OTHER => {
+                Cell::Number(instant::seconds(codes::instant(codes.get(row))))
+            }
+            Data::Values(values) => Cell::text(values.raw(row)?),
+            _ => return None,
+        })
     }
 }

@@ -1,17 +1,37 @@
 //! The local index of a space: the objects that one core has, found by their attributes. In memory, without I/O.
 //!
-//! `space_index` is the index and what changes it; `search_run` and `aggregate_run` are searches that go on in steps; `plan` tells how
-//! one is answered; `failures` counts the fields that do not fit.
+//! | read | for |
+//! |---|---|
+//! | `space_index` | the index, and what changes it |
+//! | `rows` | objects as dense numbers, and their keys in order |
+//! | `column` | what each row has of an attribute |
+//! | `attribute`, `composite` | what finds rows by one attribute, or by several |
+//! | `sorted`, `postings`, `bytes` | rows in an order, the rows of one tag, short strings |
+//! | `access` | the planner: where the rows are that a predicate may hold for, and how many there are |
+//! | `check` | a predicate, tested on columns |
+//! | `finder` | the steps in which a run comes by its rows |
+//! | `search_run`, `aggregate_run` | what is made of them |
+//! | `plan`, `failures` | what is told: how a search is answered, which fields do not fit |
 //!
 //! 1. A run answers as if every object had been looked at with [`crate::query::matches`], whatever the index does instead.
 //! 2. Between two steps of a run objects may come, go and change. An object that the query holds for from the run's first step to its last is found
 //!    exactly once; another is found or not, by what it is when it is looked at, and never twice.
 //! 3. A step looks at a bounded number of objects.
 
+mod access;
 mod aggregate_run;
+mod attribute;
+mod bytes;
+mod check;
+mod column;
+mod composite;
 mod failures;
+mod finder;
 mod plan;
+mod postings;
+mod rows;
 mod search_run;
+mod sorted;
 mod space_index;
 
 pub use aggregate_run::AggregateRun;

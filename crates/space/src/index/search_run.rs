@@ -1,15 +1,13 @@
 //! A search that goes on in steps.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
+use super::finder::{Asked, Event, Finder};
 use super::plan::Profile;
 use super::{Objects, SpaceIndex};
 use crate::error::{Refusal, Result};
 use crate::object::Object;
-use crate::query::matches;
 use crate::search::content::{content, encode_content};
-use crate::search::partial::rank;
 use crate::search::request::Content;
 use crate::search::{Partial, Search};
 
@@ -17,22 +15,38 @@ use crate::search::{Partial, Search};
 #[derive(Debug)]
 pub struct SearchRun {
     search: Arc<Search>,
+    finder: Finder,
     partial: Partial,
+    /// Rows that were offered to the partial answer.
+    offered: usize,
     bytes_max: usize,
-    /// The last key that was looked at.
-    after: Option<Vec<u8>>,
     refusal: Option<Refusal>,
     profile: Profile,
+    batch: Vec<u32>,
+}
+
+fn asked(search: &Search) -> Asked<'_> {
+    Asked {
+        predicate: &search.predicate,
+        order: &search.order,
+        keep: search.keep(),
+        is_counted: !search.options.skips_total,
+        keys: search.options.keys.as_ref(),
+    }
 }
 
 impl SearchRun {
     pub(super) fn new(index: &SpaceIndex, search: Arc<Search>, bytes_max: usize) -> SearchRun {
+        let asked = asked(&search);
+        let finder = Finder::new(index, &asked, None);
         SearchRun {
+            profile: Profile::new(finder.plan(index, &asked)),
+            finder,
             partial: Partial::new(search.keep()),
+            offered: 0,
             bytes_max,
-            after: None,
             refusal: None,
-            profile: Profile::new(index.plan(&search.predicate, &search.order)),
+            batch: Vec::new(),
             search,
         }
     }
@@ -47,33 +61,57 @@ impl SearchRun {
         now_ms: u64,
         candidates_max: usize,
     ) -> bool {
-        if self.refusal.is_some() {
-            return true;
-        }
-        let (search, definition) = (self.search.clone(), index.definition());
+        let search = self.search.clone();
+        let asked = asked(&search);
+        let mut left = candidates_max.max(1);
         self.profile.steps += 1;
-        let from = match &self.after {
-            Some(key) => Bound::Excluded(key.clone()),
-            None => Bound::Unbounded,
-        };
-        let mut last = None;
-        for (key, row) in index
-            .rows
-            .range((from, Bound::Unbounded))
-            .take(candidates_max.max(1))
-        {
-            self.profile.candidates += 1;
-            last = Some(key);
-            let is_asked_for = search
-                .options
-                .keys
-                .as_ref()
-                .is_none_or(|keys| keys.contains(key));
-            if !is_asked_for || !matches(&search.predicate, row) {
-                continue;
+        while self.refusal.is_none() {
+            let mut batch = std::mem::take(&mut self.batch);
+            let event = self
+                .finder
+                .next(index, &asked, self.offered, &mut left, &mut batch);
+            self.profile.note(self.finder.work);
+            match event {
+                Event::Found => self.take(index, objects, now_ms, &mut batch),
+                Event::Restarted => {
+                    self.partial = Partial::new(search.keep());
+                    self.offered = 0;
+                }
+                Event::Paused => return false,
+                Event::Done => {
+                    if let Some(total) = self.finder.total() {
+                        self.partial.total = self.partial.total.max(total);
+                    }
+                    return true;
+                }
             }
-            self.profile.found += 1;
-            let rank = rank(&search.order, definition, row, key);
+            self.batch = batch;
+        }
+        true
+    }
+
+    /// Adds the first of the rows to the answer.
+    fn take(
+        &mut self,
+        index: &SpaceIndex,
+        objects: &dyn Objects,
+        now_ms: u64,
+        batch: &mut Vec<u32>,
+    ) {
+        let (search, keep) = (&self.search, self.search.keep());
+        self.offered += batch.len();
+        if batch.len() > keep {
+            if keep > 0 {
+                batch.select_nth_unstable_by(keep - 1, |a, b| {
+                    index.compare_ranks(&search.order, *a, *b)
+                });
+            }
+            // The others are only counted.
+            self.partial.total += (batch.len() - keep) as u64;
+            batch.truncate(keep);
+        }
+        for row in batch.iter().copied() {
+            let (key, rank) = (index.rows.key(row), index.rank(&search.order, row));
             if search.content == Content::Nothing || !self.partial.would_keep(&rank) {
                 self.partial.offer(rank, key, Vec::new);
                 continue;
@@ -81,24 +119,23 @@ impl SearchRun {
             let mut found = None;
             objects.object(key, &mut |bytes| found = Object::decode(bytes).ok());
             self.profile.objects_read += 1;
-            if let Some(mut object) = found {
-                if let Object::Hash(hash) = &mut object {
-                    hash.expire(now_ms);
-                }
-                self.partial.offer(rank, key, || {
-                    encode_content(&content(&search, definition, &object))
-                });
+            let Some(mut object) = found else {
+                self.offered -= 1;
+                continue;
+            };
+            if let Object::Hash(hash) = &mut object {
+                hash.expire(now_ms);
             }
-            if self.partial.bytes() > self.bytes_max {
-                self.refusal = Some(Refusal::new(format!(
-                    "rows take more than {} bytes: ask for fewer with LIMIT, for less of them with RETURN or NOCONTENT, or read them with FT.AGGREGATE WITHCURSOR",
-                    self.bytes_max
-                )));
-                return true;
-            }
+            self.partial.offer(rank, key, || {
+                encode_content(&content(search, index.definition(), &object))
+            });
         }
-        self.after = last.cloned();
-        self.after.is_none()
+        if self.partial.bytes() > self.bytes_max {
+            self.refusal = Some(Refusal::new(format!(
+                "rows take more than {} bytes: ask for fewer with LIMIT, for less of them with RETURN or NOCONTENT, or read them with FT.AGGREGATE WITHCURSOR",
+                self.bytes_max
+            )));
+        }
     }
 
     pub fn profile(&self) -> &Profile {

@@ -1,7 +1,7 @@
 //! Options that FT.SEARCH and FT.AGGREGATE share, and their query.
 //!
-//! Accepted without effect, since nothing is scored, stemmed or expanded, and every answer has its exact total: VERBATIM, NOSTOPWORDS, INORDER,
-//! SLOP, LANGUAGE, EXPANDER, SCORER, PAYLOAD, WITHCOUNT, WITHOUTCOUNT, DIALECT 1 (which is read as 2). Refused: EXPLAINSCORE, FORMAT EXPAND.
+//! Accepted without effect, since nothing is scored, stemmed or expanded: VERBATIM, NOSTOPWORDS, INORDER, SLOP, LANGUAGE, EXPANDER, SCORER, PAYLOAD,
+//! DIALECT 1 (which is read as 2). An answer has its exact total; WITHOUTCOUNT allows one that is too low, where it would take time. Refused: EXPLAINSCORE, FORMAT EXPAND.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -24,6 +24,8 @@ pub struct QueryOptions {
     pub timeout_ms: Option<u64>,
     /// Only objects with these keys.
     pub keys: Option<BTreeSet<Vec<u8>>>,
+    /// The total may be too low, but is no less than the rows that are returned.
+    pub skips_total: bool,
     /// Words without a field are looked for in these texts.
     texts: Option<Vec<AttributeId>>,
     filters: Vec<Predicate>,
@@ -41,7 +43,9 @@ impl QueryOptions {
         let begin = args.clone();
         args.skip();
         match word.as_str() {
-            "VERBATIM" | "NOSTOPWORDS" | "INORDER" | "WITHCOUNT" | "WITHOUTCOUNT" => {}
+            "VERBATIM" | "NOSTOPWORDS" | "INORDER" => {}
+            "WITHCOUNT" => self.skips_total = false,
+            "WITHOUTCOUNT" => self.skips_total = true,
             "SLOP" => {
                 args.take_number("SLOP")?;
             }

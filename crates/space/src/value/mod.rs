@@ -13,5 +13,5 @@ mod read;
 pub mod row;
 
 pub use column::Column;
-pub use read::{Fault, column as read_column, flag as parse_flag};
+pub use read::{Fault, column as read_column, flag as parse_flag, of_bytes as read_bytes};
 pub use row::{Columns, Row, RowView};

@@ -57,7 +57,11 @@ pub fn column(attribute: &Attribute, object: &Object) -> Result<Column, String> 
     }
 }
 
-fn of_bytes(attribute: &Attribute, value: &[u8]) -> Result<Column, String> {
+/// A hash's field.
+///
+/// # Errors
+/// It does not fit.
+pub fn of_bytes(attribute: &Attribute, value: &[u8]) -> Result<Column, String> {
     Ok(match attribute.kind {
         Kind::Tag { .. } => {
             let mut tags = Vec::new();

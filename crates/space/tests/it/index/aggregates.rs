@@ -6,7 +6,7 @@ use larder_space::aggregate::{Aggregation, Limits, OutRow, Partial, finish};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::{SPACE, Store, any_change, any_query};
+use super::{SPACES, Store, any_change, any_query};
 
 const STAGES: [&str; 12] = [
     "",
@@ -58,9 +58,9 @@ fn expected(store: &Store, aggregation: &Aggregation) -> (u64, Vec<OutRow>) {
 proptest! {
     #[test]
     fn an_aggregation_is_that_of_all_objects_that_match(
-        changes in proptest::collection::vec(any_change(60), 0..120), query in any_query(), stages in select(&STAGES[..]), candidates_max in 1_usize..40,
+        changes in proptest::collection::vec(any_change(60), 0..120), query in any_query(), stages in select(&STAGES[..]), candidates_max in 1_usize..40, space in 0..SPACES.len(),
     ) {
-        let mut store = Store::new(SPACE);
+        let mut store = Store::new(SPACES[space]);
         changes.iter().for_each(|change| store.change(change));
         let aggregation = aggregation(&store, &query, stages);
         let partial = run(&store, &aggregation, Limits::default(), None, candidates_max);
@@ -69,9 +69,9 @@ proptest! {
 
     #[test]
     fn a_cursor_goes_on_behind_the_last_key(
-        changes in proptest::collection::vec(any_change(60), 0..120), query in any_query(), rows_max in 1_usize..9, candidates_max in 1_usize..40,
+        changes in proptest::collection::vec(any_change(60), 0..120), query in any_query(), rows_max in 1_usize..9, candidates_max in 1_usize..40, space in 0..SPACES.len(),
     ) {
-        let mut store = Store::new(SPACE);
+        let mut store = Store::new(SPACES[space]);
         changes.iter().for_each(|change| store.change(change));
         let aggregation = aggregation(&store, &query, "LOAD 2 @__key @n FILTER @__key!='00:0'");
         prop_assert!(aggregation.is_streamed());

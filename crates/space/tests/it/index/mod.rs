@@ -1,13 +1,14 @@
 //! The local index against looking at every object.
 
 mod aggregates;
+mod plans;
 mod searches;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use larder_space::index::{Objects, SpaceIndex};
-use larder_space::object::{Hash, Object};
+use larder_space::object::{Document, Hash, Object, ObjectKind};
 use larder_space::query::{Predicate, matches};
 use larder_space::schema::Definition;
 use larder_space::value::Row;
@@ -16,7 +17,12 @@ use proptest::sample::select;
 
 use super::space;
 
-const SPACE: &str = "s SCHEMA n NUMERIC INDEXMISSING m NUMERIC t TAG SEPARATOR ; c TAG SEPARATOR ; CASESENSITIVE INDEXEMPTY x TEXT y TEXT UNF g GEO at TIMESTAMP b BOOLEAN u NUMERIC NOINDEX";
+const SPACES: [&str; 4] = [
+    "s SCHEMA n NUMERIC INDEXMISSING m NUMERIC t TAG SEPARATOR ; c TAG SEPARATOR ; CASESENSITIVE INDEXEMPTY x TEXT y TEXT UNF g GEO at TIMESTAMP b BOOLEAN u NUMERIC NOINDEX",
+    "s SCHEMA n NUMERIC SORTABLE INDEXMISSING m NUMERIC SORTABLE t TAG SEPARATOR ; SORTABLE c TAG SEPARATOR ; CASESENSITIVE INDEXEMPTY SORTABLE x TEXT SORTABLE y TEXT SORTABLE UNF g GEO SORTABLE at TIMESTAMP SORTABLE b BOOLEAN SORTABLE u NUMERIC SORTABLE NOINDEX",
+    "s INDEX 6 m,n t,m t c,b,at n y SCHEMA n NUMERIC INDEXMISSING m NUMERIC t TAG SEPARATOR ; c TAG SEPARATOR ; CASESENSITIVE INDEXEMPTY x TEXT y TEXT SORTABLE g GEO at TIMESTAMP b BOOLEAN u NUMERIC NOINDEX",
+    "s ON JSON INDEX 7 m,n t,m t x n at b SCHEMA $.n AS n NUMERIC INDEXMISSING $.m AS m NUMERIC SORTABLE $.t AS t TAG SORTABLE $.c AS c TAG CASESENSITIVE INDEXEMPTY $.x AS x TEXT $.y AS y TEXT UNF $.g AS g GEO $.at AS at TIMESTAMP $.b AS b BOOLEAN $.u AS u NUMERIC NOINDEX",
+];
 
 /// Objects, an index over them, and what is known of them without it.
 pub struct Store {
@@ -35,7 +41,12 @@ impl Store {
         }
     }
 
+    /// A hash is a document of the same, where the space is of documents.
     pub fn put(&mut self, key: &[u8], object: Object) {
+        let object = match (self.space.on, object) {
+            (ObjectKind::Json, Object::Hash(hash)) => document(&hash),
+            (_, object) => object,
+        };
         self.index.put(key, &object);
         self.objects.insert(key.to_vec(), object);
     }
@@ -57,6 +68,29 @@ impl Store {
             .get(key)
             .is_some_and(|object| matches(predicate, &Row::of(&self.space, object).0))
     }
+}
+
+/// Fields as JSON; some numbers in arrays of several.
+fn document(hash: &Hash) -> Object {
+    let mut members = serde_json::Map::new();
+    for field in &hash.fields {
+        let (name, text) = (
+            String::from_utf8(field.name.clone()).unwrap(),
+            String::from_utf8(field.value.clone()).unwrap(),
+        );
+        let value = match (name.as_str(), text.parse::<serde_json::Number>()) {
+            ("t" | "c", _) => text.split(';').collect::<Vec<_>>().into(),
+            ("x", _) if text.starts_with("sun ") => vec![text.as_str(), "apple"].into(),
+            ("b", _) if text != "maybe" => (text == "true").into(),
+            ("n" | "m", Ok(_)) if text == "2" => serde_json::json!([2, 3.5, null]),
+            ("n" | "m", Ok(_)) if text == "4" => serde_json::json!([]),
+            ("n" | "m" | "u" | "at", Ok(number)) => number.into(),
+            _ => text.into(),
+        };
+        members.insert(name, value);
+    }
+    let text = serde_json::Value::Object(members).to_string();
+    Object::Json(Document::parse(text.as_bytes()).unwrap())
 }
 
 impl Objects for Store {

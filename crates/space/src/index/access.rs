@@ -1,0 +1,582 @@
+//! Where the objects are that a predicate may hold for: the planner's estimates, and the rows themselves.
+//!
+//! 1. An access has every row that its predicate holds for.
+//! 2. `count` is not below their number; if `is_exact`, it is their number.
+
+use std::ops::Range;
+
+use super::SpaceIndex;
+use super::attribute::AttributeIndex;
+use super::column::Data;
+use super::column::points::{boxes, ranges};
+use super::column::values::Values;
+use crate::query::predicate::{Circle, Leaf, Pattern, Predicate, Span, Test};
+use crate::query::{Reach, reach};
+use crate::schema::{AttributeId, Kind};
+
+/// Terms that patterns are looked up as, at most; with more of them every row is looked at.
+const TERMS_MAX: usize = 1024;
+/// Terms of an attribute that are compared with a pattern that has no beginning.
+const TERMS_COMPARED_MAX: usize = 4096;
+/// Ranges of a composite index that one search takes.
+const RANGES_MAX: usize = 16;
+/// What of all objects a test is taken to hold for of which nothing is known.
+const SHARE_UNKNOWN: f64 = 0.5;
+
+#[derive(Debug)]
+pub(super) struct Access {
+    pub count: usize,
+    pub is_exact: bool,
+    /// About which part of all objects the predicate holds for.
+    pub share: f64,
+    pub source: Source,
+}
+
+#[derive(Debug)]
+pub(super) enum Source {
+    Nothing,
+    /// Every object.
+    All,
+    /// Ranges of an attribute's order, and the attribute's other rows.
+    Ranks(usize, Vec<Range<usize>>),
+    /// Ranges of a composite index, and its other rows.
+    Composite(usize, Vec<Range<usize>>),
+    /// Rows of the terms of an attribute.
+    Terms(usize, Vec<u32>),
+    /// Rows without the attribute.
+    Missing(usize),
+    Union(Vec<Access>),
+}
+
+impl Access {
+    pub fn of(predicate: &Predicate, index: &SpaceIndex) -> Access {
+        match predicate {
+            Predicate::All | Predicate::Optional(_) => Access {
+                is_exact: true,
+                share: 1.0,
+                ..Access::all(index)
+            },
+            Predicate::Nothing => Access::nothing(),
+            Predicate::Leaf(leaf) => of_leaf(leaf, index),
+            Predicate::And(parts) => of_and(predicate, parts, index),
+            Predicate::Or(parts) => by_one_attribute(predicate, index).unwrap_or_else(|| {
+                union(
+                    parts.iter().map(|part| Access::of(part, index)).collect(),
+                    index,
+                )
+            }),
+            Predicate::Not(inner) => {
+                by_one_attribute(predicate, index).unwrap_or_else(|| {
+                    let inner = Access::of(inner, index);
+                    let all = Access::all(index);
+                    match inner.is_exact {
+                        // The count is known, but not where the rows are.
+                        true => Access {
+                            count: index.rows.len() - inner.count,
+                            is_exact: true,
+                            share: 1.0 - inner.share,
+                            ..all
+                        },
+                        false => Access {
+                            share: 1.0 - inner.share,
+                            ..all
+                        },
+                    }
+                })
+            }
+        }
+    }
+
+    fn all(index: &SpaceIndex) -> Access {
+        Access {
+            count: index.rows.len(),
+            is_exact: false,
+            share: SHARE_UNKNOWN,
+            source: Source::All,
+        }
+    }
+
+    fn nothing() -> Access {
+        Access {
+            count: 0,
+            is_exact: true,
+            share: 0.0,
+            source: Source::Nothing,
+        }
+    }
+
+    fn new(count: usize, is_exact: bool, source: Source, index: &SpaceIndex) -> Access {
+        let all = index.rows.len();
+        if count >= all && !is_exact {
+            return Access {
+                share: 1.0,
+                ..Access::all(index)
+            };
+        }
+        Access {
+            count,
+            is_exact,
+            share: if all == 0 {
+                0.0
+            } else {
+                count as f64 / all as f64
+            },
+            source,
+        }
+    }
+
+    /// Whether its rows can be listed.
+    pub fn is_list(&self) -> bool {
+        !matches!(self.source, Source::All)
+    }
+
+    /// Appends its rows, each once.
+    pub fn list(&self, index: &SpaceIndex, out: &mut Vec<u32>) {
+        let begin = out.len();
+        let may_repeat = match &self.source {
+            Source::Nothing | Source::All => false,
+            Source::Ranks(at, ranges) => {
+                let attribute = &index.attributes[*at];
+                if let Some(order) = &attribute.order {
+                    ranges
+                        .iter()
+                        .for_each(|it| order.copy_between(it.start, it.end, out));
+                }
+                out.extend(attribute.data.others().keys());
+                false
+            }
+            Source::Composite(at, ranges) => {
+                let composite = &index.composites[*at];
+                for range in ranges {
+                    composite.order.copy_between(range.start, range.end, out);
+                }
+                composite.others.copy_to(out);
+                false
+            }
+            Source::Terms(at, terms) => {
+                if let Data::Values(values) = &index.attributes[*at].data {
+                    terms
+                        .iter()
+                        .for_each(|term| values.postings(*term).copy_to(out));
+                }
+                terms.len() > 1
+            }
+            Source::Missing(at) => {
+                if let Some(missing) = &index.attributes[*at].missing {
+                    missing.copy_to(out);
+                }
+                false
+            }
+            Source::Union(parts) => {
+                parts.iter().for_each(|part| part.list(index, out));
+                true
+            }
+        };
+        if may_repeat {
+            out[begin..].sort_unstable();
+            let mut last = None;
+            let mut kept = begin;
+            for at in begin..out.len() {
+                if last != Some(out[at]) {
+                    last = Some(out[at]);
+                    out[kept] = out[at];
+                    kept += 1;
+                }
+            }
+            out.truncate(kept);
+        }
+    }
+}
+
+fn union(parts: Vec<Access>, index: &SpaceIndex) -> Access {
+    let share = 1.0 - parts.iter().map(|part| 1.0 - part.share).product::<f64>();
+    let count: usize = parts.iter().map(|part| part.count).sum();
+    if count >= index.rows.len() || !parts.iter().all(Access::is_list) {
+        return Access {
+            share,
+            ..Access::all(index)
+        };
+    }
+    Access {
+        count,
+        is_exact: false,
+        share,
+        source: Source::Union(parts),
+    }
+}
+
+fn of_and(predicate: &Predicate, parts: &[Predicate], index: &SpaceIndex) -> Access {
+    if let Some(access) = by_one_attribute(predicate, index) {
+        return access;
+    }
+    let accesses: Vec<Access> = parts.iter().map(|part| Access::of(part, index)).collect();
+    let share = accesses.iter().map(|part| part.share).product::<f64>();
+    let mut best = Access::all(index);
+    let mut consider = |access: Access| {
+        if access.is_list() && access.count < best.count {
+            best = access;
+        }
+    };
+    accesses.into_iter().for_each(&mut consider);
+    // Several bounds of one attribute together allow less than each.
+    let mut asked: Vec<AttributeId> = Vec::new();
+    let mut repeated: Vec<AttributeId> = Vec::new();
+    predicate.leaves(&mut |leaf: &Leaf| {
+        if let (Test::Within(_), [id]) = (&leaf.test, &leaf.attributes[..]) {
+            match asked.contains(id) {
+                true => repeated.push(*id),
+                false => asked.push(*id),
+            }
+        }
+    });
+    for id in repeated {
+        if let Some(at) = index.place(id) {
+            let reach = reach(predicate, &index.attributes[at].attribute);
+            if let Some(access) = of_reach(at, &reach, false, index) {
+                consider(access);
+            }
+        }
+    }
+    for (at, composite) in index.composites.iter().enumerate() {
+        if let Some(ranges) = composite_ranges(predicate, composite, index) {
+            let count = ranges.iter().map(Range::len).sum::<usize>() + composite.others.len();
+            consider(Access::new(
+                count,
+                false,
+                Source::Composite(at, ranges),
+                index,
+            ));
+        }
+    }
+    best.is_exact = best.count == 0;
+    best.share = share.min(best.share);
+    best
+}
+
+/// A predicate that says of one attribute in which spans its one value lies, and nothing else.
+fn by_one_attribute(predicate: &Predicate, index: &SpaceIndex) -> Option<Access> {
+    let mut ids: Vec<AttributeId> = Vec::new();
+    predicate.leaves(&mut |leaf: &Leaf| ids.extend(&leaf.attributes));
+    ids.dedup();
+    let &[id] = &ids[..] else { return None };
+    let at = index.place(id)?;
+    let attribute = &index.attributes[at];
+    let is_ordered = matches!(
+        attribute.data,
+        Data::Numbers(_) | Data::Instants(_) | Data::Flags(_)
+    );
+    if !is_ordered || !attribute.data.others().is_empty() || !is_of_spans(predicate) {
+        return None;
+    }
+    // No object has several values of it.
+    if !attribute.attribute.is_single_valued() {
+        return None;
+    }
+    of_reach(at, &reach(predicate, &attribute.attribute), true, index)
+}
+
+/// Whether [`reach`] tells exactly for which values it holds.
+fn is_of_spans(predicate: &Predicate) -> bool {
+    match predicate {
+        Predicate::And(parts) | Predicate::Or(parts) => parts.iter().all(is_of_spans),
+        Predicate::Not(inner) => match &**inner {
+            Predicate::Not(inner) => is_of_spans(inner),
+            inner @ Predicate::Leaf(_) => is_of_spans(inner),
+            _ => false,
+        },
+        Predicate::Leaf(leaf) => leaf.attributes.len() == 1 && matches!(leaf.test, Test::Within(_)),
+        Predicate::All | Predicate::Nothing | Predicate::Optional(_) => false,
+    }
+}
+
+/// Rows whose value of an ordered attribute is reached.
+fn of_reach(at: usize, reach: &Reach, is_exact: bool, index: &SpaceIndex) -> Option<Access> {
+    let attribute = &index.attributes[at];
+    let order = attribute.order.as_ref()?;
+    if !matches!(
+        attribute.data,
+        Data::Numbers(_) | Data::Instants(_) | Data::Flags(_)
+    ) {
+        return None;
+    }
+    let ranges: Vec<Range<usize>> = reach
+        .spans
+        .iter()
+        .map(|span| attribute.ranks(order, span))
+        .filter(|range| !range.is_empty())
+        .collect();
+    let others = attribute.data.others().len();
+    let count = ranges.iter().map(Range::len).sum::<usize>() + others;
+    if reach.missing {
+        // Rows without a value are counted, but not listed.
+        let missing = index.rows.len() - order.len() - others;
+        let access = Access::new(count + missing, is_exact, Source::All, index);
+        return Some(Access {
+            source: Source::All,
+            ..access
+        });
+    }
+    Some(Access::new(
+        count,
+        is_exact,
+        Source::Ranks(at, ranges),
+        index,
+    ))
+}
+
+fn composite_ranges(
+    predicate: &Predicate,
+    composite: &super::composite::Composite,
+    index: &SpaceIndex,
+) -> Option<Vec<Range<usize>>> {
+    let reaches: Vec<Reach> = composite
+        .attributes
+        .iter()
+        .map(|at| reach(predicate, &index.attributes[*at].attribute))
+        .collect();
+    let mut tuples: Vec<Vec<&Span>> = vec![Vec::new()];
+    for reach in &reaches {
+        if reach.missing || reach.spans == [Span::all()] {
+            break;
+        }
+        if tuples.len() * reach.spans.len() > RANGES_MAX {
+            break;
+        }
+        tuples = tuples
+            .iter()
+            .flat_map(|tuple| {
+                reach.spans.iter().map(move |span| {
+                    let mut longer = tuple.clone();
+                    longer.push(span);
+                    longer
+                })
+            })
+            .collect();
+        if !reach.spans.iter().all(|span| span.as_point().is_some()) {
+            break;
+        }
+    }
+    // Nothing is said of the first attribute.
+    if tuples.iter().any(Vec::is_empty) {
+        return None;
+    }
+    let ranges = tuples
+        .iter()
+        .map(|spans| composite.ranks(spans, &index.attributes));
+    Some(ranges.filter(|range| !range.is_empty()).collect())
+}
+
+fn of_leaf(leaf: &Leaf, index: &SpaceIndex) -> Access {
+    let mut parts: Vec<Access> = leaf
+        .attributes
+        .iter()
+        .map(|id| of_test(*id, &leaf.test, index))
+        .collect();
+    match parts.len() {
+        0 => Access::nothing(),
+        1 => parts.remove(0),
+        _ => union(parts, index),
+    }
+}
+
+fn of_test(id: AttributeId, test: &Test, index: &SpaceIndex) -> Access {
+    let Some(at) = index.place(id) else {
+        // It was dropped: no object has it.
+        return match test {
+            Test::Missing => Access {
+                is_exact: true,
+                share: 1.0,
+                ..Access::all(index)
+            },
+            _ => Access::nothing(),
+        };
+    };
+    let attribute = &index.attributes[at];
+    let access = match (test, &attribute.data) {
+        (Test::Missing, _) => attribute
+            .missing
+            .as_ref()
+            .map(|missing| Access::new(missing.len(), true, Source::Missing(at), index)),
+        (Test::Within(span), Data::Numbers(_) | Data::Instants(_) | Data::Flags(_)) => {
+            let reach = Reach {
+                spans: vec![span.clone()],
+                missing: false,
+            };
+            of_reach(at, &reach, attribute.data.others().is_empty(), index)
+        }
+        (Test::Within(span), Data::Values(values)) => {
+            of_value_span(at, attribute, values, span, index)
+        }
+        (Test::Tag(patterns), Data::Values(values)) => of_patterns(at, values, patterns, index),
+        (Test::Word(Pattern::Exact(word)), _) if word.is_empty() => None,
+        (Test::Word(pattern), Data::Values(values)) => {
+            of_patterns(at, values, std::slice::from_ref(pattern), index)
+        }
+        (Test::Phrase { words, .. }, Data::Values(values)) => of_phrase(at, values, words, index),
+        (Test::Near(circle), Data::Points(_)) => of_circle(at, attribute, circle, index),
+        _ => None,
+    };
+    access.unwrap_or_else(|| Access::all(index))
+}
+
+fn of_value_span(
+    at: usize,
+    attribute: &AttributeIndex,
+    values: &Values,
+    span: &Span,
+    index: &SpaceIndex,
+) -> Option<Access> {
+    if matches!(attribute.attribute.kind, Kind::Tag { .. }) {
+        let (mut terms, mut count) = (Vec::new(), 0);
+        add_terms_within(values, span, &|_| true, &mut terms, &mut count)?;
+        return Some(of_terms(at, values, terms, index));
+    }
+    // A range means the folded text; the order may be of another.
+    let order = attribute.order.as_ref()?;
+    if attribute.attribute.sorts_unfolded() || values.several > 0 {
+        return None;
+    }
+    let range = attribute.ranks(order, span);
+    Some(Access::new(
+        range.len(),
+        true,
+        Source::Ranks(at, vec![range]),
+        index,
+    ))
+}
+
+/// None if there are too many terms to look up.
+fn of_patterns(
+    at: usize,
+    values: &Values,
+    patterns: &[Pattern],
+    index: &SpaceIndex,
+) -> Option<Access> {
+    if !values.has_terms {
+        return None;
+    }
+    let (mut terms, mut count) = (Vec::new(), 0);
+    for pattern in patterns {
+        match pattern {
+            Pattern::Exact(text) => terms.extend(values.term(text)),
+            pattern => {
+                let fits = |bytes: &[u8]| pattern.fits(bytes);
+                add_terms_within(values, &pattern.span(), &fits, &mut terms, &mut count)?;
+            }
+        }
+    }
+    terms.sort_unstable();
+    terms.dedup();
+    Some(of_terms(at, values, terms, index))
+}
+
+/// Adds the terms of a span that fit, unless there are too many of them, or too many to be compared.
+fn add_terms_within(
+    values: &Values,
+    span: &Span,
+    fits: &dyn Fn(&[u8]) -> bool,
+    terms: &mut Vec<u32>,
+    compared: &mut usize,
+) -> Option<()> {
+    if !values.has_terms {
+        return None;
+    }
+    let (low, high) = super::attribute::byte_bounds(span);
+    let rank = |edge: super::attribute::Edge<'_>| {
+        let order = values.by_bytes();
+        order.rank(|term| edge.is_below(values.term_bytes(term)))
+    };
+    let (begin, end) = (rank(low), rank(high));
+    *compared += end.saturating_sub(begin);
+    if *compared > TERMS_COMPARED_MAX {
+        return None;
+    }
+    let found = values.by_bytes().between(begin, end);
+    terms.extend(found.filter(|term| fits(values.term_bytes(*term))));
+    (terms.len() <= TERMS_MAX).then_some(())
+}
+
+fn of_terms(at: usize, values: &Values, terms: Vec<u32>, index: &SpaceIndex) -> Access {
+    let count = terms.iter().map(|term| values.postings(*term).len()).sum();
+    let is_exact = terms.len() <= 1 || (values.several == 0 && is_tag(at, index));
+    Access::new(count, is_exact, Source::Terms(at, terms), index)
+}
+
+fn is_tag(at: usize, index: &SpaceIndex) -> bool {
+    matches!(index.attributes[at].attribute.kind, Kind::Tag { .. })
+}
+
+/// Rows that have the rarest word.
+fn of_phrase(at: usize, values: &Values, words: &[Vec<u8>], index: &SpaceIndex) -> Option<Access> {
+    if !values.has_terms || words.is_empty() {
+        return None;
+    }
+    let mut rarest: Option<u32> = None;
+    for word in words {
+        let Some(term) = values.term(word) else {
+            return Some(Access::nothing());
+        };
+        let len = |term: u32| values.postings(term).len();
+        if rarest.is_none_or(|rarest| len(term) < len(rarest)) {
+            rarest = Some(term);
+        }
+    }
+    let term = rarest?;
+    let count = values.postings(term).len();
+    Some(Access::new(
+        count,
+        false,
+        Source::Terms(at, vec![term]),
+        index,
+    ))
+}
+
+fn of_circle(
+    at: usize,
+    attribute: &AttributeIndex,
+    circle: &Circle,
+    index: &SpaceIndex,
+) -> Option<Access> {
+    let order = attribute.order.as_ref()?;
+    let Data::Points(points) = &attribute.data else {
+        return None;
+    };
+    let mut cells: Vec<(u64, u64)> = boxes(circle).into_iter().flat_map(ranges).collect();
+    // Two rectangles may share a square.
+    cells.sort_unstable();
+    let mut ranks: Vec<Range<usize>> = Vec::new();
+    for (low, high) in cells {
+        let begin = order.rank(|row| points.cell(row) < low);
+        let begin = ranks.last().map_or(begin, |last| begin.max(last.end));
+        let end = order.rank(|row| points.cell(row) <= high);
+        if begin < end {
+            ranks.push(begin..end);
+        }
+    }
+    let count = ranks.iter().map(Range::len).sum::<usize>() + points.others.len();
+    Some(Access::new(count, false, Source::Ranks(at, ranks), index))
+}
+
+/// The ranks of an attribute's order that a predicate allows, and whether it holds for no row that has no place there, of `all` rows.
+pub(super) fn walk_ranks(
+    predicate: &Predicate,
+    attribute: &AttributeIndex,
+    all: usize,
+) -> (Vec<Range<usize>>, bool) {
+    let Some(order) = &attribute.order else {
+        return (Vec::new(), false);
+    };
+    let is_code = matches!(
+        attribute.data,
+        Data::Numbers(_) | Data::Instants(_) | Data::Flags(_)
+    );
+    let has_all = order.len() == all;
+    if !is_code {
+        let whole = 0..order.len();
+        return (vec![whole; usize::from(!order.is_empty())], has_all);
+    }
+    let reach = reach(predicate, &attribute.attribute);
+    let ranks = reach.spans.iter().map(|span| attribute.ranks(order, span));
+    let ranks = ranks.filter(|range| !range.is_empty()).collect();
+    (ranks, has_all || !reach.missing)
+}

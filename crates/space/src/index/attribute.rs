@@ -1,0 +1,170 @@
+//! One attribute of a space: its column, and what finds rows by it.
+//!
+//! 1. `order` has the rows that have a place in the order of the values, by value and then by key.
+//! 2. `missing` has the rows without a value, where the space says that these are searched.
+
+use std::ops::Range;
+
+use super::column::{Data, Entry, codes};
+use super::postings::Postings;
+use super::rows::Rows;
+use super::sorted::Sorted;
+use crate::base::ordered::Scalar;
+use crate::query::Span;
+use crate::schema::{Attribute, Definition, Kind};
+
+#[derive(Debug)]
+pub(super) struct AttributeIndex {
+    pub attribute: Attribute,
+    pub data: Data,
+    pub order: Option<Sorted>,
+    pub missing: Option<Postings>,
+}
+
+impl AttributeIndex {
+    /// Of an attribute that none of these rows has.
+    pub fn new(definition: &Definition, attribute: &Attribute, rows: &Rows) -> AttributeIndex {
+        let is_listed = match &definition.layout.indexes {
+            None => true,
+            // INDEX cannot name it.
+            Some(_) if attribute.kind == Kind::Geo => true,
+            Some(lists) => lists.iter().any(|list| list[..] == [attribute.id]),
+        };
+        let is_indexed = is_listed && !attribute.options.no_index;
+        let is_text = matches!(attribute.kind, Kind::Tag { .. } | Kind::Text { .. });
+        let has_order = match attribute.kind {
+            Kind::Geo => is_indexed,
+            _ => attribute.options.sortable || (is_indexed && !is_text),
+        };
+        let mut data = Data::new(attribute, definition.on, is_indexed);
+        data.grow(rows.end());
+        let has_missing = is_listed && attribute.options.index_missing;
+        AttributeIndex {
+            attribute: attribute.clone(),
+            data,
+            order: has_order.then(Sorted::default),
+            missing: has_missing.then(|| Postings::of(rows.iter().collect())),
+        }
+    }
+
+    /// Makes room for a row, which has no value.
+    pub fn add(&mut self, row: u32, rows: &Rows) {
+        self.data.grow(rows.end());
+        if let Some(missing) = &mut self.missing {
+            missing.insert(row);
+        }
+    }
+
+    /// Forgets a row that has no value.
+    pub fn forget(&mut self, row: u32) {
+        if let Some(missing) = &mut self.missing {
+            missing.remove(row);
+        }
+    }
+
+    pub fn set(&mut self, row: u32, entry: Entry<'_>, rows: &Rows) {
+        let AttributeIndex {
+            data,
+            order,
+            missing,
+            ..
+        } = self;
+        let is_before = |data: &Data, other: u32| {
+            let by_value = data.compare(other, row);
+            by_value
+                .then_with(|| rows.key(other).cmp(rows.key(row)))
+                .is_lt()
+        };
+        if let Some(order) = order
+            && data.has_order(row)
+        {
+            order.remove(row, |other| is_before(data, other));
+        }
+        let was_missing = data.is_missing(row);
+        data.set(row, entry);
+        if let Some(order) = order
+            && data.has_order(row)
+        {
+            order.insert(row, |other| is_before(data, other));
+        }
+        if let Some(missing) = missing {
+            match (was_missing, data.is_missing(row)) {
+                (true, false) => missing.remove(row),
+                (false, true) => missing.insert(row),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether `order` is the order in which rows are returned that are sorted by this attribute, but for those without a value.
+    pub fn can_walk(&self) -> bool {
+        self.order.is_some() && self.data.sorts() && self.data.others().is_empty()
+    }
+
+    /// Which ranks of `order` have values in the span, that of one which is sorted by.
+    pub fn ranks(&self, order: &Sorted, span: &Span) -> Range<usize> {
+        let of_codes = |get: &dyn Fn(u32) -> u64| match codes::range(span) {
+            None => 0..0,
+            Some((low, high)) => {
+                let begin = order.rank(|row| get(row) < low);
+                begin..order.rank(|row| get(row) <= high)
+            }
+        };
+        match &self.data {
+            Data::Numbers(codes) | Data::Instants(codes) => of_codes(&|row| codes.get(row)),
+            Data::Flags(flags) => of_codes(&|row| u64::from(flags.get(row))),
+            Data::Values(values) => {
+                let bytes = |row| values.sort_bytes(row).unwrap_or_default();
+                let (low, high) = byte_bounds(span);
+                let begin = order.rank(|row| low.is_below(bytes(row)));
+                begin..order.rank(|row| high.is_below(bytes(row))).max(begin)
+            }
+            Data::Points(_) => 0..order.len(),
+        }
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.data.heap_bytes()
+            + self.order.as_ref().map_or(0, Sorted::heap_bytes)
+            + self.missing.as_ref().map_or(0, Postings::heap_bytes)
+    }
+}
+
+/// An edge between bytes: what is below it comes before a range, or is in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Edge<'a> {
+    Begin,
+    Before(&'a [u8]),
+    Behind(&'a [u8]),
+    End,
+}
+
+impl Edge<'_> {
+    #[inline]
+    pub fn is_below(self, bytes: &[u8]) -> bool {
+        match self {
+            Edge::Begin => false,
+            Edge::Before(edge) => bytes < edge,
+            Edge::Behind(edge) => bytes <= edge,
+            Edge::End => true,
+        }
+    }
+}
+
+/// Of a span of bytes; one of other values has none between them.
+pub(super) fn byte_bounds(span: &Span) -> (Edge<'_>, Edge<'_>) {
+    use std::ops::Bound;
+    let low = match &span.low {
+        Bound::Unbounded => Edge::Begin,
+        Bound::Included(Scalar::Bytes(low)) => Edge::Before(low),
+        Bound::Excluded(Scalar::Bytes(low)) => Edge::Behind(low),
+        _ => Edge::End,
+    };
+    let high = match &span.high {
+        Bound::Unbounded => Edge::End,
+        Bound::Included(Scalar::Bytes(high)) => Edge::Behind(high),
+        Bound::Excluded(Scalar::Bytes(high)) => Edge::Before(high),
+        _ => Edge::Begin,
+    };
+    (low, high)
+}

@@ -1,0 +1,235 @@
+//! What one attribute has in every object, by row.
+//!
+//! `codes` holds numbers, instants and booleans as numbers that sort as they do, `points` places, `values` tags and texts, each distinct one once. An object
+//! that has something else of its attribute, such as several numbers or one that no double is, is in a list of *others* beside.
+
+pub(super) mod codes;
+pub(super) mod points;
+pub(super) mod values;
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use codes::Codes;
+use points::Points;
+use values::Values;
+
+use crate::base::number::Number;
+use crate::base::ordered::Scalar;
+use crate::base::point::Point;
+use crate::object::{Object, ObjectKind};
+use crate::schema::{Attribute, Kind};
+use crate::value::{Column, read_column};
+
+#[derive(Debug)]
+pub(super) enum Data {
+    Numbers(Codes<u64>),
+    Instants(Codes<u64>),
+    Flags(Codes<u8>),
+    Points(Points),
+    Values(Box<Values>),
+}
+
+/// What one object has, as it is kept.
+#[derive(Debug)]
+pub(super) enum Entry<'a> {
+    Missing,
+    Code(u64),
+    Point(Point),
+    /// A hash's field, or a column as bytes.
+    Raw(Cow<'a, [u8]>),
+    Other(Column),
+}
+
+impl<'a> Entry<'a> {
+    /// # Errors
+    /// The field does not fit.
+    pub fn read(attribute: &Attribute, object: &'a Object) -> Result<Entry<'a>, String> {
+        let has_bytes = matches!(attribute.kind, Kind::Tag { .. } | Kind::Text { .. });
+        if let (Object::Hash(hash), true) = (object, has_bytes) {
+            let field = hash.get(attribute.identifier.as_bytes());
+            return Ok(field.map_or(Entry::Missing, |value| Entry::Raw(value.into())));
+        }
+        let column = read_column(attribute, object)?;
+        Ok(match &column {
+            Column::Missing => Entry::Missing,
+            Column::Numbers(list) => match list[..] {
+                [number] => match number.ordered_code() {
+                    (code, 0) => Entry::Code(code),
+                    _ => Entry::Other(column),
+                },
+                _ => Entry::Other(column),
+            },
+            Column::Instants(list) => match list[..] {
+                [micros] if codes::of_instant(micros) < codes::OTHER => {
+                    Entry::Code(codes::of_instant(micros))
+                }
+                _ => Entry::Other(column),
+            },
+            Column::Flags(list) => match list[..] {
+                [flag] => Entry::Code(u64::from(flag)),
+                _ => Entry::Other(column),
+            },
+            Column::Points(list) => match list[..] {
+                [point] => Entry::Point(point),
+                _ => Entry::Other(column),
+            },
+            Column::Tags(_) | Column::Texts(_) => {
+                let mut bytes = Vec::new();
+                column.encode(&mut bytes);
+                Entry::Raw(bytes.into())
+            }
+        })
+    }
+}
+
+impl Data {
+    /// Of an attribute that no object has. `has_terms`: rows are found by tags and words.
+    pub fn new(attribute: &Attribute, on: ObjectKind, has_terms: bool) -> Data {
+        match attribute.kind {
+            Kind::Numeric => Data::Numbers(Codes::default()),
+            Kind::Timestamp => Data::Instants(Codes::default()),
+            Kind::Boolean => Data::Flags(Codes::default()),
+            Kind::Geo => Data::Points(Points::default()),
+            Kind::Tag { .. } | Kind::Text { .. } => {
+                Data::Values(Box::new(Values::new(attribute.clone(), on, has_terms)))
+            }
+        }
+    }
+
+    /// Makes room for rows, of which nothing is known.
+    pub fn grow(&mut self, rows: usize) {
+        match self {
+            Data::Numbers(codes) | Data::Instants(codes) => codes.grow(rows),
+            Data::Flags(flags) => flags.grow(rows),
+            Data::Points(points) => points.grow(rows),
+            Data::Values(values) => values.grow(rows),
+        }
+    }
+
+    /// Whether this is what the row has.
+    pub fn is(&self, row: u32, entry: &Entry<'_>) -> bool {
+        match (self, entry) {
+            (data, Entry::Missing) => data.is_missing(row),
+            (Data::Numbers(codes) | Data::Instants(codes), Entry::Code(code)) => {
+                codes.get(row) == *code
+            }
+            (Data::Flags(flags), Entry::Code(code)) => u64::from(flags.get(row)) == *code,
+            (Data::Points(points), Entry::Point(point)) => points.get(row) == Some(*point),
+            (Data::Values(values), Entry::Raw(raw)) => values.raw(row) == Some(raw),
+            (data, Entry::Other(column)) => data.others().get(&row) == Some(column),
+            _ => false,
+        }
+    }
+
+    pub fn set(&mut self, row: u32, entry: Entry<'_>) {
+        match self {
+            Data::Numbers(codes) | Data::Instants(codes) => codes.set(row, entry),
+            Data::Flags(flags) => flags.set(row, entry),
+            Data::Points(points) => points.set(row, entry),
+            Data::Values(values) => values.set(row, entry),
+        }
+    }
+
+    pub fn is_missing(&self, row: u32) -> bool {
+        match self {
+            Data::Numbers(codes) | Data::Instants(codes) => codes.is_missing(row),
+            Data::Flags(flags) => flags.is_missing(row),
+            Data::Points(points) => points.is_missing(row),
+            Data::Values(values) => values.raw(row).is_none(),
+        }
+    }
+
+    /// Rows that have what the column cannot hold.
+    pub fn others(&self) -> &codes::Others {
+        const NONE: &codes::Others = &codes::Others::new();
+        match self {
+            Data::Numbers(codes) | Data::Instants(codes) => &codes.others,
+            Data::Flags(flags) => &flags.others,
+            Data::Points(points) => &points.others,
+            Data::Values(_) => NONE,
+        }
+    }
+
+    /// Whether the row has a place in the order of the attribute's values: of places, the order of their cells.
+    #[inline]
+    pub fn has_order(&self, row: u32) -> bool {
+        match self {
+            Data::Numbers(codes) | Data::Instants(codes) => codes.get(row) < codes::OTHER,
+            Data::Flags(flags) => flags.get(row) < <u8 as codes::Code>::OTHER,
+            Data::Points(points) => points.get(row).is_some(),
+            Data::Values(values) => values.sort_bytes(row).is_some(),
+        }
+    }
+
+    /// Compares two rows that have a place in the order.
+    #[inline]
+    pub fn compare(&self, a: u32, b: u32) -> Ordering {
+        match self {
+            Data::Numbers(codes) | Data::Instants(codes) => codes.get(a).cmp(&codes.get(b)),
+            Data::Flags(flags) => flags.get(a).cmp(&flags.get(b)),
+            Data::Points(points) => points.cell(a).cmp(&points.cell(b)),
+            Data::Values(values) => match values.id(a) == values.id(b) {
+                true => Ordering::Equal,
+                false => values.sort_bytes(a).cmp(&values.sort_bytes(b)),
+            },
+        }
+    }
+
+    /// Whether the attribute's order is the one that objects are sorted by.
+    pub fn sorts(&self) -> bool {
+        !matches!(self, Data::Points(_))
+    }
+
+    /// What the object is sorted by; None sorts last.
+    pub fn sort_value(&self, row: u32, attribute: &Attribute) -> Option<Scalar> {
+        match self {
+            Data::Numbers(codes) if codes.get(row) < codes::OTHER => {
+                Some(Scalar::Number(Number::of_ordered_code(codes.get(row))?))
+            }
+            Data::Instants(codes) if codes.get(row) < codes::OTHER => {
+                Some(Scalar::Instant(codes::instant(codes.get(row))))
+            }
+            Data::Flags(flags) if flags.get(row) < 2 => Some(Scalar::Boolean(flags.get(row) == 1)),
+            Data::Values(values) => values.sort_bytes(row).map(|it| Scalar::Bytes(it.to_vec())),
+            Data::Points(points) if points.get(row).is_some() => {
+                Column::Points(points.get(row).into_iter().collect()).sort_value(attribute)
+            }
+            data => data.others().get(&row)?.sort_value(attribute),
+        }
+    }
+
+    /// As [`Data::sort_value`] of both, a missing one last in both directions.
+    pub fn compare_sort(
+        &self,
+        a: u32,
+        b: u32,
+        is_descending: bool,
+        attribute: &Attribute,
+    ) -> Ordering {
+        if self.sorts() && self.has_order(a) && self.has_order(b) {
+            let order = self.compare(a, b);
+            return if is_descending {
+                order.reverse()
+            } else {
+                order
+            };
+        }
+        match (self.sort_value(a, attribute), self.sort_value(b, attribute)) {
+            (Some(a), Some(b)) if is_descending => b.cmp(&a),
+            (Some(a), Some(b)) => a.cmp(&b),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => Ordering::Equal,
+        }
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Data::Numbers(codes) | Data::Instants(codes) => codes.heap_bytes(),
+            Data::Flags(flags) => flags.heap_bytes(),
+            Data::Points(points) => points.heap_bytes(),
+            Data::Values(values) => values.heap_bytes(),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! A local index over several attributes: rows by the first one's value, then the second's, and so on, then by key.
+//!
+//! 1. A row that has one value or none of each attribute is in `order`, without a value behind those with one.
+//! 2. Another, such as one with two tags, is in `others`.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use super::attribute::{AttributeIndex, byte_bounds};
+use super::column::{Data, codes, values};
+use super::postings::Postings;
+use super::rows::Rows;
+use super::sorted::Sorted;
+use crate::query::Span;
+
+#[derive(Debug)]
+pub(super) struct Composite {
+    /// By their places in the index, at least two.
+    pub attributes: Vec<usize>,
+    pub order: Sorted,
+    pub others: Postings,
+}
+
+impl Composite {
+    pub fn new(attributes: Vec<usize>) -> Composite {
+        Composite {
+            attributes,
+            order: Sorted::default(),
+            others: Postings::default(),
+        }
+    }
+
+    fn is_regular(&self, row: u32, all: &[AttributeIndex]) -> bool {
+        self.attributes.iter().all(|at| match &all[*at].data {
+            Data::Values(values) => match values.id(row) {
+                values::MISSING => true,
+                id => !values.is_several(id),
+            },
+            data => data.has_order(row) || data.is_missing(row),
+        })
+    }
+
+    fn compare(&self, a: u32, b: u32, all: &[AttributeIndex]) -> Ordering {
+        let by_value = |at: &usize| {
+            let data = &all[*at].data;
+            match (data.has_order(a), data.has_order(b)) {
+                (true, true) => data.compare(a, b),
+                (true, false) => Ordering::Less,
+                (false, true) => Ordering::Greater,
+                (false, false) => Ordering::Equal,
+            }
+        };
+        let orders = self.attributes.iter().map(by_value);
+        orders.fold(Ordering::Equal, Ordering::then)
+    }
+
+    pub fn insert(&mut self, row: u32, all: &[AttributeIndex], rows: &Rows) {
+        if !self.is_regular(row, all) {
+            return self.others.insert(row);
+        }
+        let mut order = std::mem::take(&mut self.order);
+        order.insert(row, |other| self.is_before(other, row, all, rows));
+        self.order = order;
+    }
+
+    /// Takes out a row whose values are still those that it was put with.
+    pub fn remove(&mut self, row: u32, all: &[AttributeIndex], rows: &Rows) {
+        if !self.is_regular(row, all) {
+            return self.others.remove(row);
+        }
+        let mut order = std::mem::take(&mut self.order);
+        order.remove(row, |other| self.is_before(other, row, all, rows));
+        self.order = order;
+    }
+
+    fn is_before(&self, other: u32, row: u32, all: &[AttributeIndex], rows: &Rows) -> bool {
+        let order = self.compare(other, row, all);
+        order
+            .then_with(|| rows.key(other).cmp(rows.key(row)))
+            .is_lt()
+    }
+
+    /// The ranks of the rows that have a value in each of these spans, of the first attributes in order; all but the last are single values.
+    pub fn ranks(&self, spans: &[&Span], all: &[AttributeIndex]) -> Range<usize> {
+        let side = |row: u32, is_end: bool| {
+            for (at, span) in self.attributes.iter().zip(spans) {
+                match place(&all[*at].data, row, span) {
+                    Ordering::Less => return true,
+                    Ordering::Greater => return false,
+                    Ordering::Equal => {}
+                }
+            }
+            is_end
+        };
+        let begin = self.order.rank(|row| side(row, false));
+        begin..self.order.rank(|row| side(row, true)).max(begin)
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.order.heap_bytes() + self.others.heap_bytes()
+    }
+}
+
+/// Where the row's value lies: below the span, in it, or above, as a row without one.
+fn place(data: &Data, row: u32, span: &Span) -> Ordering {
+    if !data.has_order(row) {
+        return Ordering::Greater;
+    }
+    let of_code = |code: u64| match codes::range(span) {
+        None => Ordering::Greater,
+        Some((low, _)) if code < low => Ordering::Less,
+        Some((_, high)) if code > high => Ordering::Greater,
+        Some(_) => Ordering::Equal,
+    };
+    match data {
+        Data::Numbers(codes) | Data::Instants(codes) => of_code(codes.get(row)),
+        Data::Flags(flags) => of_code(u64::from(flags.get(row))),
+        Data::Values(values) => {
+            let bytes = values.sort_bytes(row).unwrap_or_default();
+            let (low, high) = byte_bounds(span);
+            match (low.is_below(bytes), high.is_below(bytes)) {
+                (true, _) => Ordering::Less,
+                (false, true) => Ordering::Equal,
+                (false, false) => Ordering::Greater,
+            }
+        }
+        Data::Points(_) => Ordering::Equal,
+    }
+}

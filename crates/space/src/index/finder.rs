@@ -1,0 +1,637 @@
+//! How a run comes by the rows that a query holds for, in steps between which the index may change.
+//!
+//! ```text
+//!            ┌─► Walk: in the order of the answer, until enough are found ──► Count, if the total is not known ─┐
+//!  Finder::new                 │ too many looked at, or the index changed                                       ├─► Done
+//!            └─► Rows ◄────────┘                                                                                ┘
+//! ```
+//!
+//! *Rows* looks at the candidates of the query's access once: a list of them, made at the beginning, if they are few, else all rows by number. A row keeps its
+//! number while its object is there, and rows that came after the run began are passed over; so whatever comes and goes in between, each row is looked at
+//! once (invariant 2 of the room).
+//! *Walk* looks at objects in the order in which they are returned, and stops. By key it goes on behind the last key. By an attribute it must end
+//! before the index changes, since an object may move in that order; else what was found is forgotten, and Rows begins.
+//!
+//! 1. A walk that finds less than was hoped looks at no more rows than what it was to save would have cost.
+//! 2. What a run keeps is bounded: a list of [`LIST_MAX`] rows, and what was found in one step.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::{Bound, Range};
+
+use super::SpaceIndex;
+use super::access::{Access, walk_ranks};
+use super::check::Check;
+use super::plan::{Origin, Plan};
+use crate::query::Predicate;
+use crate::search::SortKey;
+use crate::search::request::SortBy;
+
+/// What is looked for. The same in every step of a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub predicate: &'a Predicate,
+    pub order: &'a [SortKey],
+    /// How many rows are kept, the first in order.
+    pub keep: usize,
+    /// Whether it must be known how many there are.
+    pub is_counted: bool,
+    /// Only objects with these keys.
+    pub keys: Option<&'a BTreeSet<Vec<u8>>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Finder {
+    /// The index's clock. Rows that came later are passed over.
+    began: u64,
+    /// Only objects with keys behind this one.
+    after: Option<Vec<u8>>,
+    phase: Phase,
+    /// How many the query holds for, once that is known.
+    total: Option<u64>,
+    /// As [`Profile`](super::Profile) tells them.
+    pub work: Work,
+    origin: Origin,
+    estimate: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Work {
+    pub candidates: u64,
+    pub scanned: u64,
+    pub found: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Rows(Candidates),
+    Count(Candidates, u64),
+    Walk(Walk),
+    Done,
+}
+
+#[derive(Debug)]
+enum Candidates {
+    List {
+        rows: Vec<u32>,
+        next: usize,
+    },
+    /// All rows from this one on.
+    Scan(u32),
+    /// The keys that are asked for, behind this one.
+    Keys(Option<Vec<u8>>),
+}
+
+#[derive(Debug)]
+struct Walk {
+    by: SortBy,
+    is_descending: bool,
+    /// Further sort keys decide among rows of one value: all of them are looked at.
+    has_ties: bool,
+    /// No object that the query holds for lies beyond.
+    is_whole: bool,
+    place: WalkPlace,
+    /// Rows of the order that come next, as the index was at this time.
+    fetched: VecDeque<u32>,
+    clock: u64,
+    /// The row that was found last.
+    last: Option<u32>,
+    /// How many rows it may still look at.
+    budget: usize,
+}
+
+#[derive(Debug)]
+enum WalkPlace {
+    /// Behind the key that was looked at last; and at this rank, as the index was then.
+    Key(Option<Vec<u8>>, Option<usize>),
+    /// Ranges of ranks of the attribute's order that are left.
+    Order {
+        ranges: Vec<Range<usize>>,
+        /// Of rows of one value, where the walk descends: they come in the order of their keys.
+        group: Range<usize>,
+    },
+}
+
+pub(super) enum Event {
+    /// There may be rows in the batch.
+    Found,
+    /// All rows that were found are to be forgotten: they will come again.
+    Restarted,
+    /// So many were looked at as may be.
+    Paused,
+    Done,
+}
+
+/// A list of more rows than these is not made: all rows are looked at instead.
+pub(super) const LIST_MAX: usize = 1 << 18;
+/// What it costs to look at a row somewhere, as a multiple of looking at the next one.
+const APART: usize = 8;
+/// Rows that are taken from an order in one go.
+const CHUNK: usize = 256;
+
+impl Candidates {
+    fn new(access: &Access, index: &SpaceIndex) -> Candidates {
+        let all = index.rows.end().max(64);
+        if access.is_list() && access.count <= LIST_MAX && access.count * APART <= all {
+            let mut rows = Vec::with_capacity(access.count);
+            access.list(index, &mut rows);
+            return Candidates::List { rows, next: 0 };
+        }
+        Candidates::Scan(0)
+    }
+
+    /// Adds the rows that it holds for, of so many candidates at most. Whether there are no more.
+    fn next(
+        &mut self,
+        index: &SpaceIndex,
+        asked: &Asked<'_>,
+        left: &mut usize,
+        out: &mut Vec<u32>,
+    ) -> bool {
+        match self {
+            Candidates::List { rows, next } => {
+                let check = Check::new(asked.predicate, index, false);
+                let end = rows.len().min(next.saturating_add(*left));
+                let looked_at = &rows[*next..end];
+                *left -= looked_at.len();
+                out.extend(
+                    looked_at
+                        .iter()
+                        .filter(|row| index.rows.is_alive(**row) && check.holds(**row)),
+                );
+                *next = end;
+                *next == rows.len()
+            }
+            Candidates::Scan(next) => {
+                let check = Check::new(asked.predicate, index, true);
+                let end = index.rows.end() as u32;
+                while *next < end && *left > 0 {
+                    let (word, bit) = (*next / 64, *next % 64);
+                    let count = (64 - bit)
+                        .min(end - *next)
+                        .min(u32::try_from(*left).unwrap_or(64));
+                    let mask = (u64::MAX >> (64 - count)) << bit;
+                    let alive = index.rows.alive_word(word as usize) & mask;
+                    let mut found = match alive {
+                        0 => 0,
+                        alive => check.block(word * 64, alive),
+                    };
+                    while found != 0 {
+                        out.push(word * 64 + found.trailing_zeros());
+                        found &= found - 1;
+                    }
+                    *next += count;
+                    *left -= count as usize;
+                }
+                *next >= end
+            }
+            Candidates::Keys(after) => {
+                let Some(keys) = asked.keys else { return true };
+                let check = Check::new(asked.predicate, index, false);
+                let from = match &after {
+                    Some(after) => Bound::Excluded(after.clone()),
+                    None => Bound::Unbounded,
+                };
+                let mut last = None;
+                for key in keys.range((from, Bound::Unbounded)) {
+                    if *left == 0 {
+                        break;
+                    }
+                    *left -= 1;
+                    last = Some(key.clone());
+                    out.extend(index.rows.find(key).filter(|row| check.holds(*row)));
+                }
+                match last {
+                    None => true,
+                    last => {
+                        *after = last;
+                        *after == keys.last().cloned()
+                    }
+                }
+            }
+        }
+    }
+
+    /// Counts what [`Candidates::next`] would add, of rows that have all been there when the run began.
+    fn count_block(
+        &mut self,
+        index: &SpaceIndex,
+        asked: &Asked<'_>,
+        left: &mut usize,
+    ) -> Option<u64> {
+        let Candidates::Scan(next) = self else {
+            return None;
+        };
+        let check = Check::new(asked.predicate, index, true);
+        let (mut count, end) = (0, index.rows.end() as u32);
+        while next.is_multiple_of(64) && *next < end && *left >= 64 {
+            let word = *next / 64;
+            match index.rows.alive_word(word as usize) {
+                0 => {}
+                alive => count += u64::from(check.block(*next, alive).count_ones()),
+            }
+            *next = (*next).saturating_add(64).min(end);
+            *left -= 64;
+        }
+        Some(count)
+    }
+}
+
+impl Finder {
+    /// `after`: only objects with keys behind this one; they are not counted.
+    pub fn new(index: &SpaceIndex, asked: &Asked<'_>, after: Option<Vec<u8>>) -> Finder {
+        let mut finder = Finder {
+            began: index.clock(),
+            after,
+            phase: Phase::Done,
+            total: None,
+            work: Work::default(),
+            origin: Origin::Nothing,
+            estimate: 0,
+        };
+        if let Some(keys) = asked.keys {
+            finder.origin = Origin::Keys(keys.len());
+            finder.estimate = keys.len() as u64;
+            finder.phase = Phase::Rows(Candidates::Keys(finder.after.clone()));
+            return finder;
+        }
+        let access = index.access(asked.predicate);
+        finder.origin = Origin::of(&access, index);
+        finder.estimate = access.count as u64;
+        if access.is_exact && finder.after.is_none() {
+            finder.total = Some(access.count as u64);
+        }
+        if access.count == 0 {
+            finder.total = Some(0);
+        }
+        if access.count == 0 || (asked.keep == 0 && (finder.total.is_some() || !asked.is_counted)) {
+            finder.estimate = 0;
+            return finder;
+        }
+        finder.phase = match finder.walk(index, asked, &access) {
+            Some(walk) => Phase::Walk(walk),
+            None if asked.keep == 0 => Phase::Count(Candidates::new(&access, index), 0),
+            None => Phase::Rows(Candidates::new(&access, index)),
+        };
+        finder
+    }
+
+    /// A walk in the order of the answer, if that is likely to be cheaper.
+    fn walk(&mut self, index: &SpaceIndex, asked: &Asked<'_>, access: &Access) -> Option<Walk> {
+        let all = index.rows.len();
+        let found = ((access.share * all as f64) as usize)
+            .min(access.count)
+            .max(1);
+        if asked.keep == 0 || asked.keep >= found {
+            return None;
+        }
+        let first = asked.order.first().copied();
+        let (by, is_descending) =
+            first.map_or((SortBy::Key, false), |it| (it.by, it.is_descending));
+        let (place, length, is_whole) = match by {
+            SortBy::Key => (WalkPlace::Key(self.after.clone(), None), all, true),
+            SortBy::Attribute(id) => {
+                let attribute = index.attribute(id).filter(|it| it.can_walk())?;
+                let (ranges, is_whole) = walk_ranks(asked.predicate, attribute, all);
+                let length = ranges.iter().map(Range::len).sum();
+                let group = 0..0;
+                (WalkPlace::Order { ranges, group }, length, is_whole)
+            }
+        };
+        if self.after.is_some() && (by != SortBy::Key || is_descending) {
+            return None;
+        }
+        // What looking at all candidates costs, as a number of rows apart; a found one costs another for its place in order.
+        let candidates = match access.is_list() && access.count * APART <= all {
+            true => access.count,
+            false => all.div_ceil(APART),
+        };
+        let is_count_saved = self.total.is_some() || !asked.is_counted;
+        let saved = found + if is_count_saved { candidates } else { 0 };
+        let expected = (asked.keep as f64 * length as f64 / found as f64) as usize;
+        if expected.saturating_mul(2) > saved {
+            return None;
+        }
+        self.estimate = (expected + if is_count_saved { 0 } else { candidates }) as u64;
+        Some(Walk {
+            by,
+            is_descending,
+            has_ties: asked.order.len() > 1 && by != SortBy::Key,
+            is_whole,
+            place,
+            fetched: VecDeque::new(),
+            clock: index.clock(),
+            last: None,
+            budget: saved,
+        })
+    }
+
+    pub fn plan(&self, index: &SpaceIndex, asked: &Asked<'_>) -> Plan {
+        let (predicate, keep) = (asked.predicate, asked.keep);
+        let mut filters = Vec::new();
+        let is_decided = matches!(predicate, Predicate::Leaf(_)) && self.total.is_some();
+        if !is_decided {
+            predicate.leaves(&mut |leaf| {
+                for id in &leaf.attributes {
+                    if !filters.contains(id) {
+                        filters.push(*id);
+                    }
+                }
+            });
+        }
+        Plan {
+            definition: index.definition().clone(),
+            origin: self.origin.clone(),
+            walk: match &self.phase {
+                Phase::Walk(walk) => Some((walk.by, walk.is_descending, keep)),
+                _ => None,
+            },
+            candidates_estimated: self.estimate,
+            filters,
+            is_counted: self.total.is_some(),
+        }
+    }
+
+    /// How many the query holds for, if the rows that were found do not tell.
+    pub fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    /// Looks at more rows, `left` at most, and fills the batch with those that the query holds for. `kept`: how many were kept of those
+    /// that were found before.
+    pub fn next(
+        &mut self,
+        index: &SpaceIndex,
+        asked: &Asked<'_>,
+        kept: usize,
+        left: &mut usize,
+        batch: &mut Vec<u32>,
+    ) -> Event {
+        batch.clear();
+        if *left == 0 && !matches!(self.phase, Phase::Done) {
+            return Event::Paused;
+        }
+        let before = *left;
+        let is_scan = match &self.phase {
+            Phase::Rows(candidates) | Phase::Count(candidates, _) => {
+                matches!(candidates, Candidates::Scan(_))
+            }
+            _ => false,
+        };
+        let mut phase = std::mem::replace(&mut self.phase, Phase::Done);
+        let event = match &mut phase {
+            Phase::Done => return Event::Done,
+            Phase::Rows(candidates) => {
+                let is_done = candidates.next(index, asked, left, batch);
+                self.total = None;
+                self.pass_over(index, batch);
+                if is_done {
+                    phase = Phase::Done;
+                }
+                Event::Found
+            }
+            Phase::Count(candidates, count) => {
+                // Rows that are all old enough need not be listed.
+                if index.clock() == self.began
+                    && let Some(more) = candidates.count_block(index, asked, left)
+                {
+                    *count += more;
+                }
+                let is_done = candidates.next(index, asked, left, batch);
+                self.pass_over(index, batch);
+                *count += batch.len() as u64;
+                batch.clear();
+                if is_done {
+                    self.total = Some(*count);
+                    phase = Phase::Done;
+                }
+                Event::Found
+            }
+            Phase::Walk(walk) => {
+                let is_old = |row| self.is_old(index, row);
+                let end = walk.next(index, asked, kept, left, batch, is_old);
+                match end {
+                    None => Event::Found,
+                    Some(WalkEnd::Enough) if self.total.is_some() || !asked.is_counted => {
+                        phase = Phase::Done;
+                        Event::Found
+                    }
+                    Some(WalkEnd::Enough) => {
+                        let access = index.access(asked.predicate);
+                        phase = Phase::Count(Candidates::new(&access, index), 0);
+                        Event::Found
+                    }
+                    Some(WalkEnd::All) => {
+                        // What was found is all there is.
+                        self.total = None;
+                        phase = Phase::Done;
+                        Event::Found
+                    }
+                    Some(WalkEnd::Lost) => {
+                        batch.clear();
+                        let access = index.access(asked.predicate);
+                        phase = Phase::Rows(Candidates::new(&access, index));
+                        Event::Restarted
+                    }
+                }
+            }
+        };
+        self.phase = phase;
+        let looked_at = (before - *left) as u64;
+        match is_scan {
+            true => self.work.scanned += looked_at,
+            false => self.work.candidates += looked_at,
+        }
+        self.work.found += batch.len() as u64;
+        event
+    }
+
+    #[inline]
+    fn is_old(&self, index: &SpaceIndex, row: u32) -> bool {
+        let after = self.after.as_deref();
+        index.rows.born(row) <= self.began && after.is_none_or(|after| index.rows.key(row) > after)
+    }
+
+    fn pass_over(&self, index: &SpaceIndex, batch: &mut Vec<u32>) {
+        if index.clock() != self.began || self.after.is_some() {
+            batch.retain(|row| self.is_old(index, *row));
+        }
+    }
+}
+
+enum WalkEnd {
+    /// As many were found as are asked for.
+    Enough,
+    /// Every object was looked at.
+    All,
+    /// Another way is better now.
+    Lost,
+}
+
+impl Walk {
+    /// None if it goes on.
+    fn next(
+        &mut self,
+        index: &SpaceIndex,
+        asked: &Asked<'_>,
+        kept: usize,
+        left: &mut usize,
+        batch: &mut Vec<u32>,
+        is_old: impl Fn(u32) -> bool,
+    ) -> Option<WalkEnd> {
+        if self.clock != index.clock() {
+            self.clock = index.clock();
+            self.fetched.clear();
+            match &mut self.place {
+                WalkPlace::Key(_, rank) => *rank = None,
+                WalkPlace::Order { .. } => return Some(WalkEnd::Lost),
+            }
+        }
+        let is_enough = kept >= asked.keep;
+        if is_enough && !self.has_ties {
+            return Some(WalkEnd::Enough);
+        }
+        let check = Check::new(asked.predicate, index, false);
+        let mut end = None;
+        let mut looked_at = None;
+        while *left > 0 {
+            // Whoever asks tells whether what was found is kept.
+            if !is_enough && kept + batch.len() >= asked.keep {
+                break;
+            }
+            if self.budget == 0 {
+                return Some(WalkEnd::Lost);
+            }
+            if self.fetched.is_empty() {
+                // Where few are asked for, few are fetched.
+                let hoped = asked
+                    .keep
+                    .saturating_sub(kept + batch.len())
+                    .clamp(16, CHUNK);
+                self.fetch(index, hoped);
+            }
+            let Some(row) = self.fetched.pop_front() else {
+                end = Some(match (self.is_whole, is_enough) {
+                    (true, false) => WalkEnd::All,
+                    (_, true) => WalkEnd::Enough,
+                    (false, false) => return Some(WalkEnd::Lost),
+                });
+                break;
+            };
+            if is_enough && !self.is_tied(index, row) {
+                end = Some(WalkEnd::Enough);
+                break;
+            }
+            looked_at = Some(row);
+            *left -= 1;
+            self.budget -= 1;
+            if is_old(row) && check.holds(row) {
+                batch.push(row);
+                self.last = Some(row);
+            }
+        }
+        if let (WalkPlace::Key(after, _), Some(row)) = (&mut self.place, looked_at) {
+            *after = Some(index.rows.key(row).to_vec());
+        }
+        end
+    }
+
+    fn order<'i>(&self, index: &'i SpaceIndex) -> Option<&'i super::sorted::Sorted> {
+        match self.by {
+            SortBy::Key => Some(index.rows.by_key()),
+            SortBy::Attribute(id) => index.attribute(id)?.order.as_ref(),
+        }
+    }
+
+    /// Whether the row has the same value as the one that was found last.
+    fn is_tied(&self, index: &SpaceIndex, row: u32) -> bool {
+        match (self.by, self.last) {
+            (SortBy::Attribute(id), Some(last)) => index
+                .attribute(id)
+                .is_some_and(|it| it.data.compare(last, row).is_eq()),
+            _ => false,
+        }
+    }
+
+    /// Takes so many rows from the order.
+    fn fetch(&mut self, index: &SpaceIndex, count: usize) {
+        let Some(order) = self.order(index) else {
+            return;
+        };
+        let is_descending = self.is_descending;
+        let mut out = Vec::with_capacity(count);
+        match &mut self.place {
+            WalkPlace::Key(after, rank) if is_descending => {
+                let known = || after.as_ref().map(|key| index.rows.rank_of_key(key));
+                let end = rank.or_else(known).unwrap_or(order.len());
+                let begin = end.saturating_sub(count);
+                order.copy_between(begin, end, &mut out);
+                out.reverse();
+                *rank = Some(begin);
+            }
+            WalkPlace::Key(after, rank) => {
+                // The last key itself may have gone.
+                let behind = || {
+                    let key = after.as_ref()?;
+                    let rank = index.rows.rank_of_key(key);
+                    let is_there = order
+                        .at(rank)
+                        .is_some_and(|row| index.rows.key(row) == &key[..]);
+                    Some(rank + usize::from(is_there))
+                };
+                let begin = rank.or_else(behind).unwrap_or(0);
+                order.copy_between(begin, begin + count, &mut out);
+                *rank = Some(begin + out.len());
+            }
+            WalkPlace::Order { ranges, group, .. } if is_descending => {
+                let SortBy::Attribute(id) = self.by else {
+                    return;
+                };
+                let Some(data) = index.attribute(id).map(|it| &it.data) else {
+                    return;
+                };
+                while out.len() < count {
+                    if group.start == group.end {
+                        let Some(range) = ranges.last_mut() else {
+                            break;
+                        };
+                        let Some(top) = order.at(range.end - 1) else {
+                            break;
+                        };
+                        let begin = match range.len() > 1
+                            && order
+                                .at(range.end - 2)
+                                .is_some_and(|it| data.compare(it, top).is_eq())
+                        {
+                            false => range.end - 1,
+                            true => order
+                                .rank(|it| data.compare(it, top).is_lt())
+                                .max(range.start),
+                        };
+                        *group = begin..range.end;
+                        range.end = begin;
+                        if range.start == range.end {
+                            ranges.pop();
+                        }
+                    }
+                    let end = group.end.min(group.start + count - out.len());
+                    order.copy_between(group.start, end, &mut out);
+                    group.start = end;
+                }
+            }
+            WalkPlace::Order { ranges, .. } => {
+                while out.len() < count {
+                    let Some(range) = ranges.first_mut() else {
+                        break;
+                    };
+                    let end = range.end.min(range.start + count - out.len());
+                    order.copy_between(range.start, end, &mut out);
+                    range.start = end;
+                    if range.start == range.end {
+                        ranges.remove(0);
+                    }
+                }
+            }
+        }
+        self.fetched.extend(out);
+    }
+}

@@ -1,0 +1,108 @@
+//! The objects of an index as rows: dense numbers, given out again when they are free, and the keys in order.
+
+use super::bytes::Bytes;
+use super::sorted::Sorted;
+
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    /// By row; of a free one empty.
+    keys: Vec<Bytes>,
+    /// By row: the index's clock when the object came. A run does not look at objects that came after it began.
+    born: Vec<u64>,
+    /// A bit for each row that is an object.
+    alive: Vec<u64>,
+    free: Vec<u32>,
+    by_key: Sorted,
+    /// What keys take that do not lie in `keys`.
+    long_bytes: usize,
+}
+
+impl Rows {
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// One more than the greatest row that was ever given out.
+    pub fn end(&self) -> usize {
+        self.keys.len()
+    }
+
+    #[inline]
+    pub fn key(&self, row: u32) -> &[u8] {
+        &self.keys[row as usize]
+    }
+
+    #[inline]
+    pub fn born(&self, row: u32) -> u64 {
+        self.born[row as usize]
+    }
+
+    #[inline]
+    pub fn is_alive(&self, row: u32) -> bool {
+        self.alive[row as usize / 64] >> (row % 64) & 1 == 1
+    }
+
+    /// The bits of the 64 rows from 64 times `word` on.
+    #[inline]
+    pub fn alive_word(&self, word: usize) -> u64 {
+        self.alive[word]
+    }
+
+    pub fn by_key(&self) -> &Sorted {
+        &self.by_key
+    }
+
+    /// How many keys come before this one.
+    pub fn rank_of_key(&self, key: &[u8]) -> usize {
+        self.by_key.rank(|row| self.key(row) < key)
+    }
+
+    pub fn find(&self, key: &[u8]) -> Option<u32> {
+        let row = self.by_key.at(self.rank_of_key(key))?;
+        (self.key(row) == key).then_some(row)
+    }
+
+    /// A row for a key that has none.
+    pub fn add(&mut self, key: &[u8], now: u64) -> u32 {
+        let row = self.free.pop().unwrap_or_else(|| {
+            let row = u32::try_from(self.keys.len()).expect("a core has fewer than 4 Gi objects");
+            self.keys.push(Bytes::default());
+            self.born.push(0);
+            if self.alive.len() * 64 < self.keys.len() {
+                self.alive.push(0);
+            }
+            row
+        });
+        self.keys[row as usize] = Bytes::new(key);
+        self.long_bytes += self.keys[row as usize].heap_bytes();
+        self.born[row as usize] = now;
+        self.alive[row as usize / 64] |= 1 << (row % 64);
+        let Rows { keys, by_key, .. } = self;
+        by_key.insert(row, |other| keys[other as usize][..] < *key);
+        row
+    }
+
+    pub fn remove(&mut self, row: u32) {
+        let Rows { keys, by_key, .. } = self;
+        let key = &keys[row as usize];
+        by_key.remove(row, |other| keys[other as usize][..] < key[..]);
+        self.long_bytes -= self.keys[row as usize].heap_bytes();
+        self.keys[row as usize] = Bytes::default();
+        self.alive[row as usize / 64] &= !(1 << (row % 64));
+        self.free.push(row);
+    }
+
+    /// All rows that are objects, by their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.end() as u32).filter(|row| self.is_alive(*row))
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.keys.capacity() * size_of::<Bytes>()
+            + self.long_bytes
+            + self.born.capacity() * 8
+            + self.alive.capacity() * 8
+            + self.free.capacity() * 4
+            + self.by_key.heap_bytes()
+    }
+}

@@ -1,0 +1,251 @@
+//! Ids in an order that whoever holds them knows: rows by key, rows by a value, words by their letters.
+//!
+//! Ids lie in pages of up to 512, four bytes each, so an insertion moves 1 KiB on average, and a number of ids between two places is a difference.
+//! The order is not kept here: to find a place, the holder is asked of ids whether they come before it.
+//!
+//! 1. No page is empty.
+//! 2. `firsts` has each page's first id, `sizes` how many it holds.
+
+/// The ids of one page at most.
+const PAGE_MAX: usize = 512;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sorted {
+    pages: Vec<Vec<u32>>,
+    firsts: Vec<u32>,
+    sizes: Vec<u16>,
+    len: usize,
+}
+
+/// Between two ids.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    page: usize,
+    offset: usize,
+}
+
+impl Sorted {
+    /// Of ids that are in order.
+    pub fn of(ids: &[u32]) -> Sorted {
+        let pages: Vec<Vec<u32>> = ids.chunks(PAGE_MAX).map(<[u32]>::to_vec).collect();
+        Sorted {
+            firsts: pages.iter().map(|page| page[0]).collect(),
+            sizes: pages.iter().map(|page| page.len() as u16).collect(),
+            len: ids.len(),
+            pages,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        let ids: usize = self.pages.iter().map(|page| 4 * page.capacity()).sum();
+        ids + self.pages.capacity() * size_of::<Vec<u32>>()
+            + self.firsts.capacity() * 4
+            + self.sizes.capacity() * 2
+    }
+
+    #[inline]
+    fn place(&self, mut is_before: impl FnMut(u32) -> bool) -> Place {
+        let behind = self.firsts.partition_point(|first| is_before(*first));
+        let Some(page) = behind.checked_sub(1) else {
+            return Place { page: 0, offset: 0 };
+        };
+        // The first is known to be before.
+        let offset = 1 + self.pages[page][1..].partition_point(|id| is_before(*id));
+        Place { page, offset }
+    }
+
+    /// How many ids come before. Those for which it is true come first.
+    pub fn rank(&self, is_before: impl FnMut(u32) -> bool) -> usize {
+        let place = self.place(is_before);
+        let before: usize = self.sizes[..place.page]
+            .iter()
+            .map(|size| usize::from(*size))
+            .sum();
+        before + place.offset
+    }
+
+    /// Puts an id behind all that come before it.
+    pub fn insert(&mut self, id: u32, is_before: impl FnMut(u32) -> bool) {
+        let Place {
+            mut page,
+            mut offset,
+        } = self.place(is_before);
+        self.len += 1;
+        if self.pages.is_empty() {
+            self.put_page(0, vec![id]);
+            return;
+        }
+        if self.pages[page].len() == PAGE_MAX {
+            if page + 1 == self.pages.len() && offset == PAGE_MAX {
+                // What comes in order fills its pages.
+                self.put_page(page + 1, vec![id]);
+                return;
+            }
+            let upper = self.pages[page].split_off(PAGE_MAX / 2);
+            self.put_page(page + 1, upper);
+            if offset > PAGE_MAX / 2 {
+                (page, offset) = (page + 1, offset - PAGE_MAX / 2);
+            }
+        }
+        self.pages[page].insert(offset, id);
+        self.note(page);
+    }
+
+    /// Takes out an id: the one right behind those that come before it.
+    ///
+    /// # Panics
+    /// It is another.
+    pub fn remove(&mut self, id: u32, is_before: impl FnMut(u32) -> bool) {
+        let Place {
+            mut page,
+            mut offset,
+        } = self.place(is_before);
+        if self.pages.get(page).is_some_and(|ids| ids.len() == offset) {
+            (page, offset) = (page + 1, 0);
+        }
+        assert_eq!(
+            self.pages.get(page).and_then(|ids| ids.get(offset)),
+            Some(&id),
+            "an id is where its order says"
+        );
+        self.pages[page].remove(offset);
+        self.len -= 1;
+        if self.pages[page].is_empty() {
+            self.drop_page(page);
+            return;
+        }
+        self.note(page);
+        let next = page + 1;
+        if next < self.pages.len()
+            && self.pages[page].len() + self.pages[next].len() <= PAGE_MAX / 2
+        {
+            let ids = std::mem::take(&mut self.pages[next]);
+            self.pages[page].extend(ids);
+            self.drop_page(next);
+            self.note(page);
+        }
+    }
+
+    fn put_page(&mut self, at: usize, ids: Vec<u32>) {
+        self.firsts.insert(at, ids[0]);
+        self.sizes.insert(at, ids.len() as u16);
+        self.pages.insert(at, ids);
+        if at > 0 {
+            self.note(at - 1);
+        }
+    }
+
+    fn drop_page(&mut self, at: usize) {
+        self.pages.remove(at);
+        self.firsts.remove(at);
+        self.sizes.remove(at);
+    }
+
+    /// Keeps invariant 2 of a page that has changed.
+    fn note(&mut self, page: usize) {
+        self.firsts[page] = self.pages[page][0];
+        self.sizes[page] = self.pages[page].len() as u16;
+    }
+
+    /// Where the id of this rank is; behind all pages if there is none.
+    fn locate(&self, rank: usize) -> Place {
+        const STEP: usize = 64;
+        let (mut page, mut offset) = (0, rank);
+        while let Some(sizes) = self.sizes.get(page..page + STEP) {
+            let sum: usize = sizes.iter().map(|size| usize::from(*size)).sum();
+            if offset < sum {
+                break;
+            }
+            (page, offset) = (page + STEP, offset - sum);
+        }
+        while page < self.sizes.len() && offset >= usize::from(self.sizes[page]) {
+            offset -= usize::from(self.sizes[page]);
+            page += 1;
+        }
+        Place { page, offset }
+    }
+
+    /// The ids from one rank to another, which is left out.
+    pub fn between(&self, begin: usize, end: usize) -> impl Iterator<Item = u32> + '_ {
+        let Place { page, offset } = self.locate(begin);
+        let pages = self.pages.get(page..).unwrap_or_default();
+        let ids = pages.iter().flatten().skip(offset);
+        ids.take(end.saturating_sub(begin)).copied()
+    }
+
+    /// Appends what [`Sorted::between`] yields.
+    pub fn copy_between(&self, begin: usize, end: usize, out: &mut Vec<u32>) {
+        let Place { page, mut offset } = self.locate(begin);
+        let mut left = end.saturating_sub(begin);
+        for ids in self.pages.get(page..).unwrap_or_default() {
+            if left == 0 {
+                break;
+            }
+            let ids = &ids[offset..];
+            let ids = &ids[..ids.len().min(left)];
+            out.extend_from_slice(ids);
+            (left, offset) = (left - ids.len(), 0);
+        }
+    }
+
+    /// The id of this rank.
+    pub fn at(&self, rank: usize) -> Option<u32> {
+        let Place { page, offset } = self.locate(rank);
+        self.pages.get(page)?.get(offset).copied()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.pages.iter().flatten().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ids_are_in_order_whatever_comes_and_goes(
+            changes in proptest::collection::vec((0_u32..3000, any::<bool>()), 0..60), runs in proptest::collection::vec((0_u32..3000, 0_u32..900, any::<bool>()), 0..6),
+            begin in 0_usize..2000, width in 0_usize..2000,
+        ) {
+            let mut sorted = Sorted::default();
+            let mut known = std::collections::BTreeSet::new();
+            let runs = runs.iter().flat_map(|(from, count, comes)| (*from..from + count).map(|id| (id, *comes)));
+            for (id, comes) in runs.chain(changes) {
+                if comes && known.insert(id) {
+                    sorted.insert(id, |other| other < id);
+                } else if !comes && known.remove(&id) {
+                    sorted.remove(id, |other| other < id);
+                }
+            }
+            let ids: Vec<u32> = known.iter().copied().collect();
+            prop_assert_eq!(sorted.iter().collect::<Vec<_>>(), &ids[..]);
+            prop_assert_eq!(sorted.len(), ids.len());
+            for (page, ids) in sorted.pages.iter().enumerate() {
+                prop_assert_eq!((sorted.firsts[page], usize::from(sorted.sizes[page])), (ids[0], ids.len()));
+            }
+            for id in [0, 7, 1000, 2999] {
+                prop_assert_eq!(sorted.rank(|other| other < id), known.range(..id).count());
+            }
+            let end = (begin + width).min(ids.len());
+            let expected = ids.get(begin..end).unwrap_or_default();
+            prop_assert_eq!(sorted.between(begin, end).collect::<Vec<_>>(), expected);
+            let mut copied = Vec::new();
+            sorted.copy_between(begin, end, &mut copied);
+            prop_assert_eq!(copied, expected);
+            prop_assert_eq!(sorted.at(begin), ids.get(begin).copied());
+            prop_assert_eq!(Sorted::of(&ids).iter().collect::<Vec<_>>(), ids);
+        }
+    }
+}

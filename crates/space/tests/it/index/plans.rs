@@ -1,0 +1,230 @@
+//! How searches are answered: what is chosen, and how much is looked at.
+
+use std::sync::Arc;
+
+use larder_space::index::Profile;
+use larder_space::object::{Hash, Object};
+use larder_space::search::Search;
+use proptest::prelude::*;
+
+use super::{Store, key_of};
+
+/// A thousand rooms: a city of 50, one of five kinds, prices that grow with their number, and stars that fall.
+fn rooms(space: &str, count: u16) -> Store {
+    let mut store = Store::new(space);
+    for number in 0..count {
+        let fields = [
+            ("city", format!("city{}", number % 50)),
+            ("kind", format!("kind{}", number % 5)),
+            ("price", number.to_string()),
+            ("stars", (count - number).to_string()),
+            ("name", format!("The house of number {number}")),
+        ];
+        let fields = fields.iter().map(|(name, value)| (*name, value.as_str()));
+        store.put(&key_of(number), Object::Hash(Hash::from_iter(fields)));
+    }
+    store
+}
+
+const ROOMS: &str =
+    "rooms SCHEMA city TAG INDEXMISSING kind TAG price NUMERIC stars NUMERIC name TEXT";
+
+fn search(store: &Store, words: &str) -> Arc<Search> {
+    // The query stands between quotes of its own.
+    let (query, rest) = words.split_once(" / ").unwrap_or((words, ""));
+    let mut words: Vec<&[u8]> = vec![query.as_bytes()];
+    words.extend(
+        rest.split(' ')
+            .filter(|it| !it.is_empty())
+            .map(str::as_bytes),
+    );
+    words.push(b"NOCONTENT");
+    Arc::new(Search::parse(&words, &store.space).unwrap())
+}
+
+fn profile(store: &Store, search: Arc<Search>) -> Profile {
+    let mut run = store.index.search(search, usize::MAX);
+    while !run.step(&store.index, store, 0, 1000) {}
+    run.profile().clone()
+}
+
+/// What is asked, and how it is answered, a line each.
+fn check(store: &Store, cases: &[(&str, &str)]) {
+    let shown = cases.iter().map(|(words, _)| {
+        let profile = profile(store, search(store, words));
+        let looked_at = profile.candidates + profile.scanned;
+        format!("{words} => {}; {looked_at} looked at", profile.plan)
+    });
+    let expected = cases.iter().map(|(words, how)| format!("{words} => {how}"));
+    let (shown, expected): (Vec<_>, Vec<_>) = (shown.collect(), expected.collect());
+    assert_eq!(
+        shown.join("\n"),
+        expected.join("\n"),
+        "\n{}\n",
+        shown.join("\n")
+    );
+}
+
+#[test]
+fn the_most_selective_predicate_is_looked_up_and_the_others_filter() {
+    check(
+        &rooms(ROOMS, 1000),
+        &[
+            (
+                "@city:{city7}",
+                "index city, a value; about 20 candidates; the total by index; 20 looked at",
+            ),
+            (
+                "@city:{city7} @price:[0 500]",
+                "index city, a value; about 20 candidates; filter city, price; 20 looked at",
+            ),
+            (
+                "@price:[10 12] @city:{city7}",
+                "index price, a range; about 3 candidates; filter price, city; 3 looked at",
+            ),
+            (
+                "@price:[10 500] @price:[490 900]",
+                "index price, a range; about 11 candidates; filter price; the total by index; 11 looked at",
+            ),
+            (
+                "@city:{city7|city8*}",
+                "index city, 2 values; about 40 candidates; the total by index; 40 looked at",
+            ),
+            (
+                "@city:{city7} | @price:[5 6]",
+                "index city, a value or index price, a range; about 22 candidates; filter city, price; 22 looked at",
+            ),
+            (
+                "-@city:{city7} / LIMIT 0 0",
+                "all objects; about 0 candidates; filter city; the total by index; 0 looked at",
+            ),
+            (
+                "@price:[100 700] / LIMIT 0 0",
+                "index price, a range; about 0 candidates; the total by index; 0 looked at",
+            ),
+            (
+                "@price:[100 700] -@price:[200 300] / LIMIT 0 0",
+                "index price, 2 ranges; about 0 candidates; filter price; the total by index; 0 looked at",
+            ),
+            (
+                "ismissing(@city)",
+                "index city, missing; about 0 candidates; the total by index; 0 looked at",
+            ),
+            (
+                "number",
+                "in order of key until 10 are found, else index name, a value; about 10 candidates; the total by index; 10 looked at",
+            ),
+            (
+                "\"number 77\"",
+                "index name, a value; about 1 candidates; filter name; 1 looked at",
+            ),
+            (
+                "@city:{nowhere} @price:[0 500]",
+                "index city, 0 values; about 0 candidates; filter city, price; the total by index; 0 looked at",
+            ),
+            (
+                "* / INKEYS 2 a b",
+                "2 given keys; about 2 candidates; 2 looked at",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn what_is_wide_is_walked_in_the_order_of_the_answer() {
+    check(
+        &rooms(ROOMS, 1000),
+        &[
+            (
+                "* / SORTBY price",
+                "in order of price until 10 are found, else all objects; about 10 candidates; the total by index; 10 looked at",
+            ),
+            (
+                "@kind:{kind1} / SORTBY price DESC LIMIT 0 3",
+                "in order of price descending until 3 are found, else index kind, a value; about 15 candidates; the total by index; 14 looked at",
+            ),
+            (
+                "@price:[100 700] / SORTBY price",
+                "in order of price until 10 are found, else index price, a range; about 10 candidates; the total by index; 10 looked at",
+            ),
+            (
+                "@kind:{kind1}",
+                "in order of key until 10 are found, else index kind, a value; about 50 candidates; the total by index; 52 looked at",
+            ),
+            (
+                "@kind:{kind1} @price:[100 700] / SORTBY price",
+                "in order of price until 10 are found, else index kind, a value; about 175 candidates; filter kind, price; 1047 looked at",
+            ),
+            // There are none where the walk begins.
+            (
+                "@stars:[0 400] / SORTBY price",
+                "in order of price until 10 are found, else index stars, a range; about 25 candidates; the total by index; 1525 looked at",
+            ),
+            (
+                "@city:{city7} / SORTBY price",
+                "index city, a value; about 20 candidates; the total by index; 20 looked at",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn an_index_of_several_attributes_finds_what_they_say_together() {
+    let store = rooms(
+        "rooms INDEX 3 kind,price kind price SCHEMA city TAG kind TAG price NUMERIC stars NUMERIC name TEXT",
+        1000,
+    );
+    check(
+        &store,
+        &[
+            (
+                "@kind:{kind1} @price:[100 120]",
+                "index (kind, price), a range; about 4 candidates; filter kind, price; 4 looked at",
+            ),
+            (
+                "@kind:{kind1|kind2} @price:[100 120]",
+                "index (kind, price), ranges; about 8 candidates; filter kind, price; 8 looked at",
+            ),
+            (
+                "@city:{city1}",
+                "in order of key until 10 are found, else all objects; about 145 candidates; filter city; 1455 looked at",
+            ),
+        ],
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// A search costs its candidates, an eighth of those that are scanned, and what is found for its place in the order.
+    #[test]
+    fn adding_a_predicate_never_costs_more_than_twice_what_looking_at_the_objects_of_one_costs(
+        ranges in proptest::collection::vec((0_usize..3, 0_u16..3000, 0_u16..3000), 1..5), order in proptest::sample::select(vec!["", "SORTBY price", "SORTBY stars DESC", "SORTBY kind"]),
+    ) {
+        thread_local!(static STORE: Store = rooms(ROOMS, 3000));
+        STORE.with(|store| -> Result<(), TestCaseError> {
+            let mut texts = Vec::new();
+            for (attribute, low, width) in ranges {
+                texts.push(match attribute {
+                    0 => format!("@price:[{low} {}]", low + width),
+                    1 => format!("@stars:[{low} {}]", low + width),
+                    _ => format!("@kind:{{kind{}}}", low % 5),
+                });
+            }
+            let cost_of_looking = |text: &String| {
+                let all = search(store, &format!("{text} / LIMIT 0 0"));
+                let count = {
+                    let mut run = store.index.search(all, usize::MAX);
+                    while !run.step(&store.index, store, 0, 1000) {}
+                    run.finish().unwrap().total
+                };
+                count.min(store.index.len() / 8) + count
+            };
+            let least = texts.iter().map(cost_of_looking).min().unwrap();
+            let profile = profile(store, search(store, &format!("{} / {order}", texts.join(" "))));
+            let cost = profile.candidates + profile.scanned / 8 + profile.found;
+            prop_assert!(cost <= 2 * least + 64, "{} {} of {} {:?}", texts.join(" "), cost, least, profile);
+            Ok(())
+        })?;
+    }
+}
