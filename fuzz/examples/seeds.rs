@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     peers()?;
     replication()?;
     wire()?;
+    spaces()?;
     Ok(())
 }
 
@@ -671,6 +672,42 @@ fn wire() -> std::io::Result<()> {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         fs::write(folder.join(format!("message-{at}.seed")), bytes)?;
+    }
+    Ok(())
+}
+
+fn spaces() -> std::io::Result<()> {
+    let seeds = [
+        (
+            "hotels",
+            "hotels PREFIX 1 h: SCHEMA city TAG SORTABLE stars NUMERIC INDEXMISSING name TEXT SORTABLE at TIMESTAMP where GEO pets BOOLEAN\n\
+             +h:1\tcity\tRome,Oslo\tstars\t3\tname\tThe old inn\twhere\t12.5,41.9\tpets\ttrue\n\
+             +h:2\tcity\trome\tstars\t4.5\tname\tInn by the sea\tat\t2024-02-29\n\
+             +h:3\tcity\tBergen\tstars\t9007199254740993\tname\t\twhere\there\n\
+             +h:4\tname\told old sea\twhere\t-179.9,10\tpets\t0\n\
+             ?@city:{rome|b*} @stars:[3 (5]\tSORTBY\tstars\tDESC\tLIMIT\t0\t2\n\
+             ?(inn | \"old sea\") -@pets==true\tRETURN\t1\tname\n\
+             ?@where:[12 42 100 km] | ismissing(@stars)\tNOCONTENT\n\
+             -h:2\n\
+             ?*\tSORTBY\tcity\tLIMIT\t1\t1\tWITHOUTCOUNT\n\
+             !@stars>=3\tGROUPBY\t1\t@city\tREDUCE\tAVG\t1\t@stars\tAS\tmean\n\
+             !*\tLOAD\t2\t@name\t@at\tAPPLY\tupper(@name)\tAS\tU\tSORTBY\t2\t@U\tDESC\n",
+        ),
+        (
+            "documents",
+            "d ON JSON INDEX 2 a,b t SCHEMA $.a AS a NUMERIC $.b AS b NUMERIC SORTABLE $.t AS t TAG $.x AS x TEXT\n\
+             +1\t{\"a\":1,\"b\":2,\"t\":[\"p\",\"q\"],\"x\":\"sun\"}\n\
+             +2\t{\"a\":[1,5],\"b\":null,\"t\":\"P\"}\n\
+             +3\t{\"a\":1,\"b\":7,\"x\":[\"rain\",\"sun\"]}\n\
+             ?@a==1 @b:[2 7]\tSORTBY\tb\tASC\ta\tDESC\n\
+             ?@t:{p*} | @x:*un\tINKEYS\t2\t1\t3\n\
+             +1\t{\"a\":8}\n\
+             ?-@a:[1 5]\tLIMIT\t0\t0\n\
+             !@a:[-inf +inf]\tGROUPBY\t1\t@t\tREDUCE\tCOUNT\t0\tAS\tn\n",
+        ),
+    ];
+    for (name, text) in seeds {
+        fs::write(folder("space")?.join(format!("{name}.seed")), text)?;
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ mod replication;
 mod reply;
 mod resp;
 mod segment;
+mod space;
 mod trace;
 mod wire;
 
@@ -31,5 +32,6 @@ pub use replication::{replication, replication_pieces};
 pub use reply::{reply, whole_replies};
 pub use resp::resp;
 pub use segment::{read_segment, reseal_segment, segment};
+pub use space::{searches, space};
 pub use trace::{bg_text, holds_records, reseal_trace, trace};
 pub use wire::{is_wire, wire};

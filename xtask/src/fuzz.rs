@@ -5,7 +5,7 @@
 use crate::ci;
 
 /// The targets of `fuzz/fuzz_targets`.
-const TARGETS: [&str; 14] = [
+const TARGETS: [&str; 15] = [
     "resp",
     "reply",
     "segment",
@@ -20,6 +20,7 @@ const TARGETS: [&str; 14] = [
     "join",
     "csv",
     "json_lines",
+    "space",
 ];
 
 pub fn run(seconds_each: &str) -> Result<(), String> {

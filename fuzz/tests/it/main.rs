@@ -234,3 +234,17 @@ fn resealed_mutations_get_past_the_checksums() {
         .count();
     assert!(opened > 200, "{opened} of 2000 were read");
 }
+
+#[test]
+fn no_text_makes_a_space_answer_otherwise_than_looking_at_every_object_does() {
+    check("space", fuzz::space, 10_000);
+}
+
+/// Mutations that are refused in their first line would say little.
+#[test]
+fn mutations_of_spaces_still_search() {
+    let seeds = seeds("space");
+    let mutations = Mutations::new(&seeds).take(1_000);
+    let searched = mutations.filter(|bytes| fuzz::searches(bytes) > 1).count();
+    assert!(searched > 300, "{searched} of 1000 searched");
+}

@@ -46,8 +46,8 @@ const MAY_USE: [(&str, &[&str]); 21] = [
     (
         "fuzz",
         &[
-            "types", "batch", "join", "validate", "journal", "cluster", "postgres", "protocol",
-            "ingest", "server",
+            "types", "batch", "join", "space", "validate", "journal", "cluster", "postgres",
+            "protocol", "ingest", "server",
         ],
     ),
     ("xtask", &["protocol"]),

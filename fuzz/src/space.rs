@@ -1,0 +1,161 @@
+//! Spaces: any arguments declare one or are refused, any query finds what looking at every object finds, and no bytes upset the reader of objects.
+//!
+//! The input is text: the first line has the arguments of FT.CREATE between blanks; of the others `+` puts a hash (its key, fields and values between tabs)
+//! or, from `{` on, a document, `-` removes a key, `?` has the arguments of FT.SEARCH between tabs and `!` those of FT.AGGREGATE.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use larder_space::aggregate::{self, Aggregation, Limits};
+use larder_space::index::{Objects, SpaceIndex};
+use larder_space::object::{Document, Hash, Object};
+use larder_space::query::matches;
+use larder_space::schema::Definition;
+use larder_space::search::partial::rank;
+use larder_space::search::{Partial, Search};
+use larder_space::value::Row;
+
+/// Lines behind the first that are looked at.
+const LINES_MAX: usize = 64;
+
+struct Kept(BTreeMap<Vec<u8>, Object>);
+
+impl Objects for Kept {
+    fn object(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) {
+        if let Some(object) = self.0.get(key) {
+            read(&object.encode());
+        }
+    }
+}
+
+pub fn space(bytes: &[u8]) {
+    let _ = Object::decode(bytes);
+    searches(bytes);
+}
+
+/// How many searches and aggregations were made, each compared with looking at every object.
+pub fn searches(bytes: &[u8]) -> usize {
+    let mut lines = bytes.split(|byte| *byte == b'\n');
+    let words: Vec<&[u8]> = lines
+        .next()
+        .unwrap_or_default()
+        .split(|it| *it == b' ')
+        .collect();
+    let Ok(space) = Definition::parse_create(&words) else {
+        return 0;
+    };
+    let rendered = space.to_arguments();
+    let rendered: Vec<&[u8]> = rendered.iter().map(Vec::as_slice).collect();
+    let again = Definition::parse_create(&rendered).expect("what is written is read");
+    assert_eq!(again.attributes, space.attributes);
+    let space = Arc::new(space);
+    let (mut index, mut kept) = (SpaceIndex::new(space.clone()), Kept(BTreeMap::new()));
+    let mut count = 0;
+    for line in lines.take(LINES_MAX) {
+        let Some((kind, rest)) = line.split_first() else {
+            continue;
+        };
+        let words: Vec<&[u8]> = rest.split(|byte| *byte == b'\t').collect();
+        match kind {
+            b'+' => {
+                let Some(object) = object(&words[1..]) else {
+                    continue;
+                };
+                index.put(words[0], &object);
+                kept.0.insert(words[0].to_vec(), object);
+            }
+            b'-' => {
+                index.remove(words[0]);
+                kept.0.remove(words[0]);
+            }
+            b'?' => {
+                if let Ok(search) = Search::parse(&words, &space) {
+                    compare(&space, &index, &kept, Arc::new(search));
+                    count += 1;
+                }
+            }
+            b'!' => {
+                if let Ok(aggregation) = Aggregation::parse(&words, &space) {
+                    compare_rows(&space, &index, &kept, Arc::new(aggregation));
+                    count += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    for key in kept.0.keys() {
+        index.remove(key);
+    }
+    assert!(index.is_empty());
+    count
+}
+
+fn object(words: &[&[u8]]) -> Option<Object> {
+    if let [text] = words
+        && text.starts_with(b"{")
+    {
+        return Document::parse(text).ok().map(Object::Json);
+    }
+    let mut hash = Hash::default();
+    for pair in words.chunks_exact(2) {
+        hash.set(pair[0], pair[1]);
+    }
+    Some(Object::Hash(hash))
+}
+
+fn compare(space: &Arc<Definition>, index: &SpaceIndex, kept: &Kept, search: Arc<Search>) {
+    let mut expected = Partial::new(search.keep());
+    for (key, object) in &kept.0 {
+        let is_asked = search
+            .options
+            .keys
+            .as_ref()
+            .is_none_or(|keys| keys.contains(key));
+        let (row, _) = Row::of(space, object);
+        if is_asked && space.covers(key, object) && matches(&search.predicate, &row) {
+            expected.offer(rank(&search.order, space, &row, key), key, Vec::new);
+        }
+    }
+    let mut run = index.search(search.clone(), usize::MAX);
+    while !run.step(index, kept, 0, 3) {}
+    let found = run.finish().expect("rows are few");
+    match search.options.skips_total {
+        true => assert!(found.total <= expected.total),
+        false => assert_eq!(found.total, expected.total),
+    }
+    let ranks = |partial: Partial| -> Vec<Vec<u8>> {
+        let rows = partial.finish(search.offset).into_iter();
+        rows.map(|entry| entry.rank).collect()
+    };
+    assert_eq!(ranks(found), ranks(expected));
+}
+
+fn compare_rows(
+    space: &Arc<Definition>,
+    index: &SpaceIndex,
+    kept: &Kept,
+    aggregation: Arc<Aggregation>,
+) {
+    let limits = Limits::default();
+    let mut expected = aggregate::Partial::new(&aggregation, limits);
+    for (key, object) in &kept.0 {
+        let is_asked = aggregation
+            .options
+            .keys
+            .as_ref()
+            .is_none_or(|keys| keys.contains(key));
+        let (row, _) = Row::of(space, object);
+        if is_asked
+            && space.covers(key, object)
+            && matches(&aggregation.predicate, &row)
+            && expected.add(&aggregation, space, key, object).is_err()
+        {
+            return;
+        }
+    }
+    let mut run = index.aggregate(aggregation.clone(), limits, None);
+    while !run.step(index, kept, 0, 3) {}
+    let found = run.finish().expect("as looking at every object");
+    let rows = |partial| aggregate::finish(&aggregation, partial, limits).ok();
+    assert_eq!(rows(found), rows(expected));
+}
