@@ -2,6 +2,7 @@
 //!
 //! PostgreSQL, Redis and memcached run as processes of a test's own, each on a free port of loopback and in a folder of its own, gone with
 //! its value: `process` starts, ends and starts again what any command runs; `postgres` and `services` know the commands. [`etcd`] has members.
+//! Certificates are signed by an authority of a test's own ([`certificates`]).
 //!
 //! A test that goes without says so where it is heard. The test harness keeps what a passing test prints with `eprintln!` to itself. So what is said here goes to standard error
 //! directly, and into the file that `LARDER_TEST_SKIPS` names, from which `cargo xtask ci` tells it again at its end.
@@ -13,6 +14,7 @@
 //! | nobody has asked for it, since it takes long: [`is_asked_for`] | it is skipped |
 
 pub mod browser;
+pub mod certificates;
 pub mod etcd;
 pub mod postgres;
 mod process;

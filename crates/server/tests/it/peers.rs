@@ -13,8 +13,8 @@ use larder_cluster::peer::{
 use larder_server::cluster::{
     Answer, Answering, Core, Failure, Incoming, Known, Link, Members, Peers, Tls, TlsFiles, accept,
 };
+use larder_testing::certificates::Authority;
 use larder_testing::proxy::Proxy;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::runtime::LocalOptions;
 use tokio::task::{spawn_local, yield_now};
 
@@ -191,51 +191,33 @@ async fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Who signs certificates, and a folder for them.
-struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-    folder: tempfile::TempDir,
+/// Of a node that trusts this authority, and is signed by it.
+fn tls(authority: &Authority, name: &str) -> Tls {
+    tls_signed_by(authority, authority, name)
 }
 
-impl Authority {
-    fn new() -> Authority {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        let issuer = CertifiedIssuer::self_signed(params, key).expect("signed");
-        let folder = tempfile::tempdir().expect("a folder");
-        Authority { issuer, folder }
-    }
-
-    /// Of a node that trusts this authority.
-    fn tls(&self, name: &str) -> Tls {
-        self.tls_signed_by(self, name)
-    }
-
-    fn tls_signed_by(&self, other: &Authority, name: &str) -> Tls {
-        let params = CertificateParams::new([name.to_owned()]).expect("a name");
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &other.issuer).expect("signed");
-        // Each has files of its own: what is replaced is read again.
-        let folder = tempfile::tempdir_in(&self.folder).expect("a folder").keep();
-        let file = |name: &str, text: &str| {
-            let path = folder.join(name);
-            std::fs::write(&path, text).expect("written");
-            path
-        };
-        let files = TlsFiles {
-            authority: file("authority.pem", &self.issuer.pem()),
-            certificate: file("node.pem", &certificate.pem()),
-            key: file("node.key", &key.serialize_pem()),
-        };
-        Tls::open(&files).expect("they fit")
-    }
+fn tls_signed_by(trusted: &Authority, signer: &Authority, name: &str) -> Tls {
+    let signed = signer.sign(name);
+    // Each has files of its own: what is replaced is read again.
+    let folder = tempfile::tempdir_in(trusted.path(".")).expect("a folder");
+    let folder = folder.keep();
+    let file = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    };
+    let files = TlsFiles {
+        authority: trusted.path("ca.pem"),
+        certificate: file("node.pem", &signed.certificate),
+        key: file("node.key", &signed.key),
+    };
+    Tls::open(&files).expect("they fit")
 }
 
 /// Two nodes that trust each other, if they use TLS at all.
 async fn two(with_tls: bool) -> (Node, Node, Map) {
     let (map, authority) = (Map::default(), Authority::new());
-    let tls = |name| with_tls.then(|| authority.tls(name));
+    let tls = |name| with_tls.then(|| tls(&authority, name));
     let one = Node::new(&map, ONE, tls("node-1")).await;
     let two = Node::new(&map, TWO, tls("node-2")).await;
     (one, two, map)
@@ -362,8 +344,8 @@ fn a_cut_connection_leaves_what_was_sent_unknown_and_comes_back() {
 fn another_authority_is_refused_and_told_what_to_do() {
     local(async {
         let (map, ours, theirs) = (Map::default(), Authority::new(), Authority::new());
-        let one = Node::new(&map, ONE, Some(ours.tls("node-1"))).await;
-        let _two = Node::new(&map, TWO, Some(theirs.tls("node-2"))).await;
+        let one = Node::new(&map, ONE, Some(tls(&ours, "node-1"))).await;
+        let _two = Node::new(&map, TWO, Some(tls(&theirs, "node-2"))).await;
         check_not_done(
             answered(&one, "echo").await,
             "its certificate was signed by another authority than this node trusts; give all nodes certificates of one authority",
@@ -371,8 +353,8 @@ fn another_authority_is_refused_and_told_what_to_do() {
 
         // The other way round: the one that listens does not trust the one that connects.
         let map = Map::default();
-        let one = Node::new(&map, ONE, Some(ours.tls_signed_by(&theirs, "node-1"))).await;
-        let _two = Node::new(&map, TWO, Some(ours.tls("node-2"))).await;
+        let one = Node::new(&map, ONE, Some(tls_signed_by(&ours, &theirs, "node-1"))).await;
+        let _two = Node::new(&map, TWO, Some(tls(&ours, "node-2"))).await;
         let told = answered(&one, "echo").await.expect_err("refused");
         let words = "it does not trust the authority that signed this node's certificate";
         assert!(told.to_string().contains(words), "{told}");
@@ -383,20 +365,20 @@ fn another_authority_is_refused_and_told_what_to_do() {
 fn a_node_with_the_certificate_of_another_is_refused() {
     local(async {
         let (map, authority) = (Map::default(), Authority::new());
-        let one = Node::new(&map, ONE, Some(authority.tls("node-3"))).await;
-        let _two = Node::new(&map, TWO, Some(authority.tls("node-2"))).await;
+        let one = Node::new(&map, ONE, Some(tls(&authority, "node-3"))).await;
+        let _two = Node::new(&map, TWO, Some(tls(&authority, "node-2"))).await;
         let told = answered(&one, "echo").await;
         check_not_done(told, "your certificate names neither node-1 nor 127.0.0.1");
 
         let map = Map::default();
-        let one = Node::new(&map, ONE, Some(authority.tls("node-1"))).await;
-        let _two = Node::new(&map, TWO, Some(authority.tls("node-3"))).await;
+        let one = Node::new(&map, ONE, Some(tls(&authority, "node-1"))).await;
+        let _two = Node::new(&map, TWO, Some(tls(&authority, "node-3"))).await;
         check_not_done(answered(&one, "echo").await, "names another node or host");
 
         // Certificates of hosts do as well as those of nodes.
         let map = Map::default();
-        let one = Node::new(&map, ONE, Some(authority.tls("127.0.0.1"))).await;
-        let _two = Node::new(&map, TWO, Some(authority.tls("127.0.0.1"))).await;
+        let one = Node::new(&map, ONE, Some(tls(&authority, "127.0.0.1"))).await;
+        let _two = Node::new(&map, TWO, Some(tls(&authority, "127.0.0.1"))).await;
         assert!(answered(&one, "echo").await.is_ok());
     });
 }
@@ -405,14 +387,14 @@ fn a_node_with_the_certificate_of_another_is_refused() {
 fn tls_on_one_side_only_is_told() {
     local(async {
         let (map, authority) = (Map::default(), Authority::new());
-        let one = Node::new(&map, ONE, Some(authority.tls("node-1"))).await;
+        let one = Node::new(&map, ONE, Some(tls(&authority, "node-1"))).await;
         let _two = Node::new(&map, TWO, None).await;
         let told = answered(&one, "echo").await.expect_err("refused");
         assert!(matches!(told, Failure::NotDone(_)), "{told}");
 
         let map = Map::default();
         let one = Node::new(&map, ONE, None).await;
-        let _two = Node::new(&map, TWO, Some(authority.tls("node-2"))).await;
+        let _two = Node::new(&map, TWO, Some(tls(&authority, "node-2"))).await;
         check_not_done(answered(&one, "echo").await, "TLS on one side only");
     });
 }

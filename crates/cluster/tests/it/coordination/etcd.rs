@@ -17,8 +17,8 @@ use larder_cluster::coordination::{
     Coordination, Error, Etcd, EtcdConfig, Keys, LeaseId, Outcome, Revision, Session, TlsFiles,
     Writer,
 };
+use larder_testing::certificates::Authority;
 use larder_testing::etcd::Etcd as Server;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 use super::soon;
 
@@ -37,47 +37,18 @@ async fn works(service: &Arc<dyn Coordination>, writer: &mut Writer) {
     assert!(matches!(outcome, Outcome::Done(_)));
 }
 
-struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-    folder: tempfile::TempDir,
-}
-
-impl Authority {
-    fn new(folder: tempfile::TempDir) -> Authority {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"));
-        let authority = Authority {
-            issuer: issuer.expect("signed"),
-            folder,
-        };
-        authority.file("ca.pem", &authority.issuer.pem());
-        authority
-    }
-
-    fn file(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text).expect("written");
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// Writes `NAME.pem` and `NAME.key`.
-    fn sign(&self, name: &str) {
-        let params = CertificateParams::new(["127.0.0.1".to_owned()]).expect("a name");
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("signed");
-        self.file(&format!("{name}.pem"), &certificate.pem());
-        self.file(&format!("{name}.key"), &key.serialize_pem());
-    }
+/// Writes `NAME.pem` and `NAME.key`.
+fn sign(authority: &Authority, name: &str) {
+    let signed = authority.sign("127.0.0.1");
+    authority.file(&format!("{name}.pem"), &signed.certificate);
+    authority.file(&format!("{name}.key"), &signed.key);
 }
 
 #[tokio::test]
 async fn members_with_certificates_are_known_and_know_the_node_by_its_own() {
-    let authority = Authority::new(tempfile::tempdir().expect("a folder"));
-    authority.sign("server");
-    authority.sign("node");
+    let authority = Authority::new();
+    sign(&authority, "server");
+    sign(&authority, "node");
     let option = |name: &str, file: &str| format!("--{name}={}", authority.path(file).display());
     let options = [
         option("cert-file", "server.pem"),
@@ -114,7 +85,7 @@ async fn members_with_certificates_are_known_and_know_the_node_by_its_own() {
         })
     };
     let stranger = in_short(with(false, Some(authority.path("ca.pem"))));
-    let other = Authority::new(tempfile::tempdir().expect("a folder"));
+    let other = Authority::new();
     let trusting_another = in_short(with(true, Some(other.path("ca.pem"))));
     let (one, two) =
         soon(async { tokio::join!(stranger.read(&keys), trusting_another.read(&keys)) }).await;

@@ -1,59 +1,18 @@
 //! TLS to PostgreSQL, with certificates of the tests' own.
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use larder_testing::certificates::{Authority, Signed, date_time_ymd, self_signed};
 
 use super::cluster::{Cluster, Sql};
 use super::{SCHEMA, TABLES, server};
 use crate::resp::Client;
 
-/// Who signs certificates.
-struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-    folder: tempfile::TempDir,
+/// A file, as it is named in an address.
+fn file(authority: &Authority, name: &str, text: &str) -> String {
+    authority.file(name, text).display().to_string()
 }
 
-impl Authority {
-    fn new() -> Authority {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        let issuer = CertifiedIssuer::self_signed(params, key).expect("signed");
-        let folder = tempfile::tempdir().expect("a folder");
-        Authority { issuer, folder }
-    }
-
-    /// A file, as it is named in an address.
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.folder.path().join(name);
-        std::fs::write(&path, text).expect("written");
-        path.display().to_string()
-    }
-
-    fn root(&self) -> String {
-        self.file("root.crt", &self.issuer.pem())
-    }
-
-    /// Certificate and key for a name.
-    fn sign(&self, change: impl FnOnce(&mut CertificateParams), name: &str) -> (String, String) {
-        let mut params = CertificateParams::new([name.to_owned()]).expect("a name");
-        params
-            .distinguished_name
-            .push(rcgen::DnType::CommonName, name);
-        change(&mut params);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("signed");
-        (certificate.pem(), key.serialize_pem())
-    }
-}
-
-/// Certificate and key of nobody but itself.
-fn self_signed(name: &str) -> (String, String) {
-    let mut params = CertificateParams::new([name.to_owned()]).expect("a name");
-    // As `openssl req -x509` makes them.
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().expect("a key");
-    let certificate = params.self_signed(&key).expect("signed");
-    (certificate.pem(), key.serialize_pem())
+fn root(authority: &Authority) -> String {
+    authority.path("ca.pem").display().to_string()
 }
 
 /// A PostgreSQL that lets the role larder in with TLS and its password alone, and the role certified with a certificate.
@@ -75,9 +34,9 @@ fn encrypted(root: &str) -> Option<(Cluster, Sql)> {
 }
 
 /// Has PostgreSQL show this certificate from now on.
-fn show(cluster: &Cluster, sql: &mut Sql, (certificate, key): &(String, String)) {
-    cluster.put("server.crt", certificate);
-    cluster.put("server.key", key);
+fn show(cluster: &Cluster, sql: &mut Sql, shown: &Signed) {
+    cluster.put("server.crt", &shown.certificate);
+    cluster.put("server.key", &shown.key);
     // Each by itself: ALTER SYSTEM runs in no transaction.
     sql.run("ALTER SYSTEM SET ssl = on");
     sql.run("ALTER SYSTEM SET ssl_ca_file = 'root.crt'");
@@ -129,8 +88,8 @@ fn is_refused(url: &str, why: &str) {
 #[test]
 fn connections_are_as_safe_as_the_address_asks_for() {
     let authority = Authority::new();
-    let root = authority.root();
-    let Some((cluster, mut sql)) = encrypted(&authority.issuer.pem()) else {
+    let root = root(&authority);
+    let Some((cluster, mut sql)) = encrypted(&authority.pem()) else {
         return;
     };
     let url = |rest: &str| {
@@ -142,7 +101,7 @@ fn connections_are_as_safe_as_the_address_asks_for() {
     is_refused(&url("?sslmode=require"), "it speaks no TLS");
     is_refused(&url(""), "no pg_hba.conf entry");
 
-    let here = authority.sign(|_| {}, "127.0.0.1");
+    let here = authority.sign("127.0.0.1");
     show(&cluster, &mut sql, &here);
     is_refused(&url("?sslmode=disable"), "no encryption");
     for mode in ["", "?sslmode=prefer", "?sslmode=require"] {
@@ -154,15 +113,15 @@ fn connections_are_as_safe_as_the_address_asks_for() {
     }
     // The system knows nothing of our authority, and neither does another one.
     is_refused(&url("?sslmode=verify-full"), "UnknownIssuer");
-    let other = Authority::new().issuer.pem();
-    let other = authority.file("other.crt", &other);
+    let other = Authority::new().pem();
+    let other = file(&authority, "other.crt", &other);
     for mode in ["require", "verify-ca", "verify-full"] {
         let url = url(&format!("?sslmode={mode}&sslrootcert={other}"));
         is_refused(&url, "invalid peer certificate");
     }
 
     // A certificate of another host.
-    show(&cluster, &mut sql, &authority.sign(|_| {}, "db.example"));
+    show(&cluster, &mut sql, &authority.sign("db.example"));
     let full = url(&format!("?sslmode=verify-full&sslrootcert={root}"));
     reads(
         &mut sql,
@@ -180,10 +139,9 @@ fn connections_are_as_safe_as_the_address_asks_for() {
     drop(larder);
 
     // One that is too old.
-    let old = authority.sign(
-        |params| params.not_after = rcgen::date_time_ymd(2001, 1, 1),
-        "127.0.0.1",
-    );
+    let old = authority.sign_with("127.0.0.1", |params| {
+        params.not_after = date_time_ymd(2001, 1, 1);
+    });
     show(&cluster, &mut sql, &old);
     reads(&mut sql, &url("?sslmode=require"));
     is_refused(&full, "expired");
@@ -192,7 +150,7 @@ fn connections_are_as_safe_as_the_address_asks_for() {
     let own = self_signed("127.0.0.1");
     show(&cluster, &mut sql, &own);
     is_refused(&full, "invalid peer certificate");
-    let itself = authority.file("itself.crt", &own.0);
+    let itself = file(&authority, "itself.crt", &own.certificate);
     for mode in ["verify-ca", "verify-full"] {
         let url = url(&format!("?sslmode={mode}&sslrootcert={itself}"));
         reads(&mut sql, &url);
@@ -202,19 +160,19 @@ fn connections_are_as_safe_as_the_address_asks_for() {
 #[test]
 fn larder_shows_a_certificate_of_its_own() {
     let authority = Authority::new();
-    let Some((cluster, mut sql)) = encrypted(&authority.issuer.pem()) else {
+    let Some((cluster, mut sql)) = encrypted(&authority.pem()) else {
         return;
     };
-    show(&cluster, &mut sql, &authority.sign(|_| {}, "127.0.0.1"));
+    show(&cluster, &mut sql, &authority.sign("127.0.0.1"));
     let url = format!(
         "postgres://certified@127.0.0.1:{}/blog?sslmode=verify-full&sslrootcert={}",
         cluster.port(),
-        authority.root()
+        root(&authority)
     );
     is_refused(&url, "certificate");
-    let (certificate, key) = authority.sign(|_| {}, "certified");
-    let certificate = authority.file("larder.crt", &certificate);
-    let key = authority.file("larder.key", &key);
+    let own = authority.sign("certified");
+    let certificate = file(&authority, "larder.crt", &own.certificate);
+    let key = file(&authority, "larder.key", &own.key);
     reads(
         &mut sql,
         &format!("{url}&sslcert={certificate}&sslkey={key}"),
