@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use larder_cluster::map::{Epoch, NodeId, Term};
 use larder_cluster::replication::{
-    Assignment, Changed, Copy, Limits, Message, Outputs, Place, Record, Replication, Row, Rows,
+    Assignment, Changed, Copy, Limits, Message, Outputs, Place, Record, Replication, Rows,
+    RowsInMemory,
 };
 
 /// The bytes are pieces: a byte that says what it is, its size in two bytes (little-endian), and as many bytes. What is read of one is written
@@ -12,7 +13,7 @@ use larder_cluster::replication::{
 /// up a copy.
 pub fn replication(bytes: &[u8]) {
     let mut copy = None;
-    let (mut kept, mut host) = (Table::default(), Host::new());
+    let (mut kept, mut host) = (RowsInMemory::default(), Host::new());
     for (kind, piece) in pieces(bytes) {
         match kind % 3 {
             0 => {
@@ -67,7 +68,7 @@ fn place(node: u32) -> Place {
 /// Place 1, whose others are 2 and 3.
 struct Host {
     replication: Replication,
-    table: Table,
+    table: RowsInMemory,
     logged: u64,
     now_ms: u64,
 }
@@ -81,7 +82,7 @@ impl Host {
         };
         let mut host = Host {
             replication: Replication::new(place(1), limits, BTreeMap::new()),
-            table: Table::default(),
+            table: RowsInMemory::default(),
             logged: 0,
             now_ms: 1_000,
         };
@@ -163,7 +164,7 @@ impl Host {
         }
     }
 
-    fn turn(&mut self, act: impl FnOnce(&mut Replication, &mut Table, &mut Outputs)) {
+    fn turn(&mut self, act: impl FnOnce(&mut Replication, &mut RowsInMemory, &mut Outputs)) {
         let mut out = Outputs::default();
         act(&mut self.replication, &mut self.table, &mut out);
         self.replication.flush(&self.table, self.now_ms, &mut out);
@@ -172,41 +173,5 @@ impl Host {
         self.replication.flush(&self.table, self.now_ms, &mut out);
         self.logged += out.records.len() as u64;
         out.records.clear();
-    }
-}
-
-#[derive(Default)]
-struct Table(BTreeMap<u16, BTreeMap<Vec<u8>, Vec<u8>>>);
-
-impl Rows for Table {
-    fn get(&self, slot: u16, key: &[u8]) -> Option<Vec<u8>> {
-        self.0.get(&slot)?.get(key).cloned()
-    }
-
-    fn set(&mut self, slot: u16, key: &[u8], value: Option<&[u8]>) {
-        let rows = self.0.entry(slot).or_default();
-        match value {
-            Some(value) => rows.insert(key.to_vec(), value.to_vec()),
-            None => rows.remove(key),
-        };
-    }
-
-    fn clear(&mut self, slot: u16) {
-        self.0.remove(&slot);
-    }
-
-    fn read(&self, slot: u16, after: Option<&[u8]>, bytes: usize, into: &mut Vec<Row>) -> bool {
-        let mut size = 0;
-        for (key, value) in self.0.get(&slot).into_iter().flatten() {
-            if after.is_some_and(|after| key.as_slice() <= after) {
-                continue;
-            }
-            if size >= bytes {
-                return false;
-            }
-            size += key.len() + value.len();
-            into.push(Row::new(key, Some(value)));
-        }
-        true
     }
 }

@@ -18,6 +18,7 @@
 
 mod change;
 mod codec;
+mod in_memory;
 mod lease;
 mod message;
 mod outputs;
@@ -29,6 +30,7 @@ mod replica;
 
 pub use change::{Assignment, Changed, Entry, Place, Position, Row, Rows};
 pub use codec::Corrupted;
+pub use in_memory::RowsInMemory;
 pub use lease::Lease;
 pub use message::{Answer, Begin, Kind, Message, Part, SlotChanges};
 pub use outputs::{Ask, Event, Outputs, Wanted};

@@ -5,52 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use larder_cluster::map::{Map, NodeId, Term};
 use larder_cluster::replication::{
     Admission, Ask, Assignment, Bugs, Changed, Confirmation, Copy, Event, Limits, Message, Outcome,
-    Outputs as Put, Place, ReadWait, Record, Replication, Row, Rows, Ticket,
+    Outputs as Put, Place, ReadWait, Record, Replication, Rows, Ticket,
 };
 use larder_sim::{NodeId as At, Output, Outputs, Start};
 use larder_types::checksum32;
 
 use super::wire::{Call, Op, Peer, Reply, Wire};
 
-/// The rows of all slots, owned or copied.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Table(pub BTreeMap<u16, BTreeMap<Vec<u8>, Vec<u8>>>);
-
-impl Rows for Table {
-    fn get(&self, slot: u16, key: &[u8]) -> Option<Vec<u8>> {
-        self.0.get(&slot)?.get(key).cloned()
-    }
-
-    fn set(&mut self, slot: u16, key: &[u8], value: Option<&[u8]>) {
-        let rows = self.0.entry(slot).or_default();
-        match value {
-            Some(value) => rows.insert(key.to_vec(), value.to_vec()),
-            None => rows.remove(key),
-        };
-    }
-
-    fn clear(&mut self, slot: u16) {
-        self.0.remove(&slot);
-    }
-
-    fn read(&self, slot: u16, after: Option<&[u8]>, bytes: usize, into: &mut Vec<Row>) -> bool {
-        let Some(rows) = self.0.get(&slot) else {
-            return true;
-        };
-        let mut size = 0;
-        let from = rows
-            .iter()
-            .filter(|(key, _)| after.is_none_or(|it| key.as_slice() > it));
-        for (key, value) in from {
-            if size >= bytes {
-                return false;
-            }
-            size += key.len() + value.len();
-            into.push(Row::new(key, Some(value)));
-        }
-        true
-    }
-}
+pub use larder_cluster::replication::RowsInMemory as Table;
 
 /// A call that waits.
 struct Waiting {
