@@ -1,4 +1,5 @@
-//! The nodes that one core asks: each is connected to when it is first asked, and again after a time when it was lost.
+//! The nodes that one core asks: each is connected to when it is first asked, and again after a time when it was lost; at once where there
+//! is a sign that it may be reached: it has begun a new life, or this node has, or it has connected to this one.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -6,7 +7,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use larder_cluster::map::NodeId;
+use larder_cluster::map::{Incarnation, NodeId};
 use larder_cluster::peer::{Connection, Event, Requests};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -28,8 +29,17 @@ struct Node {
     back_off: BackOff,
     /// It is not tried again before.
     not_before_ms: u64,
+    /// Its life, and this node's, when it was tried last.
+    lives: Option<(Incarnation, Incarnation)>,
     /// Why it was lost.
     why: Option<Rc<str>>,
+}
+
+impl Node {
+    fn try_at_once(&mut self) {
+        self.back_off.reset();
+        self.not_before_ms = 0;
+    }
 }
 
 impl Peers {
@@ -51,6 +61,14 @@ impl Peers {
         if let Some(link) = node.link.as_ref().filter(|link| !link.is_ended()) {
             return Ok(link.clone());
         }
+        let known = self.core.members.known(to);
+        let options = self.core.options();
+        let lives = known
+            .as_ref()
+            .map(|known| (known.incarnation, options.me.incarnation));
+        if lives.is_some() && node.lives != lives {
+            node.try_at_once();
+        }
         if node.link.is_some() || now_ms < node.not_before_ms {
             let why = node.link.as_ref().and_then(|link| link.why());
             let why = why.or_else(|| node.why.clone());
@@ -58,18 +76,25 @@ impl Peers {
                 why.unwrap_or_else(|| format!("the connection to node {to} is ending").into());
             return Err(Failure::NotDone(why));
         }
-        let Some(known) = self.core.members.known(to) else {
+        let Some(known) = known else {
             let why = format!("node {to} is no member in this node's map");
             return Err(Failure::NotDone(why.into()));
         };
-        let mut connection =
-            Connection::connect(self.core.options(), to, known.incarnation, now_ms);
+        node.lives = lives;
+        let mut connection = Connection::connect(options, to, known.incarnation, now_ms);
         self.core.limit_trust(&mut connection);
         let link = Link::new(connection, false);
         node.link = Some(link.clone());
         drop(nodes);
         tokio::task::spawn_local(self.clone().run(to, known, link.clone()));
         Ok(link)
+    }
+
+    /// A node has connected to this one: it may be reached.
+    pub fn heard_from(&self, node: NodeId) {
+        if let Some(node) = self.nodes.borrow_mut().get_mut(&node) {
+            node.try_at_once();
+        }
     }
 
     /// Asks a node.

@@ -303,6 +303,40 @@ fn a_slow_reader_holds_back_its_own_answer_and_no_other() {
 }
 
 #[test]
+fn a_node_that_could_not_be_reached_is_tried_at_once_when_there_is_a_sign_of_it() {
+    local(async {
+        let (one, two, map) = two(false).await;
+        let real = map.0.borrow()[&TWO].clone();
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let closed = nobody.local_addr().expect("bound").to_string();
+        drop(nobody);
+        let meet = |address: &str, life| {
+            let known = Known {
+                address: address.to_owned(),
+                incarnation: Incarnation(life),
+                ..real.clone()
+            };
+            map.0.borrow_mut().insert(TWO, known);
+        };
+        // A few times, so that the wait is longer than what happens between two lines of a test.
+        for life in 2..6 {
+            meet(&closed, life);
+            check_not_done(answered(&one, "echo").await, "refused");
+        }
+        let lost = || matches!(one.peers.link(TWO), Err(Failure::NotDone(_)));
+        until(lost).await;
+        meet(&closed, 6);
+        assert!(one.peers.link(TWO).is_ok(), "a new life is tried at once");
+        check_not_done(answered(&one, "echo").await, "refused");
+        until(lost).await;
+        one.peers.heard_from(TWO);
+        meet(&real.address, 6);
+        assert!(one.peers.link(TWO).is_ok(), "it has connected to this one");
+        drop(two);
+    });
+}
+
+#[test]
 fn an_answer_that_is_given_up_is_unknown() {
     local(async {
         let (one, _two, _) = two(false).await;

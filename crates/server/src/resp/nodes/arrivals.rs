@@ -26,6 +26,9 @@ pub(in crate::resp) async fn take_arrivals(core: Rc<Core>, nodes: Rc<Nodes>) {
             Incoming::Connected(link, _) => {
                 core.tables.replication_linked(&link);
                 if link.is_accepted() {
+                    if let Some(peer) = link.peer() {
+                        nodes.peers.heard_from(peer.node);
+                    }
                     core.tables.link_accepted(link);
                 }
             }
