@@ -3,16 +3,19 @@
 //! In a cluster another core may be one of another node, whose connection is another: what this core has written must be told to all
 //! before what reads outputs is forwarded there.
 
+use std::time::Instant;
+
 use larder_cluster::map::NodeId;
 use larder_cluster::replication::Place;
 use larder_join::{NOBODY, row_slot};
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::config::Routing;
 use larder_protocol::errors::Code;
-use larder_types::slot_of;
+use larder_types::{SLOTS, slot_of};
 
 use super::core::Core;
 use super::forwarded::{Dependencies, Forwarded};
+use super::nodes::PATIENCE;
 use super::pending::{Pending, Work};
 use super::reads::record;
 use super::session::Waits;
@@ -133,9 +136,29 @@ pub(super) fn place(
             Placed::Pending(Box::new(Pending::new(command, work)))
         }
         To::Nobody => {
+            let since = *state.slots_awaited.get_or_insert_with(Instant::now);
+            if about.has_rows() && since.elapsed() < PATIENCE && is_on_its_way(&state.core, command)
+            {
+                return Placed::Waits(Waits::Slots);
+            }
+            state.slots_awaited = None;
             state.refuse(not_served(&state.core));
             Placed::Refused
         }
+    }
+}
+
+/// Whether the rows that a command is about have owners by the map, so that those which nobody may touch are on their way from this node to
+/// another one.
+pub(super) fn is_on_its_way(core: &Core, command: Command<'_>) -> bool {
+    let Some(view) = core.tables.view() else {
+        return false;
+    };
+    let has_owner = |slot: u16| view.owners.of(slot) != NOBODY;
+    let mut keys = command.keys();
+    match keys.len() {
+        0 => (0..SLOTS).all(has_owner),
+        _ => keys.all(|key| has_owner(row_slot(key))),
     }
 }
 

@@ -30,7 +30,7 @@ use super::core::Core;
 use super::drive::{Replies, drive};
 use super::pending::Pending;
 use super::state::State;
-use super::tables::deliver;
+use super::tables::{deliver, wait_for_change};
 use crate::clients::{Client, Registration, SMALL_BYTES};
 use crate::tables::Note;
 
@@ -74,6 +74,8 @@ pub(super) enum Waits {
     OwnReplies,
     /// Until the core is no longer paused; see `crate::tables::Paused`.
     Paused,
+    /// For slots that this node gives to another one, until a map says that it has them.
+    Slots,
     /// Until the core has done what other cores have asked of it.
     Others,
 }
@@ -240,6 +242,12 @@ impl<S: Stream> Session<S> {
             }
             if waits == Waits::Paused {
                 self.state.tables().wait_while_paused(None).await;
+            }
+            if waits == Waits::Slots {
+                let core = self.state.core.clone();
+                wait_for_change(&core, core.tables.epoch_of_map()).await;
+            } else {
+                self.state.slots_awaited = None;
             }
             if let Some(pending) = self.pending.take() {
                 Box::pin(self.end(pending)).await?;

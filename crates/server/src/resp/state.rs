@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;
@@ -36,6 +37,8 @@ pub(super) struct State {
     pub reads_replicas: bool,
     /// Requests of this batch for other cores.
     pub forwarded: Option<Box<Forwarded>>,
+    /// Since when the next request waits for slots that are given to another node.
+    pub slots_awaited: Option<Instant>,
     /// Set by the command being executed: whether it failed, the store it is counted under, the
     /// keys it asked for and how many of them were absent.
     pub failed: bool,
@@ -59,6 +62,7 @@ impl State {
             is_of_node: false,
             reads_replicas: false,
             forwarded: None,
+            slots_awaited: None,
             failed: false,
             series: None,
             keys: (0, 0),

@@ -30,7 +30,7 @@ use crate::cluster::{self, Known, Members, Peers, Tls, TlsFiles};
 use crate::error::Error;
 
 pub(super) use arrivals::{encoded, take_arrivals};
-pub(super) use routed::{Routed, Target, Wanted};
+pub(super) use routed::{PATIENCE, Routed, Target, Wanted};
 
 /// Requests of one core that another core answers at the same time.
 const STREAMS_MAX: u32 = 4_096;

@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 
 use super::super::core::Core;
 use super::super::incoming::PIECES_MAX;
-use super::super::place::place_without;
+use super::super::place::{is_on_its_way, place_without};
 use super::super::subject::About;
 use super::super::tables::{To, not_served, of_several_nodes};
 use crate::clients::{Charge, Client};
@@ -35,7 +35,7 @@ use crate::error::Refusal;
 use crate::tables::{CoreMessage, Execution, ReplyPiece, Requests, Scope};
 
 /// How long an owner is looked for.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(in crate::resp) const PATIENCE: Duration = Duration::from_secs(3);
 /// What cannot be reached is tried again after this, if no newer view comes before.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -182,6 +182,10 @@ impl Routed {
                     return Some(refused);
                 }
                 if let Err(refusal) = self.route() {
+                    if self.is_on_its_way() {
+                        self.wait().await;
+                        continue;
+                    }
                     return Some(self.refuse_next(refusal));
                 }
             }
@@ -303,6 +307,18 @@ impl Routed {
                 Err((Code::TryAgain, message.to_owned()))
             }
         }
+    }
+
+    /// Whether this node gives the rows of the next request to another one, which is waited for.
+    fn is_on_its_way(&self) -> bool {
+        let has_time = self.until.is_none_or(|until| Instant::now() <= until);
+        has_time
+            && self.batch.get(self.next).is_some_and(|command| {
+                let snapshot = self.core.shared.catalog.load();
+                About::of(&snapshot, command).has_rows()
+                    && matches!(self.place_of(self.next), Err((Code::ClusterDown, _)))
+                    && is_on_its_way(&self.core, command)
+            })
     }
 
     /// Sends the next requests, as many as go to one place.

@@ -24,6 +24,8 @@ struct Written {
     acknowledged: BTreeMap<u64, u64>,
     /// Numbers after that, of which nobody knows whether they were written.
     unknown: BTreeMap<u64, Vec<u64>>,
+    /// What was answered in place of OK.
+    refused: Vec<String>,
 }
 
 fn key(row: u64) -> String {
@@ -64,6 +66,8 @@ fn write(nodes: &[SocketAddr], stop: &AtomicBool, progress: &AtomicU64) -> Writt
                     client = None;
                 }
                 written.unknown.entry(row).or_default().push(number);
+                let told = other.map_or_else(|error| error.to_string(), str::to_owned);
+                written.refused.push(told);
             }
         }
     }
@@ -93,7 +97,10 @@ fn check(cluster: &Cluster, node: usize, written: &Written) {
 }
 
 /// Lets a writer write while something happens to the cluster, and looks at what came of it through every node.
-fn while_writing(cluster: &mut Cluster, happens: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster))) {
+fn while_writing(
+    cluster: &mut Cluster,
+    happens: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster)),
+) -> Written {
     let (stop, progress) = (AtomicBool::new(false), AtomicU64::new(0));
     let nodes: Vec<SocketAddr> = (0..cluster.len()).map(|node| cluster.resp(node)).collect();
     let written = std::thread::scope(|scope| {
@@ -115,6 +122,7 @@ fn while_writing(cluster: &mut Cluster, happens: impl FnOnce(&mut Cluster, &dyn 
     for node in cluster.running() {
         check(cluster, node, &written);
     }
+    written
 }
 
 /// The writer ends also where a test fails.
@@ -210,6 +218,71 @@ fn a_fourth_node_takes_its_share_while_all_goes_on() {
         let port = format!(":{}|", cluster.resp(fourth).port());
         assert!(own.contains(&port), "it owns slots: {own}");
     });
+}
+
+/// Nobody dies, so there is nothing of which anybody could not be sure.
+#[test]
+fn every_write_is_done_while_slots_move_between_living_nodes() {
+    let Some(mut cluster) = start() else {
+        return;
+    };
+    wait_until_settled(&cluster);
+    let written = while_writing(&mut cluster, |cluster, go_on| {
+        for node in [0, 1, 2] {
+            for action in ["drain", "keep"] {
+                let ask = json!({"action": action, "node": cluster.name(node)});
+                let (status, answer) = cluster.post(node, "/v1/cluster/asks", &ask);
+                assert_eq!(status, 200, "{answer}");
+                let owns = || cluster.info(node, "cluster_slots_owned") != "0";
+                cluster.wait_for("slots have moved", || owns() == (action == "keep"));
+                wait_until_settled(cluster);
+                go_on(cluster);
+            }
+        }
+    });
+    assert_eq!(written.refused, Vec::<String>::new(), "{}", cluster.logs());
+}
+
+#[test]
+fn nodes_that_see_etcd_and_not_each_other_lose_nothing_and_answer_nothing_old() {
+    let options = Options::new(3).set("tables.replicas", 2).peers_proxied();
+    let Some(cluster) = options.start() else {
+        return;
+    };
+    wait_until_settled(&cluster);
+    let keys: Vec<String> = (0..3).map(|node| owned_key(&cluster, node)).collect();
+    for key in &keys {
+        cluster.client(0).check(&format!("SET {key} before"), "+OK");
+    }
+    (0..3).for_each(|node| cluster.peer_proxy(node).cut());
+    for (node, key) in keys.iter().enumerate() {
+        // Its replica is silent, and counts no more when the map says so; until then it is unknown what became of a write.
+        cluster.wait_for("the owner alone takes writes", || {
+            let told = cluster.ask(node, &format!("SET {key} alone"));
+            assert!(told == "+OK" || told.starts_with("-UNKNOWN"), "{told}");
+            told == "+OK"
+        });
+        cluster
+            .client(node)
+            .check(&format!("GET {key}"), "$5|alone");
+        let other = cluster.ask((node + 1) % 3, &format!("GET {key}"));
+        assert!(other.starts_with("-CLUSTERDOWN"), "{other}");
+    }
+    for node in 0..3 {
+        cluster.wait_for("it says whom it cannot reach", || {
+            let (status, told) = cluster.get(node, "/readyz");
+            status == 503 && told.contains("cannot be reached")
+        });
+    }
+    (0..3).for_each(|node| cluster.peer_proxy(node).heal());
+    wait_until_settled(&cluster);
+    for node in 0..3 {
+        for key in &keys {
+            cluster
+                .client(node)
+                .check(&format!("GET {key}"), "$5|alone");
+        }
+    }
 }
 
 /// A key that a node owns.

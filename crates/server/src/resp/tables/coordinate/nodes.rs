@@ -22,13 +22,13 @@ use larder_protocol::resp::Request;
 use super::super::super::incoming::Incoming;
 use super::super::super::mixed::Split;
 use super::super::super::nodes::{Target, Wanted};
-use super::super::super::place::{place_of, record_place};
+use super::super::super::place::{is_on_its_way, place_of, record_place};
 use super::super::super::replies;
 use super::super::super::subject::{About, is_of_table};
 use super::super::transaction::Transaction;
 use super::super::watch::Watching;
 use super::super::{To, joins, not_served, of_several_nodes, scan};
-use super::{Coordinator, gone};
+use super::{Coordinator, MOVED, gone};
 use crate::catalog::Snapshot;
 use crate::tables::{Execution, Refusal};
 
@@ -318,6 +318,9 @@ impl Coordinator {
             }
             To::Several => self.execute(command).await,
             To::Nodes => self.over_nodes(snapshot, command).await,
+            To::Nobody if is_on_its_way(&self.core, command) => {
+                Err((Code::TryAgain, MOVED.to_owned()))
+            }
             To::Nobody => Err(not_served(&self.core)),
         }
     }
