@@ -41,6 +41,11 @@ pub use peers::Peers;
 pub use tls::{Tls, TlsFiles};
 pub use view::{Life, Places, View, core_of};
 
+/// How long rows of another node are trusted, at most, when it cannot be heard.
+pub(crate) const SUBSCRIPTION_MS_MAX: u64 = 2_000;
+/// Clocks of nodes that differ in pace by a tenth.
+pub(crate) const MARGIN_MS: u64 = 250;
+
 /// A node, as the map has it.
 #[derive(Debug, Clone)]
 pub struct Known {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_cluster::coordination::{
-    Coordination, Error as ServiceError, Outcome, Revision, Session, Writer, candidacy,
+    Coordination, Error as ServiceError, Outcome, Revision, Session, Writer, boot_ms, candidacy,
 };
 use larder_cluster::map::{Incarnation, Map, NodeName, Registration, Settings, State};
 use larder_cluster::replication::recovery::Identity;
@@ -22,6 +22,7 @@ use super::write::settle;
 use super::{STOP, Start, Tell};
 use crate::cluster::Life;
 use crate::cluster::slot_asks::SlotAsks;
+use crate::cluster::{MARGIN_MS, SUBSCRIPTION_MS_MAX};
 
 /// Between two tries of what somebody must mend.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -39,6 +40,8 @@ pub struct Node {
     slot_asks: Arc<SlotAsks>,
     /// No life of this process has begun.
     is_first: bool,
+    /// When this process began: an earlier one of this folder had ended then.
+    began_ms: u64,
 }
 
 enum End {
@@ -67,6 +70,7 @@ impl Node {
             reports,
             slot_asks: start.slot_asks,
             is_first: true,
+            began_ms: boot_ms(),
         }
     }
 
@@ -161,6 +165,7 @@ impl Node {
         let mut is_told = false;
         while let Some((other, token)) = self.ears.known.registration(&name) {
             if self.disk.was(other) {
+                self.wait_while_trusted().await;
                 if let Some(lease) = token.lease {
                     let service = self.service.clone();
                     let ended = self.ears.until(async { service.revoke(lease).await }).await;
@@ -190,6 +195,24 @@ impl Node {
             let _ = timeout(Duration::from_secs(10), waited).await;
         }
         self.ears.say(|standing| standing.refused = None);
+    }
+
+    /// Where there are joins, other nodes may compute from rows that they were told of in this node's earlier life. Who was cut off from it in
+    /// the moment of its end trusts them for some time, and nobody else is to take writes of them before that is over: with the lease.
+    async fn wait_while_trusted(&mut self) {
+        let known = self.ears.known.map.as_ref();
+        if known.is_none_or(|known| known.map.joins().is_empty()) {
+            return;
+        }
+        let trusted_until_ms = self.began_ms + SUBSCRIPTION_MS_MAX + MARGIN_MS;
+        let left_ms = trusted_until_ms.saturating_sub(boot_ms());
+        if left_ms > 0 {
+            tracing::info!(
+                left_ms,
+                "rows of this node's earlier life may still be trusted"
+            );
+            self.ears.until(sleep(Duration::from_millis(left_ms))).await;
+        }
     }
 
     /// The new life is on disk before anybody hears of it.

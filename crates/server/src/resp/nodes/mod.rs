@@ -26,7 +26,7 @@ use super::core::Core;
 use super::incoming::PIECES_MAX;
 use crate::Shared;
 use crate::clients::Client;
-use crate::cluster::{self, Known, Members, Peers, Tls, TlsFiles};
+use crate::cluster::{self, Known, MARGIN_MS, Members, Peers, SUBSCRIPTION_MS_MAX, Tls, TlsFiles};
 use crate::error::Error;
 
 pub(super) use arrivals::{encoded, take_arrivals};
@@ -34,10 +34,6 @@ pub(super) use routed::{PATIENCE, Routed, Target, Wanted};
 
 /// Requests of one core that another core answers at the same time.
 const STREAMS_MAX: u32 = 4_096;
-/// How long rows of another node are trusted, at most, when it cannot be heard.
-const SUBSCRIPTION_MS_MAX: u64 = 2_000;
-/// Clocks of nodes that differ in pace by a tenth.
-const MARGIN_MS: u64 = 250;
 const GREETING_MS: u64 = 3_000;
 /// Bytes that wait for one connection before those who ask wait.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
