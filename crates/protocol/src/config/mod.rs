@@ -256,7 +256,7 @@ sections! {
         publication: String = "larder".to_owned(), "";
         /// `temporary`: the replication slot ends with the connection, so that a larder that is gone never fills PostgreSQL's disk; after a lost connection rows are loaded anew when they are read. `permanent`: the slot outlives a lost connection, and rows that are here stay; it is made anew when larder starts and dropped when larder stops, and one that larder left when it was killed holds PostgreSQL's WAL until larder runs again or it is dropped.
         slot: SlotLife = SlotLife::Temporary, "";
-        /// The name of a permanent slot. Each larder needs its own.
+        /// The name of a permanent slot. Each larder needs its own; a node of a cluster adds its name.
         slot_name: String = "larder".to_owned(), "";
         /// Connections for loads and writes, beside the one for replication.
         connections: u32 = 4, "connections", between(1, 100);

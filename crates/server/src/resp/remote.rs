@@ -275,6 +275,15 @@ impl Remote {
     /// As [`Remote::fit`], of a request that was divided by core already.
     fn fit_part(&self, snapshot: &Snapshot, command: Command<'_>) -> Fit {
         let core = &self.state.core;
+        let is_mapped = |key: &[u8]| core.tables.is_mapped(key);
+        // Any core can have all rows that PostgreSQL keeps.
+        let is_of_any = match command.writes() {
+            true => command.keys().any(is_mapped),
+            false => has_keys(command) && command.keys().all(is_mapped),
+        };
+        if is_of_any {
+            return Fit::Here;
+        }
         match place_of(core, snapshot, command) {
             To::Core(own) if own != core.index => Fit::Elsewhere,
             To::Several | To::Nodes if has_keys(command) => Fit::Elsewhere,

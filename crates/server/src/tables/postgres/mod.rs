@@ -27,8 +27,9 @@ use std::time::Duration;
 
 use larder_join::Engine;
 use larder_postgres::{Address, Database, Mapping, Options};
-use larder_protocol::config::{ServerConfig, SlotLife};
+use larder_protocol::config::{ClusterMode, ServerConfig, SlotLife};
 use larder_protocol::errors::Code;
+use larder_types::checksum32;
 
 pub(super) use follow::PostgresProgress;
 pub(crate) use read::RangeLoad;
@@ -37,6 +38,9 @@ pub(crate) use write::{WriteJob, WriteReply, take_write};
 
 use super::{Refusal, TablesHandle};
 use crate::error::Error;
+
+/// PostgreSQL cuts longer names off.
+const SLOT_NAME_MAX: usize = 63;
 
 /// The database and the tables that it keeps.
 pub struct Postgres {
@@ -65,7 +69,10 @@ impl Postgres {
             address,
             publication: settings.publication.clone(),
             permanent_slot: match settings.slot {
-                SlotLife::Permanent => Some(settings.slot_name.clone()),
+                SlotLife::Permanent => Some(match config.cluster.mode {
+                    ClusterMode::Etcd => slot_of_node(&settings.slot_name, &config.cluster.node),
+                    _ => settings.slot_name.clone(),
+                }),
                 SlotLife::Temporary => None,
             },
             connections: settings.connections,
@@ -105,6 +112,23 @@ impl Postgres {
     }
 }
 
+/// Nodes of a cluster may have the same configuration, and each follows PostgreSQL by itself: so the slot of each has the node's name in it.
+fn slot_of_node(slot_name: &str, node: &str) -> String {
+    let clean = |byte: u8| match byte.to_ascii_lowercase() {
+        byte @ (b'a'..=b'z' | b'0'..=b'9' | b'_') => char::from(byte),
+        _ => '_',
+    };
+    let own: String = node.bytes().map(clean).collect();
+    let name = format!("{slot_name}_{own}");
+    if own == node && name.len() <= SLOT_NAME_MAX {
+        return name;
+    }
+    // Other names may come to the same.
+    let sum = format!("_{:08x}", checksum32(node.as_bytes(), 0));
+    let kept = name.len().min(SLOT_NAME_MAX - sum.len());
+    format!("{}{sum}", &name[..kept])
+}
+
 /// Has the engine know which tables' rows come from PostgreSQL.
 ///
 /// # Errors
@@ -138,4 +162,25 @@ fn refusal(error: larder_postgres::Error) -> Refusal {
         _ => Code::BadRequest,
     };
     (code, error.message().replace(['\r', '\n'], " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_has_a_slot_that_postgresql_takes() {
+        assert_eq!(slot_of_node("larder", "n1"), "larder_n1");
+        let long = "x".repeat(64);
+        let names = ["N1", "n-1", "n.1", "n_1", &long, &format!("{long}y")];
+        let slots = names.map(|node| slot_of_node("larder", node));
+        for (at, slot) in slots.iter().enumerate() {
+            let is_right = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
+            assert!(
+                slot.len() <= SLOT_NAME_MAX && slot.bytes().all(is_right),
+                "{slot}"
+            );
+            assert!(!slots[..at].contains(slot), "{slots:?}");
+        }
+    }
 }

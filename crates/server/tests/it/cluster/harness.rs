@@ -30,6 +30,8 @@ use tempfile::TempDir;
 
 use crate::resp::Client;
 
+/// A setting by this name is a text of TOML.
+pub const TOML: &str = "toml";
 const SETTINGS: &str = "TEST_NODE_SETTINGS";
 const READY: &str = "the node is ready: ";
 
@@ -51,9 +53,11 @@ fn a_node_of_a_cluster() {
     let settings: Vec<(String, String)> = serde_json::from_str(&settings).expect("settings");
     let mut config = ServerConfig::default();
     for (key, value) in &settings {
-        config
-            .set(key, value, key)
-            .expect("a setting that there is");
+        let set = match key.as_str() {
+            TOML => config.apply_toml(value, "the test"),
+            _ => config.set(key, value, key),
+        };
+        set.expect("a setting that there is");
     }
     config.check().expect("settings that go together");
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -16,6 +16,7 @@ mod cluster;
 mod cores;
 mod figures;
 mod loading;
+mod nodes;
 mod outages;
 mod proxy;
 mod publication;
