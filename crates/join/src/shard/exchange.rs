@@ -294,6 +294,28 @@ impl Exchange {
         }
     }
 
+    /// Ends the conversation in which another shard read rows of this one, and does not know it yet: [`Exchange::owner_ended`] is to be called there.
+    /// What it was to acknowledge it has acknowledged when it says this.
+    pub fn end_reader(&mut self, reader: u16) -> u64 {
+        let upto = self.sequence;
+        if let Some(peer) = self.peers.get_mut(usize::from(reader)) {
+            let outstanding = std::mem::take(&mut peer.reader.outstanding);
+            peer.reader = ReaderSide::default();
+            // One wait is as good as many.
+            let first = outstanding.front();
+            (peer.reader.outstanding).extend(first.map(|(first, _)| (*first, upto)));
+        }
+        upto
+    }
+
+    /// As [`Exchange::owner_lost`], where the owner waits until it knows that.
+    pub fn owner_ended(&mut self, engine: &mut Engine, owner: u16, upto: u64) {
+        self.owner_lost(engine, owner);
+        if let Some(peer) = self.peers.get_mut(usize::from(owner)) {
+            peer.owner.out.push(EngineMessage::Ack(upto));
+        }
+    }
+
     /// Asks for what a read needs of other owners (see [`Needs`](crate::Needs)).
     pub fn ask(&mut self, engine: &mut Engine, needed: &[(u16, KeyRange)]) {
         self.unsubscribe(engine);

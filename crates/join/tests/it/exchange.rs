@@ -142,7 +142,37 @@ fn changes_of_a_transaction_are_applied_together_however_short_a_step_is() {
     }
 }
 
-/// Invariant 5 of `exchange`.
+/// A conversation that the owner ends: writes that the reader was to reflect wait until it has forgotten.
+#[test]
+fn a_reader_that_is_to_forget_is_waited_for_until_it_has() {
+    let (mut pair, user) = (Pair::new(), Pair::user());
+    pair.put(&[format!("p|{user}|1")], false);
+    let count = "n|<user>|<row> = copy p|<user>|<row>";
+    pair.reader.engine.create("n", count, 0).unwrap();
+    let (lo, hi) = (format!("n|{user}|"), format!("n|{user}}}"));
+    assert_eq!(pair.count(&lo, &hi), 1);
+    let first = pair.put(&[format!("p|{user}|2")], false);
+    pair.tell();
+    let last = pair.put(&[format!("p|{user}|3")], false);
+
+    // The second change is never told.
+    pair.owner.exchange.take_out(READER);
+    let upto = pair.owner.exchange.end_reader(READER);
+    while pair.reader.step(1000) {}
+    pair.answer();
+    assert!(
+        !pair.owner.exchange.is_acknowledged(first),
+        "nor is any other yet"
+    );
+    let Side { engine, exchange } = &mut pair.reader;
+    exchange.owner_ended(engine, OWNER, upto);
+    assert!(!pair.owner.exchange.is_acknowledged(last));
+    pair.answer();
+    assert!(pair.owner.exchange.is_acknowledged(last));
+    assert_eq!(pair.count(&lo, &hi), 3);
+}
+
+/// Invariant 6 of `exchange`.
 #[test]
 fn a_question_of_an_earlier_epoch_counts_as_not_said() {
     let (mut pair, user) = (Pair::new(), Pair::user());

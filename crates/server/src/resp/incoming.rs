@@ -10,6 +10,7 @@ use larder_join::LogEntry;
 use larder_protocol::commands::Batch;
 use larder_protocol::resp::Proto;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 
 use super::core::Core;
 use super::nodes::{Routed, Wanted};
@@ -28,6 +29,7 @@ pub(super) struct Incoming {
     moments: Vec<Option<(u64, u64)>>,
     changes: Vec<LogEntry>,
     limits: Limits,
+    until: Option<Instant>,
 }
 
 enum Source {
@@ -55,7 +57,14 @@ impl Incoming {
             moments: Vec::new(),
             changes: Vec::new(),
             limits: core.clients.limits,
+            until: None,
         }
+    }
+
+    /// What comes later is not waited for.
+    pub fn until(mut self, until: Option<Instant>) -> Incoming {
+        self.until = until;
+        self
     }
 
     /// Why nothing of it was executed, if that is so.
@@ -120,7 +129,10 @@ impl Incoming {
                 return Some(false);
             }
             let answer = match &mut self.source {
-                Source::Core(receiver) => receiver.recv().await?,
+                Source::Core(receiver) => match self.until {
+                    None => receiver.recv().await?,
+                    Some(until) => timeout_at(until, receiver.recv()).await.ok()??,
+                },
                 Source::Owner(routed) => routed.next().await?,
             };
             let ReplyPiece { bytes, ends, .. } = answer;

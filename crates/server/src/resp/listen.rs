@@ -277,7 +277,7 @@ fn take(core: &Rc<Core>, message: CoreMessage) {
         CoreMessage::ToOwner { link, replicate } => tables.replicate_over(link, replicate),
         CoreMessage::OwnerGone { node, link } => tables.replication_owner_gone(node, link),
         CoreMessage::EndLink { link, why } => tables.end_accepted(link, why),
-        CoreMessage::OwnerLost { from } => tables.owner_lost(from),
+        CoreMessage::OwnerLost { from, upto } => tables.owner_lost(from, upto),
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::conversations::{FromReader, Via};
 use super::expiring::Expiring;
+use super::leaving::Leaving;
 use super::pause::PostgresStand;
 use super::postgres::PostgresUpdate;
 use super::replicated::FromOwner;
@@ -45,9 +46,11 @@ pub enum CoreMessage {
     },
     /// From PostgreSQL.
     Postgres(PostgresUpdate),
-    /// The engine of another core of this node will not say what it kept back: all that it has said is to be forgotten.
+    /// The engine of another core of this node will not say what it kept back: all that it has said is to be forgotten, and that to be
+    /// acknowledged as its changes up to `upto`.
     OwnerLost {
         from: u16,
+        upto: u64,
     },
     /// What this node goes by from now on.
     View(Arc<View>),
@@ -166,6 +169,7 @@ pub struct TablesHandle {
     owners: ArcSwapOption<SlotOwners>,
     /// What own slots' owners want of the cluster's map.
     pub slot_asks: Arc<SlotAsks>,
+    pub leaving: Leaving,
 }
 
 impl TablesHandle {
@@ -186,6 +190,7 @@ impl TablesHandle {
             expiring: Expiring::new(cores),
             owners: ArcSwapOption::empty(),
             slot_asks: Arc::default(),
+            leaving: Leaving::default(),
         }
     }
 

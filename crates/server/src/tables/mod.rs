@@ -23,6 +23,7 @@ mod cursors;
 mod expiring;
 mod gate;
 mod handle;
+mod leaving;
 mod maintenance;
 #[cfg(test)]
 #[allow(dead_code, reason = "the journal's tests use more of it")]

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use larder_join::{Engine, Exchange, KeyRange, LogEntry, NOBODY, Shard, SlotOwners};
+use larder_join::{Engine, Exchange, KeyRange, LogEntry, NOBODY, Shard, SlotOwners, range_slot};
 use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;
 use larder_types::SLOTS;
@@ -22,7 +22,8 @@ use crate::cluster::View;
 
 /// Rows that one turn touches for other cores.
 const TURN_ROWS: usize = 4096;
-/// A read waits no longer for rows of a node that cannot be reached.
+/// A read waits no longer for rows of a node that cannot be reached while the map has it up: it may be back, or its lease end and others have
+/// its rows. Of rows that the map gives to nobody that is up it says so at once.
 const UNREACHED_MAX: Duration = Duration::from_secs(3);
 /// How often the shares of the memory limit are looked at.
 const SHARE_EVERY: Duration = Duration::from_millis(100);
@@ -102,9 +103,9 @@ impl Sharing {
         self.exchange.borrow().sequence()
     }
 
-    /// A reader is to be told nothing more of what it was told.
-    pub(super) fn reader_lost(&self, reader: u16) {
-        self.exchange.borrow_mut().reader_lost(reader);
+    /// A reader is to forget what it was told, and is told nothing more of it: gives what it is to acknowledge that with.
+    pub(super) fn end_reader(&self, reader: u16) -> u64 {
+        self.exchange.borrow_mut().end_reader(reader)
     }
 
     /// Own slots went to others in these terms: until the map says to whom, nobody owns them, and questions of maps before it are not answered.
@@ -229,10 +230,12 @@ impl Tables {
     }
 
     /// Another core's engine will not say what it kept back: what it said before is forgotten, and what was computed from it.
-    pub fn owner_lost(&self, owner: u16) {
+    pub fn owner_lost(&self, owner: u16, upto: u64) {
         let Some(sharing) = &self.sharing else { return };
         let mut engine = self.engine.borrow_mut();
-        sharing.exchange.borrow_mut().owner_lost(&mut engine, owner);
+        let mut exchange = sharing.exchange.borrow_mut();
+        exchange.owner_ended(&mut engine, owner, upto);
+        drop(exchange);
         drop(engine);
         sharing.waiting.take().into_iter().for_each(Waker::wake);
         self.wake_maintenance();
@@ -340,6 +343,11 @@ impl Tables {
         let Some(sharing) = &self.sharing else {
             return Ok(());
         };
+        if let Some((owner, _)) =
+            (awaited.iter()).find(|(owner, range)| self.is_lost(*owner, range))
+        {
+            return Err(self.unreached(*owner));
+        }
         let shard = sharing.shard();
         let is_of_nobody = awaited.iter().any(|(owner, _)| *owner == NOBODY);
         let mut unreached_since = None;
@@ -389,6 +397,21 @@ impl Tables {
             Poll::Pending
         })
         .await
+    }
+
+    /// Whether some rows of a range are of nobody who is up, as the map has it: not those that are on their way from one node to another.
+    fn is_lost(&self, owner: u16, range: &KeyRange) -> bool {
+        let Some(view) = self.view() else {
+            return false;
+        };
+        if owner != NOBODY {
+            return (self.place(owner)).is_some_and(|place| !view.map.is_up(place.node));
+        }
+        let is_nobodys = |slot: u16| view.owners.of(slot) == NOBODY;
+        match range_slot(&range.lo, &range.hi) {
+            Some(slot) => is_nobodys(slot),
+            None => (0..SLOTS).any(is_nobodys),
+        }
     }
 
     fn unreached(&self, owner: u16) -> Refusal {

@@ -84,6 +84,11 @@ impl Tables {
             Awaited::Rows(rows) => self.wait_for_rows(rows).await?,
             Awaited::Subscribed => self.wait_until_subscribed().await?,
             Awaited::Expired { cores, by } => self.wait_until_settled(cores, *by, ticket).await,
+            // It may take a map, and none is taken in a pause.
+            Awaited::Replicas { .. } if ticket.is_some() => {
+                let why = "a slot is on its way to another node; send it again";
+                return Err((Code::TryAgain, why.to_owned()));
+            }
             Awaited::Replicas { progress } => {
                 poll_fn(|cx| {
                     if self.replication_progress() != *progress {

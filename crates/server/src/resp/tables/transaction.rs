@@ -17,7 +17,7 @@ use super::strings::key_of_answer;
 use super::{Retry, StoresJob, retry, watch};
 use crate::catalog::Snapshot;
 use crate::clients::Limits;
-use crate::tables::Refusal;
+use crate::tables::{Awaited, Refusal};
 
 /// Commands since MULTI.
 #[derive(Default)]
@@ -137,6 +137,12 @@ pub(super) fn exec(state: &mut State, snapshot: &Snapshot) -> Option<Work> {
 
 /// As [`exec`], when no output shows rows that have expired on another core.
 pub(super) fn exec_settled(state: &mut State, snapshot: &Snapshot) -> Option<Work> {
+    let queued = state.transaction.as_ref();
+    let requests = queued.map_or(&[][..], |queued| queued.requests());
+    let commands = requests.iter().map(|queued| queued.command.command());
+    if let Some(awaited) = awaits_slots(state, snapshot, commands) {
+        return Some(Retry::exec_awaiting(awaited));
+    }
     if let Some(job) = StoresJob::before_exec(state, snapshot) {
         return Some(Work::Stores(job));
     }
@@ -185,6 +191,22 @@ fn refuse_long<'q>(
         true => Err(limits.too_long()),
         false => Ok(()),
     }
+}
+
+/// What a transaction waits for if an own slot that it touches is to be another's.
+fn awaits_slots<'q>(
+    state: &State,
+    snapshot: &Snapshot,
+    mut commands: impl Iterator<Item = Command<'q>>,
+) -> Option<Awaited> {
+    let (tables, leaving) = (state.tables(), &state.core.shared.tables.leaving);
+    let concerns = |command: Command<'_>| {
+        let is_of_rows = About::of(snapshot, command).has_rows();
+        is_of_rows && leaving.concerns(command, |key| tables.is_computed(key))
+    };
+    let progress = tables.replication_progress();
+    let is_any = leaving.has_any() && commands.any(concerns);
+    is_any.then_some(Awaited::Replicas { progress })
 }
 
 /// Refuses a transaction, of which nothing was executed, if one of its commands may not be executed here.
@@ -252,6 +274,9 @@ pub(super) fn execute_settled(
     snapshot: &Snapshot,
     batch: Batch,
 ) -> Option<Work> {
+    if let Some(awaited) = awaits_slots(state, snapshot, batch.iter()) {
+        return Some(Retry::batch_awaiting(awaited, batch));
+    }
     if let Some(wanted) = retry::load_for_reads(state, snapshot, batch.iter()) {
         return Some(Retry::batch_loading(wanted, batch));
     }

@@ -143,10 +143,14 @@ impl Tables {
                 }
                 Event::Closed(slot) => {
                     withdrawn.remove(&slot);
+                    self.handle.leaving.end(slot);
                     rows.close(slot);
                 }
-                Event::Leaving(_) => {}
-                Event::Stays(slot) => drop(withdrawn.remove(&slot)),
+                Event::Leaving(slot) => self.handle.leaving.begin(slot),
+                Event::Stays(slot) => {
+                    withdrawn.remove(&slot);
+                    self.handle.leaving.end(slot);
+                }
                 Event::Missing(slot) => {
                     let why = "has no whole copy on this node, which is to be its owner: bring back a node that had it, or give its rows up \
                         (larder cluster remove says how)";
@@ -175,7 +179,8 @@ impl Tables {
 
     /// Slots that are to be others', whose readers have forgotten them, may be given away.
     fn release_slots(&self, state: &mut State) {
-        if state.withdrawn.is_empty() {
+        // What is executed in a pause was not to meet such slots.
+        if state.withdrawn.is_empty() || self.is_paused() {
             return;
         }
         let Some(sharing) = &self.sharing else { return };
@@ -262,9 +267,10 @@ impl Tables {
         }
         let Some(sharing) = &self.sharing else { return };
         let from = self.index as u16;
-        let message = CoreMessage::OwnerLost { from };
+        // Writes that it was to reflect wait until it has forgotten.
+        let upto = sharing.end_reader(reader);
+        let message = CoreMessage::OwnerLost { from, upto };
         self.handle.send(usize::from(reader), message);
-        sharing.reader_lost(reader);
     }
 }
 

@@ -111,7 +111,18 @@ fn is_down(cluster: &Cluster, seen_by: usize, node: usize) {
 
 #[test]
 fn nodes_are_killed_under_a_history() {
-    let Some(mut cluster) = Cluster::start(3, &[("tables.replicas", "2")]) else {
+    kill_and_return(1);
+}
+
+/// What joins compute on one core is of rows of others of its node, and of those of other nodes.
+#[test]
+fn nodes_of_two_cores_are_killed_under_a_history() {
+    kill_and_return(2);
+}
+
+fn kill_and_return(threads: u32) {
+    let options = Options::new(3).set("tables.replicas", 2);
+    let Some(mut cluster) = options.set("server.threads", threads).start() else {
         return;
     };
     let records = history(&mut cluster, |cluster, go_on| {

@@ -23,7 +23,7 @@ struct Story {
 }
 
 /// What the map says of a column's slot.
-fn placed(status: &Value, column: &str) -> Value {
+pub(super) fn placed(status: &Value, column: &str) -> Value {
     let slot = u64::from(slot_of(column.as_bytes()));
     let runs = status["slots"].as_array().expect("a list");
     let has = |run: &&Value| {

@@ -15,3 +15,4 @@ mod replicated;
 mod rows;
 mod status;
 mod stores;
+mod transactions;

@@ -22,7 +22,7 @@ use super::super::transaction::{self, Queued, Transaction};
 use super::super::watch::Watching;
 use super::{Coordinator, first_error, gone};
 use crate::clients::as_reply;
-use crate::tables::{Execution, Paused, Refusal, Tables, stopping};
+use crate::tables::{Execution, Refusal, Tables, stopping};
 
 /// Reads of a transaction that wait for PostgreSQL's rows at the same time.
 const READ_AHEAD_MAX: usize = 64;
@@ -152,6 +152,8 @@ impl Coordinator {
             };
             match reply {
                 Ok(reply) => self.put(&mut all, command, queued.with_stores(reply)),
+                // The rest is not executed.
+                Err(_) if self.is_late() => return Err(gone()),
                 Err((code, message)) => {
                     all.extend(self.encoded(|encoder| encoder.error(code, &message)));
                 }
@@ -198,17 +200,17 @@ impl Coordinator {
             parts[*core].push(*command);
         }
         let mut all = self.encoded(|encoder| encoder.array(requests.len()));
-        let paused = Paused::all(&self.core.shared.tables).await;
-        let paused = paused.map_err(stopping)?;
-        self.check_shard()?;
-        self.ticket = Some(paused.ticket);
+        let paused = self.pause_all().await?;
         let mut incoming = self.ask_each(parts, Execution::TransactionPart);
+        let mut is_whole = true;
         for (core, command) in requests {
             let incoming = incoming[core].as_mut().ok_or_else(gone)?;
-            let reply = incoming.reply().await.ok_or_else(gone)?;
-            self.put(&mut all, command, reply);
+            match incoming.reply().await {
+                Some(reply) => self.put(&mut all, command, reply),
+                None => is_whole = false,
+            }
         }
-        self.ticket = None;
+        self.end_pause();
         let changes = |incoming: &mut Option<Incoming>| {
             incoming
                 .as_mut()
@@ -218,7 +220,10 @@ impl Coordinator {
         let changes = incoming.iter_mut().map(changes).collect();
         let (tables, gate) = (&self.core.tables, &mut self.gate);
         paused.finish_taken(changes, tables, gate).await?;
-        Ok(all)
+        match is_whole {
+            true => Ok(all),
+            false => Err(gone()),
+        }
     }
 
     /// Has the cores load what a transaction reads of mapped tables, since nothing is loaded in a pause; the reply if it

@@ -11,16 +11,19 @@ mod nodes;
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use larder_join::Shard;
 use larder_protocol::commands::{Batch, Command, Id, Keys, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto, Request};
+use tokio::time::Instant;
 
 use super::super::core::Core;
 use super::super::incoming::Incoming;
 use super::super::replies;
 use super::super::state::State;
+use super::super::subject::About;
 use super::merge::Merge;
 use super::range::{Asked, header, one_row};
 use super::transaction::Transaction;
@@ -101,11 +104,18 @@ impl SeveralCores {
         state: &State,
         command: Rc<OwnedCommand>,
     ) -> Result<Done, Refusal> {
+        let (transaction, watching) = (self.transaction.take(), self.watching.take());
+        let transaction: Option<Rc<Transaction>> = transaction.map(Rc::from);
         let mut all = Coordinator {
             core: state.core.clone(),
             client: state.client.clone(),
             proto: state.proto,
+            commands: match &transaction {
+                Some(transaction) => Commands::Transaction(transaction.clone()),
+                None => Commands::One(command.clone()),
+            },
             ticket: None,
+            paused_until: None,
             gate: Gate::default(),
             closing: false,
             is_of_node: state.is_of_node,
@@ -119,16 +129,15 @@ impl SeveralCores {
             let mut queued = transaction.requests().iter();
             queued.any(|queued| queued.command.spec.writes)
         };
-        let writes = self
-            .transaction
-            .as_deref()
-            .map_or(spec.writes, queued_writes);
-        let (transaction, watching) = (self.transaction.take(), self.watching.take());
+        let writes = transaction.as_deref().map_or(spec.writes, queued_writes);
         let task = tokio::task::spawn_local(async move {
-            let reply = match transaction {
-                Some(transaction) => all.transaction(&transaction, watching.as_deref()).await,
-                None if over_nodes => all.anywhere(command.command()).await,
-                None => all.execute(command.command()).await,
+            let reply = match (all.wait_while_leaving().await, transaction) {
+                (Err(refusal), _) => Err(refusal),
+                (Ok(()), Some(transaction)) => {
+                    all.transaction(&transaction, watching.as_deref()).await
+                }
+                (Ok(()), None) if over_nodes => all.anywhere(command.command()).await,
+                (Ok(()), None) => all.execute(command.command()).await,
             };
             let reply = reply.map_err(|refused| match is_of_cluster && refused == gone() {
                 true => lost(writes),
@@ -165,6 +174,18 @@ const MOVED: &str = "slots have moved to another node meanwhile; send it again";
 /// A reply, and whether no transaction came between its parts.
 type Read = (Vec<u8>, bool);
 
+/// How long slots are waited for that are on their way to another node.
+const LEAVING_MAX: Duration = Duration::from_secs(3);
+/// A pause of a cluster's node is no longer: what is executed in it may wait for replicas, and one that has gone is gone with the next map,
+/// which is taken at the end of the pause.
+const PAUSED_MAX: Duration = Duration::from_secs(3);
+
+/// What a coordinator executes.
+enum Commands {
+    One(Rc<OwnedCommand>),
+    Transaction(Rc<Transaction>),
+}
+
 /// How often a read is tried again because a transaction came in between its parts.
 pub(super) const TRIES_MAX: usize = 4;
 
@@ -178,8 +199,11 @@ struct Coordinator {
     core: Rc<Core>,
     client: Arc<Client>,
     proto: Proto,
+    commands: Commands,
     /// While the cores are paused.
     ticket: Option<u64>,
+    /// In a pause of a cluster's node: replies that come later are not waited for.
+    paused_until: Option<Instant>,
     gate: Gate,
     closing: bool,
     /// It executes for another node: this node's part.
@@ -222,7 +246,41 @@ async fn first_error(all: impl IntoIterator<Item = Incoming>) -> Result<Option<V
 impl Coordinator {
     fn ask(&self, to: usize, batch: Batch, execution: Execution) -> Incoming {
         let (core, client) = (&self.core, &self.client);
-        Incoming::ask(core, to, batch, self.proto, client, self.ticket, execution)
+        let incoming = Incoming::ask(core, to, batch, self.proto, client, self.ticket, execution);
+        incoming.until(self.paused_until)
+    }
+
+    /// Whether an own slot of what is executed is to be another's.
+    fn is_leaving(&self) -> bool {
+        let leaving = &self.core.shared.tables.leaving;
+        if !leaving.has_any() {
+            return false;
+        }
+        let (tables, snapshot) = (&self.core.tables, self.core.shared.catalog.load());
+        let concerns = |command: Command<'_>| {
+            let is_of_rows = About::of(&snapshot, command).has_rows();
+            is_of_rows && leaving.concerns(command, |key| tables.is_computed(key))
+        };
+        match &self.commands {
+            Commands::One(command) => concerns(command.command()),
+            Commands::Transaction(transaction) => {
+                let mut requests = transaction.requests().iter();
+                requests.any(|queued| concerns(queued.command.command()))
+            }
+        }
+    }
+
+    /// Waits until own slots have gone that are to be another's: before anything is looked at.
+    async fn wait_while_leaving(&mut self) -> Result<(), Refusal> {
+        let begun = Instant::now();
+        while self.is_leaving() {
+            if begun.elapsed() > LEAVING_MAX {
+                return Err((Code::TryAgain, MOVED.to_owned()));
+            }
+            nodes::wait_for_change(&self.core, self.core.tables.epoch_of_map()).await;
+            self.shard = self.core.tables.shard();
+        }
+        Ok(())
     }
 
     /// Refuses an answer that would be longer than what one client may have.
@@ -448,15 +506,35 @@ impl Coordinator {
 
     /// Pauses the cores, unless they are.
     async fn pause(&mut self) -> Result<Option<Paused>, Refusal> {
-        if self.ticket.is_some() {
-            return Ok(None);
+        match self.ticket {
+            Some(_) => Ok(None),
+            None => self.pause_all().await.map(Some),
         }
+    }
+
+    async fn pause_all(&mut self) -> Result<Paused, Refusal> {
         let paused = Paused::all(&self.core.shared.tables).await;
         let paused = paused.map_err(stopping)?;
-        self.ticket = Some(paused.ticket);
         // No view is taken in a pause.
         self.check_shard()?;
-        Ok(Some(paused))
+        if self.is_leaving() {
+            return Err((Code::TryAgain, MOVED.to_owned()));
+        }
+        self.ticket = Some(paused.ticket);
+        let is_of_cluster = self.core.tables.is_replicated();
+        self.paused_until = is_of_cluster.then(|| Instant::now() + PAUSED_MAX);
+        Ok(paused)
+    }
+
+    /// Whether a pause has lasted too long.
+    fn is_late(&self) -> bool {
+        self.paused_until
+            .is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// After the pause.
+    fn end_pause(&mut self) {
+        (self.ticket, self.paused_until) = (None, None);
     }
 
     /// Logs what changed, and lets the cores go on that this pause stopped.
@@ -464,7 +542,7 @@ impl Coordinator {
         match paused {
             None => Ok(()),
             Some(paused) => {
-                self.ticket = None;
+                self.end_pause();
                 paused.finish(&self.core.tables, &mut self.gate).await
             }
         }
@@ -473,7 +551,7 @@ impl Coordinator {
     /// As [`Coordinator::resume`], where nothing was written: nobody has to wait until the cores have said so.
     fn end_reading(&mut self, paused: Option<Paused>) {
         if let Some(paused) = paused {
-            self.ticket = None;
+            self.end_pause();
             paused.end_reading();
         }
     }

@@ -1,0 +1,87 @@
+//! Own slots that the map wants to be others', of all cores of this node. Their rows are not written, and soon not read, until a map says whose
+//! they are. No map is taken while the cores are paused: so whoever pauses them looks here first.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use larder_join::{range_slot, row_slot};
+use larder_protocol::commands::{Command, Id};
+
+#[derive(Default)]
+pub struct Leaving {
+    count: AtomicUsize,
+    slots: Mutex<BTreeSet<u16>>,
+}
+
+impl Leaving {
+    fn locked(&self) -> MutexGuard<'_, BTreeSet<u16>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn begin(&self, slot: u16) {
+        let mut all = self.locked();
+        all.insert(slot);
+        self.count.store(all.len(), Ordering::Relaxed);
+    }
+
+    /// It is another's, or stays.
+    pub fn end(&self, slot: u16) {
+        let mut all = self.locked();
+        all.remove(&slot);
+        self.count.store(all.len(), Ordering::Relaxed);
+    }
+
+    /// Whether there are any: a look at a number.
+    #[inline]
+    pub fn has_any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether a command on rows may touch one of them. What joins compute may come of any.
+    pub fn concerns(&self, command: Command<'_>, is_computed: impl Fn(&[u8]) -> bool) -> bool {
+        if !self.has_any() || matches!(command.id(), Id::JoinCreate | Id::JoinDrop) {
+            return false;
+        }
+        let slots = self.locked();
+        if let Some((lo, hi)) = command.range() {
+            let slot = range_slot(lo, hi).filter(|_| !is_computed(lo));
+            return !slots.is_empty() && slot.is_none_or(|slot| slots.contains(&slot));
+        }
+        let mut keys = command.keys();
+        match keys.len() {
+            0 => !slots.is_empty(),
+            _ => keys.any(|key| is_computed(key) || slots.contains(&row_slot(key))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_protocol::commands::OwnedCommand;
+
+    use super::*;
+
+    #[test]
+    fn a_command_on_other_slots_goes_on() {
+        let leaving = Leaving::default();
+        let concerns = |id, args: &[&str]| {
+            let command = OwnedCommand::of(id, args.iter().map(|arg| arg.as_bytes()));
+            leaving.concerns(command.command(), |key| key.starts_with(b"by|"))
+        };
+        assert!(!concerns(Id::FlushAll, &[]));
+        leaving.begin(row_slot(b"vote|a|1"));
+        leaving.begin(row_slot(b"vote|b|1"));
+        assert!(concerns(Id::MGet, &["vote|c|1", "vote|a|2"]));
+        assert!(!concerns(Id::MGet, &["vote|c|1", "vote|d|2"]));
+        assert!(concerns(Id::Get, &["by|c|1"]), "of whatever rows");
+        assert!(concerns(Id::Range, &["vote|a|", "vote|a}"]));
+        assert!(!concerns(Id::Range, &["vote|c|", "vote|c}"]));
+        assert!(concerns(Id::Range, &["vote|", "vote}"]));
+        assert!(concerns(Id::FlushAll, &[]));
+        leaving.end(row_slot(b"vote|a|1"));
+        assert!(!concerns(Id::Set, &["vote|a|1", "x"]) && leaving.has_any());
+        leaving.end(row_slot(b"vote|b|1"));
+        assert!(!leaving.has_any());
+    }
+}

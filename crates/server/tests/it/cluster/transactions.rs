@@ -1,0 +1,158 @@
+//! EXEC on several cores of a cluster's node: what it reads, and that it ends while slots move; and what of outputs whose rows nobody has.
+
+use larder_types::{SLOTS, slot_of};
+use serde_json::{Value, json};
+
+use super::harness::{Cluster, Options};
+use super::late::placed;
+use crate::resp::{Client, request};
+
+fn status(cluster: &Cluster, node: usize) -> Value {
+    let (_, status) = cluster.get(node, "/v1/cluster");
+    serde_json::from_str(&status).unwrap_or_default()
+}
+
+/// A column whose rows this core of a node with two has.
+fn column(cluster: &Cluster, node: usize, core: u16) -> String {
+    let status = status(cluster, node);
+    let is_its = |column: &String| {
+        let slot = slot_of(column.as_bytes());
+        slot / (SLOTS / 2) == core && placed(&status, column)["owner"] == cluster.name(node)
+    };
+    let mut columns = (0..).map(|number| format!("c{number}"));
+    columns.find(is_its).expect("one of them")
+}
+
+/// A join from rows of one core to outputs of another.
+fn declare(cluster: &Cluster) {
+    let definition = "by|<voter>|<thing> = copy vote|<thing>|<voter>";
+    cluster.client(0).create("by", definition);
+    for node in 0..3 {
+        cluster.wait_for("the join is everywhere", || {
+            cluster.ask(node, "JOIN.LIST").contains("by|")
+        });
+    }
+}
+
+/// What EXEC answers; nothing if the connection was closed.
+fn exec(client: &mut Client, commands: &[&[&str]]) -> Option<String> {
+    let mut bytes = request(&["MULTI"]);
+    commands
+        .iter()
+        .for_each(|words| bytes.extend(request(words)));
+    bytes.extend(request(&["EXEC"]));
+    client.send(&bytes);
+    for _ in 0..=commands.len() {
+        client.reply_or_end()?;
+    }
+    client.reply_or_end()
+}
+
+#[test]
+fn a_transaction_reads_what_joins_compute_of_its_own_writes() {
+    let options = Options::new(3).set("tables.replicas", 2);
+    let Some(cluster) = options.set("server.threads", 2).start() else {
+        return;
+    };
+    declare(&cluster);
+    let (thing, voter) = (column(&cluster, 0, 0), column(&cluster, 0, 1));
+    let (base, output) = (
+        format!("vote|{thing}|{voter}"),
+        format!("by|{voter}|{thing}"),
+    );
+    let mut busy = cluster.client(0);
+    for round in 0..60 {
+        // Changes of the same core that replicas have yet to acknowledge: what it tells others is kept back.
+        let other = format!("vote|{thing}|x{round}");
+        busy.send(&request(&["SET", &other, "x"]).repeat(20));
+        let mut client = cluster.client(round % 3);
+        let value = round.to_string();
+        let reply = exec(
+            &mut client,
+            &[
+                &["SET", &base, &value],
+                &["GET", &output],
+                &["DEL", &base],
+                &["GET", &output],
+            ],
+        );
+        let expected = format!("*4|+OK|${}|{value}|:1|$-1", value.len());
+        assert_eq!(reply.as_deref(), Some(&*expected), "{}", cluster.logs());
+        (0..20).for_each(|_| assert_eq!(busy.reply(), "+OK"));
+    }
+}
+
+/// As soon as the map says so: who asked waits for nobody who will not come.
+#[test]
+fn outputs_of_rows_that_nobody_has_are_refused_at_once() {
+    let Some(mut cluster) = Cluster::start(3, &[("server.threads", "2")]) else {
+        return;
+    };
+    declare(&cluster);
+    let (thing, voter) = (column(&cluster, 2, 0), column(&cluster, 1, 1));
+    let (base, output) = (
+        format!("vote|{thing}|{voter}"),
+        format!("by|{voter}|{thing}"),
+    );
+    assert_eq!(cluster.ask(1, &format!("SET {base} x")), "+OK");
+    assert_eq!(cluster.ask(1, &format!("GET {output}")), "$1|x");
+    cluster.kill(2);
+    let name = cluster.name(2).to_owned();
+    cluster.wait_for("it is down", || cluster.state(1, &name) == "down");
+    let mut refused = 0;
+    cluster.wait_for("all are refused", || {
+        let reply = cluster.ask(1, &format!("GET {output}"));
+        assert!(reply.starts_with("-CLUSTERDOWN "), "{reply}");
+        refused += 1;
+        refused == 20
+    });
+}
+
+#[test]
+fn transactions_end_while_their_slots_move_and_read_nothing_old() {
+    let options = Options::new(3).set("tables.replicas", 2);
+    let Some(cluster) = options.set("server.threads", 2).start() else {
+        return;
+    };
+    let (first, second) = (column(&cluster, 0, 0), column(&cluster, 0, 1));
+    let (one, two) = (format!("t|{first}|k"), format!("t|{second}|k"));
+    let (mut writer, mut client) = (cluster.client(1), cluster.client(0));
+    let (mut acknowledged, mut number, mut done) = (0, 0, 0);
+    cluster.wait_for("both have moved", || {
+        number += 1;
+        if number == 20 {
+            let drain = json!({"action": "drain", "node": cluster.name(0)});
+            let (code, answer) = cluster.post(1, "/v1/cluster/asks", &drain);
+            assert_eq!(code, 200, "{answer}");
+        }
+        let value = number.to_string();
+        writer.send(&request(&["SET", &two, &value]));
+        match writer.reply_or_end().as_deref() {
+            Some("+OK") => acknowledged = number,
+            Some(_) => {}
+            None => writer = cluster.client(1),
+        }
+        let reply = exec(&mut client, &[&["SET", &one, &value], &["GET", &two]]);
+        match reply.as_deref().map(|reply| reply.strip_prefix("*2|+OK|$")) {
+            Some(Some(read)) => {
+                let read = read.split_once('|').map_or("0", |(_, value)| value);
+                let read: u64 = read.parse().unwrap_or(0);
+                assert!(
+                    (acknowledged..=number).contains(&read),
+                    "{read} was read after {acknowledged} was acknowledged"
+                );
+                done += 1;
+            }
+            Some(None) => {}
+            None => client = cluster.client(0),
+        }
+        // It is looked at rarely: most calls come while they move.
+        number > 20 && number % 10 == 0 && {
+            let status = status(&cluster, 1);
+            let owner = |column: &str| placed(&status, column)["owner"].clone();
+            let has_moved = |column: &&String| owner(column) != cluster.name(0);
+            [&first, &second].iter().all(has_moved)
+        }
+    });
+    assert!(done >= 10, "{done} were executed");
+}
