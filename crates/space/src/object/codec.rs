@@ -102,6 +102,15 @@ impl<'a> ObjectView<'a> {
         }
     }
 
+    /// The kind of what [`Object::encode`] has made, by one look at it.
+    #[inline]
+    pub fn kind_of(bytes: &[u8]) -> ObjectKind {
+        match bytes.first() {
+            Some(&JSON) => ObjectKind::Json,
+            _ => ObjectKind::Hash,
+        }
+    }
+
     /// Whether some of a hash's fields expire: by one look at what [`Object::encode`] has made.
     #[inline]
     pub fn expires(bytes: &[u8]) -> bool {

@@ -45,6 +45,8 @@ pub enum Place {
 const TEXT_BYTES_MAX: usize = 4096;
 /// More steps could reach no deeper value: documents are parsed to this depth.
 const STEPS_MAX: usize = 128;
+/// Values that a path leads through, and places of those that it means.
+const WEIGHT_MAX: usize = 4 << 20;
 
 impl Path {
     pub fn root() -> Path {
@@ -111,6 +113,22 @@ impl Path {
         self.steps.iter().all(|step| {
             !step.descends && matches!(step.selectors[..], [Selector::Name(_) | Selector::Index(_)])
         })
+    }
+
+    /// How many values it means in this document.
+    ///
+    /// # Errors
+    /// So many, counted with those that it leads through, that finding them would take too long.
+    pub fn count(&self, root: &Value) -> Result<usize> {
+        let mut left = WEIGHT_MAX;
+        let count = weigh(root, &self.steps, 1, &mut left);
+        match left {
+            0 => Err(Refusal::new(format!(
+                "Path '{}' means too many values of this document, or leads through too many",
+                self.text
+            ))),
+            _ => Ok(count),
+        }
     }
 
     /// All values it means, in the document's order.
@@ -215,6 +233,32 @@ fn walk<'v>(
             walk(child, steps, places, is_asked, each);
         });
     }
+}
+
+/// Counts what steps lead to, and takes from `left` what it takes to find it: a list of places for each. Nothing is left where that is too much.
+fn weigh(value: &Value, steps: &[Step], weight: usize, left: &mut usize) -> usize {
+    let Some((step, rest)) = steps.split_first() else {
+        *left = left.saturating_sub(weight);
+        return 1;
+    };
+    let mut count = 0;
+    let mut each = |selector: Option<&Selector>, steps: &[Step], left: &mut usize| {
+        // The places of one child are enough to know how much they take.
+        let mut none = Vec::new();
+        children(value, selector, &mut none, false, &mut |child, _| {
+            if *left > 0 {
+                *left = left.saturating_sub(1);
+                count += weigh(child, steps, weight + 1, left);
+            }
+        });
+    };
+    for selector in &step.selectors {
+        each(Some(selector), rest, left);
+    }
+    if step.descends {
+        each(None, steps, left);
+    }
+    count
 }
 
 /// Those of a value's children that are selected; all without a selector.
