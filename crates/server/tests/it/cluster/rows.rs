@@ -14,7 +14,7 @@ use crate::full_disk::SmallDisk;
 use crate::resp::{Client, request};
 use crate::wire;
 
-/// Rows that are written over and over, each with larger numbers.
+/// Rows that are written over and over, each with larger numbers. Every other one is a hash.
 const ROWS: u64 = 40;
 
 /// What one writer knows of its rows.
@@ -30,6 +30,10 @@ struct Written {
 
 fn key(row: u64) -> String {
     format!("t|u{row}|k")
+}
+
+fn is_hash(row: u64) -> bool {
+    row.is_multiple_of(2)
 }
 
 fn ask(client: &mut Client, words: &[&str]) -> io::Result<String> {
@@ -54,9 +58,13 @@ fn write(nodes: &[SocketAddr], stop: &AtomicBool, progress: &AtomicU64) -> Writt
         let Some(open) = &mut client else { continue };
         number += 1;
         let row = random.below(ROWS);
-        let reply = ask(open, &["SET", &key(row), &number.to_string()]);
+        let (key, number_text) = (key(row), number.to_string());
+        let reply = match is_hash(row) {
+            true => ask(open, &["HSET", &key, "number", &number_text]),
+            false => ask(open, &["SET", &key, &number_text]),
+        };
         match reply.as_deref() {
-            Ok("+OK") => {
+            Ok("+OK" | ":0" | ":1") => {
                 written.acknowledged.insert(row, number);
                 written.unknown.remove(&row);
                 progress.fetch_add(1, Ordering::Relaxed);
@@ -78,7 +86,10 @@ fn write(nodes: &[SocketAddr], stop: &AtomicBool, progress: &AtomicU64) -> Writt
 fn check(cluster: &Cluster, node: usize, written: &Written) {
     let mut client = cluster.client(node);
     for (row, acknowledged) in &written.acknowledged {
-        let reply = client.ask(&format!("GET {}", key(*row)));
+        let reply = match is_hash(*row) {
+            true => client.ask(&format!("HGET {} number", key(*row))),
+            false => client.ask(&format!("GET {}", key(*row))),
+        };
         let value = reply
             .rsplit('|')
             .next()
