@@ -22,8 +22,10 @@ pub enum Id {
     Append, Asking, Auth, Client, Cluster, Command, Config, Copy, DbSize, Decr, DecrBy, Del, Discard, Echo, Exec, Exists, Expire, ExpireAt,
     ExpireTime, FlushAll, FlushDb, Get, GetDel, GetEx, GetRange, GetSet, HDel, Hello, HExists, HExpire, HExpireAt, HExpireTime, HGet, HGetAll,
     HGetDel, HGetEx, HIncrBy, HIncrByFloat, HKeys, HLen, HMGet, HMSet, HPersist, HPExpire, HPExpireAt, HPExpireTime, HPTtl, HRandField, HScan, HSet,
-    HSetNx, HStrLen, HTtl, HVals, Incr, IncrBy, IncrByFloat, Info, JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, Keys, Latency, Memory, MGet,
-    MSet, MSetNx, Multi, Persist, PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PSubscribe, PTtl, PUnsubscribe, Quit, Range, RangeCount, RangeDel,
+    HSetNx, HStrLen, HTtl, HVals, Incr, IncrBy, IncrByFloat, Info, JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, JsonArrAppend, JsonArrIndex,
+    JsonArrInsert, JsonArrLen, JsonArrPop, JsonArrTrim, JsonClear, JsonDel, JsonForget, JsonGet, JsonMerge, JsonMGet, JsonMSet, JsonNumIncrBy,
+    JsonNumMultBy, JsonObjKeys, JsonObjLen, JsonSet, JsonStrAppend, JsonStrLen, JsonToggle, JsonType, Keys, Latency, Memory, MGet, MSet, MSetNx,
+    Multi, ObjChange, Persist, PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PSubscribe, PTtl, PUnsubscribe, Quit, Range, RangeCount, RangeDel,
     ReadOnly, ReadWrite, Rename, RenameNx, Reset, Scan, Select, Set, SetEx, SetNx, SetRange, SlowLog, StoreInfo, StoreList, StoreVersion, StrLen,
     Subscribe, SubStr, Time, Touch, Ttl, Type, Unlink, Unsubscribe, Unwatch, Watch,
 }

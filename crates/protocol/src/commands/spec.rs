@@ -87,8 +87,12 @@ pub enum Keys {
     Two,
     /// All.
     Every,
+    /// All but the last.
+    EveryButLast,
     /// Every other, each before its value.
     Pairs,
+    /// Every third, each before two other arguments.
+    Triplets,
     /// The second, behind a subcommand.
     Second,
     /// None, but the first two are the bounds of a range.
@@ -142,7 +146,9 @@ impl Keys {
             Keys::One => (1, 1, 1),
             Keys::Two => (1, 2, 1),
             Keys::Every => (1, -1, 1),
+            Keys::EveryButLast => (1, -2, 1),
             Keys::Pairs => (1, -1, 2),
+            Keys::Triplets => (1, -1, 3),
             Keys::Second => (2, 2, 1),
         }
     }
@@ -155,7 +161,9 @@ impl Keys {
             Keys::One => (1, 2, 1),
             Keys::Two => (1, 3, 1),
             Keys::Every => (1, count, 1),
+            Keys::EveryButLast => (1, count.saturating_sub(1), 1),
             Keys::Pairs => (1, count, 2),
+            Keys::Triplets => (1, count, 3),
             Keys::Second => (2, 3, 1),
         };
         (first..end.min(count)).step_by(step)

@@ -16,6 +16,9 @@ use larder_types::{object_key, object_row, with_object_row};
 
 use super::{Refusal, Tables, Unanswered, refusal};
 
+/// How large an object may be: each change decodes it and encodes it again, and a core has others to serve.
+pub const OBJECT_BYTES_MAX: usize = 4 << 20;
+
 /// Hashes whose fields go at once.
 const LATE_AT_ONCE: usize = 64;
 
@@ -47,9 +50,9 @@ impl Kind {
 
     /// Of an object as it is kept.
     pub fn of_object(bytes: &[u8]) -> Kind {
-        match ObjectView::new(bytes).map(|view| view.kind()) {
-            Ok(ObjectKind::Json) => Kind::Json,
-            _ => Kind::Hash,
+        match ObjectView::kind_of(bytes) {
+            ObjectKind::Json => Kind::Json,
+            ObjectKind::Hash => Kind::Hash,
         }
     }
 }

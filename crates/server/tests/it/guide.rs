@@ -116,7 +116,11 @@ fn lines_may_be_left_out_of_what_is_shown_and_not_changed() {
 #[test]
 fn what_the_guide_and_the_reference_show_is_what_a_server_answers() {
     let mut run = String::new();
-    for page in ["guide/joins.md", "reference/commands.md"] {
+    for page in [
+        "guide/joins.md",
+        "guide/objects.md",
+        "reference/commands.md",
+    ] {
         let examples = examples(page);
         assert!(!examples.is_empty(), "{page}");
         for example in examples {

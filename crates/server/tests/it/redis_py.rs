@@ -13,6 +13,11 @@ fn redis_py_is_content() {
 }
 
 #[test]
+fn redis_py_uses_hashes_and_documents() {
+    runs("tests/it/objects/stock.py", ClusterMode::Off);
+}
+
+#[test]
 fn redis_py_as_a_client_of_a_cluster_is_content_with_one_node() {
     runs("tests/it/cluster_clients/cluster.py", ClusterMode::One);
 }

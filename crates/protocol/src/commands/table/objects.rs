@@ -6,6 +6,8 @@ use super::row;
 
 const OBJECT: &str = "O(log(R)+F) for F fields of the hash";
 
+const DOCUMENT: &str = "O(log(R)+D) for D values of the document";
+
 /// A command on one object, which its first argument names.
 const fn object(
     id: Id,
@@ -16,15 +18,38 @@ const fn object(
     summary: &'static str,
     complexity: &'static str,
 ) -> Spec {
-    let (group, subject) = (Group::Objects, Subject::Tables);
+    objects(
+        id,
+        name,
+        arity,
+        flags,
+        Keys::One,
+        syntax,
+        summary,
+        complexity,
+    )
+}
+
+/// As [`object`], with several keys.
+#[allow(clippy::too_many_arguments)] // a row has as many columns
+const fn objects(
+    id: Id,
+    name: &'static str,
+    arity: i32,
+    flags: &'static str,
+    keys: Keys,
+    syntax: &'static str,
+    summary: &'static str,
+    complexity: &'static str,
+) -> Spec {
     row(
         id,
         name,
         arity,
         flags,
-        group,
-        subject,
-        Keys::One,
+        Group::Objects,
+        Subject::Tables,
+        keys,
         Place::Owner,
         syntax,
         summary,
@@ -90,4 +115,50 @@ pub const ROWS: &[Spec] = &[
         "Seconds until fields go; -1 of one that stays, -2 if there is none", OBJECT),
     object(Id::HVals, "HVALS", 2, "readonly", "key",
         "The values of a hash's fields", OBJECT),
+    object(Id::JsonArrAppend, "JSON.ARRAPPEND", -4, "write denyoom", "key path value [value ...]",
+        "Adds elements to the end of arrays; answers how many they have", DOCUMENT),
+    object(Id::JsonArrIndex, "JSON.ARRINDEX", -4, "readonly", "key path value [start [stop]]",
+        "Where a value stands first in arrays; -1 if it does not", DOCUMENT),
+    object(Id::JsonArrInsert, "JSON.ARRINSERT", -5, "write denyoom", "key path index value [value ...]",
+        "Adds elements before an index; answers how many there are", DOCUMENT),
+    object(Id::JsonArrLen, "JSON.ARRLEN", -2, "readonly", "key [path]",
+        "How many elements arrays have", DOCUMENT),
+    object(Id::JsonArrPop, "JSON.ARRPOP", -2, "write", "key [path [index]]",
+        "Removes an element, the last unless told; answers it", DOCUMENT),
+    object(Id::JsonArrTrim, "JSON.ARRTRIM", 5, "write", "key path start stop",
+        "Keeps the elements from start to stop; answers how many", DOCUMENT),
+    object(Id::JsonClear, "JSON.CLEAR", -2, "write", "key [path]",
+        "Empties arrays and objects, and sets numbers to 0; answers how many", DOCUMENT),
+    object(Id::JsonDel, "JSON.DEL", -2, "write", "key [path]",
+        "Removes what a path means; answers how many values that were", DOCUMENT),
+    object(Id::JsonForget, "JSON.FORGET", -2, "write", "key [path]",
+        "As JSON.DEL", DOCUMENT),
+    object(Id::JsonGet, "JSON.GET", -2, "readonly", "key [INDENT indent] [NEWLINE newline] [SPACE space] [path ...]",
+        "What paths mean in a document, as JSON: an array for a path that begins with $", DOCUMENT),
+    object(Id::JsonMerge, "JSON.MERGE", 4, "write denyoom", "key path value",
+        "Merges a value into what a path means (RFC 7396): null removes a member", DOCUMENT),
+    objects(Id::JsonMGet, "JSON.MGET", -3, "readonly", Keys::EveryButLast, "key [key ...] path",
+        "What a path means in several documents; nil of each key that has none", "O(N*(log(R)+D)) for N keys"),
+    objects(Id::JsonMSet, "JSON.MSET", -4, "write denyoom", Keys::Triplets, "key path value [key path value ...]",
+        "As JSON.SET of each, all as one", "O(N*(log(R)+D)) for N keys"),
+    object(Id::JsonNumIncrBy, "JSON.NUMINCRBY", 4, "write denyoom", "key path number",
+        "Adds to numbers; answers the sums, nil for what is no number", DOCUMENT),
+    object(Id::JsonNumMultBy, "JSON.NUMMULTBY", 4, "write denyoom", "key path number",
+        "Multiplies numbers; answers the products", DOCUMENT),
+    object(Id::JsonObjKeys, "JSON.OBJKEYS", -2, "readonly", "key [path]",
+        "The names of objects' members", DOCUMENT),
+    object(Id::JsonObjLen, "JSON.OBJLEN", -2, "readonly", "key [path]",
+        "How many members objects have", DOCUMENT),
+    object(Id::JsonSet, "JSON.SET", -4, "write denyoom", "key path value [NX | XX]",
+        "Sets what a path means in a document; a new document is set at its root", DOCUMENT),
+    object(Id::JsonStrAppend, "JSON.STRAPPEND", -3, "write denyoom", "key [path] value",
+        "Adds a JSON string to the end of strings; answers how many bytes they have", DOCUMENT),
+    object(Id::JsonStrLen, "JSON.STRLEN", -2, "readonly", "key [path]",
+        "Bytes of strings", DOCUMENT),
+    object(Id::JsonToggle, "JSON.TOGGLE", 3, "write", "key path",
+        "Makes true of false and false of true; answers what it made", DOCUMENT),
+    object(Id::JsonType, "JSON.TYPE", -2, "readonly", "key [path]",
+        "The types of what a path means", DOCUMENT),
+    object(Id::ObjChange, "OBJ.CHANGE", -5, "write denyoom", "key [AS HASH | AS JSON] [IF ABSENT | IF PRESENT | IF query SCHEMA attribute type ...] DO change target [argument ...] [change target [argument ...] ...]",
+        "Changes an object in several places, all or none, if a condition is met; answers 1, or 0 if it is not (see guide/objects.md)", DOCUMENT),
 ];

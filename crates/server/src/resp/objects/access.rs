@@ -1,14 +1,17 @@
 //! How commands read and change an object.
 
+use larder_join::Engine;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto};
 use larder_space::object::{HashView, Object, ObjectKind, ObjectView};
-use larder_types::{VALUE_BYTES_MAX, object_row};
+use larder_types::object_row;
 
 use super::super::output::Output;
 use super::super::state::State;
 use crate::clients::Limits;
-use crate::tables::objects::{read_object, refuse_no_object, refuse_text, wrong_type};
+use crate::tables::objects::{
+    OBJECT_BYTES_MAX, read_object, refuse_no_object, refuse_text, wrong_type,
+};
 use crate::tables::{Refusal, Unanswered, refusal};
 
 /// What becomes of an object.
@@ -16,6 +19,7 @@ pub enum Becomes {
     AsItWas,
     /// One without fields goes.
     This(Object),
+    Gone,
 }
 
 /// Where an answer goes, which is no longer than one client may have.
@@ -59,7 +63,7 @@ impl Answer<'_> {
     }
 }
 
-fn broken() -> Refusal {
+pub fn broken() -> Refusal {
     let message = "the object's bytes are none that this larder writes".to_owned();
     (Code::Corrupted, message)
 }
@@ -143,29 +147,43 @@ pub fn change<T>(
             Becomes::This(object) if !is_empty(&object) => {
                 let bytes = object.encode();
                 refuse_large(bytes.len())?;
-                let at = engine.expires_at(&row, now);
-                let written = engine.put(&row, &bytes, now).map_err(refusal)?;
-                if at.is_some() {
-                    engine.expire(&row, at, now).map_err(refusal)?;
-                }
-                written.waits_for
+                put(engine, &row, &bytes, now)?
             }
-            Becomes::This(_) => engine.remove(&row, now).map_err(refusal)?.waits_for,
+            Becomes::This(_) | Becomes::Gone => {
+                engine.remove(&row, now).map_err(refusal)?.waits_for
+            }
         };
         Ok((answer, waits_for))
     })
+}
+
+/// Puts an object's row; when it goes stays as it was. Returns what that waits for.
+pub fn put(
+    engine: &mut Engine,
+    row: &[u8],
+    bytes: &[u8],
+    now: u64,
+) -> Result<Option<u64>, Refusal> {
+    let at = engine.expires_at(row, now);
+    let written = engine.put(row, bytes, now).map_err(refusal)?;
+    if at.is_some() {
+        engine.expire(row, at, now).map_err(refusal)?;
+    }
+    Ok(written.waits_for)
 }
 
 fn is_empty(object: &Object) -> bool {
     matches!(object, Object::Hash(hash) if hash.fields.is_empty())
 }
 
-fn refuse_large(bytes: usize) -> Result<(), Refusal> {
-    match bytes as u64 > VALUE_BYTES_MAX {
+/// # Errors
+/// No object may be so large.
+pub fn refuse_large(bytes: usize) -> Result<(), Refusal> {
+    match bytes > OBJECT_BYTES_MAX {
         false => Ok(()),
         true => {
             let message = format!(
-                "the object would have {bytes} bytes; {VALUE_BYTES_MAX} are allowed: nothing was changed"
+                "the object would have {bytes} bytes; {OBJECT_BYTES_MAX} are allowed: nothing was changed"
             );
             Err((Code::BadRequest, message))
         }

@@ -1,19 +1,24 @@
 //! Commands on objects: hashes and JSON documents. What they make of an object are the pure functions of `larder_space::object`.
 //!
-//! `access` has how an object is read and changed; `hash` the HSET family and `fields` the times of fields; `keys` what commands on text do where a key has
+//! `access` has how an object is read and changed; `hash` the HSET family and `fields` the times of fields; `json` has documents, and `several` JSON.MSET; `change` is OBJ.CHANGE; `keys` what commands on text do where a key has
 //! an object. Commands on any key (DEL, TTL, RENAME) are with those on tables.
 
 mod access;
+mod change;
 mod fields;
 mod hash;
+mod json;
 mod keys;
+mod several;
 
 use larder_protocol::commands::{Command, Id};
 
 use super::state::State;
 use crate::tables::Unanswered;
 
+pub(super) use access::{broken, refuse_large};
 pub(super) use keys::meets_object;
+pub(super) use several::{set_all, settings};
 
 /// Executes a command on an object; says whether it is one.
 pub(super) fn execute(state: &mut State, command: Command<'_>) -> Result<bool, Unanswered> {
@@ -48,6 +53,30 @@ pub(super) fn execute(state: &mut State, command: Command<'_>) -> Result<bool, U
         Id::HPExpireTime => fields::times(state, request, |at, _| at)?,
         Id::HGetDel => fields::get_del(state, request)?,
         Id::HGetEx => fields::get_ex(state, request)?,
+
+        Id::ObjChange => change::run(state, request)?,
+
+        Id::JsonSet => json::set(state, request)?,
+        Id::JsonMSet => several::set_several(state, request)?,
+        Id::JsonMerge => json::merge(state, request)?,
+        Id::JsonDel | Id::JsonForget => json::delete(state, request)?,
+        Id::JsonGet => json::get(state, request)?,
+        Id::JsonMGet => json::get_several(state, request)?,
+        Id::JsonType => json::types(state, request)?,
+        Id::JsonNumIncrBy => json::change_numbers(state, request, false)?,
+        Id::JsonNumMultBy => json::change_numbers(state, request, true)?,
+        Id::JsonStrAppend => json::append_string(state, request)?,
+        Id::JsonToggle => json::toggle(state, request)?,
+        Id::JsonClear => json::clear(state, request)?,
+        Id::JsonArrAppend => json::append_elements(state, request)?,
+        Id::JsonArrInsert => json::insert_elements(state, request)?,
+        Id::JsonArrPop => json::pop_elements(state, request)?,
+        Id::JsonArrTrim => json::trim_elements(state, request)?,
+        Id::JsonArrIndex => json::index_of(state, request)?,
+        Id::JsonStrLen => json::lengths(state, request, "a string")?,
+        Id::JsonArrLen => json::lengths(state, request, "an array")?,
+        Id::JsonObjLen => json::lengths(state, request, "an object")?,
+        Id::JsonObjKeys => json::names(state, request)?,
         _ => return Ok(false),
     }
     Ok(true)

@@ -10,6 +10,7 @@ pub mod harness;
 mod histories;
 mod late;
 mod life;
+mod objects;
 mod pushes;
 mod replicated;
 mod rows;

@@ -1,5 +1,21 @@
 //! Objects: hashes and JSON documents, as clients of Redis use them.
 
+mod changes;
+mod documents;
 mod fields;
 mod hashes;
 mod keys;
+mod oracle;
+
+use crate::resp::Client;
+
+/// Lines with what is told; `$?|` in it is a text whose size is counted here.
+#[track_caller]
+fn check_sized(client: &mut Client, lines: &[(&str, &str)]) {
+    for (line, expected) in lines {
+        match expected.strip_prefix("$?|") {
+            Some(text) => client.check(line, &format!("${}|{text}", text.len())),
+            None => client.check(line, expected),
+        }
+    }
+}

@@ -12,7 +12,7 @@ use super::{Coordinator, first_error, gone};
 use crate::tables::Refusal;
 
 /// Whether a GET was answered so since its key has an object.
-fn is_of_object(error: &[u8]) -> bool {
+pub(super) fn is_of_object(error: &[u8]) -> bool {
     error.starts_with(b"-WRONGTYPE ")
 }
 
@@ -137,7 +137,10 @@ impl Coordinator {
     }
 
     /// The value of a row, or the error reply.
-    async fn value(&self, key: &[u8]) -> Result<Result<Option<Vec<u8>>, Vec<u8>>, Refusal> {
+    pub(super) async fn value(
+        &self,
+        key: &[u8],
+    ) -> Result<Result<Option<Vec<u8>>, Vec<u8>>, Refusal> {
         let reply = self.one(Id::Get, &[key]).await?;
         Ok(match reply.first() {
             Some(b'-') => Err(reply),

@@ -8,6 +8,7 @@ mod define;
 mod exec;
 mod keys;
 mod nodes;
+mod objects;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -243,6 +244,12 @@ async fn first_error(all: impl IntoIterator<Item = Incoming>) -> Result<Option<V
     Ok(error)
 }
 
+/// What stands behind the keys of a command that each core gets with its own.
+fn behind_keys(command: Command<'_>) -> Option<&[u8]> {
+    let has_last = command.spec.keys == Keys::EveryButLast;
+    has_last.then(|| command.arg(command.len() - 1))
+}
+
 impl Coordinator {
     fn ask(&self, to: usize, batch: Batch, execution: Execution) -> Incoming {
         let (core, client) = (&self.core, &self.client);
@@ -352,15 +359,18 @@ impl Coordinator {
             self.core.tables.ensure_writes_taken()?;
         }
         match command.id() {
-            Id::MGet | Id::Exists | Id::Touch | Id::RangeCount if self.ticket.is_none() => {
+            Id::MGet | Id::JsonMGet | Id::Exists | Id::Touch | Id::RangeCount
+                if self.ticket.is_none() =>
+            {
                 self.read_at_one_moment(command).await
             }
-            Id::MGet => Ok(self.mget(command).await?.0),
+            Id::MGet | Id::JsonMGet => Ok(self.mget(command).await?.0),
             Id::Exists | Id::Touch | Id::Del | Id::Unlink => {
                 Ok(self.sum(self.by_owner(command)).await?.0)
             }
             Id::RangeCount | Id::RangeDel => Ok(self.sum(self.for_each(command)).await?.0),
             Id::MSet => self.mset(request).await,
+            Id::JsonMSet => self.json_mset(request).await,
             Id::MSetNx => self.msetnx(request).await,
             Id::Rename | Id::RenameNx | Id::Copy => self.copy(command.id(), request).await,
             Id::Keys => self.keys(request).await,
@@ -410,7 +420,7 @@ impl Coordinator {
     async fn read_at_one_moment(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         for _ in 0..TRIES_MAX {
             let (reply, is_one) = match command.id() {
-                Id::MGet => self.mget(command).await?,
+                Id::MGet | Id::JsonMGet => self.mget(command).await?,
                 Id::Exists | Id::Touch => self.sum(self.by_owner(command)).await?,
                 _ => self.sum(self.for_each(command)).await?,
             };
@@ -430,14 +440,15 @@ impl Coordinator {
         for key in command.keys() {
             args[self.owner(key)].push(key);
         }
-        let part = |args: Vec<&[u8]>| {
-            let mut part = Batch::default();
+        let last = behind_keys(command);
+        let mut parts = vec![Batch::default(); self.cores()];
+        for (part, mut args) in parts.iter_mut().zip(args) {
             if args.len() > 1 {
+                args.extend(last);
                 part.push_args(command.spec, args.iter().copied());
             }
-            part
-        };
-        args.into_iter().map(part).collect()
+        }
+        parts
     }
 
     /// The same command for each core.
@@ -472,7 +483,7 @@ impl Coordinator {
             false => replies::elements(reply).map(Vec::into_iter),
         });
         let mut values = values.collect::<Option<Vec<_>>>().ok_or_else(gone)?;
-        let mut all = self.encoded(|encoder| encoder.array(command.len() - 1));
+        let mut all = self.encoded(|encoder| encoder.array(command.keys().len()));
         for key in command.keys() {
             let value = values[self.owner(key)].next().ok_or_else(gone)?;
             all.extend_from_slice(value);

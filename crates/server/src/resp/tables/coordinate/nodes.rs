@@ -28,7 +28,7 @@ use super::super::super::subject::{About, is_of_table};
 use super::super::transaction::Transaction;
 use super::super::watch::Watching;
 use super::super::{To, joins, not_served, of_several_nodes, scan};
-use super::{Coordinator, MOVED, gone};
+use super::{Coordinator, MOVED, behind_keys, gone};
 use crate::catalog::Snapshot;
 use crate::tables::{Execution, Refusal};
 
@@ -53,7 +53,7 @@ impl Coordinator {
             return self.of_stores_and_tables(command).await;
         }
         match command.id() {
-            Id::MGet => self.mget_of_nodes(&snapshot, command).await,
+            Id::MGet | Id::JsonMGet => self.mget_of_nodes(&snapshot, command).await,
             Id::Exists | Id::Touch | Id::Del | Id::Unlink => {
                 let (parts, _) = self.parts_by_node(&snapshot, command)?;
                 let versions = versions(&snapshot, command);
@@ -127,6 +127,9 @@ impl Coordinator {
             parts[number].args.push(key);
             part_of.push(number);
         }
+        for part in &mut parts {
+            part.args.extend(behind_keys(command));
+        }
         Ok((parts, part_of))
     }
 
@@ -166,7 +169,7 @@ impl Coordinator {
             .iter()
             .map(|reply| replies::elements(reply).map(Vec::into_iter));
         let mut values = elements.collect::<Option<Vec<_>>>().ok_or_else(gone)?;
-        let mut all = self.encoded(|encoder| encoder.array(command.len() - 1));
+        let mut all = self.encoded(|encoder| encoder.array(command.keys().len()));
         for part in part_of {
             all.extend_from_slice(values[part].next().ok_or_else(gone)?);
             self.bound(&all)?;

@@ -1,0 +1,292 @@
+//! OBJ.CHANGE: several changes of one object, all or none, if a condition is met. HyperDex's conditional and atomic operations.
+//!
+//! ```text
+//! OBJ.CHANGE key [AS HASH | AS JSON] [IF ABSENT | IF PRESENT | IF query SCHEMA attribute type ...] DO change [change ...]
+//! change = PUT target value | UNSET target | RENAME target name
+//!        | ADD | SUB | MUL | DIV | MOD | AND | OR | XOR | MIN | MAX target number
+//!        | APPEND | PREPEND target text | TRIMLEFT | TRIMRIGHT target bytes
+//!        | LPUSH | RPUSH | SADD | SREM target json | SINTER | SUNION target json-array
+//!        | MADD target name json | MREM target name
+//! ```
+//!
+//! A target is a field of a hash, a path in the JSON that a field holds (`stock->$.rome`), or a path of a document (`$.stock.rome`). The answer is
+//! 1, or 0 if the condition is not met.
+
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+use larder_space::object::{Arithmetic, Change, ObjectKind, ObjectView, Path, Target, apply};
+use larder_space::query::{Condition, Params, parse};
+use larder_space::schema::Definition;
+use larder_types::integer;
+use serde_json::Value;
+
+use super::super::state::State;
+use super::access::{Becomes, change};
+use super::hash::refused as refused_change;
+use super::json::{json, refused, text};
+use crate::error::show;
+use crate::tables::objects::read_object;
+use crate::tables::{Refusal, Unanswered};
+
+/// Changes of one command.
+const CHANGES_MAX: usize = 128;
+/// Bytes of the object and of the arguments, for each change: what a command looks at.
+const WORK_MAX: usize = 32 << 20;
+/// Bytes of a set times bytes of another, whose elements are compared.
+const COMPARED_MAX: usize = 1 << 28;
+
+fn bad(message: impl Into<String>) -> Refusal {
+    (Code::BadRequest, message.into())
+}
+
+/// What the command was told.
+struct Told<'a> {
+    kind: Option<ObjectKind>,
+    condition: Wanted<'a>,
+    /// Where its changes begin.
+    at: usize,
+}
+
+/// A condition, as it is written.
+enum Wanted<'a> {
+    Always,
+    Absent,
+    Present,
+    Holds {
+        query: &'a [u8],
+        schema: Vec<&'a [u8]>,
+    },
+}
+
+impl<'a> Told<'a> {
+    fn parse(request: Request<'a>) -> Result<Told<'a>, Refusal> {
+        let is = |at: usize, word: &[u8]| {
+            let there = request.get(at);
+            there.is_some_and(|it| it.eq_ignore_ascii_case(word))
+        };
+        let mut at = 2;
+        let mut kind = None;
+        if is(at, b"AS") {
+            kind = Some(match () {
+                () if is(at + 1, b"HASH") => ObjectKind::Hash,
+                () if is(at + 1, b"JSON") => ObjectKind::Json,
+                () => return Err(bad("AS HASH or AS JSON says what the object is")),
+            });
+            at += 2;
+        }
+        let mut condition = Wanted::Always;
+        if is(at, b"IF") {
+            let test = request.get(at + 1).ok_or_else(no_do)?;
+            at += 2;
+            condition = match test.to_ascii_uppercase().as_slice() {
+                b"ABSENT" => Wanted::Absent,
+                b"PRESENT" => Wanted::Present,
+                _ => {
+                    let end = (at..request.len()).find(|at| is(*at, b"DO"));
+                    let end = end.ok_or_else(no_do)?;
+                    let schema: Vec<&[u8]> = (at..end).map(|at| request.arg(at)).collect();
+                    at = end;
+                    Wanted::Holds {
+                        query: test,
+                        schema,
+                    }
+                }
+            };
+        }
+        match is(at, b"DO") {
+            true => Ok(Told {
+                kind,
+                condition,
+                at: at + 1,
+            }),
+            false => Err(no_do()),
+        }
+    }
+}
+
+fn no_do() -> Refusal {
+    bad(
+        "write OBJ.CHANGE key [AS HASH | AS JSON] [IF ABSENT | IF PRESENT | IF query SCHEMA attribute type ...] DO change [change ...]",
+    )
+}
+
+/// The condition, and the attributes that its predicate speaks of.
+fn condition(wanted: &Wanted<'_>, kind: ObjectKind) -> Result<(Condition, Definition), Refusal> {
+    let on: &[u8] = match kind {
+        ObjectKind::Hash => b"HASH",
+        ObjectKind::Json => b"JSON",
+    };
+    let mut arguments: Vec<&[u8]> = vec![b"object", b"ON", on];
+    match wanted {
+        Wanted::Holds { schema, .. } => arguments.extend(schema),
+        _ => arguments.extend([&b"SCHEMA"[..], b"any", b"TAG"]),
+    }
+    let definition = Definition::parse_create(&arguments)
+        .map_err(|error| bad(format!("the SCHEMA of IF: {}", error.message)))?;
+    let condition = match wanted {
+        Wanted::Always => Condition::Always,
+        Wanted::Absent => Condition::Absent,
+        Wanted::Present => Condition::Present,
+        Wanted::Holds { query, .. } => {
+            let predicate = parse(query, &definition, &Params::default());
+            Condition::Holds(predicate.map_err(|error| bad(format!("the query of IF: {error}")))?)
+        }
+    };
+    Ok((condition, definition))
+}
+
+pub fn run(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let key = request.arg(1);
+    let told = Told::parse(request)?;
+    let there = state.tables().read(|engine, now| {
+        read_object(engine, key, now, |bytes| {
+            (ObjectView::kind_of(bytes), bytes.len())
+        })
+    });
+    let (found, bytes) = there.unzip();
+    let kind = told.kind.or(found).unwrap_or(ObjectKind::Hash);
+    let (condition, definition) = condition(&told.condition, kind)?;
+    let changes = changes(request, told.at, kind)?;
+    refuse_work(request, changes.len(), bytes.unwrap_or(0))?;
+    let is_met = change(state, key, kind, |before, _| {
+        if !condition.is_met(&definition, before.as_ref()) {
+            return Ok((false, Becomes::AsItWas));
+        }
+        let after = apply(before.as_ref(), kind, &changes).map_err(refused_change)?;
+        Ok((true, Becomes::This(after)))
+    })?;
+    state.encoder().count(u64::from(is_met));
+    Ok(())
+}
+
+/// Each change looks at the object, and sets are compared element by element.
+fn refuse_work(request: Request<'_>, changes: usize, bytes: usize) -> Result<(), Refusal> {
+    let told: usize = request.args().map(<[u8]>::len).sum();
+    let most = bytes + told;
+    let compares = |word: &[u8]| {
+        let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
+        is(b"SUNION") || is(b"SINTER")
+    };
+    let is_too_much = most.saturating_mul(changes) > WORK_MAX
+        || request.args().any(compares) && most.saturating_mul(told) > COMPARED_MAX;
+    match is_too_much {
+        false => Ok(()),
+        true => Err(bad(format!(
+            "{changes} changes of an object of {bytes} bytes, with arguments of {told}, are too much at once: send some at a time"
+        ))),
+    }
+}
+
+fn changes(
+    request: Request<'_>,
+    mut at: usize,
+    kind: ObjectKind,
+) -> Result<Vec<(Target, Change)>, Refusal> {
+    let mut changes = Vec::new();
+    while let Some(word) = request.get(at) {
+        if changes.len() == CHANGES_MAX {
+            return Err(bad(format!(
+                "at most {CHANGES_MAX} changes are made at once"
+            )));
+        }
+        let name = String::from_utf8_lossy(word).to_ascii_uppercase();
+        let count = match name.as_str() {
+            "UNSET" => 1,
+            "MADD" => 3,
+            _ => 2,
+        };
+        let argument = |number: usize| {
+            request.get(at + number).ok_or_else(|| {
+                let message = format!(
+                    "{} lacks an argument: see COMMAND DOCS OBJ.CHANGE",
+                    show(word)
+                );
+                (Code::Syntax, message)
+            })
+        };
+        argument(count)?;
+        let target = target(argument(1)?, kind)?;
+        let value = || argument(2);
+        let change = match name.as_str() {
+            "PUT" => Change::Put(value()?.to_vec()),
+            "UNSET" => Change::Unset,
+            "RENAME" => Change::Rename(value()?.to_vec()),
+            "APPEND" => Change::Append(value()?.to_vec()),
+            "PREPEND" => Change::Prepend(value()?.to_vec()),
+            "TRIMLEFT" => Change::TrimLeft(size(value()?)?),
+            "TRIMRIGHT" => Change::TrimRight(size(value()?)?),
+            "LPUSH" => Change::PushLeft(json(value()?)?),
+            "RPUSH" => Change::PushRight(json(value()?)?),
+            "SADD" => Change::SetAdd(json(value()?)?),
+            "SREM" => Change::SetRemove(json(value()?)?),
+            "SINTER" => Change::SetIntersect(elements(value()?)?),
+            "SUNION" => Change::SetUnion(elements(value()?)?),
+            "MADD" => Change::MapAdd(text(value()?)?.to_owned(), json(argument(3)?)?),
+            "MREM" => Change::MapRemove(text(value()?)?.to_owned()),
+            name => match arithmetic(name) {
+                Some(operation) => Change::Number(operation, value()?.to_vec()),
+                None => {
+                    return Err(bad(format!(
+                        "'{}' is no change (argument {at}): there are PUT UNSET RENAME ADD SUB MUL DIV MOD AND OR XOR MIN MAX APPEND PREPEND TRIMLEFT TRIMRIGHT LPUSH RPUSH SADD SREM SINTER SUNION MADD MREM",
+                        show(word)
+                    )));
+                }
+            },
+        };
+        changes.push((target, change));
+        at += 1 + count;
+    }
+    match changes.is_empty() {
+        true => Err(bad("DO is followed by a change, such as ADD price 10")),
+        false => Ok(changes),
+    }
+}
+
+fn arithmetic(name: &str) -> Option<Arithmetic> {
+    Some(match name {
+        "ADD" => Arithmetic::Add,
+        "SUB" => Arithmetic::Subtract,
+        "MUL" => Arithmetic::Multiply,
+        "DIV" => Arithmetic::Divide,
+        "MOD" => Arithmetic::Remainder,
+        "AND" => Arithmetic::And,
+        "OR" => Arithmetic::Or,
+        "XOR" => Arithmetic::Xor,
+        "MIN" => Arithmetic::Min,
+        "MAX" => Arithmetic::Max,
+        _ => return None,
+    })
+}
+
+fn target(word: &[u8], kind: ObjectKind) -> Result<Target, Refusal> {
+    let path = |word: &[u8]| Path::parse(text(word)?).map_err(refused);
+    if kind == ObjectKind::Json {
+        return Ok(Target {
+            field: None,
+            path: Some(path(word)?),
+        });
+    }
+    let arrow = word.windows(3).position(|three| three == b"->$");
+    Ok(match arrow {
+        None => Target {
+            field: Some(word.to_vec()),
+            path: None,
+        },
+        Some(arrow) => Target {
+            field: Some(word[..arrow].to_vec()),
+            path: Some(path(&word[arrow + 2..])?),
+        },
+    })
+}
+
+fn size(word: &[u8]) -> Result<usize, Refusal> {
+    let size = integer(word).and_then(|size| usize::try_from(size).ok());
+    size.ok_or_else(|| bad(format!("'{}' is no number of bytes", show(word))))
+}
+
+fn elements(word: &[u8]) -> Result<Vec<Value>, Refusal> {
+    match json(word)? {
+        Value::Array(elements) => Ok(elements),
+        _ => Err(bad("a set is written as a JSON array, such as [1,2]")),
+    }
+}

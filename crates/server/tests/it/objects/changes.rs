@@ -1,0 +1,188 @@
+//! OBJ.CHANGE: HyperDex's conditional and atomic operations, as its own tests have them.
+
+use super::check_sized;
+use crate::redis_words::servers;
+use crate::resp::{Client, request};
+
+#[test]
+fn an_object_is_put_if_a_condition_is_met() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        check_sized(
+            &mut client,
+            &[
+                ("OBJ.CHANGE p:1 IF ABSENT DO PUT name Ann PUT age 30", ":1"),
+                ("OBJ.CHANGE p:1 IF ABSENT DO PUT name Bob", ":0"),
+                ("OBJ.CHANGE p:2 IF PRESENT DO PUT name Bob", ":0"),
+                ("OBJ.CHANGE p:1 IF PRESENT DO PUT city Rome", ":1"),
+                (
+                    "HGETALL p:1",
+                    "*6|$4|name|$3|Ann|$3|age|$2|30|$4|city|$4|Rome",
+                ),
+                (
+                    "OBJ.CHANGE p:2 DO ADD n 1",
+                    "-ERR no such object: put it first",
+                ),
+                ("EXISTS p:2", ":0"),
+            ],
+        );
+        let mut put = |query: &str, value: &str| {
+            let words = [
+                "OBJ.CHANGE",
+                "p:1",
+                "IF",
+                query,
+                "SCHEMA",
+                "age",
+                "NUMERIC",
+                "city",
+                "TAG",
+                "DO",
+                "PUT",
+                "age",
+                value,
+            ];
+            client.send(&request(&words));
+            client.reply()
+        };
+        assert_eq!(put("@age:[31 +inf]", "1"), ":0");
+        assert_eq!(put("@age:[30 30] @city:{rome}", "31"), ":1");
+        assert_eq!(put("@age:[30 30] @city:{rome}", "32"), ":0");
+        assert_eq!(put("-@city:{paris}", "33"), ":1");
+        assert!(put("@age:[31", "1").starts_with("-ERR the query of IF: "));
+        assert!(put("@none:{x}", "1").starts_with("-ERR the query of IF: "));
+        client.check("HGET p:1 age", "$2|33");
+        client.check(r#"JSON.SET d:1 $ {"age":30}"#, "+OK");
+        let words = [
+            "OBJ.CHANGE",
+            "d:1",
+            "IF",
+            "@age:[30 30]",
+            "SCHEMA",
+            "$.age",
+            "AS",
+            "age",
+            "NUMERIC",
+            "DO",
+            "ADD",
+            "$.age",
+            "1",
+        ];
+        client.send(&request(&words));
+        assert_eq!(client.reply(), ":1");
+        client.send(&request(&words));
+        assert_eq!(client.reply(), ":0");
+        check_sized(&mut client, &[("JSON.GET d:1", r#"$?|{"age":31}"#)]);
+    }
+}
+
+#[test]
+fn numbers_texts_lists_sets_and_maps_are_changed_in_one_step() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        check_sized(
+            &mut client,
+            &[
+                (
+                    "HSET o:1 n 10 f 1.5 s mid l [1,2] t [1,2,3] m {\"a\":1}",
+                    ":6",
+                ),
+                (
+                    "OBJ.CHANGE o:1 DO ADD n 5 MUL n 4 SUB n 1 DIV n 2 MOD n 10",
+                    ":1",
+                ),
+                ("HGET o:1 n", "$1|9"),
+                (
+                    "OBJ.CHANGE o:1 DO AND n 12 OR n 3 XOR n 1 MAX n 4 MIN n 99",
+                    ":1",
+                ),
+                ("HGET o:1 n", "$2|10"),
+                ("OBJ.CHANGE o:1 DO ADD f 0.25", ":1"),
+                ("HGET o:1 f", "$4|1.75"),
+                (
+                    "OBJ.CHANGE o:1 DO APPEND s dle PREPEND s a- TRIMRIGHT s 1 TRIMLEFT s 2",
+                    ":1",
+                ),
+                ("HGET o:1 s", "$5|middl"),
+                ("OBJ.CHANGE o:1 DO LPUSH l 0 RPUSH l \"x\"", ":1"),
+                ("HGET o:1 l", r#"$?|[0,1,2,"x"]"#),
+                (
+                    "OBJ.CHANGE o:1 DO SADD t 3 SADD t 4 SREM t 1 SUNION t [4,5] SINTER t [2,4,5,6]",
+                    ":1",
+                ),
+                ("HGET o:1 t", "$?|[2,4,5]"),
+                (
+                    "OBJ.CHANGE o:1 DO MADD m b 2 MREM m a ADD m->$.b 5 ADD m->$.new.deep 1",
+                    ":1",
+                ),
+                ("HGET o:1 m", r#"$?|{"b":7,"new":{"deep":1}}"#),
+                ("OBJ.CHANGE o:1 DO RENAME s text UNSET l ADD fresh 3", ":1"),
+                ("HKEYS o:1", "*6|$1|n|$1|f|$1|t|$1|m|$4|text|$5|fresh"),
+                // Of several changes of which one cannot be made none is.
+                (
+                    "OBJ.CHANGE o:1 DO ADD n 1 PUT new x ADD text 1",
+                    "-ERR field \"text\" is no number: nothing was changed",
+                ),
+                (
+                    "OBJ.CHANGE o:1 DO ADD n 1 DIV n 0",
+                    "-ERR field \"n\" would be divided by zero: nothing was changed",
+                ),
+                (
+                    "OBJ.CHANGE o:1 DO ADD n 9223372036854775807",
+                    "-ERR field \"n\" would overflow 64 bits, or be infinite: nothing was changed",
+                ),
+                ("HMGET o:1 n new", "*2|$2|10|$-1"),
+                (
+                    "OBJ.CHANGE o:1 DO UNSET n UNSET f UNSET t UNSET m UNSET text UNSET fresh",
+                    ":1",
+                ),
+                ("EXISTS o:1", ":0"),
+                (r#"JSON.SET d:1 $ {"a":{"b":1}}"#, "+OK"),
+                (
+                    "OBJ.CHANGE d:1 DO ADD $.a.b 2 RPUSH $.list 1 PUT $.c {\"x\":1} RENAME $.a z",
+                    ":1",
+                ),
+                ("JSON.GET d:1", r#"$?|{"list":[1],"c":{"x":1},"z":{"b":3}}"#),
+                (
+                    "OBJ.CHANGE d:1 DO ADD $..b 2",
+                    "-ERR path $..b: it may mean several values; nothing was changed",
+                ),
+                (
+                    "OBJ.CHANGE d:1 AS HASH DO PUT f v",
+                    "-WRONGTYPE Operation against a key holding the wrong kind of value",
+                ),
+                ("OBJ.CHANGE d:2 AS JSON DO PUT $ [1]", ":1"),
+                ("TYPE d:2", "+ReJSON-RL"),
+            ],
+        );
+        client.check("JSON.GET d:1 .z.b", "$1|3");
+        for (line, told) in [
+            ("OBJ.CHANGE o:1 DO ADD n", "-ERR ADD lacks an argument"),
+            (
+                "OBJ.CHANGE o:1 DO POP n 1",
+                "-ERR 'POP' is no change (argument 3)",
+            ),
+            ("OBJ.CHANGE o:1 ADD n 1", "-ERR write OBJ.CHANGE key "),
+            ("OBJ.CHANGE o:1 IF x DO ADD n 1", "-ERR the SCHEMA of IF: "),
+            (
+                "OBJ.CHANGE o:1 IF x SCHEMA y TAG",
+                "-ERR write OBJ.CHANGE key ",
+            ),
+            (
+                "OBJ.CHANGE o:1 AS LIST DO ADD n 1",
+                "-ERR AS HASH or AS JSON",
+            ),
+            (
+                "OBJ.CHANGE o:1 DO SUNION n 1",
+                "-ERR a set is written as a JSON array",
+            ),
+        ] {
+            let reply = client.ask(line);
+            assert!(reply.starts_with(told), "{line}: {reply}");
+        }
+        let mut words = vec!["OBJ.CHANGE", "o:1", "DO"];
+        (0..200).for_each(|_| words.extend(["ADD", "n", "1"]));
+        client.send(&request(&words));
+        assert_eq!(client.reply(), "-ERR at most 128 changes are made at once");
+    }
+}
