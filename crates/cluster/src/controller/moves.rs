@@ -39,6 +39,18 @@ pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
         .or_else(|| tell(world, rest))
 }
 
+/// Whether a change is a step of slots on their way.
+pub(super) fn is_step(change: &Change) -> bool {
+    match change {
+        Change::SyncChanged { by, .. } => *by == By::Controller,
+        Change::OwnersMoved { .. }
+        | Change::CopiesDropped { .. }
+        | Change::FillsEnded { .. }
+        | Change::FillsBegun { .. } => true,
+        _ => false,
+    }
+}
+
 /// Replicas that their owners report to be in sync. What a report says of another term or filling is old.
 fn synced(world: &World<'_>) -> Option<Decision> {
     let mut ready: Vec<AtTerm> = Vec::new();
