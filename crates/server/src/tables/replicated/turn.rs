@@ -110,9 +110,10 @@ impl Tables {
             Event::Closed(slot) => Some(*slot),
             _ => None,
         };
-        let closed: Vec<u16> = events.iter().filter_map(closed).collect();
+        let mut closed: Vec<u16> = events.iter().filter_map(closed).collect();
         if !closed.is_empty() {
-            engine.forget_computed_from(&|slot| closed.contains(&slot));
+            closed.sort_unstable();
+            engine.forget_computed_from(&|slot| closed.binary_search(&slot).is_ok());
         }
         let State {
             replication,
