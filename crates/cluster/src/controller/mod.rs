@@ -105,21 +105,20 @@ pub fn next_map(world: &World<'_>, change: &Change, id: &ChangeId) -> Result<Map
     if !moves::is_step(change) {
         return Ok(map);
     }
-    let mut has_moved = matches!(change, Change::OwnersMoved { .. });
     for _ in 0..STEPS_MAX {
-        let next = World { map: &map, ..*world };
+        let next = World {
+            map: &map,
+            ..*world
+        };
         let Decision::Change {
             change, ask: None, ..
         } = decide(&next)
         else {
             break;
         };
-        // The owner before is dropped when a new owner was told of: until then it is asked whether it has learnt of that.
-        let is_too_soon = has_moved && matches!(change, Change::CopiesDropped { .. });
-        if !moves::is_step(&change) || is_too_soon {
+        if !moves::is_step(&change) {
             break;
         }
-        has_moved |= matches!(change, Change::OwnersMoved { .. });
         match map.apply(&change, id) {
             Ok(after) => map = after,
             Err(_) => break,

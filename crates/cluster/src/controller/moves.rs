@@ -6,7 +6,7 @@
 //!  owner [in sync] {filling}   the owner reports C         the owner before stays in sync until it is dropped
 //! ```
 //!
-//! A step is made for all slots that are ready for it, in one change. At each of them the slot has as many copies in sync as
+//! A step is made for all slots that are ready for it, in one change, and steps of others that can be made at once are written with it. At each of them the slot has as many copies in sync as
 //! before, until the last drops one too many.
 //!
 //! The third step is the owner's own ([`Change::OwnersMoved`]): nobody takes a slot from a node that is up, which may answer by a map that is not
@@ -43,8 +43,7 @@ pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
 pub(super) fn is_step(change: &Change) -> bool {
     match change {
         Change::SyncChanged { by, .. } => *by == By::Controller,
-        Change::OwnersMoved { .. }
-        | Change::CopiesDropped { .. }
+        Change::CopiesDropped { .. }
         | Change::FillsEnded { .. }
         | Change::FillsBegun { .. } => true,
         _ => false,

@@ -46,6 +46,7 @@ use larder_cluster::replication::{
     Assignment, Copy, Limits, Outputs, Place, Record, Replication, Ticket,
 };
 use larder_types::BySlot;
+use tokio::sync::Notify;
 
 pub use admission::{Admitted, Awaits};
 pub use entries::Recovered;
@@ -67,6 +68,8 @@ pub struct Replicated {
     kept_back: RefCell<KeptBack>,
     /// Changes whenever something that waits may go on.
     progress: Cell<u64>,
+    /// Told when fillings are to go on in some milliseconds.
+    fills: Notify,
 }
 
 struct State {
@@ -173,6 +176,7 @@ impl Replicated {
             links: RefCell::default(),
             kept_back: RefCell::default(),
             progress: Cell::new(0),
+            fills: Notify::new(),
         }
     }
 
