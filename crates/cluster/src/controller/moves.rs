@@ -43,9 +43,9 @@ pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
 pub(super) fn is_step(change: &Change) -> bool {
     match change {
         Change::SyncChanged { by, .. } => *by == By::Controller,
-        Change::CopiesDropped { .. }
-        | Change::FillsEnded { .. }
-        | Change::FillsBegun { .. } => true,
+        Change::CopiesDropped { .. } | Change::FillsEnded { .. } | Change::FillsBegun { .. } => {
+            true
+        }
         _ => false,
     }
 }
@@ -171,11 +171,22 @@ fn begin(world: &World<'_>) -> Option<Decision> {
     let mut runs: Vec<&Run> = unsettled.collect();
     runs.sort_by_key(|run| run.placed.in_sync.len());
     for Run { slots: all, placed } in runs {
-        if !placed.owner.is_some_and(|owner| map.is_up(owner)) {
+        let Some(owner) = placed.owner.filter(|&owner| map.is_up(owner)) else {
             continue;
-        }
+        };
+        // The owner would fill it.
+        let is_reached = |node: NodeId| {
+            let report = world.report(owner).filter(|it| !it.unreached.is_empty());
+            let name = map.member(node).map(|it| it.name());
+            !report
+                .zip(name)
+                .is_some_and(|(report, name)| report.unreached.contains_key(name))
+        };
         let wanted = placed.goal().into_iter().filter(|&node| {
-            !placed.is_holder(node) && placed.filling(node).is_none() && map.is_up(node)
+            !placed.is_holder(node)
+                && placed.filling(node).is_none()
+                && map.is_up(node)
+                && is_reached(node)
         });
         let room = |node: NodeId, filling: &BTreeMap<NodeId, u32>| {
             limit.saturating_sub(filling.get(&node).copied().unwrap_or(0))
