@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use larder_client::{Reply, RespClient, RespOptions, Tls, TlsFiles};
 use larder_testing::etcd::Etcd;
 use larder_testing::free_port;
 use rustls::pki_types::pem::PemObject;
@@ -107,6 +108,119 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(began.elapsed() < HANG, "it does not come about that {what}");
         std::thread::yield_now();
+    }
+}
+
+/// The nodes that own slots as `CLUSTER SHARDS` tells them: first and last slot, and where they answer over TLS.
+fn shards(client: &RespClient) -> Vec<(i64, i64, String)> {
+    let field = |of: &Reply, name: &str| -> Reply {
+        let Reply::Array(fields) = of else {
+            panic!("{of:?}");
+        };
+        let is_it = |at: &Reply| matches!(at, Reply::Bulk(text) if text == name.as_bytes());
+        let at = fields.iter().step_by(2).position(is_it);
+        let at = at.unwrap_or_else(|| panic!("no {name} in {fields:?}"));
+        fields[at * 2 + 1].clone()
+    };
+    let told = client.command(&[b"CLUSTER", b"SHARDS"]);
+    let Ok(Reply::Array(told)) = told else {
+        panic!("{told:?}");
+    };
+    let mut shards = Vec::new();
+    for shard in &told {
+        let (Reply::Array(slots), Reply::Array(nodes)) =
+            (field(shard, "slots"), field(shard, "nodes"))
+        else {
+            panic!("{shard:?}");
+        };
+        let master = &nodes[0];
+        assert!(
+            !format!("{master:?}").contains(&format!("{:?}", b"port".to_vec())),
+            "no port without TLS: {master:?}"
+        );
+        let (Reply::Bulk(host), Reply::Integer(port)) =
+            (field(master, "endpoint"), field(master, "tls-port"))
+        else {
+            panic!("{master:?}");
+        };
+        let address = format!("{}:{port}", String::from_utf8_lossy(&host));
+        for range in slots.chunks(2) {
+            let [Reply::Integer(first), Reply::Integer(last)] = range else {
+                panic!("{slots:?}");
+            };
+            shards.push((*first, *last, address.clone()));
+        }
+    }
+    shards
+}
+
+#[test]
+fn clients_find_nodes_by_their_tls_ports_while_slots_move() {
+    let Some(etcd) = Etcd::start(1) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let scene = Scene { folder, etcd };
+    scene.certs("certs", &["a=127.0.0.1", "b=127.0.0.1", "c=127.0.0.1"]);
+    let (a, b) = (scene.serve("a", "certs"), scene.serve("b", "certs"));
+    scene.larder(&a, &["cluster", "status", "--wait"]);
+    let tls = TlsFiles {
+        authority: Some(scene.path("certs/ca.pem")),
+        ..TlsFiles::default()
+    };
+    let connect = |address: &str| {
+        let options = RespOptions {
+            tls: Some(Tls::open(&tls).expect("files that fit")),
+            ..RespOptions::default()
+        };
+        RespClient::with_options(address, options)
+    };
+    let keys: Vec<String> = (0..40).map(|user| format!("t|{{u{user}}}|k")).collect();
+    let through_a = connect(&a.server.resp);
+    let mut number = 0;
+    let mut write_all = || {
+        number += 1;
+        for key in &keys {
+            let told = through_a.command(&[b"SET", key.as_bytes(), number.to_string().as_bytes()]);
+            assert!(
+                matches!(&told, Ok(Reply::Simple(ok)) if ok == "OK"),
+                "{key}: {told:?}"
+            );
+        }
+        number
+    };
+    write_all();
+    let c = scene.serve("c", "certs");
+    let shown = connect(&b.server.resp);
+    wait_for("c owns slots", || {
+        write_all();
+        shards(&shown).iter().any(|(.., at)| *at == c.server.resp)
+    });
+    scene.larder(&a, &["cluster", "status", "--wait"]);
+    let last = write_all().to_string();
+    // Whoever is named answers over TLS for what it owns, without another node.
+    let told = shards(&shown);
+    for key in &keys {
+        let slot = i64::from(larder_types::slot_of(key.as_bytes()));
+        let of = |it: &&(i64, i64, String)| (it.0..=it.1).contains(&slot);
+        let (.., owner) = told.iter().find(of).expect("somebody owns it");
+        assert_eq!(
+            connect(owner).get(key).expect("answered"),
+            Some(last.clone().into_bytes())
+        );
+    }
+    for node in [a, b, c] {
+        let info = connect(&node.server.resp).command(&[b"INFO", b"commandstats"]);
+        let Ok(Reply::Bulk(info)) = info else {
+            panic!("{info:?}");
+        };
+        let info = String::from_utf8_lossy(&info);
+        let gets = info.lines().find(|line| line.starts_with("cmdstat_get:"));
+        assert!(
+            gets.is_some_and(|line| line.ends_with("forwarded=0")),
+            "{info}"
+        );
+        node.server.kill();
     }
 }
 
