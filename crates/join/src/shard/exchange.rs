@@ -195,6 +195,8 @@ pub(super) struct ReaderSide {
     pub(super) on_way: usize,
     /// First and last change of what it has yet to acknowledge.
     outstanding: VecDeque<(u64, u64)>,
+    /// It has yet to forget what it was told in the conversation before, and acknowledges that with this.
+    ends_with: Option<u64>,
 }
 
 /// What a step came to.
@@ -295,15 +297,16 @@ impl Exchange {
     }
 
     /// Ends the conversation in which another shard read rows of this one, and does not know it yet: [`Exchange::owner_ended`] is to be called there.
-    /// What it was to acknowledge it has acknowledged when it says this.
+    /// What it was to acknowledge it has acknowledged when it says this, and changes from now on wait for that, too: it may show what was before them.
     pub fn end_reader(&mut self, reader: u16) -> u64 {
+        self.sequence += 1;
         let upto = self.sequence;
         if let Some(peer) = self.peers.get_mut(usize::from(reader)) {
-            let outstanding = std::mem::take(&mut peer.reader.outstanding);
+            let first = peer.reader.first_unacknowledged().unwrap_or(upto);
             peer.reader = ReaderSide::default();
             // One wait is as good as many.
-            let first = outstanding.front();
-            (peer.reader.outstanding).extend(first.map(|(first, _)| (*first, upto)));
+            peer.reader.outstanding.push_back((first, upto));
+            peer.reader.ends_with = Some(upto);
         }
         upto
     }
@@ -350,6 +353,14 @@ impl Exchange {
     /// Tells of changes of own rows, which are in the engine and come in the order in which they happened. Those of a
     /// transaction (`whole`) are seen as one.
     pub fn export(&mut self, changes: &[LogEntry], whole: bool) {
+        if !changes.is_empty()
+            && self
+                .peers
+                .iter()
+                .any(|peer| peer.reader.ends_with.is_some())
+        {
+            self.sequence += 1;
+        }
         for change in changes {
             let (key, value) = match change {
                 LogEntry::Put { key, value } => (key, Some(value)),
@@ -607,6 +618,7 @@ impl Exchange {
                 while outstanding.front().is_some_and(|(_, last)| *last <= mark) {
                     outstanding.pop_front();
                 }
+                reader.ends_with = reader.ends_with.filter(|upto| *upto > mark);
             }
             _ => {}
         }
