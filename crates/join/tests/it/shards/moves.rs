@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use larder_join::{Engine, Exchange, NOBODY, Shard, SlotOwners, row_slot};
 
-use super::{Planted, Seen, World};
+use super::{Planted, Seen, Sent, World};
 
 /// Who owns what, as of the last move.
 pub struct Moves {
@@ -48,8 +48,13 @@ impl World {
             return;
         }
         self.log.push(format!("link of {reader} to {owner} breaks"));
-        self.cores[reader].coming[owner].retain(|message| !message.is_of_owner());
-        self.cores[owner].coming[reader].retain(|message| message.is_of_owner());
+        // That is of the conversation, too.
+        let is_of_owner = |sent: &Sent| match sent {
+            Sent::Message(message) => message.is_of_owner(),
+            Sent::Ended(_) => true,
+        };
+        self.cores[reader].coming[owner].retain(|sent| !is_of_owner(sent));
+        self.cores[owner].coming[reader].retain(is_of_owner);
         let core = &mut self.cores[reader];
         if self.planted != Some(Planted::KeepsWhatIsNotTold) {
             core.exchange.owner_lost(&mut core.engine, owner as u16);
@@ -113,13 +118,17 @@ impl World {
         owners[usize::from(slot)] = NOBODY;
         let (shard, epoch) = (moves.among(from, owners), moves.epoch);
         let core = &mut self.cores[from];
-        core.exchange.change_owners(&mut core.engine, shard, epoch);
+        if self.planted != Some(Planted::StillAnswers) {
+            core.exchange.change_owners(&mut core.engine, shard, epoch);
+        }
         let told = core.exchange.withdraw(&[(slot, slot)]);
         for round in 0.. {
             if self.cores[from].exchange.is_acknowledged(told) {
                 break;
             }
             assert!(round < 10_000, "seed {}: never forgotten", self.seed);
+            // Reads go on meanwhile.
+            self.begin_reading();
             for core in 0..self.cores.len() {
                 self.flush(core);
             }
@@ -143,7 +152,7 @@ impl World {
             return;
         }
         let is_planned = self.random.chance(60);
-        if is_planned {
+        if is_planned && self.planted != Some(Planted::GivesAwayUntold) {
             self.withdraw(slot, from);
         }
         let Some(moves) = &mut self.moves else { return };
@@ -175,7 +184,7 @@ impl World {
         self.cores[from].engine.take_changes();
         self.cores[to].engine.take_changes();
         self.seen.moved += 1;
-        if self.random.chance(50) && !self.is_elsewhere(&key) {
+        if self.random.chance(70) && !self.is_elsewhere(&key) {
             // Before others learn of it.
             let value = self.random.pick(&["1", "12", "y"]);
             self.log.push(format!("write it again: {value}"));
@@ -183,8 +192,12 @@ impl World {
             let written = engine.put(&key, value.as_bytes(), self.now).unwrap();
             self.model.base.insert(key, value.into());
             self.wrote(to, written.waits_for, false);
-            for _ in 0..4 {
-                self.check();
+            // Whoever has not learned of it has nothing old.
+            let is_late = |known: &u64| *known < self.moves.as_ref().map_or(0, |all| all.epoch);
+            let known = self.moves.iter().flat_map(|moves| &moves.known);
+            let late = known.clone().position(is_late);
+            for _ in 0..8 {
+                self.check_on(late);
             }
         }
     }
@@ -216,11 +229,12 @@ impl Seen {
             moved,
             withdrawn,
             restarted,
+            ended,
             ..
         } = self;
-        let least = broken.min(moved).min(withdrawn).min(restarted);
+        let least = broken.min(moved).min(withdrawn).min(restarted).min(ended);
         let told = format!(
-            "{broken} broken, {moved} moved, {withdrawn} withdrawn, {restarted} began anew"
+            "{broken} broken, {moved} moved, {withdrawn} withdrawn, {restarted} began anew, {ended} were ended"
         );
         assert!(*least > 200, "{told}");
     }
