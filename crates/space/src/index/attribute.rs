@@ -69,23 +69,17 @@ impl AttributeIndex {
             missing,
             ..
         } = self;
-        let is_before = |data: &Data, other: u32| {
-            let by_value = data.compare(other, row);
-            by_value
-                .then_with(|| rows.key(other).cmp(rows.key(row)))
-                .is_lt()
-        };
         if let Some(order) = order
             && data.has_order(row)
         {
-            order.remove(row, |other| is_before(data, other));
+            move_row(order, data, row, rows, false);
         }
         let was_missing = data.is_missing(row);
         data.set(row, entry);
         if let Some(order) = order
             && data.has_order(row)
         {
-            order.insert(row, |other| is_before(data, other));
+            move_row(order, data, row, rows, true);
         }
         if let Some(missing) = missing {
             match (was_missing, data.is_missing(row)) {
@@ -127,6 +121,30 @@ impl AttributeIndex {
         self.data.heap_bytes()
             + self.order.as_ref().map_or(0, Sorted::heap_bytes)
             + self.missing.as_ref().map_or(0, Postings::heap_bytes)
+    }
+}
+
+/// Puts a row into the order of its value, or takes it out.
+fn move_row(order: &mut Sorted, data: &Data, row: u32, rows: &Rows, enters: bool) {
+    fn go(order: &mut Sorted, row: u32, enters: bool, is_before: impl FnMut(u32) -> bool) {
+        match enters {
+            true => order.insert(row, is_before),
+            false => order.remove(row, is_before),
+        }
+    }
+    let key = rows.key(row);
+    match data {
+        Data::Numbers(codes) | Data::Instants(codes) => {
+            let code = codes.get(row);
+            go(order, row, enters, |other| {
+                let it = codes.get(other);
+                it < code || (it == code && rows.key(other) < key)
+            });
+        }
+        data => go(order, row, enters, |other| {
+            let by_value = data.compare(other, row);
+            by_value.then_with(|| rows.key(other).cmp(key)).is_lt()
+        }),
     }
 }
 

@@ -223,10 +223,11 @@ impl<'a, C: Code> Range<'a, C> {
     fn block(&self, base: u32, mask: u64) -> u64 {
         let begin = base as usize;
         let codes = &self.codes[begin..self.codes.len().min(begin + 64)];
-        let mut found = 0;
-        for (bit, code) in codes.iter().enumerate() {
-            found |= u64::from((self.low <= *code) & (*code <= self.high)) << bit;
+        let mut fits = [0_u8; 64];
+        for (fits, code) in fits.iter_mut().zip(codes) {
+            *fits = u8::from((self.low <= *code) & (*code <= self.high));
         }
+        let mut found = bits_of(&fits);
         if !self.others.is_empty() {
             for (row, column) in self.others.range(base..base.saturating_add(64)) {
                 found |= u64::from(self.test.holds(column)) << (row - base);
@@ -234,6 +235,17 @@ impl<'a, C: Code> Range<'a, C> {
         }
         found & mask
     }
+}
+
+/// A bit for each byte, which is 0 or 1.
+fn bits_of(bytes: &[u8; 64]) -> u64 {
+    let (words, _) = bytes.as_chunks::<8>();
+    let eights = words.iter().enumerate().map(|(at, word)| {
+        // Each byte's bit is moved to a place of its own in the highest byte.
+        let bits = u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+        bits << (8 * at)
+    });
+    eights.fold(0, |all, bits| all | bits)
 }
 
 impl<'a> Fit<'a> {
@@ -306,5 +318,25 @@ fn is_near(points: &Points, circle: &Circle, test: &Test, row: u32) -> bool {
             .others
             .get(&row)
             .is_some_and(|column| test.holds(column)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_byte_has_its_bit() {
+        for pattern in [
+            0,
+            1,
+            1 << 63,
+            0x8000_0001_0000_0180,
+            u64::MAX,
+            0x0123_4567_89ab_cdef,
+        ] {
+            let bytes = std::array::from_fn(|at| (pattern >> at & 1) as u8);
+            assert_eq!(bits_of(&bytes), pattern, "{pattern:x}");
+        }
     }
 }

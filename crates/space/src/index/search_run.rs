@@ -6,8 +6,7 @@ use super::finder::{Asked, Event, Finder};
 use super::plan::Profile;
 use super::{Objects, SpaceIndex};
 use crate::error::{Refusal, Result};
-use crate::object::Object;
-use crate::search::content::{content, encode_content};
+use crate::search::content::encoded_content;
 use crate::search::request::Content;
 use crate::search::{Partial, Search};
 
@@ -117,18 +116,14 @@ impl SearchRun {
                 continue;
             }
             let mut found = None;
-            objects.object(key, &mut |bytes| found = Object::decode(bytes).ok());
-            self.profile.objects_read += 1;
-            let Some(mut object) = found else {
-                self.offered -= 1;
-                continue;
-            };
-            if let Object::Hash(hash) = &mut object {
-                hash.expire(now_ms);
-            }
-            self.partial.offer(rank, key, || {
-                encode_content(&content(search, index.definition(), &object))
+            objects.object(key, &mut |bytes| {
+                found = encoded_content(search, index.definition(), bytes, now_ms).ok();
             });
+            self.profile.objects_read += 1;
+            match found {
+                Some(content) => self.partial.offer(rank, key, || content),
+                None => self.offered -= 1,
+            }
         }
         if self.partial.bytes() > self.bytes_max {
             self.refusal = Some(Refusal::new(format!(

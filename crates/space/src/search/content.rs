@@ -4,7 +4,7 @@ use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 use serde_json::Value;
 
 use super::request::{Content, Search, SortBy};
-use crate::object::{Object, document};
+use crate::object::{Object, ObjectView, document};
 use crate::schema::Definition;
 
 /// Names and values.
@@ -53,6 +53,39 @@ pub fn content(
             values.collect()
         }
     }
+}
+
+/// What [`encode_content`] makes of the content of an object that is bytes, without the fields that have expired.
+///
+/// # Errors
+/// The bytes are no object.
+pub fn encoded_content(
+    search: &Search,
+    definition: &Definition,
+    bytes: &[u8],
+    now_ms: u64,
+) -> Result<Vec<u8>, Malformed> {
+    let is_there = |expiry: Option<u64>| expiry.is_none_or(|at| at > now_ms);
+    let (ObjectView::Hash(view), Content::All) = (ObjectView::new(bytes)?, &search.content) else {
+        let mut object = Object::decode(bytes)?;
+        if let Object::Hash(hash) = &mut object {
+            hash.expire(now_ms);
+        }
+        return Ok(encode_content(&content(search, definition, &object)));
+    };
+    let count = view
+        .fields()
+        .filter(|(_, _, expiry)| is_there(*expiry))
+        .count();
+    let mut out = Vec::with_capacity(4 + 8 * count + bytes.len());
+    put_count(&mut out, count);
+    for (name, value, expiry) in view.fields() {
+        if is_there(expiry) {
+            put_bytes(&mut out, name);
+            put_bytes(&mut out, value);
+        }
+    }
+    Ok(out)
 }
 
 pub fn encode_content(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
