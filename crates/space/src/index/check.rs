@@ -51,8 +51,8 @@ enum Fit<'a> {
     Test(&'a Test),
 }
 
-/// More distinct values than these are tested again for each row.
-const KNOWN_MAX: usize = 1 << 20;
+/// More distinct values than these are tested again for each row: what is known is of one step, and made ready for each.
+const KNOWN_MAX: usize = 1 << 13;
 
 impl<'a> Check<'a> {
     /// `is_wide`: most rows will be tested.
