@@ -65,6 +65,11 @@ pub enum Entry<'a> {
     Abandoned {
         batch: u64,
     },
+    /// What the name of a space, or an alias of one, stands for, in the words of whoever keeps spaces. An empty record: it stands for nothing.
+    Space {
+        name: &'a [u8],
+        record: &'a [u8],
+    },
     /// What happened to a slot of a cluster, in the words of whoever keeps its rows. These are not absolute: each follows on those before.
     Slot {
         slot: u16,
@@ -86,6 +91,7 @@ const PART: u8 = 11;
 const KEPT: u8 = 12;
 const ABANDONED: u8 = 13;
 const SLOT: u8 = 14;
+const SPACE: u8 = 15;
 
 /// A record of a slot may have one row, of any size, and some words on it; or a chunk of rows.
 const RECORD_BYTES_MAX: u64 = VALUE_BYTES_MAX + (1 << 20);
@@ -104,6 +110,7 @@ impl<'a> Entry<'a> {
             Entry::Expire { key, .. } | Entry::Remove { key } => (key, &b""[..], 1),
             Entry::RemoveRange { lo, hi } => (lo, hi.unwrap_or_default(), 0),
             Entry::Define { name, text } => (name, text, 1),
+            Entry::Space { name, record } => (name, record, 1),
             Entry::Drop { name } => (name, &b""[..], 1),
             Entry::Position { source, position } => (source, position, 1),
             Entry::Part { change, .. } => {
@@ -164,6 +171,7 @@ impl<'a> Entry<'a> {
             }
             Entry::Kept { batch } => push(out, KEPT, &batch.to_le_bytes(), None, None),
             Entry::Abandoned { batch } => push(out, ABANDONED, &batch.to_le_bytes(), None, None),
+            Entry::Space { name, record } => push(out, SPACE, name, Some(record), None),
             Entry::Slot { slot, record } => {
                 push(out, SLOT, &slot.to_le_bytes(), Some(record), None)
             }
@@ -180,7 +188,7 @@ impl<'a> Entry<'a> {
         let (&kind, rest) = bytes.split_first().ok_or(SHORT)?;
         let two = matches!(
             kind,
-            PUT | PUT_DEADLINE | REMOVE_RANGE | DEFINE | POSITION | PART | SLOT
+            PUT | PUT_DEADLINE | REMOVE_RANGE | DEFINE | POSITION | PART | SLOT | SPACE
         );
         let (first_size, rest) = varint(rest)?;
         let (second_size, rest) = if two { varint(rest)? } else { (0, rest) };
@@ -216,6 +224,10 @@ impl<'a> Entry<'a> {
                 text: second,
             },
             DROP => Entry::Drop { name: first },
+            SPACE => Entry::Space {
+                name: first,
+                record: second,
+            },
             POSITION => Entry::Position {
                 source: first,
                 position: second,
@@ -365,6 +377,14 @@ mod tests {
             Entry::Slot {
                 slot: 0x0201,
                 record: &long,
+            },
+            Entry::Space {
+                name: b"hotels",
+                record: &long,
+            },
+            Entry::Space {
+                name: b"inns",
+                record: b"",
             },
         ];
         let mut bytes = Vec::new();

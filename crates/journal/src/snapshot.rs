@@ -102,7 +102,7 @@ impl SnapshotPart {
         }
     }
 
-    /// Adds a row ([`Entry::Put`]), a definition, a position or a record of a slot, as it is now. It does not wait;
+    /// Adds a row ([`Entry::Put`]), a definition, a position, the name of a space or a record of a slot, as it is now. It does not wait;
     /// between chunks of rows the caller asks [`SnapshotPart::has_room`].
     ///
     /// # Errors
@@ -118,10 +118,13 @@ impl SnapshotPart {
                 self.chunk.key_bytes += key.len() as u64;
                 self.chunk.value_bytes += value.len() as u64;
             }
-            Entry::Define { .. } | Entry::Position { .. } | Entry::Slot { .. } => {}
+            Entry::Define { .. }
+            | Entry::Position { .. }
+            | Entry::Space { .. }
+            | Entry::Slot { .. } => {}
             _ => {
                 return Err(Error::state(
-                    "a snapshot holds what is there: rows, definitions, positions and records of slots",
+                    "a snapshot holds what is there: rows, definitions, positions, names of spaces and records of slots",
                 ));
             }
         }

@@ -34,6 +34,7 @@ mod pinned_value;
 pub mod resp;
 mod server;
 mod settings;
+mod spaces;
 pub mod stats;
 mod stores;
 mod tables;

@@ -25,6 +25,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::Shared;
 use crate::error::Error;
 use crate::http::Failure;
+use crate::spaces::Figures;
 use crate::stats::SeriesSnapshot;
 
 pub async fn scrape(State(shared): State<Arc<Shared>>) -> Result<Response, Failure> {
@@ -347,6 +348,32 @@ impl Scrape {
             for join in &figures.joins {
                 let labels = [("join", join.name.as_str())];
                 line(&mut family, &labels, ConstGauge::new(value(join) as i64))?;
+            }
+        }
+        type OfSpace = fn(&Figures) -> u64;
+        let gauges: [(&str, &str, OfSpace); 4] = [
+            ("space_objects", "Objects that a space finds", |it| {
+                it.objects
+            }),
+            ("space_memory_bytes", "Memory of a space's indexes", |it| {
+                it.memory_bytes
+            }),
+            (
+                "space_failures",
+                "Fields that did not fit their attributes",
+                |it| it.failures,
+            ),
+            (
+                "space_left",
+                "Objects that a space is still to look at",
+                |it| it.left,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for space in &figures.spaces {
+                let labels = [("space", space.name.as_str())];
+                line(&mut family, &labels, ConstGauge::new(value(space) as i64))?;
             }
         }
         let counters: [(&str, &str, Value); 3] = [

@@ -25,6 +25,7 @@ use crate::maintenance::Maintenance;
 use crate::membership::{Listens, Membership};
 use crate::password::Password;
 use crate::settings::RunningSettings;
+use crate::spaces;
 use crate::stats::Stats;
 use crate::stores::{FolderLock, Stores};
 use crate::tables::postgres::Postgres;
@@ -219,7 +220,11 @@ impl Shared {
             ClusterMode::Etcd => Cursors::of_node(&config.cluster.node),
             _ => Cursors::default(),
         };
-        let tables = TablesHandle::new(cores, !config.mapped.is_empty(), cursors);
+        let space_cursors = match config.cluster.mode {
+            ClusterMode::Etcd => spaces::cursors::Cursors::of_node(&config.cluster.node),
+            _ => spaces::cursors::Cursors::default(),
+        };
+        let tables = TablesHandle::new(cores, !config.mapped.is_empty(), cursors, space_cursors);
         let tables = Arc::new(tables);
         let postgres = Postgres::start(&config, tables.clone())?;
         Ok(Shared {

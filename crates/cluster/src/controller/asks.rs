@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pushes::Standing;
 use super::{Decision, World};
-use crate::map::{AskId, Change, Leaving, NodeId, NodeName, Settings, State, What};
+use crate::map::{AskId, Change, Leaving, NodeId, NodeName, Settings, SpaceSet, State, What};
 
 /// A wish (the key `asks/<id>`). It is answered when it is granted or refused; a push, when it ended.
 /// Whoever asked may look up the answer late: a wish that was granted before and is still there is answered, not granted twice.
@@ -67,6 +67,10 @@ pub enum Ask {
     },
     DropJoin {
         name: String,
+    },
+    /// Names of spaces are to stand for something else.
+    SetSpaces {
+        sets: Vec<SpaceSet>,
     },
     Set {
         settings: Settings,
@@ -169,6 +173,7 @@ fn fate(world: &World<'_>, id: &AskId, ask: &Ask) -> Fate {
         Ask::DefineJoin { name, text } => define(world, What::Join, name, text),
         Ask::DropTable { name } => undefine(world, What::Table, name),
         Ask::DropJoin { name } => undefine(world, What::Join, name),
+        Ask::SetSpaces { sets } => set_spaces(world, sets),
         Ask::Set { settings } if world.map.settings() == settings => {
             Fate::Done("the settings are these".to_owned())
         }
@@ -260,6 +265,17 @@ fn roll_back(world: &World<'_>, id: &AskId, name: &StoreName, to: Option<Version
         to,
         lacking,
     })
+}
+
+fn set_spaces(world: &World<'_>, sets: &[SpaceSet]) -> Fate {
+    let spaces = world.map.spaces();
+    let is_so = |set: &SpaceSet| spaces.get(&set.name) == set.record.as_ref();
+    match sets.iter().all(is_so) {
+        true => Fate::Done("they are defined so".to_owned()),
+        false => Fate::Change(Change::SpacesSet {
+            sets: sets.to_vec(),
+        }),
+    }
 }
 
 fn define(world: &World<'_>, what: What, name: &str, text: &str) -> Fate {

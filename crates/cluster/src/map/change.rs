@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use larder_types::{StoreName, VersionId};
+use serde::{Deserialize, Serialize};
 
 use super::ids::{AskId, ChangeId, Epoch, NodeId, SlotRange, Term};
 use super::member::{Leaving, Registration};
@@ -145,6 +146,10 @@ pub enum Change {
         what: What,
         name: String,
     },
+    /// Names of spaces stand for something else from now on: all of them, or nothing changes.
+    SpacesSet {
+        sets: Vec<SpaceSet>,
+    },
     SettingsChanged {
         settings: Settings,
     },
@@ -169,6 +174,16 @@ pub struct AtTerm {
     pub out: Vec<NodeId>,
     /// Replicas that were filled: just those fillings that the map has.
     pub into: Vec<Filling>,
+}
+
+/// What a name of a space is to stand for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpaceSet {
+    pub name: String,
+    /// What it stood for when this was decided; any other refuses the change.
+    pub before: Option<String>,
+    pub record: Option<String>,
 }
 
 /// What a definition defines.

@@ -46,9 +46,9 @@ use std::collections::BTreeMap;
 use larder_types::StoreName;
 use serde::{Deserialize, Serialize};
 
-pub use change::{AtTerm, By, Change, Refused, What};
+pub use change::{AtTerm, By, Change, Refused, SpaceSet, What};
 pub use check::Broken;
-pub use difference::{Difference, Moved, placed_anew};
+pub use difference::{Difference, Moved};
 pub use ids::{AskId, ChangeId, DiskId, Epoch, Incarnation, NodeId, NodeName, SlotRange, Term};
 pub use lookup::{Held, Lookup, Served};
 pub use member::{Leaving, Member, Registration, Roles, State};
@@ -81,6 +81,8 @@ pub struct Map {
     tables: BTreeMap<String, Definition>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     joins: BTreeMap<String, Definition>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    spaces: BTreeMap<String, String>,
 }
 
 impl Map {
@@ -101,6 +103,7 @@ impl Map {
             next_definition: 1,
             tables: BTreeMap::new(),
             joins: BTreeMap::new(),
+            spaces: BTreeMap::new(),
         }
     }
 
@@ -176,5 +179,10 @@ impl Map {
     /// The joins, by the name of their output.
     pub fn joins(&self) -> &BTreeMap<String, Definition> {
         &self.joins
+    }
+
+    /// What names of spaces and their aliases stand for, in the words of whoever keeps spaces.
+    pub fn spaces(&self) -> &BTreeMap<String, String> {
+        &self.spaces
     }
 }

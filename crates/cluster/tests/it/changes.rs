@@ -2,7 +2,7 @@
 
 use larder_cluster::map::{
     AskId, AtTerm, By, Change, ChangeId, Difference, DiskId, Epoch, Filling, Incarnation, Leaving,
-    Lookup, Map, NodeId, Roles, SlotRange, State, Term, What, placed_anew,
+    Lookup, Map, NodeId, Roles, SlotRange, SpaceSet, State, Term, What,
 };
 
 use larder_types::{StoreName, VersionId};
@@ -372,6 +372,40 @@ fn definitions_are_numbered_and_a_name_is_defined_once() {
 }
 
 #[test]
+fn names_of_spaces_change_together_and_only_from_what_they_were() {
+    let set = |name: &str, before: Option<&str>, record: Option<&str>| SpaceSet {
+        name: name.to_owned(),
+        before: before.map(str::to_owned),
+        record: record.map(str::to_owned),
+    };
+    let sets = |sets: Vec<SpaceSet>| Change::SpacesSet { sets };
+    let map = apply(
+        &three(),
+        sets(vec![
+            set("hotels", None, Some("A")),
+            set("inns", None, Some("hotels")),
+        ]),
+    );
+    assert_eq!(map.spaces().len(), 2);
+    let late = sets(vec![
+        set("inns", Some("hotels"), None),
+        set("hotels", None, Some("B")),
+    ]);
+    let why = refused(&map, late);
+    assert!(why.contains("hotels stands for has changed"), "{why}");
+    let map = apply(
+        &map,
+        sets(vec![
+            set("inns", Some("hotels"), None),
+            set("hotels", Some("A"), Some("B")),
+        ]),
+    );
+    assert_eq!(map.spaces()["hotels"], "B");
+    assert!(!map.spaces().contains_key("inns"));
+    assert_eq!(Map::from_text(&map.to_text()).expect("a map"), map);
+}
+
+#[test]
 fn a_change_whose_reply_was_lost_is_found_in_the_map() {
     let map = three();
     let id = ChangeId("mine".into());
@@ -421,7 +455,6 @@ fn lookups_and_differences_say_what_the_map_says() {
         difference.slots.is_empty() && difference.other,
         "a goal changes nothing yet"
     );
-    assert_eq!(placed_anew(&map, &goal), [range(100, 199)]);
     let filling = apply(
         &goal,
         Change::FillsBegun {
@@ -445,12 +478,6 @@ fn lookups_and_differences_say_what_the_map_says() {
     assert_eq!(owners[0].slots, FIRST);
     let terms: u32 = difference.slots.iter().map(|it| it.slots.count()).sum();
     assert_eq!(terms, 5461 + 5461);
-    let anew: Vec<u16> = placed_anew(&map, &dead)
-        .into_iter()
-        .flat_map(|it| it.slots())
-        .collect();
-    let differs = |slot: &u16| map.slots().of(*slot).placed != dead.slots().of(*slot).placed;
-    assert_eq!(anew, (0..16_384).filter(differs).collect::<Vec<u16>>());
     let lookup = Lookup::new(&dead);
     let alone = &lookup.served()[0];
     assert_eq!((alone.owner, alone.replicas.len()), (NodeId(2), 0));

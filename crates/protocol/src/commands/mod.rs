@@ -20,7 +20,10 @@ pub use value::{Batch, Command, Invalid, OwnedCommand};
 #[rustfmt::skip]
 pub enum Id {
     Append, Asking, Auth, Client, Cluster, Command, Config, Copy, DbSize, Decr, DecrBy, Del, Discard, Echo, Exec, Exists, Expire, ExpireAt,
-    ExpireTime, FlushAll, FlushDb, Get, GetDel, GetEx, GetRange, GetSet, HDel, Hello, HExists, HExpire, HExpireAt, HExpireTime, HGet, HGetAll,
+    ExpireTime, FlushAll, FlushDb,
+    FtAggregate, FtAliasAdd, FtAliasDel, FtAliasList, FtAliasUpdate, FtAlter, FtConfig, FtCreate, FtCursor, FtDropIndex, FtExplain,
+    FtExplainCli, FtInfo, FtProfile, FtSearch, FtTagVals, FtList,
+    Get, GetDel, GetEx, GetRange, GetSet, HDel, Hello, HExists, HExpire, HExpireAt, HExpireTime, HGet, HGetAll,
     HGetDel, HGetEx, HIncrBy, HIncrByFloat, HKeys, HLen, HMGet, HMSet, HPersist, HPExpire, HPExpireAt, HPExpireTime, HPTtl, HRandField, HScan, HSet,
     HSetNx, HStrLen, HTtl, HVals, Incr, IncrBy, IncrByFloat, Info, JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, JsonArrAppend, JsonArrIndex,
     JsonArrInsert, JsonArrLen, JsonArrPop, JsonArrTrim, JsonClear, JsonDel, JsonForget, JsonGet, JsonMerge, JsonMGet, JsonMSet, JsonNumIncrBy,

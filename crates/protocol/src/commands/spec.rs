@@ -63,6 +63,7 @@ pub enum Group {
     Stores,
     Tables,
     Objects,
+    Spaces,
     Cluster,
 }
 
@@ -123,6 +124,7 @@ impl Group {
             Group::Stores => "stores",
             Group::Tables => "tables",
             Group::Objects => "objects",
+            Group::Spaces => "spaces",
             Group::Cluster => "cluster",
         }
     }
@@ -132,6 +134,7 @@ impl Group {
         match self {
             Group::Stores | Group::Tables => "string",
             Group::Objects => "hash",
+            Group::Spaces => "module",
             other => other.name(),
         }
     }

@@ -10,9 +10,10 @@
 //! | syntax, summary, complexity, since | what `COMMAND DOCS` and the reference page say |
 //! | subcommands | those that its first argument names |
 //!
-//! Those on objects are in `objects`; [`COMMANDS`] has them all.
+//! Those on objects are in `objects`, on spaces in `spaces`; [`COMMANDS`] has them all.
 
 mod objects;
+mod spaces;
 
 use super::Id;
 use super::spec::{Group, InMulti, Keys, Place, Spec, Subcommand, Subject};
@@ -67,7 +68,7 @@ const fn row(
             Id::Multi | Id::Exec | Id::Discard | Id::Watch | Id::Quit | Id::Reset => {
                 InMulti::Executed
             }
-            _ if has_word(flags, "pubsub") => InMulti::Refused,
+            _ if has_word(flags, "pubsub") || matches!(group, Group::Spaces) => InMulti::Refused,
             _ => InMulti::Queued,
         },
         group,
@@ -104,12 +105,16 @@ const fn has_word(words: &str, word: &str) -> bool {
 
 /// All commands.
 pub const COMMANDS: &[Spec] =
-    &merged::<{ ROWS.len() + objects::ROWS.len() }>([ROWS, objects::ROWS]);
+    &merged::<{ ROWS.len() + objects::ROWS.len() + spaces::ROWS.len() }>([
+        ROWS,
+        objects::ROWS,
+        spaces::ROWS,
+    ]);
 
 /// Lists that are each in the order of their names, as one that is.
-const fn merged<const N: usize>(lists: [&[Spec]; 2]) -> [Spec; N] {
+const fn merged<const N: usize>(lists: [&[Spec]; 3]) -> [Spec; N] {
     let mut all = [ROWS[0]; N];
-    let (mut taken, mut at) = ([0; 2], 0);
+    let (mut taken, mut at) = ([0; 3], 0);
     while at < N {
         let (mut first, mut list) = (lists.len(), 0);
         while list < lists.len() {

@@ -21,6 +21,7 @@
 //! | reads of stores | `reads`, `get_run` (GETs together), `scan`, `mixed` (with rows of tables) |
 //! | tables and joins | `tables` |
 //! | hashes and documents | `objects` |
+//! | spaces | `spaces` |
 //! | several cores | `place` (who executes), `forwarded`, `incoming` (their replies), `replies` (read again), `remote` (executed there) |
 //! | other nodes of a cluster | `nodes` (what is asked of them, and what they ask) |
 //! | what all share | `core`, `listen`; what is known of the clients is in `crate::clients` |
@@ -60,6 +61,7 @@ mod secured;
 mod session;
 #[cfg(test)]
 mod simulation;
+mod spaces;
 mod state;
 mod stray_http;
 mod stray_tls;

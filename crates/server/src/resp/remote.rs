@@ -191,7 +191,9 @@ impl Remote {
         state.output.tail = core.take_buffer();
         // What is answered is handed over as one piece.
         state.output.has_holes = true;
-        state.is_of_node = matches!(scope, Scope::Node { .. });
+        if let Scope::Node { epoch } = scope {
+            (state.is_of_node, state.asked_at) = (true, epoch);
+        }
         Remote {
             state,
             batch,

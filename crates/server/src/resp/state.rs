@@ -33,6 +33,8 @@ pub(super) struct State {
     pub subscribed: Option<Box<Subscribed>>,
     /// It executes for another node, or as it would: of what all nodes have, this node's part.
     pub is_of_node: bool,
+    /// By the map of which epoch that node asks.
+    pub asked_at: u64,
     /// READONLY: reads of stores are answered where a replica is, with cluster.routing = redirect.
     pub reads_replicas: bool,
     /// Requests of this batch for other cores.
@@ -60,6 +62,7 @@ impl State {
             watching: None,
             subscribed: None,
             is_of_node: false,
+            asked_at: 0,
             reads_replicas: false,
             forwarded: None,
             slots_awaited: None,

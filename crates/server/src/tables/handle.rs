@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use larder_join::{JoinInfo, Shard, SlotOwners, TableInfo, row_slot};
 use tokio::sync::{mpsc, oneshot};
 
@@ -20,6 +20,7 @@ use super::{Cursors, Refusal, Requests, Tables};
 use crate::cluster::View;
 use crate::cluster::slot_asks::SlotAsks;
 use crate::error::Error;
+use crate::spaces::{self, Catalog};
 
 /// A task for a core.
 type Task = Box<dyn FnOnce(Rc<Tables>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
@@ -90,6 +91,7 @@ pub enum CoreMessage {
 pub struct Figures {
     pub tables: Vec<TableInfo>,
     pub joins: Vec<JoinInfo>,
+    pub spaces: Vec<spaces::Figures>,
     /// Base rows of all tables.
     pub rows: u64,
     /// Rows and all that keeps them fresh.
@@ -116,6 +118,7 @@ impl Figures {
         }
         self.tables.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         add_joins(&mut self.joins, &other.joins);
+        spaces::add_figures(&mut self.spaces, &other.spaces);
         self.rows += other.rows;
         self.memory_bytes += other.memory_bytes;
         self.visited_at_once = self.visited_at_once.max(other.visited_at_once);
@@ -170,10 +173,19 @@ pub struct TablesHandle {
     /// What own slots' owners want of the cluster's map.
     pub slot_asks: Arc<SlotAsks>,
     pub leaving: Leaving,
+    /// Which each core goes on with when it is told: see [`Tables::follow_spaces`].
+    pub spaces: ArcSwap<Catalog>,
+    /// Of aggregations.
+    pub space_cursors: spaces::cursors::Cursors,
 }
 
 impl TablesHandle {
-    pub fn new(cores: usize, has_mapped_tables: bool, cursors: Cursors) -> TablesHandle {
+    pub fn new(
+        cores: usize,
+        has_mapped_tables: bool,
+        cursors: Cursors,
+        space_cursors: spaces::cursors::Cursors,
+    ) -> TablesHandle {
         let channels = (0..cores).map(|_| mpsc::unbounded_channel());
         let (senders, receivers) = channels.map(|(s, r)| (s, Some(r))).unzip();
         TablesHandle {
@@ -191,6 +203,8 @@ impl TablesHandle {
             owners: ArcSwapOption::empty(),
             slot_asks: Arc::default(),
             leaving: Leaving::default(),
+            spaces: ArcSwap::default(),
+            space_cursors,
         }
     }
 

@@ -52,6 +52,7 @@ impl Tables {
                     engine.step(STEP_ROWS)
                 });
                 more |= self.expire_some();
+                more |= self.index_in_turn();
                 self.deliver_row_changes();
                 if self.are_subscriptions_behind() {
                     self.subscriptions.behind.notify_one();
@@ -110,6 +111,7 @@ impl Tables {
                 rows: tables.iter().map(|table| table.rows).sum(),
                 tables,
                 joins: engine.list(),
+                spaces: self.spaces.figures(),
                 memory_bytes: (engine.memory_bytes() + self.copies_bytes()) as u64,
                 visited_at_once: self.visited_at_once.get(),
                 log_bytes: sizes.log_bytes,

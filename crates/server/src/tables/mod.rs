@@ -8,7 +8,7 @@
 //!
 //! This file has reads and writes. `maintenance` does what they leave to do, `open` reads the journal, `snapshot` keeps it short, `gate` holds replies back, `refusal` says when no writes are taken. Where there are several cores,
 //! `shards` has what their engines say to one another (`conversations`: those of other nodes), and `pause` makes them do something as one; where there is one,
-//! neither costs anything. `objects` has hashes and documents, which are rows, too. `postgres` has tables whose rows live in PostgreSQL. The commands are in `resp/tables`.
+//! neither costs anything. `objects` has hashes and documents, which are rows, too. `spaces` has objects found by their attributes. `postgres` has tables whose rows live in PostgreSQL. The commands are in `resp/tables`.
 //!
 //! Invariants:
 //! 1. An engine is on the thread of its core alone, and no await happens while it is borrowed.
@@ -39,6 +39,7 @@ mod requests;
 mod shards;
 mod shared_batch;
 mod snapshot;
+mod spaces;
 mod subscriptions;
 mod unanswered;
 mod watched;
@@ -56,6 +57,7 @@ use larder_types::ByteSize;
 use tokio::sync::Notify;
 
 pub use crate::error::Refusal;
+use crate::spaces::Spaces;
 pub use cursors::Cursors;
 pub use gate::Gate;
 pub use handle::{CoreMessage, Figures, TablesHandle};
@@ -65,6 +67,7 @@ pub use open::{Opening, open};
 pub use pause::Paused;
 pub use replicated::Admitted;
 pub use requests::{Execution, ReplyPiece, Requests, Scope};
+pub use spaces::read_catalog;
 pub use subscriptions::{Mailbox, Note, Subscription};
 pub use unanswered::{Awaited, Unanswered, complete};
 pub use watched::Mark;
@@ -110,6 +113,7 @@ pub struct Tables {
     replicated: Option<replicated::Replicated>,
     pause: RefCell<pause::Pause>,
     field_times: objects::FieldTimes,
+    spaces: Spaces,
 }
 
 impl Tables {
@@ -237,6 +241,7 @@ impl Tables {
         let changes = engine.take_changes();
         self.watched.note(&changes);
         self.field_times.note(&changes);
+        self.note_objects(&changes, engine);
         if engine.has_row_changes() {
             self.wake_maintenance();
         }

@@ -4,6 +4,7 @@
 //! when they were written.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -17,10 +18,11 @@ use tokio::sync::Notify;
 use super::objects::FieldTimes;
 use super::replicated::{Recovered, Replicated};
 use super::shards::Sharing;
-use super::{STEP_ROWS, Tables, fsync, postgres};
+use super::{STEP_ROWS, Tables, fsync, postgres, read_catalog};
 use crate::Shared;
 use crate::cluster::core_of;
 use crate::error::Error;
+use crate::spaces::Spaces;
 
 /// Entries that are sent to another core at once, and such parcels that wait.
 const PARCEL_ENTRIES: usize = 1024;
@@ -152,8 +154,10 @@ fn part(shared: &Shared, replay: Replay, journal: Arc<Journal>) -> Result<Tables
         replicated,
         pause: RefCell::default(),
         field_times: FieldTimes::default(),
+        spaces: Spaces::default(),
     };
     tables.note_field_times();
+    tables.begin_spaces();
     tables.publish_figures();
     tables.note_expiring(&tables.engine.borrow());
     Ok(tables)
@@ -180,6 +184,9 @@ pub fn open_stepped(
         })
         .map_err(failed)?;
     let journal = Arc::new(journal);
+    if let Some(first) = replays.first() {
+        first.show_spaces(shared);
+    }
     let open = |mut replay: Replay| {
         replay.finish()?;
         part(shared, replay, journal.clone())
@@ -234,6 +241,7 @@ fn read(shared: &Shared, opening: &Opening, replay: &mut Replay) -> Result<Arc<J
     })
     .map_err(failed)?;
     let journal = Arc::new(journal);
+    replay.show_spaces(shared);
     for (core, parcel) in parcels.into_iter().enumerate().skip(1) {
         deal(core, parcel);
         let end = Dealt::End {
@@ -349,6 +357,8 @@ struct Replay {
     shard: Shard,
     engine: Engine,
     definitions: Vec<(String, String)>,
+    /// What names of spaces stand for.
+    spaces: BTreeMap<String, Vec<u8>>,
     /// Of a cluster's slots, where rows are a cluster's.
     recovered: Option<Recovered>,
     wrong: Option<String>,
@@ -362,9 +372,17 @@ impl Replay {
             shard,
             engine,
             definitions: Vec::new(),
+            spaces: BTreeMap::new(),
             recovered: is_in_cluster.then(Recovered::default),
             wrong: None,
         }
+    }
+
+    /// Before any core opens its part.
+    fn show_spaces(&self, shared: &Shared) {
+        let records = self.spaces.iter();
+        let catalog = read_catalog(records.map(|(name, record)| (name.as_str(), &record[..])));
+        shared.tables.spaces.store(Arc::new(catalog));
     }
 
     fn row_count(&self) -> u64 {
@@ -388,7 +406,7 @@ impl Replay {
                 });
                 return;
             }
-            (Some(_), Entry::Put { .. } | Entry::Define { .. }) => {
+            (Some(_), Entry::Put { .. } | Entry::Define { .. } | Entry::Space { .. }) => {
                 self.wrong.get_or_insert_with(|| {
                     "it is of a server that was no node of a cluster: start with another data folder, and write its rows to the cluster \
                      as a client"
@@ -415,6 +433,14 @@ impl Replay {
                 // Never written by this server.
                 None => Ok(()),
             },
+            Entry::Space { name, record } => {
+                let name = String::from_utf8_lossy(name).into_owned();
+                match record {
+                    [] => drop(self.spaces.remove(&name)),
+                    record => drop(self.spaces.insert(name, record.to_vec())),
+                }
+                Ok(())
+            }
             Entry::Define { name, text } => {
                 let [name, text] =
                     [name, text].map(|bytes| String::from_utf8_lossy(bytes).into_owned());

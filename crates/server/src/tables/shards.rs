@@ -455,7 +455,7 @@ impl Tables {
         self.sharing.as_ref()?.view.borrow().clone()
     }
 
-    /// Of the map that this core goes by, with the joins that it has; 0 before there is one.
+    /// Of the map that this core goes by, with the joins and spaces that it has; 0 before there is one.
     pub fn epoch_of_map(&self) -> u64 {
         let sharing = self.sharing.as_ref();
         sharing.map_or(0, |sharing| sharing.epoch_of_map.get())
@@ -488,12 +488,14 @@ impl Tables {
         .await;
     }
 
-    /// Whether the joins are here that the map has.
+    /// Whether the joins and the spaces are here that the map has.
     pub fn has_definitions(&self) -> bool {
         let Some(view) = self.view() else { return true };
         let (wanted, engine) = (view.map.joins(), self.engine.borrow());
         let have = engine.list();
-        have.len() == wanted.len() && have.iter().all(|join| wanted.contains_key(&join.name))
+        have.len() == wanted.len()
+            && have.iter().all(|join| wanted.contains_key(&join.name))
+            && self.has_spaces_of(&view.map)
     }
 
     /// After joins were declared or dropped.

@@ -92,6 +92,12 @@ impl Tables {
                 text: join.definition.as_bytes(),
             })?;
         }
+        if definitions {
+            for (name, record) in self.handle.spaces.load().records() {
+                let name = name.as_bytes();
+                part.add(Entry::Space { name, record })?;
+            }
+        }
         part.finish(&mut self.producer.borrow_mut());
         self.wake_maintenance();
         Ok(())

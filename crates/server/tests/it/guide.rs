@@ -46,9 +46,10 @@ fn shown(reply: &Reply) -> String {
         Reply::Array(all) if all.is_empty() => "(empty array)".to_owned(),
         Reply::Array(all) => {
             let width = all.len().to_string().len();
-            let rows = (1..)
-                .zip(all)
-                .map(|(row, reply)| format!("{row:>width$}) {}", shown(reply)));
+            let inner = format!("\n{:1$}", "", width + 2);
+            let rows = (1..).zip(all).map(|(row, reply)| {
+                format!("{row:>width$}) {}", shown(reply).replace('\n', &inner))
+            });
             rows.collect::<Vec<_>>().join("\n")
         }
         other => panic!("{other:?}"),
@@ -100,6 +101,20 @@ fn the_story_of_one_post_is_what_a_server_answers() {
     assert_eq!(blocks.len(), 6, "a block for each step");
     for block in blocks {
         type_in(&mut client, page, &block);
+    }
+}
+
+#[test]
+fn the_five_minutes_with_spaces_are_what_a_server_answers() {
+    let page = "guide/spaces.md";
+    for threads in [1, 2] {
+        let server = TestServer::with(|config| config.server.threads = threads);
+        let mut client = Client::connect(&server);
+        let blocks = examples(page);
+        assert_eq!(blocks.len(), 3);
+        for block in blocks {
+            type_in(&mut client, page, &block);
+        }
     }
 }
 

@@ -27,6 +27,7 @@ mod redis_words;
 mod resp;
 mod scripts;
 mod source;
+mod spaces;
 mod stores;
 mod strings;
 mod subscribe;

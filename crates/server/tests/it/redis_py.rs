@@ -18,6 +18,11 @@ fn redis_py_uses_hashes_and_documents() {
 }
 
 #[test]
+fn search_helpers_of_redis_py_are_content() {
+    runs("tests/it/spaces/redis_py.py", ClusterMode::Off);
+}
+
+#[test]
 fn redis_py_as_a_client_of_a_cluster_is_content_with_one_node() {
     runs("tests/it/cluster_clients/cluster.py", ClusterMode::One);
 }

@@ -83,6 +83,14 @@ impl Partial {
         }
     }
 
+    /// The key of the last row that is kept, of an aggregation that [is streamed](Aggregation::is_streamed): a cursor goes on behind it.
+    pub fn last_key(&self) -> Option<&[u8]> {
+        match &self.state {
+            State::Rows(rows) => rows.last_key(),
+            State::Groups(_) => None,
+        }
+    }
+
     /// Adds an object that the query holds for.
     ///
     /// # Errors

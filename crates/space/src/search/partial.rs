@@ -151,6 +151,11 @@ impl Partial {
         }
     }
 
+    /// The key of the last row that is kept.
+    pub fn last_key(&self) -> Option<&[u8]> {
+        self.entries.peek().map(|last| &last.key[..])
+    }
+
     /// The rows from `offset` on, in order.
     pub fn finish(self, offset: u64) -> Vec<Entry> {
         let mut rows = self.entries.into_sorted_vec();

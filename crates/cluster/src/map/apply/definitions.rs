@@ -1,7 +1,7 @@
-//! Tables, joins and settings.
+//! Tables, joins, spaces and settings.
 
 use super::ensure;
-use crate::map::{Definition, Map, Settings, What};
+use crate::map::{Definition, Map, Settings, SpaceSet, What};
 
 pub(super) fn defined(map: &mut Map, what: What, name: &str, text: &str) -> Result<(), String> {
     let number = map.next_definition;
@@ -27,6 +27,20 @@ pub(super) fn undefined(map: &mut Map, what: What, name: &str) -> Result<(), Str
     ensure(was.is_some(), || {
         format!("there is no definition of {name}")
     })
+}
+
+pub(super) fn spaces_set(map: &mut Map, sets: &[SpaceSet]) -> Result<(), String> {
+    ensure(!sets.is_empty(), || "no name is to change".into())?;
+    for set in sets {
+        ensure(map.spaces.get(&set.name) == set.before.as_ref(), || {
+            format!("what {} stands for has changed meanwhile", set.name)
+        })?;
+        match &set.record {
+            Some(record) => map.spaces.insert(set.name.clone(), record.clone()),
+            None => map.spaces.remove(&set.name),
+        };
+    }
+    Ok(())
 }
 
 pub(super) fn settings_changed(map: &mut Map, settings: &Settings) -> Result<(), String> {

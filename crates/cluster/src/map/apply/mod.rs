@@ -70,6 +70,7 @@ pub(super) fn apply(map: &mut Map, change: &Change) -> Result<(), String> {
         Change::StoreRemoved { store } => stores::store_removed(map, store),
         Change::Defined { what, name, text } => definitions::defined(map, *what, name, text),
         Change::Undefined { what, name } => definitions::undefined(map, *what, name),
+        Change::SpacesSet { sets } => definitions::spaces_set(map, sets),
         Change::SettingsChanged { settings } => definitions::settings_changed(map, settings),
     }
 }

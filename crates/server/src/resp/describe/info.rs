@@ -28,6 +28,7 @@ const SECTIONS: &[(&str, Section)] = &[
     ("stores", info_stores),
     ("tables", info_tables),
     ("joins", info_joins),
+    ("spaces", info_spaces),
     ("postgres", info_postgres),
     ("errorstats", info_errorstats),
     ("commandstats", info_commandstats),
@@ -355,6 +356,22 @@ fn info_joins(state: &State, _: &Snapshot) -> String {
             join.left_out,
             join.updaters,
             join.memory_bytes,
+        );
+    }
+    text
+}
+
+fn info_spaces(state: &State, _: &Snapshot) -> String {
+    let mut text = String::new();
+    for space in state.core.shared.tables.figures().spaces {
+        let _ = write!(
+            text,
+            "space_{}:objects={},memory_bytes={},failures={},left={}\r\n",
+            space.name.replace(char::is_control, "?"),
+            space.objects,
+            space.memory_bytes,
+            space.failures,
+            space.left,
         );
     }
     text

@@ -12,8 +12,10 @@ use larder_protocol::errors::Code;
 
 use super::super::objects;
 use super::super::pending::Work;
+use super::super::spaces;
 use super::super::state::State;
 use super::check::check_keys;
+use super::coordinate::SeveralCores;
 use super::retry::Retry;
 use super::subscribe::{self, SubscribeJob};
 use super::watch::{self, WatchJob};
@@ -155,6 +157,12 @@ pub(super) fn execute_now(
         && let Some(work) = admit(state, command, whole)?
     {
         return Ok(Some(work));
+    }
+    if spaces::is_of_spaces(command) {
+        return match spaces::answer_here(state, command) {
+            Some(answered) => Ok(answered.map(|()| None)?),
+            None => Ok(Some(Work::SeveralCores(SeveralCores::default()))),
+        };
     }
     if command.writes() && state.core.tables.has_objects() {
         let put = |state: &mut State, command: Command<'_>| put_rows(state, command);

@@ -102,7 +102,18 @@ impl Way<'_> {
     fn of_all(&self, command: Id) -> To {
         match command {
             // The map has them.
-            Id::JoinCreate | Id::JoinDrop if self.tables.is_in_cluster() => To::Nodes,
+            Id::JoinCreate
+            | Id::JoinDrop
+            | Id::FtAliasAdd
+            | Id::FtAliasDel
+            | Id::FtAliasUpdate
+            | Id::FtAlter
+            | Id::FtCreate
+            | Id::FtDropIndex
+                if self.tables.is_in_cluster() =>
+            {
+                To::Nodes
+            }
             // Each node has its own.
             Id::JoinInfo | Id::Info => To::Several,
             _ => self.all(),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use larder_cluster::coordination::boot_ms;
 use larder_cluster::replication::{Admission, Confirmation, Outcome, ReadWait, Ticket};
 use larder_join::{Engine, range_slot, row_slot};
-use larder_protocol::commands::{Command, Id, Keys};
+use larder_protocol::commands::{Command, Group, Id, Keys};
 use larder_protocol::errors::Code;
 use larder_types::with_object_row;
 
@@ -419,17 +419,19 @@ impl super::Changes {
 }
 
 fn is_of_rows(command: Command<'_>) -> bool {
-    !matches!(
-        command.id(),
-        Id::JoinCreate
-            | Id::JoinDrop
-            | Id::JoinList
-            | Id::JoinInfo
-            | Id::JoinExplain
-            | Id::Unsubscribe
-            | Id::PUnsubscribe
-            | Id::Unwatch
-    )
+    // What spaces read is looked after where they are read.
+    command.spec.group != Group::Spaces
+        && !matches!(
+            command.id(),
+            Id::JoinCreate
+                | Id::JoinDrop
+                | Id::JoinList
+                | Id::JoinInfo
+                | Id::JoinExplain
+                | Id::Unsubscribe
+                | Id::PUnsubscribe
+                | Id::Unwatch
+        )
 }
 
 fn no_lease() -> Refusal {

@@ -38,22 +38,18 @@ mod view;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use larder_cluster::coordination::Held;
 use larder_cluster::map::NodeId;
 use larder_cluster::replication::{
     Assignment, Copy, Limits, Outputs, Place, Record, Replication, Ticket,
 };
-use larder_types::BySlot;
-use tokio::sync::Notify;
 
 pub use admission::{Admitted, Awaits};
 pub use entries::Recovered;
 pub use links::FromOwner;
 
 use super::Tables;
-use crate::cluster::View;
 use carrier::Carrier;
 use copies::Copies;
 use kept_back::KeptBack;
@@ -68,8 +64,6 @@ pub struct Replicated {
     kept_back: RefCell<KeptBack>,
     /// Changes whenever something that waits may go on.
     progress: Cell<u64>,
-    /// Told when fillings are to go on in some milliseconds.
-    fills: Notify,
 }
 
 struct State {
@@ -93,11 +87,7 @@ struct State {
     /// Replies wait for the replicas in sync.
     waits_for_replicas: bool,
     /// What replication was told of each slot.
-    assigned: BySlot<Rc<Assignment>>,
-    /// The view that was acted on last.
-    taken: Option<Arc<View>>,
-    /// Slots that an owner has begun to fill or to follow up since: it may go by another map.
-    begun: BTreeSet<u16>,
+    assigned: BTreeMap<u16, Rc<Assignment>>,
     /// Which connection the stream of an owner comes over.
     sources: BTreeMap<Place, u64>,
     /// Nodes whose connection is there: which it is, and how many of their cores replication was told of.
@@ -157,9 +147,7 @@ impl Replicated {
                 encoded: Vec::new(),
                 lease: None,
                 waits_for_replicas: true,
-                assigned: BySlot::default(),
-                taken: None,
-                begun: BTreeSet::new(),
+                assigned: BTreeMap::new(),
                 sources: BTreeMap::new(),
                 reached: BTreeMap::new(),
                 cores_of: BTreeMap::new(),
@@ -176,7 +164,6 @@ impl Replicated {
             links: RefCell::default(),
             kept_back: RefCell::default(),
             progress: Cell::new(0),
-            fills: Notify::new(),
         }
     }
 
@@ -205,6 +192,14 @@ impl Tables {
         };
         let replicated = self.replicated.as_ref();
         replicated.and_then(figures).unwrap_or_default()
+    }
+
+    /// Rows of objects that came into the engine, or left it, with their slots, since it was last asked.
+    pub(super) fn take_moved_objects(&self) -> Vec<Box<[u8]>> {
+        let replicated = self.replicated.as_ref();
+        replicated.map_or_else(Vec::new, |replicated| {
+            replicated.state.borrow_mut().groups.take_moved()
+        })
     }
 
     /// What copies of other places' rows take.

@@ -8,7 +8,7 @@ use std::ops::{Bound, ControlFlow};
 
 use larder_cluster::replication::{Row, Rows};
 use larder_join::{Engine, KeyRange, column_group};
-use larder_types::BySlot;
+use larder_types::{BySlot, object_key};
 
 use super::copies::Copies;
 use super::value::{decode, encode};
@@ -17,12 +17,29 @@ type Bytes = Box<[u8]>;
 
 /// What the rows of each slot begin with whose rows the engine has.
 #[derive(Debug, Default)]
-pub struct Groups(BySlot<BTreeSet<Bytes>>);
+pub struct Groups(BySlot<BTreeSet<Bytes>>, Moved);
+
+/// Rows of objects that came into the engine, or left it, with their slots: spaces are to look at them.
+#[derive(Debug, Default)]
+pub struct Moved(Vec<Bytes>);
+
+impl Moved {
+    fn note(&mut self, key: &[u8]) {
+        if object_key(key).is_some() {
+            self.0.push(key.into());
+        }
+    }
+}
 
 impl Groups {
     /// Whether the engine has the rows of this slot.
     pub fn has(&self, slot: u16) -> bool {
         self.0.contains(slot)
+    }
+
+    /// Rows of objects that were moved since it was last asked.
+    pub fn take_moved(&mut self) -> Vec<Bytes> {
+        std::mem::take(&mut self.1.0)
     }
 
     /// There is a row with this key.
@@ -93,7 +110,10 @@ impl AllRows<'_> {
             return tracing::error!(slot, "a row of another node has no value, and is left out");
         };
         match self.engine.adopt(key, value, expires_at) {
-            Ok(()) => self.groups.note(slot, key),
+            Ok(()) => {
+                self.groups.note(slot, key);
+                self.groups.1.note(key);
+            }
             Err(error) => tracing::error!(slot, %error, "a row of another node is left out"),
         }
     }
@@ -111,6 +131,7 @@ impl AllRows<'_> {
                 });
             for (key, _) in &rows[first..] {
                 self.engine.surrender(key);
+                self.groups.1.note(key);
             }
         }
         rows
@@ -177,6 +198,7 @@ impl Rows for AllRows<'_> {
             (true, Some(value)) => self.adopt(slot, key, value),
             (true, None) => {
                 self.engine.surrender(key);
+                self.groups.1.note(key);
                 self.groups.note_removed(self.engine, slot, key);
             }
         }

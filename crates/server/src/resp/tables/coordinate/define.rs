@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use larder_cluster::controller::Ask;
 use larder_protocol::errors::Code;
 
+use super::super::super::spaces::follow_spaces;
 use super::super::joins;
 use super::{Coordinator, gone};
 use crate::Shared;
@@ -176,6 +177,7 @@ pub(crate) async fn follow_definitions(tables: Rc<Tables>) {
             tables.wait_for_news().await;
             continue;
         };
+        follow_spaces(&tables, &view.map).await;
         let wanted = view.map.joins();
         let have = tables.read(|engine, _| engine.list());
         let is_wanted = |name: &str, text: &str| {

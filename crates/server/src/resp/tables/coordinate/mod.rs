@@ -10,6 +10,7 @@ mod keys;
 mod nodes;
 mod objects;
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use tokio::time::Instant;
 use super::super::core::Core;
 use super::super::incoming::Incoming;
 use super::super::replies;
+use super::super::spaces::{self, Asker, Reach};
 use super::super::state::State;
 use super::super::subject::About;
 use super::merge::Merge;
@@ -35,7 +37,7 @@ use crate::clients::{Client, as_reply};
 use crate::tables::{Execution, Gate, Paused, Refusal, refusal, stopping};
 
 pub(crate) use define::{define_everywhere, define_in_cluster, follow_definitions};
-pub(in crate::resp) use nodes::{places_of_nodes, wait_for_change};
+pub(in crate::resp) use nodes::{ask_nodes, places_of_nodes, wait_for_change};
 
 /// What several cores are to execute, beside a command: for EXEC, what its connection has queued and watches.
 #[derive(Default)]
@@ -120,6 +122,7 @@ impl SeveralCores {
             gate: Gate::default(),
             closing: false,
             is_of_node: state.is_of_node,
+            asked_at: state.asked_at,
             shard: state.core.tables.shard(),
             snapshot: self.snapshot.take(),
         };
@@ -209,6 +212,8 @@ struct Coordinator {
     closing: bool,
     /// It executes for another node: this node's part.
     is_of_node: bool,
+    /// By the map of which epoch that node asks.
+    asked_at: u64,
     /// Who owns what, from beginning to end.
     shard: Option<Rc<Shard>>,
     /// What stores of several nodes are read from, from beginning to end.
@@ -232,6 +237,36 @@ fn lost(writes: bool) -> Refusal {
             (Code::TryAgain, message.to_owned())
         }
     }
+}
+
+/// Executes a command wherever its keys are, for whoever has no connection.
+///
+/// # Errors
+/// Nobody has the keys, or cannot be asked.
+pub(in crate::resp) async fn anywhere(
+    core: &Rc<Core>,
+    client: &Arc<Client>,
+    command: OwnedCommand,
+) -> Result<Vec<u8>, Refusal> {
+    let command = Rc::new(command);
+    let mut all = Coordinator {
+        core: core.clone(),
+        client: client.clone(),
+        proto: Proto::Resp2,
+        commands: Commands::One(command.clone()),
+        ticket: None,
+        paused_until: None,
+        gate: Gate::default(),
+        closing: false,
+        is_of_node: false,
+        asked_at: 0,
+        shard: core.tables.shard(),
+        snapshot: None,
+    };
+    let reply = all.anywhere(command.command()).await;
+    let opened = poll_fn(|cx| core.tables.poll_gate(&mut all.gate, cx)).await;
+    opened.map_err(|_| lost(command.command().writes()))?;
+    reply
 }
 
 /// The first reply that is an error, when all have come.
@@ -348,6 +383,9 @@ impl Coordinator {
     }
 
     async fn execute(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        if spaces::is_of_spaces(command) {
+            return self.of_spaces(command, Reach::Alone).await;
+        }
         let request = command.request;
         self.check_owners(command)?;
         if let Some(core) = self.mapped_core(command) {
@@ -400,6 +438,22 @@ impl Coordinator {
                 format!("{} is of one core", command.name()),
             )),
         }
+    }
+
+    /// Answers a command on spaces.
+    async fn of_spaces(&mut self, command: Command<'_>, reach: Reach) -> Result<Vec<u8>, Refusal> {
+        let mut asker = Asker {
+            core: self.core.clone(),
+            client: self.client.clone(),
+            proto: self.proto,
+            reach: match self.is_of_node {
+                true => Reach::Part {
+                    epoch: self.asked_at,
+                },
+                false => reach,
+            },
+        };
+        Box::pin(spaces::answer(&mut asker, command)).await
     }
 
     /// The core that does the whole of a command on keys of mapped tables: a core can have all their rows, and

@@ -10,26 +10,31 @@
 //! | KEYS, SCAN | its keys | in order |
 //! | FLUSHALL, FLUSHDB | its rows | done, or the first error |
 //! | JOIN.CREATE, JOIN.DROP | | the map is changed, and every node does as it says |
+//! | FT.\* | its objects | merged (see `resp/spaces`) |
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use larder_cluster::map::NodeId;
 use larder_protocol::commands::{Batch, Command, Id};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::Request;
+use larder_protocol::resp::{Proto, Request};
 
+use super::super::super::core::Core;
 use super::super::super::incoming::Incoming;
 use super::super::super::mixed::Split;
 use super::super::super::nodes::{Target, Wanted};
 use super::super::super::place::{is_on_its_way, place_of, record_place};
 use super::super::super::replies;
+use super::super::super::spaces::{self, Reach};
 use super::super::super::subject::{About, is_of_table};
 use super::super::transaction::Transaction;
 use super::super::watch::Watching;
 use super::super::{To, joins, not_served, of_several_nodes, scan};
 use super::{Coordinator, MOVED, behind_keys, gone};
 use crate::catalog::Snapshot;
+use crate::clients::Client;
 use crate::tables::{Execution, Refusal};
 
 /// How long nodes are asked anew for their parts while owners change.
@@ -51,6 +56,9 @@ impl Coordinator {
     ) -> Result<Vec<u8>, Refusal> {
         if About::of(&snapshot, command) == About::Both {
             return self.of_stores_and_tables(command).await;
+        }
+        if spaces::is_of_spaces(command) {
+            return self.of_spaces(command, Reach::Nodes).await;
         }
         match command.id() {
             Id::MGet | Id::JsonMGet => self.mget_of_nodes(&snapshot, command).await,
@@ -210,40 +218,9 @@ impl Coordinator {
         Ok(self.added(records, replies))
     }
 
-    /// A place of each node that owns anything.
-    pub(super) fn places_of_nodes(&self) -> Result<Vec<u16>, Refusal> {
-        places_of_nodes(&self.core)
-    }
-
     /// Asks every node for its part, until all know the same owners.
     async fn ask_nodes(&self, batch: Batch) -> Result<Vec<Vec<u8>>, Refusal> {
-        let begun = Instant::now();
-        loop {
-            let epoch = self.core.tables.epoch_of_map();
-            let ask = |place: u16| {
-                let mut wanted = Wanted::of(batch.clone(), self.proto, &self.client);
-                wanted.target = Target::Part(place);
-                Incoming::routed(&self.core, Some(place), wanted)
-            };
-            let asked: Vec<Incoming> = self.places_of_nodes()?.into_iter().map(ask).collect();
-            let (mut replies, mut not_done) = (Vec::new(), None);
-            for mut incoming in asked {
-                match incoming.reply().await {
-                    Some(reply) => replies.push(reply),
-                    None => {
-                        let why = incoming.not_done().map(str::to_owned);
-                        not_done = Some(why.ok_or_else(gone)?);
-                    }
-                }
-            }
-            let Some(why) = not_done else {
-                return Ok(replies);
-            };
-            if begun.elapsed() > PATIENCE {
-                return Err((Code::ClusterDown, format!("not all nodes answer: {why}")));
-            }
-            wait_for_change(&self.core, epoch).await;
-        }
+        ask_nodes(&self.core, &self.client, self.proto, batch).await
     }
 
     async fn keys_of_nodes(&self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
@@ -410,6 +387,45 @@ impl Coordinator {
             self.bound(&all)?;
         }
         Ok(all)
+    }
+}
+
+/// Asks every node for its part, until all know the same owners.
+///
+/// # Errors
+/// Some slots are nobody's, or not all nodes answer.
+pub(in crate::resp) async fn ask_nodes(
+    core: &Rc<Core>,
+    client: &Arc<Client>,
+    proto: Proto,
+    batch: Batch,
+) -> Result<Vec<Vec<u8>>, Refusal> {
+    let begun = Instant::now();
+    loop {
+        let epoch = core.tables.epoch_of_map();
+        let ask = |place: u16| {
+            let mut wanted = Wanted::of(batch.clone(), proto, client);
+            wanted.target = Target::Part(place);
+            Incoming::routed(core, Some(place), wanted)
+        };
+        let asked: Vec<Incoming> = places_of_nodes(core)?.into_iter().map(ask).collect();
+        let (mut replies, mut not_done) = (Vec::new(), None);
+        for mut incoming in asked {
+            match incoming.reply().await {
+                Some(reply) => replies.push(reply),
+                None => {
+                    let why = incoming.not_done().map(str::to_owned);
+                    not_done = Some(why.ok_or_else(gone)?);
+                }
+            }
+        }
+        let Some(why) = not_done else {
+            return Ok(replies);
+        };
+        if begun.elapsed() > PATIENCE {
+            return Err((Code::ClusterDown, format!("not all nodes answer: {why}")));
+        }
+        wait_for_change(core, epoch).await;
     }
 }
 

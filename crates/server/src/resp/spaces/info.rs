@@ -1,0 +1,416 @@
+//! FT.INFO, FT._LIST and FT.ALIASLIST.
+//!
+//! FT.INFO keeps the order of RediSearch's, since a client reads it by position; what larder adds comes last.
+
+use std::collections::BTreeMap;
+
+use larder_protocol::commands::Command;
+use larder_protocol::resp::{Encoder, Proto};
+use larder_space::index::{Failure, Failures};
+use larder_space::object::ObjectKind;
+use larder_space::schema::{Attribute, AttributeId, Definition, Kind};
+use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
+
+use super::super::state::State;
+use super::reach::{Asker, Reach, again, altered, damaged};
+use super::text;
+use crate::spaces::cursors::CURSORS_MAX;
+use crate::spaces::{Declared, change};
+use crate::tables::Refusal;
+
+/// What one core has of a space, or all together.
+#[derive(Debug, Default)]
+struct Figures {
+    objects: u64,
+    memory_bytes: u64,
+    looked_at: u64,
+    /// Objects that are to be looked at, in all.
+    of: u64,
+    is_walking: bool,
+    failures: Failures,
+}
+
+impl Figures {
+    fn add(&mut self, other: Figures) {
+        self.objects += other.objects;
+        self.memory_bytes += other.memory_bytes;
+        self.looked_at += other.looked_at;
+        self.of += other.of;
+        self.is_walking |= other.is_walking;
+        self.failures.count += other.failures.count;
+        if other.failures.newest.is_some() {
+            self.failures.newest = other.failures.newest;
+        }
+        for (id, (count, newest)) in other.failures.by_attribute {
+            let entry = self.failures.by_attribute.entry(id);
+            entry
+                .and_modify(|(own, last)| {
+                    *own += count;
+                    last.clone_from(&newest);
+                })
+                .or_insert((count, newest));
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let failures = &self.failures;
+        for number in [
+            self.objects,
+            self.memory_bytes,
+            self.looked_at,
+            self.of,
+            u64::from(self.is_walking),
+            failures.count,
+        ] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        let put = |failure: &Failure, out: &mut Vec<u8>| {
+            put_bytes(out, &failure.key);
+            put_bytes(out, failure.message.as_bytes());
+        };
+        put_count(&mut out, failures.newest.iter().count());
+        failures
+            .newest
+            .iter()
+            .for_each(|newest| put(newest, &mut out));
+        put_count(&mut out, failures.by_attribute.len());
+        for (id, (count, newest)) in &failures.by_attribute {
+            out.extend_from_slice(&id.0.to_le_bytes());
+            out.extend_from_slice(&count.to_le_bytes());
+            put(newest, &mut out);
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Figures, Malformed> {
+        let mut reader = WireReader::new(bytes);
+        let mut figures = Figures {
+            objects: reader.u64()?,
+            memory_bytes: reader.u64()?,
+            looked_at: reader.u64()?,
+            of: reader.u64()?,
+            is_walking: reader.u64()? != 0,
+            failures: Failures::default(),
+        };
+        figures.failures.count = reader.u64()?;
+        let failure = |reader: &mut WireReader<'_>| {
+            Ok::<_, Malformed>(Failure {
+                key: reader.bytes()?.to_vec(),
+                message: String::from_utf8_lossy(reader.bytes()?).into_owned(),
+            })
+        };
+        for _ in 0..reader.count(8)? {
+            figures.failures.newest = Some(failure(&mut reader)?);
+        }
+        let mut by_attribute = BTreeMap::new();
+        for _ in 0..reader.count(18)? {
+            let id = AttributeId(reader.u16()?);
+            by_attribute.insert(id, (reader.u64()?, failure(&mut reader)?));
+        }
+        reader.end()?;
+        figures.failures.by_attribute = by_attribute;
+        Ok(figures)
+    }
+}
+
+pub(super) async fn info(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+    let asker = &*asker;
+    again(&asker.core, asker.reach, async || {
+        let declared = asker.declared(command.arg(1));
+        let declared = declared.map_err(|_| change::unknown_name())?;
+        let mut all = Figures::default();
+        match asker.reach {
+            Reach::Nodes => {
+                for part in asker.parts_of_nodes(command, &declared).await? {
+                    all.add(Figures::decode(&part).map_err(|_| damaged())?);
+                }
+            }
+            _ => {
+                let (name, version) = (declared.definition.name.clone(), declared.version);
+                let of_core = asker.on_cores(move |tables| async move {
+                    let spaces = tables.spaces().read();
+                    let space = spaces.spaces.get(&name);
+                    let space = space
+                        .filter(|space| space.declared.version == version)
+                        .ok_or_else(altered)?;
+                    let standing = space.standing();
+                    Ok(Figures {
+                        objects: space.index.len(),
+                        memory_bytes: space.index.memory_bytes() as u64,
+                        looked_at: standing.looked_at,
+                        of: standing.of,
+                        is_walking: standing.is_walking,
+                        failures: space.index.failures().clone(),
+                    })
+                });
+                of_core.await?.into_iter().for_each(|part| all.add(part));
+            }
+        }
+        if let Reach::Part { .. } = asker.reach {
+            return Ok(asker.part(&declared, &all.encode()));
+        }
+        let tables = &asker.core.shared.tables;
+        let cursors = tables.space_cursors.count(asker.core.tables.now()) as u64;
+        Ok(asker.encoded(|encoder| describe(encoder, &declared, &all, cursors)))
+    })
+    .await
+}
+
+pub(super) fn list(state: &mut State) -> Result<(), Refusal> {
+    let catalog = state.core.shared.tables.spaces.load_full();
+    let mut encoder = state.encoder();
+    encoder.set(catalog.spaces().count());
+    for (name, _) in catalog.spaces() {
+        encoder.text(name);
+    }
+    Ok(())
+}
+
+pub(super) fn aliases(state: &mut State, command: Command<'_>) -> Result<(), Refusal> {
+    let catalog = state.core.shared.tables.spaces.load_full();
+    let declared = catalog.space(text(command.arg(1))?);
+    let declared = declared.ok_or_else(change::unknown_name)?;
+    let name = &declared.definition.name;
+    let mut encoder = state.encoder();
+    encoder.set(catalog.aliases(name).count());
+    for alias in catalog.aliases(name) {
+        encoder.text(alias);
+    }
+    Ok(())
+}
+
+/// Doubles that RediSearch has between its counts, and which mean nothing here.
+const NOT_KEPT: [&str; 8] = [
+    "offset_vectors_sz_mb",
+    "doc_table_size_mb",
+    "sortable_values_size_mb",
+    "key_table_size_mb",
+    "tag_overhead_sz_mb",
+    "text_overhead_sz_mb",
+    "total_index_memory_sz_mb",
+    "geoshapes_sz_mb",
+];
+
+fn describe(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figures, cursors: u64) {
+    let definition = &declared.definition;
+    let megabytes = all.memory_bytes as f64 / f64::from(1 << 20);
+    let double = |encoder: &mut Encoder<'_>, name: &str, value: f64| {
+        encoder.text(name);
+        encoder.double(value);
+    };
+    let count = |encoder: &mut Encoder<'_>, name: &str, value: u64| {
+        encoder.text(name);
+        encoder.count(value);
+    };
+    let has_stopwords = definition.stopwords.is_some();
+    encoder.map(35 + usize::from(has_stopwords));
+    encoder.text("index_name");
+    encoder.text(&definition.name);
+    encoder.text("index_options");
+    let options = definition.without_effect.iter();
+    let shown = [
+        &b"MAXTEXTFIELDS"[..],
+        b"NOOFFSETS",
+        b"NOHL",
+        b"NOFIELDS",
+        b"NOFREQS",
+    ];
+    let options: Vec<_> = options.filter(|it| shown.contains(&&it[..])).collect();
+    encoder.array(options.len());
+    options.iter().for_each(|option| encoder.bulk(option));
+    encoder.text("index_definition");
+    describe_rule(encoder, definition);
+    encoder.text("attributes");
+    encoder.array(definition.attributes.len());
+    for attribute in &definition.attributes {
+        describe_attribute(encoder, attribute);
+    }
+    count(encoder, "num_docs", all.objects);
+    count(encoder, "max_doc_id", all.objects);
+    count(encoder, "num_terms", 0);
+    count(encoder, "num_records", all.objects);
+    double(encoder, "inverted_sz_mb", megabytes);
+    double(encoder, "vector_index_sz_mb", 0.0);
+    count(encoder, "total_inverted_index_blocks", 0);
+    for name in NOT_KEPT {
+        let value = if name == "total_index_memory_sz_mb" {
+            megabytes
+        } else {
+            0.0
+        };
+        double(encoder, name, value);
+    }
+    for name in [
+        "records_per_doc_avg",
+        "bytes_per_record_avg",
+        "offsets_per_term_avg",
+        "offset_bits_per_record_avg",
+    ] {
+        let per_object = match (name, all.objects) {
+            ("records_per_doc_avg", 1..) => 1.0,
+            ("bytes_per_record_avg", objects @ 1..) => all.memory_bytes as f64 / objects as f64,
+            _ => 0.0,
+        };
+        double(encoder, name, per_object);
+    }
+    count(encoder, "hash_indexing_failures", all.failures.count);
+    double(encoder, "total_indexing_time", 0.0);
+    count(encoder, "indexing", u64::from(all.is_walking));
+    let part = match (all.is_walking, all.of) {
+        (true, of @ 1..) => all.looked_at as f64 / of as f64,
+        (true, 0) => 0.0,
+        (false, _) => 1.0,
+    };
+    double(encoder, "percent_indexed", part);
+    count(encoder, "number_of_uses", 0);
+    count(encoder, "cleaning", 0);
+    encoder.text("gc_stats");
+    encoder.map(7);
+    for name in [
+        "bytes_collected",
+        "total_ms_run",
+        "total_cycles",
+        "average_cycle_time_ms",
+        "last_run_time_ms",
+        "gc_numeric_trees_missed",
+        "gc_blocks_denied",
+    ] {
+        double(encoder, name, 0.0);
+    }
+    encoder.text("cursor_stats");
+    encoder.map(4);
+    for (name, value) in [
+        ("global_idle", cursors),
+        ("global_total", cursors),
+        ("index_capacity", CURSORS_MAX as u64),
+        ("index_total", cursors),
+    ] {
+        count(encoder, name, value);
+    }
+    if let Some(stopwords) = &definition.stopwords {
+        encoder.text("stopwords_list");
+        encoder.array(stopwords.len());
+        stopwords.iter().for_each(|word| encoder.bulk(word));
+    }
+    encoder.text("dialect_stats");
+    encoder.map(4);
+    for name in ["dialect_1", "dialect_2", "dialect_3", "dialect_4"] {
+        count(encoder, name, 0);
+    }
+    encoder.text("Index Errors");
+    let newest = all.failures.newest.as_ref();
+    describe_failures(encoder, all.failures.count, newest);
+    encoder.text("field statistics");
+    encoder.array(definition.attributes.len());
+    for attribute in &definition.attributes {
+        let failures = all.failures.by_attribute.get(&attribute.id);
+        encoder.map(3);
+        encoder.text("identifier");
+        encoder.text(&attribute.identifier);
+        encoder.text("attribute");
+        encoder.text(&attribute.name);
+        encoder.text("Index Errors");
+        let (count, newest) = match failures {
+            Some((count, newest)) => (*count, Some(newest)),
+            None => (0, None),
+        };
+        describe_failures(encoder, count, newest);
+    }
+    count(encoder, "memory_bytes", all.memory_bytes);
+}
+
+fn describe_failures(encoder: &mut Encoder<'_>, count: u64, newest: Option<&Failure>) {
+    encoder.map(3);
+    encoder.text("indexing failures");
+    encoder.count(count);
+    encoder.text("last indexing error");
+    encoder.text(newest.map_or("N/A", |failure| &failure.message));
+    encoder.text("last indexing error key");
+    encoder.bulk(newest.map_or(b"N/A", |failure| &failure.key[..]));
+}
+
+fn describe_rule(encoder: &mut Encoder<'_>, definition: &Definition) {
+    let filter = definition.filter.as_ref();
+    encoder.map(4 + usize::from(filter.is_some()));
+    encoder.text("key_type");
+    encoder.text(match definition.on {
+        ObjectKind::Hash => "HASH",
+        ObjectKind::Json => "JSON",
+    });
+    encoder.text("prefixes");
+    encoder.array(definition.prefixes.len().max(1));
+    definition
+        .prefixes
+        .iter()
+        .for_each(|prefix| encoder.bulk(prefix));
+    if definition.prefixes.is_empty() {
+        encoder.text("");
+    }
+    encoder.text("default_score");
+    encoder.text("1");
+    if let Some(filter) = filter {
+        encoder.text("filter");
+        encoder.text(&filter.text);
+    }
+    encoder.text("indexes_all");
+    encoder.text("false");
+}
+
+fn describe_attribute(encoder: &mut Encoder<'_>, attribute: &Attribute) {
+    let options = &attribute.options;
+    let mut pairs: Vec<(&str, Vec<u8>)> = vec![
+        ("identifier", attribute.identifier.clone().into_bytes()),
+        ("attribute", attribute.name.clone().into_bytes()),
+        ("type", attribute.kind.name().into()),
+    ];
+    let mut flags = Vec::new();
+    match &attribute.kind {
+        Kind::Text { weight, no_stem } => {
+            pairs.push(("WEIGHT", weight.to_string().into_bytes()));
+            if *no_stem {
+                flags.push("NOSTEM");
+            }
+        }
+        Kind::Tag {
+            separator,
+            is_case_sensitive,
+        } => {
+            if let Some(separator) = separator {
+                pairs.push(("SEPARATOR", vec![*separator]));
+            }
+            if *is_case_sensitive {
+                flags.push("CASESENSITIVE");
+            }
+        }
+        Kind::Numeric | Kind::Geo | Kind::Timestamp | Kind::Boolean => {}
+    }
+    for (is_set, flag) in [
+        (options.sortable, "SORTABLE"),
+        (
+            options.unf || (options.sortable && attribute.kind == Kind::Numeric),
+            "UNF",
+        ),
+        (options.no_index, "NOINDEX"),
+        (options.suffix_trie, "WITHSUFFIXTRIE"),
+        (options.index_empty, "INDEXEMPTY"),
+        (options.index_missing, "INDEXMISSING"),
+    ] {
+        if is_set {
+            flags.push(flag);
+        }
+    }
+    match encoder.proto {
+        Proto::Resp2 => encoder.array(pairs.len() * 2 + flags.len()),
+        Proto::Resp3 => encoder.map(pairs.len() + 1),
+    }
+    for (name, value) in &pairs {
+        encoder.text(name);
+        encoder.bulk(value);
+    }
+    if encoder.proto == Proto::Resp3 {
+        encoder.text("flags");
+        encoder.array(flags.len());
+    }
+    flags.iter().for_each(|flag| encoder.text(flag));
+}

@@ -1,0 +1,86 @@
+//! FT.*: spaces are declared, altered and dropped, and objects are searched by their attributes.
+//!
+//! ```text
+//!  FT.SEARCH ─► parsed ─► every core of this node: `run`, in steps ─► partial answers ─► merged ─► the reply
+//!                └─ in a cluster: every node is asked for its part ───────┘
+//! ```
+//!
+//! `define` declares; `search`, `aggregate` and `values` (FT.TAGVALS) find; `run` is what one core does for them; `info` tells of spaces, `explain` of
+//! queries, and `profile` of what a search took. `reach` says who takes part, and asks other nodes.
+//!
+//! 1. The parts of an answer are of one assignment of slots to nodes, and each slot is answered by its owner, under its lease. If owners change
+//!    meanwhile, all parts are asked for again; see docs/decisions/0019-searches-over-nodes.md.
+//! 2. The parts are of one definition of the space: each says of which.
+
+mod aggregate;
+mod define;
+mod explain;
+mod info;
+mod profile;
+mod reach;
+mod run;
+mod search;
+mod values;
+
+use larder_protocol::commands::{Command, Group, Id};
+use larder_protocol::errors::Code;
+
+pub(crate) use define::follow_spaces;
+pub(in crate::resp) use reach::{Asker, Reach};
+
+use super::state::State;
+use crate::tables::Refusal;
+
+/// Whether a command is one of these.
+pub(in crate::resp) fn is_of_spaces(command: Command<'_>) -> bool {
+    command.spec.group == Group::Spaces
+}
+
+/// Answers a command that all cores, or all nodes, take part in.
+pub(in crate::resp) async fn answer(
+    asker: &mut Asker,
+    command: Command<'_>,
+) -> Result<Vec<u8>, Refusal> {
+    match command.id() {
+        Id::FtSearch => search::search(asker, command).await,
+        Id::FtAggregate => aggregate::aggregate(asker, command).await,
+        Id::FtCursor => aggregate::cursor(asker, command).await,
+        Id::FtProfile => profile::profile(asker, command).await,
+        Id::FtTagVals => values::tag_values(asker, command).await,
+        Id::FtInfo => info::info(asker, command).await,
+        _ => define::define(asker, command).await,
+    }
+}
+
+/// Answers a command on the core of the connection; `None`: others take part.
+pub(in crate::resp) fn answer_here(
+    state: &mut State,
+    command: Command<'_>,
+) -> Option<Result<(), Refusal>> {
+    Some(match command.id() {
+        Id::FtList => info::list(state),
+        Id::FtAliasList => info::aliases(state, command),
+        Id::FtExplain => explain::explain(state, command, false),
+        Id::FtExplainCli => explain::explain(state, command, true),
+        Id::FtConfig => explain::config(state, command),
+        _ => return None,
+    })
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Refusal> {
+    std::str::from_utf8(bytes).map_err(|_| {
+        let message = "the names of spaces, aliases and attributes are UTF-8".to_owned();
+        (Code::BadRequest, message)
+    })
+}
+
+/// What was refused of a command's arguments, which begin at argument `first`.
+fn refusal(refused: larder_space::error::Refusal, first: usize) -> Refusal {
+    use larder_space::error::Place;
+    let place = match refused.place {
+        Place::Argument(at) => Place::Argument(at + first),
+        other => other,
+    };
+    let shown = larder_space::error::Refusal { place, ..refused };
+    (Code::BadRequest, shown.to_string())
+}

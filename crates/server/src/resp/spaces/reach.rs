@@ -1,0 +1,168 @@
+//! Who takes part in a command on spaces: the cores of this node, or the nodes of the cluster.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use larder_protocol::commands::Command;
+use larder_protocol::errors::{Code, ROWS};
+use larder_protocol::resp::client::Token;
+use larder_protocol::resp::{Encoder, Proto};
+use larder_types::wire::{WireReader, put_bytes};
+
+use super::super::core::Core;
+use super::super::tables::{ask_nodes, wait_for_change};
+use crate::clients::Client;
+use crate::spaces::{Declared, change};
+use crate::tables::{Refusal, Tables, stopping};
+
+/// How often a command is begun anew because its space was altered under it.
+const TRIES_MAX: usize = 4;
+/// How long nodes are asked anew for their parts while owners change.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Who takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::resp) enum Reach {
+    /// All cores of this node, which stands alone.
+    Alone,
+    /// All nodes.
+    Nodes,
+    /// All cores of this node, for another one, by the map of this epoch: the answer is a part of the whole.
+    Part { epoch: u64 },
+}
+
+/// Who has sent a command, and how it is executed.
+pub(in crate::resp) struct Asker {
+    pub core: Rc<Core>,
+    pub client: Arc<Client>,
+    pub proto: Proto,
+    pub reach: Reach,
+}
+
+impl Asker {
+    /// The space of this name or alias.
+    pub fn declared(&self, name: &[u8]) -> Result<Arc<Declared>, Refusal> {
+        let name = super::text(name)?;
+        let catalog = self.core.shared.tables.spaces.load();
+        let declared = catalog.space(name).cloned();
+        declared.ok_or_else(|| change::unknown(name))
+    }
+
+    pub fn encoded(&self, write: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
+        let (mut out, proto) = (Vec::new(), self.proto);
+        write(&mut Encoder {
+            out: &mut out,
+            proto,
+        });
+        out
+    }
+
+    pub fn epoch(&self) -> u64 {
+        match self.reach {
+            Reach::Part { epoch } => epoch,
+            _ => self.core.tables.epoch_of_map(),
+        }
+    }
+
+    /// Has every core of this node run a task; what each answers, in their order.
+    ///
+    /// # Errors
+    /// The first core's that has one.
+    pub async fn on_cores<T, F>(
+        &self,
+        task: impl FnOnce(Rc<Tables>) -> F + Clone + Send + 'static,
+    ) -> Result<Vec<T>, Refusal>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Refusal>> + 'static,
+    {
+        // What was written here before is to be seen.
+        self.core.tables.commit();
+        let all = self.core.shared.tables.run_on_all(None, task).await;
+        all.map_err(stopping)?.into_iter().collect()
+    }
+
+    /// The parts of all nodes, of one definition of the space.
+    ///
+    /// # Errors
+    /// A node does not answer, or refuses.
+    pub async fn parts_of_nodes(
+        &self,
+        command: Command<'_>,
+        declared: &Declared,
+    ) -> Result<Vec<Vec<u8>>, Refusal> {
+        let replies = ask_nodes(&self.core, &self.client, Proto::Resp2, command.into()).await?;
+        replies
+            .iter()
+            .map(|reply| opened(reply, declared))
+            .collect()
+    }
+
+    /// This node's part, for the node that asks.
+    pub fn part(&self, declared: &Declared, part: &[u8]) -> Vec<u8> {
+        let mut bytes = declared.version.to_le_bytes().to_vec();
+        put_bytes(&mut bytes, part);
+        self.encoded(|encoder| encoder.bulk(&bytes))
+    }
+}
+
+/// Does something as often as it takes: owners may change under it, and the space may be altered.
+pub(super) async fn again<T>(
+    core: &Rc<Core>,
+    reach: Reach,
+    mut attempt: impl AsyncFnMut() -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    let (begun, mut tries) = (Instant::now(), 0);
+    loop {
+        let epoch = core.tables.epoch_of_map();
+        let done = attempt().await;
+        tries += 1;
+        match (&done, reach) {
+            // Who asks for the part begins anew.
+            (Err((Code::TryAgain, _)), Reach::Alone) if tries < TRIES_MAX => {}
+            (Err((Code::TryAgain, _)), Reach::Nodes) if begun.elapsed() < PATIENCE => {
+                wait_for_change(core, epoch).await;
+            }
+            _ => return done,
+        }
+    }
+}
+
+/// What a node has answered.
+fn opened(reply: &[u8], declared: &Declared) -> Result<Vec<u8>, Refusal> {
+    let bytes = match Token::first(reply) {
+        Some((Token::Bulk(bytes), _)) => bytes,
+        Some((Token::Error(text), _)) => return Err(refusal_of(text)),
+        _ => return Err(damaged()),
+    };
+    let mut reader = WireReader::new(bytes);
+    let version = reader.u64().map_err(|_| damaged())?;
+    if version != declared.version {
+        return Err(altered());
+    }
+    Ok(reader.bytes().map_err(|_| damaged())?.to_vec())
+}
+
+/// The space was altered meanwhile.
+pub(super) fn altered() -> Refusal {
+    let message = "the space was altered meanwhile; send it again";
+    (Code::TryAgain, message.to_owned())
+}
+
+pub(super) fn damaged() -> Refusal {
+    let message =
+        "a node's part of the answer cannot be read: bring all nodes to one version of larder";
+    (Code::Io, message.to_owned())
+}
+
+/// An error reply of another node, as it was there.
+fn refusal_of(text: &[u8]) -> Refusal {
+    let text = String::from_utf8_lossy(text);
+    let (word, message) = text.split_once(' ').unwrap_or(("", &text));
+    match ROWS.iter().find(|row| row.resp_prefix == word) {
+        Some(row) => (row.code, message.to_owned()),
+        None => (Code::Io, text.into_owned()),
+    }
+}

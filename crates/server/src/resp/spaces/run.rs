@@ -1,0 +1,130 @@
+//! What one core does for a search: in steps, so that its other connections have their turns.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use larder_join::Engine;
+use larder_protocol::errors::Code;
+use larder_space::index::{AggregateRun, Objects, SearchRun, SpaceIndex};
+use larder_types::object_row;
+use tokio::time::timeout;
+
+use super::reach::altered;
+use crate::spaces::{Behind, Declared};
+use crate::tables::{Refusal, Tables};
+
+/// Objects that are looked at in one step.
+const STEP_CANDIDATES: usize = 256;
+/// How long the map that the asker has is waited for.
+const MAP_MAX: Duration = Duration::from_secs(2);
+
+/// What goes on in steps.
+pub(super) trait Steps {
+    fn step(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, max: usize) -> bool;
+}
+
+impl Steps for SearchRun {
+    fn step(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, max: usize) -> bool {
+        SearchRun::step(self, index, objects, now_ms, max)
+    }
+}
+
+impl Steps for AggregateRun {
+    fn step(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, max: usize) -> bool {
+        AggregateRun::step(self, index, objects, now_ms, max)
+    }
+}
+
+/// Of which space, and by when.
+#[derive(Clone)]
+pub(super) struct Order {
+    pub declared: Arc<Declared>,
+    /// Of the map by which it was asked.
+    pub epoch: u64,
+    /// When it is given up.
+    pub until: Option<Instant>,
+}
+
+/// The objects of a core, as its engine keeps them.
+struct Rows<'a>(&'a Engine);
+
+impl Objects for Rows<'_> {
+    fn object(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) {
+        if let Some((bytes, _)) = self.0.base_row(&object_row(key)) {
+            read(bytes);
+        }
+    }
+}
+
+/// Runs to the end what `begin` begins, on the objects that this core owns.
+///
+/// # Errors
+/// Owners have changed since it was asked, or change meanwhile; the space was altered; it takes longer than it may.
+pub(super) async fn run<R: Steps>(
+    tables: Rc<Tables>,
+    order: Order,
+    begin: impl FnOnce(&SpaceIndex) -> Result<R, Refusal>,
+) -> Result<R, Refusal> {
+    self::begin(&tables, order.epoch).await?;
+    let (mut begin, mut running) = (Some(begin), None);
+    loop {
+        tables.wait_while_paused(None).await;
+        catch_up(&tables).await;
+        let done = tables.read(|engine, now| {
+            if engine.has_late_rows() {
+                return Ok(false);
+            }
+            let all = tables.spaces().read();
+            let space = all.spaces.get(&order.declared.definition.name);
+            let space = space
+                .filter(|space| space.declared.version == order.declared.version)
+                .ok_or_else(altered)?;
+            if let Some(begin) = begin.take() {
+                running = Some(begin(&space.index)?);
+            }
+            let run = running.as_mut();
+            Ok(run.is_some_and(|run| run.step(&space.index, &Rows(engine), now, STEP_CANDIDATES)))
+        })?;
+        if done {
+            break;
+        }
+        if order.until.is_some_and(|until| Instant::now() > until) {
+            return Err((Code::BadRequest, "Timeout limit was reached".to_owned()));
+        }
+        tokio::task::yield_now().await;
+    }
+    end(&tables, order.epoch).await?;
+    running.ok_or_else(altered)
+}
+
+/// Before something is looked for on a core, which is asked by the map of an epoch: what it owns is here, and its indexes have it.
+///
+/// # Errors
+/// It is not so.
+pub(super) async fn begin(tables: &Tables, epoch: u64) -> Result<(), Refusal> {
+    // If it takes too long, that is told below.
+    let _ = timeout(MAP_MAX, tables.wait_for_epoch(epoch)).await;
+    tables.ensure_owner_since(epoch)?;
+    tables.wait_while_paused(None).await;
+    catch_up(tables).await;
+    Ok(())
+}
+
+/// After it: what was found is committed, and nothing of it has moved meanwhile.
+///
+/// # Errors
+/// It is not so.
+pub(super) async fn end(tables: &Tables, epoch: u64) -> Result<(), Refusal> {
+    // What was found may not be on all replicas yet.
+    tables.wait_until_committed().await?;
+    tables.ensure_owner_since(epoch)
+}
+
+/// Looks at what a search must not miss.
+async fn catch_up(tables: &Tables) {
+    while tables.index_some() == Behind::Owed {
+        tokio::task::yield_now().await;
+        tables.wait_while_paused(None).await;
+    }
+}

@@ -1,0 +1,234 @@
+//! What a command changes of the names of spaces: all of its changes are made, or none.
+
+use larder_protocol::errors::Code;
+use larder_space::schema::Definition;
+
+use super::record::{self, Named};
+use super::{Catalog, Declared};
+use crate::error::Refusal;
+
+/// Spaces and aliases together.
+const NAMES_MAX: usize = 4096;
+
+/// What is to change.
+#[derive(Debug, Clone)]
+pub enum Change {
+    Create(Box<Definition>),
+    /// The arguments of FT.ALTER behind the name.
+    Alter(String, Vec<Vec<u8>>),
+    Drop(String),
+    AddAlias {
+        alias: String,
+        space: String,
+    },
+    /// The alias may be another space's so far.
+    UpdateAlias {
+        alias: String,
+        space: String,
+    },
+    RemoveAlias(String),
+}
+
+/// What a name stands for from now on; `None`: nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Set {
+    pub name: String,
+    pub record: Option<Vec<u8>>,
+}
+
+/// What is refused of a space.
+pub fn refused(message: impl Into<String>) -> Refusal {
+    (Code::BadRequest, message.into())
+}
+
+/// How it is answered that a name is no space's: in words that search helpers look for.
+pub fn unknown(name: &str) -> Refusal {
+    refused(format!(
+        "{}: no such index",
+        crate::error::show(name.as_bytes())
+    ))
+}
+
+/// As [`unknown`], where helpers look for other words.
+pub fn unknown_name() -> Refusal {
+    refused("Unknown index name")
+}
+
+impl Change {
+    /// What the change comes to. `created` is a number that no space had before.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    pub fn decide(&self, catalog: &Catalog, created: u64) -> Result<Vec<Set>, Refusal> {
+        let set = |name: &str, record: Option<Vec<u8>>| Set {
+            name: name.to_owned(),
+            record,
+        };
+        match self {
+            Change::Create(definition) => {
+                let name = &definition.name;
+                match catalog.named(name) {
+                    Some(Named::Space(_)) => return Err(refused("Index already exists")),
+                    Some(Named::Alias(space)) => {
+                        return Err(refused(format!(
+                            "Index already exists: the name is an alias of {space}"
+                        )));
+                    }
+                    None => ensure_room(catalog)?,
+                }
+                let scans = !definition.skip_initial_scan;
+                let record = record::of_space(definition, created, scans);
+                Ok(vec![set(name, Some(record))])
+            }
+            Change::Alter(name, arguments) => {
+                let (name, declared) = by_any_name(catalog, name)?;
+                let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+                let altered = declared.definition.parse_alter(&arguments);
+                let (definition, scans) =
+                    altered.map_err(|refusal| refused(refusal.to_string()))?;
+                let record = record::of_space(&definition, declared.created, scans);
+                Ok(vec![set(name, Some(record))])
+            }
+            Change::Drop(name) => {
+                let (name, _) = by_any_name(catalog, name)?;
+                let aliases = catalog.aliases(name).map(|alias| set(alias, None));
+                Ok(aliases.chain([set(name, None)]).collect())
+            }
+            Change::AddAlias { alias, space } => {
+                let space = own_name(catalog, space)?;
+                match catalog.named(alias) {
+                    Some(Named::Space(_)) => {
+                        Err(refused("Alias already exists: a space has this name"))
+                    }
+                    Some(Named::Alias(_)) => Err(refused("Alias already exists")),
+                    None => {
+                        ensure_room(catalog)?;
+                        Ok(vec![set(alias, Some(record::of_alias(space)))])
+                    }
+                }
+            }
+            Change::UpdateAlias { alias, space } => {
+                let space = own_name(catalog, space)?;
+                match catalog.named(alias) {
+                    Some(Named::Space(_)) => {
+                        Err(refused("Alias already exists: a space has this name"))
+                    }
+                    Some(Named::Alias(_)) => Ok(vec![set(alias, Some(record::of_alias(space)))]),
+                    None => {
+                        ensure_room(catalog)?;
+                        Ok(vec![set(alias, Some(record::of_alias(space)))])
+                    }
+                }
+            }
+            Change::RemoveAlias(alias) => match catalog.named(alias) {
+                Some(Named::Alias(_)) => Ok(vec![set(alias, None)]),
+                _ => Err(refused("Alias does not exist")),
+            },
+        }
+    }
+}
+
+fn ensure_room(catalog: &Catalog) -> Result<(), Refusal> {
+    match catalog.names() < NAMES_MAX {
+        true => Ok(()),
+        false => Err(refused(format!(
+            "there are {NAMES_MAX} spaces and aliases: drop some with FT.DROPINDEX or FT.ALIASDEL"
+        ))),
+    }
+}
+
+/// A space by its name or an alias, and its own name.
+fn by_any_name<'a>(
+    catalog: &'a Catalog,
+    name: &'a str,
+) -> Result<(&'a str, &'a Declared), Refusal> {
+    let name = match catalog.named(name) {
+        Some(Named::Alias(space)) => space,
+        _ => name,
+    };
+    match catalog.named(name) {
+        Some(Named::Space(declared)) => Ok((name, declared)),
+        _ => Err(unknown_name()),
+    }
+}
+
+fn own_name<'a>(catalog: &Catalog, name: &'a str) -> Result<&'a str, Refusal> {
+    match catalog.named(name) {
+        Some(Named::Space(_)) => Ok(name),
+        _ => Err(refused("Unknown index name (or name is an alias itself)")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn create(name: &str) -> Change {
+        let words = [name, "SCHEMA", "city", "TAG"];
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        Change::Create(Box::new(Definition::parse_create(&words).expect("it fits")))
+    }
+
+    fn after(catalog: Catalog, change: &Change) -> Catalog {
+        let sets = change.decide(&catalog, 1).expect("it is made");
+        catalog.with(&sets)
+    }
+
+    #[test]
+    fn a_space_is_known_by_its_name_and_its_aliases_until_it_goes() {
+        let alias = |alias: &str, space: &str| Change::AddAlias {
+            alias: alias.into(),
+            space: space.into(),
+        };
+        let why = |catalog: &Catalog, change: &Change| change.decide(catalog, 1).unwrap_err().1;
+        let catalog = after(Catalog::default(), &create("hotels"));
+        assert_eq!(why(&catalog, &create("hotels")), "Index already exists");
+        let catalog = after(catalog, &alias("inns", "hotels"));
+        assert!(why(&catalog, &create("inns")).starts_with("Index already exists"));
+        assert_eq!(
+            why(&catalog, &alias("inns", "hotels")),
+            "Alias already exists"
+        );
+        assert!(why(&catalog, &alias("beds", "inns")).contains("alias itself"));
+        let catalog = after(catalog, &create("bars"));
+        let update = Change::UpdateAlias {
+            alias: "inns".into(),
+            space: "bars".into(),
+        };
+        let catalog = after(catalog, &update);
+        let named = |catalog: &Catalog, name: &str| {
+            catalog.space(name).map(|it| it.definition.name.clone())
+        };
+        assert_eq!(named(&catalog, "inns").as_deref(), Some("bars"));
+        assert_eq!(catalog.aliases("bars").collect::<Vec<_>>(), ["inns"]);
+        let add = [&b"SCHEMA"[..], b"ADD", b"stars", b"NUMERIC"].map(<[u8]>::to_vec);
+        let catalog = after(catalog, &Change::Alter("inns".into(), add.to_vec()));
+        let altered = catalog.space("bars").expect("it is there");
+        assert_eq!(altered.definition.attributes.len(), 2);
+        // By its alias, which goes with it.
+        let catalog = after(catalog, &Change::Drop("inns".into()));
+        assert_eq!(
+            catalog.spaces().map(|(name, _)| name).collect::<Vec<_>>(),
+            ["hotels"]
+        );
+        assert_eq!(catalog.names(), 1);
+        assert_eq!(
+            why(&catalog, &Change::Drop("bars".into())),
+            "Unknown index name"
+        );
+        assert_eq!(
+            why(&catalog, &Change::RemoveAlias("inns".into())),
+            "Alias does not exist"
+        );
+    }
+
+    #[test]
+    fn a_catalog_is_made_again_of_its_records() {
+        let catalog = after(Catalog::default(), &create("hotels"));
+        let (again, unread) = Catalog::read(catalog.records());
+        assert!(unread.is_empty());
+        assert!(catalog.records().eq(again.records()));
+        let (none, unread) = Catalog::read([("x", &b"\x09"[..])].into_iter());
+        assert!(none.names() == 0 && unread[0].0 == "x");
+    }
+}

@@ -1,0 +1,212 @@
+//! Cursors of aggregations: what of an answer is still to be read. A bounded number of them is kept, each for a while.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use larder_protocol::errors::Code;
+use larder_space::aggregate::OutRow;
+
+use crate::error::Refusal;
+
+/// Of all spaces.
+pub const CURSORS_MAX: usize = 1024;
+/// Without a read a cursor is kept so long, whatever MAXIDLE says.
+const IDLE_MS_MAX: u64 = 300_000;
+
+#[derive(Debug, Clone)]
+pub struct Cursor {
+    pub space: String,
+    /// Rows of each part.
+    pub count: usize,
+    pub idle_ms: u64,
+    pub left: Left,
+}
+
+/// What is left of an answer.
+#[derive(Debug, Clone)]
+pub enum Left {
+    Rows(VecDeque<OutRow>),
+    /// What the aggregation, whose arguments these are, finds behind a key.
+    Behind {
+        arguments: Vec<Vec<u8>>,
+        after: Option<Vec<u8>>,
+    },
+}
+
+struct Kept {
+    cursor: Cursor,
+    until_ms: u64,
+    bytes: usize,
+}
+
+#[derive(Default)]
+struct All {
+    next: u64,
+    kept: BTreeMap<u64, Kept>,
+    bytes: usize,
+}
+
+/// Of one node.
+#[derive(Default)]
+pub struct Cursors {
+    all: Mutex<All>,
+    /// Other nodes give out others.
+    is_of_node: bool,
+}
+
+impl Cursors {
+    /// Those of a node of a cluster. They have 53 bits, as many as every client's numbers hold.
+    pub fn of_node(name: &str) -> Cursors {
+        let next = (larder_types::key_hash(name.as_bytes()) >> 43) << 32;
+        Cursors {
+            all: Mutex::new(All {
+                next,
+                ..All::default()
+            }),
+            is_of_node: true,
+        }
+    }
+
+    /// What to do about a cursor that is not there.
+    pub fn advice(&self) -> &'static str {
+        match self.is_of_node {
+            true => " (it may be of another node: go on at the node that gave it)",
+            false => "",
+        }
+    }
+
+    /// Keeps what is left, under the number that it had.
+    ///
+    /// # Errors
+    /// There are too many, or they would take more than `bytes_max`.
+    pub fn keep(
+        &self,
+        id: Option<u64>,
+        cursor: Cursor,
+        now_ms: u64,
+        bytes_max: usize,
+    ) -> Result<u64, Refusal> {
+        let all = &mut *self.locked(now_ms);
+        if all.kept.len() >= CURSORS_MAX {
+            let message =
+                format!("Too many cursors: {CURSORS_MAX} are open; end some with FT.CURSOR DEL");
+            return Err((Code::BadRequest, message));
+        }
+        let bytes = cursor.left.size_bytes();
+        if all.bytes + bytes > bytes_max {
+            let message = format!(
+                "what cursors keep would take more than {bytes_max} bytes: read some to their end, or end them with FT.CURSOR DEL"
+            );
+            return Err((Code::OutOfMemory, message));
+        }
+        let id = id.unwrap_or_else(|| {
+            all.next += 1;
+            all.next
+        });
+        all.bytes += bytes;
+        let idle_ms = cursor.idle_ms.min(IDLE_MS_MAX);
+        let until_ms = now_ms.saturating_add(idle_ms);
+        let kept = Kept {
+            cursor,
+            until_ms,
+            bytes,
+        };
+        all.kept.insert(id, kept);
+        Ok(id)
+    }
+
+    /// Takes a cursor of a space out.
+    pub fn take(&self, id: u64, space: &str, now_ms: u64) -> Option<Cursor> {
+        let all = &mut *self.locked(now_ms);
+        all.kept
+            .get(&id)
+            .filter(|kept| kept.cursor.space == space)?;
+        let kept = all.kept.remove(&id)?;
+        all.bytes -= kept.bytes;
+        Some(kept.cursor)
+    }
+
+    /// How many there are.
+    pub fn count(&self, now_ms: u64) -> usize {
+        self.locked(now_ms).kept.len()
+    }
+
+    /// Without those that nobody has read for too long.
+    fn locked(&self, now_ms: u64) -> MutexGuard<'_, All> {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.kept.values().any(|kept| kept.until_ms <= now_ms) {
+            all.kept.retain(|_, kept| kept.until_ms > now_ms);
+            all.bytes = all.kept.values().map(|kept| kept.bytes).sum();
+        }
+        all
+    }
+}
+
+impl Left {
+    fn size_bytes(&self) -> usize {
+        match self {
+            Left::Rows(rows) => {
+                let cells = rows.iter().flatten();
+                cells
+                    .map(|(name, cell)| name.len() + cell.size_bytes())
+                    .sum()
+            }
+            Left::Behind { arguments, after } => {
+                let after = after.as_ref().map_or(0, Vec::len);
+                arguments.iter().map(Vec::len).sum::<usize>() + after
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cursor(idle_ms: u64) -> Cursor {
+        Cursor {
+            space: "hotels".to_owned(),
+            count: 1,
+            idle_ms,
+            left: Left::Behind {
+                arguments: vec![b"*".to_vec()],
+                after: Some(vec![b'k'; 7]),
+            },
+        }
+    }
+
+    #[test]
+    fn a_cursor_is_read_once_and_goes_when_nobody_reads_it() {
+        let cursors = Cursors::of_node("node-1");
+        let id = cursors
+            .keep(None, cursor(1000), 0, 100)
+            .expect("there is room");
+        assert!(0 < id && id < 1 << 53);
+        assert!(cursors.take(id, "bars", 10).is_none());
+        let taken = cursors.take(id, "hotels", 10).expect("it is there");
+        assert!(cursors.take(id, "hotels", 10).is_none());
+        assert_eq!(cursors.keep(Some(id), taken, 10, 100), Ok(id));
+        assert!(cursors.take(id, "hotels", 1010).is_none());
+        // However long it asks to be kept.
+        let id = cursors.keep(None, cursor(u64::MAX), 0, 100).expect("room");
+        assert!(cursors.take(id, "hotels", IDLE_MS_MAX).is_none());
+    }
+
+    #[test]
+    fn what_cursors_keep_is_bounded() {
+        let cursors = Cursors::default();
+        for _ in 0..3 {
+            cursors
+                .keep(None, cursor(1000), 0, 24)
+                .expect("8 bytes each");
+        }
+        let (code, why) = cursors.keep(None, cursor(1000), 0, 24).unwrap_err();
+        assert!(
+            code == Code::OutOfMemory && why.contains("more than 24 bytes"),
+            "{why}"
+        );
+        // Once some have gone there is room.
+        assert!(cursors.keep(None, cursor(1000), 1000, 24).is_ok());
+        assert_eq!(cursors.count(1000), 1);
+    }
+}

@@ -1,0 +1,20 @@
+//! Spaces: objects that can be searched by their attributes. Which there are, and on each core the index over the objects that it owns.
+//!
+//! ```text
+//!  FT.CREATE ─► change: names and records ─► journal, or in a cluster the map ─► catalog ─► local, on every core
+//!  HSET, DEL, expiry ─► engine ─► `Tables::log` ─► local: the index follows in the same turn
+//! ```
+//!
+//! `record` is what a name stands for, as bytes; `catalog` all names at one moment; `change` what a command makes of them; `local` what one core has; `cursors` what is
+//! left of long answers.
+//! How the tables keep `local` true is in their own `spaces.rs`; the commands are in `resp/spaces`.
+
+pub mod catalog;
+pub mod change;
+pub mod cursors;
+mod local;
+pub mod record;
+
+pub use catalog::{Catalog, Declared};
+pub use change::{Change, Set};
+pub use local::{Behind, Figures, Spaces, add_figures};

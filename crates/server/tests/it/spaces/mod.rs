@@ -1,0 +1,226 @@
+//! Spaces: objects are found by their attributes, over any number of cores, through restarts and as they change.
+
+mod random;
+
+use std::time::{Duration, Instant};
+
+use crate::resp::{Client, request};
+use crate::support::TestServer;
+
+pub fn server(threads: usize) -> TestServer {
+    TestServer::with(|config| config.server.threads = threads as u32)
+}
+
+/// Sends words as they are; the reply, shown.
+pub fn ask(client: &mut Client, words: &[&str]) -> String {
+    client.send(&request(words));
+    client.reply()
+}
+
+/// Sends words between blanks.
+fn check(client: &mut Client, line: &str, expected: &str) {
+    let words: Vec<&str> = line.split(' ').collect();
+    assert_eq!(ask(client, &words), expected, "{line}");
+}
+
+pub fn create_hotels(client: &mut Client) {
+    check(
+        client,
+        "FT.CREATE hotels ON HASH PREFIX 1 hotel: SCHEMA city TAG SORTABLE stars NUMERIC price NUMERIC name TEXT",
+        "+OK",
+    );
+}
+
+pub fn add_hotels(client: &mut Client) {
+    for line in [
+        "HSET hotel:1 city Rome stars 4 price 120 name Aurora",
+        "HSET hotel:2 city Rome stars 3 price 80 name Bella",
+        "HSET hotel:3 city Paris stars 4 price 200 name Aurora",
+        "HSET inn:4 city Rome stars 4 price 90 name Bella",
+    ] {
+        let reply = ask(client, &line.split(' ').collect::<Vec<_>>());
+        assert_eq!(reply, ":4", "{line}");
+    }
+}
+
+/// The keys that a query finds, in their order.
+pub fn found(client: &mut Client, space: &str, query: &str) -> String {
+    let reply = ask(
+        client,
+        &[
+            "FT.SEARCH",
+            space,
+            query,
+            "NOCONTENT",
+            "LIMIT",
+            "0",
+            "10000",
+        ],
+    );
+    assert!(reply.starts_with('*'), "{query}: {reply}");
+    let elements = reply
+        .split('|')
+        .filter(|part| !part.starts_with(['*', '$', ':']));
+    elements.collect::<Vec<_>>().join(" ")
+}
+
+/// Waits until all objects that were there are looked at.
+pub fn indexed(client: &mut Client, space: &str) {
+    let begun = Instant::now();
+    loop {
+        let info = ask(client, &["FT.INFO", space]);
+        if info.contains("|$8|indexing|:0|") {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{info}");
+    }
+}
+
+#[test]
+fn objects_are_found_by_their_attributes_as_they_come_change_and_go() {
+    for threads in [1, 3] {
+        let server = server(threads);
+        let (client, other) = (&mut Client::connect(&server), &mut Client::connect(&server));
+        create_hotels(client);
+        add_hotels(client);
+        check(
+            other,
+            "FT.SEARCH hotels @city:{rome} RETURN 2 name price SORTBY price",
+            "*5|:2|$7|hotel:2|*4|$4|name|$5|Bella|$5|price|$2|80|$7|hotel:1|*4|$4|name|$6|Aurora|$5|price|$3|120",
+        );
+        assert_eq!(
+            found(client, "hotels", "@stars:[4 5] @price:[(120 +inf]"),
+            "hotel:3"
+        );
+        assert_eq!(found(client, "hotels", "aurora"), "hotel:1 hotel:3");
+        assert_eq!(
+            found(client, "hotels", "@city:{paris} | @price:[0 100]"),
+            "hotel:2 hotel:3"
+        );
+        assert_eq!(found(client, "hotels", "-@city:{rome}"), "hotel:3");
+        check(client, "HSET hotel:2 city Paris", ":0");
+        check(other, "DEL hotel:3", ":1");
+        assert_eq!(found(client, "hotels", "@city:{paris}"), "hotel:2");
+        check(client, "FT.SEARCH hotels * LIMIT 0 0", "*1|:2");
+        check(client, "FT._LIST", "*1|$6|hotels");
+        check(client, "PEXPIRE hotel:1 20", ":1");
+        let begun = Instant::now();
+        while found(other, "hotels", "*") != "hotel:2" {
+            assert!(begun.elapsed() < Duration::from_secs(20));
+        }
+        check(client, "FT.DROPINDEX hotels DD", "+OK");
+        check(other, "EXISTS hotel:2 inn:4", ":1");
+        check(other, "FT.SEARCH hotels *", "-ERR hotels: no such index");
+        check(client, "FT.INFO hotels", "-ERR Unknown index name");
+    }
+}
+
+#[test]
+fn objects_that_were_there_before_are_found_after_a_while_and_all_through_a_restart() {
+    let mut server = server(2);
+    {
+        let client = &mut Client::connect(&server);
+        add_hotels(client);
+        for number in 10..2010 {
+            let (key, price) = (format!("hotel:{number}"), (number % 100).to_string());
+            ask(client, &["HSET", &key, "city", "Oslo", "price", &price]);
+        }
+        create_hotels(client);
+        check(client, "FT.ALIASADD inns hotels", "+OK");
+        indexed(client, "hotels");
+        check(client, "FT.SEARCH inns * LIMIT 0 0", "*1|:2003");
+        assert_eq!(found(client, "inns", "@price:[5 6]").split(' ').count(), 40);
+        check(
+            client,
+            "FT.ALTER hotels SCHEMA ADD stars AS level TAG",
+            "+OK",
+        );
+        indexed(client, "hotels");
+        assert_eq!(found(client, "hotels", "@level:{4}"), "hotel:1 hotel:3");
+    }
+    for threads in [1, 3] {
+        server.restart_with(|config| config.server.threads = threads);
+        let client = &mut Client::connect(&server);
+        // A search right after the start has all that was acknowledged before.
+        check(client, "FT.SEARCH inns * LIMIT 0 0", "*1|:2003");
+        assert_eq!(found(client, "hotels", "@level:{4}"), "hotel:1 hotel:3");
+        check(
+            client,
+            "FT.CREATE hotels SCHEMA city TAG",
+            "-ERR Index already exists",
+        );
+    }
+    let client = &mut Client::connect(&server);
+    check(client, "FT.DROPINDEX inns", "+OK");
+    server.restart(|_| {});
+    let client = &mut Client::connect(&server);
+    check(client, "FT._LIST", "*0");
+    check(client, "HGET hotel:1 city", "$4|Rome");
+}
+
+#[test]
+fn rows_are_made_of_objects_and_read_in_parts() {
+    for threads in [1, 2] {
+        let server = server(threads);
+        let client = &mut Client::connect(&server);
+        create_hotels(client);
+        add_hotels(client);
+        check(
+            client,
+            "FT.AGGREGATE hotels * GROUPBY 1 @city REDUCE COUNT 0 AS n REDUCE MAX 1 @price AS most SORTBY 2 @n DESC",
+            "*3|:2|*6|$4|city|$4|Rome|$1|n|$1|2|$4|most|$3|120|*6|$4|city|$5|Paris|$1|n|$1|1|$4|most|$3|200",
+        );
+        let first = "FT.AGGREGATE hotels * LOAD 1 @__key WITHCURSOR COUNT 2";
+        let reply = ask(client, &first.split(' ').collect::<Vec<_>>());
+        let (rows, cursor) = reply.rsplit_once("|:").expect("a cursor");
+        assert_eq!(
+            rows,
+            "*2|*3|:2|*2|$5|__key|$7|hotel:1|*2|$5|__key|$7|hotel:2"
+        );
+        check(
+            client,
+            &format!("FT.CURSOR READ hotels {cursor}"),
+            "*2|*2|:1|*2|$5|__key|$7|hotel:3|:0",
+        );
+        let gone = format!("-ERR Cursor not found, id: {cursor}");
+        check(client, &format!("FT.CURSOR READ hotels {cursor}"), &gone);
+        let grouped = "FT.AGGREGATE hotels * GROUPBY 1 @name SORTBY 1 @name WITHCURSOR COUNT 1";
+        let reply = ask(client, &grouped.split(' ').collect::<Vec<_>>());
+        let (_, cursor) = reply.rsplit_once("|:").expect("a cursor");
+        check(client, &format!("FT.CURSOR DEL hotels {cursor}"), "+OK");
+        let gone = "-ERR Cursor does not exist";
+        check(client, &format!("FT.CURSOR DEL hotels {cursor}"), gone);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_says_why_and_where() {
+    let server = server(1);
+    let client = &mut Client::connect(&server);
+    create_hotels(client);
+    let mut refuses = |line: &str, why: &str| {
+        let reply = ask(client, &line.split(' ').collect::<Vec<_>>());
+        assert!(
+            reply.starts_with('-') && reply.contains(why),
+            "{line}: {reply}"
+        );
+    };
+    refuses("FT.SEARCH hotels @town:{rome}", "Unknown field");
+    refuses("FT.SEARCH hotels @price:[5", "Syntax error at offset");
+    refuses(
+        "FT.SEARCH hotels * WITHWINGS",
+        "Unknown argument `WITHWINGS`",
+    );
+    refuses("FT.CREATE bars SCHEMA", "argument");
+    refuses("FT.AGGREGATE hotels * GROUPBY 1 @city REDUCE FOO 0", "FOO");
+    refuses("FT.TAGVALS hotels price", "Not a tag field");
+    refuses("FT.CURSOR PART hotels 1 0 x *", "Unknown subcommand");
+    refuses("FT.CURSOR READ hotels 17", "Cursor not found, id: 17");
+    refuses("FT.ALTER bars SCHEMA ADD x TAG", "Unknown index name");
+    refuses("FT.DROPINDEX hotels NOW", "DD");
+    refuses("FT.EXPLAIN bars *", "bars: no such index");
+    check(client, "FT.EXPLAIN hotels *", "$11|<WILDCARD>\n");
+    check(client, "MULTI", "+OK");
+    let queued = ask(client, &["FT.SEARCH", "hotels", "*"]);
+    assert_eq!(queued, "-ERR FT.SEARCH isn't allowed in a transaction");
+}

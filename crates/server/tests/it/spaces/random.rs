@@ -1,0 +1,122 @@
+//! Objects are written, changed and removed over several connections at random; what is found is what a look at each of them says.
+
+use std::collections::BTreeMap;
+
+use larder_space::object::{Hash, Object};
+use larder_space::query::{Params, matches, parse};
+use larder_space::schema::Definition;
+use larder_space::value::Row;
+use larder_types::Random;
+
+use super::{ask, found, server};
+use crate::resp::Client;
+
+const SCHEMA: &str = "things PREFIX 1 thing: SCHEMA color TAG size NUMERIC note TEXT";
+
+const QUERIES: [&str; 12] = [
+    "*",
+    "@color:{red}",
+    "@color:{red|blue}",
+    "-@color:{red}",
+    "@size:[3 7]",
+    "@size:[(3 (7] @color:{green}",
+    "@size>5 | @color:{blue}",
+    "@note:large",
+    "lar*",
+    "@color:{b*} -@size:[0 4]",
+    "@note:(small | large) @size:[-inf 5]",
+    "@size:[5 5]",
+];
+
+/// What is written under a key.
+fn fields(random: &mut Random) -> Vec<(&'static str, String)> {
+    let mut fields = Vec::new();
+    let colors = ["red", "blue", "green,red", "", "black"];
+    if random.below(8) > 0 {
+        fields.push(("color", colors[random.below(5) as usize].to_owned()));
+    }
+    if random.below(8) > 0 {
+        fields.push(("size", random.below(10).to_string()));
+    }
+    let notes = ["a large thing", "small", "largely small"];
+    fields.push(("note", notes[random.below(3) as usize].to_owned()));
+    fields
+}
+
+#[test]
+fn what_is_found_is_what_a_look_at_each_object_says() {
+    for seed in 0..4 {
+        let mut random = Random::new(seed);
+        let threads = 1 + seed as usize % 3;
+        let mut server = server(threads);
+        let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(&server)).collect();
+        let words: Vec<&str> = SCHEMA.split(' ').collect();
+        let definition = words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>();
+        let definition = Definition::parse_create(&definition).expect("it fits");
+        let mut model: BTreeMap<String, Hash> = BTreeMap::new();
+        let declared_at = random.below(100);
+        for step in 0..600 {
+            if step == declared_at {
+                let create: Vec<&str> = ["FT.CREATE"].into_iter().chain(words.clone()).collect();
+                assert_eq!(ask(&mut clients[0], &create), "+OK");
+                super::indexed(&mut clients[0], "things");
+            }
+            let client = &mut clients[random.below(3) as usize];
+            let prefix = if random.below(10) == 0 {
+                "other"
+            } else {
+                "thing"
+            };
+            let key = format!("{prefix}:{}", random.below(60));
+            match random.below(10) {
+                0..=5 => {
+                    let fields = fields(&mut random);
+                    let mut words = vec!["HSET", &key];
+                    let hash = model.entry(key.clone()).or_default();
+                    for (name, value) in &fields {
+                        words.extend([name, value.as_str()]);
+                        hash.set(name.as_bytes(), value.as_bytes());
+                    }
+                    assert!(ask(client, &words).starts_with(':'));
+                }
+                6 => {
+                    let reply = ask(client, &["HDEL", &key, "size", "color"]);
+                    assert!(reply.starts_with(':'), "{reply}");
+                    if let Some(hash) = model.get_mut(&key) {
+                        hash.fields.retain(|field| field.name == b"note");
+                    }
+                }
+                7 => {
+                    let was_there = model.remove(&key).is_some();
+                    assert_eq!(
+                        ask(client, &["DEL", &key]),
+                        format!(":{}", u8::from(was_there))
+                    );
+                }
+                _ if step < declared_at => {}
+                _ => {
+                    let query = QUERIES[random.below(QUERIES.len() as u64) as usize];
+                    let predicate = parse(query.as_bytes(), &definition, &Params::default());
+                    let predicate = predicate.expect("a query");
+                    let objects = model.iter().filter(|(key, hash)| {
+                        let object = Object::Hash((*hash).clone());
+                        let (row, _) = Row::of(&definition, &object);
+                        definition.covers(key.as_bytes(), &object) && matches(&predicate, &row)
+                    });
+                    let expected: Vec<&str> = objects.map(|(key, _)| key.as_str()).collect();
+                    let is_found = found(client, "things", query);
+                    assert_eq!(
+                        is_found,
+                        expected.join(" "),
+                        "seed {seed} step {step}: {query}"
+                    );
+                }
+            }
+            if step == 400 {
+                clients.clear();
+                server.restart_with(|config| config.server.threads = 3 - seed as u32 % 3);
+                clients.extend((0..3).map(|_| Client::connect(&server)));
+            }
+        }
+    }
+}
