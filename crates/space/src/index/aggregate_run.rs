@@ -44,7 +44,8 @@ impl AggregateRun {
         let goes_on =
             aggregation.is_streamed() && (aggregation.cursor.is_some() || after.is_some());
         let rows_max = if goes_on {
-            limits.rows_max.max(1)
+            // One more says that there are more.
+            limits.rows_max.max(1).saturating_add(1)
         } else {
             usize::MAX
         };
