@@ -118,7 +118,7 @@ impl EngineMessage {
 
 /// One shard's end of all conversations.
 pub struct Exchange {
-    shard: Shard,
+    pub(super) shard: Shard,
     /// Of who owns what.
     epoch: u64,
     pub(super) peers: Vec<Peer>,
@@ -128,6 +128,8 @@ pub struct Exchange {
     pub(super) chunk_rows: u64,
     /// Where it is to be known which rows have changes that are not acknowledged.
     told: Option<Told>,
+    /// Readers whose conversation has ended, which parts are yet to be told.
+    lost_readers: Vec<u16>,
 }
 
 /// Changes that were told and that not all acknowledge yet: the last of each row, and all in their order.
@@ -218,6 +220,7 @@ impl Exchange {
             turn: 0,
             chunk_rows: CHUNK_ROWS,
             told: None,
+            lost_readers: Vec::new(),
         }
     }
 
@@ -293,6 +296,7 @@ impl Exchange {
     pub fn reader_lost(&mut self, reader: u16) {
         if let Some(peer) = self.peers.get_mut(usize::from(reader)) {
             peer.reader = ReaderSide::default();
+            self.lost_readers.push(reader);
         }
     }
 
@@ -485,6 +489,8 @@ impl Exchange {
         mut budget: usize,
     ) -> Progress {
         let mut progress = Progress::default();
+        let lost = std::mem::take(&mut self.lost_readers).into_iter();
+        lost.for_each(|reader| parts.reader_lost(reader));
         // Another comes first each time, so that none is starved.
         self.turn = (self.turn + 1) % self.peers.len();
         for at in (self.turn..self.peers.len()).chain(0..self.turn) {
@@ -570,7 +576,7 @@ impl Exchange {
                     spent += 1;
                     match part_change(&key) {
                         Some((number, key)) => {
-                            parts.change(from as u16, number, key, value.as_deref());
+                            parts.change(&self.shard, from as u16, number, key, value.as_deref());
                         }
                         None => {
                             let _ = engine.apply_replica(from as u16, &key, value.as_deref(), now);

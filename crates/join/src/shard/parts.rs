@@ -34,6 +34,9 @@ pub trait Parts {
     /// As the owner: from now on this reader is told of changes in this part, as number `number`. `None`: it has ended.
     fn subscribe(&mut self, reader: u16, number: u32, part: Option<&[u8]>);
 
+    /// As the owner: the conversation with this reader has ended, and it is told of nothing.
+    fn reader_lost(&mut self, reader: u16);
+
     /// As the owner: the rows of a part, in the order of their keys, from the first behind `after` on. At most `rows_max` are looked at. None: some
     /// of its slots are not here yet, and it is to be asked again.
     fn rows(
@@ -45,10 +48,11 @@ pub trait Parts {
         rows_max: usize,
     ) -> Option<PartRows>;
 
-    /// As the reader: rows of a part that this owner has; with the last of them it has given all. `part` is what was asked for: whoever asks
+    /// As the reader: rows of a part that this owner has (`shard` says who owns what); with the last of them it has given all. `part` is what was asked for: whoever asks
     /// twice with one number makes them differ.
     fn supply(
         &mut self,
+        shard: &Shard,
         owner: u16,
         number: u32,
         part: &[u8],
@@ -57,7 +61,7 @@ pub trait Parts {
     );
 
     /// As the reader: a row of this owner has changed, in the part of this number.
-    fn change(&mut self, owner: u16, number: u32, key: &[u8], value: Option<&[u8]>);
+    fn change(&mut self, shard: &Shard, owner: u16, number: u32, key: &[u8], value: Option<&[u8]>);
 
     /// As the reader: nothing more is told of rows in these slots (first and last of each run).
     fn withdraw(&mut self, slots: &[(u16, u16)]);
@@ -68,6 +72,8 @@ pub struct NoParts;
 
 impl Parts for NoParts {
     fn subscribe(&mut self, _: u16, _: u32, _: Option<&[u8]>) {}
+
+    fn reader_lost(&mut self, _: u16) {}
 
     fn rows(
         &mut self,
@@ -80,9 +86,9 @@ impl Parts for NoParts {
         Some(PartRows::default())
     }
 
-    fn supply(&mut self, _: u16, _: u32, _: &[u8], _: Vec<(Bytes, Bytes)>, _: bool) {}
+    fn supply(&mut self, _: &Shard, _: u16, _: u32, _: &[u8], _: Vec<(Bytes, Bytes)>, _: bool) {}
 
-    fn change(&mut self, _: u16, _: u32, _: &[u8], _: Option<&[u8]>) {}
+    fn change(&mut self, _: &Shard, _: u16, _: u32, _: &[u8], _: Option<&[u8]>) {}
 
     fn withdraw(&mut self, _: &[(u16, u16)]) {}
 }
@@ -147,11 +153,20 @@ impl Exchange {
         let sequence = self.sequence();
         for &(reader, number, is_there) in readers {
             let value = value.filter(|_| is_there).map(Bytes::from);
-            if let Some(peer) = self.peers.get_mut(usize::from(reader)) {
+            let peer = self.peers.get_mut(usize::from(reader));
+            // It may be lost already.
+            let peer = peer.filter(|peer| peer.reader.parts.contains(&number));
+            if let Some(peer) = peer {
                 let row = (numbered(number, key), value);
                 peer.reader.tell(row, sequence, whole);
             }
         }
+    }
+
+    /// Whether readers wait for parts.
+    pub fn has_part_answers(&self) -> bool {
+        let mut readers = self.peers.iter().map(|peer| &peer.reader);
+        readers.any(|reader| !reader.part_answers.is_empty())
     }
 
     /// Takes in a message of parts; what it costs. `Err`: it is another message.
@@ -174,7 +189,7 @@ impl Exchange {
                 peer.owner.out.push(EngineMessage::Taken);
                 let spent = rows.len() + CHUNK_WEIGHT;
                 if epoch >= own_epoch {
-                    parts.supply(from as u16, number, &part, rows, is_last);
+                    parts.supply(&self.shard, from as u16, number, &part, rows, is_last);
                 }
                 Ok(spent)
             }
@@ -217,16 +232,19 @@ impl Exchange {
         if reader.on_way >= CHUNKS_ON_WAY {
             return None;
         }
-        let first = reader.part_answers.front_mut()?;
-        let after = first.after.as_deref();
-        let found = parts.rows(engine, &shard, &first.part, after, chunk_rows)?;
-        let (number, part) = (first.number, first.part.clone());
+        let answers = reader.part_answers.iter_mut().enumerate();
+        let found = answers.into_iter().find_map(|(at, answer)| {
+            let after = answer.after.as_deref();
+            let found = parts.rows(engine, &shard, &answer.part, after, chunk_rows)?;
+            Some((at, found))
+        });
+        let (at, found) = found?;
+        let answer = &mut reader.part_answers[at];
+        let (number, part) = (answer.number, answer.part.clone());
         let is_last = found.last.is_none();
-        match found.last {
-            None => {
-                reader.part_answers.pop_front();
-            }
-            last => first.after = last,
+        answer.after = found.last;
+        if is_last {
+            reader.part_answers.remove(at);
         }
         let spent = found.visited + CHUNK_WEIGHT;
         // Who is told of nothing takes nothing in.

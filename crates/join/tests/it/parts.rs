@@ -71,6 +71,7 @@ impl Parts for Letters {
 
     fn supply(
         &mut self,
+        _: &Shard,
         owner: u16,
         number: u32,
         part: &[u8],
@@ -85,7 +86,7 @@ impl Parts for Letters {
         }
     }
 
-    fn change(&mut self, _: u16, number: u32, key: &[u8], value: Option<&[u8]>) {
+    fn change(&mut self, _: &Shard, _: u16, number: u32, key: &[u8], value: Option<&[u8]>) {
         if number != self.wanted.0 {
             return;
         }
@@ -93,6 +94,10 @@ impl Parts for Letters {
             Some(value) => self.rows.insert(key.into(), value.into()),
             None => self.rows.remove(key),
         };
+    }
+
+    fn reader_lost(&mut self, reader: u16) {
+        self.subscribed.retain(|(of, _), _| *of != reader);
     }
 
     fn withdraw(&mut self, _: &[(u16, u16)]) {}

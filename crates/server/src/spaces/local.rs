@@ -10,15 +10,18 @@
 //! 2. What is behind is looked at before a search begins, and so is a walk since the start of the server: those who write had their answers before.
 //!    The walk of a space that was just declared is not waited for; FT.INFO tells how far it is.
 
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use larder_join::{Engine, LogEntry};
+use larder_join::{Engine, LogEntry, PartRows, Parts, Shard, TableInfo};
+use larder_space::copies::Regions;
 use larder_space::index::SpaceIndex;
 use larder_space::object::Object;
+use larder_space::schema::Definition;
 use larder_types::{OBJECT_MARK, object_key, object_row};
 
+use super::copies::{Change, Copies, Placed, Said};
 use super::{Catalog, Declared};
 
 /// An index of so many objects or more is given back to the system by a thread of its own, since that takes a while.
@@ -39,6 +42,10 @@ pub struct All {
     behind: VecDeque<Vec<u8>>,
     /// Objects whose bytes could not be read.
     unread: u64,
+    pub copies: Copies,
+    /// What is to be said to other engines of copies, and what of changes.
+    said: Vec<Said>,
+    untold: Vec<Change>,
 }
 
 /// One space.
@@ -46,6 +53,10 @@ pub struct Space {
     pub declared: Arc<Declared>,
     pub index: SpaceIndex,
     walk: Option<Walk>,
+    /// Where it has subspaces.
+    placed: Option<Placed>,
+    /// Searches that were answered here from regions.
+    pub region_answers: u64,
 }
 
 /// Objects that are there when a space is declared, or when the server starts.
@@ -156,6 +167,10 @@ impl Spaces {
         before
             .into_values()
             .for_each(|dropped| give_back(dropped.index));
+        let said = all
+            .copies
+            .follow(all.spaces.values().map(|space| &space.declared));
+        all.said.extend(said);
         self.is_any.set(!all.spaces.is_empty());
         if !self.is_any.get() {
             all.behind = VecDeque::new();
@@ -167,24 +182,88 @@ impl Spaces {
         let all = &mut *self.all.borrow_mut();
         for change in changes {
             match change {
-                LogEntry::Put { key, value } => {
-                    if let Some(key) = object_key(key) {
-                        all.put(key, value);
+                LogEntry::Put { key: row, value } => {
+                    if let Some(key) = object_key(row) {
+                        let at = engine.base_row(row).and_then(|(_, at)| at);
+                        all.put(key, value, Told::Now(at));
                     }
                 }
                 LogEntry::Remove { key } => {
                     if let Some(key) = object_key(key) {
-                        all.remove(key);
+                        all.remove(key, true);
+                    }
+                }
+                LogEntry::Expire { key: row, at } => {
+                    if let (Some(key), Some((bytes, _))) = (object_key(row), engine.base_row(row)) {
+                        all.stays_until(key, bytes, *at);
                     }
                 }
                 LogEntry::RemoveRange { lo, hi } if covers_objects(lo, hi) => {
-                    for space in all.spaces.values_mut() {
-                        space.begin_anew(lo, hi, engine);
-                    }
+                    all.removed_range(lo, hi, engine);
                 }
                 _ => {}
             }
         }
+    }
+
+    /// What changes are to be told to other engines.
+    pub fn take_untold(&self) -> Vec<Change> {
+        match self.is_any() {
+            true => std::mem::take(&mut self.all.borrow_mut().untold),
+            false => Vec::new(),
+        }
+    }
+
+    /// What is to be said to other engines of copies: `shard` says who owns what.
+    pub fn take_said(&self, shard: &Shard) -> Vec<Said> {
+        let all = &mut *self.all.borrow_mut();
+        all.said.extend(all.copies.look(shard));
+        std::mem::take(&mut all.said)
+    }
+
+    /// The regions of a space's subspaces, if it has any.
+    pub fn regions(&self, declared: &Declared) -> Option<Arc<Regions>> {
+        let all = self.all.borrow();
+        let space = all.spaces.get(&declared.definition.name)?;
+        let placed = space.placed.as_ref()?;
+        (space.declared.version == declared.version).then(|| placed.regions.clone())
+    }
+
+    /// Whether there is anything to do about copies.
+    pub fn has_copies(&self) -> bool {
+        let all = self.all.borrow();
+        all.copies.is_any() || !all.said.is_empty()
+    }
+
+    /// Other places own what they did not.
+    pub fn owners_changed(&self, before: &Shard, after: &Shard) {
+        if self.has_copies() {
+            let is_other = |slot| before.owner_of_slot(slot) != after.owner_of_slot(slot);
+            self.all.borrow_mut().copies.forget(is_other, true);
+        }
+    }
+
+    /// This place does not tell of its changes any more.
+    pub fn owner_lost(&self, owner: u16, shard: &Shard) {
+        if self.has_copies() {
+            let is_of = |slot| shard.owner_of_slot(slot) == owner;
+            self.all.borrow_mut().copies.forget(is_of, false);
+        }
+    }
+
+    /// Puts some own objects into own regions; whether there are more.
+    pub fn supply_own(&self, engine: &Engine, shard: &Shard, rows_max: usize) -> bool {
+        let copies = &mut self.all.borrow_mut().copies;
+        copies.supply_own(engine, shard, rows_max)
+    }
+
+    /// What engines say to one another of copies goes there.
+    pub fn parts(&self) -> CopiesOf<'_> {
+        CopiesOf(self)
+    }
+
+    pub fn write(&self) -> RefMut<'_, All> {
+        self.all.borrow_mut()
     }
 
     /// Rows of these objects came into the engine, or left it.
@@ -202,8 +281,8 @@ impl Spaces {
         {
             left -= 1;
             match engine.base_row(&object_row(&key)) {
-                Some((bytes, _)) => all.put(&key, bytes),
-                None => all.remove(&key),
+                Some((bytes, _)) => all.put(&key, bytes, Told::Later),
+                None => all.remove(&key, false),
             }
         }
         for space in all.spaces.values_mut() {
@@ -229,26 +308,78 @@ impl All {
         walks.map(owed).max().unwrap_or(Behind::Nothing)
     }
 
-    fn put(&mut self, key: &[u8], bytes: &[u8]) {
+    fn put(&mut self, key: &[u8], bytes: &[u8], told: Told) {
         let mut decoded = None;
         let covering = self.spaces.values_mut();
         for space in covering.filter(|space| space.declared.definition.covers_key(key)) {
-            match decoded.get_or_insert_with(|| Object::decode(bytes)) {
+            let object = decoded.get_or_insert_with(|| Object::decode(bytes));
+            match &object {
                 Ok(object) => space.index.put(key, object),
                 Err(_) => {
                     self.unread += 1;
                     space.index.remove(key);
                 }
             }
+            let Some(placed) = &mut space.placed else {
+                continue;
+            };
+            let moved = match &object {
+                Ok(object) => placed.put(key, object, &space.declared.definition),
+                Err(_) => placed.remove(key),
+            };
+            if let Told::Now(at) = told {
+                let object = Some((bytes, at));
+                let change = self.copies.tell(&space.declared, key, object, &moved);
+                self.untold.extend(change);
+            }
         }
     }
 
-    fn remove(&mut self, key: &[u8]) {
+    /// `is_told`: it is gone, and not just another's.
+    fn remove(&mut self, key: &[u8], is_told: bool) {
         let covering = self.spaces.values_mut();
         for space in covering.filter(|space| space.declared.definition.covers_key(key)) {
             space.index.remove(key);
+            let moved = space.placed.as_mut().map(|placed| placed.remove(key));
+            if let Some(moved) = moved.filter(|_| is_told) {
+                let change = self.copies.tell(&space.declared, key, None, &moved);
+                self.untold.extend(change);
+            }
         }
     }
+
+    /// An object stays what it is, and goes at another time.
+    fn stays_until(&mut self, key: &[u8], bytes: &[u8], at: Option<u64>) {
+        for space in self.spaces.values() {
+            let moved = space.placed.as_ref().map(|placed| placed.stays(key));
+            if let Some(moved) = moved {
+                let object = Some((bytes, at));
+                let change = self.copies.tell(&space.declared, key, object, &moved);
+                self.untold.extend(change);
+            }
+        }
+    }
+
+    fn removed_range(&mut self, lo: &[u8], hi: &[u8], engine: &Engine) {
+        for space in self.spaces.values_mut() {
+            if let Some(placed) = &mut space.placed {
+                for (key, moved) in placed.remove_range(lo, hi) {
+                    let change = self.copies.tell(&space.declared, &key, None, &moved);
+                    self.untold.extend(change);
+                }
+            }
+            space.begin_anew(lo, hi, engine);
+        }
+    }
+}
+
+/// Whether those who hold copies are told of an object.
+#[derive(Clone, Copy)]
+enum Told {
+    /// It has changed, and goes at this time.
+    Now(Option<u64>),
+    /// It was there before: who wants it asks for it.
+    Later,
 }
 
 impl Space {
@@ -258,6 +389,8 @@ impl Space {
         Space {
             index: SpaceIndex::new(declared.definition.clone()),
             walk: walks.then(|| Walk::of(declared, engine, at_start)),
+            placed: Placed::new(declared),
+            region_answers: 0,
             declared: declared.clone(),
         }
     }
@@ -273,7 +406,8 @@ impl Space {
         }
         if self.declared.version != declared.version {
             self.index.alter(declared.definition.clone());
-            if declared.scans {
+            self.placed = Placed::new(declared);
+            if declared.scans || self.placed.is_some() {
                 let is_owed = self.walk.is_some_and(|walk| walk.is_of_start);
                 self.walk = Some(Walk::of(declared, engine, is_owed));
             }
@@ -330,7 +464,12 @@ impl Space {
                     && definition.covers_key(key)
                 {
                     match Object::decode(bytes) {
-                        Ok(object) => self.index.put(key, &object),
+                        Ok(object) => {
+                            self.index.put(key, &object);
+                            if let Some(placed) = &mut self.placed {
+                                placed.put(key, &object, &definition);
+                            }
+                        }
                         Err(_) => *unread += 1,
                     }
                 }
@@ -355,17 +494,7 @@ impl Space {
 
 impl Walk {
     fn of(declared: &Declared, engine: &Engine, is_of_start: bool) -> Walk {
-        let prefixes = &declared.definition.prefixes;
-        let may_have = |table: &[u8]| {
-            let fits = |prefix: &Vec<u8>| {
-                let prefix = object_row(prefix);
-                table.starts_with(&prefix) || prefix.starts_with(table)
-            };
-            table.first() == Some(&OBJECT_MARK)
-                && (prefixes.is_empty() || prefixes.iter().any(fits))
-        };
-        let mut tables = engine.tables();
-        tables.retain(|table| may_have(&table.name));
+        let tables = tables_with(engine, &declared.definition);
         Walk {
             of: tables.iter().map(|table| table.rows).sum(),
             tables: tables.into_iter().map(|table| table.name).collect(),
@@ -376,8 +505,30 @@ impl Walk {
     }
 }
 
+/// The tables that may have objects of a space, by their names.
+pub(super) fn tables_of(engine: &Engine, definition: &Definition) -> Vec<Vec<u8>> {
+    let tables = tables_with(engine, definition).into_iter();
+    let mut names: Vec<Vec<u8>> = tables.map(|table| table.name).collect();
+    names.sort_unstable();
+    names
+}
+
+fn tables_with(engine: &Engine, definition: &Definition) -> Vec<TableInfo> {
+    let prefixes = &definition.prefixes;
+    let may_have = |table: &[u8]| {
+        let fits = |prefix: &Vec<u8>| {
+            let prefix = object_row(prefix);
+            table.starts_with(&prefix) || prefix.starts_with(table)
+        };
+        table.first() == Some(&OBJECT_MARK) && (prefixes.is_empty() || prefixes.iter().any(fits))
+    };
+    let mut tables = engine.tables();
+    tables.retain(|table| may_have(&table.name));
+    tables
+}
+
 /// What all rows of a table come before; its name ends with `:` or `|`.
-fn end_of(table: &[u8]) -> Vec<u8> {
+pub(super) fn end_of(table: &[u8]) -> Vec<u8> {
     let mut end = table.to_vec();
     if let Some(separator) = end.last_mut() {
         *separator += 1;
@@ -392,5 +543,57 @@ fn covers_objects(lo: &[u8], hi: &[u8]) -> bool {
 fn give_back(index: SpaceIndex) {
     if index.len() >= LARGE {
         std::thread::spawn(move || drop(index));
+    }
+}
+
+/// The copies of a core, as exchanges see them.
+pub struct CopiesOf<'a>(&'a Spaces);
+
+impl Parts for CopiesOf<'_> {
+    fn subscribe(&mut self, reader: u16, number: u32, part: Option<&[u8]>) {
+        let copies = &mut self.0.all.borrow_mut().copies;
+        copies.subscribe(reader, number, part);
+    }
+
+    fn reader_lost(&mut self, reader: u16) {
+        self.0.all.borrow_mut().copies.reader_lost(reader);
+    }
+
+    fn rows(
+        &mut self,
+        engine: &Engine,
+        shard: &Shard,
+        part: &[u8],
+        after: Option<&[u8]>,
+        rows_max: usize,
+    ) -> Option<PartRows> {
+        let all = &mut *self.0.all.borrow_mut();
+        match all.behind() {
+            Behind::Nothing => all.copies.rows(engine, shard, part, after, rows_max),
+            _ => None,
+        }
+    }
+
+    fn supply(
+        &mut self,
+        shard: &Shard,
+        owner: u16,
+        number: u32,
+        part: &[u8],
+        rows: Vec<(Box<[u8]>, Box<[u8]>)>,
+        is_last: bool,
+    ) {
+        let copies = &mut self.0.all.borrow_mut().copies;
+        copies.arrive(shard, owner, number, part, rows, is_last);
+    }
+
+    fn change(&mut self, shard: &Shard, owner: u16, number: u32, key: &[u8], value: Option<&[u8]>) {
+        let copies = &mut self.0.all.borrow_mut().copies;
+        copies.changed(shard, owner, number, key, value);
+    }
+
+    fn withdraw(&mut self, slots: &[(u16, u16)]) {
+        let is_gone = |slot: u16| slots.iter().any(|(lo, hi)| (*lo..=*hi).contains(&slot));
+        self.0.all.borrow_mut().copies.forget(is_gone, false);
     }
 }

@@ -11,6 +11,7 @@
 
 pub mod catalog;
 pub mod change;
+pub mod copies;
 pub mod cursors;
 mod local;
 pub mod record;

@@ -420,6 +420,7 @@ impl Tables {
                 .borrow_mut()
                 .owner_lost(&mut engine, number);
             drop(engine);
+            self.spaces.owner_lost(number, &sharing.shard());
             // It need not wait for this reader: that is said as soon as there is a connection.
             sharing.unsent.borrow_mut().push((number, Vec::new()));
             sharing.waiting.take().into_iter().for_each(Waker::wake);

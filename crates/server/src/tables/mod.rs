@@ -205,7 +205,7 @@ impl Tables {
             .take()
             .unwrap_or_default();
         if let Some(sharing) = &self.sharing
-            && sharing.export(&changes, true, gate)
+            && sharing.export(&changes, self.spaces.take_untold(), true, gate)
         {
             self.wake_maintenance();
         }
@@ -248,7 +248,7 @@ impl Tables {
         // A transaction's are told at its end, as one; but not that of several cores, whose commands wait for each other.
         if let Some(sharing) = &self.sharing
             && (!self.in_transaction() || self.is_paused())
-            && sharing.export(&changes, false, gate)
+            && sharing.export(&changes, self.spaces.take_untold(), false, gate)
         {
             self.wake_maintenance();
         }

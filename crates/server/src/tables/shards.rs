@@ -19,6 +19,7 @@ use super::expiring::OwnExpiry;
 use super::postgres::{Postgres, RangeLoad};
 use super::{CoreMessage, Gate, Refusal, Tables, Unanswered};
 use crate::cluster::View;
+use crate::spaces::{Spaces, copies};
 
 /// Rows that one turn touches for other cores.
 const TURN_ROWS: usize = 4096;
@@ -84,9 +85,19 @@ impl Sharing {
 
     /// Tells other cores of changes; `gate` then waits for those who have the rows.
     /// Says whether there was anybody to tell.
-    pub(super) fn export(&self, changes: &[LogEntry], whole: bool, gate: &mut Gate) -> bool {
+    pub(super) fn export(
+        &self,
+        changes: &[LogEntry],
+        copied: Vec<copies::Change>,
+        whole: bool,
+        gate: &mut Gate,
+    ) -> bool {
         let mut exchange = self.exchange.borrow_mut();
         let before = exchange.sequence();
+        for change in copied {
+            let value = change.value.as_deref();
+            exchange.tell(&change.row, value, &change.readers, whole);
+        }
         exchange.export(changes, whole);
         let is_told = exchange.sequence() > before;
         if is_told {
@@ -109,7 +120,7 @@ impl Sharing {
     }
 
     /// Own slots went to others in these terms: until the map says to whom, nobody owns them, and questions of maps before it are not answered.
-    pub(super) fn disown(&self, engine: &mut Engine, slots: &[(u16, u64)]) {
+    pub(super) fn disown(&self, engine: &mut Engine, spaces: &Spaces, slots: &[(u16, u64)]) {
         let before = self.shard();
         let is_gone = |slot: u16| {
             let is_own = before.owner_of_slot(slot) == before.index;
@@ -128,6 +139,7 @@ impl Sharing {
         let last = slots.iter().map(|(_, term)| *term).max().unwrap_or(0);
         let epoch = exchange.epoch().max(last);
         exchange.change_owners(engine, shard.clone(), epoch);
+        spaces.owners_changed(&before, &shard);
         *self.shard.borrow_mut() = Rc::new(shard);
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
@@ -210,6 +222,7 @@ impl Tables {
         let shard = Shard::among(index, count, owners);
         let mut exchange = sharing.exchange.borrow_mut();
         exchange.change_owners(&mut engine, shard.clone(), view.map.epoch().0);
+        self.spaces.owners_changed(&sharing.shard(), &shard);
         *sharing.shard.borrow_mut() = Rc::new(shard);
         let before = sharing.view.replace(Some(view.clone()));
         let is_same =
@@ -237,6 +250,7 @@ impl Tables {
         exchange.owner_ended(&mut engine, owner, upto);
         drop(exchange);
         drop(engine);
+        self.spaces.owner_lost(owner, &sharing.shard());
         sharing.waiting.take().into_iter().for_each(Waker::wake);
         self.wake_maintenance();
     }
@@ -267,7 +281,9 @@ impl Tables {
             let _ = self.log(&mut engine, &mut Gate::default());
         }
         let mut exchange = sharing.exchange.borrow_mut();
-        let progress = self.counting(&mut engine, |engine| exchange.step(engine, now, TURN_ROWS));
+        let progress = self.counting(&mut engine, |engine| {
+            exchange.step_with(engine, &mut self.spaces.parts(), now, TURN_ROWS)
+        });
         drop(exchange);
         // Own rows do not change by it.
         let _ = self.log(&mut engine, &mut Gate::default());

@@ -3,7 +3,7 @@
 //! It asks owners by *claims*: some regions, under a number, and for each slot of keys whether all objects of it that lie in them are here. Regions
 //! that it gets later are another claim, so that what is told of the one is not taken for the other; slots that change their owner are asked for anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use larder_types::{SLOTS, row_slot};
@@ -25,6 +25,8 @@ pub struct Holder {
     subspace: usize,
     claims: Vec<Claim>,
     copies: Copies,
+    /// Those that go at some time, by when.
+    going: BTreeSet<(u64, Bytes)>,
     index: SpaceIndex,
 }
 
@@ -49,6 +51,8 @@ struct Copy {
     /// The claim that it came for.
     number: u32,
     bytes: Bytes,
+    /// When it goes, in milliseconds.
+    expires_at: Option<u64>,
 }
 
 /// By key.
@@ -70,6 +74,7 @@ impl Holder {
             subspace,
             claims: Vec::new(),
             copies: Copies::default(),
+            going: BTreeSet::new(),
             index: SpaceIndex::new(definition),
         }
     }
@@ -148,6 +153,15 @@ impl Holder {
         questions
     }
 
+    /// What was asked and not answered yet counts as not asked.
+    pub fn ask_again(&mut self) {
+        self.claims.iter_mut().for_each(|claim| claim.asked.clear());
+    }
+
+    pub fn subspace(&self) -> usize {
+        self.subspace
+    }
+
     /// Slots whose owner changed, or does not tell of its changes any more: their objects are not known.
     pub fn forget(&mut self, is_gone: impl Fn(u16) -> bool) {
         for claim in &mut self.claims {
@@ -164,22 +178,30 @@ impl Holder {
         gone.iter().for_each(|key| self.remove(key));
     }
 
-    /// An object as its owner supplies it for a claim, or says that it is now; None: it is in none of its regions.
-    pub fn put(&mut self, number: u32, key: &[u8], encoded: Option<&[u8]>) {
+    /// An object as its owner supplies it for a claim, or says that it is now, with when it goes; None: it is in none of its regions.
+    pub fn put(&mut self, number: u32, key: &[u8], encoded: Option<(&[u8], Option<u64>)>) {
         let Some(claim) = self.claims.iter().find(|claim| claim.number == number) else {
             return;
         };
-        let object = encoded.and_then(|bytes| Some((bytes, Object::decode(bytes).ok()?)));
-        if let Some((bytes, object)) = object {
+        let object = encoded.and_then(|(bytes, at)| Some((bytes, at, Object::decode(bytes).ok()?)));
+        if let Some((bytes, expires_at, object)) = object {
             let (row, _) = Row::of(self.index.definition(), &object);
             let region = self.regions.region(self.subspace, key, &row);
             if contains(&claim.regions, region.0) {
                 self.index.put(key, &object);
+                let before = self.copies.0.get(key).and_then(|copy| copy.expires_at);
+                if let Some(at) = before {
+                    self.going.remove(&(at, key.into()));
+                }
+                if let Some(at) = expires_at {
+                    self.going.insert((at, key.into()));
+                }
                 let bytes = bytes.into();
                 let copy = Copy {
                     region,
                     number,
                     bytes,
+                    expires_at,
                 };
                 self.copies.0.insert(key.into(), copy);
                 return;
@@ -238,8 +260,21 @@ impl Holder {
     }
 
     fn remove(&mut self, key: &[u8]) {
-        if self.copies.0.remove(key).is_some() {
+        if let Some(copy) = self.copies.0.remove(key) {
             self.index.remove(key);
+            if let Some(at) = copy.expires_at {
+                self.going.remove(&(at, key.into()));
+            }
+        }
+    }
+
+    /// Copies whose time has come go; their owners will say so, too.
+    pub fn expire(&mut self, now_ms: u64) {
+        while let Some((at, key)) = self.going.first()
+            && *at <= now_ms
+        {
+            let key = key.clone();
+            self.remove(&key);
         }
     }
 

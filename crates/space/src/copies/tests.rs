@@ -124,7 +124,7 @@ impl World {
         for ((place, subspace, number), part) in &self.subscribed {
             let holder = &mut self.holders[*place][*subspace];
             match part.told(moves[*subspace]) {
-                Some(Told::Is) => holder.put(*number, key, encoded.as_deref()),
+                Some(Told::Is) => holder.put(*number, key, encoded.as_deref().map(|it| (it, None))),
                 Some(Told::Gone) => holder.put(*number, key, None),
                 None => {}
             }
@@ -163,7 +163,7 @@ impl World {
             let row = Row::of(&self.definition, object).0;
             let region = self.regions.region(subspace, key, &row);
             if part.has_slot(row_slot(key)) && part.has_region(region) {
-                holder.put(number, key, Some(&object.encode()));
+                holder.put(number, key, Some((&object.encode(), None)));
             }
         }
         holder.supplied(owner, number, part.serial);
@@ -289,4 +289,24 @@ fn cuts_come_back_and_cut_bytes_are_refused() {
         }
         assert!(u32::from(regions.slot(0, Region(3))) < 16_384);
     }
+}
+
+#[test]
+fn a_copy_goes_when_its_time_has_come() {
+    let definition = definition();
+    let regions = Arc::new(Regions::by_hash(&definition).expect("enough"));
+    let mut holder = Holder::new(definition, regions, 0);
+    assert!(holder.hold(1, |_| true).is_empty());
+    let encoded = object(&mut Random::new(1)).encode();
+    holder.put(1, b"hotel:1", Some((&encoded, Some(50))));
+    holder.put(1, b"hotel:2", Some((&encoded, Some(60))));
+    // It stays longer now.
+    holder.put(1, b"hotel:1", Some((&encoded, Some(70))));
+    holder.expire(59);
+    assert_eq!(holder.len(), 2);
+    holder.expire(60);
+    assert_eq!((holder.len(), holder.index().len()), (1, 1));
+    holder.put(1, b"hotel:1", Some((&encoded, None)));
+    holder.expire(1_000);
+    assert_eq!(holder.len(), 1);
 }

@@ -27,6 +27,9 @@ struct Figures {
     /// Objects that are to be looked at, in all.
     of: u64,
     is_walking: bool,
+    /// Copies in regions of subspaces, and answers that were made of them.
+    copies: u64,
+    region_answers: u64,
     failures: Failures,
 }
 
@@ -37,6 +40,8 @@ impl Figures {
         self.looked_at += other.looked_at;
         self.of += other.of;
         self.is_walking |= other.is_walking;
+        self.copies += other.copies;
+        self.region_answers += other.region_answers;
         self.failures.count += other.failures.count;
         if other.failures.newest.is_some() {
             self.failures.newest = other.failures.newest;
@@ -61,6 +66,8 @@ impl Figures {
             self.looked_at,
             self.of,
             u64::from(self.is_walking),
+            self.copies,
+            self.region_answers,
             failures.count,
         ] {
             out.extend_from_slice(&number.to_le_bytes());
@@ -91,6 +98,8 @@ impl Figures {
             looked_at: reader.u64()?,
             of: reader.u64()?,
             is_walking: reader.u64()? != 0,
+            copies: reader.u64()?,
+            region_answers: reader.u64()?,
             failures: Failures::default(),
         };
         figures.failures.count = reader.u64()?;
@@ -141,6 +150,8 @@ pub(super) async fn info(asker: &mut Asker, command: Command<'_>) -> Result<Vec<
                         looked_at: standing.looked_at,
                         of: standing.of,
                         is_walking: standing.is_walking,
+                        copies: spaces.copies.count(&space.declared),
+                        region_answers: space.region_answers,
                         failures: space.index.failures().clone(),
                     })
                 });
@@ -204,7 +215,8 @@ fn describe(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figures, curso
         encoder.count(value);
     };
     let has_stopwords = definition.stopwords.is_some();
-    encoder.map(35 + usize::from(has_stopwords));
+    let has_subspaces = !definition.layout.subspaces.is_empty();
+    encoder.map(35 + usize::from(has_stopwords) + 2 * usize::from(has_subspaces));
     encoder.text("index_name");
     encoder.text(&definition.name);
     encoder.text("index_options");
@@ -318,6 +330,10 @@ fn describe(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figures, curso
         describe_failures(encoder, count, newest);
     }
     count(encoder, "memory_bytes", all.memory_bytes);
+    if has_subspaces {
+        count(encoder, "copies", all.copies);
+        count(encoder, "region_answers", all.region_answers);
+    }
 }
 
 fn describe_failures(encoder: &mut Encoder<'_>, count: u64, newest: Option<&Failure>) {

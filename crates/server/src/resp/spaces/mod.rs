@@ -5,7 +5,8 @@
 //!                └─ in a cluster: every node is asked for its part ───────┘
 //! ```
 //!
-//! `define` declares; `search`, `aggregate` and `values` (FT.TAGVALS) find; `run` is what one core does for them; `info` tells of spaces, `explain` of
+//! `define` declares; `search`, `aggregate` and `values` (FT.TAGVALS) find; `run` is what one core does for them, and `regions` what those
+//! do who hold regions of a subspace; `info` tells of spaces, `explain` of
 //! queries, and `profile` of what a search took. `reach` says who takes part, and asks other nodes.
 //!
 //! 1. The parts of an answer are of one assignment of slots to nodes, and each slot is answered by its owner, under its lease. If owners change
@@ -18,6 +19,7 @@ mod explain;
 mod info;
 mod profile;
 mod reach;
+mod regions;
 mod run;
 mod search;
 mod values;

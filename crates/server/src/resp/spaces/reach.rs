@@ -131,7 +131,7 @@ pub(super) async fn again<T>(
 }
 
 /// What a node has answered.
-fn opened(reply: &[u8], declared: &Declared) -> Result<Vec<u8>, Refusal> {
+pub(super) fn opened(reply: &[u8], declared: &Declared) -> Result<Vec<u8>, Refusal> {
     let bytes = match Token::first(reply) {
         Some((Token::Bulk(bytes), _)) => bytes,
         Some((Token::Error(text), _)) => return Err(refusal_of(text)),

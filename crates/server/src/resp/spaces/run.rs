@@ -46,6 +46,17 @@ pub(super) struct Order {
     pub until: Option<Instant>,
 }
 
+impl Order {
+    /// # Errors
+    /// It has taken longer than it may.
+    pub fn ensure_in_time(&self) -> Result<(), Refusal> {
+        match self.until.is_some_and(|until| Instant::now() > until) {
+            true => Err((Code::BadRequest, "Timeout limit was reached".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
 /// The objects of a core, as its engine keeps them.
 struct Rows<'a>(&'a Engine);
 
@@ -89,9 +100,7 @@ pub(super) async fn run<R: Steps>(
         if done {
             break;
         }
-        if order.until.is_some_and(|until| Instant::now() > until) {
-            return Err((Code::BadRequest, "Timeout limit was reached".to_owned()));
-        }
+        order.ensure_in_time()?;
         tokio::task::yield_now().await;
     }
     end(&tables, order.epoch).await?;

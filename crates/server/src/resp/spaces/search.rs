@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use larder_protocol::commands::{Command, Id, OwnedCommand};
 use larder_protocol::resp::{Encoder, Proto};
+use larder_space::index::{SearchRun, SpaceIndex};
 use larder_space::search::content::decode_content;
 use larder_space::search::partial::{first_sort_value, print_sort_value};
 use larder_space::search::{Content, Entry, Partial, Search};
 
 use super::profile::Told;
 use super::reach::{Asker, Reach, again, damaged};
+use super::regions::{Asked, by_regions, not_held, of_held};
 use super::run::{Order, run};
 use crate::spaces::Declared;
 use crate::tables::Refusal;
@@ -26,7 +28,7 @@ pub(super) async fn search(asker: &mut Asker, command: Command<'_>) -> Result<Ve
         let search = parse(&arguments, QUERY, &declared)?;
         match asker.reach {
             Reach::Part { .. } => {
-                let (_, partial) = of_cores(asker, &declared, &search).await?;
+                let partial = part(asker, command, &declared).await?;
                 Ok(asker.part(&declared, &partial.encode()))
             }
             _ => {
@@ -38,6 +40,43 @@ pub(super) async fn search(asker: &mut Asker, command: Command<'_>) -> Result<Ve
     .await
 }
 
+/// What this node finds, for the node that asks.
+async fn part(
+    asker: &Asker,
+    command: Command<'_>,
+    declared: &Arc<Declared>,
+) -> Result<Partial, Refusal> {
+    let Some((asked, bare)) = Asked::of(command) else {
+        let arguments: Vec<&[u8]> = command.args().skip(QUERY).collect();
+        let search = parse(&arguments, QUERY, declared)?;
+        return Ok(of_cores(asker, declared, &search).await?.1);
+    };
+    let arguments: Vec<&[u8]> = bare.command().args().skip(QUERY).collect();
+    let search = parse(&arguments, QUERY, declared)?;
+    let order = asker.order(declared, search.options.timeout_ms);
+    let begin = beginning(asker, &search);
+    let parts = of_held(asker, &order, &asked, &search.predicate, begin, finish).await?;
+    let mut all = Partial::new(search.keep());
+    let parts = parts.ok_or_else(not_held)?;
+    parts.into_iter().for_each(|part| all.merge(part));
+    Ok(all)
+}
+
+/// How a core begins a search.
+fn beginning(
+    asker: &Asker,
+    search: &Arc<Search>,
+) -> impl Fn(&SpaceIndex) -> Result<SearchRun, Refusal> + Clone + Send + 'static {
+    let (own, bytes_max) = (search.clone(), asker.core.clients.limits.answer());
+    move |index: &SpaceIndex| Ok(index.search(own.clone(), bytes_max))
+}
+
+/// What a core has found.
+fn finish(done: SearchRun) -> Result<Partial, Refusal> {
+    let found = done.finish();
+    found.map_err(|refused| super::refusal(refused, 0))
+}
+
 /// What all find that take part.
 async fn found(
     asker: &Asker,
@@ -45,6 +84,16 @@ async fn found(
     declared: &Arc<Declared>,
     search: &Arc<Search>,
 ) -> Result<Partial, Refusal> {
+    let order = asker.order(declared, search.options.timeout_ms);
+    let begin = beginning(asker, search);
+    let decode = |part: &[u8]| Partial::decode(part).map_err(|_| damaged());
+    let predicate = &search.predicate;
+    let parts = by_regions(asker, command, &order, predicate, begin, finish, decode).await?;
+    if let Some(parts) = parts {
+        let mut all = Partial::new(search.keep());
+        parts.into_iter().for_each(|part| all.merge(part));
+        return Ok(all);
+    }
     if asker.reach != Reach::Nodes {
         return Ok(of_cores(asker, declared, search).await?.1);
     }
@@ -118,14 +167,12 @@ async fn of_cores(
     search: &Arc<Search>,
 ) -> Result<(Vec<Told>, Partial), Refusal> {
     let order = asker.order(declared, search.options.timeout_ms);
-    let bytes_max = asker.core.clients.limits.answer();
-    let own = search.clone();
+    let begin = beginning(asker, search);
     let parts = asker.on_cores(move |tables| async move {
         let (begun, core) = (Instant::now(), tables.index);
-        let done = run(tables, order, |index| Ok(index.search(own, bytes_max))).await?;
+        let done = run(tables, order, begin).await?;
         let told = Told::of(core, done.profile(), begun);
-        let found = done.finish();
-        Ok((told, found.map_err(|refused| super::refusal(refused, 0))?))
+        Ok((told, finish(done)?))
     });
     let (mut all_told, mut all) = (Vec::new(), Partial::new(search.keep()));
     for (told, part) in parts.await? {

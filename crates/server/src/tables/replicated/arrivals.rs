@@ -122,7 +122,7 @@ impl Tables {
         if let Some(sharing) = &self.sharing
             && !closed.is_empty()
         {
-            sharing.disown(engine, closed);
+            sharing.disown(engine, &self.spaces, closed);
         }
     }
 }

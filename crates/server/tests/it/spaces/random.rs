@@ -13,6 +13,9 @@ use crate::resp::Client;
 
 const SCHEMA: &str = "things PREFIX 1 thing: SCHEMA color TAG size NUMERIC note TEXT";
 
+/// The same, with copies in regions by color and by size.
+const WITH_SUBSPACES: &str = "things PREFIX 1 thing: SUBSPACES 2 color size REGIONS 16 SCHEMA color TAG size NUMERIC note TEXT";
+
 const QUERIES: [&str; 12] = [
     "*",
     "@color:{red}",
@@ -46,77 +49,100 @@ fn fields(random: &mut Random) -> Vec<(&'static str, String)> {
 #[test]
 fn what_is_found_is_what_a_look_at_each_object_says() {
     for seed in 0..4 {
-        let mut random = Random::new(seed);
-        let threads = 1 + seed as usize % 3;
-        let mut server = server(threads);
-        let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(&server)).collect();
-        let words: Vec<&str> = SCHEMA.split(' ').collect();
-        let definition = words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>();
-        let definition = Definition::parse_create(&definition).expect("it fits");
-        let mut model: BTreeMap<String, Hash> = BTreeMap::new();
-        let declared_at = random.below(100);
-        for step in 0..600 {
-            if step == declared_at {
-                let create: Vec<&str> = ["FT.CREATE"].into_iter().chain(words.clone()).collect();
-                assert_eq!(ask(&mut clients[0], &create), "+OK");
-                super::indexed(&mut clients[0], "things");
+        walk(seed, 1 + seed as usize % 3, SCHEMA);
+    }
+}
+
+#[test]
+fn what_is_found_in_regions_is_what_a_look_at_each_object_says() {
+    let mut answers = 0;
+    for seed in 10..14 {
+        answers += walk(seed, 2 + seed as usize % 2, WITH_SUBSPACES);
+    }
+    assert!(answers > 50, "{answers} answers from regions");
+}
+
+/// Writes, changes, removes and finds at random; how many answers came from regions.
+fn walk(seed: u64, threads: usize, schema: &str) -> u64 {
+    let mut answers = 0;
+    let mut random = Random::new(seed);
+    let mut server = server(threads);
+    let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(&server)).collect();
+    let words: Vec<&str> = schema.split(' ').collect();
+    let definition = words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>();
+    let definition = Definition::parse_create(&definition).expect("it fits");
+    let mut model: BTreeMap<String, Hash> = BTreeMap::new();
+    let declared_at = random.below(100);
+    for step in 0..600 {
+        if step == declared_at {
+            let create: Vec<&str> = ["FT.CREATE"].into_iter().chain(words.clone()).collect();
+            assert_eq!(ask(&mut clients[0], &create), "+OK");
+            super::indexed(&mut clients[0], "things");
+        }
+        let client = &mut clients[random.below(3) as usize];
+        let prefix = if random.below(10) == 0 {
+            "other"
+        } else {
+            "thing"
+        };
+        let key = format!("{prefix}:{}", random.below(60));
+        match random.below(10) {
+            0..=5 => {
+                let fields = fields(&mut random);
+                let mut words = vec!["HSET", &key];
+                let hash = model.entry(key.clone()).or_default();
+                for (name, value) in &fields {
+                    words.extend([name, value.as_str()]);
+                    hash.set(name.as_bytes(), value.as_bytes());
+                }
+                assert!(ask(client, &words).starts_with(':'));
             }
-            let client = &mut clients[random.below(3) as usize];
-            let prefix = if random.below(10) == 0 {
-                "other"
-            } else {
-                "thing"
-            };
-            let key = format!("{prefix}:{}", random.below(60));
-            match random.below(10) {
-                0..=5 => {
-                    let fields = fields(&mut random);
-                    let mut words = vec!["HSET", &key];
-                    let hash = model.entry(key.clone()).or_default();
-                    for (name, value) in &fields {
-                        words.extend([name, value.as_str()]);
-                        hash.set(name.as_bytes(), value.as_bytes());
-                    }
-                    assert!(ask(client, &words).starts_with(':'));
-                }
-                6 => {
-                    let reply = ask(client, &["HDEL", &key, "size", "color"]);
-                    assert!(reply.starts_with(':'), "{reply}");
-                    if let Some(hash) = model.get_mut(&key) {
-                        hash.fields.retain(|field| field.name == b"note");
-                    }
-                }
-                7 => {
-                    let was_there = model.remove(&key).is_some();
-                    assert_eq!(
-                        ask(client, &["DEL", &key]),
-                        format!(":{}", u8::from(was_there))
-                    );
-                }
-                _ if step < declared_at => {}
-                _ => {
-                    let query = QUERIES[random.below(QUERIES.len() as u64) as usize];
-                    let predicate = parse(query.as_bytes(), &definition, &Params::default());
-                    let predicate = predicate.expect("a query");
-                    let objects = model.iter().filter(|(key, hash)| {
-                        let object = Object::Hash((*hash).clone());
-                        let (row, _) = Row::of(&definition, &object);
-                        definition.covers(key.as_bytes(), &object) && matches(&predicate, &row)
-                    });
-                    let expected: Vec<&str> = objects.map(|(key, _)| key.as_str()).collect();
-                    let is_found = found(client, "things", query);
-                    assert_eq!(
-                        is_found,
-                        expected.join(" "),
-                        "seed {seed} step {step}: {query}"
-                    );
+            6 => {
+                let reply = ask(client, &["HDEL", &key, "size", "color"]);
+                assert!(reply.starts_with(':'), "{reply}");
+                if let Some(hash) = model.get_mut(&key) {
+                    hash.fields.retain(|field| field.name == b"note");
                 }
             }
-            if step == 400 {
-                clients.clear();
-                server.restart_with(|config| config.server.threads = 3 - seed as u32 % 3);
-                clients.extend((0..3).map(|_| Client::connect(&server)));
+            7 => {
+                let was_there = model.remove(&key).is_some();
+                assert_eq!(
+                    ask(client, &["DEL", &key]),
+                    format!(":{}", u8::from(was_there))
+                );
+            }
+            _ if step < declared_at => {}
+            _ => {
+                let query = QUERIES[random.below(QUERIES.len() as u64) as usize];
+                let predicate = parse(query.as_bytes(), &definition, &Params::default());
+                let predicate = predicate.expect("a query");
+                let objects = model.iter().filter(|(key, hash)| {
+                    let object = Object::Hash((*hash).clone());
+                    let (row, _) = Row::of(&definition, &object);
+                    definition.covers(key.as_bytes(), &object) && matches(&predicate, &row)
+                });
+                let expected: Vec<&str> = objects.map(|(key, _)| key.as_str()).collect();
+                let is_found = found(client, "things", query);
+                assert_eq!(
+                    is_found,
+                    expected.join(" "),
+                    "seed {seed} step {step}: {query}"
+                );
             }
         }
+        if step == 400 {
+            answers += region_answers(&mut clients[0]);
+            clients.clear();
+            server.restart_with(|config| config.server.threads = 3 - seed as u32 % 3);
+            clients.extend((0..3).map(|_| Client::connect(&server)));
+        }
     }
+    answers + region_answers(&mut clients[0])
+}
+
+fn region_answers(client: &mut Client) -> u64 {
+    let info = ask(client, &["FT.INFO", "things"]);
+    let answers = info.split("|region_answers|:").nth(1);
+    let digits = answers.map(|rest| rest.split('|').next().unwrap_or_default());
+    digits.map_or(0, |digits| digits.parse().expect("a number"))
 }

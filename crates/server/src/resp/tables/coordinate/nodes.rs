@@ -403,29 +403,48 @@ pub(in crate::resp) async fn ask_nodes(
     let begun = Instant::now();
     loop {
         let epoch = core.tables.epoch_of_map();
-        let ask = |place: u16| {
-            let mut wanted = Wanted::of(batch.clone(), proto, client);
-            wanted.target = Target::Part(place);
-            Incoming::routed(core, Some(place), wanted)
-        };
-        let asked: Vec<Incoming> = places_of_nodes(core)?.into_iter().map(ask).collect();
-        let (mut replies, mut not_done) = (Vec::new(), None);
-        for mut incoming in asked {
-            match incoming.reply().await {
-                Some(reply) => replies.push(reply),
-                None => {
-                    let why = incoming.not_done().map(str::to_owned);
-                    not_done = Some(why.ok_or_else(gone)?);
-                }
-            }
-        }
-        let Some(why) = not_done else {
-            return Ok(replies);
+        let places = places_of_nodes(core)?.into_iter();
+        let asked = places.map(|place| (place, batch.clone())).collect();
+        let why = match ask_places(core, client, proto, asked).await {
+            Ok(replies) => return Ok(replies),
+            Err(why) => why?,
         };
         if begun.elapsed() > PATIENCE {
             return Err((Code::ClusterDown, format!("not all nodes answer: {why}")));
         }
         wait_for_change(core, epoch).await;
+    }
+}
+
+/// Asks places of nodes for their parts, each for its own.
+///
+/// # Errors
+/// Why one of them did not execute it; or that it is gone.
+pub(in crate::resp) async fn ask_places(
+    core: &Rc<Core>,
+    client: &Arc<Client>,
+    proto: Proto,
+    asked: Vec<(u16, Batch)>,
+) -> Result<Vec<Vec<u8>>, Result<String, Refusal>> {
+    let ask = |(place, batch)| {
+        let mut wanted = Wanted::of(batch, proto, client);
+        wanted.target = Target::Part(place);
+        Incoming::routed(core, Some(place), wanted)
+    };
+    let asked: Vec<Incoming> = asked.into_iter().map(ask).collect();
+    let (mut replies, mut not_done) = (Vec::new(), None);
+    for mut incoming in asked {
+        match incoming.reply().await {
+            Some(reply) => replies.push(reply),
+            None => {
+                let why = incoming.not_done().map(str::to_owned);
+                not_done = Some(why.ok_or_else(gone));
+            }
+        }
+    }
+    match not_done {
+        Some(why) => Err(why),
+        None => Ok(replies),
     }
 }
 

@@ -1,0 +1,309 @@
+//! Searches that ask the holders of regions of one subspace, instead of all who own objects.
+//!
+//! ```text
+//!  FT.SEARCH ─► route: the fewest places ─► each place: `held`, in steps ─► partial answers ─► merged
+//!                └─ no subspace serves, or a holder is not ready: all owners, as without subspaces
+//! ```
+//!
+//! A holder answers for regions of which it has all copies, and is surely told of every change; see docs/decisions/0018-regions.md. Other nodes are sent
+//! the command with two more arguments, the mark and what is asked of each of their cores:
+//!
+//! | field | size | meaning |
+//! |---|---|---|
+//! | version | 8 | of the definition |
+//! | subspace | 2 | its number |
+//! | cores | count (4), then of each | its number (2) and its regions: count (4), first and last (2 each) of each run |
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+
+use larder_cluster::map::NodeId;
+use larder_join::NOBODY;
+use larder_protocol::commands::{Command, OwnedCommand};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Proto;
+use larder_space::copies::{Route, route};
+use larder_space::index::SpaceIndex;
+use larder_space::query::Predicate;
+use larder_types::wire::{Malformed, WireReader, put_count};
+
+use super::super::tables::ask_places;
+use super::reach::{Asker, opened};
+use super::run::{Order, Steps};
+use crate::spaces::Declared;
+use crate::tables::{Refusal, Tables};
+
+/// What the regions that a node is asked for stand behind.
+const MARK: &[u8] = b"\0REGIONS";
+
+/// Objects that are looked at in one step.
+const STEP_CANDIDATES: usize = 256;
+
+type Runs = Vec<RangeInclusive<u16>>;
+
+/// What is asked of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Asked {
+    version: u64,
+    subspace: u16,
+    /// By core, its regions.
+    cores: Vec<(u16, Runs)>,
+}
+
+impl Asked {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = self.version.to_le_bytes().to_vec();
+        out.extend_from_slice(&self.subspace.to_le_bytes());
+        put_count(&mut out, self.cores.len());
+        for (core, runs) in &self.cores {
+            out.extend_from_slice(&core.to_le_bytes());
+            put_count(&mut out, runs.len());
+            for run in runs {
+                out.extend_from_slice(&run.start().to_le_bytes());
+                out.extend_from_slice(&run.end().to_le_bytes());
+            }
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Asked, Malformed> {
+        let mut reader = WireReader::new(bytes);
+        let (version, subspace) = (reader.u64()?, reader.u16()?);
+        let count = reader.count(6)?;
+        let mut cores = Vec::with_capacity(count);
+        for _ in 0..count {
+            let core = reader.u16()?;
+            let count = reader.count(4)?;
+            let run = |_| Ok(reader.u16()?..=reader.u16()?);
+            let runs = (0..count).map(run).collect::<Result<_, Malformed>>()?;
+            cores.push((core, runs));
+        }
+        reader.end()?;
+        Ok(Asked {
+            version,
+            subspace,
+            cores,
+        })
+    }
+
+    /// What another node asks of this one with a command, and the command without that. `None`: it asks all cores.
+    pub fn of(command: Command<'_>) -> Option<(Asked, OwnedCommand)> {
+        let count = command.len();
+        let is_marked = count > 2 && command.arg(count - 2) == MARK;
+        let asked = is_marked.then(|| Asked::decode(command.arg(count - 1)).ok())??;
+        let bare = OwnedCommand::of(command.id(), command.args().skip(1).take(count - 3));
+        Some((asked, bare))
+    }
+}
+
+/// Whom a search is to ask in this cluster or server: by node (`None`: this one) one of its places, and what is asked of it. `None`: all who own objects.
+fn asked(
+    asker: &Asker,
+    declared: &Declared,
+    predicate: &Predicate,
+) -> Option<BTreeMap<Option<NodeId>, (u16, Asked)>> {
+    let tables = &asker.core.tables;
+    let regions = tables.spaces().regions(declared)?;
+    let shard = tables.shard()?;
+    let owner = |slot: u16| Some(shard.owner_of_slot(slot)).filter(|owner| *owner != NOBODY);
+    let owners = shard.owners().count();
+    let definition = &declared.definition;
+    let Route::Regions { subspace, requests } =
+        route(&regions, predicate, definition, owners, owner)
+    else {
+        return None;
+    };
+    let mut by_node: BTreeMap<Option<NodeId>, (u16, Asked)> = BTreeMap::new();
+    for (place, runs) in requests {
+        let (node, core) = match usize::from(place) < tables.handle().cores() {
+            true => (None, place),
+            false => {
+                let place = tables.place(place)?;
+                (Some(place.node), place.core)
+            }
+        };
+        let nothing = Asked {
+            version: declared.version,
+            subspace: subspace as u16,
+            cores: Vec::new(),
+        };
+        let (_, of_node) = by_node.entry(node).or_insert((place, nothing));
+        of_node.cores.push((core, runs));
+    }
+    Some(by_node)
+}
+
+/// The parts of an answer by those who hold the regions that a search contacts: of own cores as they are, of other nodes as `decode` reads them.
+/// `None`: all who own objects are to be asked.
+///
+/// # Errors
+/// What is refused of the search itself.
+pub(super) async fn by_regions<R: Steps + 'static, T: Send + 'static>(
+    asker: &Asker,
+    command: Command<'_>,
+    order: &Order,
+    predicate: &Predicate,
+    begin: impl Fn(&SpaceIndex) -> Result<R, Refusal> + Clone + Send + 'static,
+    finish: impl Fn(R) -> Result<T, Refusal> + Clone + Send + 'static,
+    decode: impl Fn(&[u8]) -> Result<T, Refusal>,
+) -> Result<Option<Vec<T>>, Refusal> {
+    let declared = &order.declared;
+    let Some(mut by_node) = asked(asker, declared, predicate) else {
+        return Ok(None);
+    };
+    let own = by_node.remove(&None);
+    let mut others = Vec::new();
+    for (place, asked) in by_node.into_values() {
+        let bytes = asked.encode();
+        let more = [MARK, &bytes];
+        let args = command.args().skip(1).chain(more);
+        others.push((place, OwnedCommand::of(command.id(), args).into()));
+    }
+    let own = async {
+        match own {
+            Some((_, asked)) => of_held(asker, order, &asked, predicate, begin, finish).await,
+            None => Ok(Some(Vec::new())),
+        }
+    };
+    let others = ask_places(&asker.core, &asker.client, Proto::Resp2, others);
+    let (own, others) = tokio::join!(own, others);
+    let (Some(mut parts), Ok(replies)) = (own?, others) else {
+        return Ok(None);
+    };
+    for reply in replies {
+        match opened(&reply, declared) {
+            Ok(part) => parts.push(decode(&part)?),
+            Err((Code::TryAgain, _)) => return Ok(None),
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    Ok(Some(parts))
+}
+
+/// What cores of this node find in regions that they hold. `None`: not all of them is here.
+///
+/// # Errors
+/// What is refused of the search itself.
+pub(super) async fn of_held<R: Steps + 'static, T: Send + 'static>(
+    asker: &Asker,
+    order: &Order,
+    asked: &Asked,
+    predicate: &Predicate,
+    begin: impl Fn(&SpaceIndex) -> Result<R, Refusal> + Clone + Send + 'static,
+    finish: impl Fn(R) -> Result<T, Refusal> + Clone + Send + 'static,
+) -> Result<Option<Vec<T>>, Refusal> {
+    if asked.version != order.declared.version {
+        return Ok(None);
+    }
+    // What was written here before is to be seen.
+    asker.core.tables.commit();
+    let mut running = Vec::with_capacity(asked.cores.len());
+    for (core, runs) in &asked.cores {
+        let core = usize::from(*core);
+        if core >= asker.core.tables.handle().cores() {
+            return Ok(None);
+        }
+        let (order, runs, subspace) = (order.clone(), runs.clone(), usize::from(asked.subspace));
+        let (begin, finish, predicate) = (begin.clone(), finish.clone(), predicate.clone());
+        let task = move |tables| async move {
+            let held = held(tables, order, subspace, runs, predicate, begin).await?;
+            held.map(finish).transpose()
+        };
+        running.push(asker.core.shared.tables.start_on(core, None, task));
+    }
+    let mut parts = Vec::with_capacity(running.len());
+    for running in running {
+        let part: Result<Option<T>, Refusal> = running.await.map_err(|_| gone())?;
+        match part? {
+            Some(part) => parts.push(part),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(parts))
+}
+
+/// Runs to the end what `begin` begins, on the copies that this core holds. `None`: some of them are not here, or went meanwhile.
+async fn held<R: Steps>(
+    tables: Rc<Tables>,
+    order: Order,
+    subspace: usize,
+    runs: Runs,
+    predicate: Predicate,
+    begin: impl Fn(&SpaceIndex) -> Result<R, Refusal>,
+) -> Result<Option<R>, Refusal> {
+    let mut running: Option<(R, u64)> = None;
+    loop {
+        tables.wait_while_paused(None).await;
+        let now = tables.read(|_, now| now);
+        let step = {
+            let mut all = tables.spaces().write();
+            let generation = all.copies.generation();
+            let Some(holder) = all.copies.holder(&order.declared, subspace, now) else {
+                return Ok(None);
+            };
+            let (mut run, begun) = match running.take() {
+                Some(running) => running,
+                None if holder.is_ready(&predicate, &runs) => (begin(holder.index())?, generation),
+                None => return Ok(None),
+            };
+            if generation != begun {
+                return Ok(None);
+            }
+            let done = run.step(holder.index(), holder.objects(), now, STEP_CANDIDATES);
+            (run, generation, done)
+        };
+        let (run, generation, done) = step;
+        if done {
+            // What was found may not be on all replicas yet.
+            tables.wait_until_committed().await?;
+            let mut all = tables.spaces().write();
+            let is_fresh = tables.is_subscribed() && all.copies.generation() == generation;
+            let space = all.spaces.get_mut(&order.declared.definition.name);
+            if let Some(space) = space.filter(|_| is_fresh) {
+                space.region_answers += 1;
+            }
+            return Ok(is_fresh.then_some(run));
+        }
+        order.ensure_in_time()?;
+        running = Some((run, generation));
+        tokio::task::yield_now().await;
+    }
+}
+
+fn gone() -> Refusal {
+    (Code::Io, "the server is stopping".to_owned())
+}
+
+/// How a node says that it does not have all of the regions that it is asked for.
+pub(super) fn not_held() -> Refusal {
+    let message = "not all copies of these regions are here";
+    (Code::TryAgain, message.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_protocol::commands::Id;
+
+    use super::*;
+
+    #[test]
+    fn what_a_node_is_asked_comes_with_the_command_and_is_taken_from_it() {
+        let asked = Asked {
+            version: 7,
+            subspace: 1,
+            cores: vec![(0, vec![0..=3, 9..=9]), (1, Vec::new())],
+        };
+        let bytes = asked.encode();
+        for end in 0..bytes.len() {
+            Asked::decode(&bytes[..end]).expect_err("it is cut");
+        }
+        let args = [&b"hotels"[..], b"*"];
+        let whole = OwnedCommand::of(Id::FtSearch, args.into_iter().chain([MARK, &bytes]));
+        let (again, bare) = Asked::of(whole.command()).expect("it asks for regions");
+        assert_eq!(again, asked);
+        let plain = OwnedCommand::of(Id::FtSearch, args.into_iter());
+        assert!(bare.command().args().eq(plain.command().args()));
+        assert!(Asked::of(plain.command()).is_none());
+    }
+}

@@ -1,0 +1,499 @@
+//! Copies in the regions of subspaces: those that this core holds, and whom it tells of changes of the objects that it owns.
+//!
+//! ```text
+//!  own object changes ─► Placed: where it was, where it is ─► told: readers whose parts these are ─► exchange
+//!  exchange ─► supplied, changed ─► Holder: objects of others in the regions of own slots
+//! ```
+//!
+//! What travels is in `larder_join`'s parts, what is held in `larder_space::copies`. Own objects in own regions go the same way without the exchange.
+//!
+//! 1. Where a space has no subspaces, or there is one place alone, nothing is held.
+//! 2. A part is answered when the index of its space has caught up, so that whatever changes from then on is known by where it was.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use larder_join::{Engine, PartRows, Shard};
+use larder_space::copies::{Holder, Moved, Part, Regions, Told};
+use larder_space::mapping::Region;
+use larder_space::object::Object;
+use larder_space::schema::Definition;
+use larder_space::value::Row;
+use larder_types::{object_key, object_row, row_slot};
+
+use super::Declared;
+
+type Bytes = Box<[u8]>;
+
+/// An object as it travels: when it goes, in milliseconds since 1970 (8 bytes, little-endian; 0: never), then its bytes.
+fn travelling(bytes: &[u8], expires_at: Option<u64>) -> Vec<u8> {
+    [&expires_at.unwrap_or(0).to_le_bytes(), bytes].concat()
+}
+
+fn arrived(bytes: &[u8]) -> Option<(&[u8], Option<u64>)> {
+    let (at, bytes) = bytes.split_first_chunk()?;
+    let at = u64::from_le_bytes(*at);
+    Some((bytes, (at > 0).then_some(at)))
+}
+
+/// Of one core.
+#[derive(Default)]
+pub struct Copies {
+    held: Vec<Held>,
+    /// By reader and number, what it is told.
+    subscribed: BTreeMap<(u16, u32), Part>,
+    /// Own objects that lie in own regions, and are yet to be put there.
+    own_parts: VecDeque<Own>,
+    /// Questions are to be looked for.
+    is_stale: bool,
+    number: u32,
+    serial: u64,
+    /// This place, where there are several.
+    own: u16,
+    /// Another whenever what is held may lack something that it had.
+    generation: u64,
+}
+
+/// What is held of one subspace.
+struct Held {
+    declared: Arc<Declared>,
+    holder: Holder,
+}
+
+/// A part that this core owns and holds.
+struct Own {
+    number: u32,
+    part: Part,
+    after: Option<Vec<u8>>,
+}
+
+/// What is to be said to other engines.
+#[derive(Debug)]
+pub enum Said {
+    Ask {
+        owner: u16,
+        number: u32,
+        part: Vec<u8>,
+    },
+    End(u32),
+}
+
+/// A change, and who is told: the reader, the number of its part, and whether the object is in it now.
+#[derive(Debug)]
+pub struct Change {
+    pub row: Vec<u8>,
+    /// As [`travelling`] has it.
+    pub value: Option<Vec<u8>>,
+    pub readers: Vec<(u16, u32, bool)>,
+}
+
+/// Where the objects of a space lie that this core owns.
+pub struct Placed {
+    pub regions: Arc<Regions>,
+    of: HashMap<Bytes, Box<[Region]>>,
+}
+
+/// The subspaces of a space; `None`: it has none.
+pub fn regions_of(declared: &Declared) -> Option<Arc<Regions>> {
+    if declared.definition.layout.subspaces.is_empty() {
+        return None;
+    }
+    let mut regions = match Regions::by_hash(&declared.definition) {
+        Ok(regions) => regions,
+        Err(refusal) => {
+            let space = &declared.definition.name;
+            tracing::error!(space, %refusal, "the subspaces of a space cannot be cut; searches go to all");
+            return None;
+        }
+    };
+    regions.version = declared.version;
+    Some(Arc::new(regions))
+}
+
+impl Placed {
+    pub fn new(declared: &Declared) -> Option<Placed> {
+        Some(Placed {
+            regions: regions_of(declared)?,
+            of: HashMap::new(),
+        })
+    }
+
+    /// The object is this now; where it was and where it is, in each subspace.
+    pub fn put(&mut self, key: &[u8], object: &Object, definition: &Definition) -> Vec<Moved> {
+        if !definition.covers(key, object) {
+            return self.remove(key);
+        }
+        let (row, _) = Row::of(definition, object);
+        let numbers = 0..self.regions.count();
+        let after: Box<[Region]> = numbers
+            .map(|subspace| self.regions.region(subspace, key, &row))
+            .collect();
+        let before = match self.of.get_mut(key) {
+            Some(of) => Some(std::mem::replace(of, after.clone())),
+            None => self.of.insert(key.into(), after.clone()),
+        };
+        let moved = after.iter().enumerate().map(|(subspace, after)| Moved {
+            before: before.as_ref().map(|before| before[subspace]),
+            after: Some(*after),
+        });
+        moved.collect()
+    }
+
+    pub fn remove(&mut self, key: &[u8]) -> Vec<Moved> {
+        let before = self.of.remove(key).unwrap_or_default();
+        let moved = before.iter().map(|before| Moved {
+            before: Some(*before),
+            after: None,
+        });
+        moved.collect()
+    }
+
+    /// Where an object is that has only another time to go.
+    pub fn stays(&self, key: &[u8]) -> Vec<Moved> {
+        let of = self.of.get(key).map(|of| &**of).unwrap_or_default();
+        let moved = of.iter().map(|region| Moved {
+            before: Some(*region),
+            after: Some(*region),
+        });
+        moved.collect()
+    }
+
+    /// The objects go whose rows are from `lo` up to `hi`.
+    pub fn remove_range(&mut self, lo: &[u8], hi: &[u8]) -> Vec<(Bytes, Vec<Moved>)> {
+        let is_gone = |key: &[u8]| {
+            let row = object_row(key);
+            lo <= row.as_slice() && row.as_slice() < hi
+        };
+        let gone: Vec<Bytes> = self.of.keys().filter(|key| is_gone(key)).cloned().collect();
+        let moved = gone.into_iter().map(|key| {
+            let moved = self.remove(&key);
+            (key, moved)
+        });
+        moved.collect()
+    }
+}
+
+impl Copies {
+    pub fn is_any(&self) -> bool {
+        !self.held.is_empty() || !self.subscribed.is_empty() || self.is_stale
+    }
+
+    /// Holds what these spaces have.
+    pub fn follow<'a>(&mut self, spaces: impl Iterator<Item = &'a Arc<Declared>>) -> Vec<Said> {
+        let mut before = std::mem::take(&mut self.held);
+        for declared in spaces {
+            let Some(regions) = regions_of(declared) else {
+                continue;
+            };
+            let same = |held: &mut Held| held.declared.version == declared.version;
+            let kept: Vec<Held> = before.extract_if(.., same).collect();
+            if !kept.is_empty() {
+                self.held.extend(kept);
+                continue;
+            }
+            for subspace in 0..regions.count() {
+                let definition = declared.definition.clone();
+                self.held.push(Held {
+                    declared: declared.clone(),
+                    holder: Holder::new(definition, regions.clone(), subspace),
+                });
+            }
+        }
+        self.is_stale |= !self.held.is_empty();
+        self.generation += 1;
+        let over = before.iter().flat_map(|held| held.holder.numbers());
+        let said: Vec<Said> = over.map(Said::End).collect();
+        let versions: Vec<u64> = self.held.iter().map(|it| it.declared.version).collect();
+        self.own_parts
+            .retain(|own| versions.contains(&own.part.version));
+        said
+    }
+
+    /// Slots changed their owner, or their owner was lost: what they have is asked for anew. `all`: so is what was asked and not answered yet.
+    pub fn forget(&mut self, is_gone: impl Fn(u16) -> bool, all: bool) {
+        for held in &mut self.held {
+            if all {
+                held.holder.ask_again();
+            }
+            held.holder.forget(&is_gone);
+        }
+        if all {
+            self.own_parts.clear();
+        }
+        self.generation += 1;
+        self.is_stale |= !self.held.is_empty();
+    }
+
+    pub fn reader_lost(&mut self, reader: u16) {
+        self.subscribed.retain(|(of, _), _| *of != reader);
+    }
+
+    /// Holds the regions of own slots, and asks for what is lacking. `shard` says who owns what.
+    pub fn look(&mut self, shard: &Shard) -> Vec<Said> {
+        if !std::mem::take(&mut self.is_stale) {
+            return Vec::new();
+        }
+        self.own = shard.index;
+        self.generation += 1;
+        let owner = |slot: u16| {
+            let owner = shard.owner_of_slot(slot);
+            (owner != larder_join::NOBODY).then_some(owner)
+        };
+        let is_alone = shard.owners().count() <= 1;
+        let mut said = Vec::new();
+        for held in &mut self.held {
+            self.number += 1;
+            let owns = |slot: u16| !is_alone && owner(slot) == Some(shard.index);
+            let over = held.holder.hold(self.number, owns);
+            said.extend(over.into_iter().map(Said::End));
+            for (owner, number, part) in held.holder.questions(owner, &mut self.serial) {
+                if owner == shard.index {
+                    self.subscribed.insert((owner, number), part.clone());
+                    let after = None;
+                    self.own_parts.push_back(Own {
+                        number,
+                        part,
+                        after,
+                    });
+                    continue;
+                }
+                let part = part.encode();
+                said.push(Said::Ask {
+                    owner,
+                    number,
+                    part,
+                });
+            }
+        }
+        said
+    }
+
+    /// Puts some own objects into own regions; whether there are more.
+    pub fn supply_own(&mut self, engine: &Engine, shard: &Shard, rows_max: usize) -> bool {
+        let Some(mut own) = self.own_parts.pop_front() else {
+            return false;
+        };
+        let declared = self.declared(&own.part);
+        let found = declared.map(|declared| {
+            let after = own.after.as_deref();
+            rows_of(engine, &declared, &own.part, after, rows_max)
+        });
+        let Some(found) = found else {
+            return !self.own_parts.is_empty();
+        };
+        let is_last = found.last.is_none();
+        let (number, serial) = (own.number, own.part.serial);
+        self.supplied(shard, shard.index, number, serial, found.rows, is_last);
+        if let Some(last) = found.last {
+            own.after = Some(last.into());
+            self.own_parts.push_front(own);
+        }
+        !self.own_parts.is_empty()
+    }
+
+    fn declared(&self, part: &Part) -> Option<Arc<Declared>> {
+        let mut held = self.held.iter();
+        let found = held.find(|held| is_of(&held.declared, part));
+        found.map(|held| held.declared.clone())
+    }
+
+    /// As the owner: whom a change concerns, as it travels. Holders of this core have it at once.
+    pub fn tell(
+        &mut self,
+        declared: &Declared,
+        key: &[u8],
+        object: Option<(&[u8], Option<u64>)>,
+        moved: &[Moved],
+    ) -> Option<Change> {
+        let mut readers = Vec::new();
+        for (&(reader, number), part) in &self.subscribed {
+            if !is_of(declared, part) {
+                continue;
+            }
+            let Some(moved) = moved.get(usize::from(part.subspace)) else {
+                continue;
+            };
+            let Some(told) = part.told(*moved) else {
+                continue;
+            };
+            let is_there = told == Told::Is;
+            if reader != self.own {
+                readers.push((reader, number, is_there));
+            } else if let Some(holder) = holder_of(&mut self.held, number) {
+                holder.put(number, key, object.filter(|_| is_there));
+            }
+        }
+        (!readers.is_empty()).then(|| Change {
+            row: object_row(key),
+            value: object.map(|(bytes, at)| travelling(bytes, at)),
+            readers,
+        })
+    }
+
+    /// As the owner.
+    pub fn subscribe(&mut self, reader: u16, number: u32, part: Option<&[u8]>) {
+        match part.map(Part::decode) {
+            Some(Ok(part)) => drop(self.subscribed.insert((reader, number), part)),
+            Some(Err(error)) => tracing::error!(%error, "a part that is asked for is malformed"),
+            None => drop(self.subscribed.remove(&(reader, number))),
+        }
+    }
+
+    /// As the owner; see [`larder_join::Parts::rows`].
+    pub fn rows(
+        &mut self,
+        engine: &Engine,
+        shard: &Shard,
+        part: &[u8],
+        after: Option<&[u8]>,
+        rows_max: usize,
+    ) -> Option<PartRows> {
+        let part = Part::decode(part).ok()?;
+        let declared = self.declared(&part)?;
+        let mut slots = part.slots.iter().cloned().flatten();
+        let is_here = slots.all(|slot| shard.owner_of_slot(slot) == shard.index);
+        is_here.then(|| rows_of(engine, &declared, &part, after, rows_max))
+    }
+
+    /// As the holder: rows of a part that was asked for.
+    pub fn arrive(
+        &mut self,
+        shard: &Shard,
+        owner: u16,
+        number: u32,
+        part: &[u8],
+        rows: Vec<(Bytes, Bytes)>,
+        is_last: bool,
+    ) {
+        match Part::decode(part) {
+            Ok(part) => self.supplied(shard, owner, number, part.serial, rows, is_last),
+            Err(error) => tracing::error!(%error, "a part that was supplied is malformed"),
+        }
+    }
+
+    fn supplied(
+        &mut self,
+        shard: &Shard,
+        owner: u16,
+        number: u32,
+        serial: u64,
+        rows: Vec<(Bytes, Bytes)>,
+        is_last: bool,
+    ) {
+        let Some(holder) = holder_of(&mut self.held, number) else {
+            return;
+        };
+        for (row, value) in rows {
+            if let Some(key) = object_key(&row)
+                && shard.owner_of(&row) == owner
+            {
+                holder.put(number, key, arrived(&value));
+            }
+        }
+        if is_last {
+            holder.supplied(owner, number, serial);
+        }
+    }
+
+    /// As the holder: an object has changed.
+    pub fn changed(
+        &mut self,
+        shard: &Shard,
+        owner: u16,
+        number: u32,
+        row: &[u8],
+        value: Option<&[u8]>,
+    ) {
+        if let Some(key) = object_key(row)
+            && shard.owner_of(row) == owner
+            && let Some(holder) = holder_of(&mut self.held, number)
+        {
+            holder.put(number, key, value.and_then(arrived));
+        }
+    }
+
+    /// What is held of a subspace at this time.
+    pub fn holder(&mut self, declared: &Declared, subspace: usize, now_ms: u64) -> Option<&Holder> {
+        let of = |held: &&mut Held| {
+            held.declared.version == declared.version && held.holder.subspace() == subspace
+        };
+        let held = self.held.iter_mut().find(of)?;
+        held.holder.expire(now_ms);
+        Some(&held.holder)
+    }
+
+    /// How many copies of the objects of a space are held.
+    pub fn count(&self, declared: &Declared) -> u64 {
+        let of = |held: &&Held| held.declared.version == declared.version;
+        let held = self.held.iter().filter(of);
+        held.map(|held| held.holder.len() as u64).sum()
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
+fn holder_of(held: &mut [Held], number: u32) -> Option<&mut Holder> {
+    let mut holders = held.iter_mut().map(|held| &mut held.holder);
+    holders.find(|holder| holder.numbers().any(|of| of == number))
+}
+
+fn is_of(declared: &Declared, part: &Part) -> bool {
+    declared.version == part.version && declared.definition.name == part.space
+}
+
+/// The objects of a part, from the first behind `after` on.
+fn rows_of(
+    engine: &Engine,
+    declared: &Declared,
+    part: &Part,
+    after: Option<&[u8]>,
+    rows_max: usize,
+) -> PartRows {
+    let mut found = PartRows::default();
+    let Some(regions) = regions_of(declared) else {
+        return found;
+    };
+    let definition = &declared.definition;
+    for table in super::local::tables_of(engine, definition) {
+        let end = super::local::end_of(&table);
+        if after.is_some_and(|after| *end <= *after) {
+            continue;
+        }
+        let lo = match after.filter(|after| **after >= *table) {
+            Some(after) => [after, &[0]].concat(),
+            None => table,
+        };
+        let mut is_full = false;
+        engine.read_base_rows(&lo, &end, &mut |row, bytes, expires_at| {
+            if found.visited == rows_max {
+                is_full = true;
+                return ControlFlow::Break(());
+            }
+            found.visited += 1;
+            found.last = Some(row.into());
+            if let Some(key) = object_key(row)
+                && part.has_slot(row_slot(row))
+                && definition.covers_key(key)
+                && let Ok(object) = Object::decode(bytes)
+                && definition.covers(key, &object)
+            {
+                let (columns, _) = Row::of(definition, &object);
+                let region = regions.region(usize::from(part.subspace), key, &columns);
+                if part.has_region(region) {
+                    found
+                        .rows
+                        .push((row.into(), travelling(bytes, expires_at).into()));
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        if is_full {
+            return found;
+        }
+    }
+    found.last = None;
+    found
+}
