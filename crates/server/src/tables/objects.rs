@@ -261,6 +261,19 @@ impl Tables {
         }
     }
 
+    /// Of rows that came with their slots, or left with them.
+    pub(super) fn note_moved_field_times(&self, rows: &[Box<[u8]>]) {
+        if rows.is_empty() {
+            return;
+        }
+        let engine = self.engine.borrow();
+        for row in rows {
+            let object = engine.base_row(row);
+            let at = object.and_then(|(object, _)| ObjectView::next_expiry_ms(object));
+            self.field_times.set(row, at);
+        }
+    }
+
     /// Whether hashes have fields whose time has come, which go some at a time. Who reads one hash does not see them.
     pub fn has_late_fields(&self) -> bool {
         self.field_times.are_due(self.now())

@@ -49,11 +49,11 @@ impl Tables {
 
     /// Looks at some objects that are left to look at; says what is left then.
     pub fn index_some(&self) -> Behind {
+        let moved = self.take_moved_objects();
+        self.note_moved_field_times(&moved);
         if !self.spaces.is_any() {
-            self.take_moved_objects();
             return Behind::Nothing;
         }
-        let moved = self.take_moved_objects();
         if !moved.is_empty() {
             self.spaces.note_moved(moved.into_iter());
         }

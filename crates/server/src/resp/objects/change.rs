@@ -1,7 +1,7 @@
 //! OBJ.CHANGE: several changes of one object, all or none, if a condition is met. HyperDex's conditional and atomic operations.
 //!
 //! ```text
-//! OBJ.CHANGE key [AS HASH | AS JSON] [IF ABSENT | IF PRESENT | IF query SCHEMA attribute type ...] DO change [change ...]
+//! OBJ.CHANGE key [AS HASH | AS JSON] [IF ABSENT | IF PRESENT | IF query IN space | IF query SCHEMA attribute type ...] DO change [change ...]
 //! change = PUT target value | UNSET target | RENAME target name
 //!        | ADD | SUB | MUL | DIV | MOD | AND | OR | XOR | MIN | MAX target number
 //!        | APPEND | PREPEND target text | TRIMLEFT | TRIMRIGHT target bytes
@@ -11,6 +11,8 @@
 //!
 //! A target is a field of a hash, a path in the JSON that a field holds (`stock->$.rome`), or a path of a document (`$.stock.rome`). The answer is
 //! 1, or 0 if the condition is not met.
+
+use std::sync::Arc;
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
@@ -25,6 +27,7 @@ use super::access::{Becomes, change};
 use super::hash::refused as refused_change;
 use super::json::{json, refused, text};
 use crate::error::show;
+use crate::spaces::Catalog;
 use crate::tables::objects::read_object;
 use crate::tables::{Refusal, Unanswered};
 
@@ -56,6 +59,11 @@ enum Wanted<'a> {
         query: &'a [u8],
         schema: Vec<&'a [u8]>,
     },
+    /// Of a space that is declared.
+    HoldsIn {
+        query: &'a [u8],
+        space: &'a [u8],
+    },
 }
 
 impl<'a> Told<'a> {
@@ -86,9 +94,14 @@ impl<'a> Told<'a> {
                     let end = end.ok_or_else(no_do)?;
                     let schema: Vec<&[u8]> = (at..end).map(|at| request.arg(at)).collect();
                     at = end;
-                    Wanted::Holds {
-                        query: test,
-                        schema,
+                    match schema[..] {
+                        [word, space] if word.eq_ignore_ascii_case(b"IN") => {
+                            Wanted::HoldsIn { query: test, space }
+                        }
+                        _ => Wanted::Holds {
+                            query: test,
+                            schema,
+                        },
                     }
                 }
             };
@@ -106,12 +119,24 @@ impl<'a> Told<'a> {
 
 fn no_do() -> Refusal {
     bad(
-        "write OBJ.CHANGE key [AS HASH | AS JSON] [IF ABSENT | IF PRESENT | IF query SCHEMA attribute type ...] DO change [change ...]",
+        "write OBJ.CHANGE key [AS HASH | AS JSON] [IF ABSENT | IF PRESENT | IF query IN space | IF query SCHEMA attribute type ...] DO change [change ...]",
     )
 }
 
 /// The condition, and the attributes that its predicate speaks of.
-fn condition(wanted: &Wanted<'_>, kind: ObjectKind) -> Result<(Condition, Definition), Refusal> {
+fn condition(
+    wanted: &Wanted<'_>,
+    kind: ObjectKind,
+    spaces: &Catalog,
+) -> Result<(Condition, Arc<Definition>), Refusal> {
+    if let Wanted::HoldsIn { query, space } = wanted {
+        let declared = std::str::from_utf8(space)
+            .ok()
+            .and_then(|name| spaces.space(name));
+        let declared = declared.ok_or_else(|| bad(format!("{}: no such index", show(space))))?;
+        let definition = declared.definition.clone();
+        return Ok((holds(query, &definition)?, definition));
+    }
     let on: &[u8] = match kind {
         ObjectKind::Hash => b"HASH",
         ObjectKind::Json => b"JSON",
@@ -127,12 +152,15 @@ fn condition(wanted: &Wanted<'_>, kind: ObjectKind) -> Result<(Condition, Defini
         Wanted::Always => Condition::Always,
         Wanted::Absent => Condition::Absent,
         Wanted::Present => Condition::Present,
-        Wanted::Holds { query, .. } => {
-            let predicate = parse(query, &definition, &Params::default());
-            Condition::Holds(predicate.map_err(|error| bad(format!("the query of IF: {error}")))?)
-        }
+        Wanted::Holds { query, .. } | Wanted::HoldsIn { query, .. } => holds(query, &definition)?,
     };
-    Ok((condition, definition))
+    Ok((condition, Arc::new(definition)))
+}
+
+fn holds(query: &[u8], definition: &Definition) -> Result<Condition, Refusal> {
+    let predicate = parse(query, definition, &Params::default());
+    let predicate = predicate.map_err(|error| bad(format!("the query of IF: {error}")))?;
+    Ok(Condition::Holds(predicate))
 }
 
 pub fn run(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
@@ -145,7 +173,8 @@ pub fn run(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     });
     let (found, bytes) = there.unzip();
     let kind = told.kind.or(found).unwrap_or(ObjectKind::Hash);
-    let (condition, definition) = condition(&told.condition, kind)?;
+    let spaces = state.core.shared.tables.spaces.load();
+    let (condition, definition) = condition(&told.condition, kind, &spaces)?;
     let changes = changes(request, told.at, kind)?;
     refuse_work(request, changes.len(), bytes.unwrap_or(0))?;
     let is_met = change(state, key, kind, |before, _| {
