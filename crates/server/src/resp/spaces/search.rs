@@ -24,18 +24,14 @@ pub(super) async fn search(asker: &mut Asker, command: Command<'_>) -> Result<Ve
     let asker = &*asker;
     again(&asker.core, asker.reach, async || {
         let declared = asker.declared(command.arg(1))?;
+        if let Reach::Part { .. } = asker.reach {
+            let partial = part(asker, command, &declared).await?;
+            return Ok(asker.part(&declared, &partial.encode()));
+        }
         let arguments: Vec<&[u8]> = command.args().skip(QUERY).collect();
         let search = parse(&arguments, QUERY, &declared)?;
-        match asker.reach {
-            Reach::Part { .. } => {
-                let partial = part(asker, command, &declared).await?;
-                Ok(asker.part(&declared, &partial.encode()))
-            }
-            _ => {
-                let found = found(asker, command, &declared, &search).await?;
-                reply(asker, &search, found)
-            }
-        }
+        let found = found(asker, command, &declared, &search).await?;
+        reply(asker, &search, found)
     })
     .await
 }
