@@ -14,6 +14,7 @@ mod objects;
 mod pushes;
 mod replicated;
 mod rows;
+mod spaces;
 mod status;
 mod stores;
 mod transactions;

@@ -1,0 +1,271 @@
+//! Spaces on three nodes: a search through any of them sees what was acknowledged before it began, also while a node dies and its slots
+//! move; and it is whole, or refused.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::harness::{Cluster, Options};
+use crate::resp::{Client, request};
+
+/// How many cities there are where it matters.
+const CITIES: u64 = 16;
+
+fn ask(client: &mut Client, words: &[&str]) -> String {
+    client.send(&request(words));
+    client.reply()
+}
+
+fn put(client: &mut Client, number: u64, city: &str) -> String {
+    let (key, n) = (format!("hotel:{number}"), number.to_string());
+    ask(client, &["HSET", &key, "city", city, "n", &n])
+}
+
+/// The city of a hotel, where there are several.
+fn city_of(number: u64) -> String {
+    format!("c{}", number % CITIES)
+}
+
+/// How many objects a search finds; nothing if it is refused.
+fn total(client: &mut Client, query: &str) -> Option<u64> {
+    let reply = ask(client, &["FT.SEARCH", "hotels", query, "LIMIT", "0", "0"]);
+    match reply.strip_prefix("*1|:") {
+        Some(total) => Some(total.parse().expect("a number")),
+        None => {
+            let is_known = [
+                "-CLUSTERDOWN ",
+                "-TRYAGAIN ",
+                "-IOERR ",
+                "-ERR hotels: no such index",
+            ];
+            assert!(
+                is_known.iter().any(|known| reply.starts_with(known)),
+                "{reply}"
+            );
+            None
+        }
+    }
+}
+
+fn started(threads: u64, city: impl Fn(u64) -> String, subspaces: &str) -> Option<Cluster> {
+    let cluster = Options::new(3)
+        .set("server.threads", threads)
+        .set("tables.replicas", 2)
+        .start()?;
+    let mut client = cluster.client(0);
+    for number in 0..50 {
+        assert_eq!(put(&mut client, number, &city(number)), ":2");
+    }
+    let space =
+        format!("FT.CREATE hotels PREFIX 1 hotel: {subspaces} SCHEMA city TAG n NUMERIC SORTABLE");
+    let words: Vec<&str> = space.split_whitespace().collect();
+    assert_eq!(ask(&mut client, &words), "+OK");
+    Some(cluster)
+}
+
+/// Also when a check fails.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn every_node_answers_for_all_and_does_as_the_map_says() {
+    let rome = |_| "Rome".to_owned();
+    let Some(cluster) = started(2, rome, "") else {
+        return;
+    };
+    for node in 0..3 {
+        let mut client = cluster.client(node);
+        // It was declared through another node, which has answered when all had heard of it.
+        cluster.wait_for("all objects are found", || {
+            total(&mut client, "*") == Some(50 + node as u64)
+        });
+        assert_eq!(put(&mut client, 100 + node as u64, "Rome"), ":2");
+        for other in 0..3 {
+            let mut client = cluster.client(other);
+            assert_eq!(total(&mut client, "*"), Some(51 + node as u64));
+        }
+        let sorted = ask(
+            &mut client,
+            &[
+                "FT.SEARCH",
+                "hotels",
+                "@n:[3 6]",
+                "NOCONTENT",
+                "SORTBY",
+                "n",
+                "DESC",
+            ],
+        );
+        assert_eq!(sorted, "*5|:4|$7|hotel:6|$7|hotel:5|$7|hotel:4|$7|hotel:3");
+        let grouped = ask(
+            &mut client,
+            &[
+                "FT.AGGREGATE",
+                "hotels",
+                "@n:[0 9]",
+                "GROUPBY",
+                "1",
+                "@city",
+                "REDUCE",
+                "SUM",
+                "1",
+                "@n",
+                "AS",
+                "sum",
+            ],
+        );
+        assert_eq!(grouped, "*2|:1|*4|$4|city|$4|Rome|$3|sum|$2|45");
+        let info = ask(&mut client, &["FT.INFO", "hotels"]);
+        assert!(
+            info.contains(&format!("|num_docs|:{}|", 51 + node)),
+            "{info}"
+        );
+        assert_eq!(
+            ask(&mut client, &["FT.TAGVALS", "hotels", "city"]),
+            "*1|$4|rome"
+        );
+        let profile = ask(
+            &mut client,
+            &["FT.PROFILE", "hotels", "SEARCH", "QUERY", "*"],
+        );
+        assert_eq!(profile.matches("|Shard|").count(), 6, "{profile}");
+    }
+    // Rows that stand for themselves are read in parts, wherever they are.
+    let mut client = cluster.client(1);
+    let mut reply = ask(
+        &mut client,
+        &[
+            "FT.AGGREGATE",
+            "hotels",
+            "*",
+            "LOAD",
+            "1",
+            "@n",
+            "WITHCURSOR",
+            "COUNT",
+            "20",
+        ],
+    );
+    let mut rows = 0;
+    loop {
+        rows += reply.matches("|$1|n|").count();
+        let (_, cursor) = reply.rsplit_once("|:").expect("a cursor");
+        if cursor == "0" {
+            break;
+        }
+        let cursor = cursor.to_owned();
+        reply = ask(&mut client, &["FT.CURSOR", "READ", "hotels", &cursor]);
+    }
+    assert_eq!(rows, 53);
+    assert_eq!(ask(&mut client, &["FT.ALIASADD", "inns", "hotels"]), "+OK");
+    let mut other = cluster.client(2);
+    assert_eq!(
+        ask(
+            &mut other,
+            &["FT.ALTER", "inns", "SCHEMA", "ADD", "stars", "NUMERIC"]
+        ),
+        "+OK"
+    );
+    assert_eq!(
+        ask(&mut client, &["FT.SEARCH", "inns", "@stars:[1 2]"]),
+        "*1|:0"
+    );
+    assert_eq!(ask(&mut other, &["FT.DROPINDEX", "hotels", "DD"]), "+OK");
+    assert_eq!(ask(&mut client, &["FT._LIST"]), "*0");
+    assert_eq!(
+        ask(&mut client, &["EXISTS", "hotel:1", "hotel:7", "hotel:100"]),
+        ":0"
+    );
+}
+
+#[test]
+fn a_search_sees_what_was_acknowledged_while_a_node_dies_and_comes_back() {
+    kill_and_search("");
+}
+
+#[test]
+fn a_search_of_regions_sees_what_was_acknowledged_while_a_node_dies_and_comes_back() {
+    kill_and_search("SUBSPACES 2 city n REGIONS 64");
+}
+
+/// How many searches were answered from regions.
+fn region_answers(client: &mut Client) -> Option<u64> {
+    let info = ask(client, &["FT.INFO", "hotels"]);
+    let rest = info.split("|region_answers|:").nth(1)?;
+    Some(rest.split('|').next()?.parse().expect("a number"))
+}
+
+fn kill_and_search(subspaces: &str) {
+    let Some(mut cluster) = started(1, city_of, subspaces) else {
+        return;
+    };
+    let nodes: Vec<_> = (0..3).map(|node| cluster.resp(node)).collect();
+    let (stop, acknowledged) = (AtomicBool::new(false), AtomicU64::new(50));
+    std::thread::scope(|scope| {
+        // One writes; objects whose fate is unknown are written again until it is known.
+        scope.spawn(|| {
+            let mut client = Client::to(nodes[0]);
+            for number in 50.. {
+                while !stop.load(Ordering::Relaxed)
+                    && !put(&mut client, number, &city_of(number)).starts_with(':')
+                {
+                    std::hint::spin_loop();
+                }
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                acknowledged.store(number + 1, Ordering::SeqCst);
+            }
+        });
+        let stopping = StopAtEnd(&stop);
+        let mut client = Client::to(nodes[1]);
+        // How many of the first hotels are in a city.
+        let in_city = |hotels: u64, city: u64| (hotels + CITIES - 1 - city) / CITIES;
+        let mut look = |cluster: &Cluster, times: u64| {
+            let mut seen = 0;
+            cluster.wait_for("searches are answered", || {
+                let city = seen % CITIES;
+                let before = in_city(acknowledged.load(Ordering::SeqCst), city);
+                let Some(found) = total(&mut client, &format!("@city:{{c{city}}}")) else {
+                    return false;
+                };
+                // One more may be there that is not acknowledged yet.
+                let after = in_city(acknowledged.load(Ordering::SeqCst) + 1, city);
+                assert!(
+                    (before..=after).contains(&found),
+                    "{before} <= {found} <= {after}\n{}",
+                    cluster.logs()
+                );
+                seen += 1;
+                seen > times
+            });
+            if !subspaces.is_empty() {
+                cluster.wait_for("regions are searched", || {
+                    let before = region_answers(&mut client);
+                    // Not every city is on one of two nodes alone.
+                    for city in 0..CITIES {
+                        total(&mut client, &format!("@city:{{c{city}}}"));
+                    }
+                    before.is_some() && region_answers(&mut client) > before
+                });
+            }
+        };
+        look(&cluster, 50);
+        cluster.kill(2);
+        look(&cluster, 200);
+        cluster.restart(2);
+        cluster.wait_until_served();
+        look(&cluster, 200);
+        drop(stopping);
+    });
+    let all = acknowledged.load(Ordering::SeqCst);
+    for node in 0..3 {
+        let mut client = cluster.client(node);
+        cluster.wait_for("all are found through each node", || {
+            total(&mut client, "*").is_some_and(|found| found >= all)
+        });
+    }
+}
