@@ -80,7 +80,7 @@ impl Definition {
     /// # Errors
     /// The first column at which it means nothing, and why.
     pub fn parse(text: &str) -> Result<Self, DefinitionError> {
-        if let Some(column) = text.bytes().position(|byte| byte == OBJECT_MARK) {
+        if let Some(column) = text.chars().position(|c| c == char::from(OBJECT_MARK)) {
             let message =
                 "a zero byte is in no key: objects are kept behind one, and joins do not see them";
             return Err(DefinitionError::new(column + 1, message));
