@@ -237,7 +237,7 @@ fn resealed_mutations_get_past_the_checksums() {
 
 #[test]
 fn no_text_makes_a_space_answer_otherwise_than_looking_at_every_object_does() {
-    check("space", fuzz::space, 10_000);
+    check("space", fuzz::space, 5_000);
 }
 
 /// Mutations that are refused in their first line would say little.

@@ -36,10 +36,13 @@ mod report;
 
 use std::collections::BTreeMap;
 
-use crate::map::{AskId, Change, ChangeId, Map, NodeId, NodeName, Registration};
+use crate::map::{AskId, Change, ChangeId, Map, NodeId, NodeName, Refused, Registration};
 
 pub use asks::Ask;
 pub use report::{Progress, Pulled, Report, Synced};
+
+/// Steps of slots on their way that are written as one map.
+const STEPS_MAX: usize = 8;
 
 /// All that the controller goes by.
 #[derive(Debug, Clone, Copy)]
@@ -90,6 +93,38 @@ pub fn decide(world: &World<'_>) -> Decision {
             look_again_at_ms: rest.look_again_at_ms,
             blocked: rest.blocked,
         })
+}
+
+/// The map that a change of [`decide`] gives. Where that is a step of slots on their way, it has other such steps in it that can be made at once:
+/// each map that is written is read and acted on by every node, beside the requests that they serve.
+///
+/// # Errors
+/// The map does not allow the change.
+pub fn next_map(world: &World<'_>, change: &Change, id: &ChangeId) -> Result<Map, Refused> {
+    let mut map = world.map.apply(change, id)?;
+    if !moves::is_step(change) {
+        return Ok(map);
+    }
+    for _ in 0..STEPS_MAX {
+        let next = World {
+            map: &map,
+            ..*world
+        };
+        let Decision::Change {
+            change, ask: None, ..
+        } = decide(&next)
+        else {
+            break;
+        };
+        if !moves::is_step(&change) {
+            break;
+        }
+        match map.apply(&change, id) {
+            Ok(after) => map = after,
+            Err(_) => break,
+        }
+    }
+    Ok(map)
 }
 
 /// What is left when there is nothing to do.

@@ -6,7 +6,7 @@
 //!  owner [in sync] {filling}   the owner reports C         the owner before stays in sync until it is dropped
 //! ```
 //!
-//! A step is made for all slots that are ready for it, in one change. At each of them the slot has as many copies in sync as
+//! A step is made for all slots that are ready for it, in one change, and steps of others that can be made at once are written with it. At each of them the slot has as many copies in sync as
 //! before, until the last drops one too many.
 //!
 //! The third step is the owner's own ([`Change::OwnersMoved`]): nobody takes a slot from a node that is up, which may answer by a map that is not
@@ -37,6 +37,17 @@ pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
         })
         .or_else(|| begin(world))
         .or_else(|| tell(world, rest))
+}
+
+/// Whether a change is a step of slots on their way.
+pub(super) fn is_step(change: &Change) -> bool {
+    match change {
+        Change::SyncChanged { by, .. } => *by == By::Controller,
+        Change::CopiesDropped { .. } | Change::FillsEnded { .. } | Change::FillsBegun { .. } => {
+            true
+        }
+        _ => false,
+    }
 }
 
 /// Replicas that their owners report to be in sync. What a report says of another term or filling is old.
@@ -160,11 +171,22 @@ fn begin(world: &World<'_>) -> Option<Decision> {
     let mut runs: Vec<&Run> = unsettled.collect();
     runs.sort_by_key(|run| run.placed.in_sync.len());
     for Run { slots: all, placed } in runs {
-        if !placed.owner.is_some_and(|owner| map.is_up(owner)) {
+        let Some(owner) = placed.owner.filter(|&owner| map.is_up(owner)) else {
             continue;
-        }
+        };
+        // The owner would fill it.
+        let is_reached = |node: NodeId| {
+            let report = world.report(owner).filter(|it| !it.unreached.is_empty());
+            let name = map.member(node).map(|it| it.name());
+            !report
+                .zip(name)
+                .is_some_and(|(report, name)| report.unreached.contains_key(name))
+        };
         let wanted = placed.goal().into_iter().filter(|&node| {
-            !placed.is_holder(node) && placed.filling(node).is_none() && map.is_up(node)
+            !placed.is_holder(node)
+                && placed.filling(node).is_none()
+                && map.is_up(node)
+                && is_reached(node)
         });
         let room = |node: NodeId, filling: &BTreeMap<NodeId, u32>| {
             limit.saturating_sub(filling.get(&node).copied().unwrap_or(0))

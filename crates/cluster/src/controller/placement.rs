@@ -1,16 +1,22 @@
 //! Where slots are to be, when who is there has changed.
 
+use std::collections::BTreeSet;
+
 use larder_types::SLOTS;
 
 use super::{Decision, Rest, World};
-use crate::map::{Change, Map, NodeId, SlotRange, State};
+use crate::map::{Change, Map, Member, NodeId, SlotRange, State};
 use crate::placement::{Node, held, place, place_outputs};
 
 pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
     let map = world.map;
     let settings = map.settings();
+    let unreached = unreached(world);
     let mut base: Vec<Node> = Vec::new();
     for member in map.members().iter().filter(|member| member.may_hold()) {
+        if unreached.contains(&member.id) {
+            continue;
+        }
         let replaced_at = member.since_ms.saturating_add(settings.replace_after_ms);
         if member.state == State::Down && replaced_at <= world.now_ms {
             continue;
@@ -29,7 +35,7 @@ pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
     if base.is_empty() || (!has_slots(map) && base.len() < settings.start_nodes as usize) {
         return None;
     }
-    if let Some(decision) = taken(world, &base, "who is there has changed") {
+    if let Some(decision) = taken(world, &base, &unreached, "who is there has changed") {
         return Some(decision);
     }
     // Slots that nobody has, because none of those that are to have them was up.
@@ -44,16 +50,46 @@ pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
         return taken(
             world,
             &base,
+            &unreached,
             "slots without owner are placed on nodes that are up",
         );
     }
     None
 }
 
-fn taken(world: &World<'_>, base: &[Node], why: &str) -> Option<Decision> {
+/// Nodes that have nothing, and that most of those who have slots cannot reach: nothing is placed on them, since nobody could give it to them.
+/// One that has something keeps it: to move it away would need that it is reached.
+fn unreached(world: &World<'_>) -> Vec<NodeId> {
+    let map = world.map;
+    let named = |member: &&Member| {
+        let reports = world.reports.values();
+        let mut named = reports.flat_map(|report| report.unreached.keys());
+        named.any(|name| name == member.name())
+    };
+    let named: Vec<&Member> = map.members().iter().filter(named).collect();
+    if named.is_empty() {
+        return Vec::new();
+    }
+    let runs = map.slots().runs().iter();
+    let holders: BTreeSet<NodeId> = runs.flat_map(|run| run.placed.holders()).collect();
+    let computes = |node: NodeId| map.outputs().any(|(_, it)| it == node);
+    let empty = named.into_iter().filter(|member| {
+        !holders.contains(&member.id) && !computes(member.id) && {
+            let heard = holders.iter().filter_map(|holder| world.report(*holder));
+            let (all, without) = heard.fold((0, 0), |(all, without), report| {
+                let lacks = report.unreached.contains_key(member.name());
+                (all + 1, without + usize::from(lacks))
+            });
+            2 * without > all
+        }
+    });
+    empty.map(|member| member.id).collect()
+}
+
+fn taken(world: &World<'_>, base: &[Node], unreached: &[NodeId], why: &str) -> Option<Decision> {
     let map = world.map;
     let settings = map.settings();
-    let compute = computing(map);
+    let compute = computing(map, unreached);
     let from = fingerprint(base, &compute, settings.replicas, settings.spare_percent);
     if from == map.placed_from() {
         return None;
@@ -80,7 +116,7 @@ fn taken(world: &World<'_>, base: &[Node], why: &str) -> Option<Decision> {
 }
 
 /// Who computes outputs, if that is not to be each slot's owner: where some nodes have one role alone.
-fn computing(map: &Map) -> Vec<Node> {
+fn computing(map: &Map, unreached: &[NodeId]) -> Vec<Node> {
     let in_service = || {
         map.members()
             .iter()
@@ -91,7 +127,8 @@ fn computing(map: &Map) -> Vec<Node> {
     if is_one_tier {
         return Vec::new();
     }
-    let able = in_service().filter(|member| member.may_compute());
+    let able =
+        in_service().filter(|member| member.may_compute() && !unreached.contains(&member.id));
     able.take(usize::from(SLOTS))
         .map(Node::of)
         .collect::<Vec<Node>>()

@@ -1,6 +1,6 @@
 //! What changed from one map to another.
 
-use super::{Map, NodeId, SlotRange, Term};
+use super::{Map, NodeId, Placed, SlotRange, Term};
 
 /// What a node that acted on one map must look at when it sees another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -67,32 +67,55 @@ impl Difference {
 
 fn slots(old: &Map, new: &Map) -> Vec<Moved> {
     let mut moved: Vec<Moved> = Vec::new();
+    each_common(old, new, |slots, was, is| {
+        let differs = was.owner != is.owner
+            || was.term != is.term
+            || was.in_sync != is.in_sync
+            || was.filling != is.filling;
+        if !differs {
+            return;
+        }
+        let one = Moved {
+            slots,
+            owner: (was.owner, is.owner),
+            term: (was.term, is.term),
+        };
+        match moved.last_mut() {
+            Some(last)
+                if last.slots.to + 1 == slots.from
+                    && last.owner == one.owner
+                    && last.term == one.term =>
+            {
+                last.slots.to = slots.to;
+            }
+            _ => moved.push(one),
+        }
+    });
+    moved
+}
+
+/// Slots of which one map says anything that the other does not, also of where they are to be: in order, as long as possible.
+pub fn placed_anew(old: &Map, new: &Map) -> Vec<SlotRange> {
+    let mut changed: Vec<SlotRange> = Vec::new();
+    each_common(old, new, |slots, was, is| {
+        if was == is {
+            return;
+        }
+        match changed.last_mut() {
+            Some(last) if last.to + 1 == slots.from => last.to = slots.to,
+            _ => changed.push(slots),
+        }
+    });
+    changed
+}
+
+/// The slots that are in one run of either map, with what both say of them.
+fn each_common(old: &Map, new: &Map, mut each: impl FnMut(SlotRange, &Placed, &Placed)) {
     let mut olds = old.slots().runs().iter().peekable();
     for run in new.slots().runs() {
         while let Some(before) = olds.peek() {
             if let Some(slots) = before.slots.and(run.slots) {
-                let (was, is) = (&before.placed, &run.placed);
-                let differs = was.owner != is.owner
-                    || was.term != is.term
-                    || was.in_sync != is.in_sync
-                    || was.filling != is.filling;
-                if differs {
-                    let one = Moved {
-                        slots,
-                        owner: (was.owner, is.owner),
-                        term: (was.term, is.term),
-                    };
-                    match moved.last_mut() {
-                        Some(last)
-                            if last.slots.to + 1 == slots.from
-                                && last.owner == one.owner
-                                && last.term == one.term =>
-                        {
-                            last.slots.to = slots.to;
-                        }
-                        _ => moved.push(one),
-                    }
-                }
+                each(slots, &before.placed, &run.placed);
             }
             if before.slots.to > run.slots.to {
                 break;
@@ -100,5 +123,4 @@ fn slots(old: &Map, new: &Map) -> Vec<Moved> {
             olds.next();
         }
     }
-    moved
 }

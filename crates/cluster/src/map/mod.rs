@@ -48,7 +48,7 @@ use serde::{Deserialize, Serialize};
 
 pub use change::{AtTerm, By, Change, Refused, SpaceSet, What};
 pub use check::Broken;
-pub use difference::{Difference, Moved};
+pub use difference::{Difference, Moved, placed_anew};
 pub use ids::{AskId, ChangeId, DiskId, Epoch, Incarnation, NodeId, NodeName, SlotRange, Term};
 pub use lookup::{Held, Lookup, Served};
 pub use member::{Leaving, Member, Registration, Roles, State};

@@ -50,11 +50,20 @@ impl Map {
         struct Head {
             format: u64,
         }
-        let head: Head = serde_json::from_str(text).map_err(malformed)?;
-        if head.format != u64::from(FORMAT) {
-            return Err(TextError::Format { found: head.format });
+        // A map of another version is most often not read at all; where it is, its number says so.
+        let read = serde_json::from_str::<Map>(text);
+        let format = match &read {
+            Ok(map) => u64::from(map.format),
+            Err(_) => {
+                serde_json::from_str::<Head>(text)
+                    .map_err(malformed)?
+                    .format
+            }
+        };
+        if format != u64::from(FORMAT) {
+            return Err(TextError::Format { found: format });
         }
-        let map: Map = serde_json::from_str(text).map_err(malformed)?;
+        let map = read.map_err(malformed)?;
         map.check().map_err(TextError::Broken)?;
         Ok(map)
     }

@@ -46,8 +46,10 @@ pub struct Limits {
     pub window_bytes: usize,
     /// Bytes of changes that are not acknowledged, of all slots of a place; beyond it writes wait.
     pub unacknowledged_bytes_max: usize,
-    /// Rows of one message of a filling.
+    /// Rows of one message of a filling, and of all that are sent in one turn.
     pub chunk_bytes: usize,
+    /// Of fillings among what is on its way to one place: changes are behind it.
+    pub fill_window_bytes: usize,
     /// All fillings of a place together.
     pub fill_bytes_per_second: u64,
     /// A replica that owes an acknowledgement for longer is asked out. Of what lies between two looks at the time no more than a fifth of it counts.
@@ -65,8 +67,9 @@ impl Default for Limits {
         Limits {
             window_bytes: 4 << 20,
             unacknowledged_bytes_max: 64 << 20,
-            chunk_bytes: 256 << 10,
-            fill_bytes_per_second: 64 << 20,
+            chunk_bytes: 8 << 10,
+            fill_window_bytes: 256 << 10,
+            fill_bytes_per_second: 4 << 20,
             silent_ms: 1_500,
             slowest_bytes_per_second: 8 << 20,
             ask_again_ms: 500,

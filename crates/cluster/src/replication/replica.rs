@@ -78,7 +78,7 @@ impl Replica {
     }
 
     /// Whether the slot is being filled by an owner whose map is newer than that of `epoch`.
-    pub(super) fn is_ahead_of(&self, slot: u16, epoch: Epoch) -> bool {
+    pub fn is_ahead_of(&self, slot: u16, epoch: Epoch) -> bool {
         let held = self.copies.get(slot);
         held.is_some_and(|held| held.began > epoch)
     }

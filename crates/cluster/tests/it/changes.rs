@@ -2,7 +2,7 @@
 
 use larder_cluster::map::{
     AskId, AtTerm, By, Change, ChangeId, Difference, DiskId, Epoch, Filling, Incarnation, Leaving,
-    Lookup, Map, NodeId, Roles, SlotRange, SpaceSet, State, Term, What,
+    Lookup, Map, NodeId, Roles, SlotRange, SpaceSet, State, Term, What, placed_anew,
 };
 
 use larder_types::{StoreName, VersionId};
@@ -455,6 +455,7 @@ fn lookups_and_differences_say_what_the_map_says() {
         difference.slots.is_empty() && difference.other,
         "a goal changes nothing yet"
     );
+    assert_eq!(placed_anew(&map, &goal), [range(100, 199)]);
     let filling = apply(
         &goal,
         Change::FillsBegun {
@@ -478,6 +479,12 @@ fn lookups_and_differences_say_what_the_map_says() {
     assert_eq!(owners[0].slots, FIRST);
     let terms: u32 = difference.slots.iter().map(|it| it.slots.count()).sum();
     assert_eq!(terms, 5461 + 5461);
+    let anew: Vec<u16> = placed_anew(&map, &dead)
+        .into_iter()
+        .flat_map(|it| it.slots())
+        .collect();
+    let differs = |slot: &u16| map.slots().of(*slot).placed != dead.slots().of(*slot).placed;
+    assert_eq!(anew, (0..16_384).filter(differs).collect::<Vec<u16>>());
     let lookup = Lookup::new(&dead);
     let alone = &lookup.served()[0];
     assert_eq!((alone.owner, alone.replicas.len()), (NodeId(2), 0));

@@ -42,6 +42,8 @@ impl SlotOwners {
     pub fn new(by_slot: Vec<u16>) -> SlotOwners {
         assert_eq!(by_slot.len(), usize::from(SLOTS), "one owner a slot");
         let mut all = by_slot.clone();
+        // Neighbours mostly have one owner.
+        all.dedup();
         all.sort_unstable();
         all.dedup();
         SlotOwners {

@@ -39,7 +39,7 @@ pub use link::{Answer, Answering, Failure, Link};
 pub use listen::accept;
 pub use peers::Peers;
 pub use tls::{Tls, TlsFiles};
-pub use view::{Life, Places, View, core_of};
+pub use view::{Life, Places, View, core_of, slots_of};
 
 /// How long rows of another node are trusted, at most, when it cannot be heard.
 pub(crate) const SUBSCRIPTION_MS_MAX: u64 = 2_000;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use larder_cluster::coordination::Held;
-use larder_cluster::map::{DiskId, Incarnation, Lookup, Map, Member, NodeId, State};
+use larder_cluster::map::{DiskId, Incarnation, Lookup, Map, Member, NodeId, SlotRange, State};
 use larder_cluster::replication::Place;
 use larder_cluster::replication::recovery::Unproven;
 use larder_join::{NOBODY, SlotOwners};
@@ -21,7 +21,7 @@ use larder_types::{SLOTS, StoreName};
 /// Replaced whole when the map changes.
 #[derive(Debug)]
 pub struct View {
-    pub map: Map,
+    pub map: Arc<Map>,
     pub lookup: Lookup,
     /// This node; 0 while the map does not know it.
     pub me: NodeId,
@@ -133,18 +133,25 @@ pub fn core_of(slot: u16, cores: u16) -> u16 {
     (u32::from(slot) * u32::from(cores) / u32::from(SLOTS)) as u16
 }
 
+/// The slots that this core of a node has: [`core_of`] the other way round. `None`: there are more cores than slots, and it has none.
+pub fn slots_of(core: u16, cores: u16) -> Option<SlotRange> {
+    let first = |core: u16| (u32::from(core) * u32::from(SLOTS)).div_ceil(u32::from(cores));
+    let (from, next) = (first(core), first(core + 1));
+    (from < next).then(|| SlotRange::new(from as u16, (next - 1) as u16))
+}
+
 impl View {
     /// Before there is a map that knows this node: it owns nothing.
-    pub fn first(map: Map, own_cores: u16) -> View {
-        View::build(map, NodeId(0), None, Places::new(own_cores))
+    pub fn first(map: impl Into<Arc<Map>>, own_cores: u16) -> View {
+        View::build(map.into(), NodeId(0), None, Places::new(own_cores))
     }
 
     /// The view that follows on this one. What the map says of an earlier life of this node counts no more: it owns nothing then.
-    pub fn after(&self, map: Map, me: NodeId, life: Option<Life>) -> View {
-        View::build(map, me, life, self.places.clone())
+    pub fn after(&self, map: impl Into<Arc<Map>>, me: NodeId, life: Option<Life>) -> View {
+        View::build(map.into(), me, life, self.places.clone())
     }
 
-    fn build(map: Map, me: NodeId, life: Option<Life>, mut places: Places) -> View {
+    fn build(map: Arc<Map>, me: NodeId, life: Option<Life>, mut places: Places) -> View {
         places.me = me;
         let is_past = |node: NodeId| {
             let known = map.member(node).map(|it| it.registration.incarnation);
@@ -154,14 +161,22 @@ impl View {
             places.add(member.id, member.registration.cores);
         }
         let lookup = Lookup::new(&map);
+        let cores_of = |node: NodeId| match map.is_up(node) && !is_past(node) {
+            true => places.run(node),
+            false => None,
+        };
         let numbers = |node_of: &dyn Fn(u16) -> Option<NodeId>| {
+            // Neighbours mostly have one owner.
+            let mut last = (None, None);
             let number = |slot: u16| {
-                let node = node_of(slot).filter(|node| map.is_up(*node) && !is_past(*node))?;
-                let (first, cores) = places.run(node)?;
-                Some(first + core_of(slot, cores))
+                let node = node_of(slot);
+                if node != last.0 {
+                    last = (node, node.and_then(cores_of));
+                }
+                last.1
+                    .map_or(NOBODY, |(first, cores)| first + core_of(slot, cores))
             };
-            let by_slot = (0..SLOTS).map(|slot| number(slot).unwrap_or(NOBODY));
-            Arc::new(SlotOwners::new(by_slot.collect()))
+            Arc::new(SlotOwners::new((0..SLOTS).map(number).collect()))
         };
         let owners = numbers(&|slot| lookup.placed(slot).owner);
         let computing = (map.outputs().len() > 0).then(|| numbers(&|slot| lookup.computes(slot)));
@@ -298,6 +313,17 @@ mod tests {
         Place {
             node: NodeId(node),
             core,
+        }
+    }
+
+    #[test]
+    fn each_core_has_the_slots_that_are_said_to_be_its_own() {
+        for cores in [1, 2, 3, 7, 64, 1000, u16::MAX] {
+            for core in (0..cores).step_by(1 + usize::from(cores / 50)) {
+                let own = (0..SLOTS).filter(|slot| core_of(*slot, cores) == core);
+                let told = slots_of(core, cores).into_iter().flat_map(|it| it.slots());
+                assert!(own.eq(told), "core {core} of {cores}");
+            }
         }
     }
 

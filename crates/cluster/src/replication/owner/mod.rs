@@ -188,6 +188,7 @@ pub struct Owner {
     /// Ownerships that began here.
     opened: u64,
     tokens: send::Tokens,
+    waits_to_fill: bool,
     ticked_ms: u64,
     /// When the log was last told what is settled.
     settled_ms: u64,
@@ -199,6 +200,7 @@ impl Owner {
     pub fn new(limits: Limits, bugs: Bugs) -> Owner {
         Owner {
             tokens: send::Tokens::new(limits.fill_bytes_per_second),
+            waits_to_fill: false,
             limits,
             bugs,
             slots: BySlot::default(),
@@ -225,6 +227,11 @@ impl Owner {
             unacknowledged_bytes: self.bytes as u64,
             ..self.done
         }
+    }
+
+    /// Whether fillings could go on if time had passed: end a turn in some milliseconds.
+    pub fn waits_to_fill(&self) -> bool {
+        self.waits_to_fill
     }
 
     pub fn is_owner(&self, slot: u16) -> bool {
@@ -653,7 +660,6 @@ impl Owner {
     pub(super) fn tick(&mut self, now_ms: u64, logged: &mut u64, out: &mut Outputs) {
         let passed = now_ms.saturating_sub(self.ticked_ms);
         self.ticked_ms = now_ms;
-        self.tokens.refill(passed);
         // Whoever stood still heard nobody, and it was not the others' fault: what came meanwhile is heard first.
         let silent_ms = self.limits.silent_ms;
         let stood_still = passed.saturating_sub(silent_ms / 5);

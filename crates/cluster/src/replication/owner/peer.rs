@@ -14,6 +14,7 @@ pub(super) struct Sent {
     sequence: u64,
     sent_ms: u64,
     bytes: usize,
+    is_filling: bool,
     upto: Vec<Carried>,
 }
 
@@ -34,8 +35,12 @@ pub(super) struct Peer {
     sequence: u64,
     sent: VecDeque<Sent>,
     pub bytes_on_way: usize,
+    /// Of fillings among them.
+    pub fill_bytes_on_way: usize,
     /// Slots of which there may be something to send.
     pub dirty: BTreeSet<u16>,
+    /// Slots whose filling is to begin, or to go on.
+    pub filling: BTreeSet<u16>,
     /// Slots of which more is settled than the replica was told.
     pub settled: BTreeSet<u16>,
     pub heard_ms: u64,
@@ -52,7 +57,9 @@ impl Peer {
             sequence: 0,
             sent: VecDeque::new(),
             bytes_on_way: 0,
+            fill_bytes_on_way: 0,
             dirty: BTreeSet::new(),
+            filling: BTreeSet::new(),
             settled: BTreeSet::new(),
             heard_ms: now_ms,
             sent_ms: 0,
@@ -72,6 +79,8 @@ impl Peer {
         self.sequence = 0;
         self.sent.clear();
         self.bytes_on_way = 0;
+        self.fill_bytes_on_way = 0;
+        self.filling.clear();
         self.settled.clear();
     }
 
@@ -100,6 +109,10 @@ impl Peer {
     ) -> u64 {
         self.sequence += 1;
         self.bytes_on_way += bytes;
+        let is_filling = matches!(part, Part::Rows { .. });
+        if is_filling {
+            self.fill_bytes_on_way += bytes;
+        }
         self.sent_ms = now_ms;
         self.is_beat_due = false;
         let sequence = self.sequence;
@@ -107,6 +120,7 @@ impl Peer {
             sequence,
             sent_ms: now_ms,
             bytes,
+            is_filling,
             upto,
         });
         out.messages.push((to, Message::Stream { sequence, part }));
@@ -119,6 +133,9 @@ impl Peer {
         while self.sent.front().is_some_and(|it| it.sequence <= sequence) {
             let sent = self.sent.pop_front().expect("just seen");
             self.bytes_on_way -= sent.bytes;
+            if sent.is_filling {
+                self.fill_bytes_on_way -= sent.bytes;
+            }
             self.acknowledged = sent.sequence;
             self.heard_ms = now_ms;
             if !sent.upto.is_empty() {

@@ -12,25 +12,33 @@ use super::{Limits, Owner};
 /// What an entry weighs beside its row.
 const ENTRY_BYTES: usize = 16;
 
-/// How much may be filled in the time that has passed.
+/// What a slot weighs beside its rows when its filling begins, or ends.
+const SLOT_BYTES: usize = 128;
+/// What was not filled for so long is not made up for.
+const SAVED_MS: u64 = 20;
+
+/// How much may be filled in the time that has passed: little at a time, since requests wait meanwhile.
 pub(super) struct Tokens {
     per_second: u64,
     /// In bytes times 1,000.
     left: u64,
+    refilled_ms: u64,
 }
 
 impl Tokens {
     pub fn new(per_second: u64) -> Tokens {
         Tokens {
             per_second,
-            left: per_second * 100,
+            left: per_second * SAVED_MS,
+            refilled_ms: 0,
         }
     }
 
-    pub fn refill(&mut self, passed_ms: u64) {
-        let most = self.per_second.saturating_mul(1_000);
-        let more = self.per_second.saturating_mul(passed_ms);
-        self.left = self.left.saturating_add(more).min(most);
+    fn refill(&mut self, now_ms: u64) {
+        let passed_ms = now_ms.saturating_sub(self.refilled_ms).min(SAVED_MS);
+        self.refilled_ms = now_ms;
+        let more = self.left.saturating_add(self.per_second * passed_ms);
+        self.left = more.min(self.per_second * SAVED_MS);
     }
 
     fn are_left(&self) -> bool {
@@ -51,8 +59,12 @@ impl Owner {
             slots,
             limits,
             tokens,
+            waits_to_fill,
             ..
         } = self;
+        tokens.refill(now_ms);
+        *waits_to_fill = false;
+        let mut turn_bytes = limits.chunk_bytes;
         for slot in changed.drain(..) {
             let Some(owned) = slots.get_mut(slot) else {
                 continue;
@@ -73,6 +85,10 @@ impl Owner {
                 let Some(owned) = slots.get_mut(*slot) else {
                     continue;
                 };
+                if owned.member(*place).is_some_and(|it| it.is_to_be_filled()) {
+                    peer.filling.insert(*slot);
+                    continue;
+                }
                 if begin(peer, *slot, owned, *place, now_ms, out) {
                     continue;
                 }
@@ -88,8 +104,10 @@ impl Owner {
                 if owned.member(*place).is_some_and(|it| it.is_following()) {
                     let last = owned.last().number;
                     let member = owned.member(*place).expect("just seen");
-                    let is_filling = member.fill.as_ref().is_some_and(|it| it.filled.is_none());
-                    if member.next <= last || is_filling {
+                    if member.fill.as_ref().is_some_and(|it| it.filled.is_none()) {
+                        peer.filling.insert(*slot);
+                    }
+                    if member.next <= last {
                         left.insert(*slot);
                     }
                 }
@@ -123,16 +141,37 @@ impl Owner {
             } else if peer.is_beat_due {
                 peer.send(*place, Part::Beat, 0, Vec::new(), now_ms, out);
             }
-            for slot in &left {
-                while tokens.are_left() && peer.bytes_on_way < limits.window_bytes / 2 {
-                    let owned = slots.get_mut(*slot).expect("it is owned");
-                    match fill(peer, *slot, owned, *place, rows, limits, now_ms, out) {
-                        Some(bytes) => tokens.spend(bytes),
-                        None => break,
-                    }
-                }
-            }
             peer.dirty.append(&mut left);
+            while turn_bytes > 0
+                && tokens.are_left()
+                && peer.fill_bytes_on_way < limits.fill_window_bytes
+                && let Some(slot) = peer.filling.pop_first()
+            {
+                let Some(owned) = slots.get_mut(slot) else {
+                    continue;
+                };
+                let bytes = match owned.member(*place).is_some_and(|it| it.is_to_be_filled()) {
+                    true => {
+                        begin(peer, slot, owned, *place, now_ms, out);
+                        0
+                    }
+                    // What has to go first is waited for, or it has ended: then nothing of it is left here.
+                    false => match fill(peer, slot, owned, *place, rows, limits, now_ms, out) {
+                        Some((bytes, is_last)) => {
+                            if !is_last {
+                                peer.filling.insert(slot);
+                            }
+                            bytes
+                        }
+                        None => continue,
+                    },
+                };
+                let weight = bytes + SLOT_BYTES;
+                tokens.spend(weight);
+                turn_bytes = turn_bytes.saturating_sub(weight);
+            }
+            *waits_to_fill |=
+                !peer.filling.is_empty() && peer.fill_bytes_on_way < limits.fill_window_bytes;
         }
     }
 }
@@ -221,7 +260,7 @@ fn changes_for(
     (!changes.entries.is_empty()).then_some((changes, bytes))
 }
 
-/// Sends the next chunk of a filling; says how many bytes. None: there is none, or changes have to go first.
+/// Sends the next chunk of a filling; says how many bytes, and whether it was the last. None: there is none, or changes have to go first.
 #[expect(
     clippy::too_many_arguments,
     reason = "the parts of an owner that it needs"
@@ -235,7 +274,7 @@ fn fill(
     limits: &Limits,
     now_ms: u64,
     out: &mut Outputs,
-) -> Option<usize> {
+) -> Option<(usize, bool)> {
     let (last, term) = (owned.last(), owned.term);
     let member = owned.member(place)?;
     if !member.is_following() || member.next <= last.number {
@@ -271,5 +310,5 @@ fn fill(
         }];
         peer.send(place, part, 0, upto, now_ms, out);
     }
-    Some(bytes)
+    Some((bytes, is_last))
 }

@@ -141,6 +141,11 @@ impl Member {
         self.begun == Begun::Yes
     }
 
+    /// Whether its filling has yet to begin, or to go on in another term: nobody waits for that.
+    pub fn is_to_be_filled(&self) -> bool {
+        self.begun == Begun::No && !self.is_unfit && !self.counts()
+    }
+
     /// Whether it has all rows, and all that is committed.
     pub fn is_filled(&self, committed: u64) -> bool {
         let Some(fill) = self.fill.as_ref().filter(|fill| fill.is_there) else {

@@ -246,3 +246,52 @@ fn slots_are_given_out_when_enough_nodes_have_come_and_then_to_all_of_them() {
         "nobody has rows yet: nothing is filled"
     );
 }
+
+/// It had a lease, and so it was given slots; nobody could fill it, and they waited for it.
+#[test]
+fn a_new_node_that_most_cannot_reach_is_given_nothing_until_they_can() {
+    let mut scene = Scene::new();
+    let tell = |scene: &mut Scene, by: &[u32]| {
+        for number in 1..=3 {
+            let incarnation = scene.registered[&name(number)].incarnation;
+            let report = scene.reports.entry(name(number)).or_default();
+            report.incarnation = incarnation;
+            report.unreached.clear();
+            if by.contains(&number) {
+                let why = "no route to host".to_owned();
+                report.unreached.insert(name(4), why);
+            }
+        }
+    };
+    tell(&mut scene, &[1, 3]);
+    scene.register(registration(4, "zone-1", 1));
+    scene.rest();
+    assert!(scene.map.is_up(NodeId(4)) && !holds(&scene, 4));
+    assert_eq!(owners(&scene), [1, 2, 3]);
+    tell(&mut scene, &[2]);
+    scene.rest();
+    assert!(holds(&scene, 4), "most reach it");
+    scene.settle();
+    let waiting = |owner: u32| {
+        let runs = scene.map.slots().runs().iter();
+        let mut waiting = runs.filter(|run| {
+            let placed = &run.placed;
+            placed.owner == Some(NodeId(owner))
+                && placed.goal().contains(&NodeId(4))
+                && !placed.is_holder(NodeId(4))
+                && placed.filling(NodeId(4)).is_none()
+        });
+        waiting.next().is_some()
+    };
+    assert_eq!(
+        [1, 2, 3].map(waiting),
+        [false, true, false],
+        "who cannot reach it does not begin"
+    );
+    tell(&mut scene, &[1, 2, 3]);
+    scene.rest();
+    assert!(holds(&scene, 4), "what it has it keeps");
+    tell(&mut scene, &[]);
+    scene.settle();
+    assert_eq!(owners(&scene), [1, 2, 3, 4]);
+}

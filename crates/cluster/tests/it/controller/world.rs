@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use larder_cluster::controller::{Ask, Decision, Progress, Pulled, Report, Synced, World, decide};
+use larder_cluster::controller::{
+    Ask, Decision, Progress, Pulled, Report, Synced, World, decide, next_map,
+};
 use larder_cluster::map::{
     AskId, AtTerm, By, Change, ChangeId, DiskId, Epoch, Filling, Incarnation, Leaving, Map, NodeId,
-    NodeName, Registration, Roles, Settings, State,
+    NodeName, Refused, Registration, Roles, Settings, State,
 };
 
 use crate::maps::{given_away, registration};
@@ -417,7 +419,9 @@ impl Cluster {
         }
         match decision {
             Decision::Change { change, .. } => {
-                self.make(change);
+                let id = ChangeId(format!("change-{}", self.map.epoch()));
+                let next = next_map(&world, &change, &id);
+                self.take(&change, next);
                 true
             }
             Decision::Answer { ask, answer } => {
@@ -450,6 +454,10 @@ impl Cluster {
     fn make(&mut self, change: Change) {
         let id = ChangeId(format!("change-{}", self.map.epoch()));
         let next = self.map.apply(&change, &id);
+        self.take(&change, next);
+    }
+
+    fn take(&mut self, change: &Change, next: Result<Map, Refused>) {
         let next = next.unwrap_or_else(|refused| panic!("{refused}: {change:?}"));
         assert_eq!(next.check(), Ok(()), "{change:?}");
         if let Change::VersionLive { lacking, store, .. } = &change {

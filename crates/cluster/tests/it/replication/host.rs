@@ -163,8 +163,9 @@ impl Host {
             slowest_bytes_per_second: 1 << 20,
             ask_again_ms: 100,
             beat_ms: 80,
-            chunk_bytes: 12,
+            chunk_bytes: 130,
             window_bytes: 200,
+            fill_window_bytes: 200,
             fill_bytes_per_second: 1 << 20,
             unacknowledged_bytes_max: 1_000,
         };

@@ -213,6 +213,7 @@ fn limits() -> Limits {
     Limits {
         chunk_bytes: 1,
         window_bytes: 60,
+        fill_window_bytes: 30,
         ..Limits::default()
     }
 }
@@ -663,4 +664,41 @@ fn half_of_a_transaction_does_not_outlive_its_owner() {
     trap.start(2, log);
     let copy = trap.at(2).replication.replica.copy(SLOT).expect("kept");
     assert_eq!(copy.last().number, 2);
+}
+
+/// A node that was filled as fast as it went kept all others waiting: the rows of 256 KiB took longer than a request, and one such message followed the other.
+#[test]
+fn a_filling_sends_what_the_time_that_passed_allows() {
+    let limits = Limits {
+        chunk_bytes: 1_000,
+        fill_bytes_per_second: 1_000_000,
+        ..Limits::default()
+    };
+    let mut trap = settled_by(&[1, 2], limits);
+    trap.map(1, &assigned(2, 1, &[], &[]));
+    let keys: Vec<String> = (0..100).map(|at| format!("{at:03}")).collect();
+    for key in &keys {
+        trap.set(1, key, &"v".repeat(1_000));
+    }
+    let filling = assigned(2, 1, &[], &[(2, 2)]);
+    trap.map(2, &filling);
+    trap.map(1, &filling);
+    trap.run();
+    let count = |trap: &Trap| keys.iter().filter(|key| trap.get(2, key).is_some()).count();
+    let first = count(&trap);
+    assert!((1..=20).contains(&first), "{first} of 20 ms");
+    assert!(trap.at(1).replication.owner.waits_to_fill());
+    for round in 1..100 {
+        let before = count(&trap);
+        trap.pass_ms(1, 10);
+        trap.run();
+        let more = count(&trap) - before;
+        assert!(more <= 10, "{more} of 10 ms");
+        if before + more == keys.len() {
+            assert!(round > 5 && !trap.at(1).replication.owner.waits_to_fill());
+            return;
+        }
+        assert!(more > 0, "it goes on");
+    }
+    panic!("it ends");
 }

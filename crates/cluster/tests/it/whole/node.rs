@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use larder_cluster::controller::{Ask as Wish, Decision, Report, Synced, World, decide};
+use larder_cluster::controller::{Ask as Wish, Decision, Report, Synced, World, decide, next_map};
 use larder_cluster::coordination::{Change, Entry, Outcome, Revision, Writer, candidacy, leader};
 use larder_cluster::map::{
     AskId, AtTerm, By, Change as MapChange, ChangeId, DiskId, Epoch, Incarnation, Leaving, Map,
@@ -510,13 +510,14 @@ impl Node {
             Some(map) => map.clone(),
             None => Arc::new(Map::new("test", self.settings())),
         };
-        let decision = decide(&World {
+        let world = World {
             map: &map,
             now_ms,
             registered: &registered,
             reports: &reports,
             asks: &asks,
-        });
+        };
+        let decision = decide(&world);
         let fence = |write: Change| match self.setup.planted.leads_without_a_lease {
             true => write,
             false => write.while_since(own, candidate),
@@ -525,7 +526,7 @@ impl Node {
             Decision::Change { change, why, ask } => {
                 out.note(|| format!("controller: {why}"));
                 let write = self.controls.change();
-                let next = map.apply(&change, &ChangeId(write.mark.id.clone()));
+                let next = next_map(&world, &change, &ChangeId(write.mark.id.clone()));
                 let next = next.unwrap_or_else(|refused| panic!("{refused}: {change:?}"));
                 let mut write = fence(write);
                 if let Some(at) = asks.iter().position(|(id, _)| Some(id) == ask.as_ref()) {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_cluster::controller::{Ask, Decision, World, decide};
+use larder_cluster::controller::{Ask, Decision, World, decide, next_map};
 use larder_cluster::coordination::{
     Change, Coordination, Error, LeaseId, OPERATIONS_MAX, Outcome, Revision, Writer,
 };
@@ -149,7 +149,7 @@ impl Controller {
                 if let Some(Asked { id, token, .. }) = asked {
                     write = write.unless_changed(format!("{ASKS}{id}"), token.modified);
                 }
-                self.change(&known, &map, revision, &change, &why, write)
+                self.change(&known, &world, revision, &change, &why, write)
                     .await
             }
             Decision::Answer { ask, answer } => {
@@ -175,15 +175,16 @@ impl Controller {
     async fn change(
         &mut self,
         known: &Known,
-        map: &Map,
+        world: &World<'_>,
         revision: Revision,
         change: &map::Change,
         why: &str,
         write: Change,
     ) -> Result<Duration, Error> {
+        let map = world.map;
         self.changes += 1;
         let id = ChangeId(format!("{}-{}", self.candidacy.lease, self.changes));
-        let next = match map.apply(change, &id) {
+        let next = match next_map(world, change, &id) {
             Ok(next) => next,
             Err(refused) => {
                 if let Some(times) = self.refused.note() {

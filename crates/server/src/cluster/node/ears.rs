@@ -111,8 +111,8 @@ impl Ears {
 
     fn publish(&self) {
         let before = self.view.load_full();
-        let map: Map = match &self.known.map {
-            Some(known) => known.map.as_ref().clone(),
+        let map: Arc<Map> = match &self.known.map {
+            Some(known) => known.map.clone(),
             None => before.map.clone(),
         };
         let me = map.member_named(&self.name).map_or(NodeId(0), |it| it.id);

@@ -2,7 +2,7 @@
 
 use larder_cluster::coordination::boot_ms;
 use larder_cluster::map::NodeId;
-use larder_cluster::replication::{Message, Place};
+use larder_cluster::replication::{Message, Part, Place};
 use larder_join::Engine;
 
 use super::carrier::Carrier;
@@ -91,6 +91,13 @@ impl Tables {
         let mut state = replicated.state.borrow_mut();
         if !state.is_expected(from, connection, &message) {
             return Ok(());
+        }
+        if let Message::Stream {
+            part: Part::Begin(begin),
+            ..
+        } = &message
+        {
+            state.begun.insert(begin.slot);
         }
         let now_ms = boot_ms();
         with_rows!(state, &mut *engine, |replication, rows, out| {

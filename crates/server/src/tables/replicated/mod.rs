@@ -38,18 +38,22 @@ mod view;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use larder_cluster::coordination::Held;
 use larder_cluster::map::NodeId;
 use larder_cluster::replication::{
     Assignment, Copy, Limits, Outputs, Place, Record, Replication, Ticket,
 };
+use larder_types::BySlot;
+use tokio::sync::Notify;
 
 pub use admission::{Admitted, Awaits};
 pub use entries::Recovered;
 pub use links::FromOwner;
 
 use super::Tables;
+use crate::cluster::View;
 use carrier::Carrier;
 use copies::Copies;
 use kept_back::KeptBack;
@@ -64,6 +68,8 @@ pub struct Replicated {
     kept_back: RefCell<KeptBack>,
     /// Changes whenever something that waits may go on.
     progress: Cell<u64>,
+    /// Told when fillings are to go on in some milliseconds.
+    fills: Notify,
 }
 
 struct State {
@@ -87,7 +93,11 @@ struct State {
     /// Replies wait for the replicas in sync.
     waits_for_replicas: bool,
     /// What replication was told of each slot.
-    assigned: BTreeMap<u16, Rc<Assignment>>,
+    assigned: BySlot<Rc<Assignment>>,
+    /// The view that was acted on last.
+    taken: Option<Arc<View>>,
+    /// Slots that an owner has begun to fill or to follow up since: it may go by another map.
+    begun: BTreeSet<u16>,
     /// Which connection the stream of an owner comes over.
     sources: BTreeMap<Place, u64>,
     /// Nodes whose connection is there: which it is, and how many of their cores replication was told of.
@@ -147,7 +157,9 @@ impl Replicated {
                 encoded: Vec::new(),
                 lease: None,
                 waits_for_replicas: true,
-                assigned: BTreeMap::new(),
+                assigned: BySlot::default(),
+                taken: None,
+                begun: BTreeSet::new(),
                 sources: BTreeMap::new(),
                 reached: BTreeMap::new(),
                 cores_of: BTreeMap::new(),
@@ -164,6 +176,7 @@ impl Replicated {
             links: RefCell::default(),
             kept_back: RefCell::default(),
             progress: Cell::new(0),
+            fills: Notify::new(),
         }
     }
 

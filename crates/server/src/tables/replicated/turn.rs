@@ -1,5 +1,7 @@
 //! The end of a core's turn: records to the journal, then messages to other places; and what became of both.
 
+use std::time::Duration;
+
 use larder_cluster::coordination::boot_ms;
 use larder_cluster::replication::{Event, Message, Outcome};
 use larder_join::Engine;
@@ -11,14 +13,22 @@ use crate::tables::{CoreMessage, Tables};
 
 /// Time is looked at so often.
 pub(super) const TICK_MS: u64 = 100;
+/// Fillings go on after so long.
+const FILL_PAUSE: Duration = Duration::from_millis(2);
 
 impl Tables {
     /// Wakes maintenance as often as replication looks at the time. Runs for ever.
     pub async fn run_replication(self: std::rc::Rc<Self>) {
-        let mut tick = tokio::time::interval(std::time::Duration::from_millis(TICK_MS));
+        let Some(replicated) = &self.replicated else {
+            return;
+        };
+        let mut tick = tokio::time::interval(Duration::from_millis(TICK_MS));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            tick.tick().await;
+            tokio::select! {
+                _ = tick.tick() => {}
+                () = replicated.fills.notified() => tokio::time::sleep(FILL_PAUSE).await,
+            }
             self.wake_maintenance();
         }
     }
@@ -59,6 +69,9 @@ impl Tables {
                 replication.tick(now_ms, out);
             }
             replication.flush(&*rows, now_ms, out);
+            if replication.owner.waits_to_fill() {
+                replicated.fills.notify_one();
+            }
         });
         self.release_slots(&mut state);
         let closed = self.act_on_events(replicated, &mut state, engine);
@@ -110,9 +123,10 @@ impl Tables {
             Event::Closed(slot) => Some(*slot),
             _ => None,
         };
-        let closed: Vec<u16> = events.iter().filter_map(closed).collect();
+        let mut closed: Vec<u16> = events.iter().filter_map(closed).collect();
         if !closed.is_empty() {
-            engine.forget_computed_from(&|slot| closed.contains(&slot));
+            closed.sort_unstable();
+            engine.forget_computed_from(&|slot| closed.binary_search(&slot).is_ok());
         }
         let State {
             replication,

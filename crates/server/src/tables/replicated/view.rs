@@ -1,17 +1,16 @@
 //! A new map: which slots this core owns from now on, which it copies, and which it gives up.
 
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use larder_cluster::coordination::boot_ms;
-use larder_cluster::map::{Acknowledge, NodeId, Placed};
+use larder_cluster::map::{Acknowledge, Map, Member, NodeId, Placed, SlotRange, placed_anew};
 use larder_cluster::replication::{Assignment, Place, Record, Replication, Rows};
 use larder_join::{Engine, NOBODY, SlotOwners};
-use larder_types::SLOTS;
+use larder_types::{BySlot, SLOTS};
 
 use super::{Replicated, State, with_rows};
-use crate::cluster::{View, core_of};
+use crate::cluster::{View, core_of, slots_of};
 use crate::tables::Tables;
 
 impl Tables {
@@ -21,7 +20,7 @@ impl Tables {
         &self,
         replicated: &Replicated,
         engine: &mut Engine,
-        view: &View,
+        view: &Arc<View>,
     ) -> Arc<SlotOwners> {
         let mut state = replicated.state.borrow_mut();
         if state.take_view(engine, view) {
@@ -37,7 +36,8 @@ impl Tables {
         let is_owner =
             |slot: u16| owner.is_some_and(|it| it.is_owner(slot) && !it.is_leaving(slot));
         let is_amiss = |slot: u16| Some(view.owners.of(slot)) == own && !is_owner(slot);
-        if !(0..SLOTS).any(is_amiss) {
+        let own_slots = slots_of(state.core, state.cores);
+        if !own_slots.is_some_and(|it| it.slots().any(is_amiss)) {
             return view.owners.clone();
         }
         let owner_of = |slot| match is_amiss(slot) {
@@ -57,7 +57,7 @@ impl Tables {
 
 impl State {
     /// Says whether this process was another member before.
-    fn take_view(&mut self, engine: &mut Engine, view: &View) -> bool {
+    fn take_view(&mut self, engine: &mut Engine, view: &Arc<View>) -> bool {
         let map = &view.map;
         self.waits_for_replicas = map.settings().acknowledge == Acknowledge::Replicas;
         let own = view.own().filter(|_| view.is_up());
@@ -75,7 +75,8 @@ impl State {
             with_rows!(self, &mut *engine, |replication, rows, out| {
                 replication.begin_as(me, rows, out);
             });
-            self.assigned.clear();
+            self.assigned = BySlot::default();
+            self.taken = None;
         }
         if self.replication.is_none() {
             if life.is_some_and(|life| life.unproven.is_some()) {
@@ -117,47 +118,79 @@ impl State {
         self.replication = Some(Replication::new(me, limits, found));
     }
 
-    fn assign_all(&mut self, engine: &mut Engine, view: &View) {
-        let (epoch, now_ms) = (view.map.epoch(), boot_ms());
-        let mut wanted = BTreeSet::new();
-        let mut known = Rc::new(Assignment::default());
+    /// Only slots of which the map says something new are looked at, and those of which an owner has: a map changes many times while slots move.
+    fn assign_all(&mut self, engine: &mut Engine, view: &Arc<View>) {
+        let own = slots_of(self.core, self.cores);
+        let is_in = |slots: SlotRange| own.and_then(|own| own.and(slots));
+        self.wanted.clear();
         for run in view.map.slots().runs() {
-            for slot in run.slots.from..=run.slots.to {
-                if core_of(slot, self.cores) != self.core {
-                    continue;
-                }
-                let place = |node: NodeId| place_of(view, node, slot);
-                if !is_as(&known, &run.placed, &place) {
-                    known = Rc::new(Assignment::of(&run.placed, place));
-                }
-                let is_own = run.placed.owner == Some(view.me);
-                if is_own {
-                    wanted.extend(run.placed.in_sync.iter().copied());
-                    wanted.extend(run.placed.filling.iter().map(|it| it.node));
-                }
-                let before = self.assigned.get(&slot);
-                if before.is_some_and(|before| **before == *known) {
-                    continue;
-                }
-                if before.is_none() && !run.placed.names(view.me) && !self.has(slot) {
-                    continue;
-                }
-                self.assigned.insert(slot, known.clone());
-                with_rows!(self, &mut *engine, |replication, rows, out| {
-                    replication.assign(epoch, slot, &known, rows, now_ms, out);
-                });
+            if run.placed.owner == Some(view.me) && is_in(run.slots).is_some() {
+                self.wanted.extend(run.placed.in_sync.iter().copied());
+                let filling = run.placed.filling.iter();
+                self.wanted.extend(filling.map(|it| it.node));
             }
         }
-        self.wanted = wanted;
-        if let Some(replication) = &mut self.replication {
-            replication.assigned_all(epoch, &mut self.out);
+        let changed = match self.taken.replace(view.clone()) {
+            Some(before) if has_same_cores(&before.map, &view.map) => {
+                placed_anew(&before.map, &view.map)
+            }
+            _ => vec![SlotRange::ALL],
+        };
+        let mut known = Rc::new(Assignment::default());
+        for slots in changed.into_iter().filter_map(is_in) {
+            for slot in slots.slots() {
+                self.assign(engine, view, slot, &mut known);
+            }
         }
+        for slot in std::mem::take(&mut self.begun) {
+            // The map may be older than the filling, or so much newer that it says of the slot what it did before.
+            self.assigned.remove(slot);
+            self.assign(engine, view, slot, &mut known);
+            let replication = self.replication.as_ref();
+            if replication.is_some_and(|it| it.replica.is_ahead_of(slot, view.map.epoch())) {
+                self.begun.insert(slot);
+            }
+        }
+        if let Some(replication) = &mut self.replication {
+            replication.assigned_all(view.map.epoch(), &mut self.out);
+        }
+    }
+
+    /// `known`: what was said of the slot before, which most often is said of the next, too.
+    fn assign(&mut self, engine: &mut Engine, view: &View, slot: u16, known: &mut Rc<Assignment>) {
+        let placed = view.lookup.placed(slot);
+        let place = |node: NodeId| place_of(view, node, slot);
+        if !is_as(known, placed, &place) {
+            *known = Rc::new(Assignment::of(placed, place));
+        }
+        let before = self.assigned.get(slot);
+        if before.is_some_and(|before| before == known) {
+            return;
+        }
+        if before.is_none() && !placed.names(view.me) && !self.has(slot) {
+            return;
+        }
+        self.assigned.insert(slot, known.clone());
+        let (epoch, now_ms) = (view.map.epoch(), boot_ms());
+        with_rows!(self, &mut *engine, |replication, rows, out| {
+            replication.assign(epoch, slot, known, rows, now_ms, out);
+        });
     }
 
     fn has(&self, slot: u16) -> bool {
         let replication = self.replication.as_ref();
         replication.is_some_and(|it| it.replica.copy(slot).is_some() || it.owner.is_owner(slot))
     }
+}
+
+/// Whether each node that both have is on as many cores: else its slots are in other places.
+fn has_same_cores(before: &Map, now: &Map) -> bool {
+    now.members().iter().all(|member| {
+        let cores = |it: &Member| it.registration.cores;
+        before
+            .member(member.id)
+            .is_none_or(|before| cores(before) == cores(member))
+    })
 }
 
 /// The core of a node that has a slot.

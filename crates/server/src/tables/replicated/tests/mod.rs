@@ -20,6 +20,7 @@ use larder_join::Limits;
 use larder_journal::Writer;
 use larder_protocol::commands::{Command, Id, OwnedCommand, find};
 use larder_protocol::config::{ClusterMode, Fsync, ServerConfig};
+use larder_protocol::errors::Code;
 
 use super::Admitted;
 use super::carrier::Carrier;
@@ -180,6 +181,7 @@ impl World {
             ask_again_ms: 5,
             beat_ms: 3,
             chunk_bytes: 1_000,
+            fill_bytes_per_second: 1 << 30,
             ..replication::Limits::default()
         };
         let view = Arc::new(View::first(self.map.clone(), 1));
@@ -383,7 +385,7 @@ impl World {
         let command = owned.command();
         let tables = self.tables(node);
         let mut gate = Gate::default();
-        assert_eq!(tables.admit(command, &mut gate, false)?, Admitted::Now);
+        admit(tables, command, &mut gate)?;
         execute(tables, command, &mut gate)?;
         self.turn(node);
         Ok(gate)
@@ -402,7 +404,7 @@ impl World {
         let owned = OwnedCommand::of(Id::Get, [key.as_bytes()].into_iter());
         let tables = self.tables(node);
         let mut gate = Gate::default();
-        tables.admit(owned.command(), &mut gate, false)?;
+        admit(tables, owned.command(), &mut gate)?;
         let mut value = None;
         let done = tables.read(|engine, now| {
             engine.get(key.as_bytes(), now, &mut |it| {
@@ -424,6 +426,14 @@ impl World {
             read.unwrap().done().expect("all is here");
         });
         rows
+    }
+}
+
+/// What is to be tried again is refused here.
+fn admit(tables: &Tables, command: Command<'_>, gate: &mut Gate) -> Result<(), Refusal> {
+    match tables.admit(command, gate, false)? {
+        Admitted::Now => Ok(()),
+        Admitted::Later => Err((Code::ClusterDown, "the slot is given away".to_owned())),
     }
 }
 

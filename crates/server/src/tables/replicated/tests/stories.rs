@@ -178,6 +178,11 @@ fn an_owner_that_is_told_of_another_forgets_rows_and_what_was_computed() {
     world.set(1, "post|ann|1", "a");
     world.run();
     assert_eq!(world.rows(1, "feed|ann|", "feed|ann}"), ["feed|ann|1=a"]);
+    world.change(Change::PlacementTaken {
+        goals: vec![(SlotRange::ALL, vec![NodeId(2), NodeId(1)])],
+        outputs: Vec::new(),
+        from: 2,
+    });
     world.change(Change::OwnersMoved {
         slots: vec![(SlotRange::ALL, NodeId(2))],
     });
@@ -487,4 +492,46 @@ fn what_waits_to_be_said_over_a_connection_is_not_said_over_the_next() {
         }
     }
     assert_eq!(said, [1]);
+}
+
+/// Of a new map only what differs from the one before is looked at, and here nothing does.
+#[test]
+fn a_copy_whose_filling_was_given_up_before_its_map_came_goes() {
+    let mut world = World::new(3, 2);
+    world.run();
+    world.set(1, "t|a|1", "v");
+    world.run();
+    let slot = row_slot(b"t|a|1");
+    let range = SlotRange::new(slot, slot);
+    let slots = vec![(range, NodeId(3))];
+    world.change(Change::PlacementTaken {
+        goals: vec![
+            (SlotRange::new(0, slot - 1), vec![NodeId(1), NodeId(2)]),
+            (range, vec![NodeId(1), NodeId(2), NodeId(3)]),
+            (
+                SlotRange::new(slot + 1, larder_types::SLOTS - 1),
+                vec![NodeId(1), NodeId(2)],
+            ),
+        ],
+        outputs: Vec::new(),
+        from: 2,
+    });
+    world.change(Change::FillsBegun {
+        slots: slots.clone(),
+    });
+    world.see(1);
+    world.run();
+    let copies = |world: &World| world.tables(3).copies_bytes();
+    assert!(
+        copies(&world) > 0,
+        "it is filled by a map that it does not know"
+    );
+    world.change(Change::FillsEnded { slots });
+    world.change(Change::PlacementTaken {
+        goals: vec![(SlotRange::ALL, vec![NodeId(1), NodeId(2)])],
+        outputs: Vec::new(),
+        from: 3,
+    });
+    world.see(3);
+    assert_eq!(copies(&world), 0);
 }
