@@ -321,7 +321,7 @@ fn an_owner_that_does_not_wait_for_its_own_log_is_found() {
 
 #[test]
 fn a_replica_that_looks_at_no_terms_is_found() {
-    check_found(150, |_| {}, |setup| setup.bugs.ignores_terms = true);
+    check_found(1000, |_| {}, |setup| setup.bugs.ignores_terms = true);
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn owners_that_die_with_changes_under_way_lose_nothing() {
 
 #[test]
 fn a_replica_that_keeps_its_tail_is_found() {
-    check_found(150, kills, |setup| setup.bugs.keeps_its_tail = true);
+    check_found(1000, kills, |setup| setup.bugs.keeps_its_tail = true);
 }
 
 /// Faults of one kind, one every so often, each of a server.
