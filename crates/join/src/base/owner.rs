@@ -126,6 +126,12 @@ impl Shard {
         }
     }
 
+    /// Whether it was told just these owners: `false` says nothing.
+    pub fn goes_by(&self, told: &Arc<SlotOwners>) -> bool {
+        let owners = self.owners.as_ref();
+        owners.is_some_and(|owners| Arc::ptr_eq(owners, told))
+    }
+
     pub fn owns(&self, key: &[u8]) -> bool {
         self.owner_of(key) == self.index
     }

@@ -183,15 +183,15 @@ impl Copies {
     pub fn follow<'a>(&mut self, spaces: impl Iterator<Item = &'a Arc<Declared>>) -> Vec<Said> {
         let mut before = std::mem::take(&mut self.held);
         for declared in spaces {
-            let Some(regions) = regions_of(declared) else {
-                continue;
-            };
             let same = |held: &mut Held| held.declared.version == declared.version;
             let kept: Vec<Held> = before.extract_if(.., same).collect();
             if !kept.is_empty() {
                 self.held.extend(kept);
                 continue;
             }
+            let Some(regions) = regions_of(declared) else {
+                continue;
+            };
             for subspace in 0..regions.count() {
                 let definition = declared.definition.clone();
                 self.held.push(Held {
@@ -274,14 +274,10 @@ impl Copies {
         let Some(mut own) = self.own_parts.pop_front() else {
             return false;
         };
-        let declared = self.declared(&own.part);
-        let found = declared.map(|declared| {
-            let after = own.after.as_deref();
-            rows_of(engine, &declared, &own.part, after, rows_max)
-        });
-        let Some(found) = found else {
+        let Some(held) = self.held_of(&own.part) else {
             return !self.own_parts.is_empty();
         };
+        let found = held.rows(engine, &own.part, own.after.as_deref(), rows_max);
         let is_last = found.last.is_none();
         let (number, serial) = (own.number, own.part.serial);
         self.supplied(shard, shard.index, number, serial, found.rows, is_last);
@@ -292,10 +288,12 @@ impl Copies {
         !self.own_parts.is_empty()
     }
 
-    fn declared(&self, part: &Part) -> Option<Arc<Declared>> {
-        let mut held = self.held.iter();
-        let found = held.find(|held| is_of(&held.declared, part));
-        found.map(|held| held.declared.clone())
+    /// What is held here of the subspace that a part is of.
+    fn held_of(&self, part: &Part) -> Option<&Held> {
+        let of = |held: &&Held| {
+            is_of(&held.declared, part) && held.holder.subspace() == usize::from(part.subspace)
+        };
+        self.held.iter().find(of)
     }
 
     /// As the owner: whom a change concerns, as it travels. Holders of this core have it at once.
@@ -350,10 +348,10 @@ impl Copies {
         rows_max: usize,
     ) -> Option<PartRows> {
         let part = Part::decode(part).ok()?;
-        let declared = self.declared(&part)?;
+        let held = self.held_of(&part)?;
         let mut slots = part.slots.iter().cloned().flatten();
         let is_here = slots.all(|slot| shard.owner_of_slot(slot) == shard.index);
-        is_here.then(|| rows_of(engine, &declared, &part, after, rows_max))
+        is_here.then(|| held.rows(engine, &part, after, rows_max))
     }
 
     /// As the holder: rows of a part that was asked for.
@@ -444,56 +442,55 @@ fn is_of(declared: &Declared, part: &Part) -> bool {
     declared.version == part.version && declared.definition.name == part.space
 }
 
-/// The objects of a part, from the first behind `after` on.
-fn rows_of(
-    engine: &Engine,
-    declared: &Declared,
-    part: &Part,
-    after: Option<&[u8]>,
-    rows_max: usize,
-) -> PartRows {
-    let mut found = PartRows::default();
-    let Some(regions) = regions_of(declared) else {
-        return found;
-    };
-    let definition = &declared.definition;
-    for table in super::local::tables_of(engine, definition) {
-        let end = super::local::end_of(&table);
-        if after.is_some_and(|after| *end <= *after) {
-            continue;
-        }
-        let lo = match after.filter(|after| **after >= *table) {
-            Some(after) => [after, &[0]].concat(),
-            None => table,
-        };
-        let mut is_full = false;
-        engine.read_base_rows(&lo, &end, &mut |row, bytes, expires_at| {
-            if found.visited == rows_max {
-                is_full = true;
-                return ControlFlow::Break(());
+impl Held {
+    /// The own objects of a part, from the first behind `after` on.
+    fn rows(
+        &self,
+        engine: &Engine,
+        part: &Part,
+        after: Option<&[u8]>,
+        rows_max: usize,
+    ) -> PartRows {
+        let mut found = PartRows::default();
+        let definition = &self.declared.definition;
+        for table in super::local::tables_of(engine, definition) {
+            let end = super::local::end_of(&table);
+            if after.is_some_and(|after| *end <= *after) {
+                continue;
             }
-            found.visited += 1;
-            found.last = Some(row.into());
-            if let Some(key) = object_key(row)
-                && part.has_slot(row_slot(row))
-                && definition.covers_key(key)
-                && let Ok(object) = Object::decode(bytes)
-                && definition.covers(key, &object)
-            {
-                let (columns, _) = Row::of(definition, &object);
-                let region = regions.region(usize::from(part.subspace), key, &columns);
-                if part.has_region(region) {
-                    found
-                        .rows
-                        .push((row.into(), travelling(bytes, expires_at).into()));
+            let lo = match after.filter(|after| **after >= *table) {
+                Some(after) => [after, &[0]].concat(),
+                None => table,
+            };
+            let mut is_full = false;
+            engine.read_base_rows(&lo, &end, &mut |row, bytes, expires_at| {
+                if found.visited == rows_max {
+                    is_full = true;
+                    return ControlFlow::Break(());
                 }
+                found.visited += 1;
+                found.last = Some(row.into());
+                if let Some(key) = object_key(row)
+                    && part.has_slot(row_slot(row))
+                    && definition.covers_key(key)
+                    && let Ok(object) = Object::decode(bytes)
+                    && definition.covers(key, &object)
+                {
+                    let (columns, _) = Row::of(definition, &object);
+                    let region = self.holder.region(key, &columns);
+                    if part.has_region(region) {
+                        found
+                            .rows
+                            .push((row.into(), travelling(bytes, expires_at).into()));
+                    }
+                }
+                ControlFlow::Continue(())
+            });
+            if is_full {
+                return found;
             }
-            ControlFlow::Continue(())
-        });
-        if is_full {
-            return found;
         }
+        found.last = None;
+        found
     }
-    found.last = None;
-    found
 }

@@ -247,9 +247,7 @@ impl TablesHandle {
         T: Send + 'static,
         F: Future<Output = T> + 'static,
     {
-        self.start_on(core, None, task)
-            .await
-            .map_err(|_| Error::Io("the server is stopping".to_owned()))
+        self.start_on(core, None, task).await.map_err(|_| stopped())
     }
 
     /// As [`TablesHandle::run_on`], for a core that is paused with `ticket`; the answer comes by the receiver.
@@ -294,12 +292,7 @@ impl TablesHandle {
         let begun: Vec<_> = (0..self.cores())
             .map(|core| self.start_on(core, ticket, task.clone()))
             .collect();
-        let mut answers = Vec::with_capacity(begun.len());
-        for answered in begun {
-            let answer = answered.await;
-            answers.push(answer.map_err(|_| Error::Io("the server is stopping".to_owned()))?);
-        }
-        Ok(answers)
+        answers(begun).await
     }
 
     /// Has all cores publish their figures.
@@ -375,4 +368,20 @@ impl TablesHandle {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The answers of tasks that were started on cores, in their order.
+///
+/// # Errors
+/// As [`TablesHandle::run_on`].
+pub async fn answers<T>(started: Vec<oneshot::Receiver<T>>) -> Result<Vec<T>, Error> {
+    let mut answers = Vec::with_capacity(started.len());
+    for answered in started {
+        answers.push(answered.await.map_err(|_| stopped())?);
+    }
+    Ok(answers)
+}
+
+fn stopped() -> Error {
+    Error::Io("the server is stopping".to_owned())
 }

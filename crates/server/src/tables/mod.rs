@@ -60,7 +60,7 @@ pub use crate::error::Refusal;
 use crate::spaces::Spaces;
 pub use cursors::Cursors;
 pub use gate::Gate;
-pub use handle::{CoreMessage, Figures, TablesHandle};
+pub use handle::{CoreMessage, Figures, TablesHandle, answers};
 #[cfg(test)]
 pub use open::open_stepped;
 pub use open::{Opening, open};

@@ -16,7 +16,7 @@ use crate::object::Object;
 use crate::query::Predicate;
 use crate::schema::Definition;
 use crate::search::regions::contacts;
-use crate::value::Row;
+use crate::value::{Columns, Row};
 
 type Bytes = Box<[u8]>;
 
@@ -116,6 +116,11 @@ impl Holder {
         self.claims.iter().map(|claim| claim.number)
     }
 
+    /// Where the object under this key lies.
+    pub fn region(&self, key: &[u8], columns: &dyn Columns) -> Region {
+        self.regions.region(self.subspace, key, columns)
+    }
+
     /// What is to be asked now of whom, and under which number: what is not here and was not asked for. `serial` grows with each question.
     pub fn questions(
         &mut self,
@@ -186,7 +191,7 @@ impl Holder {
         let object = encoded.and_then(|(bytes, at)| Some((bytes, at, Object::decode(bytes).ok()?)));
         if let Some((bytes, expires_at, object)) = object {
             let (row, _) = Row::of(self.index.definition(), &object);
-            let region = self.regions.region(self.subspace, key, &row);
+            let region = self.region(key, &row);
             if contains(&claim.regions, region.0) {
                 self.index.put(key, &object);
                 let before = self.copies.0.get(key).and_then(|copy| copy.expires_at);
@@ -249,16 +254,6 @@ impl Holder {
         runs(found.into_iter()) == asked
     }
 
-    /// The definition has other attributes than before: the objects are read anew.
-    pub fn alter(&mut self, definition: Arc<Definition>) {
-        self.index = SpaceIndex::new(definition);
-        for (key, copy) in &self.copies.0 {
-            if let Ok(object) = Object::decode(&copy.bytes) {
-                self.index.put(key, &object);
-            }
-        }
-    }
-
     fn remove(&mut self, key: &[u8]) {
         if let Some(copy) = self.copies.0.remove(key) {
             self.index.remove(key);
@@ -284,15 +279,6 @@ impl Holder {
 
     pub fn objects(&self) -> &dyn Objects {
         &self.copies
-    }
-
-    /// How many objects each region has that is held.
-    pub fn fill(&self) -> BTreeMap<Region, u64> {
-        let mut fill = BTreeMap::new();
-        for copy in self.copies.0.values() {
-            *fill.entry(copy.region).or_default() += 1;
-        }
-        fill
     }
 
     pub fn len(&self) -> usize {

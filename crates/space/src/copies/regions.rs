@@ -130,20 +130,6 @@ impl Regions {
         )
     }
 
-    /// Of each subspace, where the object under this key lies before and after a change of its values.
-    pub fn moves(
-        &self,
-        key: &[u8],
-        before: Option<&dyn Columns>,
-        after: Option<&dyn Columns>,
-    ) -> Vec<Moved> {
-        let moved = |(subspace, _): &(Subspace, Placement)| Moved {
-            before: before.map(|columns| region(subspace, columns, key)),
-            after: after.map(|columns| region(subspace, columns, key)),
-        };
-        self.subspaces.iter().map(moved).collect()
-    }
-
     /// Where the object under this key lies in one subspace.
     pub fn region(&self, subspace: usize, key: &[u8], columns: &dyn Columns) -> Region {
         region(&self.subspaces[subspace].0, columns, key)

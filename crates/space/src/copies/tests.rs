@@ -112,18 +112,22 @@ impl World {
 
     /// An owner tells all who are subscribed.
     fn write(&mut self, key: &[u8], after: Option<Object>) {
-        let row = |object: &Object| Row::of(&self.definition, object).0;
-        let before = self.objects.get(key).map(row);
-        let new = after.as_ref().map(row);
-        let moves = self.regions.moves(
-            key,
-            before.as_ref().map(|it| it as _),
-            new.as_ref().map(|it| it as _),
-        );
+        let regions = |object: &Object| {
+            let row = Row::of(&self.definition, object).0;
+            let numbers = 0..self.regions.count();
+            let regions = numbers.map(|subspace| self.regions.region(subspace, key, &row));
+            regions.collect::<Vec<Region>>()
+        };
+        let before = self.objects.get(key).map(regions);
+        let new = after.as_ref().map(regions);
+        let moved = |subspace: usize| Moved {
+            before: before.as_ref().map(|before| before[subspace]),
+            after: new.as_ref().map(|new| new[subspace]),
+        };
         let encoded = after.as_ref().map(Object::encode);
         for ((place, subspace, number), part) in &self.subscribed {
             let holder = &mut self.holders[*place][*subspace];
-            match part.told(moves[*subspace]) {
+            match part.told(moved(*subspace)) {
                 Some(Told::Is) => holder.put(*number, key, encoded.as_deref().map(|it| (it, None))),
                 Some(Told::Gone) => holder.put(*number, key, None),
                 None => {}

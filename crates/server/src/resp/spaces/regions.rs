@@ -30,15 +30,12 @@ use larder_types::wire::{Malformed, WireReader, put_count};
 
 use super::super::tables::ask_places;
 use super::reach::{Asker, opened};
-use super::run::{Order, Steps};
+use super::run::{Order, STEP_CANDIDATES, Steps};
 use crate::spaces::Declared;
-use crate::tables::{Refusal, Tables};
+use crate::tables::{Refusal, Tables, answers, stopping};
 
 /// What the regions that a node is asked for stand behind.
 const MARK: &[u8] = b"\0REGIONS";
-
-/// Objects that are looked at in one step.
-const STEP_CANDIDATES: usize = 256;
 
 type Runs = Vec<RangeInclusive<u16>>;
 
@@ -212,15 +209,13 @@ pub(super) async fn of_held<R: Steps + 'static, T: Send + 'static>(
         };
         running.push(asker.core.shared.tables.start_on(core, None, task));
     }
-    let mut parts = Vec::with_capacity(running.len());
-    for running in running {
-        let part: Result<Option<T>, Refusal> = running.await.map_err(|_| gone())?;
-        match part? {
-            Some(part) => parts.push(part),
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(parts))
+    // `None` of any of them is that of all.
+    let parts = answers(running).await.map_err(stopping)?;
+    parts
+        .into_iter()
+        .map(Result::transpose)
+        .collect::<Option<_>>()
+        .transpose()
 }
 
 /// Runs to the end what `begin` begins, on the copies that this core holds. `None`: some of them are not here, or went meanwhile.
@@ -269,10 +264,6 @@ async fn held<R: Steps>(
         running = Some((run, generation));
         tokio::task::yield_now().await;
     }
-}
-
-fn gone() -> Refusal {
-    (Code::Io, "the server is stopping".to_owned())
 }
 
 /// How a node says that it does not have all of the regions that it is asked for.

@@ -15,7 +15,7 @@ use crate::spaces::{Behind, Declared};
 use crate::tables::{Refusal, Tables};
 
 /// Objects that are looked at in one step.
-const STEP_CANDIDATES: usize = 256;
+pub(super) const STEP_CANDIDATES: usize = 256;
 /// How long the map that the asker has is waited for.
 const MAP_MAX: Duration = Duration::from_secs(2);
 

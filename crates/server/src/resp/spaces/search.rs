@@ -52,10 +52,7 @@ async fn part(
     let order = asker.order(declared, search.options.timeout_ms);
     let begin = beginning(asker, &search);
     let parts = of_held(asker, &order, &asked, &search.predicate, begin, finish).await?;
-    let mut all = Partial::new(search.keep());
-    let parts = parts.ok_or_else(not_held)?;
-    parts.into_iter().for_each(|part| all.merge(part));
-    Ok(all)
+    Ok(merged(&search, parts.ok_or_else(not_held)?))
 }
 
 /// How a core begins a search.
@@ -82,26 +79,34 @@ async fn found(
 ) -> Result<Partial, Refusal> {
     let order = asker.order(declared, search.options.timeout_ms);
     let begin = beginning(asker, search);
-    let decode = |part: &[u8]| Partial::decode(part).map_err(|_| damaged());
     let predicate = &search.predicate;
-    let parts = by_regions(asker, command, &order, predicate, begin, finish, decode).await?;
+    let parts = by_regions(asker, command, &order, predicate, begin, finish, decoded).await?;
     if let Some(parts) = parts {
-        let mut all = Partial::new(search.keep());
-        parts.into_iter().for_each(|part| all.merge(part));
-        return Ok(all);
+        return Ok(merged(search, parts));
     }
     if asker.reach != Reach::Nodes {
         return Ok(of_cores(asker, declared, search).await?.1);
     }
-    merged(search, &asker.parts_of_nodes(command, declared).await?)
+    merged_parts(search, &asker.parts_of_nodes(command, declared).await?)
 }
 
-fn merged(search: &Search, parts: &[Vec<u8>]) -> Result<Partial, Refusal> {
+fn merged(search: &Search, parts: Vec<Partial>) -> Partial {
     let mut all = Partial::new(search.keep());
-    for part in parts {
-        all.merge(Partial::decode(part).map_err(|_| damaged())?);
-    }
-    Ok(all)
+    parts.into_iter().for_each(|part| all.merge(part));
+    all
+}
+
+fn decoded(part: &[u8]) -> Result<Partial, Refusal> {
+    Partial::decode(part).map_err(|_| damaged())
+}
+
+/// As [`merged`], of parts as nodes send them.
+fn merged_parts(search: &Search, parts: &[Vec<u8>]) -> Result<Partial, Refusal> {
+    let parts = parts
+        .iter()
+        .map(|part| decoded(part))
+        .collect::<Result<_, _>>()?;
+    Ok(merged(search, parts))
 }
 
 /// What the cores of this node did for a search, and what they found, as bytes.
@@ -125,7 +130,7 @@ pub(super) fn reply_of(
     parts: &[Vec<u8>],
 ) -> Result<Vec<u8>, Refusal> {
     let search = parse(arguments, first, declared)?;
-    reply(asker, &search, merged(&search, parts)?)
+    reply(asker, &search, merged_parts(&search, parts)?)
 }
 
 /// The rows of a search of the server's own, whose arguments begin with the query.
@@ -170,12 +175,8 @@ async fn of_cores(
         let told = Told::of(core, done.profile(), begun);
         Ok((told, finish(done)?))
     });
-    let (mut all_told, mut all) = (Vec::new(), Partial::new(search.keep()));
-    for (told, part) in parts.await? {
-        all_told.push(told);
-        all.merge(part);
-    }
-    Ok((all_told, all))
+    let (told, parts) = parts.await?.into_iter().unzip();
+    Ok((told, merged(search, parts)))
 }
 
 impl Asker {
