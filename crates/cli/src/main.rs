@@ -16,6 +16,7 @@ mod output;
 mod progress;
 mod push;
 mod serve;
+mod space;
 mod store;
 
 use std::process::ExitCode;
@@ -45,6 +46,9 @@ enum Command {
     /// Look at stores, check them, roll them back
     #[command(subcommand)]
     Store(store::StoreCommand),
+    /// Spaces, whose objects are found by any attribute: look at them
+    #[command(subcommand)]
+    Space(space::SpaceCommand),
     /// A cluster of servers: run one on this machine, look at one, change its nodes, make certificates
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
@@ -67,6 +71,7 @@ fn main() -> ExitCode {
         Command::Get(args) => in_place::get(args),
         Command::Dump(args) => in_place::dump(args),
         Command::Store(command) => store::run(command),
+        Command::Space(command) => space::run(command),
         Command::Cluster(command) => cluster::run(command),
         Command::Config(command) => config::run(command),
         Command::Demo(args) => demo::run(args),

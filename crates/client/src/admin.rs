@@ -4,6 +4,7 @@
 //! pull that runs, and a swap to a version is the same when done twice, so a caller may.
 
 use std::io::{self, BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -364,6 +365,31 @@ impl AdminClient {
     pub fn cluster_ask(&self, ask: &ClusterAsk) -> Result<String, Error> {
         let answer = self.exchange(&self.patient, Method::POST, "/v1/cluster/asks", Some(ask))?;
         self.decode::<ClusterAnswer>(answer).map(|it| it.answer)
+    }
+
+    /// Where this server speaks RESP, as `host:port`: of a server that listens on all its addresses, at the host of this client's URL. Over TLS it is
+    /// that host always, since that is what certificates name.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] when the server does not tell it: it is older.
+    pub fn resp_address(&self) -> Result<String, Error> {
+        #[derive(serde::Deserialize)]
+        struct Told {
+            resp: Option<SocketAddr>,
+        }
+        let told: Told = self.get("/v1/stats")?;
+        let at = told.resp.ok_or_else(|| Error::Protocol {
+            address: self.base.clone(),
+            detail:
+                "it does not tell where it speaks RESP; bring it to the version of this program"
+                    .to_owned(),
+        })?;
+        if !at.ip().is_unspecified() && !self.base.starts_with("https") {
+            return Ok(at.to_string());
+        }
+        let uri: Option<ureq::http::Uri> = self.base.parse().ok();
+        let host = uri.as_ref().and_then(|uri| uri.host()).unwrap_or_default();
+        Ok(format!("{host}:{}", at.port()))
     }
 
     /// Whether the server is up and has opened its stores.

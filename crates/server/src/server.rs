@@ -53,6 +53,8 @@ pub struct Shared {
     pub(crate) postgres: Option<Postgres>,
     /// Nothing where the server stands alone.
     pub(crate) membership: Option<Membership>,
+    /// Where it listens for RESP; nothing before it does.
+    pub(crate) resp_addr: Option<SocketAddr>,
 }
 
 /// A running server.
@@ -97,6 +99,7 @@ impl Server {
         let membership = Membership::open(&config, cores, listens).await?;
         let shared = Arc::new(Shared {
             membership,
+            resp_addr: Some(resp_addr),
             ..Shared::new(config)?
         });
         let maintenance = Maintenance::spawn(shared.clone())?;
@@ -243,6 +246,7 @@ impl Shared {
             tables,
             postgres,
             membership: None,
+            resp_addr: None,
             config,
         })
     }

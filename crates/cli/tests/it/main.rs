@@ -24,6 +24,7 @@ mod push;
 mod redis_client;
 mod routing;
 mod s3;
+mod space;
 mod stop;
 mod support;
 mod tables;

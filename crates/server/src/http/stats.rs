@@ -74,6 +74,7 @@ pub async fn stats(State(shared): State<Arc<Shared>>) -> Json<Value> {
         .map(|name| (name.to_owned(), describe(Which::Command(name))))
         .collect();
     Json(json!({
+        "resp": shared.resp_addr.map(|addr| addr.to_string()),
         "uptime_seconds": shared.started_at.elapsed().as_secs(),
         "window_seconds": before.as_ref().map(|(age, _)| age.as_secs_f64()),
         "connections": now.connections_open(),

@@ -1,0 +1,96 @@
+//! `larder space list`.
+
+use clap::Args;
+use serde_json::json;
+
+use super::info::{Space, names};
+use super::nodes::Nodes;
+use crate::connection::ServerArgs;
+use crate::failure::Failure;
+use crate::output::{self, Column, Table, bytes, count};
+
+const EXAMPLES: &str = "\
+Examples:
+    larder space list
+    larder space list --json";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ListArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: ListArgs) -> Result<(), Failure> {
+    let nodes = Nodes::of(&args.server)?;
+    let mut spaces = Vec::new();
+    for name in names(&nodes)? {
+        // One that was dropped since is not in the list.
+        spaces.extend(Space::find(&nodes, &name)?);
+    }
+    if args.json {
+        let spaces: Vec<_> = spaces.iter().map(described).collect();
+        return output::print_json(&json!({ "spaces": spaces }));
+    }
+    if spaces.is_empty() {
+        return output::print_line(
+            "no spaces; declare one with FT.CREATE, as docs/guide/spaces.md shows",
+        );
+    }
+    let mut table = Table::new([
+        Column::Text("space"),
+        Column::Text("keys"),
+        Column::Text("attributes"),
+        Column::Number("objects"),
+        Column::Number("memory"),
+        Column::Text(""),
+    ]);
+    for space in &spaces {
+        let attributes = space.attributes.iter();
+        let attributes: Vec<String> = attributes
+            .map(|it| format!("{} {}", it.name, it.kind))
+            .collect();
+        table.row([
+            space.name.clone(),
+            space.prefixes.join(" "),
+            attributes.join(", "),
+            count(space.objects),
+            bytes(space.memory_bytes),
+            match (space.is_indexing, space.failures) {
+                (true, _) => "indexing".to_owned(),
+                (false, 0) => String::new(),
+                (false, failures) => format!("{} fields do not fit", count(failures)),
+            },
+        ]);
+    }
+    output::print_line(&table.render())
+}
+
+fn described(space: &Space) -> serde_json::Value {
+    let attributes: Vec<_> = space
+        .attributes
+        .iter()
+        .map(|it| {
+            json!({
+                "identifier": it.identifier,
+                "attribute": it.name,
+                "type": it.kind,
+                "flags": it.flags,
+            })
+        })
+        .collect();
+    json!({
+        "name": space.name,
+        "on": space.on,
+        "prefixes": space.prefixes,
+        "filter": space.filter,
+        "attributes": attributes,
+        "objects": space.objects,
+        "memory_bytes": space.memory_bytes,
+        "indexing": space.is_indexing,
+        "fields_that_do_not_fit": space.failures,
+    })
+}
