@@ -7,7 +7,7 @@ use crate::tree::{self, Tree};
 
 /// Each crate and the crates of ours it may link, lowest first. A crate may use only what stands
 /// above it in this table, and only what its row names. Tests may use more: they link what they drive.
-const MAY_USE: [(&str, &[&str]); 21] = [
+const MAY_USE: [(&str, &[&str]); 22] = [
     ("testing", &[]),
     ("types", &[]),
     ("table", &["types"]),
@@ -15,6 +15,7 @@ const MAY_USE: [(&str, &[&str]); 21] = [
     ("join", &["types", "table"]),
     ("space", &["types"]),
     ("validate", &["types"]),
+    ("page", &["types"]),
     ("sim", &["types"]),
     ("journal", &["types"]),
     ("cluster", &["types"]),
@@ -36,11 +37,14 @@ const MAY_USE: [(&str, &[&str]); 21] = [
             "types", "table", "batch", "join", "validate", "protocol", "client", "testing",
         ],
     ),
-    ("bg", &["types", "validate", "protocol", "client"]),
+    (
+        "bg",
+        &["types", "validate", "page", "protocol", "client"],
+    ),
     (
         "cli",
         &[
-            "types", "batch", "protocol", "remote", "ingest", "client", "server",
+            "types", "batch", "space", "page", "protocol", "remote", "ingest", "client", "server",
         ],
     ),
     (

@@ -1,7 +1,6 @@
 //! The page of a rating: one HTML file that opens from disk, and shows what was found, how, and why to believe it.
 //!
-//! It asks nothing of the network and runs no script; it follows the reader's light or dark (`page.css`). Charts are inline SVG (`chart`), and `figures` spells
-//! numbers.
+//! Its style, its charts and how numbers are spelled are `larder_page`'s.
 //!
 //! From top to bottom: the rating and its clauses (`head`), the loads visited (`search`), the trial that the rating stands on (`trial`), how to run
 //! it again (`foot`).
@@ -14,10 +13,8 @@ use std::path::{Path, PathBuf};
 use crate::rate::Goal;
 use crate::rate::report::{Ended, Report, Row};
 use crate::verdict::agreement::Judgement;
-use figures::{coarse_percent, count, escape, fine_percent, number};
+use larder_page::figures::{coarse_percent, count, escape, fine_percent, number};
 
-mod chart;
-mod figures;
 mod search;
 mod trial;
 
@@ -48,14 +45,8 @@ pub fn write(report: &Report, folder: &Path) -> io::Result<PathBuf> {
 
 /// All of the page.
 pub fn html(report: &Report) -> String {
-    let mut page = format!(
-        "<!doctype html><html lang=en><meta charset=utf-8>\
-         <meta name=viewport content=\"width=device-width,initial-scale=1\">\
-         <title>{}: {}</title><style>{}</style>\n",
-        escape(&report.facts.store),
-        goal(report.plan.goal),
-        include_str!("page.css")
-    );
+    let title = format!("{}: {}", report.facts.store, goal(report.plan.goal));
+    let mut page = larder_page::head(&title);
     // Writing to a string cannot fail.
     let _ = head(&mut page, report)
         .and_then(|()| search::write(&mut page, report))

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
-use super::chart::{Axis, Look, Point, Scale, Series, plot};
-use super::figures::{capital, count, escape, fine_percent, micros, number, short};
+use larder_page::chart::{Axis, Look, Point, Scale, Series, plot};
+use larder_page::figures::{capital, count, escape, fine_percent, micros, number, short};
 use super::met;
 use crate::rate::Purpose;
 use crate::rate::report::{Report, Row};

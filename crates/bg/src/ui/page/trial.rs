@@ -3,8 +3,8 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use super::chart::{Axis, Look, Point, Scale, Series, bars, plot};
-use super::figures::{
+use larder_page::chart::{Axis, Look, Point, Scale, Series, bars, plot};
+use larder_page::figures::{
     capital, coarse_percent, count, escape, fine_percent, micros, short, tiny_percent,
 };
 use crate::model::action::Action;

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::figures::escape;
+use crate::figures::escape;
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 280.0;
