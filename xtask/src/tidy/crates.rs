@@ -37,10 +37,7 @@ const MAY_USE: [(&str, &[&str]); 22] = [
             "types", "table", "batch", "join", "validate", "protocol", "client", "testing",
         ],
     ),
-    (
-        "bg",
-        &["types", "validate", "page", "protocol", "client"],
-    ),
+    ("bg", &["types", "validate", "page", "protocol", "client"]),
     (
         "cli",
         &[

@@ -1,10 +1,17 @@
 //! `larder space`: spaces and their objects, over RESP. One file per subcommand.
 //!
 //! `nodes` is how they all reach a server, or the nodes of a cluster; `info` reads what `FT.INFO` tells of a space.
+//!
+//! `plan` computes which subspaces are best for a workload: `files` reads what it is given, `layout` asks what there is now, `told` and `picture` show what comes of it.
 
+mod files;
 mod info;
+mod layout;
 mod list;
 mod nodes;
+mod picture;
+mod plan;
+mod told;
 
 use clap::Subcommand;
 
@@ -14,10 +21,13 @@ use crate::failure::Failure;
 pub enum SpaceCommand {
     /// List the spaces: what each has, and how many objects
     List(list::ListArgs),
+    /// Compute which subspaces are best for a workload, and what to expect of them
+    Plan(plan::PlanArgs),
 }
 
 pub fn run(command: SpaceCommand) -> Result<(), Failure> {
     match command {
         SpaceCommand::List(args) => list::run(args),
+        SpaceCommand::Plan(args) => plan::run(args),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{run, run_failing, run_ok, text, write_csv};
 
-const COMMANDS: [&[&str]; 29] = [
+const COMMANDS: [&[&str]; 30] = [
     &["serve"],
     &["build"],
     &["push"],
@@ -19,6 +19,7 @@ const COMMANDS: [&[&str]; 29] = [
     &["store", "rollback"],
     &["store", "swap"],
     &["store", "remove"],
+    &["space", "plan"],
     &["cluster", "certs"],
     &["cluster", "local"],
     &["cluster", "demo"],

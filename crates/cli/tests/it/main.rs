@@ -25,6 +25,7 @@ mod redis_client;
 mod routing;
 mod s3;
 mod space;
+mod space_plan;
 mod stop;
 mod support;
 mod tables;

@@ -1,6 +1,6 @@
 //! Which nodes a command is for, by the table of commands.
 
-use larder_protocol::commands::{self, Id, InMulti, Keys, Spec};
+use larder_protocol::commands::{self, Group, Id, InMulti, Keys, Spec};
 
 use super::topology::Topology;
 
@@ -75,7 +75,9 @@ fn changes_its_connection(spec: &Spec, parts: &[&[u8]]) -> bool {
     let is_client = spec.id == Id::Client
         && !(parts.get(1))
             .is_some_and(|sub| reads_client.iter().any(|it| sub.eq_ignore_ascii_case(it)));
-    is_setting || is_client || spec.in_multi != InMulti::Queued
+    // Commands on spaces are refused in a transaction for what they take; a cursor is of the node that gave it.
+    let is_of_spaces = spec.group == Group::Spaces && spec.id != Id::FtCursor;
+    is_setting || is_client || (spec.in_multi != InMulti::Queued && !is_of_spaces)
 }
 
 #[cfg(test)]
@@ -142,5 +144,8 @@ mod tests {
             assert_eq!(route(command), None, "{command}");
         }
         assert!(route("CLIENT LIST").is_some());
+        assert_eq!(route("FT.CURSOR READ hotels 1"), None);
+        let search = route("FT.SEARCH hotels *").expect("any node answers it");
+        assert_eq!((search.slot, search.is_read), (None, true));
     }
 }

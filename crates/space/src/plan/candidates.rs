@@ -60,7 +60,12 @@ fn lists(model: &LarderModel<'_>) -> Vec<AttributeSet> {
     lists
 }
 
-fn combine(from: &[usize], longest: usize, list: &mut Vec<usize>, lists: &mut Vec<AttributeSet>) {
+pub(super) fn combine(
+    from: &[usize],
+    longest: usize,
+    list: &mut Vec<usize>,
+    lists: &mut Vec<AttributeSet>,
+) {
     if longest == list.len() {
         return;
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Costs are affine: what does not grow with anything is a cost of its own. Proportional costs, as the thesis has, err most where they matter, on
 /// queries that contact little.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Costs {
     /// A read by key.
     pub get_us: f64,
@@ -86,10 +86,51 @@ impl Default for Deployment {
     }
 }
 
+/// What is wrong with a deployment, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeploymentError {
+    /// The key, as in `costs.move_us`; of text that is not TOML, or not a deployment's, empty.
+    pub key: String,
+    pub what: String,
+}
+
+impl std::fmt::Display for DeploymentError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.key.is_empty() {
+            true => write!(f, "deployment: {}", self.what.trim_end()),
+            false => write!(f, "deployment: {}: {}", self.key, self.what),
+        }
+    }
+}
+
+impl std::error::Error for DeploymentError {}
+
 impl Deployment {
     /// # Errors
-    /// What cannot be, in words.
-    pub fn check(&self) -> Result<(), String> {
+    /// The text is not TOML, has a key that no deployment has, or a value that cannot be. The error says where.
+    pub fn from_toml(text: &str) -> Result<Deployment, DeploymentError> {
+        let parsed = toml::from_str(text).map_err(|error| DeploymentError {
+            key: String::new(),
+            what: error.to_string(),
+        });
+        let deployment: Deployment = parsed?;
+        deployment.check()?;
+        Ok(deployment)
+    }
+
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a deployment has only what TOML has")
+    }
+
+    /// # Errors
+    /// A number cannot be.
+    pub fn check(&self) -> Result<(), DeploymentError> {
+        let refuse = |key: &str, what: String| {
+            Err(DeploymentError {
+                key: key.to_owned(),
+                what,
+            })
+        };
         let counts = [
             ("servers", self.servers),
             ("cores", self.cores),
@@ -98,16 +139,17 @@ impl Deployment {
             ("clients", self.clients),
         ];
         if let Some((key, _)) = counts.iter().find(|count| count.1 == 0) {
-            return Err(format!("deployment: {key}: must be at least 1"));
+            return refuse(key, "must be at least 1".to_owned());
         }
         if self.replicas > self.servers {
-            return Err(format!(
-                "deployment: replicas: {} copies on {} servers; each copy needs its own",
+            let what = format!(
+                "{} copies on {} servers; each copy needs its own",
                 self.replicas, self.servers
-            ));
+            );
+            return refuse("replicas", what);
         }
         if let Err(error) = crate::mapping::allocate_bits(self.regions, &[], |_| None) {
-            return Err(format!("deployment: regions: {error}"));
+            return refuse("regions", error.to_string());
         }
         let costs = &self.costs;
         let times = [
@@ -123,7 +165,7 @@ impl Deployment {
             ("costs.index_entry_us", costs.index_entry_us),
         ];
         match times.iter().find(|it| !(it.1 >= 0.0 && it.1.is_finite())) {
-            Some((key, time)) => Err(format!("deployment: {key}: {time} is no time; 0 or more")),
+            Some((key, time)) => refuse(key, format!("{time} is no time; 0 or more")),
             None => Ok(()),
         }
     }

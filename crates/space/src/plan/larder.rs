@@ -89,7 +89,7 @@ impl<'a> LarderModel<'a> {
         indexes: AttributeSet,
     ) -> Result<LarderModel<'a>, String> {
         workload.check().map_err(|error| error.to_string())?;
-        deployment.check()?;
+        deployment.check().map_err(|error| error.to_string())?;
         let total = workload.frequency();
         let index_of = |name: &String| {
             let index = workload.attribute(name);

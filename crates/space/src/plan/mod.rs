@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `workload` | what is asked and what is changed, how often, of which values |
 //! | `record` | a workload from queries and modifications as they come, and from values of objects |
+//! | `place` | where in a text a key is, for errors |
 //! | `deployment` | the servers, and what each step costs on them |
 //! | `configuration` | subspaces as lists of attributes with bits, and the local indexes |
 //! | `model` | what every model answers, and a prediction with its parts |
@@ -18,6 +19,7 @@
 //! | `larder`, `latency` | larder's own model: what its servers do, and how long a client waits |
 //! | `problem` | the choice of subspaces as facility location: queries take the cheapest, writes pay for all |
 //! | `descent`, `exhaustive`, `proof` | three ways to solve it: local search, all sets, branch and bound |
+//! | `disjoint` | the sets that the program of the thesis looks at |
 //! | `candidates`, `heuristics` | which layouts are looked at; simple ways to choose, to compare with |
 //! | `choose` | all of that for one model |
 //! | `report` | all of that for one workload: best, top, heuristics, what a shift of the mix costs |
@@ -33,11 +35,13 @@ mod choose;
 mod configuration;
 mod deployment;
 mod descent;
+mod disjoint;
 mod exhaustive;
 mod heuristics;
 mod larder;
 mod latency;
 mod model;
+mod place;
 mod problem;
 mod proof;
 mod record;
@@ -47,13 +51,14 @@ mod workload;
 
 pub use choose::{Choice, Options, Proof, choose};
 pub use configuration::{AttributeSet, Configuration, Layout, LayoutError};
-pub use deployment::{Costs, Deployment};
+pub use deployment::{Costs, Deployment, DeploymentError};
 pub use heuristics::{Heuristic, heuristic};
 pub use larder::LarderModel;
 pub use model::{ClassKind, ClassPrediction, CostModel, Parts, Prediction};
+pub use place::line_of;
 pub use problem::Problem;
 pub use record::{Asked, CLASSES_MAX, Recorder};
-pub use report::{Named, Report, Shift, plan, plan_by_thesis};
+pub use report::{Named, Report, Shift, plan, plan_by_thesis, plan_disjoint_by_thesis};
 pub use thesis::{Thesis, ThesisModel};
 pub use workload::{
     AttributeProfile, HotValue, Kind, Modification, QueryClass, Workload, WorkloadError,

@@ -7,10 +7,11 @@ use super::candidates;
 use super::choose::{Choice, Options, Proof, choose, random_set};
 use super::configuration::{AttributeSet, Configuration, Layout};
 use super::deployment::Deployment;
+use super::disjoint;
 use super::heuristics::{Heuristic, heuristic};
 use super::larder::LarderModel;
 use super::model::{CostModel, Prediction};
-use super::problem::Problem;
+use super::problem::{Problem, Top};
 use super::thesis::{Thesis, ThesisModel};
 use super::workload::{Workload, WorkloadError};
 
@@ -93,21 +94,86 @@ pub fn plan_by_thesis(
     options: &Options,
 ) -> Result<Report, WorkloadError> {
     let model = ThesisModel::new(workload, constants)?;
-    let constrained: Vec<AttributeSet> = workload
-        .queries
-        .iter()
-        .map(|it| AttributeSet::of(it.equal.iter().filter_map(|name| workload.attribute(name))))
-        .collect();
+    let constrained = constrained_by_value(workload);
     let choice = choose(&model, layouts, &[], &constrained, options, |_| Vec::new());
+    Ok(report_by_thesis(&model, workload, &choice, options))
+}
+
+/// The same, of all sets of subspaces that have no attribute in common, as the thesis's own program has them. Of more than nine attributes, of short lists, which may have some in common.
+///
+/// # Errors
+/// The workload cannot be.
+pub fn plan_disjoint_by_thesis(
+    workload: &Workload,
+    constants: Thesis,
+    options: &Options,
+) -> Result<Report, WorkloadError> {
+    let model = ThesisModel::new(workload, constants)?;
+    let attributes = workload.attributes.len() as u32;
+    let layout = |set: AttributeSet| {
+        let asked = vec![None; set.count() as usize];
+        let bits = crate::mapping::allocate_bits(constants.regions, &asked, |_| None);
+        // What the model makes of a list does not depend on its bits.
+        let bits = bits.unwrap_or_else(|_| vec![1; asked.len()]);
+        let attributes = set.iter().map(|it| it as u8);
+        Layout {
+            dimensions: attributes.zip(bits).collect(),
+        }
+    };
+    if attributes > disjoint::ATTRIBUTES_MAX {
+        let all: Vec<usize> = (0..workload.attributes.len()).collect();
+        let mut lists = Vec::new();
+        let longest = if attributes <= 16 { 3 } else { 2 };
+        candidates::combine(&all, longest, &mut Vec::new(), &mut lists);
+        let layouts = lists.into_iter().map(layout).collect();
+        return plan_by_thesis(workload, constants, layouts, options);
+    }
+    let problem = Problem::new(&model, disjoint::lists(attributes, layout));
+    let mut top = Top::new(options.top);
+    let sets = disjoint::try_disjoint(&problem, attributes, &mut top);
+    let best: Vec<(f64, Vec<u32>)> = top
+        .best()
+        .map(|(cost, open)| (cost, open.clone()))
+        .collect();
+    let choice = Choice {
+        proof: Proof {
+            layouts: problem.count().into(),
+            is_exhaustive: true,
+            is_proven: true,
+            bound: best[0].0,
+            gap: 0.0,
+        },
+        steps: sets * problem.queries() as u64,
+        top: best,
+        problem,
+    };
+    Ok(report_by_thesis(&model, workload, &choice, options))
+}
+
+fn report_by_thesis(
+    model: &ThesisModel<'_>,
+    workload: &Workload,
+    choice: &Choice,
+    options: &Options,
+) -> Report {
+    let constrained = constrained_by_value(workload);
     let configuration = |layouts: Vec<Layout>| Configuration {
         subspaces: layouts,
         indexes: AttributeSet::default(),
     };
-    let report = report(&model, &choice, &constrained, options, configuration);
-    Ok(Report {
+    let report = report(model, choice, &constrained, options, configuration);
+    Report {
         model: "thesis".to_owned(),
         ..report
-    })
+    }
+}
+
+/// The attributes that each query asks one value of.
+fn constrained_by_value(workload: &Workload) -> Vec<AttributeSet> {
+    let queries = workload.queries.iter();
+    queries
+        .map(|it| AttributeSet::of(it.equal.iter().filter_map(|name| workload.attribute(name))))
+        .collect()
 }
 
 fn report(

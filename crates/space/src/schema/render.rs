@@ -43,21 +43,27 @@ impl Definition {
         out.0
     }
 
+    /// Each subspace as the clause SUBSPACES has it: `city:4,price`.
+    pub fn subspace_texts(&self) -> Vec<String> {
+        let text = |cuts: &Vec<super::Cut>| {
+            let cuts = cuts.iter().map(|cut| {
+                let name = &self.get(cut.attribute).name;
+                match cut.bits {
+                    Some(bits) => format!("{name}:{bits}"),
+                    None => name.clone(),
+                }
+            });
+            cuts.collect::<Vec<_>>().join(",")
+        };
+        self.layout.subspaces.iter().map(text).collect()
+    }
+
     fn layout_arguments(&self, out: &mut Out) {
         let layout = &self.layout;
         let name = |id: AttributeId| self.get(id).name.clone();
         if !layout.subspaces.is_empty() {
-            let cuts = |cuts: &Vec<super::Cut>| {
-                let cuts = cuts.iter().map(|cut| match cut.bits {
-                    Some(bits) => format!("{}:{bits}", name(cut.attribute)),
-                    None => name(cut.attribute),
-                });
-                cuts.collect::<Vec<_>>().join(",").into_bytes()
-            };
-            out.list(
-                "SUBSPACES",
-                &layout.subspaces.iter().map(cuts).collect::<Vec<_>>(),
-            );
+            let texts = self.subspace_texts().into_iter().map(String::into_bytes);
+            out.list("SUBSPACES", &texts.collect::<Vec<_>>());
         }
         if let Some(replicas) = layout.replicas {
             out.words(&["REPLICAS", &replicas.to_string()]);

@@ -2,11 +2,11 @@
 
 use std::fmt::{self, Write as _};
 
-use larder_page::chart::{Axis, Look, Point, Scale, Series, plot};
-use larder_page::figures::{capital, count, escape, fine_percent, micros, number, short};
 use super::met;
 use crate::rate::Purpose;
 use crate::rate::report::{Report, Row};
+use larder_page::chart::{Axis, Look, Point, Scale, Series, plot};
+use larder_page::figures::{capital, count, escape, fine_percent, micros, number, short};
 
 pub fn write(out: &mut String, report: &Report) -> fmt::Result {
     if report.experiments.is_empty() {

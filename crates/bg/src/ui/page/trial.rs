@@ -3,14 +3,14 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use larder_page::chart::{Axis, Look, Point, Scale, Series, bars, plot};
-use larder_page::figures::{
-    capital, coarse_percent, count, escape, fine_percent, micros, short, tiny_percent,
-};
 use crate::model::action::Action;
 use crate::model::draw::{Cell, Drawn};
 use crate::rate::report::Report;
 use crate::verdict::measure::{ActionMeasured, Judged, Level, Measured, Moment};
+use larder_page::chart::{Axis, Look, Point, Scale, Series, bars, plot};
+use larder_page::figures::{
+    capital, coarse_percent, count, escape, fine_percent, micros, short, tiny_percent,
+};
 
 pub fn write(out: &mut String, report: &Report, measured: &Measured) -> fmt::Result {
     let what = if report.load > 0 {

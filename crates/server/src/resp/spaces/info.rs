@@ -215,8 +215,9 @@ fn describe(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figures, curso
         encoder.count(value);
     };
     let has_stopwords = definition.stopwords.is_some();
-    let has_subspaces = !definition.layout.subspaces.is_empty();
-    encoder.map(35 + usize::from(has_stopwords) + 2 * usize::from(has_subspaces));
+    let subspaces = definition.subspace_texts();
+    let has_subspaces = !subspaces.is_empty();
+    encoder.map(37 + usize::from(has_stopwords) + 2 * usize::from(has_subspaces));
     encoder.text("index_name");
     encoder.text(&definition.name);
     encoder.text("index_options");
@@ -330,6 +331,10 @@ fn describe(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figures, curso
         describe_failures(encoder, count, newest);
     }
     count(encoder, "memory_bytes", all.memory_bytes);
+    encoder.text("subspaces");
+    encoder.array(subspaces.len());
+    subspaces.iter().for_each(|subspace| encoder.text(subspace));
+    count(encoder, "regions", definition.layout.regions.into());
     if has_subspaces {
         count(encoder, "copies", all.copies);
         count(encoder, "region_answers", all.region_answers);

@@ -1,0 +1,57 @@
+//! Workloads and deployments from files: an error says the file, the line and the key.
+
+use std::path::Path;
+
+use larder_space::plan::{Deployment, Workload, line_of};
+
+use crate::failure::Failure;
+
+/// A workload is some pages of text at most.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// # Errors
+/// The file cannot be read, or what is in it cannot be.
+pub fn workload(path: &Path) -> Result<Workload, Failure> {
+    let text = read(path, "workload")?;
+    Workload::from_toml(&text).map_err(|error| wrong(path, &text, &error.key, &error.what))
+}
+
+/// # Errors
+/// As [`workload`].
+pub fn deployment(path: &Path) -> Result<Deployment, Failure> {
+    let text = read(path, "deployment")?;
+    Deployment::from_toml(&text).map_err(|error| wrong(path, &text, &error.key, &error.what))
+}
+
+fn read(path: &Path, what: &str) -> Result<String, Failure> {
+    let shown = path.display();
+    let cannot = |error: std::io::Error| {
+        let message = format!("cannot read the {what} {shown}: {error}");
+        match error.kind() {
+            std::io::ErrorKind::NotFound => Failure::not_found(message),
+            _ => Failure::new(message),
+        }
+    };
+    let size = std::fs::metadata(path).map_err(cannot)?.len();
+    if size > BYTES_MAX {
+        return Err(Failure::new(format!(
+            "cannot read the {what} {shown}: it has {size} bytes, and {BYTES_MAX} are the most; is it another file?"
+        )));
+    }
+    let bytes = std::fs::read(path).map_err(cannot)?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::new(format!(
+            "{shown}: it is no text: byte {at} is not UTF-8; a {what} is written in TOML"
+        ))
+    })
+}
+
+fn wrong(path: &Path, text: &str, key: &str, what: &str) -> Failure {
+    let shown = path.display();
+    if key.is_empty() {
+        return Failure::new(format!("{shown}: {}", what.trim_end()));
+    }
+    let line = line_of(text, key).map_or_else(String::new, |line| format!(":{line}"));
+    Failure::new(format!("{shown}{line}: {key}: {what}"))
+}

@@ -1,0 +1,56 @@
+//! The subspaces that a space of a server has now.
+
+use larder_client::Reply;
+
+use super::info::{items, value};
+use super::nodes::Nodes;
+use crate::failure::Failure;
+
+/// As FT.INFO tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// As the clause SUBSPACES has them: `city:4,price`.
+    pub subspaces: Vec<String>,
+    /// Of each at most.
+    pub regions: u32,
+}
+
+impl Layout {
+    /// # Errors
+    /// There is no such space, or no reply.
+    pub fn of(nodes: &Nodes, space: &str) -> Result<Layout, Failure> {
+        let reply = nodes.words(&["FT.INFO", space]).map_err(|failure| {
+            match failure.message.contains("Unknown index") {
+                true => Failure::not_found(format!(
+                    "there is no space {space:?}; `larder space list` shows those that there are"
+                )),
+                false => failure,
+            }
+        })?;
+        let subspaces = value(&reply, "subspaces").map(items).unwrap_or_default();
+        let regions = value(&reply, "regions").and_then(number);
+        let regions = regions.and_then(|it| u32::try_from(it).ok());
+        Ok(Layout {
+            subspaces: subspaces.iter().filter_map(text).collect(),
+            regions: regions.ok_or_else(|| {
+                Failure::new("FT.INFO does not tell how many regions the space has: bring the server to the version of this program")
+            })?,
+        })
+    }
+}
+
+/// A number, as version 2 or 3 of the protocol has it.
+pub fn number(reply: &Reply) -> Option<u64> {
+    match reply {
+        Reply::Integer(number) => u64::try_from(*number).ok(),
+        other => text(other)?.parse().ok(),
+    }
+}
+
+pub fn text(reply: &Reply) -> Option<String> {
+    match reply {
+        Reply::Bulk(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Reply::Simple(text) => Some(text.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,242 @@
+//! A plan as a page that opens from disk: charts, and the tables beneath them.
+
+use std::fmt::{self, Write as _};
+
+use larder_page::chart::{Axis, Look, Point, Scale, Series, bars, plot};
+use larder_page::figures::{count, escape, micros, number, short};
+use larder_space::plan::{Parts, Prediction};
+
+use super::plan::Plan;
+use super::told::{clauses, compared, is_thesis, percent, proof, subspaces, way};
+use crate::output::bytes;
+
+pub fn page(plan: &Plan) -> String {
+    let mut page = larder_page::head(&format!("Subspaces for {}", plan.workload));
+    // Writing to a string cannot fail.
+    let _ = head(&mut page, plan)
+        .and_then(|()| charts(&mut page, plan))
+        .and_then(|()| configurations(&mut page, plan))
+        .and_then(|()| classes(&mut page, plan))
+        .and_then(|()| shifts(&mut page, plan));
+    page
+}
+
+fn head(out: &mut String, plan: &Plan) -> fmt::Result {
+    let best = &plan.report.best;
+    let lists = subspaces(&best.subspaces, is_thesis(plan));
+    writeln!(out, "<h1>Best subspaces: {}</h1>", escape(&lists))?;
+    let by = match is_thesis(plan) {
+        true => "by the thesis's model".to_owned(),
+        false => format!(
+            "on {} servers, {} of each object and copy, with {} clients",
+            plan.servers.servers, plan.servers.replicas, plan.servers.clients
+        ),
+    };
+    writeln!(
+        out,
+        "<p class=sub>{} operations/s predicted for <code>{}</code> ({} objects) {by}; {}.</p>",
+        count(best.throughput),
+        escape(&plan.workload),
+        count(plan.objects as f64),
+        escape(&proof(plan)),
+    )?;
+    if is_thesis(plan) {
+        return Ok(());
+    }
+    if plan.deployment.is_none() {
+        writeln!(
+            out,
+            "<p class=warning>Costs are guesses, good to compare with one another: none were measured.</p>"
+        )?;
+    }
+    writeln!(
+        out,
+        "<pre>FT.CREATE name {} SCHEMA ..</pre>",
+        escape(&clauses(plan))
+    )
+}
+
+fn charts(out: &mut String, plan: &Plan) -> fmt::Result {
+    let axis = |title: &str, scale: Scale, label: fn(f64) -> String| Axis {
+        title: title.to_owned(),
+        scale,
+        label,
+    };
+    let rate = || axis("operations/s at most", Scale::Linear, short);
+    writeln!(out, "<h2>Beside what else could be</h2>")?;
+    let rows = compared(plan);
+    let named: Vec<(String, f64)> = (rows.iter())
+        .filter(|(name, _)| name.parse::<u32>().is_err())
+        .map(|(name, it)| (name.clone(), it.capacity))
+        .collect();
+    writeln!(out, "{}", bars("", &rate(), &named, "a"))?;
+    let report = &plan.report;
+    let heuristics: Vec<&Prediction> = (report.heuristics.iter())
+        .map(|it| &it.prediction)
+        .collect();
+    let of = |predictions: Vec<&Prediction>, x: fn(&Prediction) -> f64| -> Vec<Point> {
+        let point = |it: &Prediction| Point {
+            x: x(it),
+            y: it.capacity,
+            says: format!(
+                "{}: {} operations/s, {}",
+                subspaces(&it.subspaces, is_thesis(plan)),
+                count(it.capacity),
+                micros(it.latency_us)
+            ),
+        };
+        predictions.into_iter().map(point).collect()
+    };
+    let series = |x: fn(&Prediction) -> f64| {
+        let one = |name: &str, class, look, predictions| Series {
+            name: name.to_owned(),
+            class,
+            look,
+            points: of(predictions, x),
+        };
+        [
+            one(
+                "drawn at random",
+                "c",
+                Look::Dots,
+                report.random.iter().collect(),
+            ),
+            one(
+                "simple ways to choose",
+                "b",
+                Look::Crosses,
+                heuristics.clone(),
+            ),
+            one(
+                "the best ones",
+                "met",
+                Look::Dots,
+                report.top.iter().collect(),
+            ),
+            one(
+                "now",
+                "missed",
+                Look::Rings,
+                report.current.iter().collect(),
+            ),
+        ]
+    };
+    if !is_thesis(plan) {
+        writeln!(out, "<h3>Latency and throughput</h3>")?;
+        let latency = axis("latency in the mean", Scale::Log, micros);
+        writeln!(
+            out,
+            "{}",
+            plot(&latency, &rate(), &series(|it| it.latency_us))
+        )?;
+        writeln!(out, "<h3>Servers that a query asks</h3>")?;
+        let servers = axis("servers for a query in the mean", Scale::Linear, number);
+        writeln!(out, "{}", plot(&servers, &rate(), &series(|it| it.servers)))?;
+    }
+    writeln!(out, "<h3>Servers that a modification passes</h3>")?;
+    let chain = axis("length of the chain in the mean", Scale::Linear, number);
+    writeln!(out, "{}", plot(&chain, &rate(), &series(|it| it.chain)))?;
+    let parts = parts(&report.best.parts);
+    if !parts.is_empty() {
+        writeln!(
+            out,
+            "<h3>Where the time of an operation goes, with the best</h3>"
+        )?;
+        let time = axis("of a processor, on all servers", Scale::Linear, micros);
+        writeln!(out, "{}", bars("", &time, &parts, "b"))?;
+    }
+    Ok(())
+}
+
+/// Those that are not nothing.
+fn parts(parts: &Parts) -> Vec<(String, f64)> {
+    let all = [
+        ("gets", parts.gets),
+        ("queries", parts.queries),
+        ("servers", parts.servers),
+        ("regions", parts.regions),
+        ("candidates", parts.candidates),
+        ("results", parts.results),
+        ("chain", parts.stages),
+        ("moves", parts.moves),
+        ("indexes", parts.index_entries),
+        ("waiting (skew)", parts.skew),
+    ];
+    let some = all.into_iter().filter(|(_, time)| *time > 0.0);
+    some.map(|(name, time)| (name.to_owned(), time)).collect()
+}
+
+fn configurations(out: &mut String, plan: &Plan) -> fmt::Result {
+    writeln!(
+        out,
+        "<h2>Configurations</h2><div class=wide><table><tr><th class=text><th>operations/s<th>at most<th>of best\
+         <th>latency<th>chain<th>servers<th>regions<th>memory<th class=text>subspaces"
+    )?;
+    let best = plan.report.best.capacity;
+    for (at, (name, it)) in compared(plan).into_iter().enumerate() {
+        writeln!(
+            out,
+            "<tr{}><td class=name>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td class=text>{}",
+            if at == 0 { " class=best" } else { "" },
+            escape(&name),
+            count(it.throughput),
+            count(it.capacity),
+            percent(it.capacity / best),
+            micros(it.latency_us),
+            number(it.chain),
+            number(it.servers),
+            number(it.regions),
+            bytes(it.storage_bytes as u64),
+            escape(&subspaces(&it.subspaces, is_thesis(plan))),
+        )?;
+    }
+    writeln!(out, "</table></div>")
+}
+
+fn classes(out: &mut String, plan: &Plan) -> fmt::Result {
+    writeln!(
+        out,
+        "<h2>Classes, with the best</h2><div class=wide><table><tr><th class=text>class<th>share<th>work<th>latency\
+         <th>servers<th>regions<th>looked at<th>sent<th>chain<th class=text>by"
+    )?;
+    for it in &plan.report.best.classes {
+        writeln!(
+            out,
+            "<tr><td class=name>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td class=text>{}",
+            escape(&it.name),
+            percent(it.share),
+            micros(it.parts.work()),
+            micros(it.latency_us),
+            number(it.servers),
+            number(it.regions),
+            number(it.candidates),
+            number(it.results),
+            number(it.chain),
+            escape(&way(it, is_thesis(plan))),
+        )?;
+    }
+    writeln!(out, "</table></div>")
+}
+
+fn shifts(out: &mut String, plan: &Plan) -> fmt::Result {
+    if plan.report.shifts.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "<h2>If it were otherwise</h2><p class=sub>What these subspaces lose to those that would be best then.</p>\
+         <div class=wide><table><tr><th class=text>if<th>operations/s<th>could be<th>loss<th class=text>with"
+    )?;
+    for shift in &plan.report.shifts {
+        writeln!(
+            out,
+            "<tr><td class=name>{}<td>{}<td>{}<td>{}<td class=text>{}",
+            escape(&shift.change),
+            count(shift.throughput),
+            count(shift.throughput_best),
+            percent(shift.loss),
+            escape(&subspaces(&shift.best, false)),
+        )?;
+    }
+    writeln!(out, "</table></div>")
+}

@@ -1,0 +1,190 @@
+//! `larder space plan`: the best subspaces for a workload, by a model of costs.
+//!
+//! The work is `larder_space::plan`'s. Here a workload and a deployment are read, what there is now is asked for, and the report goes to a terminal (`told`), to programs as
+//! JSON, and to a page (`picture`).
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use larder_space::plan::{
+    Configuration, Deployment, Kind, Options, Report, Thesis, Workload, plan,
+    plan_disjoint_by_thesis,
+};
+use serde::Serialize;
+
+use super::layout::Layout;
+use super::nodes::Nodes;
+use super::{files, picture, told};
+use crate::command_line::whole_number;
+use crate::connection::ServerArgs;
+use crate::failure::Failure;
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+    larder space plan --workload examples/hotels/workload.toml
+    larder space plan --workload hotels.toml --deployment servers.toml --html plan.html
+    larder space plan --workload hotels.toml --space hotels --json
+    larder space plan --workload hotels.toml --thesis --top 10
+
+A workload says how many objects there are, what values their attributes have, and how often which attributes are asked for and
+changed: docs/guide/spaces-plan.md. Without --deployment there are eight servers, and costs are guesses.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct PlanArgs {
+    /// What is done with the objects: a file in TOML
+    #[arg(long, value_name = "FILE")]
+    workload: PathBuf,
+    /// The servers, and what each step costs on them: a file in TOML
+    #[arg(long, value_name = "FILE")]
+    deployment: Option<PathBuf>,
+    /// How many of the best configurations are shown
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = whole_number::<usize>)]
+    top: usize,
+    /// Compute as the thesis does that this goes back to: its equations, its constants, and no attribute in two subspaces
+    #[arg(long, conflicts_with_all = ["deployment", "space", "current"])]
+    thesis: bool,
+    /// Compare with what this space of the server has now
+    #[arg(long, value_name = "NAME")]
+    space: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Compare with these subspaces, as in 'city stars,price'
+    #[arg(long, value_name = "LISTS", conflicts_with = "space")]
+    current: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Write a page with charts, which opens from disk
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// A plan, and what it is for.
+#[derive(Serialize)]
+pub struct Plan {
+    /// Where the workload is from.
+    pub workload: String,
+    /// Where the deployment is from; `None`: its costs are guesses.
+    pub deployment: Option<String>,
+    pub objects: u64,
+    pub servers: Deployment,
+    #[serde(flatten)]
+    pub report: Report,
+}
+
+pub fn run(args: PlanArgs) -> Result<(), Failure> {
+    let workload = named(files::workload(&args.workload)?);
+    let deployment = match &args.deployment {
+        Some(path) => files::deployment(path)?,
+        None => guessed(),
+    };
+    let plan = computed(&args, &workload, deployment)?;
+    if let Some(path) = &args.html {
+        std::fs::write(path, picture::page(&plan))
+            .map_err(Failure::io(format!("write {}", path.display())))?;
+    }
+    if args.json {
+        return output::print_json(&plan);
+    }
+    output::print_line(&told::told(&plan, &workload))?;
+    match &args.html {
+        Some(path) => output::print_line(&format!("\npicture: {}", path.display())),
+        None => Ok(()),
+    }
+}
+
+/// Classes that have no name get one of what they do.
+fn named(mut workload: Workload) -> Workload {
+    for class in workload.queries.iter_mut().filter(|it| it.name.is_empty()) {
+        let values = class.equal.iter().cloned();
+        let several = class.one_of.keys().map(|name| format!("{name} (several)"));
+        let ranges = class.range.keys().map(|name| format!("{name} (range)"));
+        let by: Vec<String> = values.chain(several).chain(ranges).collect();
+        class.name = match by.is_empty() {
+            true => "all objects".to_owned(),
+            false => format!("by {}", by.join(", ")),
+        };
+    }
+    for class in (workload.modifications.iter_mut()).filter(|it| it.name.is_empty()) {
+        class.name = match class.kind {
+            Kind::Create => "objects come".to_owned(),
+            Kind::Delete => "objects go".to_owned(),
+            Kind::Update if class.changes.is_empty() => "nothing else changes".to_owned(),
+            Kind::Update => format!("{} changes", class.changes.join(", ")),
+        };
+    }
+    workload
+}
+
+/// Eight servers, and costs that nobody has measured.
+fn guessed() -> Deployment {
+    Deployment {
+        servers: 8,
+        ..Deployment::default()
+    }
+}
+
+/// The thesis's model takes frequencies for shares.
+fn in_shares(workload: &Workload) -> Workload {
+    let mut workload = workload.clone();
+    let all = workload.frequency();
+    if (0.99..1.01).contains(&all) {
+        return workload;
+    }
+    workload.gets /= all;
+    for class in &mut workload.queries {
+        class.frequency /= all;
+    }
+    for class in &mut workload.modifications {
+        class.frequency /= all;
+    }
+    workload
+}
+
+fn computed(args: &PlanArgs, workload: &Workload, deployment: Deployment) -> Result<Plan, Failure> {
+    let options = Options {
+        top: args.top,
+        ..Options::default()
+    };
+    let report = if args.thesis {
+        plan_disjoint_by_thesis(&in_shares(workload), Thesis::default(), &options)
+            .map_err(|error| error.to_string())
+    } else {
+        let current = current(args, workload, &deployment)?;
+        plan(workload, &deployment, current.as_ref(), &options)
+    };
+    let shown = |path: &Path| path.display().to_string();
+    Ok(Plan {
+        workload: shown(&args.workload),
+        deployment: args.deployment.as_deref().map(shown),
+        objects: workload.objects,
+        servers: deployment,
+        report: report.map_err(Failure::new)?,
+    })
+}
+
+/// The subspaces that there are now.
+fn current(
+    args: &PlanArgs,
+    workload: &Workload,
+    deployment: &Deployment,
+) -> Result<Option<Configuration>, Failure> {
+    let (lists, regions) = if let Some(name) = &args.space {
+        let space = Layout::of(&Nodes::of(&args.server)?, name)?;
+        (space.subspaces, space.regions)
+    } else if let Some(lists) = &args.current {
+        let lists = lists.split_whitespace().map(str::to_owned);
+        (lists.collect(), deployment.regions)
+    } else {
+        return Ok(None);
+    };
+    let lists: Vec<&str> = lists.iter().map(String::as_str).collect();
+    let current = Configuration::parse(&lists, workload, regions);
+    current.map(Some).map_err(|error| {
+        Failure::new(format!(
+            "the subspaces that there are now: {error}; the workload must name all of their attributes"
+        ))
+    })
+}

@@ -1,0 +1,280 @@
+//! A plan on a terminal.
+
+use std::time::Duration;
+
+use larder_space::plan::{ClassKind, ClassPrediction, Prediction, Workload};
+
+use super::plan::Plan;
+use crate::output::{Column, Table, bytes, count, duration};
+
+pub fn told(plan: &Plan, workload: &Workload) -> String {
+    let report = &plan.report;
+    let mut text = format!("{}\n\n{}", head(plan, workload), configurations(plan));
+    text += "\n\nwith the best:\n";
+    text += &classes(&report.best, is_thesis(plan));
+    let shifts: Vec<_> = (report.shifts.iter())
+        .filter(|shift| shift.loss >= 0.005)
+        .collect();
+    if !shifts.is_empty() {
+        text += "\n\nif it were otherwise, another would be better:\n";
+        let mut table = Table::new([
+            Column::Text("if"),
+            Column::Number("better by"),
+            Column::Text("with"),
+        ]);
+        for shift in shifts {
+            let gain = shift.throughput_best / shift.throughput - 1.0;
+            table.row([
+                shift.change.clone(),
+                percent(gain),
+                subspaces(&shift.best, false),
+            ]);
+        }
+        text += &table.render();
+    }
+    text += &format!("\n\n{}", proof(plan));
+    if !is_thesis(plan) {
+        text += &format!("\nto have it: FT.CREATE name {} SCHEMA ..", clauses(plan));
+    }
+    text
+}
+
+pub fn is_thesis(plan: &Plan) -> bool {
+    plan.report.model == "thesis"
+}
+
+/// As FT.CREATE takes it.
+pub fn clauses(plan: &Plan) -> String {
+    let regions = plan.servers.regions;
+    let best = &plan.report.best.configuration;
+    best.replacen(" INDEX", &format!(" REGIONS {regions} INDEX"), 1)
+}
+
+fn head(plan: &Plan, workload: &Workload) -> String {
+    let queries = workload.queries.len();
+    let modifications = workload.modifications.len();
+    let of_queries: f64 = workload.queries.iter().map(|it| it.frequency).sum();
+    let share = of_queries / workload.frequency();
+    let mut text = format!(
+        "{}: {} objects, {queries} classes of queries ({}), {modifications} of modifications\n",
+        plan.workload,
+        count(plan.objects),
+        percent(share),
+    );
+    if is_thesis(plan) {
+        text += "the thesis's model: 256 regions, 2 replicas, its constants";
+        return text;
+    }
+    let servers = &plan.servers;
+    text += &format!(
+        "{}: servers: {}, cores of each: {}, replicas: {}, regions at most: {}, clients: {}",
+        match &plan.deployment {
+            Some(path) => path.as_str(),
+            None => "costs are guesses",
+        },
+        servers.servers,
+        servers.cores,
+        servers.replicas,
+        servers.regions,
+        servers.clients,
+    );
+    text
+}
+
+/// What is compared: the name of each, and its prediction.
+pub fn compared(plan: &Plan) -> Vec<(String, &Prediction)> {
+    let report = &plan.report;
+    let mut rows: Vec<(String, &Prediction)> = Vec::new();
+    for (at, prediction) in report.top.iter().enumerate() {
+        let name = match at {
+            0 => "best".to_owned(),
+            at => format!("{}", at + 1),
+        };
+        rows.push((name, prediction));
+    }
+    if let Some(current) = &report.current {
+        rows.push(("now".to_owned(), current));
+    }
+    let heuristics = report.heuristics.iter();
+    rows.extend(heuristics.map(|it| (it.name.clone(), &it.prediction)));
+    rows
+}
+
+fn configurations(plan: &Plan) -> String {
+    let is_thesis = is_thesis(plan);
+    let mut table = match is_thesis {
+        true => Table::new([
+            Column::Text(""),
+            Column::Number("ops/s"),
+            Column::Number("of best"),
+            Column::Number("chain"),
+            Column::Number("regions"),
+            Column::Number("memory"),
+            Column::Text("subspaces"),
+        ]),
+        false => Table::new([
+            Column::Text(""),
+            Column::Number("ops/s"),
+            Column::Number("at most"),
+            Column::Number("of best"),
+            Column::Number("latency"),
+            Column::Number("chain"),
+            Column::Number("servers"),
+            Column::Number("regions"),
+            Column::Number("memory"),
+            Column::Text("subspaces"),
+        ]),
+    };
+    let best = plan.report.best.capacity;
+    for (name, it) in compared(plan) {
+        let memory = bytes(it.storage_bytes as u64);
+        let of_best = percent(it.capacity / best);
+        let subspaces = subspaces(&it.subspaces, is_thesis);
+        let row = match is_thesis {
+            true => vec![
+                name,
+                decimal(it.throughput),
+                of_best,
+                short(it.chain),
+                short(it.regions),
+                memory,
+                subspaces,
+            ],
+            false => vec![
+                name,
+                count(it.throughput as u64),
+                count(it.capacity as u64),
+                of_best,
+                micros(it.latency_us),
+                short(it.chain),
+                short(it.servers),
+                short(it.regions),
+                memory,
+                subspaces,
+            ],
+        };
+        table.row(row);
+    }
+    let key = "\n(chain: servers that a modification passes; servers and regions: those that a query asks)";
+    table.render() + key
+}
+
+fn classes(best: &Prediction, is_thesis: bool) -> String {
+    let mut table = Table::new([
+        Column::Text("class"),
+        Column::Number("share"),
+        Column::Number("work"),
+        Column::Number("latency"),
+        Column::Number("servers"),
+        Column::Number("regions"),
+        Column::Number("looked at"),
+        Column::Number("sent"),
+        Column::Number("chain"),
+        Column::Text("by"),
+    ]);
+    for it in &best.classes {
+        let is_query = it.kind == ClassKind::Query;
+        let of_query = |number: f64| match is_query {
+            true => short(number),
+            false => "-".to_owned(),
+        };
+        table.row([
+            it.name.clone(),
+            percent(it.share),
+            micros(it.parts.work()),
+            if is_thesis {
+                "-".to_owned()
+            } else {
+                micros(it.latency_us)
+            },
+            if is_thesis {
+                "-".to_owned()
+            } else {
+                of_query(it.servers)
+            },
+            of_query(it.regions),
+            of_query(it.candidates),
+            if is_thesis {
+                "-".to_owned()
+            } else {
+                of_query(it.results)
+            },
+            if it.kind == ClassKind::Modification {
+                short(it.chain)
+            } else {
+                "-".to_owned()
+            },
+            way(it, is_thesis),
+        ]);
+    }
+    table.render()
+}
+
+/// Where a query finds its objects.
+pub fn way(class: &ClassPrediction, is_thesis: bool) -> String {
+    if class.kind != ClassKind::Query {
+        return String::new();
+    }
+    let mut text = match &class.subspace {
+        Some(list) => subspaces(std::slice::from_ref(list), is_thesis),
+        None => "every server".to_owned(),
+    };
+    if let Some(index) = &class.index {
+        text += &format!(", index of {index}");
+    }
+    text
+}
+
+/// The thesis knows no bits.
+pub fn subspaces(lists: &[String], is_thesis: bool) -> String {
+    if lists.is_empty() {
+        return "none".to_owned();
+    }
+    let bare = |list: &String| {
+        let names = list.split(',').map(|it| match it.rsplit_once(':') {
+            Some((name, _)) if is_thesis => name,
+            _ => it,
+        });
+        names.collect::<Vec<_>>().join(",")
+    };
+    lists.iter().map(bare).collect::<Vec<_>>().join(" ")
+}
+
+pub fn proof(plan: &Plan) -> String {
+    let proof = &plan.report.proof;
+    let layouts = count(proof.layouts);
+    if proof.is_exhaustive {
+        return format!("all sets of {layouts} possible subspaces were tried: nothing is better");
+    }
+    match proof.is_proven {
+        true => format!("proven: no set of {layouts} possible subspaces is better"),
+        false => format!(
+            "no set of {layouts} possible subspaces is better by more than {}",
+            percent(proof.gap)
+        ),
+    }
+}
+
+pub fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    match percent {
+        it if it > 0.0 && it < 9.95 => format!("{percent:.1} %"),
+        _ => format!("{percent:.0} %"),
+    }
+}
+
+fn micros(us: f64) -> String {
+    duration(Duration::from_nanos((us * 1e3) as u64))
+}
+
+/// Four digits behind the point, as the thesis prints.
+fn decimal(number: f64) -> String {
+    format!("{number:.4}")
+}
+
+fn short(number: f64) -> String {
+    match number {
+        it if it >= 100.0 => count(it.round() as u64),
+        it => format!("{it:.1}"),
+    }
+}
