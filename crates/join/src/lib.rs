@@ -41,6 +41,7 @@ mod tables;
 
 pub use base::key_range::{EachRow, KeyRange};
 pub use base::owner::{NOBODY, Owner, Shard, SlotOwners, column_group, range_slot};
+pub use base::rows::{Value, ValueFile, ValuesOnDisk};
 pub use engine::{Engine, Written};
 pub use error::{DefinitionError, Error};
 pub use evaluate::needs::{Needs, ReadOutcome};

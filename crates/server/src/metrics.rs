@@ -291,6 +291,11 @@ impl Scrape {
                 figures.memory_bytes,
             ),
             (
+                "tables_values_on_disk_bytes",
+                "Values of tables that are kept in a file",
+                figures.disk.used_bytes,
+            ),
+            (
                 "tables_log_bytes",
                 "Logs since the newest snapshot of the tables",
                 figures.log_bytes,

@@ -12,9 +12,10 @@
 //! ```
 //!
 //! Read `table` first: the calls, and what each touches in memory. Then `split` (why groups and keys have one order),
-//! `groups`, `tree` and `page`. `value` is how a copied value is stored once.
+//! `groups`, `tree` and `page`. `value` is how a copied value is stored once; `disk`, how long ones are kept in a file.
 
 mod cursor;
+mod disk;
 mod groups;
 mod index;
 mod key_buffer;
@@ -27,6 +28,7 @@ mod tree;
 mod value;
 
 pub use cursor::Cursor;
+pub use disk::{ValueFile, ValuesOnDisk};
 pub use groups::{GroupId, Sought};
 pub use page::prefetch;
 pub use split::Split;

@@ -21,6 +21,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::cursor::Cursor;
+use crate::disk::ValuesOnDisk;
 use crate::groups::{GroupId, Groups, Sought};
 use crate::page::build::Account;
 use crate::page::{Cell, INLINE_MAX};
@@ -38,7 +39,7 @@ pub enum Put {
     Replaced,
 }
 
-/// An ordered map of byte strings, owned by one core. Keys and values may be any bytes, of less than 4 GiB each;
+/// An ordered map of byte strings, owned by one core. Keys and values may be any bytes, of less than 2 GiB each;
 /// callers refuse what is longer than they allow.
 pub struct Table {
     split: Split,
@@ -46,6 +47,7 @@ pub struct Table {
     rows: u64,
     account: Account,
     ledger: Arc<Ledger>,
+    on_disk: Option<Box<ValuesOnDisk>>,
 }
 
 // SAFETY: pages are reached from their table alone, and values are `Send`.
@@ -65,7 +67,20 @@ impl Table {
             rows: 0,
             account: Account::default(),
             ledger: Arc::default(),
+            on_disk: None,
         }
+    }
+
+    /// Keeps long values on disk, of those that are copied into rows from now on; not those that come as handles.
+    pub fn keep_on_disk(&mut self, on_disk: ValuesOnDisk) {
+        self.on_disk = Some(Box::new(on_disk));
+    }
+
+    /// An empty table that keeps its values where this one does.
+    pub fn empty(&self, split: Split) -> Table {
+        let mut table = Table::new(split);
+        table.on_disk.clone_from(&self.on_disk);
+        table
     }
 
     pub fn split(&self) -> Split {
@@ -201,10 +216,11 @@ impl Table {
 
     #[inline]
     fn cell<'v>(&self, value: &'v [u8]) -> Cell<'v> {
-        if value.len() <= INLINE_MAX {
+        let on_disk = self.on_disk.as_ref().and_then(|it| it.shared(value));
+        if on_disk.is_none() && value.len() <= INLINE_MAX {
             return Cell::Inline(value);
         }
-        let shared = Shared::new(value);
+        let shared = on_disk.unwrap_or_else(|| Shared::new(value));
         shared.charge(&self.ledger);
         Cell::Out(shared.into_address())
     }

@@ -4,6 +4,7 @@
 //!    a pointer. A longer one is one allocation, counted, freed with its last handle.
 //! 2. A long value is charged to at most one [`Ledger`], that of the first table that stores it, with all the bytes
 //!    of its allocation, from then until it is freed, whoever holds it last.
+//! 3. A value on disk is a head in memory, which says where in the file the bytes are; else they follow the head. Only the head is charged.
 //!
 //! The count is atomic, so that a table may move to its core's thread and a value may travel to another core; on
 //! one core it costs a few nanoseconds.
@@ -14,6 +15,8 @@ use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+
+use crate::disk::{Cell, ValueFile};
 
 /// The longest value that a handle holds in itself, in bytes.
 pub(crate) const SMALL: usize = 16;
@@ -26,12 +29,25 @@ enum Repr {
     Shared(Shared),
 }
 
-/// What a shared value's allocation begins with; its bytes follow.
+/// What a shared value's allocation begins with; its bytes follow, or where they are.
 #[repr(C)]
 struct Head {
     ledger: AtomicPtr<Ledger>,
     handles: AtomicU32,
+    /// With [`ON_DISK`].
     len: u32,
+}
+
+/// The bit of a head's length which says that the allocation is an [`OnDisk`].
+const ON_DISK: u32 = 1 << 31;
+
+/// The allocation of a value on disk.
+#[repr(C)]
+struct OnDisk {
+    head: Head,
+    bytes: NonNull<u8>,
+    cell: Cell,
+    file: Arc<ValueFile>,
 }
 
 /// An owned count on a shared allocation.
@@ -53,7 +69,7 @@ impl Value {
     ///
     /// # Panics
     ///
-    /// If there are more than 2^32 - 1 bytes.
+    /// If there are 2^31 bytes or more.
     pub fn new(bytes: &[u8]) -> Value {
         if bytes.len() <= SMALL {
             let mut small = [0; SMALL];
@@ -62,6 +78,11 @@ impl Value {
         } else {
             Value(Repr::Shared(Shared::new(bytes)))
         }
+    }
+
+    /// What the allocator was asked for beside the handle.
+    pub fn memory_bytes(&self) -> usize {
+        self.shared().map_or(0, Shared::memory_bytes)
     }
 
     pub fn as_bytes(&self) -> &[u8] {
@@ -85,7 +106,10 @@ impl Value {
 
 impl Shared {
     pub(crate) fn new(bytes: &[u8]) -> Shared {
-        let len = u32::try_from(bytes.len()).expect("a value has less than 4 GiB");
+        let len = u32::try_from(bytes.len())
+            .ok()
+            .filter(|len| len & ON_DISK == 0);
+        let len = len.expect("a value has less than 2 GiB");
         let layout = layout(bytes.len());
         // SAFETY: the layout has at least the size of a head.
         let at = unsafe { alloc(layout) };
@@ -104,12 +128,42 @@ impl Shared {
         Shared(head)
     }
 
+    pub(crate) fn memory_bytes(&self) -> usize {
+        // SAFETY: a counted allocation is alive.
+        unsafe { self.0.as_ref() }.size()
+    }
+
+    /// A value in the file; `None` if the disk has no room for it.
+    #[cold]
+    pub(crate) fn on_disk(file: &Arc<ValueFile>, bytes: &[u8]) -> Option<Shared> {
+        let len = u32::try_from(bytes.len())
+            .ok()
+            .filter(|len| len & ON_DISK == 0)?;
+        let (cell, at) = file.keep(bytes)?;
+        let value = Box::new(OnDisk {
+            head: Head {
+                ledger: AtomicPtr::new(ptr::null_mut()),
+                handles: AtomicU32::new(1),
+                len: len | ON_DISK,
+            },
+            bytes: at,
+            cell,
+            file: file.clone(),
+        });
+        Some(Shared(NonNull::from(Box::leak(value)).cast()))
+    }
+
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: a counted allocation is alive; `len` initialized bytes follow its head and never change.
+        // SAFETY: a counted allocation is alive; `len` initialized bytes follow its head, or are where it says, and never change.
         unsafe {
-            let len = self.0.as_ref().len as usize;
-            std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>().add(size_of::<Head>()), len)
+            let len = self.0.as_ref().len;
+            if len & ON_DISK != 0 {
+                let at = self.0.cast::<OnDisk>().as_ref().bytes;
+                return std::slice::from_raw_parts(at.as_ptr(), (len & !ON_DISK) as usize);
+            }
+            let at = self.0.as_ptr().cast::<u8>().add(size_of::<Head>());
+            std::slice::from_raw_parts(at, len as usize)
         }
     }
 
@@ -146,9 +200,7 @@ impl Shared {
             Ordering::Relaxed,
         ) {
             Ok(_) => {
-                ledger
-                    .bytes
-                    .fetch_add(layout(head.len as usize).size(), Ordering::Relaxed);
+                ledger.bytes.fetch_add(head.size(), Ordering::Relaxed);
             }
             // SAFETY: the count that `into_raw` gave away is taken back, for nobody else saw it.
             Err(_) => drop(unsafe { Arc::from_raw(raw) }),
@@ -165,9 +217,20 @@ impl Ledger {
     pub(crate) const ALLOCATED: usize = size_of::<Ledger>() + 2 * size_of::<usize>();
 }
 
+impl Head {
+    /// What the allocator was asked for.
+    fn size(&self) -> usize {
+        if self.len & ON_DISK != 0 {
+            size_of::<OnDisk>()
+        } else {
+            layout(self.len as usize).size()
+        }
+    }
+}
+
 fn layout(len: usize) -> Layout {
     Layout::from_size_align(size_of::<Head>() + len, align_of::<Head>())
-        .expect("a value has less than 4 GiB")
+        .expect("a value has less than 2 GiB")
 }
 
 impl Clone for Shared {
@@ -194,15 +257,21 @@ impl Drop for Shared {
             return;
         }
         fence(Ordering::Acquire);
-        let layout = layout(head.len as usize);
+        let len = head.len;
         let ledger = head.ledger.load(Ordering::Relaxed);
         if !ledger.is_null() {
             // SAFETY: `charge` put the address of a count here, which is taken back once, here.
             let ledger = unsafe { Arc::from_raw(ledger) };
-            ledger.bytes.fetch_sub(layout.size(), Ordering::Relaxed);
+            ledger.bytes.fetch_sub(head.size(), Ordering::Relaxed);
+        }
+        if len & ON_DISK != 0 {
+            // SAFETY: this was the last count, and `on_disk` made the allocation as a box of this type.
+            let value = unsafe { Box::from_raw(self.0.cast::<OnDisk>().as_ptr()) };
+            value.file.give_back(value.cell);
+            return;
         }
         // SAFETY: this was the last count, and the layout is the one it was allocated with.
-        unsafe { dealloc(self.0.as_ptr().cast(), layout) };
+        unsafe { dealloc(self.0.as_ptr().cast(), layout(len as usize)) };
     }
 }
 
@@ -247,6 +316,7 @@ impl fmt::Debug for Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::ValuesOnDisk;
 
     #[test]
     fn a_value_is_charged_once_until_its_last_handle_goes() {
@@ -262,6 +332,28 @@ mod tests {
         drop(copy);
         assert_eq!(first.bytes(), 0);
         assert_eq!(Arc::strong_count(&first), 1);
+    }
+
+    #[test]
+    fn a_value_on_disk_is_charged_its_head_and_gives_its_cell_back() {
+        let file =
+            ValueFile::create(&std::env::temp_dir()).expect("the folder for temporary files");
+        let ledger = Arc::new(Ledger::default());
+        let on_disk = ValuesOnDisk {
+            file: file.clone(),
+            from: 0,
+        };
+        let value = on_disk.value(&[7; 1000]);
+        let shared = value.shared().expect("1000 bytes are shared");
+        shared.charge(&ledger);
+        assert_eq!(ledger.bytes(), size_of::<OnDisk>());
+        assert_eq!(file.bytes(), (1024, 64 << 20));
+        let copy = value.clone();
+        drop(value);
+        let elsewhere = std::thread::spawn(move || assert_eq!(*copy, [7; 1000]));
+        elsewhere.join().expect("the value may travel");
+        assert_eq!((ledger.bytes(), file.bytes().0), (0, 0));
+        assert!(on_disk.value(&[7; SMALL]).shared().is_none());
     }
 
     #[test]

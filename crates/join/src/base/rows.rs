@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-pub use larder_table::{Cursor, GroupId, Sought, Split, Value, prefetch};
+pub use larder_table::{Cursor, GroupId, Sought, Split, Value, ValueFile, ValuesOnDisk, prefetch};
 use larder_table::{Put, Table};
 
 use std::rc::Rc;
@@ -33,10 +33,15 @@ impl Rows {
         }
     }
 
+    /// Keeps long values that are copied into rows from now on on disk.
+    pub fn keep_on_disk(&mut self, on_disk: ValuesOnDisk) {
+        self.table.keep_on_disk(on_disk);
+    }
+
     /// Splits a table that is empty otherwise.
     pub fn split_anew(&mut self, split: Split) {
         debug_assert!(self.is_empty(), "rows stay where they are");
-        self.table = Table::new(split);
+        self.table = self.table.empty(split);
     }
 
     /// These rows as they are now, for a read of a range that goes on while they change.

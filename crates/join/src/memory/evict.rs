@@ -4,6 +4,7 @@
 //! A range goes with its rows, nodes and updaters, a large one from its end on and no more of it than need be; the next read fills it
 //! again. When nothing can go and base rows alone fill the memory, a write is refused.
 
+use crate::base::rows::ValuesOnDisk;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::join::joins::Joins;
@@ -40,6 +41,11 @@ impl Engine {
     pub fn set_memory_limit(&mut self, bytes: Option<usize>) {
         self.memory.limit_bytes = bytes;
         self.make_room();
+    }
+
+    /// Keeps long values of base rows on disk, of those that are written from now on and that no join reads.
+    pub fn keep_values_on_disk(&mut self, on_disk: ValuesOnDisk) {
+        self.tables.keep_values_on_disk(on_disk);
     }
 
     /// A fill is done, which may go again.

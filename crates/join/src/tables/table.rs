@@ -9,7 +9,7 @@ use larder_types::object_key;
 
 use crate::base::hash::ByteMap;
 use crate::base::key_range::{is_successor, table_name};
-use crate::base::rows::Rows;
+use crate::base::rows::{Rows, ValuesOnDisk};
 use crate::error::Error;
 use crate::join::{JoinId, TableId};
 use crate::tables::pages::Pages;
@@ -22,6 +22,8 @@ pub struct Tables {
     names: ByteMap<TableId>,
     /// Some of them keep objects.
     pub have_objects: bool,
+    /// Where base rows' long values are kept.
+    on_disk: Option<ValuesOnDisk>,
 }
 
 #[derive(Default)]
@@ -64,12 +66,25 @@ impl Tables {
         }
         let table = self.list.len() as TableId;
         self.have_objects |= object_key(name).is_some();
+        let mut rows = Rows::default();
+        if let Some(on_disk) = &self.on_disk {
+            rows.keep_on_disk(on_disk.clone());
+        }
         self.list.push(TableState {
             name: name.into(),
+            rows,
             ..TableState::default()
         });
         self.names.insert(name.into(), table);
         table
+    }
+
+    /// Keeps long values of base rows on disk, of those that are written from now on.
+    pub fn keep_values_on_disk(&mut self, on_disk: ValuesOnDisk) {
+        for table in &mut self.list {
+            table.rows.keep_on_disk(on_disk.clone());
+        }
+        self.on_disk = Some(on_disk);
     }
 
     /// The table that a range lies in, if it is known.

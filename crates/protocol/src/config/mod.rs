@@ -243,6 +243,8 @@ sections! {
         fsync: Fsync = Fsync::EverySecond, "";
         /// The most memory that tables and join outputs take. Outputs go first and are computed again when read; then writes are refused with OOM. 0 is unlimited.
         memory: ByteSize = ByteSize(0), "bytes";
+        /// Values of at least so many bytes are kept in a file of the data folder, of which the system has in memory what is used, so that there may be more data than memory. Objects are values too, each as a whole. Keys, what spaces find objects by, and rows that joins read or make stay in memory. 0 keeps all in memory; else the file's blocks are reserved as it grows, and values for which the disk has no room stay in memory.
+        values_on_disk: ByteSize = ByteSize(0), "bytes";
         /// How many nodes of a cluster have each row, its owner included. It is what a new cluster begins with.
         replicas: u32 = 1, "nodes", between(1, 16);
         /// When a write to a cluster is answered: `owner` when the row's owner has it, `replicas` when all its replicas in sync have it too, so that it outlives the loss of any of them. It is what a new cluster begins with.

@@ -208,11 +208,11 @@ pub(super) fn start_table_tasks(core: &Rc<Core>, mut messages: UnboundedReceiver
     }
     if tables.shard().is_some() {
         tokio::task::spawn_local(tables.clone().expire());
-        let limit = core.shared.config.tables.memory.0;
-        if limit > 0 {
-            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-            tokio::task::spawn_local(tables.clone().share_memory(limit));
-        }
+    }
+    let limit = core.shared.config.tables.memory.0;
+    if limit > 0 {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        tokio::task::spawn_local(tables.clone().share_memory(limit));
     }
     let core = core.clone();
     tokio::task::spawn_local(async move {

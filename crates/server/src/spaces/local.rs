@@ -31,6 +31,7 @@ const LARGE: u64 = 4096;
 #[derive(Default)]
 pub struct Spaces {
     is_any: Cell<bool>,
+    memory_bytes: Cell<usize>,
     all: RefCell<All>,
 }
 
@@ -129,7 +130,15 @@ impl Spaces {
                 left: standing.of - standing.looked_at,
             }
         });
-        figures.collect()
+        let figures: Vec<_> = figures.collect();
+        let bytes: u64 = figures.iter().map(|it| it.memory_bytes).sum();
+        self.memory_bytes.set(bytes as usize);
+        figures
+    }
+
+    /// What all indexes took when [`Spaces::figures`] was last asked.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes.get()
     }
 
     #[inline]

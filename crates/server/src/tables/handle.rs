@@ -96,6 +96,7 @@ pub struct Figures {
     pub rows: u64,
     /// Rows and all that keeps them fresh.
     pub memory_bytes: u64,
+    pub disk: OnDisk,
     /// The most source rows, entries and nodes that an engine visited while its core did nothing else.
     pub visited_at_once: u64,
     pub log_bytes: u64,
@@ -105,6 +106,24 @@ pub struct Figures {
     pub snapshot_failure: Option<String>,
     /// Of own slots' replicas, in a cluster.
     pub replication: larder_cluster::replication::Figures,
+}
+
+/// Of values that are kept on disk.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OnDisk {
+    /// What values take in the file.
+    pub used_bytes: u64,
+    pub file_bytes: u64,
+    /// Values that are in memory for want of room on the disk, since the start.
+    pub refused: u64,
+}
+
+impl OnDisk {
+    fn add(&mut self, other: OnDisk) {
+        self.used_bytes += other.used_bytes;
+        self.file_bytes += other.file_bytes;
+        self.refused += other.refused;
+    }
 }
 
 impl Figures {
@@ -121,6 +140,7 @@ impl Figures {
         spaces::add_figures(&mut self.spaces, &other.spaces);
         self.rows += other.rows;
         self.memory_bytes += other.memory_bytes;
+        self.disk.add(other.disk);
         self.visited_at_once = self.visited_at_once.max(other.visited_at_once);
         self.log_bytes = self.log_bytes.max(other.log_bytes);
         self.snapshot_bytes = self.snapshot_bytes.max(other.snapshot_bytes);

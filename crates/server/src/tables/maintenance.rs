@@ -12,7 +12,7 @@ use std::rc::Rc;
 use larder_join::{Engine, TableInfo};
 use larder_types::object_key;
 
-use super::{Figures, STEP_ROWS, Tables};
+use super::{Figures, OnDisk, STEP_ROWS, Tables};
 
 /// So many turns are spent on what was computed from a join before it is dropped: others may read and have it computed again.
 const PREPARED_MAX: usize = 10_000;
@@ -106,14 +106,16 @@ impl Tables {
         let sizes = self.journal.sizes();
         let engine = self.engine.borrow();
         let tables = joined_with_objects(engine.tables());
+        let spaces = self.spaces.figures();
         self.handle.set_figures(
             self.index,
             Figures {
                 rows: tables.iter().map(|table| table.rows).sum(),
                 tables,
                 joins: engine.list(),
-                spaces: self.spaces.figures(),
-                memory_bytes: (engine.memory_bytes() + self.copies_bytes()) as u64,
+                spaces,
+                memory_bytes: (engine.memory_bytes() + self.bytes_beside_engine()) as u64,
+                disk: self.values_on_disk(),
                 visited_at_once: self.visited_at_once.get(),
                 log_bytes: sizes.log_bytes,
                 snapshot_bytes: sizes.snapshot_bytes,
@@ -122,6 +124,23 @@ impl Tables {
                 replication: self.replication_figures(),
             },
         );
+    }
+
+    /// Memory of rows, and of what finds them, that is not in the engine: copies of other places' rows, indexes of spaces.
+    pub(super) fn bytes_beside_engine(&self) -> usize {
+        self.copies_bytes() + self.spaces.memory_bytes()
+    }
+
+    fn values_on_disk(&self) -> OnDisk {
+        let Some(on_disk) = &self.on_disk else {
+            return OnDisk::default();
+        };
+        let (used, file) = on_disk.file.bytes();
+        OnDisk {
+            used_bytes: used as u64,
+            file_bytes: file as u64,
+            refused: on_disk.file.refused(),
+        }
     }
 
     /// Has `run_maintenance` run in this turn of the core's loop.

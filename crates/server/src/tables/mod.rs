@@ -49,7 +49,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
-use larder_join::{Engine, LogEntry};
+use larder_join::{Engine, LogEntry, ValuesOnDisk};
 use larder_journal::{Entry, Fsync, Journal, Producer, Ticket};
 use larder_protocol::config;
 use larder_protocol::errors::Code;
@@ -60,7 +60,7 @@ pub use crate::error::Refusal;
 use crate::spaces::Spaces;
 pub use cursors::Cursors;
 pub use gate::Gate;
-pub use handle::{CoreMessage, Figures, TablesHandle, answers};
+pub use handle::{CoreMessage, Figures, OnDisk, TablesHandle, answers};
 #[cfg(test)]
 pub use open::open_stepped;
 pub use open::{Opening, open};
@@ -106,6 +106,8 @@ pub struct Tables {
     visited_at_once: Cell<u64>,
     /// `tables.memory`.
     memory_limit: ByteSize,
+    /// Where long values are kept, if not in memory.
+    on_disk: Option<ValuesOnDisk>,
     handle: Arc<TablesHandle>,
     /// Where there are several cores.
     sharing: Option<shards::Sharing>,

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use larder_join::{Engine, NOBODY, Shard, SlotOwners};
+use larder_join::{Engine, NOBODY, Shard, SlotOwners, ValueFile, ValuesOnDisk};
 use larder_journal::{Entry, Journal, Options, Recovery};
 use larder_protocol::config::ClusterMode;
 use larder_types::SLOTS;
@@ -79,7 +79,7 @@ impl Opening {
 pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, Error> {
     let cores = opening.deal.len();
     let shard = Shard::new(index as u16, cores as u16);
-    let mut replay = Replay::new(shard.clone(), is_in_cluster(shared));
+    let mut replay = Replay::new(shared, shard.clone())?;
     let journal = if index == 0 {
         read(shared, opening, &mut replay)?
     } else {
@@ -96,12 +96,31 @@ fn is_in_cluster(shared: &Shared) -> bool {
     shared.config.cluster.mode == ClusterMode::Etcd
 }
 
+/// Where a core keeps long values, if not in memory.
+fn values_on_disk(shared: &Shared) -> Result<Option<ValuesOnDisk>, Error> {
+    let from = shared.config.tables.values_on_disk.0;
+    if from == 0 {
+        return Ok(None);
+    }
+    let folder = shared.config.server.data.join("tables");
+    let file = std::fs::create_dir_all(&folder).and_then(|()| ValueFile::create(&folder));
+    let file = file.map_err(|error| {
+        Error::Io(format!(
+            "cannot make a file for values (tables.values_on_disk) in {}: {error}",
+            folder.display()
+        ))
+    })?;
+    let from = usize::try_from(from).unwrap_or(usize::MAX);
+    Ok(Some(ValuesOnDisk { file, from }))
+}
+
 /// A core's part, of what the journal has of it.
 fn part(shared: &Shared, replay: Replay, journal: Arc<Journal>) -> Result<Tables, Error> {
     let Replay {
         shard,
         mut engine,
         recovered,
+        on_disk,
         ..
     } = replay;
     let replicated = match recovered {
@@ -139,6 +158,7 @@ fn part(shared: &Shared, replay: Replay, journal: Arc<Journal>) -> Result<Tables
         subscriptions: Default::default(),
         visited_at_once: Cell::new(0),
         memory_limit: config.memory,
+        on_disk,
         handle: shared.tables.clone(),
         sharing: match shared.config.cluster.mode {
             ClusterMode::Etcd => Some(
@@ -171,8 +191,8 @@ pub fn open_stepped(
 ) -> Result<(Vec<Tables>, larder_journal::Writer), Error> {
     let cores = shared.tables.cores() as u16;
     let shards = (0..cores).map(|index| Shard::new(index, cores));
-    let new = |shard| Replay::new(shard, is_in_cluster(shared));
-    let mut replays: Vec<Replay> = shards.map(new).collect();
+    let new = |shard| Replay::new(shared, shard);
+    let mut replays: Vec<Replay> = shards.map(new).collect::<Result<_, _>>()?;
     let folder = std::path::Path::new("tables");
     let (journal, writer, _) =
         Journal::open_stepped(disk, folder, journal_options(shared), &mut |entry| {
@@ -361,21 +381,34 @@ struct Replay {
     spaces: BTreeMap<String, Vec<u8>>,
     /// Of a cluster's slots, where rows are a cluster's.
     recovered: Option<Recovered>,
+    /// Where long values are kept.
+    on_disk: Option<ValuesOnDisk>,
     wrong: Option<String>,
 }
 
 impl Replay {
-    fn new(shard: Shard, is_in_cluster: bool) -> Replay {
+    /// # Errors
+    /// There can be no file for values.
+    fn new(shared: &Shared, shard: Shard) -> Result<Replay, Error> {
+        let on_disk = values_on_disk(shared)?;
         let mut engine = Engine::new();
         engine.set_shard(shard.clone());
-        Replay {
+        let mut recovered = is_in_cluster(shared).then(Recovered::default);
+        if let Some(on_disk) = &on_disk {
+            engine.keep_values_on_disk(on_disk.clone());
+            if let Some(recovered) = &mut recovered {
+                recovered.copies.on_disk = Some(on_disk.clone());
+            }
+        }
+        Ok(Replay {
             shard,
             engine,
             definitions: Vec::new(),
             spaces: BTreeMap::new(),
-            recovered: is_in_cluster.then(Recovered::default),
+            recovered,
+            on_disk,
             wrong: None,
-        }
+        })
     }
 
     /// Before any core opens its part.

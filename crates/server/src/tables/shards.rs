@@ -614,7 +614,8 @@ impl Tables {
         }
     }
 
-    /// Gives each engine what the others leave of the memory limit, and no less than its share. Runs for ever.
+    /// Gives each engine what the others, and what is not in engines, leave of the memory limit, and no less than its share of what engines may have.
+    /// Runs for ever.
     pub async fn share_memory(self: Rc<Self>, limit_bytes: usize) {
         let used = &self.handle.used_bytes;
         let mut tick = tokio::time::interval(SHARE_EVERY);
@@ -622,13 +623,13 @@ impl Tables {
         loop {
             tick.tick().await;
             let mut engine = self.engine.borrow_mut();
-            let copies = self.copies_bytes();
-            used[self.index].store((engine.memory_bytes() + copies) as u64, Ordering::Relaxed);
+            let beside = self.bytes_beside_engine();
+            used[self.index].store((engine.memory_bytes() + beside) as u64, Ordering::Relaxed);
             let others = used.iter().enumerate().filter(|(at, _)| *at != self.index);
             let others: u64 = others.map(|(_, used)| used.load(Ordering::Relaxed)).sum();
             let share = limit_bytes / used.len();
             let left = limit_bytes.saturating_sub(usize::try_from(others).unwrap_or(usize::MAX));
-            engine.set_memory_limit(Some(left.max(share).saturating_sub(copies)));
+            engine.set_memory_limit(Some(left.max(share).saturating_sub(beside)));
         }
     }
 }

@@ -33,4 +33,5 @@ mod strings;
 mod subscribe;
 mod support;
 mod tables;
+mod values_on_disk;
 mod wire;

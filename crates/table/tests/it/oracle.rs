@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use larder_table::{GroupId, Put, Split, Table, Value};
+use larder_table::{GroupId, Put, Split, Table, Value, ValueFile, ValuesOnDisk};
 
 /// A small generator of our own (xorshift64*): the same operations for the same seed, on every machine.
 pub struct Random(pub u64);
@@ -181,6 +181,15 @@ fn run(seed: u64, split: Split, keys: Keys, steps: usize) {
     let mut clock = 0;
     let mut table = Table::with_seed(split, seed);
     let empty = table.memory_bytes();
+    let file = (random.below(3) == 0).then(|| {
+        let file =
+            ValueFile::create(&std::env::temp_dir()).expect("the folder for temporary files");
+        table.keep_on_disk(ValuesOnDisk {
+            file: file.clone(),
+            from: [0, 100, 513][random.below(3) as usize],
+        });
+        file
+    });
     let mut model = Model::new();
     let mut ids: Vec<(GroupId, Vec<u8>)> = Vec::new();
     for step in 0..steps {
@@ -298,6 +307,9 @@ fn run(seed: u64, split: Split, keys: Keys, steps: usize) {
         assert!(table.remove(key).is_some());
     }
     assert_eq!(table.memory_bytes(), empty);
+    if let Some(file) = file {
+        assert_eq!(file.bytes().0, 0, "all that was kept is given back");
+    }
 }
 
 /// The rows of one group from a suffix on, and from there to another.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use larder_cluster::replication::{Row, Rows};
+use larder_join::{Value, ValuesOnDisk};
 use larder_types::BySlot;
 
 /// What a row takes beside its bytes.
@@ -14,13 +15,15 @@ type Bytes = Box<[u8]>;
 /// Values are encoded: see `value`.
 #[derive(Debug, Default)]
 pub struct Copies {
-    slots: BySlot<BTreeMap<Bytes, Bytes>>,
+    slots: BySlot<BTreeMap<Bytes, Value>>,
     bytes: usize,
+    /// Where long values are kept.
+    pub on_disk: Option<ValuesOnDisk>,
 }
 
 impl Copies {
     /// Gives up all rows of a slot.
-    pub fn take(&mut self, slot: u16) -> BTreeMap<Bytes, Bytes> {
+    pub fn take(&mut self, slot: u16) -> BTreeMap<Bytes, Value> {
         let rows = self.slots.remove(slot).unwrap_or_default();
         let bytes = rows.iter().map(|(key, value)| row_bytes(key, value));
         self.bytes -= bytes.sum::<usize>();
@@ -49,8 +52,12 @@ impl Rows for Copies {
         let rows = self.slots.get_or_default(slot);
         let before = match value {
             Some(value) => {
-                self.bytes += row_bytes(key, value);
-                rows.insert(key.into(), value.into())
+                let value = match &self.on_disk {
+                    Some(on_disk) => on_disk.value(value),
+                    None => Value::new(value),
+                };
+                self.bytes += row_bytes(key, &value);
+                rows.insert(key.into(), value)
             }
             None => rows.remove(key),
         };
@@ -83,8 +90,8 @@ impl Rows for Copies {
     }
 }
 
-fn row_bytes(key: &[u8], value: &[u8]) -> usize {
-    key.len() + value.len() + ROW_BYTES
+fn row_bytes(key: &[u8], value: &Value) -> usize {
+    key.len() + value.memory_bytes() + ROW_BYTES
 }
 
 #[cfg(test)]
