@@ -3,12 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use larder_protocol::config::Fsync;
 
 use crate::resp::Client;
-use crate::support::TestServer;
+use crate::support::{TestServer, until};
 
 /// A file system of its own in memory, unmounted when dropped.
 pub struct SmallDisk(pub PathBuf);
@@ -49,15 +48,6 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Until it is so; what is waited for comes by itself.
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "never: {what}");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
     for (threads, fsync) in [(1, Fsync::EverySecond), (2, Fsync::Always)] {
@@ -79,7 +69,7 @@ fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
         disk.fill();
         // Larger than what is left of the last block: it is executed, and its reply waits.
         held.send(format!("SET t|held {}\r\n", "x".repeat(20_000)).as_bytes());
-        wait_until("not ready", || server.get("/readyz").0 == 503);
+        until("not ready", || server.get("/readyz").0 == 503);
 
         let why = "tables take no writes at present: cannot write";
         let (_, told) = server.get("/readyz");
@@ -126,7 +116,7 @@ fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
 
         disk.free();
         assert_eq!(held.reply(), "+OK", "it was held, not lost");
-        wait_until("ready again", || server.get("/readyz").0 == 200);
+        until("ready again", || server.get("/readyz").0 == 200);
         assert!(gauge(&server).ends_with(" 0"));
         let (_, stats) = server.get("/v1/stats");
         assert!(stats["tables_refuse_writes"].is_null(), "{stats}");
@@ -154,7 +144,7 @@ fn a_snapshot_without_room_is_told_of_and_made_when_there_is_some() {
     let rewrite = |client: &mut Client, rows: u32| {
         for row in 0..rows {
             // A snapshot that is being written may take the room of a write, for a moment.
-            wait_until("it is written", || {
+            until("it is written", || {
                 let reply = client.ask(&format!("SET big|{} {value}", row % 12));
                 assert!(reply == "+OK" || reply.starts_with("-DISKFULL "), "{reply}");
                 reply == "+OK"
@@ -163,18 +153,18 @@ fn a_snapshot_without_room_is_told_of_and_made_when_there_is_some() {
     };
     rewrite(&mut client, 66);
     let told = |client: &mut Client, text: &str| client.ask("INFO tables").contains(text);
-    wait_until("the snapshot fails", || {
+    until("the snapshot fails", || {
         told(&mut client, "tables_last_snapshot:failed: cannot write")
     });
-    wait_until("ready", || server.get("/readyz").0 == 200);
+    until("ready", || server.get("/readyz").0 == 200);
     assert_eq!(client.ask("SET t|on 1"), "+OK");
     disk.resize(200);
     // It is tried again when the log has grown by half.
     rewrite(&mut client, 40);
-    wait_until("the snapshot is made", || {
+    until("the snapshot is made", || {
         told(&mut client, "tables_last_snapshot:ok")
     });
-    wait_until("the logs before it are gone", || {
+    until("the logs before it are gone", || {
         let files = fs::read_dir(disk.0.join("data/tables")).expect("the folder");
         files.count() == 2
     });

@@ -1,12 +1,23 @@
 //! A server in this process on free ports, and versions to feed it with.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use larder_batch::{BuildOptions, Builder, Manifest};
 use larder_protocol::config::ServerConfig;
 use larder_server::{Error, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+/// Waits until something is so that comes by itself; fails when it takes longer than anything does.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "never: {what}");
+        std::thread::yield_now();
+    }
+}
 
 pub struct TestServer {
     runtime: tokio::runtime::Runtime,
