@@ -17,12 +17,13 @@ use std::sync::Arc;
 use larder_join::{Engine, PartRows, Shard};
 use larder_space::copies::{Holder, Moved, Part, Regions, Told};
 use larder_space::mapping::Region;
-use larder_space::object::Object;
 use larder_space::schema::Definition;
-use larder_space::value::Row;
+use larder_space::value::Columns;
 use larder_types::{object_key, object_row, row_slot};
 
 use super::Declared;
+use super::space::Space;
+use super::walk::{end_of, tables_of};
 
 type Bytes = Box<[u8]>;
 
@@ -119,15 +120,11 @@ impl Placed {
         })
     }
 
-    /// The object is this now; where it was and where it is, in each subspace.
-    pub fn put(&mut self, key: &[u8], object: &Object, definition: &Definition) -> Vec<Moved> {
-        if !definition.covers(key, object) {
-            return self.remove(key);
-        }
-        let (row, _) = Row::of(definition, object);
+    /// The object has these columns now; where it was and where it is, in each subspace.
+    pub fn put(&mut self, key: &[u8], columns: &dyn Columns) -> Vec<Moved> {
         let numbers = 0..self.regions.count();
         let after: Box<[Region]> = numbers
-            .map(|subspace| self.regions.region(subspace, key, &row))
+            .map(|subspace| self.regions.region(subspace, key, columns))
             .collect();
         let before = match self.of.get_mut(key) {
             Some(of) => Some(std::mem::replace(of, after.clone())),
@@ -147,6 +144,11 @@ impl Placed {
             after: None,
         });
         moved.collect()
+    }
+
+    /// Where an object lies in one subspace. `None`: it is none of the space's.
+    fn region(&self, key: &[u8], subspace: usize) -> Option<Region> {
+        self.of.get(key)?.get(subspace).copied()
     }
 
     /// Where an object is that has only another time to go.
@@ -270,14 +272,20 @@ impl Copies {
     }
 
     /// Puts some own objects into own regions; whether there are more.
-    pub fn supply_own(&mut self, engine: &Engine, shard: &Shard, rows_max: usize) -> bool {
+    pub fn supply_own(
+        &mut self,
+        spaces: &BTreeMap<String, Space>,
+        engine: &Engine,
+        shard: &Shard,
+        rows_max: usize,
+    ) -> bool {
         let Some(mut own) = self.own_parts.pop_front() else {
             return false;
         };
-        let Some(held) = self.held_of(&own.part) else {
+        let Some(placed) = placed_of(spaces, &own.part) else {
             return !self.own_parts.is_empty();
         };
-        let found = held.rows(engine, &own.part, own.after.as_deref(), rows_max);
+        let found = rows_of(placed, engine, &own.part, own.after.as_deref(), rows_max);
         let is_last = found.last.is_none();
         let (number, serial) = (own.number, own.part.serial);
         self.supplied(shard, shard.index, number, serial, found.rows, is_last);
@@ -286,14 +294,6 @@ impl Copies {
             self.own_parts.push_front(own);
         }
         !self.own_parts.is_empty()
-    }
-
-    /// What is held here of the subspace that a part is of.
-    fn held_of(&self, part: &Part) -> Option<&Held> {
-        let of = |held: &&Held| {
-            is_of(&held.declared, part) && held.holder.subspace() == usize::from(part.subspace)
-        };
-        self.held.iter().find(of)
     }
 
     /// As the owner: whom a change concerns, as it travels. Holders of this core have it at once.
@@ -340,18 +340,18 @@ impl Copies {
 
     /// As the owner; see [`larder_join::Parts::rows`].
     pub fn rows(
-        &mut self,
+        &self,
+        spaces: &BTreeMap<String, Space>,
         engine: &Engine,
         shard: &Shard,
-        part: &[u8],
-        after: Option<&[u8]>,
+        (part, after): (&[u8], Option<&[u8]>),
         rows_max: usize,
     ) -> Option<PartRows> {
         let part = Part::decode(part).ok()?;
-        let held = self.held_of(&part)?;
+        let placed = placed_of(spaces, &part)?;
         let mut slots = part.slots.iter().cloned().flatten();
         let is_here = slots.all(|slot| shard.owner_of_slot(slot) == shard.index);
-        is_here.then(|| held.rows(engine, &part, after, rows_max))
+        is_here.then(|| rows_of(placed, engine, &part, after, rows_max))
     }
 
     /// As the holder: rows of a part that was asked for.
@@ -442,55 +442,56 @@ fn is_of(declared: &Declared, part: &Part) -> bool {
     declared.version == part.version && declared.definition.name == part.space
 }
 
-impl Held {
-    /// The own objects of a part, from the first behind `after` on.
-    fn rows(
-        &self,
-        engine: &Engine,
-        part: &Part,
-        after: Option<&[u8]>,
-        rows_max: usize,
-    ) -> PartRows {
-        let mut found = PartRows::default();
-        let definition = &self.declared.definition;
-        for table in super::local::tables_of(engine, definition) {
-            let end = super::local::end_of(&table);
-            if after.is_some_and(|after| *end <= *after) {
-                continue;
-            }
-            let lo = match after.filter(|after| **after >= *table) {
-                Some(after) => [after, &[0]].concat(),
-                None => table,
-            };
-            let mut is_full = false;
-            engine.read_base_rows(&lo, &end, &mut |row, bytes, expires_at| {
-                if found.visited == rows_max {
-                    is_full = true;
-                    return ControlFlow::Break(());
-                }
-                found.visited += 1;
-                found.last = Some(row.into());
-                if let Some(key) = object_key(row)
-                    && part.has_slot(row_slot(row))
-                    && definition.covers_key(key)
-                    && let Ok(object) = Object::decode(bytes)
-                    && definition.covers(key, &object)
-                {
-                    let (columns, _) = Row::of(definition, &object);
-                    let region = self.holder.region(key, &columns);
-                    if part.has_region(region) {
-                        found
-                            .rows
-                            .push((row.into(), travelling(bytes, expires_at).into()));
-                    }
-                }
-                ControlFlow::Continue(())
-            });
-            if is_full {
-                return found;
-            }
+/// The space that a part is of, with where its objects lie.
+fn placed_of<'a>(
+    spaces: &'a BTreeMap<String, Space>,
+    part: &Part,
+) -> Option<(&'a Definition, &'a Placed)> {
+    let space = spaces.get(&part.space)?;
+    let is_same = is_of(&space.declared, part);
+    let placed = space.placed.as_ref().filter(|_| is_same)?;
+    Some((&space.declared.definition, placed))
+}
+
+/// The own objects of a part, from the first behind `after` on.
+fn rows_of(
+    (definition, placed): (&Definition, &Placed),
+    engine: &Engine,
+    part: &Part,
+    after: Option<&[u8]>,
+    rows_max: usize,
+) -> PartRows {
+    let mut found = PartRows::default();
+    for table in tables_of(engine, definition) {
+        let end = end_of(&table);
+        if after.is_some_and(|after| *end <= *after) {
+            continue;
         }
-        found.last = None;
-        found
+        let lo = match after.filter(|after| **after >= *table) {
+            Some(after) => [after, &[0]].concat(),
+            None => table,
+        };
+        let mut is_full = false;
+        engine.read_base_rows(&lo, &end, &mut |row, bytes, expires_at| {
+            if found.visited == rows_max {
+                is_full = true;
+                return ControlFlow::Break(());
+            }
+            found.visited += 1;
+            found.last = Some(row.into());
+            let region = object_key(row)
+                .filter(|_| part.has_slot(row_slot(row)))
+                .and_then(|key| placed.region(key, usize::from(part.subspace)));
+            if region.is_some_and(|region| part.has_region(region)) {
+                let value = travelling(bytes, expires_at).into();
+                found.rows.push((row.into(), value));
+            }
+            ControlFlow::Continue(())
+        });
+        if is_full {
+            return found;
+        }
     }
+    found.last = None;
+    found
 }

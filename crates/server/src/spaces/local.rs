@@ -14,18 +14,15 @@ use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use larder_join::{Engine, LogEntry, PartRows, Parts, Shard, TableInfo};
+use larder_join::{Engine, LogEntry, Shard};
 use larder_space::copies::Regions;
-use larder_space::index::SpaceIndex;
 use larder_space::object::Object;
-use larder_space::schema::Definition;
 use larder_types::{OBJECT_MARK, object_key, object_row};
 
-use super::copies::{Change, Copies, Placed, Said};
+use super::copies::{Change, Copies, Said};
+use super::exchanged::CopiesOf;
+use super::space::{Space, give_back};
 use super::{Catalog, Declared};
-
-/// An index of so many objects or more is given back to the system by a thread of its own, since that takes a while.
-const LARGE: u64 = 4096;
 
 /// Of one core.
 #[derive(Default)]
@@ -49,29 +46,6 @@ pub struct All {
     untold: Vec<Change>,
 }
 
-/// One space.
-pub struct Space {
-    pub declared: Arc<Declared>,
-    pub index: SpaceIndex,
-    walk: Option<Walk>,
-    /// Where it has subspaces.
-    placed: Option<Placed>,
-    /// Searches that were answered here from regions.
-    pub region_answers: u64,
-}
-
-/// Objects that are there when a space is declared, or when the server starts.
-struct Walk {
-    /// Tables that may have some, the next one last.
-    tables: Vec<Vec<u8>>,
-    /// The row of the next one to go on behind.
-    after: Option<Vec<u8>>,
-    looked_at: u64,
-    /// How many there were when it began.
-    of: u64,
-    is_of_start: bool,
-}
-
 /// What is left to look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Behind {
@@ -80,14 +54,6 @@ pub enum Behind {
     Walk,
     /// What a search must wait for.
     Owed,
-}
-
-/// How far the index of a space is.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Standing {
-    pub looked_at: u64,
-    pub of: u64,
-    pub is_walking: bool,
 }
 
 /// What there is of a space, at about one moment.
@@ -234,8 +200,8 @@ impl Spaces {
     pub fn regions(&self, declared: &Declared) -> Option<Arc<Regions>> {
         let all = self.all.borrow();
         let space = all.spaces.get(&declared.definition.name)?;
-        let placed = space.placed.as_ref()?;
-        (space.declared.version == declared.version).then(|| placed.regions.clone())
+        let regions = space.regions()?;
+        (space.declared.version == declared.version).then(|| regions.clone())
     }
 
     /// Whether there is anything to do about copies.
@@ -262,8 +228,8 @@ impl Spaces {
 
     /// Puts some own objects into own regions; whether there are more.
     pub fn supply_own(&self, engine: &Engine, shard: &Shard, rows_max: usize) -> bool {
-        let copies = &mut self.all.borrow_mut().copies;
-        copies.supply_own(engine, shard, rows_max)
+        let All { copies, spaces, .. } = &mut *self.all.borrow_mut();
+        copies.supply_own(spaces, engine, shard, rows_max)
     }
 
     /// What engines say to one another of copies goes there.
@@ -309,12 +275,8 @@ impl All {
         if !self.behind.is_empty() {
             return Behind::Owed;
         }
-        let walks = self.spaces.values().filter_map(|space| space.walk.as_ref());
-        let owed = |walk: &Walk| match walk.is_of_start {
-            true => Behind::Owed,
-            false => Behind::Walk,
-        };
-        walks.map(owed).max().unwrap_or(Behind::Nothing)
+        let spaces = self.spaces.values().map(Space::behind);
+        spaces.max().unwrap_or(Behind::Nothing)
     }
 
     fn put(&mut self, key: &[u8], bytes: &[u8], told: Told) {
@@ -329,12 +291,8 @@ impl All {
                     space.index.remove(key);
                 }
             }
-            let Some(placed) = &mut space.placed else {
+            let Some(moved) = space.place(key) else {
                 continue;
-            };
-            let moved = match &object {
-                Ok(object) => placed.put(key, object, &space.declared.definition),
-                Err(_) => placed.remove(key),
             };
             if let Told::Now(at) = told {
                 let object = Some((bytes, at));
@@ -349,8 +307,7 @@ impl All {
         let covering = self.spaces.values_mut();
         for space in covering.filter(|space| space.declared.definition.covers_key(key)) {
             space.index.remove(key);
-            let moved = space.placed.as_mut().map(|placed| placed.remove(key));
-            if let Some(moved) = moved.filter(|_| is_told) {
+            if let Some(moved) = space.place(key).filter(|_| is_told) {
                 let change = self.copies.tell(&space.declared, key, None, &moved);
                 self.untold.extend(change);
             }
@@ -391,218 +348,6 @@ enum Told {
     Later,
 }
 
-impl Space {
-    fn new(declared: &Arc<Declared>, engine: &Engine, at_start: bool) -> Space {
-        // After a start nobody knows which objects were passed over when the space was declared.
-        let walks = declared.scans || at_start;
-        Space {
-            index: SpaceIndex::new(declared.definition.clone()),
-            walk: walks.then(|| Walk::of(declared, engine, at_start)),
-            placed: Placed::new(declared),
-            region_answers: 0,
-            declared: declared.clone(),
-        }
-    }
-
-    /// The same space as it is declared now; or else the index of one that was dropped, and another of its name is declared.
-    fn altered(
-        mut self,
-        declared: &Arc<Declared>,
-        engine: &Engine,
-    ) -> Result<Space, Box<SpaceIndex>> {
-        if self.declared.created != declared.created {
-            return Err(Box::new(self.index));
-        }
-        if self.declared.version != declared.version {
-            self.index.alter(declared.definition.clone());
-            self.placed = Placed::new(declared);
-            if declared.scans || self.placed.is_some() {
-                let is_owed = self.walk.is_some_and(|walk| walk.is_of_start);
-                self.walk = Some(Walk::of(declared, engine, is_owed));
-            }
-            self.declared = declared.clone();
-        }
-        Ok(self)
-    }
-
-    /// Rows went that may be objects of this space: what is left is walked again.
-    fn begin_anew(&mut self, lo: &[u8], hi: &[u8], engine: &Engine) {
-        let prefixes = &self.declared.definition.prefixes;
-        let is_of_range = |prefix: &Vec<u8>| {
-            let prefix = object_row(prefix);
-            prefix.as_slice() < hi && (prefix.as_slice() >= lo || lo.starts_with(&prefix))
-        };
-        if !prefixes.is_empty() && !prefixes.iter().any(is_of_range) {
-            return;
-        }
-        let new = SpaceIndex::new(self.declared.definition.clone());
-        give_back(std::mem::replace(&mut self.index, new));
-        self.walk = Some(Walk::of(&self.declared, engine, true));
-    }
-
-    pub fn standing(&self) -> Standing {
-        match &self.walk {
-            None => Standing::default(),
-            Some(walk) => Standing {
-                looked_at: walk.looked_at,
-                of: walk.of.max(walk.looked_at),
-                is_walking: true,
-            },
-        }
-    }
-
-    /// Looks at so many objects at most; says how many more could be.
-    fn walk_on(&mut self, engine: &Engine, objects_max: usize, unread: &mut u64) -> usize {
-        let Some(walk) = &mut self.walk else {
-            return objects_max;
-        };
-        let mut left = objects_max;
-        let definition = self.declared.definition.clone();
-        while left > 0
-            && let Some(table) = walk.tables.last()
-        {
-            let lo = match &walk.after {
-                Some(after) => [after, &[0][..]].concat(),
-                None => table.clone(),
-            };
-            let mut last = None;
-            engine.read_base_rows(&lo, &end_of(table), &mut |row, bytes, _| {
-                left -= 1;
-                last = Some(row.to_vec());
-                if let Some(key) = object_key(row)
-                    && definition.covers_key(key)
-                {
-                    match Object::decode(bytes) {
-                        Ok(object) => {
-                            self.index.put(key, &object);
-                            if let Some(placed) = &mut self.placed {
-                                placed.put(key, &object, &definition);
-                            }
-                        }
-                        Err(_) => *unread += 1,
-                    }
-                }
-                match left {
-                    0 => std::ops::ControlFlow::Break(()),
-                    _ => std::ops::ControlFlow::Continue(()),
-                }
-            });
-            if left > 0 {
-                walk.tables.pop();
-                last = None;
-            }
-            walk.after = last;
-        }
-        walk.looked_at += (objects_max - left) as u64;
-        if walk.tables.is_empty() {
-            self.walk = None;
-        }
-        left
-    }
-}
-
-impl Walk {
-    fn of(declared: &Declared, engine: &Engine, is_of_start: bool) -> Walk {
-        let tables = tables_with(engine, &declared.definition);
-        Walk {
-            of: tables.iter().map(|table| table.rows).sum(),
-            tables: tables.into_iter().map(|table| table.name).collect(),
-            after: None,
-            looked_at: 0,
-            is_of_start,
-        }
-    }
-}
-
-/// The tables that may have objects of a space, by their names.
-pub(super) fn tables_of(engine: &Engine, definition: &Definition) -> Vec<Vec<u8>> {
-    let tables = tables_with(engine, definition).into_iter();
-    let mut names: Vec<Vec<u8>> = tables.map(|table| table.name).collect();
-    names.sort_unstable();
-    names
-}
-
-fn tables_with(engine: &Engine, definition: &Definition) -> Vec<TableInfo> {
-    let prefixes = &definition.prefixes;
-    let may_have = |table: &[u8]| {
-        let fits = |prefix: &Vec<u8>| {
-            let prefix = object_row(prefix);
-            table.starts_with(&prefix) || prefix.starts_with(table)
-        };
-        table.first() == Some(&OBJECT_MARK) && (prefixes.is_empty() || prefixes.iter().any(fits))
-    };
-    let mut tables = engine.tables();
-    tables.retain(|table| may_have(&table.name));
-    tables
-}
-
-/// What all rows of a table come before; its name ends with `:` or `|`.
-pub(super) fn end_of(table: &[u8]) -> Vec<u8> {
-    let mut end = table.to_vec();
-    if let Some(separator) = end.last_mut() {
-        *separator += 1;
-    }
-    end
-}
-
 fn covers_objects(lo: &[u8], hi: &[u8]) -> bool {
     lo.first().is_none_or(|first| *first == OBJECT_MARK) && hi > &[OBJECT_MARK][..]
-}
-
-fn give_back(index: SpaceIndex) {
-    if index.len() >= LARGE {
-        std::thread::spawn(move || drop(index));
-    }
-}
-
-/// The copies of a core, as exchanges see them.
-pub struct CopiesOf<'a>(&'a Spaces);
-
-impl Parts for CopiesOf<'_> {
-    fn subscribe(&mut self, reader: u16, number: u32, part: Option<&[u8]>) {
-        let copies = &mut self.0.all.borrow_mut().copies;
-        copies.subscribe(reader, number, part);
-    }
-
-    fn reader_lost(&mut self, reader: u16) {
-        self.0.all.borrow_mut().copies.reader_lost(reader);
-    }
-
-    fn rows(
-        &mut self,
-        engine: &Engine,
-        shard: &Shard,
-        part: &[u8],
-        after: Option<&[u8]>,
-        rows_max: usize,
-    ) -> Option<PartRows> {
-        let all = &mut *self.0.all.borrow_mut();
-        match all.behind() {
-            Behind::Nothing => all.copies.rows(engine, shard, part, after, rows_max),
-            _ => None,
-        }
-    }
-
-    fn supply(
-        &mut self,
-        shard: &Shard,
-        owner: u16,
-        number: u32,
-        part: &[u8],
-        rows: Vec<(Box<[u8]>, Box<[u8]>)>,
-        is_last: bool,
-    ) {
-        let copies = &mut self.0.all.borrow_mut().copies;
-        copies.arrive(shard, owner, number, part, rows, is_last);
-    }
-
-    fn change(&mut self, shard: &Shard, owner: u16, number: u32, key: &[u8], value: Option<&[u8]>) {
-        let copies = &mut self.0.all.borrow_mut().copies;
-        copies.changed(shard, owner, number, key, value);
-    }
-
-    fn withdraw(&mut self, slots: &[(u16, u16)]) {
-        let is_gone = |slot: u16| slots.iter().any(|(lo, hi)| (*lo..=*hi).contains(&slot));
-        self.0.all.borrow_mut().copies.forget(is_gone, false);
-    }
 }

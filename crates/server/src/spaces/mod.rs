@@ -5,16 +5,20 @@
 //!  HSET, DEL, expiry ─► engine ─► `Tables::log` ─► local: the index follows in the same turn
 //! ```
 //!
-//! `record` is what a name stands for, as bytes; `catalog` all names at one moment; `change` what a command makes of them; `local` what one core has; `cursors` what is
-//! left of long answers.
+//! `record` is what a name stands for, as bytes; `catalog` all names at one moment; `change` what a command makes of them. `local` is what one core has of all
+//! spaces, `space` of one, and `walk` how the index of a space that was just declared is filled. `copies` are those in regions of subspaces, which `exchanged` shows to
+//! exchanges. `cursors` is what is left of long answers.
 //! How the tables keep `local` true is in their own `spaces.rs`; the commands are in `resp/spaces`.
 
 pub mod catalog;
 pub mod change;
 pub mod copies;
 pub mod cursors;
+mod exchanged;
 mod local;
 pub mod record;
+mod space;
+mod walk;
 
 pub use catalog::{Catalog, Declared};
 pub use change::{Change, Set};

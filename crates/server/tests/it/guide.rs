@@ -111,7 +111,7 @@ fn the_five_minutes_with_spaces_are_what_a_server_answers() {
         let server = TestServer::with(|config| config.server.threads = threads);
         let mut client = Client::connect(&server);
         let blocks = examples(page);
-        assert_eq!(blocks.len(), 3);
+        assert_eq!(blocks.len(), 4);
         for block in blocks {
             type_in(&mut client, page, &block);
         }

@@ -5,6 +5,7 @@
 //! column, and moves the row in that attribute's indexes: two binary searches and two moves of 1 KiB each. A candidate that is looked at takes
 //! a memory access for each attribute that is tested, and one for its key if it is returned.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ use crate::schema::{AttributeId, Definition};
 use crate::search::partial::rank_value;
 use crate::search::request::SortBy;
 use crate::search::{Search, SortKey};
-use crate::value::Fault;
+use crate::value::{Column, Columns, Fault};
 
 #[derive(Debug)]
 pub struct SpaceIndex {
@@ -43,6 +44,22 @@ pub struct SpaceIndex {
     backfill: BTreeSet<u32>,
     /// Counts changes.
     clock: u64,
+}
+
+/// One object's columns, as the index has them.
+#[derive(Debug, Clone, Copy)]
+pub struct RowColumns<'a> {
+    index: &'a SpaceIndex,
+    row: u32,
+}
+
+impl Columns for RowColumns<'_> {
+    fn column(&self, attribute: AttributeId) -> Cow<'_, Column> {
+        match self.index.attribute(attribute) {
+            Some(attribute) => attribute.data.column(self.row),
+            None => Cow::Owned(Column::Missing),
+        }
+    }
 }
 
 impl SpaceIndex {
@@ -244,6 +261,12 @@ impl SpaceIndex {
 
     pub fn is_empty(&self) -> bool {
         self.rows.len() == 0
+    }
+
+    /// What the object under this key has of each attribute. `None`: there is no such object.
+    pub fn columns(&self, key: &[u8]) -> Option<RowColumns<'_>> {
+        let row = self.rows.find(key)?;
+        Some(RowColumns { index: self, row })
     }
 
     pub fn contains(&self, key: &[u8]) -> bool {

@@ -8,17 +8,18 @@
 //! Other nodes are asked for their parts by FT.CURSOR PART, which clients cannot send: how many rows at most, behind which key, and the aggregation.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use larder_protocol::commands::{Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto};
 use larder_space::aggregate::{Aggregation, Limits, OutRow, Partial, finish};
 use larder_space::expression::Cell;
+use larder_space::index::{AggregateRun, SpaceIndex};
+use larder_space::query::Predicate;
 
-use super::profile::Told;
+use super::parts::{Depth, part, whole};
+use super::question::Question;
 use super::reach::{Asker, Reach, again, damaged};
-use super::run::run;
 use super::text;
 use crate::spaces::Declared;
 use crate::spaces::cursors::{Cursor, Left};
@@ -31,10 +32,119 @@ const PART: &[u8] = b"PART";
 /// Rows of an aggregation that says of no number.
 const ROWS_MAX: usize = 1_000_000;
 
-/// Where an aggregation's rows begin, and how many are wanted if it does not say itself.
-struct Window<'a> {
-    rows: usize,
-    after: Option<&'a [u8]>,
+/// An aggregation, which of its rows are wanted, and how much they may take.
+#[derive(Clone)]
+pub(super) struct Aggregated {
+    aggregation: Arc<Aggregation>,
+    limits: Limits,
+    /// Rows behind this key.
+    after: Option<Vec<u8>>,
+}
+
+impl Aggregated {
+    /// All rows, of arguments that begin with the query, which is argument `first` of its command.
+    ///
+    /// # Errors
+    /// They are no aggregation of this space.
+    pub fn parse(
+        asker: &Asker,
+        declared: &Declared,
+        arguments: &[&[u8]],
+        first: usize,
+    ) -> Result<Aggregated, Refusal> {
+        let parsed = Aggregation::parse(arguments, &declared.definition);
+        let aggregation = parsed.map_err(|refused| super::refusal(refused, first))?;
+        Ok(Aggregated {
+            aggregation: Arc::new(aggregation),
+            limits: Limits {
+                bytes_max: asker.core.clients.limits.answer(),
+                rows_max: ROWS_MAX,
+                ..Limits::default()
+            },
+            after: None,
+        })
+    }
+
+    /// So many rows, behind a key.
+    fn window(mut self, rows: usize, after: Option<&[u8]>) -> Aggregated {
+        self.limits.rows_max = rows;
+        self.after = after.map(<[u8]>::to_vec);
+        self
+    }
+
+    /// The rows, and how many there are.
+    fn rows(&self, found: Partial) -> Result<(u64, Vec<OutRow>), Refusal> {
+        let rows = finish(&self.aggregation, found, self.limits);
+        rows.map_err(|refused| super::refusal(refused, 0))
+    }
+
+    /// As [`Aggregated::rows`], of an answer that is to be whole.
+    fn all_rows(&self, found: Partial) -> Result<(u64, Vec<OutRow>), Refusal> {
+        if self.aggregation.is_streamed() && found.total() > ROWS_MAX as u64 {
+            let message = format!(
+                "there are more than {ROWS_MAX} rows: ask for fewer with LIMIT, or read them with WITHCURSOR"
+            );
+            return Err((Code::BadRequest, message));
+        }
+        self.rows(found)
+    }
+
+    /// How another node is asked for its part.
+    fn command(&self, declared: &Declared, arguments: &[&[u8]]) -> OwnedCommand {
+        let rows = self.limits.rows_max.to_string();
+        let head: [&[u8]; 5] = [
+            PART,
+            declared.definition.name.as_bytes(),
+            rows.as_bytes(),
+            if self.after.is_some() { b"1" } else { b"0" },
+            self.after.as_deref().unwrap_or_default(),
+        ];
+        OwnedCommand::of(Id::FtCursor, head.iter().chain(arguments).copied())
+    }
+}
+
+impl Question for Aggregated {
+    type Run = AggregateRun;
+    type Found = Partial;
+
+    fn predicate(&self) -> &Predicate {
+        &self.aggregation.predicate
+    }
+
+    fn timeout_ms(&self) -> Option<u64> {
+        self.aggregation.options.timeout_ms
+    }
+
+    fn begin(&self, index: &SpaceIndex) -> AggregateRun {
+        index.aggregate(self.aggregation.clone(), self.limits, self.after.as_deref())
+    }
+
+    fn finish(&self, run: AggregateRun) -> Result<Partial, Refusal> {
+        let found = run.finish();
+        found.map_err(|refused| super::refusal(refused, 0))
+    }
+
+    fn merge(&self, parts: Vec<Partial>) -> Result<Partial, Refusal> {
+        let mut all = Partial::new(&self.aggregation, self.limits);
+        for part in parts {
+            let merged = all.merge(&self.aggregation, part);
+            merged.map_err(|refused| super::refusal(refused, 0))?;
+        }
+        Ok(all)
+    }
+
+    fn encode(&self, found: &Partial) -> Vec<u8> {
+        found.encode()
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<Partial, Refusal> {
+        Partial::decode(bytes, &self.aggregation, self.limits).map_err(|_| damaged())
+    }
+
+    fn reply(&self, asker: &Asker, found: Partial) -> Result<Vec<u8>, Refusal> {
+        let (total, rows) = self.all_rows(found)?;
+        reply(asker, total, &rows, None)
+    }
 }
 
 pub(super) async fn aggregate(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
@@ -42,22 +152,23 @@ pub(super) async fn aggregate(asker: &mut Asker, command: Command<'_>) -> Result
     let arguments: Vec<&[u8]> = command.args().skip(QUERY).collect();
     again(&asker.core, asker.reach, async || {
         let declared = asker.declared(command.arg(1))?;
-        let aggregation = parse(&arguments, QUERY, &declared)?;
-        let Some(cursor) = aggregation.cursor else {
-            let (total, rows) = all_rows(asker, &declared, &aggregation, &arguments).await?;
-            return reply(asker, total, &rows, None);
+        let question = Aggregated::parse(asker, &declared, &arguments, QUERY)?;
+        let Some(cursor) = question.aggregation.cursor else {
+            let found = found(asker, &declared, &question, &arguments).await?;
+            return question.reply(asker, found);
         };
         let opened = Cursor {
             space: declared.definition.name.clone(),
             count: usize::try_from(cursor.count).unwrap_or(usize::MAX).max(1),
             idle_ms: cursor.idle_ms_max.unwrap_or(u64::MAX),
-            left: match aggregation.is_streamed() {
+            left: match question.aggregation.is_streamed() {
                 true => Left::Behind {
                     arguments: arguments.iter().map(|it| it.to_vec()).collect(),
                     after: None,
                 },
                 false => {
-                    let (_, rows) = all_rows(asker, &declared, &aggregation, &arguments).await?;
+                    let found = found(asker, &declared, &question, &arguments).await?;
+                    let (_, rows) = question.all_rows(found)?;
                     Left::Rows(rows.into())
                 }
             },
@@ -73,7 +184,7 @@ pub(super) async fn cursor(asker: &mut Asker, command: Command<'_>) -> Result<Ve
     if command.arg(1) == PART
         && let Reach::Part { .. } = asker.reach
     {
-        return part(asker, command).await;
+        return part_of(asker, command).await;
     }
     let name = text(command.arg(2))?;
     let bad = || (Code::BadRequest, "Bad cursor ID".to_owned());
@@ -130,16 +241,12 @@ async fn next_rows(asker: &Asker, id: Option<u64>, mut cursor: Cursor) -> Result
         Left::Behind { arguments, after } => {
             let declared = asker.declared(cursor.space.as_bytes())?;
             let words: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-            let aggregation = parse(&words, QUERY, &declared)?;
-            let window = Window {
-                rows: cursor.count,
-                after: after.as_deref(),
-            };
-            let partial = found(asker, &declared, &aggregation, &words, &window).await?;
+            let question = Aggregated::parse(asker, &declared, &words, QUERY)?;
+            let question = question.window(cursor.count, after.as_deref());
+            let partial = found(asker, &declared, &question, &words).await?;
             let is_over = partial.total() <= cursor.count as u64;
             let last = partial.last_key().map(<[u8]>::to_vec);
-            let limits = limits(asker, cursor.count);
-            let (_, rows) = finished(&aggregation, partial, limits)?;
+            let (_, rows) = question.rows(partial)?;
             let is_over = is_over || last.is_none();
             *after = last;
             (rows.len() as u64, rows, is_over)
@@ -156,159 +263,28 @@ async fn next_rows(asker: &Asker, id: Option<u64>, mut cursor: Cursor) -> Result
     reply(asker, total, &rows, Some(next))
 }
 
-pub(super) fn parse(
-    arguments: &[&[u8]],
-    first: usize,
-    declared: &Declared,
-) -> Result<Arc<Aggregation>, Refusal> {
-    let parsed = Aggregation::parse(arguments, &declared.definition);
-    parsed
-        .map(Arc::new)
-        .map_err(|refused| super::refusal(refused, first))
-}
-
-fn limits(asker: &Asker, rows: usize) -> Limits {
-    Limits {
-        bytes_max: asker.core.clients.limits.answer(),
-        rows_max: rows,
-        ..Limits::default()
-    }
-}
-
-fn finished(
-    aggregation: &Aggregation,
-    partial: Partial,
-    limits: Limits,
-) -> Result<(u64, Vec<OutRow>), Refusal> {
-    finish(aggregation, partial, limits).map_err(|refused| super::refusal(refused, 0))
-}
-
-async fn all_rows(
-    asker: &Asker,
-    declared: &Arc<Declared>,
-    aggregation: &Arc<Aggregation>,
-    arguments: &[&[u8]],
-) -> Result<(u64, Vec<OutRow>), Refusal> {
-    let partial = found(asker, declared, aggregation, arguments, &WHOLE).await?;
-    if aggregation.is_streamed() && partial.total() > ROWS_MAX as u64 {
-        let message = format!(
-            "there are more than {ROWS_MAX} rows: ask for fewer with LIMIT, or read them with WITHCURSOR"
-        );
-        return Err((Code::BadRequest, message));
-    }
-    finished(aggregation, partial, limits(asker, ROWS_MAX))
-}
-
 /// What all find that take part.
 async fn found(
     asker: &Asker,
     declared: &Arc<Declared>,
-    aggregation: &Arc<Aggregation>,
+    question: &Aggregated,
     arguments: &[&[u8]],
-    window: &Window<'_>,
 ) -> Result<Partial, Refusal> {
-    if asker.reach != Reach::Nodes {
-        return Ok(of_cores(asker, declared, aggregation, window).await?.1);
-    }
-    let rows = window.rows.to_string();
-    let head: [&[u8]; 5] = [
-        PART,
-        declared.definition.name.as_bytes(),
-        rows.as_bytes(),
-        if window.after.is_some() { b"1" } else { b"0" },
-        window.after.unwrap_or_default(),
-    ];
-    let command = OwnedCommand::of(Id::FtCursor, head.iter().chain(arguments).copied());
-    let parts = asker.parts_of_nodes(command.command(), declared).await?;
-    merged(aggregation, &parts, limits(asker, window.rows))
-}
-
-fn merged(
-    aggregation: &Aggregation,
-    parts: &[Vec<u8>],
-    limits: Limits,
-) -> Result<Partial, Refusal> {
-    let mut all = Partial::new(aggregation, limits);
-    for part in parts {
-        let part = Partial::decode(part, aggregation, limits).map_err(|_| damaged())?;
-        let merged = all.merge(aggregation, part);
-        merged.map_err(|refused| super::refusal(refused, 0))?;
-    }
-    Ok(all)
-}
-
-const WHOLE: Window<'static> = Window {
-    rows: ROWS_MAX,
-    after: None,
-};
-
-/// What the cores of this node did for an aggregation, and what they found, as bytes.
-pub(super) async fn profiled(
-    asker: &Asker,
-    declared: &Arc<Declared>,
-    arguments: &[&[u8]],
-    first: usize,
-) -> Result<(Vec<Told>, Vec<u8>), Refusal> {
-    let aggregation = parse(arguments, first, declared)?;
-    let (told, found) = of_cores(asker, declared, &aggregation, &WHOLE).await?;
-    Ok((told, found.encode()))
-}
-
-/// The reply to an aggregation, of what all parts found.
-pub(super) fn reply_of(
-    asker: &Asker,
-    declared: &Declared,
-    arguments: &[&[u8]],
-    first: usize,
-    parts: &[Vec<u8>],
-) -> Result<Vec<u8>, Refusal> {
-    let aggregation = parse(arguments, first, declared)?;
-    let limits = limits(asker, ROWS_MAX);
-    let (total, rows) = finished(&aggregation, merged(&aggregation, parts, limits)?, limits)?;
-    reply(asker, total, &rows, None)
+    let command = question.command(declared, arguments);
+    let all = whole(asker, command.command(), declared, question, Depth::Found);
+    Ok(all.await?.part.found)
 }
 
 /// This node's part, for another one.
-async fn part(asker: &Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-    let arguments: Vec<&[u8]> = command.args().skip(6).collect();
+async fn part_of(asker: &Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+    let mut arguments: Vec<&[u8]> = command.args().skip(6).collect();
+    let asked = asker.take_asked(&mut arguments);
     let rows = larder_types::integer(command.arg(3)).and_then(|rows| usize::try_from(rows).ok());
-    let window = Window {
-        rows: rows.ok_or_else(damaged)?,
-        after: (command.arg(4) == b"1").then(|| command.arg(5)),
-    };
+    let after = (command.arg(4) == b"1").then(|| command.arg(5));
     let declared = asker.declared(command.arg(2))?;
-    let aggregation = parse(&arguments, QUERY, &declared)?;
-    let (_, partial) = of_cores(asker, &declared, &aggregation, &window).await?;
-    Ok(asker.part(&declared, &partial.encode()))
-}
-
-/// What the cores of this node find, and what they did for it.
-async fn of_cores(
-    asker: &Asker,
-    declared: &Arc<Declared>,
-    aggregation: &Arc<Aggregation>,
-    window: &Window<'_>,
-) -> Result<(Vec<Told>, Partial), Refusal> {
-    let order = asker.order(declared, aggregation.options.timeout_ms);
-    let limits = limits(asker, window.rows);
-    let (own, after) = (aggregation.clone(), window.after.map(<[u8]>::to_vec));
-    let parts = asker.on_cores(move |tables| async move {
-        let begin = |index: &larder_space::index::SpaceIndex| {
-            Ok(index.aggregate(own, limits, after.as_deref()))
-        };
-        let (begun, core) = (Instant::now(), tables.index);
-        let done = run(tables, order, begin).await?;
-        let told = Told::of(core, done.profile(), begun);
-        let found = done.finish();
-        Ok((told, found.map_err(|refused| super::refusal(refused, 0))?))
-    });
-    let (mut all_told, mut all) = (Vec::new(), Partial::new(aggregation, limits));
-    for (told, part) in parts.await? {
-        all_told.push(told);
-        let merged = all.merge(aggregation, part);
-        merged.map_err(|refused| super::refusal(refused, 0))?;
-    }
-    Ok((all_told, all))
+    let question = Aggregated::parse(asker, &declared, &arguments, QUERY)?;
+    let question = question.window(rows.ok_or_else(damaged)?, after);
+    part(asker, asked, &declared, &question, Depth::Found).await
 }
 
 fn reply(

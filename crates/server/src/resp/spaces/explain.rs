@@ -1,47 +1,70 @@
 //! What is told of a query without searching: FT.EXPLAIN, and FT.CONFIG, by which search helpers ask for limits.
+//!
+//! FT.EXPLAIN has those cores that a search would ask plan it: what is told of regions and indexes is how it would be at this moment.
 
-use larder_protocol::commands::Command;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
-use larder_space::aggregate::Aggregation;
 use larder_space::query;
-use larder_space::search::Search;
 
 use super::super::state::State;
-use super::text;
-use crate::spaces::change;
+use super::aggregate::Aggregated;
+use super::parts::{Depth, part, whole};
+use super::question::Question;
+use super::reach::{Asker, Reach, again};
+use super::regions::Asked;
+use super::search::Searched;
+use crate::spaces::Declared;
 use crate::tables::Refusal;
 
 /// The query is this argument.
 const QUERY: usize = 2;
 
-pub(super) fn explain(
-    state: &mut State,
+pub(super) async fn explain(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+    let asker = &*asker;
+    again(&asker.core, asker.reach, async || {
+        let declared = &asker.declared(command.arg(1))?;
+        let mut arguments: Vec<&[u8]> = command.args().skip(QUERY).collect();
+        let regions = asker.take_asked(&mut arguments);
+        // Helpers send the options of a search along, or those of an aggregation.
+        match Searched::parse(asker, declared, &arguments, QUERY) {
+            Ok(search) => explained(asker, command, regions, declared, search).await,
+            Err(refused) => match Aggregated::parse(asker, declared, &arguments, QUERY) {
+                Ok(rows) => explained(asker, command, regions, declared, rows).await,
+                Err(_) => Err(refused),
+            },
+        }
+    })
+    .await
+}
+
+/// The query as a tree, an empty line, whom a search asks, and then a line for each core.
+async fn explained<Q: Question>(
+    asker: &Asker,
     command: Command<'_>,
-    in_lines: bool,
-) -> Result<(), Refusal> {
-    let catalog = state.core.shared.tables.spaces.load_full();
-    let name = text(command.arg(1))?;
-    let declared = catalog.space(name).ok_or_else(|| change::unknown(name))?;
-    let definition = &declared.definition;
-    let arguments: Vec<&[u8]> = command.args().skip(QUERY).collect();
-    // Helpers send the options of a search along, or those of an aggregation.
-    let predicate = match Search::parse(&arguments, definition) {
-        Ok(search) => search.predicate,
-        Err(refused) => match Aggregation::parse(&arguments, definition) {
-            Ok(aggregation) => aggregation.predicate,
-            Err(_) => return Err(super::refusal(refused, QUERY)),
-        },
-    };
-    let explained = query::explain(&predicate, definition);
-    let mut encoder = state.encoder();
-    if !in_lines {
-        encoder.text(&explained);
-        return Ok(());
+    asked: Option<Asked>,
+    declared: &Arc<Declared>,
+    question: Q,
+) -> Result<Vec<u8>, Refusal> {
+    if let Reach::Part { .. } = asker.reach {
+        return part(asker, asked, declared, &question, Depth::Planned).await;
     }
-    let lines: Vec<&str> = explained.split('\n').collect();
-    encoder.array(lines.len());
-    lines.iter().for_each(|line| encoder.text(line));
-    Ok(())
+    let all = whole(asker, command, declared, &question, Depth::Planned).await?;
+    let mut text = query::explain(question.predicate(), &declared.definition);
+    let _ = write!(text, "\n{}\n", all.contacted.describe());
+    for told in &all.part.told {
+        let _ = writeln!(text, "{}: {}", told.name, told.plan);
+    }
+    Ok(asker.encoded(|encoder| {
+        if command.id() == Id::FtExplain {
+            return encoder.text(&text);
+        }
+        let lines: Vec<&str> = text.split('\n').collect();
+        encoder.array(lines.len());
+        lines.iter().for_each(|line| encoder.text(line));
+    }))
 }
 
 /// Names that RediSearch has, and what they are here.

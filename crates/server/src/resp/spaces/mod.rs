@@ -5,9 +5,9 @@
 //!                └─ in a cluster: every node is asked for its part ───────┘
 //! ```
 //!
-//! `define` declares; `search`, `aggregate` and `values` (FT.TAGVALS) find; `run` is what one core does for them, and `regions` what those
-//! do who hold regions of a subspace; `info` tells of spaces, `explain` of
-//! queries, and `profile` of what a search took. `reach` says who takes part, and asks other nodes.
+//! `define` declares; `search`, `aggregate` and `values` (FT.TAGVALS) find. A search or an aggregation is a `question`; `parts` has it answered by all who take
+//! part and puts their parts together, `run` is what one core does for it, and `regions` what those do who hold regions of a subspace. `info` tells of
+//! spaces, `explain` of queries, and `profile` of what a search took. `reach` says who takes part, and asks other nodes.
 //!
 //! 1. The parts of an answer are of one assignment of slots to nodes, and each slot is answered by its owner, under its lease. If owners change
 //!    meanwhile, all parts are asked for again; see docs/decisions/0019-searches-over-nodes.md.
@@ -17,7 +17,9 @@ mod aggregate;
 mod define;
 mod explain;
 mod info;
+mod parts;
 mod profile;
+mod question;
 mod reach;
 mod regions;
 mod run;
@@ -48,6 +50,7 @@ pub(in crate::resp) async fn answer(
         Id::FtAggregate => aggregate::aggregate(asker, command).await,
         Id::FtCursor => aggregate::cursor(asker, command).await,
         Id::FtProfile => profile::profile(asker, command).await,
+        Id::FtExplain | Id::FtExplainCli => explain::explain(asker, command).await,
         Id::FtTagVals => values::tag_values(asker, command).await,
         Id::FtInfo => info::info(asker, command).await,
         _ => define::define(asker, command).await,
@@ -62,8 +65,6 @@ pub(in crate::resp) fn answer_here(
     Some(match command.id() {
         Id::FtList => info::list(state),
         Id::FtAliasList => info::aliases(state, command),
-        Id::FtExplain => explain::explain(state, command, false),
-        Id::FtExplainCli => explain::explain(state, command, true),
         Id::FtConfig => explain::config(state, command),
         _ => return None,
     })

@@ -1,21 +1,30 @@
-//! FT.PROFILE: a search or an aggregation, and what each core did for it.
+//! FT.PROFILE: a search or an aggregation, whom it asked, and what each core did for it.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto};
 use larder_space::index::Profile;
-use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
+use larder_types::wire::{Malformed, WireReader, put_bytes};
 
-use super::reach::{Asker, Reach, again, damaged};
-use super::{aggregate, search};
+use super::super::tables::places_of_nodes;
+use super::aggregate::Aggregated;
+use super::parts::{Depth, part, whole};
+use super::question::Question;
+use super::reach::{Asker, Reach, again};
+use super::regions::Asked;
+use super::search::Searched;
+use crate::spaces::Declared;
 use crate::tables::Refusal;
 
 /// What one core did.
 pub(super) struct Told {
+    /// Its number on its node.
+    pub core: usize,
     /// Of which node, and which of its cores.
-    pub core: String,
+    pub name: String,
     pub plan: String,
     pub candidates: u64,
     pub found: u64,
@@ -24,10 +33,68 @@ pub(super) struct Told {
     pub took_us: u64,
 }
 
+/// Whom a question was put to.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Contacted {
+    /// The attributes of the subspace whose regions were asked. `None`: all who own objects were.
+    pub subspace: Option<String>,
+    /// A subspace whose regions were asked for, and were not all there.
+    pub not_ready: Option<String>,
+    pub regions: u64,
+    pub regions_in_all: u64,
+    pub nodes: u64,
+    pub nodes_in_all: u64,
+    pub cores: u64,
+    pub cores_in_all: u64,
+}
+
+impl Contacted {
+    /// All who own objects.
+    pub fn owners(asker: &Asker) -> Contacted {
+        let tables = &asker.core.tables;
+        let nodes = match asker.reach {
+            Reach::Nodes => places_of_nodes(&asker.core).map_or(1, |places| places.len() as u64),
+            _ => 1,
+        };
+        let cores = match asker.reach {
+            Reach::Nodes => tables.shard().map_or(1, |shard| shard.owners().count()),
+            _ => tables.handle().cores(),
+        } as u64;
+        Contacted {
+            nodes,
+            nodes_in_all: nodes,
+            cores,
+            cores_in_all: cores,
+            ..Contacted::default()
+        }
+    }
+
+    /// In one line.
+    pub fn describe(&self) -> String {
+        let cores = format!(
+            "{} of {} cores, {} of {} nodes",
+            self.cores, self.cores_in_all, self.nodes, self.nodes_in_all
+        );
+        match (&self.subspace, &self.not_ready) {
+            (Some(subspace), _) => format!(
+                "subspace {subspace}: {} of {} regions, at {cores}",
+                self.regions, self.regions_in_all
+            ),
+            (None, Some(subspace)) => {
+                format!(
+                    "all owners, since regions of subspace {subspace} are being filled: {cores}"
+                )
+            }
+            (None, None) => format!("all owners: {cores}"),
+        }
+    }
+}
+
 impl Told {
     pub fn of(core: usize, profile: &Profile, begun: Instant) -> Told {
         Told {
-            core: format!("core {core}"),
+            core,
+            name: String::new(),
             plan: profile.plan.to_string(),
             candidates: profile.candidates,
             found: profile.found,
@@ -37,8 +104,8 @@ impl Told {
         }
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_bytes(out, self.core.as_bytes());
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_bytes(out, self.name.as_bytes());
         put_bytes(out, self.plan.as_bytes());
         for number in self.numbers() {
             out.extend_from_slice(&number.to_le_bytes());
@@ -55,10 +122,11 @@ impl Told {
         ]
     }
 
-    fn decode(reader: &mut WireReader<'_>) -> Result<Told, Malformed> {
+    pub fn decode(reader: &mut WireReader<'_>) -> Result<Told, Malformed> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ok(Told {
-            core: text(reader.bytes()?),
+            core: 0,
+            name: text(reader.bytes()?),
             plan: text(reader.bytes()?),
             candidates: reader.u64()?,
             found: reader.u64()?,
@@ -87,63 +155,45 @@ fn asked(command: Command<'_>) -> Result<(bool, usize), Refusal> {
 pub(super) async fn profile(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
     let asker = &*asker;
     let (is_search, first) = asked(command)?;
-    let arguments: Vec<&[u8]> = command.args().skip(first).collect();
     again(&asker.core, asker.reach, async || {
-        let begun = Instant::now();
-        let declared = asker.declared(command.arg(1))?;
-        let mut told = Vec::new();
-        // Of each part: what it found, as bytes.
-        let mut parts = Vec::new();
-        if asker.reach == Reach::Nodes {
-            for part in asker.parts_of_nodes(command, &declared).await? {
-                let (more, found) = opened(&part).map_err(|_| damaged())?;
-                told.extend(more);
-                parts.push(found);
-            }
+        let declared = &asker.declared(command.arg(1))?;
+        let mut arguments: Vec<&[u8]> = command.args().skip(first).collect();
+        let regions = asker.take_asked(&mut arguments);
+        if is_search {
+            let question = Searched::parse(asker, declared, &arguments, first)?;
+            profiled(asker, command, regions, declared, question).await
         } else {
-            let (own, found) = match is_search {
-                true => search::profiled(asker, &declared, &arguments, first).await?,
-                false => aggregate::profiled(asker, &declared, &arguments, first).await?,
-            };
-            told = own;
-            parts.push(found);
+            let question = Aggregated::parse(asker, declared, &arguments, first)?;
+            profiled(asker, command, regions, declared, question).await
         }
-        if let Reach::Part { .. } = asker.reach {
-            let node = &asker.core.shared.config.cluster.node;
-            for one in &mut told {
-                one.core = format!("{node} {}", one.core);
-            }
-            return Ok(asker.part(&declared, &closed(&told, &parts.concat())));
-        }
-        let reply = match is_search {
-            true => search::reply_of(asker, &declared, &arguments, first, &parts)?,
-            false => aggregate::reply_of(asker, &declared, &arguments, first, &parts)?,
-        };
-        Ok(asker.encoded(|encoder| describe(encoder, &reply, &told, begun)))
     })
     .await
 }
 
-fn closed(told: &[Told], found: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    put_count(&mut out, told.len());
-    told.iter().for_each(|one| one.encode(&mut out));
-    put_bytes(&mut out, found);
-    out
-}
-
-fn opened(part: &[u8]) -> Result<(Vec<Told>, Vec<u8>), Malformed> {
-    let mut reader = WireReader::new(part);
-    let mut told = Vec::new();
-    for _ in 0..reader.count(48)? {
-        told.push(Told::decode(&mut reader)?);
+async fn profiled<Q: Question>(
+    asker: &Asker,
+    command: Command<'_>,
+    asked: Option<Asked>,
+    declared: &Arc<Declared>,
+    question: Q,
+) -> Result<Vec<u8>, Refusal> {
+    if let Reach::Part { .. } = asker.reach {
+        return part(asker, asked, declared, &question, Depth::Profiled).await;
     }
-    let found = reader.bytes()?.to_vec();
-    reader.end()?;
-    Ok((told, found))
+    let begun = Instant::now();
+    let all = whole(asker, command, declared, &question, Depth::Profiled).await?;
+    let reply = question.reply(asker, all.part.found)?;
+    let (told, contacted) = (&all.part.told, &all.contacted);
+    Ok(asker.encoded(|encoder| describe(encoder, &reply, told, contacted, begun)))
 }
 
-fn describe(encoder: &mut Encoder<'_>, reply: &[u8], told: &[Told], begun: Instant) {
+fn describe(
+    encoder: &mut Encoder<'_>,
+    reply: &[u8],
+    told: &[Told],
+    contacted: &Contacted,
+    begun: Instant,
+) {
     match encoder.proto {
         Proto::Resp2 => encoder.array(2),
         Proto::Resp3 => {
@@ -161,7 +211,7 @@ fn describe(encoder: &mut Encoder<'_>, reply: &[u8], told: &[Told], begun: Insta
     for one in told {
         encoder.map(7);
         encoder.text("Shard");
-        encoder.text(&one.core);
+        encoder.text(&one.name);
         for (name, time) in [
             ("Total profile time", one.took_us as f64 / 1000.0),
             ("Parsing time", 0.0),
@@ -185,12 +235,20 @@ fn describe(encoder: &mut Encoder<'_>, reply: &[u8], told: &[Told], begun: Insta
         encoder.array(0);
     }
     encoder.text("Coordinator");
-    match encoder.proto {
-        Proto::Resp2 => encoder.array(0),
-        Proto::Resp3 => {
-            encoder.map(1);
-            encoder.text("Total Coordinator time");
-            encoder.double(begun.elapsed().as_secs_f64() * 1000.0);
-        }
+    encoder.map(8);
+    encoder.text("Total Coordinator time");
+    encoder.double(begun.elapsed().as_secs_f64() * 1000.0);
+    encoder.text("Asked");
+    encoder.text(&contacted.describe());
+    for (name, number) in [
+        ("Regions", contacted.regions),
+        ("Regions in all", contacted.regions_in_all),
+        ("Cores", contacted.cores),
+        ("Cores in all", contacted.cores_in_all),
+        ("Nodes", contacted.nodes),
+        ("Nodes in all", contacted.nodes_in_all),
+    ] {
+        encoder.text(name);
+        encoder.count(number);
     }
 }

@@ -13,6 +13,7 @@ use larder_types::wire::{WireReader, put_bytes};
 
 use super::super::core::Core;
 use super::super::tables::{ask_nodes, wait_for_change};
+use super::regions::Asked;
 use crate::clients::Client;
 use crate::spaces::{Declared, change};
 use crate::tables::{Refusal, Tables, stopping};
@@ -98,6 +99,14 @@ impl Asker {
             .iter()
             .map(|reply| opened(reply, declared))
             .collect()
+    }
+
+    /// Which regions another node asks this one for, at the end of a command's arguments. `None`: it asks all cores, or a client asks.
+    pub fn take_asked(&self, arguments: &mut Vec<&[u8]>) -> Option<Asked> {
+        match self.reach {
+            Reach::Part { .. } => Asked::take(arguments),
+            _ => None,
+        }
     }
 
     /// This node's part, for the node that asks.

@@ -1,7 +1,7 @@
-//! Searches that ask the holders of regions of one subspace, instead of all who own objects.
+//! Searches and aggregations that ask the holders of regions of one subspace, instead of all who own objects.
 //!
 //! ```text
-//!  FT.SEARCH ─► route: the fewest places ─► each place: `held`, in steps ─► partial answers ─► merged
+//!  a question ─► route: the fewest places ─► each place: `held`, in steps ─► partial answers ─► merged
 //!                └─ no subspace serves, or a holder is not ready: all owners, as without subspaces
 //! ```
 //!
@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
+use std::time::Instant;
 
 use larder_cluster::map::NodeId;
 use larder_join::NOBODY;
@@ -24,13 +25,16 @@ use larder_protocol::commands::{Command, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Proto;
 use larder_space::copies::{Route, route};
-use larder_space::index::SpaceIndex;
 use larder_space::query::Predicate;
+use larder_space::schema::Definition;
 use larder_types::wire::{Malformed, WireReader, put_count};
 
 use super::super::tables::ask_places;
-use super::reach::{Asker, opened};
-use super::run::{Order, STEP_CANDIDATES, Steps};
+use super::parts::{Depth, Part, finished};
+use super::profile::Contacted;
+use super::question::{Question, Steps};
+use super::reach::{Asker, Reach, opened};
+use super::run::{Order, STEP_CANDIDATES};
 use crate::spaces::Declared;
 use crate::tables::{Refusal, Tables, answers, stopping};
 
@@ -41,7 +45,7 @@ type Runs = Vec<RangeInclusive<u16>>;
 
 /// What is asked of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(in crate::resp) struct Asked {
     version: u64,
     subspace: u16,
     /// By core, its regions.
@@ -84,22 +88,32 @@ impl Asked {
         })
     }
 
-    /// What another node asks of this one with a command, and the command without that. `None`: it asks all cores.
-    pub fn of(command: Command<'_>) -> Option<(Asked, OwnedCommand)> {
-        let count = command.len();
-        let is_marked = count > 2 && command.arg(count - 2) == MARK;
-        let asked = is_marked.then(|| Asked::decode(command.arg(count - 1)).ok())??;
-        let bare = OwnedCommand::of(command.id(), command.args().skip(1).take(count - 3));
-        Some((asked, bare))
+    /// Takes what another node asks of this one from the end of a command's arguments. `None`: it asks all cores.
+    pub fn take(arguments: &mut Vec<&[u8]>) -> Option<Asked> {
+        let [.., mark, asked] = arguments[..] else {
+            return None;
+        };
+        let asked = (mark == MARK).then(|| Asked::decode(asked).ok())??;
+        arguments.truncate(arguments.len() - 2);
+        Some(asked)
     }
 }
 
-/// Whom a search is to ask in this cluster or server: by node (`None`: this one) one of its places, and what is asked of it. `None`: all who own objects.
-fn asked(
+/// Whom a question is put to, by node (`None`: this one): one of its places, and what is asked of it.
+pub(super) struct ByRegions {
+    pub by_node: BTreeMap<Option<NodeId>, (u16, Asked)>,
+    pub contacted: Contacted,
+}
+
+/// Whom to ask in this cluster or server. `None`: all who own objects.
+pub(super) fn asked(
     asker: &Asker,
     declared: &Declared,
     predicate: &Predicate,
-) -> Option<BTreeMap<Option<NodeId>, (u16, Asked)>> {
+) -> Option<ByRegions> {
+    if let Reach::Part { .. } = asker.reach {
+        return None;
+    }
     let tables = &asker.core.tables;
     let regions = tables.spaces().regions(declared)?;
     let shard = tables.shard()?;
@@ -110,6 +124,14 @@ fn asked(
         route(&regions, predicate, definition, owners, owner)
     else {
         return None;
+    };
+    let of_requests = requests.values().flatten();
+    let contacted = Contacted {
+        subspace: Some(subspace_name(definition, subspace)),
+        regions: of_requests.map(|run| run.len() as u64).sum(),
+        regions_in_all: regions.subspace(subspace)?.regions().into(),
+        cores: requests.len() as u64,
+        ..Contacted::owners(asker)
     };
     let mut by_node: BTreeMap<Option<NodeId>, (u16, Asked)> = BTreeMap::new();
     for (place, runs) in requests {
@@ -128,27 +150,34 @@ fn asked(
         let (_, of_node) = by_node.entry(node).or_insert((place, nothing));
         of_node.cores.push((core, runs));
     }
-    Some(by_node)
+    let contacted = Contacted {
+        nodes: by_node.len() as u64,
+        ..contacted
+    };
+    Some(ByRegions { by_node, contacted })
 }
 
-/// The parts of an answer by those who hold the regions that a search contacts: of own cores as they are, of other nodes as `decode` reads them.
-/// `None`: all who own objects are to be asked.
+/// Such as `city,stars`.
+fn subspace_name(definition: &Definition, subspace: usize) -> String {
+    let cuts = definition.layout.subspaces.get(subspace).into_iter();
+    let names = cuts
+        .flatten()
+        .map(|cut| definition.attribute(cut.attribute));
+    let names: Vec<&str> = names.flatten().map(|it| it.name.as_str()).collect();
+    names.join(",")
+}
+
+/// The parts of an answer by those who hold the regions that a search contacts. `None`: all who own objects are to be asked.
 ///
 /// # Errors
 /// What is refused of the search itself.
-pub(super) async fn by_regions<R: Steps + 'static, T: Send + 'static>(
+pub(super) async fn parts<Q: Question>(
     asker: &Asker,
     command: Command<'_>,
     order: &Order,
-    predicate: &Predicate,
-    begin: impl Fn(&SpaceIndex) -> Result<R, Refusal> + Clone + Send + 'static,
-    finish: impl Fn(R) -> Result<T, Refusal> + Clone + Send + 'static,
-    decode: impl Fn(&[u8]) -> Result<T, Refusal>,
-) -> Result<Option<Vec<T>>, Refusal> {
-    let declared = &order.declared;
-    let Some(mut by_node) = asked(asker, declared, predicate) else {
-        return Ok(None);
-    };
+    question: &Q,
+    mut by_node: BTreeMap<Option<NodeId>, (u16, Asked)>,
+) -> Result<Option<Vec<Part<Q::Found>>>, Refusal> {
     let own = by_node.remove(&None);
     let mut others = Vec::new();
     for (place, asked) in by_node.into_values() {
@@ -159,7 +188,7 @@ pub(super) async fn by_regions<R: Steps + 'static, T: Send + 'static>(
     }
     let own = async {
         match own {
-            Some((_, asked)) => of_held(asker, order, &asked, predicate, begin, finish).await,
+            Some((_, asked)) => of_held(asker, order, &asked, question).await,
             None => Ok(Some(Vec::new())),
         }
     };
@@ -169,8 +198,8 @@ pub(super) async fn by_regions<R: Steps + 'static, T: Send + 'static>(
         return Ok(None);
     };
     for reply in replies {
-        match opened(&reply, declared) {
-            Ok(part) => parts.push(decode(&part)?),
+        match opened(&reply, &order.declared) {
+            Ok(part) => parts.push(super::parts::decode(question, &part, order.depth)?),
             Err((Code::TryAgain, _)) => return Ok(None),
             Err(refusal) => return Err(refusal),
         }
@@ -182,14 +211,12 @@ pub(super) async fn by_regions<R: Steps + 'static, T: Send + 'static>(
 ///
 /// # Errors
 /// What is refused of the search itself.
-pub(super) async fn of_held<R: Steps + 'static, T: Send + 'static>(
+pub(super) async fn of_held<Q: Question>(
     asker: &Asker,
     order: &Order,
     asked: &Asked,
-    predicate: &Predicate,
-    begin: impl Fn(&SpaceIndex) -> Result<R, Refusal> + Clone + Send + 'static,
-    finish: impl Fn(R) -> Result<T, Refusal> + Clone + Send + 'static,
-) -> Result<Option<Vec<T>>, Refusal> {
+    question: &Q,
+) -> Result<Option<Vec<Part<Q::Found>>>, Refusal> {
     if asked.version != order.declared.version {
         return Ok(None);
     }
@@ -202,32 +229,31 @@ pub(super) async fn of_held<R: Steps + 'static, T: Send + 'static>(
             return Ok(None);
         }
         let (order, runs, subspace) = (order.clone(), runs.clone(), usize::from(asked.subspace));
-        let (begin, finish, predicate) = (begin.clone(), finish.clone(), predicate.clone());
+        let question = question.clone();
         let task = move |tables| async move {
-            let held = held(tables, order, subspace, runs, predicate, begin).await?;
-            held.map(finish).transpose()
+            let (begun, depth) = (Instant::now(), order.depth);
+            let held = held(tables, order, subspace, runs, &question).await?;
+            let part = |done| finished(&question, done, depth, (core, begun));
+            held.map(part).transpose()
         };
         running.push(asker.core.shared.tables.start_on(core, None, task));
     }
     // `None` of any of them is that of all.
-    let parts = answers(running).await.map_err(stopping)?;
-    parts
-        .into_iter()
-        .map(Result::transpose)
-        .collect::<Option<_>>()
-        .transpose()
+    let parts = answers(running).await.map_err(stopping)?.into_iter();
+    let parts: Option<Result<Vec<_>, Refusal>> = parts.map(Result::transpose).collect();
+    let named = |parts: Vec<Part<_>>| parts.into_iter().map(|part| part.named(asker)).collect();
+    Ok(parts.transpose()?.map(named))
 }
 
-/// Runs to the end what `begin` begins, on the copies that this core holds. `None`: some of them are not here, or went meanwhile.
-async fn held<R: Steps>(
+/// Runs a question to the end on the copies that this core holds. `None`: some of them are not here, or went meanwhile.
+async fn held<Q: Question>(
     tables: Rc<Tables>,
     order: Order,
     subspace: usize,
     runs: Runs,
-    predicate: Predicate,
-    begin: impl Fn(&SpaceIndex) -> Result<R, Refusal>,
-) -> Result<Option<R>, Refusal> {
-    let mut running: Option<(R, u64)> = None;
+    question: &Q,
+) -> Result<Option<Q::Run>, Refusal> {
+    let mut running: Option<(Q::Run, u64)> = None;
     loop {
         tables.wait_while_paused(None).await;
         let now = tables.read(|_, now| now);
@@ -239,13 +265,16 @@ async fn held<R: Steps>(
             };
             let (mut run, begun) = match running.take() {
                 Some(running) => running,
-                None if holder.is_ready(&predicate, &runs) => (begin(holder.index())?, generation),
+                None if holder.is_ready(question.predicate(), &runs) => {
+                    (question.begin(holder.index()), generation)
+                }
                 None => return Ok(None),
             };
             if generation != begun {
                 return Ok(None);
             }
-            let done = run.step(holder.index(), holder.objects(), now, STEP_CANDIDATES);
+            let done = order.depth == Depth::Planned
+                || run.step(holder.index(), holder.objects(), now, STEP_CANDIDATES);
             (run, generation, done)
         };
         let (run, generation, done) = step;
@@ -255,7 +284,8 @@ async fn held<R: Steps>(
             let mut all = tables.spaces().write();
             let is_fresh = tables.is_subscribed() && all.copies.generation() == generation;
             let space = all.spaces.get_mut(&order.declared.definition.name);
-            if let Some(space) = space.filter(|_| is_fresh) {
+            let is_answer = is_fresh && order.depth != Depth::Planned;
+            if let Some(space) = space.filter(|_| is_answer) {
                 space.region_answers += 1;
             }
             return Ok(is_fresh.then_some(run));
@@ -274,8 +304,6 @@ pub(super) fn not_held() -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use larder_protocol::commands::Id;
-
     use super::*;
 
     #[test]
@@ -289,12 +317,11 @@ mod tests {
         for end in 0..bytes.len() {
             Asked::decode(&bytes[..end]).expect_err("it is cut");
         }
-        let args = [&b"hotels"[..], b"*"];
-        let whole = OwnedCommand::of(Id::FtSearch, args.into_iter().chain([MARK, &bytes]));
-        let (again, bare) = Asked::of(whole.command()).expect("it asks for regions");
-        assert_eq!(again, asked);
-        let plain = OwnedCommand::of(Id::FtSearch, args.into_iter());
-        assert!(bare.command().args().eq(plain.command().args()));
-        assert!(Asked::of(plain.command()).is_none());
+        let plain = [&b"hotels"[..], b"*"];
+        let mut whole: Vec<&[u8]> = plain.into_iter().chain([MARK, &bytes]).collect();
+        assert_eq!(Asked::take(&mut whole), Some(asked));
+        assert_eq!(whole, plain);
+        assert_eq!(Asked::take(&mut whole), None);
+        assert_eq!(Asked::take(&mut vec![MARK]), None);
     }
 }

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use larder_join::Engine;
 use larder_protocol::errors::Code;
-use larder_space::index::{AggregateRun, Objects, SearchRun, SpaceIndex};
+use larder_space::index::{Objects, SpaceIndex};
 use larder_types::object_row;
 use tokio::time::timeout;
 
+use super::parts::Depth;
+use super::question::Steps;
 use super::reach::altered;
 use crate::spaces::{Behind, Declared};
 use crate::tables::{Refusal, Tables};
@@ -19,23 +21,6 @@ pub(super) const STEP_CANDIDATES: usize = 256;
 /// How long the map that the asker has is waited for.
 const MAP_MAX: Duration = Duration::from_secs(2);
 
-/// What goes on in steps.
-pub(super) trait Steps {
-    fn step(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, max: usize) -> bool;
-}
-
-impl Steps for SearchRun {
-    fn step(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, max: usize) -> bool {
-        SearchRun::step(self, index, objects, now_ms, max)
-    }
-}
-
-impl Steps for AggregateRun {
-    fn step(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, max: usize) -> bool {
-        AggregateRun::step(self, index, objects, now_ms, max)
-    }
-}
-
 /// Of which space, and by when.
 #[derive(Clone)]
 pub(super) struct Order {
@@ -44,6 +29,7 @@ pub(super) struct Order {
     pub epoch: u64,
     /// When it is given up.
     pub until: Option<Instant>,
+    pub depth: Depth,
 }
 
 impl Order {
@@ -75,7 +61,7 @@ impl Objects for Rows<'_> {
 pub(super) async fn run<R: Steps>(
     tables: Rc<Tables>,
     order: Order,
-    begin: impl FnOnce(&SpaceIndex) -> Result<R, Refusal>,
+    begin: impl FnOnce(&SpaceIndex) -> R,
 ) -> Result<R, Refusal> {
     self::begin(&tables, order.epoch).await?;
     let (mut begin, mut running) = (Some(begin), None);
@@ -92,7 +78,10 @@ pub(super) async fn run<R: Steps>(
                 .filter(|space| space.declared.version == order.declared.version)
                 .ok_or_else(altered)?;
             if let Some(begin) = begin.take() {
-                running = Some(begin(&space.index)?);
+                running = Some(begin(&space.index));
+            }
+            if order.depth == Depth::Planned {
+                return Ok(true);
             }
             let run = running.as_mut();
             Ok(run.is_some_and(|run| run.step(&space.index, &Rows(engine), now, STEP_CANDIDATES)))

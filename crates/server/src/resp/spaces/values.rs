@@ -7,6 +7,7 @@ use larder_protocol::errors::Code;
 use larder_space::schema::Kind;
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
+use super::parts::Depth;
 use super::reach::{Asker, Reach, again, altered, damaged};
 use super::text;
 use crate::tables::Refusal;
@@ -34,7 +35,7 @@ pub(super) async fn tag_values(
                 all.extend(opened(&part).map_err(|_| damaged())?);
             }
         } else {
-            let (order, id) = (asker.order(&declared, None), attribute.id);
+            let (order, id) = (asker.order(&declared, None, Depth::Found), attribute.id);
             let of_core = asker.on_cores(move |tables| async move {
                 super::run::begin(&tables, order.epoch).await?;
                 let (mut values, mut bytes) = (Vec::<Vec<u8>>::new(), 0);

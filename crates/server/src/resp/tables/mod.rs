@@ -39,7 +39,9 @@ use larder_types::integer;
 use crate::tables::Refusal;
 
 pub(super) use check::names_object_rows;
-pub(super) use coordinate::{SeveralCores, anywhere, ask_nodes, ask_places, wait_for_change};
+pub(super) use coordinate::{
+    SeveralCores, anywhere, ask_nodes, ask_places, places_of_nodes, wait_for_change,
+};
 pub(crate) use coordinate::{define_everywhere, define_in_cluster, follow_definitions};
 pub(super) use execute::{execute, execute_whole};
 pub(super) use expire::{deadline, expiry};

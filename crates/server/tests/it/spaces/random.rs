@@ -128,6 +128,10 @@ fn walk(seed: u64, threads: usize, schema: &str) -> u64 {
                     expected.join(" "),
                     "seed {seed} step {step}: {query}"
                 );
+                let (count, rows) = (random.below(20) + 1, rows_of(client, query));
+                assert_eq!(rows, expected, "seed {seed} step {step}: rows of {query}");
+                let read = read_in_parts(client, query, count);
+                assert_eq!(read, expected, "seed {seed} step {step}: {query} in parts");
             }
         }
         if step == 400 {
@@ -138,6 +142,41 @@ fn walk(seed: u64, threads: usize, schema: &str) -> u64 {
         }
     }
     answers + region_answers(&mut clients[0])
+}
+
+/// The keys that an aggregation finds.
+fn rows_of(client: &mut Client, query: &str) -> Vec<String> {
+    let words = ["FT.AGGREGATE", "things", query, "GROUPBY", "1", "@__key"];
+    let mut keys = keys_of(&ask(client, &words));
+    keys.sort();
+    keys
+}
+
+/// The same by a cursor, so many at a time.
+fn read_in_parts(client: &mut Client, query: &str, count: u64) -> Vec<String> {
+    let count = count.to_string();
+    let first = ["FT.AGGREGATE", "things", query, "LOAD", "1", "@__key"];
+    let words: Vec<&str> = first
+        .into_iter()
+        .chain(["WITHCURSOR", "COUNT", &count])
+        .collect();
+    let mut reply = ask(client, &words);
+    let mut keys = Vec::new();
+    loop {
+        keys.extend(keys_of(&reply));
+        let (_, cursor) = reply.rsplit_once("|:").expect("a cursor");
+        if cursor == "0" {
+            return keys;
+        }
+        let cursor = cursor.to_owned();
+        reply = ask(client, &["FT.CURSOR", "READ", "things", &cursor]);
+    }
+}
+
+fn keys_of(reply: &str) -> Vec<String> {
+    assert!(reply.starts_with('*'), "{reply}");
+    let keys = reply.split('|').filter(|part| part.starts_with("thing:"));
+    keys.map(str::to_owned).collect()
 }
 
 fn region_answers(client: &mut Client) -> u64 {

@@ -140,6 +140,32 @@ impl Data {
         }
     }
 
+    /// What the row has.
+    pub fn column(&self, row: u32) -> Cow<'_, Column> {
+        let column = match self {
+            _ if self.is_missing(row) => Some(Column::Missing),
+            Data::Numbers(codes) if codes.get(row) < codes::OTHER => {
+                Number::of_ordered_code(codes.get(row)).map(|it| Column::Numbers(vec![it]))
+            }
+            Data::Instants(codes) if codes.get(row) < codes::OTHER => {
+                Some(Column::Instants(vec![codes::instant(codes.get(row))]))
+            }
+            Data::Flags(flags) if flags.get(row) < 2 => {
+                Some(Column::Flags(vec![flags.get(row) == 1]))
+            }
+            Data::Points(points) => points.get(row).map(|it| Column::Points(vec![it])),
+            Data::Values(values) => Some(values.column(values.id(row))),
+            _ => None,
+        };
+        match column {
+            Some(column) => Cow::Owned(column),
+            None => match self.others().get(&row) {
+                Some(column) => Cow::Borrowed(column),
+                None => Cow::Owned(Column::Missing),
+            },
+        }
+    }
+
     /// Rows that have what the column cannot hold.
     pub fn others(&self) -> &codes::Others {
         const NONE: &codes::Others = &codes::Others::new();

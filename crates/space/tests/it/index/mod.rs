@@ -11,7 +11,7 @@ use larder_space::index::{Objects, SpaceIndex};
 use larder_space::object::{Document, Hash, Object, ObjectKind};
 use larder_space::query::{Predicate, matches};
 use larder_space::schema::Definition;
-use larder_space::value::Row;
+use larder_space::value::{Column, Columns, Row};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -61,6 +61,20 @@ impl Store {
             Change::Put(key, object) => self.put(&key_of(*key), object.clone()),
             Change::Remove(key) => self.remove(&key_of(*key)),
         }
+    }
+
+    /// What the index has of each object is what the object has.
+    pub fn check_columns(&self) {
+        for (key, object) in &self.objects {
+            let (row, _) = Row::of(&self.space, object);
+            let columns = self.index.columns(key).expect("it is there");
+            for attribute in &self.space.attributes {
+                let (has, is) = (columns.column(attribute.id), row.column(attribute.id));
+                let scalars = |column: &Column| column.scalars().collect::<Vec<_>>();
+                assert_eq!(scalars(&has), scalars(&is), "{} of {key:?}", attribute.name);
+            }
+        }
+        assert!(self.index.columns(b"nothing").is_none());
     }
 
     pub fn holds(&self, predicate: &Predicate, key: &[u8]) -> bool {

@@ -122,6 +122,7 @@ proptest! {
     ) {
         let store = store(space, &changes);
         prop_assert_eq!(store.index.len(), store.objects.len() as u64);
+        store.check_columns();
         let rest: &[&str] = [&["NOCONTENT"][..], &[], &["RETURN", "2", "n", "nothing"]][content_of];
         let search = search(&store, &query, order, limit, rest);
         let (found, expected) = (run(&store, &search, candidates_max), expected(&store, &search));

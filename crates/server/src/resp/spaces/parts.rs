@@ -1,0 +1,220 @@
+//! The parts of an answer: who is asked for one, and what each finds.
+//!
+//! ```text
+//!  a question ─► whole ─► regions: the holders of a few regions, if they have them ──────────┐
+//!                  └────► else all who own objects: the cores of this node, or every node ───┴─► parts ─► merged
+//!  another node asks ─► part: what the cores of this node find
+//! ```
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use larder_protocol::commands::Command;
+use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
+
+use super::profile::{Contacted, Told};
+use super::question::{Question, Steps};
+use super::reach::{Asker, Reach, damaged};
+use super::regions::{self, Asked};
+use super::run::{Order, run};
+use crate::spaces::Declared;
+use crate::tables::Refusal;
+
+/// How much is wanted of those who take part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// What they find.
+    Found,
+    /// And what they did for it.
+    Profiled,
+    /// How they would go about it, and nothing else.
+    Planned,
+}
+
+/// What one core, or one node, found, and did for it.
+pub(super) struct Part<F> {
+    pub told: Vec<Told>,
+    pub found: F,
+}
+
+/// An answer.
+pub(super) struct Whole<F> {
+    pub part: Part<F>,
+    pub contacted: Contacted,
+}
+
+impl Asker {
+    pub(super) fn order(
+        &self,
+        declared: &Arc<Declared>,
+        timeout_ms: Option<u64>,
+        depth: Depth,
+    ) -> Order {
+        let until = timeout_ms.filter(|ms| *ms > 0);
+        Order {
+            declared: declared.clone(),
+            epoch: self.epoch(),
+            until: until.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms))),
+            depth,
+        }
+    }
+
+    /// The name of a core in what is told.
+    pub(super) fn core_name(&self, core: usize) -> String {
+        match self.reach {
+            Reach::Alone => format!("core {core}"),
+            _ => format!("{} core {core}", self.core.shared.config.cluster.node),
+        }
+    }
+}
+
+/// What all find that take part. `command` is what other nodes are sent.
+///
+/// # Errors
+/// Not all answer, or one refuses.
+pub(super) async fn whole<Q: Question>(
+    asker: &Asker,
+    command: Command<'_>,
+    declared: &Arc<Declared>,
+    question: &Q,
+    depth: Depth,
+) -> Result<Whole<Q::Found>, Refusal> {
+    let order = asker.order(declared, question.timeout_ms(), depth);
+    let mut contacted = Contacted::owners(asker);
+    if let Some(asked) = regions::asked(asker, declared, question.predicate()) {
+        match regions::parts(asker, command, &order, question, asked.by_node).await? {
+            Some(parts) => {
+                let contacted = asked.contacted;
+                let part = merged(question, parts)?;
+                return Ok(Whole { part, contacted });
+            }
+            None => contacted.not_ready = asked.contacted.subspace,
+        }
+    }
+    let parts = match asker.reach {
+        Reach::Nodes => {
+            let parts = asker.parts_of_nodes(command, declared).await?;
+            let decoded = parts.iter().map(|part| decode(question, part, depth));
+            decoded.collect::<Result<_, _>>()?
+        }
+        _ => of_cores(asker, &order, question).await?,
+    };
+    let part = merged(question, parts)?;
+    Ok(Whole { part, contacted })
+}
+
+/// This node's part, for the node that asks: of the regions that it asks for, or of all that is owned here.
+///
+/// # Errors
+/// The regions are not all here; or the search is refused.
+pub(super) async fn part<Q: Question>(
+    asker: &Asker,
+    asked: Option<Asked>,
+    declared: &Arc<Declared>,
+    question: &Q,
+    depth: Depth,
+) -> Result<Vec<u8>, Refusal> {
+    let order = asker.order(declared, question.timeout_ms(), depth);
+    let parts = match asked {
+        Some(asked) => {
+            let parts = regions::of_held(asker, &order, &asked, question).await?;
+            parts.ok_or_else(regions::not_held)?
+        }
+        None => of_cores(asker, &order, question).await?,
+    };
+    let part = encode(question, &merged(question, parts)?, depth);
+    Ok(asker.part(declared, &part))
+}
+
+/// What the cores of this node find among the objects that they own.
+async fn of_cores<Q: Question>(
+    asker: &Asker,
+    order: &Order,
+    question: &Q,
+) -> Result<Vec<Part<Q::Found>>, Refusal> {
+    let (order, own) = (order.clone(), question.clone());
+    let parts = asker.on_cores(move |tables| async move {
+        let (begun, core) = (Instant::now(), tables.index);
+        let depth = order.depth;
+        let done = run(tables, order, |index| own.begin(index)).await?;
+        finished(&own, done, depth, (core, begun))
+    });
+    let parts = parts.await?.into_iter();
+    Ok(parts.map(|part| part.named(asker)).collect())
+}
+
+/// What a core found, and what it did for it, of its number and since when.
+pub(super) fn finished<Q: Question>(
+    question: &Q,
+    done: Q::Run,
+    depth: Depth,
+    (core, begun): (usize, Instant),
+) -> Result<Part<Q::Found>, Refusal> {
+    let told = match depth {
+        Depth::Found => Vec::new(),
+        _ => vec![Told::of(core, done.profile(), begun)],
+    };
+    let found = question.finish(done)?;
+    Ok(Part { told, found })
+}
+
+fn merged<Q: Question>(
+    question: &Q,
+    mut parts: Vec<Part<Q::Found>>,
+) -> Result<Part<Q::Found>, Refusal> {
+    let told = parts.iter_mut().flat_map(|part| part.told.drain(..));
+    let told = told.collect();
+    let found = question.merge(parts.into_iter().map(|part| part.found).collect())?;
+    Ok(Part { told, found })
+}
+
+impl<F> Part<F> {
+    /// With the names of the cores as they are told.
+    pub fn named(mut self, asker: &Asker) -> Part<F> {
+        for told in &mut self.told {
+            told.name = asker.core_name(told.core);
+        }
+        self
+    }
+}
+
+/// A part as it travels: what was found; before it, if that is asked for, the number of cores (4) and what each did.
+fn encode<Q: Question>(question: &Q, part: &Part<Q::Found>, depth: Depth) -> Vec<u8> {
+    let found = question.encode(&part.found);
+    if depth == Depth::Found {
+        return found;
+    }
+    let mut out = Vec::new();
+    put_count(&mut out, part.told.len());
+    part.told.iter().for_each(|one| one.encode(&mut out));
+    put_bytes(&mut out, &found);
+    out
+}
+
+/// # Errors
+/// [`encode`] does not write such bytes.
+pub(super) fn decode<Q: Question>(
+    question: &Q,
+    bytes: &[u8],
+    depth: Depth,
+) -> Result<Part<Q::Found>, Refusal> {
+    let (told, found) = match depth {
+        Depth::Found => (Vec::new(), question.decode(bytes)?),
+        _ => {
+            let (told, found) = opened(bytes).map_err(|_| damaged())?;
+            (told, question.decode(&found)?)
+        }
+    };
+    Ok(Part { told, found })
+}
+
+fn opened(part: &[u8]) -> Result<(Vec<Told>, Vec<u8>), Malformed> {
+    let mut reader = WireReader::new(part);
+    let mut told = Vec::new();
+    for _ in 0..reader.count(48)? {
+        told.push(Told::decode(&mut reader)?);
+    }
+    let found = reader.bytes()?.to_vec();
+    reader.end()?;
+    Ok((told, found))
+}

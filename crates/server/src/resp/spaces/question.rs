@@ -1,0 +1,70 @@
+//! What is asked of a space: a search or an aggregation. Each core that takes part begins it on its own objects, or on the copies that it holds, and
+//! their parts are put together.
+
+use larder_space::index::{AggregateRun, Objects, Profile, SearchRun, SpaceIndex};
+use larder_space::query::Predicate;
+
+use super::reach::Asker;
+use crate::tables::Refusal;
+
+/// What goes on in steps.
+pub(super) trait Steps {
+    /// Whether it is done.
+    fn step(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, max: usize) -> bool;
+
+    fn profile(&self) -> &Profile;
+}
+
+/// A search or an aggregation.
+pub(super) trait Question: Clone + Send + Sync + 'static {
+    type Run: Steps + 'static;
+    /// What one core found, or several together.
+    type Found: Send + 'static;
+
+    fn predicate(&self) -> &Predicate;
+
+    /// After which time it is given up.
+    fn timeout_ms(&self) -> Option<u64>;
+
+    fn begin(&self, index: &SpaceIndex) -> Self::Run;
+
+    /// # Errors
+    /// What was found is more than may be kept; or an expression could not be evaluated.
+    fn finish(&self, run: Self::Run) -> Result<Self::Found, Refusal>;
+
+    /// # Errors
+    /// As [`Question::finish`].
+    fn merge(&self, parts: Vec<Self::Found>) -> Result<Self::Found, Refusal>;
+
+    fn encode(&self, found: &Self::Found) -> Vec<u8>;
+
+    /// # Errors
+    /// [`Question::encode`] does not write such bytes.
+    fn decode(&self, bytes: &[u8]) -> Result<Self::Found, Refusal>;
+
+    /// The reply to a client.
+    ///
+    /// # Errors
+    /// It is longer than a reply may be.
+    fn reply(&self, asker: &Asker, found: Self::Found) -> Result<Vec<u8>, Refusal>;
+}
+
+impl Steps for SearchRun {
+    fn step(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, max: usize) -> bool {
+        SearchRun::step(self, index, objects, now_ms, max)
+    }
+
+    fn profile(&self) -> &Profile {
+        SearchRun::profile(self)
+    }
+}
+
+impl Steps for AggregateRun {
+    fn step(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, max: usize) -> bool {
+        AggregateRun::step(self, index, objects, now_ms, max)
+    }
+
+    fn profile(&self) -> &Profile {
+        AggregateRun::profile(self)
+    }
+}

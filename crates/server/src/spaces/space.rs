@@ -1,0 +1,136 @@
+//! One space on one core: the index over the objects that the core owns, and where these lie in its subspaces.
+
+use std::sync::Arc;
+
+use larder_join::Engine;
+use larder_space::copies::{Moved, Regions};
+use larder_space::index::SpaceIndex;
+use larder_space::object::Object;
+use larder_types::object_row;
+
+use super::Declared;
+use super::copies::Placed;
+use super::local::Behind;
+use super::walk::{Standing, Walk};
+
+/// An index of so many objects or more is given back to the system by a thread of its own, since that takes a while.
+const LARGE: u64 = 4096;
+
+pub struct Space {
+    pub declared: Arc<Declared>,
+    pub index: SpaceIndex,
+    walk: Option<Walk>,
+    /// Where it has subspaces.
+    pub(super) placed: Option<Placed>,
+    /// Searches that were answered here from regions.
+    pub region_answers: u64,
+}
+
+impl Space {
+    pub fn new(declared: &Arc<Declared>, engine: &Engine, at_start: bool) -> Space {
+        // After a start nobody knows which objects were passed over when the space was declared.
+        let walks = declared.scans || at_start;
+        Space {
+            index: SpaceIndex::new(declared.definition.clone()),
+            walk: walks.then(|| Walk::of(&declared.definition, engine, at_start)),
+            placed: Placed::new(declared),
+            region_answers: 0,
+            declared: declared.clone(),
+        }
+    }
+
+    /// The same space as it is declared now; or else the index of one that was dropped, and another of its name is declared.
+    pub fn altered(
+        mut self,
+        declared: &Arc<Declared>,
+        engine: &Engine,
+    ) -> Result<Space, Box<SpaceIndex>> {
+        if self.declared.created != declared.created {
+            return Err(Box::new(self.index));
+        }
+        if self.declared.version != declared.version {
+            self.index.alter(declared.definition.clone());
+            self.placed = Placed::new(declared);
+            if declared.scans || self.placed.is_some() {
+                let is_owed = self.walk.is_some_and(|walk| walk.is_of_start);
+                self.walk = Some(Walk::of(&declared.definition, engine, is_owed));
+            }
+            self.declared = declared.clone();
+        }
+        Ok(self)
+    }
+
+    /// Rows went that may be objects of this space: what is left is walked again.
+    pub fn begin_anew(&mut self, lo: &[u8], hi: &[u8], engine: &Engine) {
+        let prefixes = &self.declared.definition.prefixes;
+        let is_of_range = |prefix: &Vec<u8>| {
+            let prefix = object_row(prefix);
+            prefix.as_slice() < hi && (prefix.as_slice() >= lo || lo.starts_with(&prefix))
+        };
+        if !prefixes.is_empty() && !prefixes.iter().any(is_of_range) {
+            return;
+        }
+        let new = SpaceIndex::new(self.declared.definition.clone());
+        give_back(std::mem::replace(&mut self.index, new));
+        self.walk = Some(Walk::of(&self.declared.definition, engine, true));
+    }
+
+    pub fn standing(&self) -> Standing {
+        self.walk.as_ref().map(Walk::standing).unwrap_or_default()
+    }
+
+    pub fn behind(&self) -> Behind {
+        match &self.walk {
+            None => Behind::Nothing,
+            Some(walk) if walk.is_of_start => Behind::Owed,
+            Some(_) => Behind::Walk,
+        }
+    }
+
+    /// The regions of its subspaces, if it has any.
+    pub fn regions(&self) -> Option<&Arc<Regions>> {
+        self.placed.as_ref().map(|placed| &placed.regions)
+    }
+
+    /// Notes where an object lies that the index has taken in, or has no more: where it was and where it is, in each subspace. `None`: there are no
+    /// subspaces.
+    pub fn place(&mut self, key: &[u8]) -> Option<Vec<Moved>> {
+        let placed = self.placed.as_mut()?;
+        Some(match self.index.columns(key) {
+            Some(columns) => placed.put(key, &columns),
+            None => placed.remove(key),
+        })
+    }
+
+    /// Looks at so many objects at most; says how many more could be.
+    pub fn walk_on(&mut self, engine: &Engine, objects_max: usize, unread: &mut u64) -> usize {
+        let Some(mut walk) = self.walk.take() else {
+            return objects_max;
+        };
+        let definition = self.declared.definition.clone();
+        let left =
+            walk.step(
+                &definition,
+                engine,
+                objects_max,
+                &mut |key, bytes| match Object::decode(bytes) {
+                    Ok(object) => {
+                        self.index.put(key, &object);
+                        self.place(key);
+                    }
+                    Err(_) => *unread += 1,
+                },
+            );
+        if !walk.is_over() {
+            self.walk = Some(walk);
+        }
+        left
+    }
+}
+
+/// Gives an index back to the system.
+pub fn give_back(index: SpaceIndex) {
+    if index.len() >= LARGE {
+        std::thread::spawn(move || drop(index));
+    }
+}

@@ -1,0 +1,74 @@
+//! Spaces with subspaces: whom a search asks, and what it says of that.
+
+use super::{ask, indexed, server};
+use crate::resp::Client;
+use crate::support::until;
+
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
+/// Declares things, with what else the space is to have.
+fn declare(client: &mut Client, more: &str) {
+    let line = format!(
+        "FT.CREATE things PREFIX 1 thing: {more} SCHEMA color TAG level NUMERIC size NUMERIC SORTABLE note TEXT"
+    );
+    assert_eq!(ask(client, &words(&line)), "+OK");
+}
+
+fn add(client: &mut Client, things: std::ops::Range<u64>) {
+    for number in things {
+        let color = ["red", "blue", "green"][number as usize % 3];
+        let level = number % 3;
+        let line = format!("HSET thing:{number} color {color} level {level} size {number}");
+        assert_eq!(ask(client, &words(&line)), ":3");
+    }
+}
+
+#[test]
+fn a_search_and_an_aggregation_ask_one_core_and_say_which_and_why() {
+    let server = server(3);
+    let client = &mut Client::connect(&server);
+    declare(client, "SUBSPACES 2 level size REGIONS 16");
+    add(client, 0..60);
+    indexed(client, "things");
+    let first = "@level==0";
+    let asked = "subspace level: 1 of 16 regions, at 1 of 3 cores, 1 of 1 nodes";
+    until("the regions are filled", || {
+        ask(client, &["FT.EXPLAIN", "things", first]).contains(asked)
+    });
+    let explained = ask(client, &["FT.EXPLAIN", "things", first]);
+    assert!(
+        explained.contains("@level") && explained.contains("index level, a range; about "),
+        "{explained}"
+    );
+    let lines = ask(client, &["FT.EXPLAINCLI", "things", first]);
+    assert!(lines.contains(&format!("|{asked}|")), "{lines}");
+    let aggregate = format!("{first} GROUPBY 1 @color REDUCE SUM 1 @size AS sum");
+    for (kind, rest, looked_at) in [("SEARCH", first, 10), ("AGGREGATE", &aggregate, 20)] {
+        let line = format!("FT.PROFILE things {kind} QUERY {rest}");
+        let profile = ask(client, &words(&line));
+        assert!(profile.contains(asked), "{profile}");
+        assert_eq!(profile.matches("|Shard|").count(), 1, "{profile}");
+        assert!(
+            profile.contains(&format!("|$5|Found|:{looked_at}|")),
+            "{profile}"
+        );
+        assert!(
+            profile.contains("|Regions|:1|$14|Regions in all|:16|$5|Cores|:1|$12|Cores in all|:3|"),
+            "{profile}"
+        );
+    }
+    let line = format!("FT.AGGREGATE things {aggregate}");
+    assert_eq!(
+        ask(client, &words(&line)),
+        "*2|:1|*4|$5|color|$3|red|$3|sum|$3|570"
+    );
+    // Nothing is fixed: all are asked.
+    let profile = ask(client, &words("FT.PROFILE things SEARCH QUERY *"));
+    assert_eq!(profile.matches("|Shard|").count(), 3, "{profile}");
+    assert!(
+        profile.contains("all owners: 3 of 3 cores, 1 of 1 nodes"),
+        "{profile}"
+    );
+}
