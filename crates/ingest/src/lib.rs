@@ -1,4 +1,5 @@
 //! Files in, rows out: everything between `larder build INPUT...` and a key with its value.
+//! Also rows in, a Parquet file out (`write`): what `larder space dump` makes can be read here again.
 //!
 //! ```text
 //!  inputs ──► input: expand, open, detect ──► Tasks (one per file) ──► Task ──► Rows ──► RowSink
@@ -38,12 +39,14 @@ mod record_batch;
 mod rows;
 mod run;
 mod time;
+mod write;
 
 pub use csv::types::CellType;
 pub use error::{At, Error};
 pub use in_memory::ingest_text;
 pub use options::{
-    Format, InputOptions, NullPolicy, Progress, RowSink, SinkError, Summary, ValueSpec,
+    AtRow, Format, InputOptions, NullPolicy, Progress, RowSink, SinkError, Summary, ValueSpec,
 };
 pub use places::Places;
 pub use run::ingest;
+pub use write::ParquetWriter;

@@ -83,6 +83,8 @@ pub struct InputOptions {
     pub format: Option<Format>,
     /// The columns whose texts, joined by `key_separator`, are the key.
     pub key: Vec<String>,
+    /// Rows have no key: the value is made of all columns, an empty cell of CSV is null, and `key` is empty.
+    pub whole_rows: bool,
     /// Neither `%` nor a letter or digit: where a part of the key holds it, it stands there as `%` and two hexadecimal digits.
     pub key_separator: u8,
     pub value: ValueSpec,
@@ -114,6 +116,7 @@ impl Default for InputOptions {
             inputs: Vec::new(),
             format: None,
             key: Vec::new(),
+            whole_rows: false,
             key_separator: b':',
             value: ValueSpec::Json,
             delimiter: None,
@@ -133,6 +136,22 @@ impl Default for InputOptions {
 
 /// Whatever the receiver of the rows has to say.
 pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a receiver has to say of a row that it took before: the run's error is told of that row's place.
+#[derive(Debug)]
+pub struct AtRow {
+    /// As [`RowSink::row`] was given it.
+    pub seq: u64,
+    pub reason: String,
+}
+
+impl fmt::Display for AtRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for AtRow {}
 
 /// Where rows go; each thread has its own.
 pub trait RowSink: Send {

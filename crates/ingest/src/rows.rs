@@ -122,7 +122,7 @@ impl<'a> Rows<'a> {
         value: &[u8],
         turn: Option<MutexGuard<'a, ()>>,
     ) -> Result<(), Fault> {
-        if key.is_empty()
+        if (key.is_empty() && !self.options.whole_rows)
             || key.len() > KEY_BYTES_MAX
             || value.len() as u64 > self.options.value_bytes_max
         {

@@ -20,7 +20,7 @@ use crate::error::{At, Error, Fault};
 use crate::guard::guarded;
 use crate::input::{Input, expand};
 use crate::key::is_separator;
-use crate::options::{InputOptions, Progress, RowSink, SinkError, Summary};
+use crate::options::{AtRow, InputOptions, Progress, RowSink, SinkError, Summary};
 use crate::places::{FilePlaces, Places};
 use crate::rows::Rows;
 
@@ -105,7 +105,9 @@ pub fn ingest<'s>(
 fn check(options: &InputOptions) -> Result<(), Error> {
     let reason = if options.inputs.is_empty() {
         "no input is named; give paths, globs, URLs, or - for the standard input"
-    } else if options.key.is_empty() {
+    } else if options.whole_rows && !options.key.is_empty() {
+        "whole rows have no key"
+    } else if options.key.is_empty() && !options.whole_rows {
         "no key column is named; name one or more"
     } else if options
         .delimiter
@@ -284,17 +286,16 @@ impl Run<'_> {
     }
 
     fn finish(self) -> Result<Summary, Error> {
-        let faults = self
-            .faults
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
+        let faults = std::mem::take(&mut *lock(&self.faults));
         // Only CSV has lines to skip.
         let lines_skipped = self.options.skip_lines;
         if let Some(((file, number), fault)) = faults.into_iter().next() {
             let slot = lock(&self.slots[file]);
             let before = slot.lines.range(..number).map(|(_, lines)| lines);
             let fault = fault.after_lines(lines_skipped + before.sum::<u64>());
-            return Err(fault.into_error(&slot.input.name));
+            let error = fault.into_error(&slot.input.name);
+            drop(slot);
+            return Err(self.at_its_row(error));
         }
         let files = self.slots.into_iter().map(|slot| {
             let slot = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -313,6 +314,29 @@ impl Run<'_> {
             skipped_missing: self.skipped_missing.into_inner(),
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
         })
+    }
+
+    /// An error of the receiver's that is of a row before, with that row's place.
+    fn at_its_row(&self, error: Error) -> Error {
+        let Error::Sink { file, at, source } = error else {
+            return error;
+        };
+        let place = source.downcast_ref::<AtRow>().and_then(|told| {
+            let number = usize::try_from(told.seq >> 44).ok()?;
+            let mut places = Places::default();
+            for slot in self.slots.get(..=number)? {
+                let slot = lock(slot);
+                places.0.push(FilePlaces {
+                    name: slot.input.name.clone(),
+                    lines_skipped: self.options.skip_lines,
+                    lines: slot.lines.clone(),
+                });
+            }
+            let (file, at) = places.of(told.seq)?;
+            Some((file.to_owned(), at))
+        });
+        let (file, at) = place.unwrap_or((file, at));
+        Error::Sink { file, at, source }
     }
 }
 

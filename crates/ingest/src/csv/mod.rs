@@ -180,7 +180,11 @@ pub(crate) const LONE_CR: &str = "holds a carriage return (CR) that no line feed
 
 /// The type of each column, text where none was given.
 fn types_of(names: &[String], options: &InputOptions) -> Result<Vec<CellType>, Fault> {
-    let mut types = vec![CellType::Text; names.len()];
+    let untyped = match options.whole_rows {
+        true => CellType::TextOrNull,
+        false => CellType::Text,
+    };
+    let mut types = vec![untyped; names.len()];
     for (wanted, cell_type) in &options.types {
         let place = names.iter().position(|name| name == wanted);
         let place = place.ok_or_else(|| Fault {

@@ -14,6 +14,8 @@ use crate::json_text::pack;
 pub enum CellType {
     #[default]
     Text,
+    /// As text, but an empty cell is null.
+    TextOrNull,
     /// A whole number of 64 bits, signed or not.
     Int,
     /// A double; `NaN`, `inf` and `-inf` are numbers too.
@@ -75,6 +77,7 @@ impl CellType {
         match self {
             CellType::Text => out.str(text),
             _ if text.is_empty() => out.null(),
+            CellType::TextOrNull => out.str(text),
             CellType::Int => {
                 if let Ok(value) = text.parse() {
                     out.int(value);
