@@ -447,7 +447,7 @@ impl<'a> Run<'a> {
 const IS_ILL: [&str; 3] = ["CLUSTERDOWN", "LOADING", "MASTERDOWN"];
 
 /// The error of a reply which says that nothing was done, and that it may be done elsewhere or later.
-fn not_done(reply: &Reply, is_group: bool) -> Option<&ErrorReply> {
+pub(super) fn not_done(reply: &Reply, is_group: bool) -> Option<&ErrorReply> {
     let Reply::Error(error) = reply else {
         return None;
     };

@@ -27,6 +27,7 @@ mod latency;
 mod line;
 mod many;
 mod node;
+mod pipeline;
 mod route;
 mod topology;
 
@@ -196,6 +197,16 @@ impl ClusterClient {
             Some(Err(error)) => Err(error),
             Some(Ok(Done::Apart)) | None => unreachable!("one call of one slot"),
         }
+    }
+
+    /// Sends many commands at once, those of one node in one write; what becomes of each, in their order. Commands of one key are done in their
+    /// order, unless the key moves to another node meanwhile.
+    ///
+    /// # Errors
+    /// Nothing is known of the cluster. Of each command: as for [`ClusterClient::command`]; [`Error::Unknown`] is then said of all that went to that
+    /// node, of which some may have been done.
+    pub fn pipeline(&self, commands: &[Vec<&[u8]>]) -> Result<Vec<Result<Reply, Error>>, Error> {
+        pipeline::pipeline(&self.known, commands)
     }
 
     /// The slot of a key, as far as it is known whether it is a store's: see `Topology::slot`.

@@ -506,3 +506,48 @@ fn slots_that_move_all_the_time_lose_nothing_and_repeat_nothing() {
     }
     assert!(clients[0].counts().redirections > 10);
 }
+
+#[test]
+fn a_pipeline_goes_to_the_owners_and_on_where_slots_have_moved() {
+    let fakes = Fakes::start(3, &[], |_, _| None);
+    let client = fakes.client();
+    let words: Vec<[String; 3]> = (0..90)
+        .map(|number| ["SET".to_owned(), format!("s:{number}"), number.to_string()])
+        .collect();
+    let run = || {
+        let commands: Vec<Vec<&[u8]>> = words
+            .iter()
+            .map(|parts| parts.iter().map(|part| part.as_bytes()).collect())
+            .collect();
+        client.pipeline(&commands).unwrap()
+    };
+    assert!(
+        run()
+            .iter()
+            .all(|reply| *reply == Ok(Reply::Simple("OK".into())))
+    );
+    assert_eq!(client.counts().redirections, 0, "each went to its owner");
+    // All that node 0 had is of node 1 now, and nobody has told the client.
+    for having in &mut fakes.state().having {
+        if having[0] == 0 {
+            *having = vec![1, 2];
+        }
+    }
+    assert!(
+        run()
+            .iter()
+            .all(|reply| *reply == Ok(Reply::Simple("OK".into())))
+    );
+    for number in 0..90 {
+        let key = format!("s:{number}");
+        let value = client.get(&key).unwrap().unwrap();
+        assert_eq!(value, number.to_string().into_bytes(), "{key}");
+    }
+    // What one command is refused for concerns no other.
+    let mixed = client
+        .pipeline(&[vec![b"NONSENSE"], vec![b"GET", b"s:7"], vec![b"MULTI"]])
+        .unwrap();
+    assert!(matches!(&mixed[0], Err(Error::Refused { .. })), "{mixed:?}");
+    assert_eq!(mixed[1], Ok(Reply::Bulk(b"7".to_vec())));
+    assert!(matches!(&mixed[2], Err(Error::BoundToConnection { .. })));
+}

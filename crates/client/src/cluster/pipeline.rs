@@ -1,0 +1,114 @@
+//! Many commands at once over several nodes: those of one node go in one write, and their replies are read together.
+//!
+//! Each part begins with a `PING`, whose reply says that the part was taken as a whole: what a node says of one command alone (`MOVED`,
+//! `TRYAGAIN`) is no reason to send the others of its part again. Commands that were not done where they were sent go again, each by itself.
+
+use std::collections::BTreeMap;
+
+use larder_protocol::resp::client::{Reply, request};
+
+use super::drive::{Call, Done, drive, not_done};
+use super::known::Known;
+use super::route::Route;
+use crate::error::Error;
+use crate::resp_client::refused;
+
+/// What becomes of each command, in their order.
+pub(super) fn pipeline(
+    known: &Known,
+    commands: &[Vec<&[u8]>],
+) -> Result<Vec<Result<Reply, Error>>, Error> {
+    let topology = known.topology()?;
+    let mut results: Vec<Option<Result<Reply, Error>>> = commands.iter().map(|_| None).collect();
+    let mut routes = Vec::with_capacity(commands.len());
+    let mut parts: BTreeMap<Option<String>, Vec<usize>> = BTreeMap::new();
+    for (at, command) in commands.iter().enumerate() {
+        let route = Route::of(&topology, command);
+        match &route {
+            Some(route) => {
+                let node = route
+                    .slot
+                    .and_then(|slot| known.preferred(&topology, slot, false));
+                parts.entry(node).or_default().push(at);
+            }
+            None => {
+                let name = command.first().copied().unwrap_or_default();
+                let command = String::from_utf8_lossy(name).to_uppercase();
+                results[at] = Some(Err(Error::BoundToConnection { command }));
+            }
+        }
+        routes.push(route);
+    }
+    let calls: Vec<Call> = parts
+        .values()
+        .map(|part| call(commands, &routes, part))
+        .collect();
+    let mut again = Vec::new();
+    for (part, done) in parts.values().zip(drive(known, &calls)) {
+        match done {
+            Ok(Done::Replies(replies)) => {
+                for (&at, reply) in part.iter().zip(replies.into_iter().skip(1)) {
+                    match not_done(&reply, false) {
+                        Some(_) => again.push(at),
+                        None => results[at] = Some(Ok(reply)),
+                    }
+                }
+            }
+            // Nothing of it was done.
+            Ok(Done::Apart) => again.extend(part),
+            Err(error) => {
+                for &at in part {
+                    results[at] = Some(Err(error.clone()));
+                }
+            }
+        }
+    }
+    if !again.is_empty() {
+        known.doubt();
+    }
+    let calls: Vec<Call> = again
+        .iter()
+        .map(|at| call(commands, &routes, &[*at]))
+        .map(alone)
+        .collect();
+    for (at, done) in again.into_iter().zip(drive(known, &calls)) {
+        results[at] = Some(match done {
+            Ok(Done::Replies(mut replies)) => Ok(replies.pop().unwrap_or(Reply::Null)),
+            Ok(Done::Apart) => unreachable!("one call of one slot"),
+            Err(error) => Err(error),
+        });
+    }
+    let results = results.into_iter().map(|result| match result {
+        Some(Ok(Reply::Error(error))) => Err(refused(error)),
+        Some(result) => result,
+        None => unreachable!("each command has its result"),
+    });
+    Ok(results.collect())
+}
+
+fn call(commands: &[Vec<&[u8]>], routes: &[Option<Route>], part: &[usize]) -> Call {
+    let mut bytes = Vec::new();
+    request(&mut bytes, &["PING"]);
+    for &at in part {
+        request(&mut bytes, &commands[at]);
+    }
+    let routes = part.iter().filter_map(|at| routes[*at].as_ref());
+    let mut slots: Vec<u16> = routes.clone().filter_map(|route| route.slot).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    Call {
+        slots,
+        request: bytes,
+        replies: 1 + part.len(),
+        main: 0,
+        is_read: routes.clone().all(|route| route.is_read),
+        of_stores: false,
+        is_point: false,
+    }
+}
+
+/// The command's reply says where it is to go.
+fn alone(mut call: Call) -> Call {
+    call.main = 1;
+    call
+}
