@@ -217,7 +217,7 @@ fn describe(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figures, curso
     let has_stopwords = definition.stopwords.is_some();
     let subspaces = definition.subspace_texts();
     let has_subspaces = !subspaces.is_empty();
-    encoder.map(37 + usize::from(has_stopwords) + 2 * usize::from(has_subspaces));
+    encoder.map(38 + usize::from(has_stopwords) + 2 * usize::from(has_subspaces));
     encoder.text("index_name");
     encoder.text(&definition.name);
     encoder.text("index_options");
@@ -335,6 +335,10 @@ fn describe(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figures, curso
     encoder.array(subspaces.len());
     subspaces.iter().for_each(|subspace| encoder.text(subspace));
     count(encoder, "regions", definition.layout.regions.into());
+    encoder.text("definition");
+    let arguments = definition.to_arguments();
+    encoder.array(arguments.len());
+    arguments.iter().for_each(|argument| encoder.bulk(argument));
     if has_subspaces {
         count(encoder, "copies", all.copies);
         count(encoder, "region_answers", all.region_answers);
