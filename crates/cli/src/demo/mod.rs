@@ -1,10 +1,12 @@
-//! `larder demo`: the whole life of a store, and then of timelines, told in numbered steps on data of its own.
+//! `larder demo`: the whole life of a store, then of timelines, then of hotels that are searched, told in numbered steps on data of its own.
 //!
 //! Read `graph` for the friendships, `neighbours` for the batch job, `readers` for the check that no
 //! read fails or sees two versions mixed; here is the story. It takes the same way as `larder build`
-//! and `larder push`: nothing is made for show. The second act is in `timelines`, over `social`.
+//! and `larder push`: nothing is made for show. The second act is in `timelines`, over `social`; the third in `hotels`.
 
 mod graph;
+mod hotel;
+mod hotels;
 mod neighbours;
 mod readers;
 mod social;
@@ -87,6 +89,7 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
     demo.read_one(&server, &graph, &mut story)?;
     demo.replace_under_load(&server, &admin, &graph, args.seed, &mut story)?;
     timelines::tell(&server.resp.to_string(), &graph, args.seed, &mut story)?;
+    hotels::tell(&server.resp.to_string(), graph.len(), args.seed, &mut story)?;
     what_next(&server, &demo, &graph, args.exit)?;
     if !args.exit {
         while !interrupt::is_interrupted() {
@@ -303,10 +306,12 @@ fn what_next(
         "The server stays up until ctrl-c. Try, from another terminal:\n\n  \
          redis-cli -p {} MGET {store}:1 {store}:2\n  \
          redis-cli -p {} RANGE 'tline|{user}|' 'tline|{user}}}' REV LIMIT 5\n  \
+         redis-cli -p {} FT.SEARCH hotels '@city:{{rome}} @stars:[4 5]' SORTBY price LIMIT 0 3\n  \
          larder store info {store} --server http://{}\n  \
          larder store diff {store} 1 2 --limit 5 --server http://{}\n  \
          larder store swap {store} 2 --server http://{}\n  \
          open http://{}/ in a browser\n",
+        server.resp.port(),
         server.resp.port(),
         server.resp.port(),
         server.http,
