@@ -7,7 +7,7 @@
 //! Read `rows` for how rows get from files into the builder and how the memory is shared.
 
 mod given;
-mod rows;
+pub mod rows;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

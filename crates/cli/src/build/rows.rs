@@ -123,7 +123,8 @@ fn refuse_empty(args: &BuildArgs, done: &Summary) -> Result<(), Failure> {
     ))
 }
 
-fn failure(error: larder_ingest::Error, memory: ByteSize) -> Failure {
+/// What the command says of it.
+pub fn failure(error: larder_ingest::Error, memory: ByteSize) -> Failure {
     let exit_code = match &error {
         larder_ingest::Error::Options { .. } | larder_ingest::Error::Column { .. } => 2,
         larder_ingest::Error::Input { .. } => 3,
@@ -200,7 +201,11 @@ pub fn unwritten(error: larder_batch::Error, places: &Places, memory: ByteSize) 
     failure
 }
 
-fn input_options(
+/// What `args` say of the inputs.
+///
+/// # Errors
+/// An option is not what it should be.
+pub fn input_options(
     inputs: &[String],
     args: &BuildArgs,
     memory: &Memory,

@@ -1,19 +1,15 @@
-//! What `FT.INFO` tells of a space.
+//! What a server tells of its spaces.
 
 use larder_client::Reply;
+use larder_space::schema::Definition;
 
 use super::nodes::Nodes;
 use crate::failure::Failure;
 
 /// A space as it is declared, and what it has.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Space {
-    pub name: String,
-    /// `HASH` or `JSON`.
-    pub on: String,
-    pub prefixes: Vec<String>,
-    pub filter: Option<String>,
-    pub attributes: Vec<Attribute>,
+    pub definition: Definition,
     pub objects: u64,
     pub memory_bytes: u64,
     /// Objects that were there before it was declared are still being looked at.
@@ -22,20 +18,17 @@ pub struct Space {
     pub failures: u64,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Attribute {
-    /// The field, or the path in a document.
-    pub identifier: String,
-    /// By which searches name it.
-    pub name: String,
-    /// `TAG`, `NUMERIC`, `TEXT`, `GEO` and so on.
-    pub kind: String,
-    /// Of a tag.
-    pub separator: Option<String>,
-    pub flags: Vec<String>,
-}
-
 impl Space {
+    /// # Errors
+    /// There is no such space, or no reply.
+    pub fn ask(nodes: &Nodes, name: &str) -> Result<Space, Failure> {
+        Space::find(nodes, name)?.ok_or_else(|| {
+            Failure::not_found(format!(
+                "there is no space {name}; `larder space list` shows those that there are"
+            ))
+        })
+    }
+
     /// The space of this name; `None` if there is none.
     ///
     /// # Errors
@@ -45,59 +38,24 @@ impl Space {
             return Ok(None);
         }
         let reply = nodes.words(&["FT.INFO", name])?;
-        Ok(Some(Space::read(&reply)))
+        Space::read(&reply).map(Some)
     }
 
-    fn read(reply: &Reply) -> Space {
-        let rule = value(reply, "index_definition");
-        let list = |name: &str| rule.and_then(|rule| value(rule, name)).map(items);
-        Space {
-            name: value(reply, "index_name").map(text).unwrap_or_default(),
-            on: rule
-                .and_then(|rule| value(rule, "key_type"))
-                .map(text)
-                .unwrap_or_default(),
-            prefixes: list("prefixes")
-                .unwrap_or_default()
-                .iter()
-                .map(text)
-                .collect(),
-            filter: rule.and_then(|rule| value(rule, "filter")).map(text),
-            attributes: value(reply, "attributes")
-                .map(items)
-                .unwrap_or_default()
-                .iter()
-                .map(Attribute::read)
-                .collect(),
+    fn read(reply: &Reply) -> Result<Space, Failure> {
+        let arguments = value(reply, "definition").map(items).unwrap_or_default();
+        let arguments: Vec<&[u8]> = arguments.iter().map(bytes).collect();
+        let definition = Definition::parse_create(&arguments).map_err(|refused| {
+            Failure::new(format!(
+                "what the server tells of the space cannot be read ({refused}); bring it and this program to one version"
+            ))
+        })?;
+        Ok(Space {
+            definition,
             objects: number(reply, "num_docs"),
             memory_bytes: number(reply, "memory_bytes"),
             is_indexing: number(reply, "indexing") > 0,
             failures: number(reply, "hash_indexing_failures"),
-        }
-    }
-}
-
-impl Attribute {
-    fn read(reply: &Reply) -> Attribute {
-        let of = |name: &str| value(reply, name).map(text);
-        // Flags stand behind the pairs.
-        const FLAGS: [&str; 7] = [
-            "SORTABLE",
-            "UNF",
-            "NOINDEX",
-            "NOSTEM",
-            "CASESENSITIVE",
-            "INDEXEMPTY",
-            "INDEXMISSING",
-        ];
-        let words = items(reply).iter().skip(6).map(text);
-        Attribute {
-            identifier: of("identifier").unwrap_or_default(),
-            name: of("attribute").unwrap_or_default(),
-            kind: of("type").unwrap_or_default(),
-            separator: of("SEPARATOR"),
-            flags: words.filter(|word| FLAGS.contains(&&**word)).collect(),
-        }
+        })
     }
 }
 
@@ -114,7 +72,7 @@ pub fn names(nodes: &Nodes) -> Result<Vec<String>, Failure> {
 
 /// What stands behind a name, in a map or in pairs.
 pub fn value<'a>(reply: &'a Reply, name: &str) -> Option<&'a Reply> {
-    let is_it = |key: &Reply| text(key) == name;
+    let is_it = |key: &Reply| bytes(key) == name.as_bytes();
     match reply {
         Reply::Map(pairs) => pairs
             .iter()
@@ -135,16 +93,50 @@ pub fn items(reply: &Reply) -> &[Reply] {
     }
 }
 
-pub fn text(reply: &Reply) -> String {
+pub fn bytes(reply: &Reply) -> &[u8] {
     match reply {
-        Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Reply::Simple(text) => text.clone(),
-        Reply::Integer(number) => number.to_string(),
-        _ => String::new(),
+        Reply::Bulk(bytes) => bytes,
+        Reply::Simple(text) => text.as_bytes(),
+        _ => &[],
     }
 }
 
+fn text(reply: &Reply) -> String {
+    String::from_utf8_lossy(bytes(reply)).into_owned()
+}
+
 fn number(reply: &Reply, name: &str) -> u64 {
-    let text = value(reply, name).map(text).unwrap_or_default();
-    text.parse().unwrap_or(0)
+    match value(reply, name) {
+        Some(Reply::Integer(number)) => u64::try_from(*number).unwrap_or(0),
+        Some(other) => text(other).parse().unwrap_or(0),
+        None => 0,
+    }
+}
+
+/// Arguments as they are typed at a shell.
+pub fn typed(arguments: &[Vec<u8>]) -> String {
+    let words = arguments.iter().map(|argument| {
+        let word = String::from_utf8_lossy(argument);
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.,:/@%+=".contains(c);
+        match !word.is_empty() && word.chars().all(is_plain) {
+            true => word.into_owned(),
+            false => format!("'{}'", word.replace('\'', r"'\''")),
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_quoted_where_a_shell_would_change_them() {
+        let words = ["hotels", "$.a", "NOM COMMERCIAL", "d'or", "", "*"];
+        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        assert_eq!(
+            typed(&words),
+            r"hotels '$.a' 'NOM COMMERCIAL' 'd'\''or' '' '*'"
+        );
+    }
 }

@@ -14,6 +14,9 @@ Examples:
     larder space list
     larder space list --json";
 
+/// Attributes of one space in the table.
+const SHOWN: usize = 4;
+
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ListArgs {
@@ -49,13 +52,21 @@ pub fn run(args: ListArgs) -> Result<(), Failure> {
         Column::Text(""),
     ]);
     for space in &spaces {
-        let attributes = space.attributes.iter();
-        let attributes: Vec<String> = attributes
-            .map(|it| format!("{} {}", it.name, it.kind))
+        let definition = &space.definition;
+        let attributes = definition.attributes.iter();
+        let mut attributes: Vec<String> = attributes
+            .take(SHOWN)
+            .map(|it| format!("{} {}", it.name, it.kind.name()))
             .collect();
+        match definition.attributes.len() {
+            0..=SHOWN => {}
+            all => attributes.push(format!("and {} more", all - SHOWN)),
+        }
+        let prefixes = definition.prefixes.iter();
+        let prefixes: Vec<_> = prefixes.map(|it| String::from_utf8_lossy(it)).collect();
         table.row([
-            space.name.clone(),
-            space.prefixes.join(" "),
+            definition.name.clone(),
+            prefixes.join(" "),
             attributes.join(", "),
             count(space.objects),
             bytes(space.memory_bytes),
@@ -70,24 +81,20 @@ pub fn run(args: ListArgs) -> Result<(), Failure> {
 }
 
 fn described(space: &Space) -> serde_json::Value {
-    let attributes: Vec<_> = space
-        .attributes
-        .iter()
-        .map(|it| {
-            json!({
-                "identifier": it.identifier,
-                "attribute": it.name,
-                "type": it.kind,
-                "flags": it.flags,
-            })
+    let definition = &space.definition;
+    let attributes = definition.attributes.iter().map(|it| {
+        json!({
+            "identifier": it.identifier,
+            "attribute": it.name,
+            "type": it.kind.name(),
         })
-        .collect();
+    });
+    let arguments = definition.to_arguments();
+    let arguments = arguments.iter().map(|it| String::from_utf8_lossy(it));
     json!({
-        "name": space.name,
-        "on": space.on,
-        "prefixes": space.prefixes,
-        "filter": space.filter,
-        "attributes": attributes,
+        "name": definition.name,
+        "attributes": attributes.collect::<Vec<_>>(),
+        "definition": arguments.collect::<Vec<_>>(),
         "objects": space.objects,
         "memory_bytes": space.memory_bytes,
         "indexing": space.is_indexing,

@@ -4,10 +4,12 @@
 //!
 //! `plan` computes which subspaces are best for a workload: `files` reads what it is given, `layout` asks what there is now, `told` and `picture` show what comes of it.
 
+mod dump;
 mod files;
 mod info;
 mod layout;
 mod list;
+mod load;
 mod nodes;
 mod picture;
 mod plan;
@@ -23,11 +25,17 @@ pub enum SpaceCommand {
     List(list::ListArgs),
     /// Compute which subspaces are best for a workload, and what to expect of them
     Plan(plan::PlanArgs),
+    /// Load files into a space, each row as an object
+    Load(load::LoadArgs),
+    /// Write all objects of a space to a file that can be loaded again
+    Dump(dump::DumpArgs),
 }
 
 pub fn run(command: SpaceCommand) -> Result<(), Failure> {
     match command {
         SpaceCommand::List(args) => list::run(args),
         SpaceCommand::Plan(args) => plan::run(args),
+        SpaceCommand::Load(args) => load::run(args),
+        SpaceCommand::Dump(args) => dump::run(args),
     }
 }

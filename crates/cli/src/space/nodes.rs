@@ -1,13 +1,19 @@
 //! A server, or the nodes of its cluster, over RESP: where that is, its HTTP says.
 
-use larder_client::{ClusterClient, ClusterOptions, Reply, Tls, TlsFiles};
+use std::time::Duration;
+
+use larder_client::{ClusterClient, ClusterOptions, Reply, RespClient, RespOptions, Tls, TlsFiles};
 
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 
+/// A search over much may take long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Commands to whichever node has the key; to any node where there is no key.
 pub struct Nodes {
     client: ClusterClient,
+    one: RespClient,
 }
 
 impl Nodes {
@@ -30,9 +36,25 @@ impl Nodes {
             tls,
             ..ClusterOptions::default()
         };
+        let one = RespOptions {
+            timeout: PATIENCE,
+            password: options.password.clone(),
+            tls: options.tls.clone(),
+            ..RespOptions::default()
+        };
         Ok(Nodes {
+            one: RespClient::with_options(address.clone(), one),
             client: ClusterClient::with_options([address], options),
         })
+    }
+
+    /// Commands that are answered by the one node that was asked, such as those on a cursor.
+    pub fn one(&self) -> &RespClient {
+        &self.one
+    }
+
+    pub fn client(&self) -> &ClusterClient {
+        &self.client
     }
 
     /// Sends one command, name first.

@@ -64,25 +64,49 @@ fn the_page_of_the_example_is_the_one_its_readme_shows() {
 
 #[test]
 fn the_readmes_timeline_works_as_typed() {
+    check_session("$ redis-cli -p 7379 JOIN.CREATE");
+}
+
+#[test]
+fn the_readmes_hotels_are_found_as_typed() {
+    check_session("$ larder space load");
+}
+
+/// Types the README's session that has this line.
+#[track_caller]
+fn check_session(line: &str) {
     if !has_redis_cli() {
         return;
     }
     let readme = read("README.md");
-    let session = readme
-        .split("```")
-        .find(|block| block.contains("$ redis-cli -p 7379 JOIN.CREATE"))
-        .expect("a session on tables")
-        .trim();
+    let session = readme.split("```").find(|block| block.contains(line));
+    let session = session.expect("a session").trim();
     let folder = tempfile::tempdir().expect("a folder");
     let server = spawn_server(folder.path());
     // As on a terminal, where redis-cli shows types.
     let client = format!("redis-cli --no-raw -p {}", port(&server));
+    let dump = folder.path().join("hotels.parquet");
     let mut printed = Vec::new();
     for line in session.lines().filter(|line| line.starts_with("$ ")) {
         printed.push(line.to_owned());
-        let command = line[2..].replace("redis-cli -p 7379", &client);
-        let answer = shell(Command::new("sh").arg("-c").arg(command));
+        let command = line[2..]
+            .replace("redis-cli -p 7379", &client)
+            .replace("-o hotels.parquet", &format!("-o {}", dump.display()))
+            .replace(
+                "larder space",
+                &format!("{} space", env!("CARGO_BIN_EXE_larder")),
+            );
+        let mut shell_command = Command::new("sh");
+        shell_command.arg("-c").arg(command).current_dir(root());
+        let answer = shell(shell_command.env("LARDER_SERVER", &server.http));
+        let answer = answer.replace(&dump.display().to_string(), "hotels.parquet");
         printed.extend(answer.lines().map(str::to_owned));
     }
-    assert_eq!(printed.join("\n"), session);
+    let timeless = |line: &str| match line.split_once(", in ") {
+        Some((before, after)) if after.ends_with("/s)") => before.to_owned(),
+        _ => line.to_owned(),
+    };
+    let printed: Vec<String> = printed.iter().map(|line| timeless(line)).collect();
+    let session: Vec<String> = session.lines().map(timeless).collect();
+    assert_eq!(printed.join("\n"), session.join("\n"));
 }

@@ -1,6 +1,10 @@
 //! `larder space`: spaces from the command line.
 
-use crate::support::{run_ok, spawn_server};
+use std::collections::{BTreeMap, BTreeSet};
+
+use larder_client::Reply;
+
+use crate::support::{Server, run, run_failing, run_ok, spawn_server, text};
 
 #[test]
 fn spaces_are_listed_with_their_attributes_and_objects() {
@@ -34,7 +38,338 @@ fn spaces_are_listed_with_their_attributes_and_objects() {
     assert_eq!(
         space["attributes"][1],
         serde_json::json!({
-            "identifier": "price", "attribute": "price", "type": "NUMERIC", "flags": ["SORTABLE", "UNF"],
+            "identifier": "price", "attribute": "price", "type": "NUMERIC",
         })
     );
+    assert_eq!(space["definition"][0], "hotels");
+}
+
+/// A server, a folder for files, and what is asked of them.
+struct Fixture {
+    temp: tempfile::TempDir,
+    server: Server,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let temp = tempfile::tempdir().unwrap();
+        let server = spawn_server(&temp.path().join("data"));
+        Fixture { temp, server }
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.temp.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.temp.path().join(name).display().to_string()
+    }
+
+    fn arguments<'a>(&'a self, line: &'a [&'a str]) -> Vec<&'a str> {
+        let head = ["space"].into_iter().chain(line.iter().copied());
+        head.chain(["--server", &self.server.http]).collect()
+    }
+
+    #[track_caller]
+    fn space(&self, line: &[&str]) -> String {
+        run_ok(self.arguments(line))
+    }
+
+    #[track_caller]
+    fn failing(&self, code: i32, line: &[&str]) -> String {
+        run_failing(code, self.arguments(line))
+    }
+
+    #[track_caller]
+    fn ask(&self, words: &[&str]) -> Reply {
+        let parts: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        self.server.resp().command(&parts).unwrap()
+    }
+
+    fn text(&self, words: &[&str]) -> String {
+        shown(&self.ask(words))
+    }
+}
+
+fn shown(reply: &Reply) -> String {
+    match reply {
+        Reply::Bulk(bytes) => bytes.escape_ascii().to_string(),
+        Reply::Integer(number) => number.to_string(),
+        Reply::Array(items) => items.iter().map(shown).collect::<Vec<_>>().join(" "),
+        Reply::Null => "-".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+const HOTELS: &str = "\
+id;name;city;latitude;longitude;price;tags;opened
+1;The Old Mill by the River;Rome;41.9;12.5;$1,120.00;bar|pool;2001-02-03
+2;A House with a Garden;Rome;41.8;12.4;80;;1999-12-31
+3;Rooms above the Harbour;Oslo;59.9;10.7;95.50;pool;
+";
+
+#[test]
+fn a_file_is_loaded_into_a_space_made_for_it_and_again_changes_nothing() {
+    let fixture = Fixture::new();
+    let file = fixture.file("hotels.csv", HOTELS);
+    let load = [
+        "load", &file, "--space", "hotels", "--prefix", "hotel:", "--create",
+    ];
+    let told = fixture.space(&load);
+    assert!(
+        told.starts_with(
+            "FT.CREATE hotels PREFIX 1 hotel: SCHEMA name TEXT city TAG price NUMERIC tags TAG SEPARATOR '|' opened TIMESTAMP location GEO\nloaded 3 objects into hotels, in "
+        ),
+        "{told}"
+    );
+    let find = |query: &str| fixture.text(&["FT.SEARCH", "hotels", query, "NOCONTENT"]);
+    let all = || {
+        assert_eq!(find("@price:[1000 2000] @city:{rome}"), "1 hotel:1");
+        assert_eq!(find("@tags:{pool}"), "2 hotel:1 hotel:3");
+        assert_eq!(find("@location:[12.4 41.8 1 km]"), "1 hotel:2");
+        assert_eq!(find("garden"), "1 hotel:2");
+        assert_eq!(find("@opened:[2000-01-01 +inf]"), "1 hotel:1");
+        fixture.text(&["HGETALL", "hotel:2"])
+    };
+    let before = all();
+    assert_eq!(
+        before,
+        "id 2 name A House with a Garden city Rome latitude 41.8 longitude 12.4 price 80 opened 1999-12-31 location 12.4,41.8"
+    );
+    // The second time it is there, and an object that was changed is as the file has it; what the file does not speak of stays.
+    fixture.ask(&["HSET", "hotel:2", "price", "1", "tags", "gym", "more", "x"]);
+    let told = fixture.space(&load);
+    assert!(
+        told.starts_with("loaded 3 objects into hotels, in "),
+        "{told}"
+    );
+    assert_eq!(fixture.text(&["HDEL", "hotel:2", "more"]), "1");
+    let after: BTreeSet<_> = all().split(' ').map(str::to_owned).collect();
+    assert_eq!(after, before.split(' ').map(str::to_owned).collect());
+}
+
+#[test]
+fn what_does_not_fit_is_told_with_its_line_and_nothing_is_half_done() {
+    let fixture = Fixture::new();
+    let file = fixture.file("bad.csv", "id,price\n1,80\n2,cheap\n3,90\n,7\n");
+    let load = |more: &[&'static str]| {
+        let mut line = vec![
+            "load",
+            &*file,
+            "--space",
+            "h",
+            "--create",
+            "--type",
+            "price:numeric",
+        ];
+        line.extend(more);
+        line.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let line = load(&[]);
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    let why = fixture.failing(1, &line);
+    assert!(
+        why.contains("bad.csv, line 3: column \"price\" has \"cheap\", and the space wants a number there (price NUMERIC)"),
+        "{why}"
+    );
+    assert_eq!(fixture.text(&["FT._LIST"]), "", "it was not declared");
+    let line = load(&["--on-error", "skip", "--json"]);
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    let told: serde_json::Value = serde_json::from_str(&fixture.space(&line)).unwrap();
+    assert_eq!(told["objects"], 2);
+    assert_eq!(told["skipped"], 2);
+    let errors = told["errors"].as_array().unwrap();
+    assert!(
+        errors[0].as_str().unwrap().contains("bad.csv, line 3: "),
+        "{told}"
+    );
+    assert!(
+        errors[1]
+            .as_str()
+            .unwrap()
+            .ends_with("bad.csv, line 5: key column \"id\" is empty; every object needs a key"),
+        "{told}"
+    );
+    // What the server refuses is told with the row, too.
+    fixture.ask(&["SET", "h:3", "a string"]);
+    let why = fixture.failing(
+        1,
+        &[
+            "load",
+            &fixture.file("good.csv", "id,price\n1,8\n3,9\n"),
+            "--space",
+            "h",
+        ],
+    );
+    assert!(why.contains("good.csv, line 3: WRONGTYPE"), "{why}");
+    for (line, why) in [
+        (
+            vec!["load", &*file, "--space", "none"],
+            "there is no space none; with --create",
+        ),
+        (
+            vec!["load", &*file, "--space", "h", "--key", "street"],
+            "there is no column \"street\" for the key; the columns are id, price",
+        ),
+        (
+            vec!["load", &*file, "--space", "h", "--prefix", "x:"],
+            "the key x:1 is not of space h, whose keys begin with h:",
+        ),
+        (
+            vec!["load", &*file, "--space", "h", "--key", "{id"],
+            "is no template",
+        ),
+    ] {
+        let output = run(fixture.arguments(&line));
+        assert!(!output.status.success());
+        let told = text(&output.stderr);
+        assert!(told.contains(why), "{told}");
+    }
+}
+
+#[test]
+fn a_dump_is_loaded_back_with_every_byte_and_every_time_to_go() {
+    let fixture = Fixture::new();
+    fixture.ask(&[
+        "FT.CREATE",
+        "hotels",
+        "PREFIX",
+        "1",
+        "hotel:",
+        "SUBSPACES",
+        "1",
+        "city",
+        "SCHEMA",
+        "city",
+        "TAG",
+        "CASESENSITIVE",
+        "price",
+        "NUMERIC",
+        "SORTABLE",
+    ]);
+    for number in 0..1_500 {
+        let (key, price) = (format!("hotel:{number}"), (number % 97).to_string());
+        fixture.ask(&[
+            "HSET",
+            &key,
+            "city",
+            "Ro\"me, \n2",
+            "price",
+            &price,
+            "empty",
+            "",
+        ]);
+    }
+    let resp = fixture.server.resp();
+    resp.command(&[
+        b"HSET",
+        b"hotel:1",
+        b"city",
+        b"\xff\xfe",
+        b"__key",
+        b"odd",
+        b"price",
+        b"",
+    ])
+    .unwrap();
+    resp.command(&[b"HSET", b"hotel:\xff", b"city", b"Oslo"])
+        .unwrap();
+    fixture.ask(&["PEXPIREAT", "hotel:7", "4102444800000"]);
+    let fields = |key: &[u8]| {
+        let reply = resp.command(&[b"HGETALL", key]).unwrap();
+        let Reply::Array(items) = reply else {
+            panic!("{reply:?}")
+        };
+        let pairs = items
+            .chunks(2)
+            .map(|pair| (shown(&pair[0]), shown(&pair[1])));
+        pairs.collect::<BTreeMap<_, _>>()
+    };
+    let keys: [&[u8]; 4] = [b"hotel:1", b"hotel:7", b"hotel:\xff", b"hotel:1499"];
+    let before = keys.map(fields);
+    for name in ["hotels.parquet", "hotels.csv", "hotels.jsonl"] {
+        let file = fixture.path(name);
+        let told = fixture.space(&["dump", "--space", "hotels", "-o", &file]);
+        assert!(
+            told.starts_with("dumped 1,501 objects of hotels to "),
+            "{told}"
+        );
+        assert!(!std::path::Path::new(&format!("{file}.part")).exists());
+        fixture.ask(&["FT.DROPINDEX", "hotels", "DD"]);
+        assert_eq!(fixture.text(&["DBSIZE"]), "0");
+        let told = fixture.space(&["load", &file, "--space", "hotels", "--create"]);
+        assert!(
+            told.contains("SUBSPACES 1 city SCHEMA city TAG CASESENSITIVE"),
+            "{told}"
+        );
+        assert_eq!(fixture.text(&["DBSIZE"]), "1501", "{name}");
+        assert_eq!(keys.map(fields), before, "{name}");
+        assert_eq!(fixture.text(&["PEXPIRETIME", "hotel:7"]), "4102444800000");
+        let found = fixture.text(&["FT.SEARCH", "hotels", "@price:[96 96]", "LIMIT", "0", "0"]);
+        assert_eq!(found, "15", "{name}");
+    }
+    let why = fixture.failing(
+        3,
+        &["dump", "--space", "none", "-o", &fixture.path("x.csv")],
+    );
+    assert!(why.contains("there is no space none"), "{why}");
+    fixture.failing(
+        2,
+        &["dump", "--space", "hotels", "-o", &fixture.path("x.txt")],
+    );
+}
+
+#[test]
+fn documents_are_dumped_and_loaded_back_and_made_of_rows() {
+    let fixture = Fixture::new();
+    fixture.ask(&[
+        "FT.CREATE",
+        "docs",
+        "ON",
+        "JSON",
+        "PREFIX",
+        "1",
+        "doc:",
+        "SCHEMA",
+        "$.price",
+        "AS",
+        "price",
+        "NUMERIC",
+    ]);
+    fixture.ask(&[
+        "JSON.SET",
+        "doc:1",
+        "$",
+        r#"{"price":7,"rooms":[{"beds":2}],"note":null}"#,
+    ]);
+    let rows = fixture.file("rows.csv", "id,price,name\n2,$8.50,b\n3,,c\n");
+    fixture.space(&["load", &rows, "--space", "docs"]);
+    assert_eq!(
+        fixture.text(&["JSON.GET", "doc:2"]),
+        r#"{\"id\":\"2\",\"price\":8.50,\"name\":\"b\"}"#.replace("8.50", "8.5")
+    );
+    let file = fixture.path("docs.jsonl");
+    fixture.space(&["dump", "--space", "docs", "-o", &file]);
+    let before = fixture.text(&["JSON.GET", "doc:1"]);
+    fixture.ask(&["FT.DROPINDEX", "docs", "DD"]);
+    fixture.space(&["load", &file, "--space", "docs", "--create"]);
+    assert_eq!(fixture.text(&["JSON.GET", "doc:1"]), before);
+    let found = fixture.text(&["FT.SEARCH", "docs", "@price:[8 9]", "NOCONTENT"]);
+    assert_eq!(found, "1 doc:2");
+}
+
+#[test]
+fn the_last_row_of_a_key_counts_and_many_rows_come_whole() {
+    let fixture = Fixture::new();
+    let mut rows = String::from("id,number,none\n");
+    for number in 0..6_000 {
+        rows += &format!("{},{number},\n", number % 3_000);
+    }
+    let file = fixture.file("many.csv", &rows);
+    fixture.space(&["load", &file, "--space", "many", "--create"]);
+    let find = |query: &str| fixture.text(&["FT.SEARCH", "many", query, "LIMIT", "0", "0"]);
+    assert_eq!(find("*"), "3000");
+    assert_eq!(find("@number:[3000 +inf]"), "3000");
 }

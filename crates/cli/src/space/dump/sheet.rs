@@ -1,0 +1,159 @@
+//! Rows of texts that may be null, as a file: Parquet, CSV or JSON lines.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::str::FromStr;
+
+use larder_ingest::ParquetWriter;
+
+use crate::failure::Failure;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Parquet,
+    Csv,
+    JsonLines,
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Format, String> {
+        Ok(match text.to_ascii_lowercase().as_str() {
+            "parquet" => Format::Parquet,
+            "csv" => Format::Csv,
+            "jsonl" | "ndjson" | "json" => Format::JsonLines,
+            _ => {
+                return Err(format!(
+                    "format {text:?} cannot be written; use parquet, csv or jsonl"
+                ));
+            }
+        })
+    }
+}
+
+impl Format {
+    /// By the name of the file.
+    ///
+    /// # Errors
+    /// It does not tell.
+    pub fn of(file: &Path) -> Result<Format, Failure> {
+        let extension = file.extension().and_then(|it| it.to_str());
+        let format = extension.and_then(|it| it.parse().ok());
+        format.ok_or_else(|| {
+            Failure::usage(format!(
+                "{}: call it .parquet, .csv or .jsonl, or say with --format what to write",
+                file.display()
+            ))
+        })
+    }
+}
+
+/// A file in the making.
+pub struct Sheet {
+    file: String,
+    columns: Vec<String>,
+    out: Out,
+}
+
+enum Out {
+    Parquet(Box<ParquetWriter<BufWriter<File>>>),
+    Csv(BufWriter<File>),
+    JsonLines(BufWriter<File>),
+}
+
+impl Sheet {
+    /// # Errors
+    /// The file cannot be made.
+    pub fn create(path: &Path, format: Format, columns: &[String]) -> Result<Sheet, Failure> {
+        let file = path.display().to_string();
+        let out = File::create(path).map_err(Failure::io(format!("make {file}")))?;
+        let mut out = BufWriter::new(out);
+        let out = match format {
+            Format::Parquet => {
+                let writer = ParquetWriter::new(out, columns);
+                Out::Parquet(Box::new(writer.map_err(|why| failed(&file, &why))?))
+            }
+            Format::Csv => {
+                let header = columns.iter().map(|it| Some(it.as_str()));
+                write_csv(&mut out, header).map_err(|error| failed(&file, &error))?;
+                Out::Csv(out)
+            }
+            Format::JsonLines => Out::JsonLines(out),
+        };
+        Ok(Sheet {
+            file,
+            columns: columns.to_vec(),
+            out,
+        })
+    }
+
+    /// A cell for each column.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn row(&mut self, cells: &[Option<String>]) -> Result<(), Failure> {
+        let file = &self.file;
+        let texts = cells.iter().map(Option::as_deref);
+        match &mut self.out {
+            Out::Parquet(writer) => writer.row(texts).map_err(|why| failed(file, &why)),
+            Out::Csv(out) => write_csv(out, texts).map_err(|error| failed(file, &error)),
+            Out::JsonLines(out) => {
+                let named = self.columns.iter().map(String::as_str).zip(texts);
+                write_json(out, named).map_err(|error| failed(file, &error))
+            }
+        }
+    }
+
+    /// # Errors
+    /// The file cannot be written.
+    pub fn finish(self) -> Result<(), Failure> {
+        let file = self.file;
+        let out = match self.out {
+            Out::Parquet(writer) => writer.finish().map_err(|why| failed(&file, &why))?,
+            Out::Csv(out) | Out::JsonLines(out) => out,
+        };
+        let out = out.into_inner().map_err(|error| failed(&file, &error))?;
+        out.sync_all().map_err(|error| failed(&file, &error))
+    }
+}
+
+fn failed(file: &str, why: &dyn std::fmt::Display) -> Failure {
+    Failure::new(format!("cannot write {file}: {why}"))
+}
+
+fn write_csv<'a>(
+    out: &mut impl Write,
+    cells: impl Iterator<Item = Option<&'a str>>,
+) -> std::io::Result<()> {
+    for (index, cell) in cells.enumerate() {
+        if index > 0 {
+            out.write_all(b",")?;
+        }
+        let text = cell.unwrap_or_default();
+        match text.contains([',', '"', '\n', '\r']) {
+            false => out.write_all(text.as_bytes())?,
+            true => write!(out, "\"{}\"", text.replace('"', "\"\""))?,
+        }
+    }
+    out.write_all(b"\n")
+}
+
+fn write_json<'a>(
+    out: &mut impl Write,
+    cells: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+) -> std::io::Result<()> {
+    // A row has its key at least.
+    let mut before = b"{";
+    for (name, cell) in cells {
+        if let Some(text) = cell {
+            out.write_all(before)?;
+            serde_json::to_writer(&mut *out, name)?;
+            out.write_all(b":")?;
+            serde_json::to_writer(&mut *out, text)?;
+            before = b",";
+        }
+    }
+    out.write_all(b"}\n")
+}

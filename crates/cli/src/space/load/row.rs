@@ -1,0 +1,183 @@
+//! A row of a file: its columns by name, as texts, in the file's order.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use larder_ingest::SinkError;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// The columns of a dump that are no fields: the key; fields that have no column of their own, as JSON; fields whose bytes are no text, in base64; and
+/// when the object goes.
+pub const KEY: &str = "__key";
+pub const FIELDS: &str = "__fields";
+pub const BYTES: &str = "__bytes";
+pub const EXPIRES_AT: &str = "__expires_at";
+/// Of a space of documents: the whole document.
+pub const JSON: &str = "__json";
+
+/// What a column holds in one row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cell {
+    /// No value.
+    Null,
+    /// Text; of numbers and truth values, as they are written.
+    Text(String),
+    /// An array or an object, as JSON.
+    Nested(String),
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Row(pub Vec<(String, Cell)>);
+
+/// What a row of a dump says beside its columns.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Extra {
+    pub key: Option<Vec<u8>>,
+    /// Fields without a column.
+    pub fields: Vec<(String, Vec<u8>)>,
+    /// The document.
+    pub json: Option<String>,
+    /// Milliseconds since 1970.
+    pub expires_at: Option<u64>,
+}
+
+impl Row {
+    /// # Errors
+    /// It is no JSON object, or names a column twice.
+    pub fn parse(json: &[u8]) -> Result<Row, SinkError> {
+        struct Columns;
+        impl<'de> Visitor<'de> for Columns {
+            type Value = Vec<(String, &'de RawValue)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut columns = Vec::new();
+                while let Some(column) = map.next_entry::<String, &RawValue>()? {
+                    columns.push(column);
+                }
+                Ok(columns)
+            }
+        }
+        let mut decoder = serde_json::Deserializer::from_slice(json);
+        let columns = (&mut decoder).deserialize_map(Columns)?;
+        let cells = columns.into_iter().map(|(name, raw)| {
+            let text = raw.get();
+            let cell = match text.as_bytes().first() {
+                Some(b'n') => Cell::Null,
+                Some(b'"') => Cell::Text(serde_json::from_str(text)?),
+                Some(b'{' | b'[') => Cell::Nested(text.to_owned()),
+                _ => Cell::Text(text.to_owned()),
+            };
+            Ok((name, cell))
+        });
+        cells.collect::<Result<_, SinkError>>().map(Row)
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Cell> {
+        let found = self.0.iter().find(|(own, _)| own == name);
+        found.map(|(_, cell)| cell)
+    }
+
+    /// The text of a column, if it has one.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.get(name) {
+            Some(Cell::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// All columns as fields, as they are; `None` for those that the object does not have.
+    pub fn fields(&self) -> Vec<(String, Option<String>)> {
+        let fields = self.0.iter().map(|(name, cell)| {
+            let value = match cell {
+                Cell::Null => None,
+                Cell::Text(text) | Cell::Nested(text) => Some(text.clone()),
+            };
+            (name.clone(), value)
+        });
+        fields.collect()
+    }
+
+    /// Takes out what a dump says beside the fields.
+    ///
+    /// # Errors
+    /// A column of that name holds something else.
+    pub fn take_extra(&mut self) -> Result<Extra, SinkError> {
+        let mut extra = Extra::default();
+        let mut own: Vec<(String, Cell)> = Vec::new();
+        let is_own = |(name, _): &mut (String, Cell)| {
+            [KEY, FIELDS, BYTES, JSON, EXPIRES_AT].contains(&&**name)
+        };
+        own.extend(self.0.extract_if(.., is_own));
+        for (name, cell) in own {
+            let text = match cell {
+                Cell::Null => continue,
+                Cell::Text(text) | Cell::Nested(text) => text,
+            };
+            let bad = |why: &dyn fmt::Display| -> SinkError {
+                format!("column {name} is not as `larder space dump` writes it: {why}").into()
+            };
+            match name.as_str() {
+                KEY => extra.key = Some(text.into_bytes()),
+                JSON => extra.json = Some(text),
+                FIELDS => {
+                    let fields: BTreeMap<String, String> =
+                        serde_json::from_str(&text).map_err(|error| bad(&error))?;
+                    let fields = fields.into_iter();
+                    extra
+                        .fields
+                        .extend(fields.map(|(name, value)| (name, value.into_bytes())));
+                }
+                BYTES => {
+                    let fields: BTreeMap<String, String> =
+                        serde_json::from_str(&text).map_err(|error| bad(&error))?;
+                    for (name, value) in fields {
+                        let value = BASE64_STANDARD.decode(value).map_err(|error| bad(&error))?;
+                        match name.as_str() {
+                            KEY => extra.key = Some(value),
+                            _ => extra.fields.push((name, value)),
+                        }
+                    }
+                }
+                _ => extra.expires_at = Some(text.parse().map_err(|error| bad(&error))?),
+            }
+        }
+        Ok(extra)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_texts_as_they_are_written() {
+        let row = Row::parse(br#"{"a":"x\n","b":1.50,"c":null,"d":[1, 2],"e":true}"#).unwrap();
+        let text = |text: &str| Cell::Text(text.to_owned());
+        assert_eq!(row.get("a"), Some(&text("x\n")));
+        assert_eq!(row.get("b"), Some(&text("1.50")));
+        assert_eq!(row.get("c"), Some(&Cell::Null));
+        assert_eq!(row.get("d"), Some(&Cell::Nested("[1, 2]".to_owned())));
+        assert_eq!(row.get("e"), Some(&text("true")));
+        assert_eq!(row.get("f"), None);
+    }
+
+    #[test]
+    fn what_a_dump_says_beside_the_fields_is_taken_out() {
+        let json = br#"{"__key":"h:1","city":"Rome","__fields":"{\"a\":\"\"}","__bytes":"{\"b\":\"/w==\"}","__expires_at":"17"}"#;
+        let mut row = Row::parse(json).unwrap();
+        let extra = row.take_extra().unwrap();
+        assert_eq!(extra.key.as_deref(), Some(&b"h:1"[..]));
+        let fields = [("a".to_owned(), Vec::new()), ("b".to_owned(), vec![0xff])];
+        assert_eq!(extra.fields, fields);
+        assert_eq!(extra.expires_at, Some(17));
+        assert_eq!(row.0.len(), 1);
+        let mut bad = Row::parse(br#"{"__fields":"no"}"#).unwrap();
+        assert!(bad.take_extra().is_err());
+    }
+}

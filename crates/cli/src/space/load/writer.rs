@@ -1,0 +1,196 @@
+//! Objects on their way to the server: several threads, each with batches of its own, so that one is on its way while others are made.
+//!
+//! An object goes to the thread of its key, and a thread sends one batch after another. So of two rows with one key the later one is written later.
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+use larder_client::{Error, Reply};
+
+use crate::interrupt;
+use crate::space::nodes::Nodes;
+
+pub const THREADS: usize = 4;
+/// Of one batch.
+const COMMANDS_MAX: usize = 256;
+const BYTES_MAX: usize = 256 << 10;
+/// How often a batch is sent again of which it is not known whether it was done: to write an object twice is to write it once.
+const TRIES_MAX: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What makes one object, in this order.
+pub struct Object {
+    pub seq: u64,
+    pub commands: Vec<Vec<Vec<u8>>>,
+    bytes: usize,
+}
+
+impl Object {
+    pub fn new(seq: u64, commands: Vec<Vec<Vec<u8>>>) -> Object {
+        let bytes = commands.iter().flatten().map(Vec::len).sum();
+        Object {
+            seq,
+            commands,
+            bytes,
+        }
+    }
+}
+
+/// What was written, and what was not.
+#[derive(Default)]
+pub struct Written {
+    pub objects: AtomicU64,
+    has_failed: AtomicBool,
+    /// By row, the first error of each.
+    failed: Mutex<Vec<(u64, Error)>>,
+}
+
+impl Written {
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// Those that failed since this was asked last, in the order of their rows.
+    pub fn take_failed(&self) -> Vec<(u64, Error)> {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = std::mem::take(&mut *failed);
+        self.has_failed.store(false, Ordering::Release);
+        failed.sort_by_key(|(seq, _)| *seq);
+        failed
+    }
+
+    fn fail(&self, seq: u64, error: Error) {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.push((seq, error));
+        self.has_failed.store(true, Ordering::Release);
+    }
+}
+
+/// Where objects are given; the threads end when it is dropped.
+pub struct Writer<'scope> {
+    lanes: Vec<Lane<'scope>>,
+    hasher: BuildHasherDefault<DefaultHasher>,
+}
+
+struct Lane<'scope> {
+    batch: Vec<Object>,
+    bytes: usize,
+    batches: SyncSender<Vec<Object>>,
+    thread: ScopedJoinHandle<'scope, ()>,
+}
+
+impl<'scope> Writer<'scope> {
+    pub fn start<'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        nodes: &'scope Nodes,
+        written: &'scope Written,
+    ) -> Writer<'scope> {
+        let lanes = (0..THREADS).map(|_| {
+            let (batches, given) = sync_channel(1);
+            Lane {
+                batch: Vec::new(),
+                bytes: 0,
+                batches,
+                thread: scope.spawn(move || write_all(nodes, written, given)),
+            }
+        });
+        Writer {
+            lanes: lanes.collect(),
+            hasher: BuildHasherDefault::default(),
+        }
+    }
+
+    /// Waits while a batch of this key's thread is on its way and another is full.
+    pub fn put(&mut self, key: &[u8], object: Object) {
+        let lane = self.hasher.hash_one(key) % THREADS as u64;
+        let lane = &mut self.lanes[lane as usize];
+        lane.bytes += object.bytes;
+        lane.batch.push(object);
+        if lane.batch.len() >= COMMANDS_MAX || lane.bytes >= BYTES_MAX {
+            lane.flush();
+        }
+    }
+
+    /// Sends the rest, and waits until all is answered.
+    pub fn finish(mut self) {
+        for lane in &mut self.lanes {
+            lane.flush();
+        }
+        for lane in self.lanes {
+            drop(lane.batches);
+            if let Err(panic) = lane.thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+impl Lane<'_> {
+    fn flush(&mut self) {
+        self.bytes = 0;
+        let batch = std::mem::take(&mut self.batch);
+        if !batch.is_empty() {
+            // An error means that the thread has gone, which `finish` tells.
+            let _ = self.batches.send(batch);
+        }
+    }
+}
+
+fn write_all(nodes: &Nodes, written: &Written, batches: Receiver<Vec<Object>>) {
+    for batch in batches {
+        if !interrupt::is_interrupted() {
+            write(nodes, written, &batch);
+        }
+    }
+}
+
+fn write(nodes: &Nodes, written: &Written, batch: &[Object]) {
+    let commands: Vec<(u64, Vec<&[u8]>)> = batch
+        .iter()
+        .flat_map(|object| {
+            let commands = object.commands.iter();
+            commands.map(|parts| (object.seq, parts.iter().map(Vec::as_slice).collect()))
+        })
+        .collect();
+    let mut left = commands;
+    let mut failed: Vec<(u64, Error)> = Vec::new();
+    for tried in 1.. {
+        let parts: Vec<Vec<&[u8]>> = left.iter().map(|(_, parts)| parts.clone()).collect();
+        let results = match nodes.client().pipeline(&parts) {
+            Ok(results) => results,
+            Err(error) => left.iter().map(|_| Err(error.clone())).collect(),
+        };
+        failed.clear();
+        let mut again = Vec::new();
+        for ((seq, parts), result) in left.into_iter().zip(results) {
+            let error = match result {
+                Ok(Reply::Error(error)) => Error::Refused {
+                    message: format!("{} {}", error.code, error.message),
+                    code: error.code,
+                    retry: false,
+                },
+                Ok(_) => continue,
+                Err(error) => error,
+            };
+            failed.push((seq, error));
+            again.push((seq, parts));
+        }
+        let is_final = |error: &Error| matches!(error, Error::Refused { retry: false, .. });
+        let is_over = failed.iter().all(|(_, error)| is_final(error));
+        if is_over || tried == TRIES_MAX || interrupt::is_interrupted() {
+            break;
+        }
+        left = again;
+        interrupt::wait(PAUSE * tried);
+    }
+    failed.dedup_by_key(|(seq, _)| *seq);
+    let done = batch.len() - failed.len();
+    written.objects.fetch_add(done as u64, Ordering::Relaxed);
+    for (seq, error) in failed {
+        written.fail(seq, error);
+    }
+}
