@@ -1,18 +1,48 @@
 //! Where an object (a hash, a JSON document) is kept among the rows of tables: under its key, behind a mark.
 //!
-//! The mark is the first byte of the table's name, and no key that a client sends begins with it. The leading column stays the same, so an
-//! object has the slot and the owner that a row of the same key has.
+//! | key | row |
+//! |---|---|
+//! | `hotel:7`, `:shop.Hotel:7` | the mark, the key |
+//! | `hotel`, which has no separator | the mark twice, `\|`, the key: every row is of a table |
+//!
+//! The mark begins the table's name, and no key that a client sends begins with it. An object has the slot and the owner that a row of the same
+//! key has.
 
 /// What the row of an object begins with.
 pub const OBJECT_MARK: u8 = 0;
 
+/// What the row of an object begins with whose key has no separator: the name of their table.
+pub const NAMELESS: &[u8] = &[OBJECT_MARK, OBJECT_MARK, b'|'];
+
 /// Keys that are no longer than this have their row's made without an allocation.
-const SHORT: usize = 127;
+const SHORT: usize = 125;
+
+/// Whether a key has a separator, which ends its table's name. One without can have an object and no text.
+#[inline]
+pub fn has_separator(key: &[u8]) -> bool {
+    key.iter().any(|byte| matches!(byte, b'|' | b':'))
+}
+
+/// What stands before an object's key in its row.
+fn beginning(key: &[u8]) -> &'static [u8] {
+    match has_separator(key) {
+        true => &NAMELESS[..1],
+        false => NAMELESS,
+    }
+}
+
+/// What the rows begin with of all objects whose keys begin with `prefix`.
+pub fn object_rows(prefix: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let nameless = (!has_separator(prefix)).then_some(NAMELESS);
+    let beginnings = [Some(&NAMELESS[..1]), nameless].into_iter().flatten();
+    beginnings.map(move |beginning| [beginning, prefix].concat())
+}
 
 /// The row that keeps the object with this key.
 pub fn object_row(key: &[u8]) -> Vec<u8> {
-    let mut row = Vec::with_capacity(1 + key.len());
-    row.push(OBJECT_MARK);
+    let beginning = beginning(key);
+    let mut row = Vec::with_capacity(beginning.len() + key.len());
+    row.extend_from_slice(beginning);
     row.extend_from_slice(key);
     row
 }
@@ -23,15 +53,21 @@ pub fn with_object_row<T>(key: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
     if key.len() > SHORT {
         return with(&object_row(key));
     }
-    let mut row = [OBJECT_MARK; 1 + SHORT];
-    row[1..=key.len()].copy_from_slice(key);
-    with(&row[..=key.len()])
+    let beginning = beginning(key);
+    let mut row = [OBJECT_MARK; NAMELESS.len() + SHORT];
+    let end = beginning.len() + key.len();
+    row[..beginning.len()].copy_from_slice(beginning);
+    row[beginning.len()..end].copy_from_slice(key);
+    with(&row[..end])
 }
 
 /// The key of the object that is kept in this row. `None`: it is a row like any other.
 #[inline]
 pub fn object_key(row: &[u8]) -> Option<&[u8]> {
-    row.strip_prefix(&[OBJECT_MARK])
+    match row {
+        [OBJECT_MARK, OBJECT_MARK, b'|', key @ ..] | [OBJECT_MARK, key @ ..] => Some(key),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -46,18 +82,22 @@ mod tests {
             "hotel:7",
             "hotel|{rome}7|x",
             "hotel",
+            "{rome}7",
+            "|",
             ":m:1",
+            ":m:{rome}1",
+            "|m",
             "",
             &long,
             &format!("{long}:"),
+            &format!("{long}x"),
         ] {
             let row = object_row(key.as_bytes());
             assert_eq!(object_key(&row), Some(key.as_bytes()));
             assert_eq!(object_key(key.as_bytes()), None);
             with_object_row(key.as_bytes(), |same| assert_eq!(same, row));
-            if key.contains([':', '|']) {
-                assert_eq!(row_slot(&row), row_slot(key.as_bytes()), "{key}");
-            }
+            assert!(row.contains(&b'|') || row.contains(&b':'), "{key}");
+            assert_eq!(row_slot(&row), row_slot(key.as_bytes()), "{key}");
         }
     }
 }

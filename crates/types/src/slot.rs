@@ -3,6 +3,8 @@
 //! Source: the Redis Cluster specification, "Key distribution model" and appendix A (CRC16,
 //! XMODEM: polynomial 0x1021, initial value 0, no reflection).
 
+use crate::object_row::{NAMELESS, OBJECT_MARK, object_key};
+
 /// How many slots there are.
 pub const SLOTS: u16 = 16_384;
 
@@ -54,22 +56,37 @@ impl SlotPrefix {
     }
 }
 
-/// The slot of a table's row: that of its leading column, or of the hash tag in it.
+/// The slot of a row: that of its leading column, or of the hash tag in it. Of an object it is that of a row with the object's key.
 pub fn row_slot(key: &[u8]) -> u16 {
     slot_of(leading_column(key).0)
 }
 
-/// A key's leading column, the text between its first separator and the second; `true` if a separator ends it.
+/// A key's leading column, the text between its first separator and the second; `true` if a separator ends it. A key that begins with a
+/// separator, or has none, names no table: all of it is its leading column, as in Redis Cluster.
 pub fn leading_column(key: &[u8]) -> (&[u8], bool) {
     let is_separator = |byte: &u8| matches!(byte, b'|' | b':');
     let Some(name) = key.iter().position(is_separator) else {
         return (key, false);
     };
+    if name <= NAMELESS.len()
+        && let Some(whole) = without_table(key, name)
+    {
+        return (whole, false);
+    }
     let rest = &key[name + 1..];
     match rest.iter().position(is_separator) {
         Some(end) => (&rest[..end], true),
         None => (rest, false),
     }
+}
+
+/// The key of a row whose first separator is at `name`, if it names no table.
+#[inline]
+fn without_table(row: &[u8], name: usize) -> Option<&[u8]> {
+    let key = object_key(row).unwrap_or(row);
+    let is_nameless =
+        name == 0 || matches!(&row[..name], [OBJECT_MARK] | [OBJECT_MARK, OBJECT_MARK]);
+    is_nameless.then_some(key)
 }
 
 fn hash_tag(key: &[u8]) -> &[u8] {
@@ -149,6 +166,15 @@ mod tests {
         assert_eq!(slot_of(b"foo{}{bar}"), crc16(0, b"foo{}{bar}") % SLOTS);
         assert_eq!(slot_of(b"foo{{bar}}zap"), crc16(0, b"{bar") % SLOTS);
         assert_eq!(slot_of(b"foo{bar"), crc16(0, b"foo{bar") % SLOTS);
+    }
+
+    #[test]
+    fn a_key_that_names_no_table_goes_by_all_of_it() {
+        for key in ["hotel", ":shop.Hotel:01", "|x", ":", ":{rome}:1", ""] {
+            assert_eq!(leading_column(key.as_bytes()), (key.as_bytes(), false));
+            assert_eq!(row_slot(key.as_bytes()), slot_of(key.as_bytes()));
+        }
+        assert_eq!(leading_column(b"a:b:c"), (&b"b"[..], true));
     }
 
     #[test]

@@ -69,13 +69,16 @@ pub enum Owner {
 /// leading column is alone. Groups of one slot follow each other in the order of their keys.
 pub fn column_group(key: &[u8]) -> (&[u8], bool) {
     let (column, is_ended) = leading_column(key);
+    if !is_ended {
+        return (key, false);
+    }
     let is_separator = |byte: &u8| matches!(byte, b'|' | b':');
     let name = match key.iter().position(is_separator) {
         Some(end) => end + 1,
         None => 0,
     };
     let end = name + column.len();
-    (&key[..end + usize::from(is_ended)], is_ended)
+    (&key[..=end], true)
 }
 
 /// The slot of all keys of a range, if they are of one leading column.

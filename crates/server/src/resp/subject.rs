@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `post\|bob\|17` | a table: what ends its name is `\|` |
 //! | `pymk:42` | the store of that name, if there is one, else a table |
+//! | `hotel` | no table: it can have an object, which is kept among the rows |
 
 use larder_protocol::commands::{Command, Keys, Subject};
 
@@ -57,11 +58,11 @@ impl About {
     }
 }
 
-/// Whether a key is of a table, or of nothing there is: its name is no store's.
+/// Whether a key is of no store: of a table, or of nothing there is, or an object's that has no name.
 #[inline]
 pub(super) fn is_of_table(snapshot: &Snapshot, key: &[u8]) -> bool {
     match key.iter().position(|&byte| byte == b':' || byte == b'|') {
-        None => false,
+        None => true,
         Some(end) => key[end] == b'|' || matches!(snapshot.lookup(&key[..end]), Lookup::Absent),
     }
 }

@@ -6,7 +6,7 @@ use larder_join::Engine;
 use larder_space::copies::{Moved, Regions};
 use larder_space::index::SpaceIndex;
 use larder_space::object::Object;
-use larder_types::object_row;
+use larder_types::object_rows;
 
 use super::Declared;
 use super::copies::Placed;
@@ -64,8 +64,9 @@ impl Space {
     pub fn begin_anew(&mut self, lo: &[u8], hi: &[u8], engine: &Engine) {
         let prefixes = &self.declared.definition.prefixes;
         let is_of_range = |prefix: &Vec<u8>| {
-            let prefix = object_row(prefix);
-            prefix.as_slice() < hi && (prefix.as_slice() >= lo || lo.starts_with(&prefix))
+            object_rows(prefix).any(|prefix| {
+                prefix.as_slice() < hi && (prefix.as_slice() >= lo || lo.starts_with(&prefix))
+            })
         };
         if !prefixes.is_empty() && !prefixes.iter().any(is_of_range) {
             return;

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use larder_join::{Engine, TableInfo};
 use larder_space::schema::Definition;
-use larder_types::{OBJECT_MARK, object_key, object_row};
+use larder_types::{OBJECT_MARK, object_key, object_rows};
 
 pub struct Walk {
     /// Tables that may have some, the next one last.
@@ -102,8 +102,8 @@ fn tables_with(engine: &Engine, definition: &Definition) -> Vec<TableInfo> {
     let prefixes = &definition.prefixes;
     let may_have = |table: &[u8]| {
         let fits = |prefix: &Vec<u8>| {
-            let prefix = object_row(prefix);
-            table.starts_with(&prefix) || prefix.starts_with(table)
+            object_rows(prefix)
+                .any(|prefix| table.starts_with(&prefix) || prefix.starts_with(table))
         };
         table.first() == Some(&OBJECT_MARK) && (prefixes.is_empty() || prefixes.iter().any(fits))
     };

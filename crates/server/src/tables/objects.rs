@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use larder_join::{Engine, KeyRange, LogEntry};
 use larder_protocol::errors::Code;
 use larder_space::object::{Object, ObjectKind, ObjectView};
-use larder_types::{object_key, object_row, with_object_row};
+use larder_types::{has_separator, object_key, object_row, with_object_row};
 
 use super::{Refusal, Tables, Unanswered, refusal};
 
@@ -211,6 +211,9 @@ pub fn refuse_no_object(engine: &mut Engine, key: &[u8], now: u64) -> Result<(),
 /// # Errors
 /// The key's table is computed, or kept in PostgreSQL.
 pub fn refuse_computed(engine: &mut Engine, key: &[u8], now: u64) -> Result<(), Refusal> {
+    if !has_separator(key) {
+        return Ok(());
+    }
     engine.remove_range(key, key, 0, now).map_err(refusal)?;
     if engine.is_supplied(key) {
         let message = "the table is kept in PostgreSQL, which keeps no objects of larder";

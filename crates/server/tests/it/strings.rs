@@ -341,11 +341,8 @@ fn exec_does_nothing_if_a_watched_row_was_written_even_as_it_was() {
                 ),
             ],
         );
-        let told = client.ask("WATCH plain");
-        assert!(
-            told.starts_with("-ERR key 'plain' names no store"),
-            "{told}"
-        );
+        // It may have an object.
+        client.check("WATCH plain", "+OK");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use larder_protocol::commands::{Command, Group, Id, Keys, Spec};
 use larder_protocol::errors::Code;
-use larder_types::{KEY_BYTES_MAX, VALUE_BYTES_MAX, object_key};
+use larder_types::{KEY_BYTES_MAX, NAMELESS, VALUE_BYTES_MAX, has_separator, object_key};
 
 use super::super::subject::is_of_table;
 use super::scan;
@@ -47,7 +47,7 @@ pub(super) fn check_keys(snapshot: &Snapshot, command: Command<'_>) -> Result<()
 }
 
 fn check_key(snapshot: &Snapshot, command: &Spec, key: &[u8]) -> Result<(), Refusal> {
-    if !key.contains(&b'|') && !key.contains(&b':') {
+    if !has_separator(key) && !is_of_any_key(command) {
         let message = format!(
             "key '{}' names no store; write store:key, such as pymk:42, or table|key",
             show(key)
@@ -57,15 +57,41 @@ fn check_key(snapshot: &Snapshot, command: &Spec, key: &[u8]) -> Result<(), Refu
     if !is_of_table(snapshot, key) {
         return Err(of_store(command, key));
     }
-    let is_too_long = key.len() >= KEY_BYTES_MAX && command.group == Group::Objects;
-    if command.writes && (key.len() > KEY_BYTES_MAX || is_too_long) {
-        let message = format!(
-            "the key has {} bytes; {KEY_BYTES_MAX} are allowed",
-            key.len()
-        );
+    let most = match command.group == Group::Objects {
+        true => KEY_BYTES_MAX - NAMELESS.len(),
+        false => KEY_BYTES_MAX,
+    };
+    if command.writes && key.len() > most {
+        let message = format!("the key has {} bytes; {most} are allowed", key.len());
         return Err((Code::BadRequest, message));
     }
     Ok(())
+}
+
+/// Whether a command is as much about objects as about text: the key of an object need not name a table.
+fn is_of_any_key(command: &Spec) -> bool {
+    command.group == Group::Objects
+        || matches!(
+            command.id,
+            Id::Copy
+                | Id::Del
+                | Id::Exists
+                | Id::Expire
+                | Id::ExpireAt
+                | Id::ExpireTime
+                | Id::Memory
+                | Id::Persist
+                | Id::PExpire
+                | Id::PExpireAt
+                | Id::PExpireTime
+                | Id::PTtl
+                | Id::Rename
+                | Id::RenameNx
+                | Id::Touch
+                | Id::Ttl
+                | Id::Type
+                | Id::Unlink
+        )
 }
 
 fn of_store(command: &Spec, key: &[u8]) -> Refusal {

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
-use larder_types::{object_key, object_row};
+use larder_types::{has_separator, object_key, object_row};
 
 use super::super::replies;
 use super::super::state::State;
@@ -173,6 +173,7 @@ fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Una
         };
         // What the key had goes, if it was of the other kind.
         let gone = match object_key(&source) {
+            Some(_) if !has_separator(to) => None,
             Some(_) => engine.remove(to, now).map_err(refusal)?.waits_for,
             None => remove_object(engine, to, now)?.1,
         };

@@ -33,6 +33,8 @@ pub(super) fn get_among(
     });
     match outcome {
         Err(Error::NotANumber { .. }) => Ok(Found::NoValue),
+        // It may have an object.
+        Err(Error::NoTable { .. }) => Ok(Found::Nothing),
         outcome => complete(outcome).map(|()| found),
     }
 }

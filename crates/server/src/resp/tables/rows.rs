@@ -1,8 +1,9 @@
 //! SET, DEL, INCR and their kin: commands that put or remove single rows, as Redis's users know them.
 
-use larder_join::Engine;
+use larder_join::{Engine, Error};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
+use larder_types::has_separator;
 
 use super::super::state::State;
 use super::expire::{Expiry, deadline, expiry, positive};
@@ -30,8 +31,11 @@ pub(super) fn get(
         found = true;
         each(value);
     });
-    complete(outcome)?;
-    Ok(found)
+    match outcome {
+        // It may have an object.
+        Err(Error::NoTable { .. }) => Ok(false),
+        outcome => complete(outcome).map(|()| found),
+    }
 }
 
 /// What SET was told beside the value.
@@ -129,8 +133,11 @@ pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
     let mut removed = 0;
     for key in request.args().skip(1) {
         removed += write(state, |engine, now| {
-            let written = engine.remove(key, now).map_err(refusal)?;
             let (was_object, waits_for) = remove_object(engine, key, now)?;
+            if !has_separator(key) {
+                return Ok((u64::from(was_object), waits_for));
+            }
+            let written = engine.remove(key, now).map_err(refusal)?;
             let rows = written.rows + u64::from(was_object);
             Ok((rows, written.waits_for.max(waits_for)))
         })?;

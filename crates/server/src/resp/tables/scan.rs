@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use larder_join::{Engine, Limits};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
-use larder_types::{OBJECT_MARK, object_key, object_row};
+use larder_types::{NAMELESS, OBJECT_MARK, object_key};
 
 use super::super::state::State;
 use super::super::subject::is_of_table;
@@ -32,11 +32,15 @@ pub(super) fn literal(pattern: &[u8]) -> Vec<u8> {
     pattern.iter().take_while(is_plain).copied().collect()
 }
 
-fn pattern_of<'a>(request: &Request<'a>) -> Option<&'a [u8]> {
+fn option_of<'a>(request: &Request<'a>, name: &[u8]) -> Option<&'a [u8]> {
     let at = (2..request.len())
         .step_by(2)
-        .find(|&at| request.arg(at).eq_ignore_ascii_case(b"MATCH"))?;
+        .find(|&at| request.arg(at).eq_ignore_ascii_case(name))?;
     request.get(at + 1)
+}
+
+fn pattern_of<'a>(request: &Request<'a>) -> Option<&'a [u8]> {
+    option_of(request, b"MATCH")
 }
 
 /// The table that a pattern names, with its separator.
@@ -48,8 +52,12 @@ fn table_of(pattern: &[u8]) -> Option<&[u8]> {
     (!name.iter().any(|byte| b"*?[]\\".contains(byte))).then_some(name)
 }
 
-/// Whether a SCAN walks tables: its pattern names no store, or there are no stores.
+/// Whether a SCAN walks tables: its pattern names no store, or there are no stores, or it asks for objects.
 pub(in crate::resp) fn scans_tables(snapshot: &Snapshot, request: Request<'_>) -> bool {
+    let kind = option_of(&request, b"TYPE").and_then(Kind::named);
+    if kind.is_some_and(|kind| kind != Kind::Text) {
+        return true;
+    }
     match pattern_of(&request).and_then(table_of) {
         Some(name) => is_of_table(snapshot, name),
         None => snapshot.iter().next().is_none(),
@@ -213,7 +221,7 @@ impl Walk {
         };
         let mut keys: Vec<Walked> = Vec::new();
         for name in names {
-            if object_key(&name).is_some() {
+            if object_key(&name).is_some() || name.is_empty() {
                 continue;
             }
             let first = match self.only {
@@ -243,7 +251,7 @@ impl Walk {
                     keys_only: false,
                     ..limits
                 };
-                let (lo, hi) = (object_row(&lo), object_row(&hi));
+                let [lo, hi] = [&lo, &hi].map(|key| [&[OBJECT_MARK], &key[..]].concat());
                 let outcome = engine.range(&lo, &hi, limits, now, &mut |row, object| {
                     let key = object_key(row).unwrap_or(row).to_vec();
                     let kind = Kind::of_object(object);
@@ -258,7 +266,39 @@ impl Walk {
                 break;
             }
         }
+        if self.only.is_none() && engine.has_objects() {
+            self.nameless_keys(engine, now, &mut keys)?;
+        }
         Ok(keys)
+    }
+
+    /// Puts the objects among them whose keys have no separator.
+    fn nameless_keys(
+        &self,
+        engine: &mut Engine,
+        now: u64,
+        keys: &mut Vec<Walked>,
+    ) -> Result<(), Unanswered> {
+        let first = [NAMELESS, &self.beginning].concat();
+        let lo = [NAMELESS, &self.from].concat().max(first.clone());
+        let hi = successor(&first);
+        if lo >= hi {
+            return Ok(());
+        }
+        let limits = Limits {
+            limit: Some(self.count as u64 + 1),
+            ..Limits::default()
+        };
+        let outcome = engine.range(&lo, &hi, limits, now, &mut |row, object| {
+            let key = object_key(row).unwrap_or(row).to_vec();
+            let kind = Kind::of_object(object);
+            keys.push(Walked { key, kind });
+            ControlFlow::Continue(())
+        });
+        complete(outcome)?;
+        keys.sort_unstable();
+        keys.truncate(self.count + 1);
+        Ok(())
     }
 
     /// Leaves of the keys, which are in order, those that are answered; returns the next cursor.

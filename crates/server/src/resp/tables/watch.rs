@@ -17,7 +17,6 @@ use super::super::subject::is_of_table;
 use super::of_other_node;
 use super::rows::get;
 use crate::catalog::{Lookup, Snapshot};
-use crate::error::show;
 use crate::tables::postgres::Postgres;
 use crate::tables::{Mark, Refusal, Tables, stopping};
 
@@ -146,13 +145,8 @@ impl WatchJob {
         }
         let (mut keys, mut stores) = (Vec::new(), Vec::new());
         for key in request.args().skip(1) {
-            let Some(end) = key.iter().position(|byte| matches!(byte, b'|' | b':')) else {
-                let message = format!(
-                    "key '{}' names no store; write store:key, such as pymk:42, or table|key",
-                    show(key)
-                );
-                return Err((Code::BadRequest, message));
-            };
+            let end = key.iter().position(|byte| matches!(byte, b'|' | b':'));
+            let end = end.unwrap_or(key.len());
             match is_of_table(snapshot, key) {
                 true => keys.push(key.to_vec()),
                 false => stores.push((key[..end].to_vec(), live_version(snapshot, &key[..end]))),

@@ -362,3 +362,99 @@ fn objects_are_there_after_a_restart_from_the_log_and_from_a_snapshot() {
         }
     }
 }
+
+/// Keys of objects need no name of a table before them: mappers begin them with a colon, or write none at all.
+#[test]
+fn objects_are_kept_under_keys_without_a_table() {
+    for mut server in servers() {
+        let mut client = Client::connect(&server);
+        let keys = [
+            "plain",
+            "{x}plain",
+            ":shop.Hotel:01",
+            ":",
+            "|",
+            "|bar",
+            "plainer",
+            "a:1",
+        ];
+        for key in keys {
+            client.check(&format!("HSET {key} f {key}"), ":1");
+            client.check(&format!("TYPE {key}"), "+hash");
+        }
+        client.send(&request(&["HSET", "", "f", "v"]));
+        assert_eq!(client.reply(), ":1");
+        client.check("FT.CREATE all SCHEMA f TAG", "+OK");
+        client.check("FT.CREATE plains PREFIX 1 plain SCHEMA f TAG", "+OK");
+        client.check("FT.CREATE models PREFIX 1 :shop. SCHEMA f TAG", "+OK");
+        check_all(
+            &mut client,
+            &[
+                ("HGET plain f", "$5|plain"),
+                ("HGET |bar f", "$4||bar"),
+                ("HGET bar f", "$-1"),
+                ("EXISTS plain |bar bar : plain", ":4"),
+                (
+                    "SET plain x",
+                    "-ERR key 'plain' names no store; write store:key, such as pymk:42, or table|key",
+                ),
+                ("HSET plain g 1", ":1"),
+                ("EXPIRE plain 100", ":1"),
+                ("TTL plain", ":100"),
+                ("PERSIST plain", ":1"),
+                ("TTL none", ":-2"),
+                ("TYPE none", "+none"),
+                ("DEL none", ":0"),
+                ("RENAME plain renamed", "+OK"),
+                ("RENAME renamed a:2", "+OK"),
+                ("COPY a:2 plain", ":1"),
+                ("DEL a:2", ":1"),
+                ("HGETALL plain", "*4|$1|f|$5|plain|$1|g|$1|1"),
+                ("JSON.SET doc $ {}", "+OK"),
+                ("TYPE doc", "+ReJSON-RL"),
+                ("DEL doc", ":1"),
+                ("DBSIZE", ":109"),
+                ("KEYS plain*", "*2|$5|plain|$7|plainer"),
+                ("KEYS :*", "*2|$1|:|$14|:shop.Hotel:01"),
+                (
+                    "SCAN 0 COUNT 1000 MATCH plain* TYPE hash",
+                    "*2|$1|0|*2|$5|plain|$7|plainer",
+                ),
+                ("FT.SEARCH all * LIMIT 0 0", "*1|:9"),
+                ("FT.SEARCH plains * NOCONTENT", "*3|:2|$5|plain|$7|plainer"),
+                ("FT.SEARCH models * NOCONTENT", "*2|:1|$14|:shop.Hotel:01"),
+                ("WATCH plain", "+OK"),
+                ("MULTI", "+OK"),
+                ("HGET plain g", "+QUEUED"),
+                ("EXEC", "*1|$1|1"),
+            ],
+        );
+        // All keys by small parts, each once and in order.
+        let (mut cursor, mut scanned) = ("0".to_owned(), Vec::new());
+        loop {
+            let part = client.ask(&format!("SCAN {cursor} COUNT 2 TYPE hash"));
+            let parts: Vec<&str> = part.split("|$").collect();
+            cursor = parts[1].split('|').nth(1).expect("a cursor").to_owned();
+            scanned.extend(parts[2..].iter().map(|part| {
+                let (_, key) = part.split_once('|').expect("a size");
+                key.to_owned()
+            }));
+            if cursor == "0" {
+                break;
+            }
+        }
+        let mut sorted = keys.to_vec();
+        sorted.push("");
+        sorted.sort_unstable();
+        assert_eq!(scanned, sorted);
+        drop(client);
+        server.restart(|_| {});
+        let mut client = Client::connect(&server);
+        client.check("HGET plain g", "$1|1");
+        client.check("FT.SEARCH plains * NOCONTENT", "*3|:2|$5|plain|$7|plainer");
+        client.check("UNLINK plain plainer {x}plain", ":3");
+        client.check("FLUSHALL", "+OK");
+        client.check("FT.SEARCH all * LIMIT 0 0", "*1|:0");
+        client.check("EXISTS :shop.Hotel:01 | plainer", ":0");
+    }
+}
