@@ -7,7 +7,7 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
 use larder_space::base::number::Number;
 use larder_space::object::{ChangeError, Hash, HashView, Object, ObjectKind};
-use larder_types::{Random, integer};
+use larder_types::{Random, integer, key_hash};
 
 use super::super::state::State;
 use super::access::{Answer, Becomes, change, read_hash};
@@ -16,6 +16,8 @@ use crate::tables::{Refusal, Unanswered};
 
 /// Fields times names that are compared one by one; beyond it they are looked up.
 const COMPARED_MAX: usize = 4096;
+/// HSCAN answers so many fields at once, or as COUNT says if that is more: each call looks at the whole hash.
+const SCANNED_MIN: usize = 256;
 /// How many fields HRANDFIELD draws that may be the same.
 const DRAWN_MAX: u64 = 100_000;
 
@@ -283,13 +285,13 @@ fn answer_drawn<'a>(
     Ok(())
 }
 
-/// HSCAN: all fields at once, as Redis does of a small hash. So one that is there from the first call to the last is seen once.
+/// HSCAN: the fields of a small hash at once, as Redis does; else some at a time, in the order of their [places](place_of), whatever is put or
+/// removed meanwhile. So one that is there from the first call to the last is seen once.
 pub fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let cursor = std::str::from_utf8(request.arg(2)).ok();
-    if cursor.and_then(|text| text.parse::<u64>().ok()).is_none() {
-        return Err(bad("invalid cursor").into());
-    }
-    let (mut pattern, mut with_values, mut at) = (None, true, 3);
+    let cursor = cursor.and_then(|text| text.parse::<u64>().ok());
+    let cursor = cursor.ok_or_else(|| bad("invalid cursor"))?;
+    let (mut pattern, mut with_values, mut count, mut at) = (None, true, SCANNED_MIN, 3);
     while let Some(option) = request.get(at) {
         let value = request.get(at + 1).ok_or_else(syntax);
         match option.to_ascii_uppercase().as_slice() {
@@ -302,7 +304,7 @@ pub fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
             b"COUNT" => match integer(value?) {
                 None => return Err(bad("value is not an integer or out of range").into()),
                 Some(..1) => return Err(syntax().into()),
-                Some(_) => {}
+                Some(more) => count = count.max(usize::try_from(more).unwrap_or(usize::MAX)),
             },
             _ => return Err(syntax().into()),
         }
@@ -311,9 +313,10 @@ pub fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     read_hash(state, request.arg(1), |hash, now, to| {
         let is_meant = |name: &[u8]| pattern.is_none_or(|pattern| matches(pattern, name));
         let fields = hash.into_iter().flat_map(|hash| hash.fields_at(now));
-        let fields: Vec<_> = fields.filter(|(name, ..)| is_meant(name)).collect();
+        let (next, mut fields) = some_of(fields.collect(), cursor, count);
+        fields.retain(|(name, ..)| is_meant(name));
         to.encoder().array(2);
-        to.bulk(b"0")?;
+        to.bulk(next.to_string().as_bytes())?;
         to.encoder()
             .array(fields.len() * if with_values { 2 } else { 1 });
         for (name, value, _) in fields {
@@ -324,4 +327,31 @@ pub fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
         }
         Ok(())
     })
+}
+
+/// A field's name, its value, and when it goes.
+type Field<'a> = (&'a [u8], &'a [u8], Option<u64>);
+
+/// Of the fields at a cursor the next `count`, and the cursor behind them: 0 after the last.
+fn some_of(mut fields: Vec<Field<'_>>, cursor: u64, count: usize) -> (u64, Vec<Field<'_>>) {
+    if cursor == 0 && fields.len() <= count {
+        return (0, fields);
+    }
+    fields.retain(|(name, ..)| place_of(name) >= cursor);
+    if fields.len() <= count {
+        return (0, fields);
+    }
+    let (_, (last, ..), _) =
+        fields.select_nth_unstable_by_key(count - 1, |(name, ..)| place_of(name));
+    let last = place_of(last);
+    let before = fields.len();
+    // With all that have the same place.
+    fields.retain(|(name, ..)| place_of(name) <= last);
+    let next = if fields.len() < before { last + 1 } else { 0 };
+    (next, fields)
+}
+
+/// Where a field stands for HSCAN, which is the same on every node. It is at least 1, and has 53 bits, as many as every client's numbers hold.
+fn place_of(name: &[u8]) -> u64 {
+    (key_hash(name) >> 12) + 1
 }

@@ -88,11 +88,11 @@ fn hashes_are_scanned_and_drawn_from() {
         fields.iter().for_each(|field| words.extend([field, "v"]));
         client.send(&request(&words));
         assert_eq!(client.reply(), ":300");
-        client.check("HSCAN h|1 0 MATCH f29? NOVALUES COUNT 5", &{
+        client.check("HSCAN h|1 0 MATCH f29? NOVALUES COUNT 300", &{
             let found: String = (290..300).map(|at| format!("|$4|f{at}")).collect();
             format!("*2|$1|0|*10{found}")
         });
-        client.check("HSCAN h|1 0 MATCH f7", "*2|$1|0|*2|$2|f7|$1|v");
+        client.check("HSCAN h|1 0 MATCH f7 COUNT 300", "*2|$1|0|*2|$2|f7|$1|v");
         client.check("HSCAN h|none 0", "*2|$1|0|*0");
         client.check("HSCAN h|1 x", "-ERR invalid cursor");
         client.check("HSCAN h|1 0 COUNT 0", "-ERR syntax error");
@@ -143,6 +143,53 @@ fn hashes_are_scanned_and_drawn_from() {
         client.reply();
         client.check("HSET h|1 a 1", ":1");
         client.check("HRANDFIELD h|1 2 WITHVALUES", "*1|*2|$1|a|$1|1");
+    }
+}
+
+/// Fields that are there all the time are answered once each, whatever comes and goes meanwhile; no part is longer than it was asked for.
+#[test]
+fn a_large_hash_is_scanned_in_parts_while_it_changes() {
+    for server in servers() {
+        let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
+        let mut words = vec!["HSET".to_owned(), "h|1".to_owned()];
+        (0..1000).for_each(|at| words.extend([format!("stays{at}"), at.to_string()]));
+        (0..500).for_each(|at| words.extend([format!("goes{at}"), "x".to_owned()]));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        client.send(&request(&words));
+        assert_eq!(client.reply(), ":1500");
+        let (mut cursor, mut seen, mut calls) = ("0".to_owned(), Vec::new(), 0);
+        loop {
+            let part = client.ask(&format!("HSCAN h|1 {cursor} NOVALUES COUNT 300"));
+            let parts: Vec<&str> = part.split('|').collect();
+            let count: usize = parts[3][1..].parse().expect("an array");
+            assert!(count <= 300, "{count} at once");
+            let names = parts[4..].iter().filter(|part| part.starts_with("stays"));
+            seen.extend(names.map(|name| (*name).to_owned()));
+            cursor = parts[2].to_owned();
+            calls += 1;
+            if cursor == "0" {
+                break;
+            }
+            assert!(cursor.parse::<u64>().expect("a cursor") < 1 << 53);
+            other.check(&format!("HDEL h|1 goes{calls} goes{}", calls + 100), ":2");
+            other.check(&format!("HSET h|1 comes{calls} 1 stays7 x"), ":1");
+        }
+        assert!(calls >= 4, "{calls} calls");
+        seen.sort_unstable();
+        seen.dedup_by(|one, other| {
+            assert_ne!(one, other, "seen twice");
+            false
+        });
+        assert_eq!(seen.len(), 1000);
+        // Without COUNT, too; and of a hash that has shrunk what is left.
+        let part = client.ask("HSCAN h|1 0");
+        assert!(
+            part.contains("|*512|") && !part.starts_with("*2|$1|0|"),
+            "{part}"
+        );
+        let cursor = part.split('|').nth(2).expect("a cursor");
+        client.check("DEL h|1", ":1");
+        client.check(&format!("HSCAN h|1 {cursor}"), "*2|$1|0|*0");
     }
 }
 
