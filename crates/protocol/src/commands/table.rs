@@ -313,6 +313,12 @@ const ROWS: &[Spec] = &[
     row(Id::MGet, "MGET", -2, "readonly fast", Group::Stores, Subject::Keys, Keys::Every, Place::Owner,
         "key [key ...]",
         "The keys' values, nil for each that is absent; all of one moment", N_READS, "0.1.0", &[]),
+    row(Id::Module, "MODULE", -2, "admin noscript", Group::Server, Subject::Server, Keys::None, Place::Connection,
+        "LIST",
+        "Redis's modules whose commands are here", CONSTANT, "0.1.0", &[
+        sub("HELP", 2, "", "Lists the subcommands"),
+        sub("LIST", 2, "", "The modules by name and version"),
+    ]),
     row(Id::MSet, "MSET", -3, "write denyoom", Group::Tables, Subject::Tables, Keys::Pairs, Place::Owner,
         "key value [key value ...]",
         "Puts rows, all as one", "O(N*log(R)) for N keys", "0.1.0", &[]),

@@ -149,6 +149,7 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
         Id::Info => describe::info(state, snapshot, request),
         Id::Latency => describe::latency(state, request),
         Id::Memory => describe::memory(state, request),
+        Id::Module => describe::modules(state),
         Id::SlowLog => describe::slowlog(state, request),
         Id::StoreList => store_list(state, snapshot),
         Id::StoreInfo => with_store(state, snapshot, request.arg(1), store_info),

@@ -49,9 +49,9 @@ pub fn unknown(name: &str) -> Refusal {
     ))
 }
 
-/// As [`unknown`], where helpers look for other words.
+/// As [`unknown`], where helpers look for other words: `Unknown index name`, of which the code is the first.
 pub fn unknown_name() -> Refusal {
-    refused("Unknown index name")
+    (Code::NoSuchSpace, "index name".to_owned())
 }
 
 impl Change {
@@ -212,10 +212,7 @@ mod tests {
             ["hotels"]
         );
         assert_eq!(catalog.names(), 1);
-        assert_eq!(
-            why(&catalog, &Change::Drop("bars".into())),
-            "Unknown index name"
-        );
+        assert_eq!(why(&catalog, &Change::Drop("bars".into())), "index name");
         assert_eq!(
             why(&catalog, &Change::RemoveAlias("inns".into())),
             "Alias does not exist"

@@ -159,6 +159,6 @@ pub const ROWS: &[Spec] = &[
         "Makes true of false and false of true; answers what it made", DOCUMENT),
     object(Id::JsonType, "JSON.TYPE", -2, "readonly", "key [path]",
         "The types of what a path means", DOCUMENT),
-    object(Id::ObjChange, "OBJ.CHANGE", -5, "write denyoom", "key [AS HASH | AS JSON] [IF ABSENT | IF PRESENT | IF query IN space | IF query SCHEMA attribute type ...] DO change target [argument ...] [change target [argument ...] ...]",
-        "Changes an object in several places, all or none, if a condition is met; answers 1, or 0 if it is not (see guide/objects.md)", DOCUMENT),
+    object(Id::ObjChange, "OBJ.CHANGE", -4, "write denyoom", "key [AS HASH | AS JSON] [IF ABSENT | IF PRESENT | IF query IN space [PARAMS count name value ...] | IF query SCHEMA attribute type ...] DO DELETE | DO change target [argument ...] [change target [argument ...] ...]",
+        "Changes an object in several places, all or none, or deletes it, if a condition is met; answers 1, or 0 if it is not (see guide/objects.md)", DOCUMENT),
 ];

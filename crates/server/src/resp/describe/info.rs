@@ -25,6 +25,7 @@ const SECTIONS: &[(&str, Section)] = &[
         "role:master\r\nconnected_slaves:0\r\n".to_owned()
     }),
     ("cpu", info_cpu),
+    ("modules", |_, _| super::modules::info_modules()),
     ("stores", info_stores),
     ("tables", info_tables),
     ("joins", info_joins),

@@ -1,9 +1,10 @@
-//! Commands about the server, spelled as Redis spells them: COMMAND, CONFIG, INFO, and LATENCY, SLOWLOG and MEMORY DOCTOR (`latency`).
+//! Commands about the server, spelled as Redis spells them: COMMAND, CONFIG, INFO, MODULE LIST, and LATENCY, SLOWLOG and MEMORY DOCTOR (`latency`).
 
 mod command;
 mod config;
 mod info;
 mod latency;
+mod modules;
 
 use larder_protocol::resp::Encoder;
 
@@ -11,6 +12,7 @@ pub(super) use command::command;
 pub(super) use config::config;
 pub(super) use info::info;
 pub(super) use latency::{latency, memory, slowlog};
+pub(super) use modules::modules;
 
 fn pair(encoder: &mut Encoder<'_>, name: &str, value: &str) {
     encoder.text(name);

@@ -1,7 +1,9 @@
 //! OBJ.CHANGE: several changes of one object, all or none, if a condition is met. HyperDex's conditional and atomic operations.
 //!
 //! ```text
-//! OBJ.CHANGE key [AS HASH | AS JSON] [IF ABSENT | IF PRESENT | IF query IN space | IF query SCHEMA attribute type ...] DO change [change ...]
+//! OBJ.CHANGE key [AS HASH | AS JSON] [condition] DO DELETE
+//! OBJ.CHANGE key [AS HASH | AS JSON] [condition] DO change [change ...]
+//! condition = IF ABSENT | IF PRESENT | IF query IN space [PARAMS count name value ...] | IF query SCHEMA attribute type ...
 //! change = PUT target value | UNSET target | RENAME target name
 //!        | ADD | SUB | MUL | DIV | MOD | AND | OR | XOR | MIN | MAX target number
 //!        | APPEND | PREPEND target text | TRIMLEFT | TRIMRIGHT target bytes
@@ -9,14 +11,16 @@
 //!        | MADD target name json | MREM target name
 //! ```
 //!
-//! A target is a field of a hash, a path in the JSON that a field holds (`stock->$.rome`), or a path of a document (`$.stock.rome`). The answer is
+//! `IF query IN space` is met by an object that FT.SEARCH would find in the space. A target is a field of a hash, a path in the JSON that a field holds (`stock->$.rome`), or a path of a document (`$.stock.rome`). The answer is
 //! 1, or 0 if the condition is not met.
 
 use std::sync::Arc;
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
-use larder_space::object::{Arithmetic, Change, ObjectKind, ObjectView, Path, Target, apply};
+use larder_space::object::{
+    Arithmetic, Change, Object, ObjectKind, ObjectView, Path, Target, apply,
+};
 use larder_space::query::{Condition, Params, parse};
 use larder_space::schema::Definition;
 use larder_types::integer;
@@ -59,11 +63,18 @@ enum Wanted<'a> {
         query: &'a [u8],
         schema: Vec<&'a [u8]>,
     },
-    /// Of a space that is declared.
+    /// Of a space that is declared: the object is one of its own.
     HoldsIn {
         query: &'a [u8],
         space: &'a [u8],
+        params: Params,
     },
+}
+
+/// What becomes of the object.
+enum Wish {
+    Delete,
+    Changes(Vec<(Target, Change)>),
 }
 
 impl<'a> Told<'a> {
@@ -89,19 +100,27 @@ impl<'a> Told<'a> {
             condition = match test.to_ascii_uppercase().as_slice() {
                 b"ABSENT" => Wanted::Absent,
                 b"PRESENT" => Wanted::Present,
+                _ if is(at, b"IN") => {
+                    let space = request.get(at + 1).ok_or_else(no_do)?;
+                    at += 2;
+                    let params = match is(at, b"PARAMS") {
+                        true => params(request, &mut at)?,
+                        false => Params::default(),
+                    };
+                    Wanted::HoldsIn {
+                        query: test,
+                        space,
+                        params,
+                    }
+                }
                 _ => {
                     let end = (at..request.len()).find(|at| is(*at, b"DO"));
                     let end = end.ok_or_else(no_do)?;
                     let schema: Vec<&[u8]> = (at..end).map(|at| request.arg(at)).collect();
                     at = end;
-                    match schema[..] {
-                        [word, space] if word.eq_ignore_ascii_case(b"IN") => {
-                            Wanted::HoldsIn { query: test, space }
-                        }
-                        _ => Wanted::Holds {
-                            query: test,
-                            schema,
-                        },
+                    Wanted::Holds {
+                        query: test,
+                        schema,
                     }
                 }
             };
@@ -117,9 +136,23 @@ impl<'a> Told<'a> {
     }
 }
 
+/// What stands from `PARAMS count` on.
+fn params(request: Request<'_>, at: &mut usize) -> Result<Params, Refusal> {
+    let count = request.get(*at + 1).and_then(integer);
+    let count = count.and_then(|count| usize::try_from(count).ok());
+    let first = *at + 2;
+    let count = count.filter(|count| count % 2 == 0 && *count <= request.len() - first);
+    let count =
+        count.ok_or_else(|| bad("PARAMS says how many names and values follow, and then them"))?;
+    *at = first + count;
+    let pairs = (first..*at).step_by(2);
+    let pairs = pairs.map(|at| (request.arg(at).to_vec(), request.arg(at + 1).to_vec()));
+    Ok(Params(pairs.collect()))
+}
+
 fn no_do() -> Refusal {
     bad(
-        "write OBJ.CHANGE key [AS HASH | AS JSON] [IF ABSENT | IF PRESENT | IF query IN space | IF query SCHEMA attribute type ...] DO change [change ...]",
+        "write OBJ.CHANGE key [AS HASH | AS JSON] [IF ABSENT | IF PRESENT | IF query IN space | IF query SCHEMA attribute type ...] DO DELETE, or DO change [change ...]",
     )
 }
 
@@ -129,13 +162,14 @@ fn condition(
     kind: ObjectKind,
     spaces: &Catalog,
 ) -> Result<(Condition, Arc<Definition>), Refusal> {
-    if let Wanted::HoldsIn { query, space } = wanted {
-        let declared = std::str::from_utf8(space)
-            .ok()
-            .and_then(|name| spaces.space(name));
-        let declared = declared.ok_or_else(|| bad(format!("{}: no such index", show(space))))?;
-        let definition = declared.definition.clone();
-        return Ok((holds(query, &definition)?, definition));
+    if let Wanted::HoldsIn {
+        query,
+        space,
+        params,
+    } = wanted
+    {
+        let definition = definition_of(space, spaces)?;
+        return Ok((holds(query, &definition, params)?, definition));
     }
     let on: &[u8] = match kind {
         ObjectKind::Hash => b"HASH",
@@ -152,13 +186,23 @@ fn condition(
         Wanted::Always => Condition::Always,
         Wanted::Absent => Condition::Absent,
         Wanted::Present => Condition::Present,
-        Wanted::Holds { query, .. } | Wanted::HoldsIn { query, .. } => holds(query, &definition)?,
+        Wanted::Holds { query, .. } | Wanted::HoldsIn { query, .. } => {
+            holds(query, &definition, &Params::default())?
+        }
     };
     Ok((condition, Arc::new(definition)))
 }
 
-fn holds(query: &[u8], definition: &Definition) -> Result<Condition, Refusal> {
-    let predicate = parse(query, definition, &Params::default());
+fn definition_of(space: &[u8], spaces: &Catalog) -> Result<Arc<Definition>, Refusal> {
+    let declared = std::str::from_utf8(space)
+        .ok()
+        .and_then(|name| spaces.space(name));
+    let declared = declared.ok_or_else(|| bad(format!("{}: no such index", show(space))))?;
+    Ok(declared.definition.clone())
+}
+
+fn holds(query: &[u8], definition: &Definition, params: &Params) -> Result<Condition, Refusal> {
+    let predicate = parse(query, definition, params);
     let predicate = predicate.map_err(|error| bad(format!("the query of IF: {error}")))?;
     Ok(Condition::Holds(predicate))
 }
@@ -172,20 +216,51 @@ pub fn run(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
         })
     });
     let (found, bytes) = there.unzip();
-    let kind = told.kind.or(found).unwrap_or(ObjectKind::Hash);
     let spaces = state.core.shared.tables.spaces.load();
+    let own = match &told.condition {
+        Wanted::HoldsIn { space, .. } => Some(definition_of(space, &spaces)?.on),
+        _ => None,
+    };
+    let kind = told.kind.or(own).or(found).unwrap_or(ObjectKind::Hash);
     let (condition, definition) = condition(&told.condition, kind, &spaces)?;
-    let changes = changes(request, told.at, kind)?;
+    let wish = wish(request, told.at, kind)?;
+    let changes: &[(Target, Change)] = match &wish {
+        Wish::Delete => &[],
+        Wish::Changes(changes) => changes,
+    };
     refuse_work(request, changes.len(), bytes.unwrap_or(0))?;
+    if own.is_some() && found.is_some_and(|found| found != kind) {
+        // It is not of the space.
+        state.encoder().count(0);
+        return Ok(());
+    }
     let is_met = change(state, key, kind, |before, _| {
-        if !condition.is_met(&definition, before.as_ref()) {
+        let is_of_space = |object: &Object| own.is_none() || definition.covers(key, object);
+        if !before.as_ref().is_none_or(is_of_space)
+            || !condition.is_met(&definition, before.as_ref())
+        {
             return Ok((false, Becomes::AsItWas));
         }
-        let after = apply(before.as_ref(), kind, &changes).map_err(refused_change)?;
-        Ok((true, Becomes::This(after)))
+        Ok(match (&wish, &before) {
+            (Wish::Delete, None) => (false, Becomes::AsItWas),
+            (Wish::Delete, Some(_)) => (true, Becomes::Gone),
+            (Wish::Changes(changes), before) => {
+                let after = apply(before.as_ref(), kind, changes).map_err(refused_change)?;
+                (true, Becomes::This(after))
+            }
+        })
     })?;
     state.encoder().count(u64::from(is_met));
     Ok(())
+}
+
+/// Whether a command would be understood, of objects of a space of this kind.
+///
+/// # Errors
+/// What of it would not.
+pub(in crate::resp) fn check(request: Request<'_>, on: ObjectKind) -> Result<(), Refusal> {
+    let told = Told::parse(request)?;
+    wish(request, told.at, on).map(drop)
 }
 
 /// Each change looks at the object, and sets are compared element by element.
@@ -206,11 +281,14 @@ fn refuse_work(request: Request<'_>, changes: usize, bytes: usize) -> Result<(),
     }
 }
 
-fn changes(
-    request: Request<'_>,
-    mut at: usize,
-    kind: ObjectKind,
-) -> Result<Vec<(Target, Change)>, Refusal> {
+fn wish(request: Request<'_>, mut at: usize, kind: ObjectKind) -> Result<Wish, Refusal> {
+    let is_delete = |word: &[u8]| word.eq_ignore_ascii_case(b"DELETE");
+    if request.get(at).is_some_and(is_delete) {
+        return match request.len() == at + 1 {
+            true => Ok(Wish::Delete),
+            false => Err(bad("DELETE stands alone behind DO")),
+        };
+    }
     let mut changes = Vec::new();
     while let Some(word) = request.get(at) {
         if changes.len() == CHANGES_MAX {
@@ -267,7 +345,7 @@ fn changes(
     }
     match changes.is_empty() {
         true => Err(bad("DO is followed by a change, such as ADD price 10")),
-        false => Ok(changes),
+        false => Ok(Wish::Changes(changes)),
     }
 }
 

@@ -17,6 +17,7 @@ use super::state::State;
 use crate::tables::Unanswered;
 
 pub(super) use access::{broken, refuse_large};
+pub(super) use change::check as check_change;
 pub(super) use keys::meets_object;
 pub(super) use several::{set_all, settings};
 

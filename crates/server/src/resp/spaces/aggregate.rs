@@ -263,6 +263,26 @@ async fn next_rows(asker: &Asker, id: Option<u64>, mut cursor: Cursor) -> Result
     reply(asker, total, &rows, Some(next))
 }
 
+/// The keys of so many objects that a query finds behind a key, in their order; and whether there are no more. `query` is the query, and what may
+/// stand behind it.
+pub(super) async fn keys_behind(
+    asker: &Asker,
+    declared: &Arc<Declared>,
+    query: &[&[u8]],
+    after: Option<&[u8]>,
+    rows: usize,
+) -> Result<(Vec<Vec<u8>>, bool), Refusal> {
+    let load: [&[u8]; 3] = [b"LOAD", b"1", b"@__key"];
+    let arguments = [query, &load].concat();
+    let question = Aggregated::parse(asker, declared, &arguments, QUERY)?;
+    let question = question.window(rows, after);
+    let partial = found(asker, declared, &question, &arguments).await?;
+    let is_over = partial.total() <= rows as u64;
+    let (_, rows) = question.rows(partial)?;
+    let keys = rows.into_iter().flatten().map(|(_, key)| key.print());
+    Ok((keys.collect(), is_over))
+}
+
 /// What all find that take part.
 async fn found(
     asker: &Asker,

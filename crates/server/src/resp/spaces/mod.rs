@@ -5,15 +5,17 @@
 //!                └─ in a cluster: every node is asked for its part ───────┘
 //! ```
 //!
-//! `define` declares; `search`, `aggregate` and `values` (FT.TAGVALS) find. A search or an aggregation is a `question`; `parts` has it answered by all who take
-//! part and puts their parts together, `run` is what one core does for it, and `regions` what those do who hold regions of a subspace. `info` tells of
-//! spaces, `explain` of queries, and `profile` of what a search took. `reach` says who takes part, and asks other nodes.
+//! `define` declares; `search`, `aggregate` and `values` (FT.TAGVALS) find; `change` changes what a query finds. A search or an aggregation is a
+//! `question`; `parts` has it answered by all who take part and puts their parts together, `run` is what one core does for it, and `regions` what those
+//! do who hold regions of a subspace. `info` tells of spaces, `explain` of queries, and `profile` of what a search took. `reach` says who takes part,
+//! and asks other nodes.
 //!
 //! 1. The parts of an answer are of one assignment of slots to nodes, and each slot is answered by its owner, under its lease. If owners change
 //!    meanwhile, all parts are asked for again; see docs/decisions/0019-searches-over-nodes.md.
 //! 2. The parts are of one definition of the space: each says of which.
 
 mod aggregate;
+mod change;
 mod define;
 mod explain;
 mod info;
@@ -48,6 +50,7 @@ pub(in crate::resp) async fn answer(
     match command.id() {
         Id::FtSearch => search::search(asker, command).await,
         Id::FtAggregate => aggregate::aggregate(asker, command).await,
+        Id::FtChange => change::change(asker, command).await,
         Id::FtCursor => aggregate::cursor(asker, command).await,
         Id::FtProfile => profile::profile(asker, command).await,
         Id::FtExplain | Id::FtExplainCli => explain::explain(asker, command).await,

@@ -167,7 +167,7 @@ pub(super) fn damaged() -> Refusal {
 }
 
 /// An error reply of another node, as it was there.
-fn refusal_of(text: &[u8]) -> Refusal {
+pub(super) fn refusal_of(text: &[u8]) -> Refusal {
     let text = String::from_utf8_lossy(text);
     let (word, message) = text.split_once(' ').unwrap_or(("", &text));
     match ROWS.iter().find(|row| row.resp_prefix == word) {

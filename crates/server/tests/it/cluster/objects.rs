@@ -1,8 +1,10 @@
 //! Objects in a cluster: any node answers for any of them. That they outlive their owner and move with their slots, `rows` has.
 
+use std::thread;
+
 use super::forward::{clients, forwarded};
-use super::harness::Cluster;
-use crate::resp::request;
+use super::harness::{Cluster, Options};
+use crate::resp::{Client, request};
 
 #[test]
 fn any_node_answers_for_any_object() {
@@ -64,5 +66,98 @@ fn any_node_answers_for_any_object() {
         at[1].check("DEL h|e", ":1");
         at[2].check("FLUSHALL", "+OK");
         at[0].check("DBSIZE", ":0");
+    }
+}
+
+fn ask(client: &mut Client, words: &[&str]) -> String {
+    client.send(&request(words));
+    client.reply()
+}
+
+/// So many objects with a number, of which the keys have no name of a table.
+fn numbered(client: &mut Client, count: usize) {
+    let create = "FT.CREATE things PREFIX 1 : SCHEMA n NUMERIC";
+    assert_eq!(ask(client, &create.split(' ').collect::<Vec<_>>()), "+OK");
+    for number in 0..count {
+        client.check(&format!("HSET :shop.Thing:{number} n 0"), ":1");
+    }
+}
+
+fn total(client: &mut Client, query: &str) -> Option<usize> {
+    let reply = ask(client, &["FT.SEARCH", "things", query, "LIMIT", "0", "0"]);
+    reply.strip_prefix("*1|:")?.parse().ok()
+}
+
+#[test]
+fn keys_without_a_table_are_spread_and_groups_are_changed_through_any_node() {
+    let Some(cluster) = Cluster::start(3, &[("server.threads", "2")]) else {
+        return;
+    };
+    let mut at = clients(&cluster);
+    numbered(&mut at[0], 300);
+    for (node, client) in at.iter_mut().enumerate() {
+        client.check(&format!("HSET plain{node} f v"), ":1");
+        client.check(&format!("JSON.SET doc{node} $ {{}}"), "+OK");
+    }
+    for client in &mut at {
+        client.check("EXISTS plain0 plain1 plain2 doc0 doc1 doc2 none", ":6");
+        client.check("HGET plain1 f", "$1|v");
+        let keys = client.ask("SCAN 0 COUNT 1000 MATCH :shop.* TYPE hash");
+        assert!(keys.starts_with("*2|$1|0|*300|"), "{keys}");
+        client.check("KEYS plain*", "*3|$6|plain0|$6|plain1|$6|plain2");
+    }
+    for node in 0..3 {
+        let rows: usize = cluster.info(node, "tables_rows").parse().unwrap_or(0);
+        assert!(rows > 50, "node {node} has {rows} rows");
+    }
+    for (round, client) in at.iter_mut().enumerate() {
+        let query = format!("@n:[{round} {round}]");
+        let told = ask(
+            client,
+            &["FT.CHANGE", "things", &query, "DO", "ADD", "n", "1"],
+        );
+        assert_eq!(told, ":300");
+    }
+    assert_eq!(total(&mut at[1], "@n:[3 3]"), Some(300));
+    at[2].check("DEL plain0 plain1 doc2", ":3");
+    let told = ask(&mut at[2], &["FT.CHANGE", "things", "*", "DO", "DELETE"]);
+    assert_eq!(told, ":300");
+    assert_eq!(total(&mut at[0], "*"), Some(0));
+}
+
+/// What is answered is what was done, or at least so much; and no object is changed twice.
+#[test]
+fn a_group_change_tells_how_far_it_came_when_a_node_dies() {
+    const OBJECTS: usize = 3000;
+    let started = Options::new(3).set("tables.replicas", 2).start();
+    let Some(mut cluster) = started else { return };
+    let mut client = cluster.client(0);
+    numbered(&mut client, OBJECTS);
+    let (mut changer, mut other) = (cluster.client(0), cluster.client(1));
+    let told = thread::scope(|scope| {
+        let change = ["FT.CHANGE", "things", "*", "DO", "ADD", "n", "1"];
+        let changing = scope.spawn(move || ask(&mut changer, &change));
+        cluster.wait_for("some objects are changed", || {
+            total(&mut other, "@n:[1 1]").is_some_and(|count| count > 0)
+        });
+        cluster.kill(2);
+        changing.join().expect("it ends")
+    });
+    cluster.wait_for("searches are answered", || {
+        total(&mut client, "*").is_some()
+    });
+    let count = |client: &mut Client, query: &str| total(client, query).expect("it is answered");
+    let changed = count(&mut client, "@n:[1 1]");
+    assert_eq!(changed + count(&mut client, "@n:[0 0]"), OBJECTS, "{told}");
+    match told.strip_prefix(':') {
+        Some(all) => assert_eq!((all, changed), (&*OBJECTS.to_string(), OBJECTS)),
+        None => {
+            let told_of = told
+                .split("after ")
+                .nth(1)
+                .and_then(|rest| rest.split(' ').next());
+            let told_of: usize = told_of.map_or(0, |count| count.parse().expect("a number"));
+            assert!(told_of <= changed, "{told}, and {changed} are");
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod changes;
 mod documents;
 mod fields;
+mod groups;
 mod hashes;
 mod keys;
 mod oracle;

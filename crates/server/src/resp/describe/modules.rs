@@ -1,0 +1,33 @@
+//! MODULE LIST and the modules of INFO: those of Redis whose commands are here, FT.* and JSON.*. Object mappers look for them before they use them.
+
+use std::fmt::Write as _;
+
+use super::super::state::State;
+
+/// By the names that Redis gives them, and the version whose commands are followed: 20810 is 2.8.10.
+const MODULES: [(&str, u64); 2] = [("search", 20810), ("ReJSON", 20808)];
+
+pub(in crate::resp) fn modules(state: &mut State) {
+    let mut encoder = state.encoder();
+    encoder.array(MODULES.len());
+    for (name, version) in MODULES {
+        encoder.map(4);
+        super::pair(&mut encoder, "name", name);
+        encoder.text("ver");
+        encoder.count(version);
+        super::pair(&mut encoder, "path", "");
+        encoder.text("args");
+        encoder.array(0);
+    }
+}
+
+pub(super) fn info_modules() -> String {
+    let mut text = String::new();
+    for (name, version) in MODULES {
+        let _ = write!(
+            text,
+            "module:name={name},ver={version},api=1,filters=0,usedby=[],using=[],options=[]\r\n"
+        );
+    }
+    text
+}

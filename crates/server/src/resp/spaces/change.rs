@@ -1,0 +1,209 @@
+//! FT.CHANGE: changes or deletes all objects that a query describes, and counts them. HyperDex's group operations.
+//!
+//! ```text
+//!  FT.CHANGE ─► the next keys that the query finds ─► OBJ.CHANGE key IF query IN index DO .. , at the owner of each ─► counted
+//!                      ▲                                                  │
+//!                      └──────────────── behind the last key ─────────────┘
+//! ```
+//!
+//! 1. An object is changed as one, if the query holds for it at that moment, and no object is changed twice.
+//! 2. Objects that refuse the change (a word is not added to) stay as they are, and the others are changed; the answer is an error then, which says
+//!    how many.
+//! 3. Where a node cannot be asked, the command ends; its error says how many were changed before.
+
+use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Proto;
+
+use super::super::incoming::Incoming;
+use super::super::nodes::Wanted;
+use super::super::objects::check_change;
+use super::super::place::place_of;
+use super::super::replies::number;
+use super::super::tables::To;
+use super::aggregate::keys_behind;
+use super::reach::{Asker, Reach, again, refusal_of};
+use crate::error::show;
+use crate::tables::Refusal;
+
+/// The query is this argument.
+const QUERY: usize = 2;
+/// Objects that are found and changed before more are looked for.
+const AT_ONCE_MAX: usize = 128;
+/// What those commands have in arguments, about.
+const BYTES_AT_ONCE: usize = 1 << 20;
+
+/// A command, in its parts.
+struct Told<'a> {
+    /// The query, and its PARAMS.
+    query: Vec<&'a [u8]>,
+    /// DO, and what stands behind it.
+    changes: Vec<&'a [u8]>,
+}
+
+impl<'a> Told<'a> {
+    fn parse(command: Command<'a>) -> Result<Told<'a>, Refusal> {
+        let is = |at: usize, word: &[u8]| {
+            let there = command.get(at);
+            there.is_some_and(|it| it.eq_ignore_ascii_case(word))
+        };
+        let mut at = QUERY + 1;
+        if is(at, b"PARAMS") {
+            let count = command.get(at + 1).and_then(larder_types::integer);
+            let count = count.and_then(|count| usize::try_from(count).ok());
+            at = count.map_or(at, |count| (at + 2).saturating_add(count));
+        }
+        if !is(at, b"DO") {
+            let message = "write FT.CHANGE index query [PARAMS count name value ...] DO DELETE, or DO change [change ...]: see COMMAND DOCS OBJ.CHANGE";
+            return Err((Code::Syntax, message.to_owned()));
+        }
+        Ok(Told {
+            query: (QUERY..at).map(|at| command.arg(at)).collect(),
+            changes: (at..command.len()).map(|at| command.arg(at)).collect(),
+        })
+    }
+
+    /// What is done with one object.
+    fn of_object(&self, key: &[u8], space: &str) -> OwnedCommand {
+        let head: [&[u8]; 5] = [key, b"IF", self.query[0], b"IN", space.as_bytes()];
+        let rest = self.query[1..].iter().chain(&self.changes);
+        OwnedCommand::of(Id::ObjChange, head.iter().chain(rest).copied())
+    }
+}
+
+/// What was done so far.
+#[derive(Default)]
+struct Done {
+    changed: u64,
+    refused: u64,
+    /// The first that refused it, and why.
+    first: Option<String>,
+}
+
+impl Done {
+    fn stopped(&self, (code, why): Refusal) -> Refusal {
+        match self.changed {
+            0 => (code, why),
+            changed => (code, format!("after {changed} objects were changed: {why}")),
+        }
+    }
+
+    /// Takes the reply for an object in.
+    ///
+    /// # Errors
+    /// It was not asked, or it is unknown what was done.
+    fn count(&mut self, key: &[u8], reply: &[u8]) -> Result<(), Refusal> {
+        if let Some(changed) = number(reply) {
+            self.changed += changed as u64;
+            return Ok(());
+        }
+        let text = reply.strip_prefix(b"-").unwrap_or(reply).trim_ascii_end();
+        let (code, why) = refusal_of(text);
+        match code {
+            Code::BadRequest | Code::WrongType => {
+                self.refused += 1;
+                self.first
+                    .get_or_insert_with(|| format!("{}: {why}", show(key)));
+                Ok(())
+            }
+            _ => Err((code, format!("{}: {why}", show(key)))),
+        }
+    }
+}
+
+pub(super) async fn change(asker: &Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+    if let Reach::Part { .. } = asker.reach {
+        let message = "objects are changed by the node that is asked for it";
+        return Err((Code::BadRequest, message.to_owned()));
+    }
+    let told = Told::parse(command)?;
+    let definition = asker.declared(command.arg(1))?.definition.clone();
+    let example = told.of_object(b"key", &definition.name);
+    check_change(example.command().request, definition.on)?;
+    let rows = BYTES_AT_ONCE / example.memory_bytes().max(1);
+    let rows = rows.clamp(1, AT_ONCE_MAX);
+    let (mut done, mut after) = (Done::default(), None);
+    loop {
+        let found = again(&asker.core, asker.reach, async || {
+            let declared = asker.declared(definition.name.as_bytes())?;
+            keys_behind(asker, &declared, &told.query, after.as_deref(), rows).await
+        });
+        let (keys, is_over) = found.await.map_err(|why| done.stopped(why))?;
+        change_all(asker, &told, &definition.name, &keys, &mut done).await?;
+        match keys.into_iter().next_back() {
+            Some(last) if !is_over => after = Some(last),
+            _ => break,
+        }
+    }
+    match done.first {
+        None => Ok(asker.encoded(|encoder| encoder.count(done.changed))),
+        Some(first) => {
+            let (changed, refused) = (done.changed, done.refused);
+            let message = format!(
+                "{changed} objects were changed, and {refused} were not, the first {first}"
+            );
+            Err((Code::BadRequest, message))
+        }
+    }
+}
+
+/// What one place is asked.
+struct Part<'a> {
+    place: Option<u16>,
+    batch: Batch,
+    keys: Vec<&'a [u8]>,
+}
+
+/// Has their owners change some objects: all are asked at once.
+async fn change_all(
+    asker: &Asker,
+    told: &Told<'_>,
+    space: &str,
+    keys: &[Vec<u8>],
+    done: &mut Done,
+) -> Result<(), Refusal> {
+    let core = &asker.core;
+    let snapshot = core.shared.catalog.load().clone();
+    let mut parts: Vec<Part<'_>> = Vec::new();
+    for key in keys {
+        let one = told.of_object(key, space);
+        let place = match place_of(core, &snapshot, one.command()) {
+            To::Core(place) => Some(place as u16),
+            // It is looked for when it is asked.
+            _ => None,
+        };
+        let known = parts.iter().position(|part| part.place == place);
+        let number = known.unwrap_or_else(|| {
+            parts.push(Part {
+                place,
+                batch: Batch::default(),
+                keys: Vec::new(),
+            });
+            parts.len() - 1
+        });
+        parts[number].batch.push(one.command());
+        parts[number].keys.push(key);
+    }
+    let asked = parts.into_iter().map(|part| {
+        let wanted = Wanted::of(part.batch, Proto::Resp2, &asker.client);
+        (Incoming::routed(core, part.place, wanted), part.keys)
+    });
+    let mut asked: Vec<(Incoming, Vec<&[u8]>)> = asked.collect();
+    let mut stopped = None;
+    for (incoming, keys) in &mut asked {
+        for key in keys.iter() {
+            let Some(reply) = incoming.reply().await else {
+                let message = "the replies of a node were lost: it is unknown what it has changed";
+                stopped = Some((Code::Unknown, message.to_owned()));
+                break;
+            };
+            if let Err(why) = done.count(key, &reply) {
+                stopped = stopped.or(Some(why));
+            }
+        }
+    }
+    match stopped {
+        Some(why) => Err(done.stopped(why)),
+        None => Ok(()),
+    }
+}

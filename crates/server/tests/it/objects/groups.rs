@@ -1,0 +1,250 @@
+//! FT.CHANGE: what is done with all objects that a query describes, HyperDex's group operations; and DO DELETE of one.
+
+use crate::redis_words::servers;
+use crate::resp::{Client, request};
+
+fn ask(client: &mut Client, words: &[&str]) -> String {
+    client.send(&request(words));
+    client.reply()
+}
+
+/// So many hotels, of which each has its number.
+fn hotels(client: &mut Client, count: usize) {
+    client.check(
+        "FT.CREATE hotels ON HASH PREFIX 1 hotel: SCHEMA n NUMERIC SORTABLE city TAG name TEXT",
+        "+OK",
+    );
+    for number in 0..count {
+        let city = ["rome", "paris"][number % 2];
+        client.check(&format!("HSET hotel:{number} n {number} city {city}"), ":2");
+    }
+}
+
+#[test]
+fn all_objects_that_match_are_changed_once_and_counted() {
+    for server in servers() {
+        let client = &mut Client::connect(&server);
+        hotels(client, 600);
+        // More than are changed at a time; and each still matches when it is changed.
+        client.check(
+            "FT.CHANGE hotels @city:{rome} DO ADD n 1000 PUT seen yes",
+            ":300",
+        );
+        client.check("FT.CHANGE hotels @city:{rome} DO PUT city oslo", ":300");
+        client.check("FT.CHANGE hotels @city:{rome} DO PUT city bern", ":0");
+        assert_eq!(
+            ask(
+                client,
+                &[
+                    "FT.SEARCH",
+                    "hotels",
+                    "@n:[1000 1600] @city:{oslo}",
+                    "LIMIT",
+                    "0",
+                    "0"
+                ]
+            ),
+            "*1|:300"
+        );
+        client.check("HMGET hotel:0 n seen", "*2|$4|1000|$3|yes");
+        client.check("HMGET hotel:1 n seen", "*2|$1|1|$-1");
+        // With parameters, and by an alias.
+        client.check("FT.ALIASADD inns hotels", "+OK");
+        let words = [
+            "FT.CHANGE",
+            "inns",
+            "@n:[$low 9]",
+            "PARAMS",
+            "2",
+            "low",
+            "5",
+            "DO",
+            "MUL",
+            "n",
+            "2",
+        ];
+        assert_eq!(ask(client, &words), ":3");
+        client.check("HGET hotel:9 n", "$2|18");
+        let words = ["FT.CHANGE", "hotels", "@city:{paris}", "DO", "DELETE"];
+        assert_eq!(ask(client, &words), ":300");
+        assert_eq!(ask(client, &words), ":0");
+        client.check("EXISTS hotel:1 hotel:2", ":1");
+        client.check("FT.CHANGE hotels * DO DELETE", ":300");
+        client.check("FT.SEARCH hotels * LIMIT 0 0", "*1|:0");
+    }
+}
+
+#[test]
+fn what_refuses_a_change_stays_and_the_rest_is_changed() {
+    for server in servers() {
+        let client = &mut Client::connect(&server);
+        hotels(client, 10);
+        client.check("HSET hotel:3 tally many", ":1");
+        client.check(
+            "FT.CHANGE hotels * DO ADD tally 1 PUT seen yes",
+            "-ERR 9 objects were changed, and 1 were not, the first hotel:3: field \"tally\" is no number: nothing was changed",
+        );
+        client.check("HMGET hotel:3 tally seen", "*2|$4|many|$-1");
+        client.check("HMGET hotel:4 tally seen", "*2|$1|1|$3|yes");
+    }
+}
+
+#[test]
+fn a_group_change_that_means_nothing_changes_nothing() {
+    for server in servers() {
+        let client = &mut Client::connect(&server);
+        hotels(client, 3);
+        for (words, why) in [
+            (
+                &["FT.CHANGE", "hotels", "*", "ADD", "n", "1"][..],
+                "write FT.CHANGE index query",
+            ),
+            (
+                &["FT.CHANGE", "hotels", "*", "DO", "ADD", "n"],
+                "ADD lacks an argument",
+            ),
+            (
+                &["FT.CHANGE", "hotels", "*", "DO", "DELETE", "n"],
+                "DELETE stands alone",
+            ),
+            (
+                &["FT.CHANGE", "hotels", "*", "DO", "JUMP", "n", "1"],
+                "'JUMP' is no change",
+            ),
+            (
+                &[
+                    "FT.CHANGE",
+                    "hotels",
+                    "*",
+                    "PARAMS",
+                    "1",
+                    "x",
+                    "DO",
+                    "DELETE",
+                ],
+                "PARAMS",
+            ),
+            (
+                &[
+                    "FT.CHANGE",
+                    "hotels",
+                    "*",
+                    "PARAMS",
+                    "99999999999999999999",
+                    "DO",
+                    "DELETE",
+                ],
+                "write FT.CHANGE",
+            ),
+            (
+                &["FT.CHANGE", "hotels", "@n:[1", "DO", "DELETE"],
+                "Syntax error",
+            ),
+            (
+                &["FT.CHANGE", "hotels", "@none:{x}", "DO", "DELETE"],
+                "none",
+            ),
+            (
+                &["FT.CHANGE", "bars", "*", "DO", "DELETE"],
+                "bars: no such index",
+            ),
+            (
+                &["FT.CHANGE", "hotels", "*", "DO"],
+                "wrong number of arguments",
+            ),
+        ] {
+            let told = ask(client, words);
+            assert!(
+                told.starts_with('-') && told.contains(why),
+                "{words:?}: {told}"
+            );
+        }
+        client.check("FT.SEARCH hotels * LIMIT 0 0", "*1|:3");
+        client.check("MULTI", "+OK");
+        client.check(
+            "FT.CHANGE hotels * DO DELETE",
+            "-ERR FT.CHANGE isn't allowed in a transaction",
+        );
+        client.check("DISCARD", "+OK");
+    }
+}
+
+#[test]
+fn documents_are_changed_by_a_query() {
+    for server in servers() {
+        let client = &mut Client::connect(&server);
+        let create = [
+            "FT.CREATE",
+            "docs",
+            "ON",
+            "JSON",
+            "PREFIX",
+            "1",
+            "doc",
+            "SCHEMA",
+            "$.n",
+            "AS",
+            "n",
+            "NUMERIC",
+        ];
+        assert_eq!(ask(client, &create), "+OK");
+        for number in 0..5 {
+            client.check(&format!("JSON.SET doc{number} $ {{\"n\":{number}}}"), "+OK");
+        }
+        assert_eq!(
+            ask(
+                client,
+                &[
+                    "FT.CHANGE",
+                    "docs",
+                    "@n>=2",
+                    "DO",
+                    "ADD",
+                    "$.n",
+                    "10",
+                    "RPUSH",
+                    "$.log",
+                    "1"
+                ]
+            ),
+            ":3"
+        );
+        client.check("JSON.GET doc4", "$18|{\"n\":14,\"log\":[1]}");
+        client.check("JSON.GET doc1", "$7|{\"n\":1}");
+    }
+}
+
+/// A condition that names a space is met by what a search in it would find.
+#[test]
+fn an_object_is_deleted_if_a_search_would_find_it() {
+    for server in servers() {
+        let client = &mut Client::connect(&server);
+        hotels(client, 3);
+        client.check("HSET inn:1 n 1 city rome", ":2");
+        client.check("JSON.SET hotel:doc $ {\"n\":1}", "+OK");
+        for (key, query, told) in [
+            ("hotel:1", "@n:[7 9]", ":0"),
+            ("hotel:1", "@n:[1 1]", ":1"),
+            ("hotel:1", "@n:[1 1]", ":0"),
+            // These are not of the space.
+            ("inn:1", "@n:[1 1]", ":0"),
+            ("hotel:doc", "*", ":0"),
+        ] {
+            let words = [
+                "OBJ.CHANGE",
+                key,
+                "IF",
+                query,
+                "IN",
+                "hotels",
+                "DO",
+                "DELETE",
+            ];
+            assert_eq!(ask(client, &words), told, "{key} {query}");
+        }
+        client.check("OBJ.CHANGE inn:1 DO DELETE", ":1");
+        client.check("OBJ.CHANGE inn:1 DO DELETE", ":0");
+        client.check("OBJ.CHANGE hotel:doc DO DELETE", ":1");
+        client.check("EXISTS hotel:1 inn:1 hotel:doc hotel:2", ":1");
+    }
+}
