@@ -26,6 +26,7 @@ mod redis_py;
 mod redis_words;
 mod resp;
 mod scripts;
+mod search_clients;
 mod source;
 mod spaces;
 mod stores;

@@ -1,0 +1,83 @@
+//! Stock search helpers and object mappers: node-redis, go-redis, jedis, and redis-om in Python and JavaScript. (redis-py's helpers are in
+//! `redis_py.rs`.) `scripts/setup test` installs them, in `.search-clients` and, of jedis, in `.cluster-clients`.
+//!
+//! Each program works with a server with two serving threads, and says that it is content.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::redis_py;
+use crate::spaces::server;
+
+#[test]
+fn search_helpers_of_node_redis_are_content() {
+    is_content("node-redis", || node("search.js"));
+}
+
+#[test]
+fn redis_om_in_javascript_is_content() {
+    is_content("redis-om", || node("mapper.js"));
+}
+
+#[test]
+fn redis_om_in_python_is_content() {
+    is_content("redis-om", || {
+        let mut python = Command::new(redis_py::python()?);
+        python.env("PYTHONPATH", installed(".search-clients/python")?);
+        python.arg(program("mapper.py"));
+        Some(python)
+    });
+}
+
+#[test]
+fn search_commands_of_go_redis_are_content() {
+    is_content("go-redis", || {
+        let mut go = Command::new("go");
+        go.current_dir(installed(".search-clients/go")?);
+        go.args(["run", "-mod=vendor"]).arg(program("search.go"));
+        Some(go)
+    });
+}
+
+#[test]
+fn search_commands_of_jedis_are_content() {
+    is_content("jedis", || {
+        let mut java = Command::new("java");
+        java.arg("-cp")
+            .arg(installed(".cluster-clients")?.join("java/*"));
+        java.arg(program("Search.java"));
+        Some(java)
+    });
+}
+
+fn node(script: &str) -> Option<Command> {
+    let mut node = Command::new("node");
+    let modules = installed(".search-clients/node")?.join("node_modules");
+    node.env("NODE_PATH", modules).arg(program(script));
+    Some(node)
+}
+
+fn program(name: &str) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.join("tests/it/search_clients").join(name)
+}
+
+/// A folder in which clients are installed, if they are.
+fn installed(folder: &str) -> Option<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = here.join("../..").join(folder);
+    folder.join("installed.txt").is_file().then_some(folder)
+}
+
+fn is_content(name: &str, command: impl FnOnce() -> Option<Command>) {
+    let Some(mut command) = command() else {
+        return larder_testing::missing(name);
+    };
+    let server = server(2);
+    let port = server.server().resp_addr().port();
+    let output = command.arg(port.to_string()).output();
+    let output = output.unwrap_or_else(|error| panic!("{name}: {error}"));
+    let told = String::from_utf8_lossy(&output.stdout);
+    let wrong = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(told.trim(), "content", "{name}: {wrong}");
+}
