@@ -1,0 +1,260 @@
+//! Attributes of every type, as docs/guide/spaces.md has them: what is found, what does not fit, what is missing; and attributes that are added
+//! and dropped while objects are there.
+
+use super::{ask, check, found, indexed, server};
+use crate::resp::Client;
+
+fn each_server(walk: impl Fn(&mut Client)) {
+    for threads in [1, 2] {
+        let server = server(threads);
+        walk(&mut Client::connect(&server));
+    }
+}
+
+#[track_caller]
+fn finds(client: &mut Client, space: &str, queries: &[(&str, &str)]) {
+    for (query, expected) in queries {
+        assert_eq!(found(client, space, query), *expected, "{query}");
+    }
+}
+
+#[test]
+fn instants_and_flags_are_attributes_of_their_own() {
+    each_server(|client| {
+        check(
+            client,
+            "FT.CREATE events PREFIX 1 event: SCHEMA at TIMESTAMP SORTABLE open BOOLEAN",
+            "+OK",
+        );
+        for (key, at, open) in [
+            ("event:1", "2024-05-06T07:08:09Z", "true"),
+            ("event:2", "1714979290", "0"),
+            ("event:3", "2024-05-07", "false"),
+            ("event:4", "1970-01-01T00:00:00.5Z", "1"),
+            ("event:5", "some day", "perhaps"),
+        ] {
+            check(client, &format!("HDEL {key} at"), ":0");
+            assert_eq!(ask(client, &["HSET", key, "at", at, "open", open]), ":2");
+        }
+        finds(
+            client,
+            "events",
+            &[
+                ("@open:{true}", "event:1 event:4"),
+                ("@open:{0}", "event:2 event:3"),
+                ("@at:[1714979289 1714979289]", "event:1"),
+                (
+                    "@at:[\"2024-05-06\" \"2024-05-06T23:59:59Z\"]",
+                    "event:1 event:2",
+                ),
+                ("@at>=\"2024-05-07\"", "event:3"),
+                ("@at:[0 (1]", "event:4"),
+                // What fits nothing is missing there, and the rest of the object is found.
+                ("*", "event:1 event:2 event:3 event:4 event:5"),
+                ("-@at:[-inf inf]", "event:5"),
+            ],
+        );
+        let sorted = ask(
+            client,
+            &[
+                "FT.SEARCH",
+                "events",
+                "*",
+                "NOCONTENT",
+                "SORTBY",
+                "at",
+                "DESC",
+            ],
+        );
+        let keys: Vec<&str> = sorted
+            .split('|')
+            .filter(|part| part.starts_with("event"))
+            .collect();
+        assert_eq!(
+            keys,
+            ["event:3", "event:2", "event:1", "event:4", "event:5"]
+        );
+        let info = ask(client, &["FT.INFO", "events"]);
+        assert!(info.contains("hash_indexing_failures|:2|"), "{info}");
+    });
+}
+
+#[test]
+fn lists_sets_and_maps_are_found_by_what_is_in_them() {
+    each_server(|client| {
+        let create = "FT.CREATE docs ON JSON PREFIX 1 doc: SCHEMA $.words[*] AS words TAG $.numbers[*] AS numbers NUMERIC $.flags[*] AS flags BOOLEAN $.stock.* AS stocks NUMERIC $.stock.rome AS rome NUMERIC $.days[*] AS days TIMESTAMP $.deep.list[0].name AS first TAG";
+        check(client, create, "+OK");
+        for (key, text) in [
+            (
+                "doc:1",
+                r#"{"words":["a","b"],"numbers":[1,2.5],"flags":[true],"stock":{"rome":5,"oslo":7},"days":["2024-05-06"],"deep":{"list":[{"name":"x"}]}}"#,
+            ),
+            (
+                "doc:2",
+                r#"{"words":["b"],"numbers":[9223372036854775807],"flags":[true,false],"stock":{"rome":7},"days":[0],"deep":{"list":[{"name":"y"},{"name":"x"}]}}"#,
+            ),
+            (
+                "doc:3",
+                r#"{"words":[],"numbers":[],"flags":[],"stock":{},"days":[],"deep":null}"#,
+            ),
+        ] {
+            assert_eq!(ask(client, &["JSON.SET", key, "$", text]), "+OK");
+        }
+        finds(
+            client,
+            "docs",
+            &[
+                ("@words:{b}", "doc:1 doc:2"),
+                ("@words:{a}", "doc:1"),
+                ("@numbers:[2 3]", "doc:1"),
+                ("@numbers==9223372036854775807", "doc:2"),
+                ("@numbers==9223372036854775806", ""),
+                ("@flags:{false}", "doc:2"),
+                ("@stocks:[7 7]", "doc:1 doc:2"),
+                ("@rome:[7 7]", "doc:2"),
+                ("@days:[\"2024-05-06\" \"2024-05-07\"]", "doc:1"),
+                ("@first:{x}", "doc:1"),
+                ("-@words:{b}", "doc:3"),
+            ],
+        );
+        // As they are changed by one command.
+        check(
+            client,
+            "OBJ.CHANGE doc:3 DO SADD $.words \"c\" SADD $.words \"c\" RPUSH $.numbers 4 MADD $.stock rome 1",
+            ":1",
+        );
+        check(
+            client,
+            "OBJ.CHANGE doc:1 DO SREM $.words \"a\" MREM $.stock rome",
+            ":1",
+        );
+        finds(
+            client,
+            "docs",
+            &[
+                ("@words:{c}", "doc:3"),
+                ("@words:{a}", ""),
+                ("@rome:[1 5]", "doc:3"),
+                ("@numbers:[4 4]", "doc:3"),
+            ],
+        );
+        // Back to empty: nothing is left of it.
+        check(
+            client,
+            "OBJ.CHANGE doc:3 DO PUT $.words [] PUT $.numbers [] PUT $.stock {}",
+            ":1",
+        );
+        finds(
+            client,
+            "docs",
+            &[
+                ("@words:{c}", ""),
+                ("@numbers:[4 4]", ""),
+                ("@rome:[1 5]", ""),
+            ],
+        );
+    });
+}
+
+#[test]
+fn what_is_missing_or_empty_is_found_where_it_is_declared() {
+    each_server(|client| {
+        check(
+            client,
+            "FT.CREATE things PREFIX 1 thing: SCHEMA t TAG INDEXMISSING INDEXEMPTY n NUMERIC INDEXMISSING x TEXT INDEXEMPTY plain TAG",
+            "+OK",
+        );
+        for (key, fields) in [
+            ("thing:1", "t a n 1 x word"),
+            ("thing:2", "n 2"),
+            ("thing:3", "t a,b"),
+        ] {
+            let line = format!("HSET {key} {fields}");
+            assert!(ask(client, &line.split(' ').collect::<Vec<_>>()).starts_with(':'));
+        }
+        assert_eq!(
+            ask(client, &["HSET", "thing:4", "t", "", "x", "", "n", "none"]),
+            ":3"
+        );
+        finds(
+            client,
+            "things",
+            &[
+                ("ismissing(@t)", "thing:2"),
+                ("ismissing(@n)", "thing:3 thing:4"),
+                ("-ismissing(@t) @n:[1 1]", "thing:1"),
+                ("@t:{\"\"}", "thing:4"),
+                ("@x:\"\"", "thing:4"),
+            ],
+        );
+        check(client, "HDEL thing:1 t", ":1");
+        finds(client, "things", &[("ismissing(@t)", "thing:1 thing:2")]);
+        let told = ask(client, &["FT.SEARCH", "things", "ismissing(@plain)"]);
+        assert!(
+            told.contains("requires defining the field with 'INDEXMISSING'"),
+            "{told}"
+        );
+        let told = ask(client, &["FT.SEARCH", "things", "@plain:{\"\"}"]);
+        assert!(told.contains("INDEXEMPTY"), "{told}");
+    });
+}
+
+#[test]
+fn attributes_are_added_and_dropped_while_objects_are_there() {
+    let mut server = server(2);
+    let client = &mut Client::connect(&server);
+    check(
+        client,
+        "FT.CREATE hotels PREFIX 1 hotel: SCHEMA city TAG price NUMERIC",
+        "+OK",
+    );
+    for number in 0..300 {
+        check(
+            client,
+            &format!(
+                "HSET hotel:{number} city c{} price {number} stars {}",
+                number % 3,
+                number % 5
+            ),
+            ":3",
+        );
+    }
+    check(
+        client,
+        "FT.ALTER hotels SCHEMA ADD stars NUMERIC SORTABLE note TEXT",
+        "+OK",
+    );
+    indexed(client, "hotels");
+    // It is found as if it had been there all the time, and with others.
+    let count = |client: &mut Client, query: &str| {
+        ask(client, &["FT.SEARCH", "hotels", query, "LIMIT", "0", "0"])
+    };
+    assert_eq!(count(client, "@stars:[4 4]"), "*1|:60");
+    assert_eq!(
+        count(client, "@stars:[4 4] @city:{c1} @price:[0 29]"),
+        "*1|:2"
+    );
+    check(client, "HSET hotel:0 stars 9", ":0");
+    assert_eq!(found(client, "hotels", "@stars:[9 9]"), "hotel:0");
+    check(client, "FT.ALTER hotels SCHEMA DROP price", "+OK");
+    let told = count(client, "@price:[1 2]");
+    assert!(told.starts_with("-ERR Unknown field"), "{told}");
+    assert_eq!(count(client, "@stars:[9 9] @city:{c0}"), "*1|:1");
+    // The objects keep what they have.
+    check(client, "HGET hotel:7 price", "$1|7");
+    for refused in ["DROP price", "ADD stars TAG", "DROP", "ADD"] {
+        let told = ask(
+            client,
+            &format!("FT.ALTER hotels SCHEMA {refused}")
+                .split(' ')
+                .collect::<Vec<_>>(),
+        );
+        assert!(told.starts_with("-ERR "), "{refused}: {told}");
+    }
+    server.restart(|_| {});
+    let client = &mut Client::connect(&server);
+    assert_eq!(count(client, "@stars:[9 9]"), "*1|:1");
+    check(client, "FT.ALTER hotels SCHEMA ADD price NUMERIC", "+OK");
+    indexed(client, "hotels");
+    assert_eq!(count(client, "@price:[7 7] @stars:[2 2]"), "*1|:1");
+}
