@@ -428,6 +428,13 @@ impl Copies {
         held.map(|held| held.holder.len() as u64).sum()
     }
 
+    /// What is held of each subspace of a space.
+    pub fn holders<'a>(&'a self, declared: &'a Declared) -> impl Iterator<Item = &'a Holder> {
+        let of = |held: &&Held| held.declared.version == declared.version;
+        let held = self.held.iter().filter(of);
+        held.map(|held| &held.holder)
+    }
+
     pub fn generation(&self) -> u64 {
         self.generation
     }

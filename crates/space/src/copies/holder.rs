@@ -28,6 +28,8 @@ pub struct Holder {
     /// Those that go at some time, by when.
     going: BTreeSet<(u64, Bytes)>,
     index: SpaceIndex,
+    /// How many copies each region has, of those that have any.
+    full: BTreeMap<u16, u32>,
 }
 
 /// Regions that are asked for together.
@@ -76,6 +78,7 @@ impl Holder {
             copies: Copies::default(),
             going: BTreeSet::new(),
             index: SpaceIndex::new(definition),
+            full: BTreeMap::new(),
         }
     }
 
@@ -208,7 +211,10 @@ impl Holder {
                     bytes,
                     expires_at,
                 };
-                self.copies.0.insert(key.into(), copy);
+                if let Some(before) = self.copies.0.insert(key.into(), copy) {
+                    self.leave(before.region);
+                }
+                *self.full.entry(region.0).or_default() += 1;
                 return;
             }
         }
@@ -257,10 +263,34 @@ impl Holder {
     fn remove(&mut self, key: &[u8]) {
         if let Some(copy) = self.copies.0.remove(key) {
             self.index.remove(key);
+            self.leave(copy.region);
             if let Some(at) = copy.expires_at {
                 self.going.remove(&(at, key.into()));
             }
         }
+    }
+
+    fn leave(&mut self, region: Region) {
+        if let Some(count) = self.full.get_mut(&region.0) {
+            *count -= 1;
+            if *count == 0 {
+                self.full.remove(&region.0);
+            }
+        }
+    }
+
+    /// How many copies each region has, of those that have any.
+    pub fn full(&self) -> impl Iterator<Item = (Region, u32)> + '_ {
+        let full = self.full.iter();
+        full.map(|(region, count)| (Region(*region), *count))
+    }
+
+    /// How many slots of keys are here, of how many, over all claims: what is left is on its way.
+    pub fn filled(&self) -> (u64, u64) {
+        let slots = self.claims.iter().flat_map(|claim| &claim.is_here);
+        slots.fold((0, 0), |(here, all), is_here| {
+            (here + u64::from(*is_here), all + 1)
+        })
     }
 
     /// Copies whose time has come go; their owners will say so, too.

@@ -3,17 +3,25 @@
 //! FT.INFO keeps the order of RediSearch's, since a client reads it by position; what larder adds comes last.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use larder_protocol::commands::Command;
+use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto};
+use larder_space::copies::Regions;
 use larder_space::index::{Failure, Failures};
+use larder_space::mapping::{Region, Subspace};
 use larder_space::object::ObjectKind;
+use larder_space::query::Predicate;
 use larder_space::schema::{Attribute, AttributeId, Definition, Kind};
+use larder_space::search::Search;
+use larder_space::search::regions::contacts;
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
 use super::super::state::State;
 use super::reach::{Asker, Reach, again, altered, damaged};
 use super::text;
+use crate::spaces::copies::Copies;
 use crate::spaces::cursors::CURSORS_MAX;
 use crate::spaces::{Declared, change};
 use crate::tables::Refusal;
@@ -31,6 +39,27 @@ struct Figures {
     copies: u64,
     region_answers: u64,
     failures: Failures,
+    /// By number, where they are asked for.
+    subspaces: Vec<Held>,
+}
+
+/// What holders have of one subspace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Held {
+    /// Copies in each region that has any.
+    copies: BTreeMap<u16, u64>,
+    /// Slots of keys whose objects are here, of how many.
+    filled: (u64, u64),
+}
+
+impl Held {
+    fn add(&mut self, other: &Held) {
+        for (region, count) in &other.copies {
+            *self.copies.entry(*region).or_default() += count;
+        }
+        self.filled.0 += other.filled.0;
+        self.filled.1 += other.filled.1;
+    }
 }
 
 impl Figures {
@@ -43,6 +72,10 @@ impl Figures {
         self.copies += other.copies;
         self.region_answers += other.region_answers;
         self.failures.count += other.failures.count;
+        let count = self.subspaces.len().max(other.subspaces.len());
+        self.subspaces.resize_with(count, Held::default);
+        let both = self.subspaces.iter_mut().zip(&other.subspaces);
+        both.for_each(|(own, other)| own.add(other));
         if other.failures.newest.is_some() {
             self.failures.newest = other.failures.newest;
         }
@@ -87,6 +120,17 @@ impl Figures {
             out.extend_from_slice(&count.to_le_bytes());
             put(newest, &mut out);
         }
+        put_count(&mut out, self.subspaces.len());
+        for held in &self.subspaces {
+            for number in [held.filled.0, held.filled.1] {
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+            put_count(&mut out, held.copies.len());
+            for (region, count) in &held.copies {
+                out.extend_from_slice(&region.to_le_bytes());
+                out.extend_from_slice(&count.to_le_bytes());
+            }
+        }
         out
     }
 
@@ -101,6 +145,7 @@ impl Figures {
             copies: reader.u64()?,
             region_answers: reader.u64()?,
             failures: Failures::default(),
+            subspaces: Vec::new(),
         };
         figures.failures.count = reader.u64()?;
         let failure = |reader: &mut WireReader<'_>| {
@@ -117,6 +162,13 @@ impl Figures {
             let id = AttributeId(reader.u16()?);
             by_attribute.insert(id, (reader.u64()?, failure(&mut reader)?));
         }
+        for _ in 0..reader.count(20)? {
+            let filled = (reader.u64()?, reader.u64()?);
+            let count = reader.count(10)?;
+            let region = |_| Ok((reader.u16()?, reader.u64()?));
+            let copies = (0..count).map(region).collect::<Result<_, Malformed>>()?;
+            figures.subspaces.push(Held { copies, filled });
+        }
         reader.end()?;
         figures.failures.by_attribute = by_attribute;
         Ok(figures)
@@ -128,6 +180,8 @@ pub(super) async fn info(asker: &mut Asker, command: Command<'_>) -> Result<Vec<
     again(&asker.core, asker.reach, async || {
         let declared = asker.declared(command.arg(1));
         let declared = declared.map_err(|_| change::unknown_name())?;
+        let pictured = pictured(command, &declared)?;
+        let with_regions = pictured.is_some();
         let mut all = Figures::default();
         match asker.reach {
             Reach::Nodes => {
@@ -153,6 +207,10 @@ pub(super) async fn info(asker: &mut Asker, command: Command<'_>) -> Result<Vec<
                         copies: spaces.copies.count(&space.declared),
                         region_answers: space.region_answers,
                         failures: space.index.failures().clone(),
+                        subspaces: match with_regions {
+                            true => held(&spaces.copies, &space.declared),
+                            false => Vec::new(),
+                        },
                     })
                 });
                 of_core.await?.into_iter().for_each(|part| all.add(part));
@@ -163,9 +221,59 @@ pub(super) async fn info(asker: &mut Asker, command: Command<'_>) -> Result<Vec<
         }
         let tables = &asker.core.shared.tables;
         let cursors = tables.space_cursors.count(asker.core.tables.now()) as u64;
-        Ok(asker.encoded(|encoder| describe(encoder, &declared, &all, cursors)))
+        let regions = asker.core.tables.spaces().regions(&declared);
+        let picture = pictured
+            .zip(regions)
+            .map(|(query, regions)| Picture { query, regions });
+        Ok(asker.encoded(|encoder| describe(encoder, &declared, &all, cursors, picture.as_ref())))
     })
     .await
+}
+
+/// What is to be told of regions.
+struct Picture {
+    /// By which some of them would be asked.
+    query: Option<Predicate>,
+    regions: Arc<Regions>,
+}
+
+/// Whether regions are asked for, and with which query.
+fn pictured(
+    command: Command<'_>,
+    declared: &Declared,
+) -> Result<Option<Option<Predicate>>, Refusal> {
+    const QUERY: usize = 3;
+    let Some(word) = command.request.get(2) else {
+        return Ok(None);
+    };
+    if !word.eq_ignore_ascii_case(b"REGIONS") || command.len() > QUERY + 1 {
+        let message = "after the name stands REGIONS, and then a query, or nothing";
+        return Err((Code::BadRequest, message.to_owned()));
+    }
+    let query = command.request.get(QUERY).map(|query| {
+        let search = Search::parse(&[query], &declared.definition);
+        search.map(|search| search.predicate)
+    });
+    let query = query.transpose();
+    query
+        .map(Some)
+        .map_err(|refused| super::refusal(refused, QUERY))
+}
+
+fn held(copies: &Copies, declared: &Declared) -> Vec<Held> {
+    let mut all: Vec<Held> = Vec::new();
+    for holder in copies.holders(declared) {
+        let number = holder.subspace();
+        all.resize_with(all.len().max(number + 1), Held::default);
+        let copies = holder.full();
+        all[number].add(&Held {
+            copies: copies
+                .map(|(region, count)| (region.0, count.into()))
+                .collect(),
+            filled: holder.filled(),
+        });
+    }
+    all
 }
 
 pub(super) fn list(state: &mut State) -> Result<(), Refusal> {
@@ -203,7 +311,13 @@ const NOT_KEPT: [&str; 8] = [
     "geoshapes_sz_mb",
 ];
 
-fn describe(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figures, cursors: u64) {
+fn describe(
+    encoder: &mut Encoder<'_>,
+    declared: &Declared,
+    all: &Figures,
+    cursors: u64,
+    picture: Option<&Picture>,
+) {
     let definition = &declared.definition;
     let megabytes = all.memory_bytes as f64 / f64::from(1 << 20);
     let double = |encoder: &mut Encoder<'_>, name: &str, value: f64| {
@@ -217,7 +331,8 @@ fn describe(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figures, curso
     let has_stopwords = definition.stopwords.is_some();
     let subspaces = definition.subspace_texts();
     let has_subspaces = !subspaces.is_empty();
-    encoder.map(38 + usize::from(has_stopwords) + 2 * usize::from(has_subspaces));
+    let more = usize::from(has_stopwords) + usize::from(picture.is_some());
+    encoder.map(38 + more + 2 * usize::from(has_subspaces));
     encoder.text("index_name");
     encoder.text(&definition.name);
     encoder.text("index_options");
@@ -342,6 +457,66 @@ fn describe(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figures, curso
     if has_subspaces {
         count(encoder, "copies", all.copies);
         count(encoder, "region_answers", all.region_answers);
+    }
+    if let Some(picture) = picture {
+        describe_regions(encoder, definition, all, picture);
+    }
+}
+
+/// Of each subspace its attributes, into how many cells each is cut, how full the regions are in their order, which of them a query asks, and how
+/// much of the copies is here.
+fn describe_regions(
+    encoder: &mut Encoder<'_>,
+    definition: &Definition,
+    all: &Figures,
+    picture: &Picture,
+) {
+    let regions = &picture.regions;
+    let subspaces: Vec<&Subspace> = (0..regions.count())
+        .filter_map(|number| regions.subspace(number))
+        .collect();
+    let nothing = Held::default();
+    encoder.text("subspace regions");
+    encoder.array(subspaces.len());
+    for (number, subspace) in subspaces.into_iter().enumerate() {
+        let held = all.subspaces.get(number).unwrap_or(&nothing);
+        encoder.map(4 + usize::from(picture.query.is_some()));
+        encoder.text("attributes");
+        encoder.array(subspace.dimensions().len());
+        for dimension in subspace.dimensions() {
+            let attribute = definition.attribute(AttributeId(dimension.attribute.0));
+            encoder.map(3);
+            encoder.text("attribute");
+            encoder.text(attribute.map_or("", |it| &it.name));
+            encoder.text("cells");
+            encoder.count(dimension.cut.cells().into());
+            encoder.text("cut");
+            encoder.text(if dimension.cut.is_by_hash() {
+                "hash"
+            } else {
+                "quantiles"
+            });
+        }
+        encoder.text("copies");
+        encoder.array(subspace.regions() as usize);
+        for region in 0..subspace.regions() {
+            let count = held.copies.get(&(region as u16));
+            encoder.count(count.copied().unwrap_or(0));
+        }
+        encoder.text("filled");
+        encoder.count(held.filled.0);
+        encoder.text("of");
+        encoder.count(held.filled.1);
+        if let Some(query) = &picture.query {
+            let contacts = contacts(subspace, query, definition);
+            let asked = (0..subspace.regions()).map(|region| Region(region as u16));
+            let asked: Vec<Region> = asked.filter(|region| contacts.contains(*region)).collect();
+            encoder.text("asked");
+            encoder.array(asked.len());
+            asked
+                .iter()
+                .for_each(|region| encoder.count(region.0.into()));
+        }
     }
 }
 
