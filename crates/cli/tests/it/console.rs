@@ -1,8 +1,9 @@
-//! The console of a node, in a browser: the nodes of its cluster, the slots as a ring, and who is down.
+//! The console in a browser: the nodes of a cluster, the slots as a ring, and who is down; spaces, and their subspaces as pictures.
 
 use larder_testing::browser::Browser;
 
 use crate::cluster_local::{Local, folder};
+use crate::support::spawn_server_with;
 
 #[test]
 fn the_console_shows_nodes_and_slots_and_who_is_down() {
@@ -42,4 +43,71 @@ fn the_console_shows_nodes_and_slots_and_who_is_down() {
         false
     );
     local.end("-TERM");
+}
+
+#[test]
+fn the_console_shows_spaces_and_which_regions_a_query_asks() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let data = tempfile::tempdir().expect("a folder");
+    let server = spawn_server_with(data.path(), |command| {
+        command.args(["--set", "server.threads=2"]);
+    });
+    let resp = server.resp();
+    let command = |line: &str| {
+        let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        resp.command(&parts).expect(line)
+    };
+    command(
+        "FT.CREATE hotels PREFIX 1 hotel: SUBSPACES 2 city city,stars REGIONS 16 SCHEMA city TAG stars NUMERIC",
+    );
+    for number in 0..200 {
+        command(&format!(
+            "HSET hotel:{number} city town{} stars {}",
+            number % 17,
+            number % 5
+        ));
+    }
+    browser.open(&format!("{}/", server.http));
+    browser.wait_until("document.querySelectorAll('.spaces tbody tr').length === 1");
+    assert!(browser.text(".spaces tbody td").contains("200"));
+    browser.click(".spaces button");
+    browser.wait_until("document.querySelectorAll('.maps figure').length === 2");
+    assert_eq!(
+        browser.value("document.querySelectorAll('.maps rect').length"),
+        32
+    );
+    assert_eq!(
+        browser.value("document.querySelectorAll('.maps rect.asked').length"),
+        0
+    );
+    assert!(browser.text(".maps figcaption").contains("200 copies"));
+    browser.fill("#query", "@city:{town7}");
+    browser.click(".query button");
+    browser.wait_until("document.querySelectorAll('.maps rect.asked').length > 0");
+    let asked = browser.value("document.querySelectorAll('.maps rect.asked').length");
+    assert!(asked.as_u64().is_some_and(|it| it < 32), "{asked}");
+    assert!(browser.text("#asks").starts_with("subspace city: "));
+    for (width, dark) in [(1200, false), (390, true)] {
+        browser.look(width, dark);
+        let fits = "document.documentElement.scrollWidth <= window.innerWidth";
+        assert_eq!(browser.value(fits), true, "it is wider than {width}");
+    }
+    // A query that cannot be read is told, and the pictures stay.
+    browser.fill("#query", "@street:{x}");
+    browser.click(".query button");
+    browser.wait_until("document.querySelector('#space .note') !== null");
+    assert!(browser.text("#space .note").contains("street"));
+    assert_eq!(
+        browser.value("document.querySelectorAll('.maps figure').length"),
+        2
+    );
+    // Another client drops it.
+    command("FT.DROPINDEX hotels");
+    browser.wait_until("document.querySelector('#space h2') === null");
+    assert_eq!(
+        browser.value("document.body.classList.contains('lost')"),
+        false
+    );
 }

@@ -22,6 +22,7 @@ mod guard;
 mod joins;
 mod reads;
 mod routes;
+mod spaces;
 mod stats;
 mod work;
 mod write_timeout;

@@ -21,7 +21,7 @@ use larder_protocol::http::{
 use larder_types::{StoreName, WhichVersion};
 
 use super::answer::{Answer, Failure, decode};
-use super::{body, cluster, diff, dump, files, guard, joins, reads, stats};
+use super::{body, cluster, diff, dump, files, guard, joins, reads, spaces, stats};
 use crate::Shared;
 use crate::error::Error;
 use crate::fetch::cluster::{push, status};
@@ -65,6 +65,8 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
         .route("/v1/joins", get(joins::list).post(joins::post))
         .route("/v1/joins/{join}", get(joins::one).delete(joins::remove))
         .route("/v1/joins/{join}/explain", get(joins::explain))
+        .route("/v1/spaces", get(spaces::list))
+        .route("/v1/spaces/{space}", get(spaces::one))
         .route("/v1/cluster", get(cluster::status))
         .route("/v1/cluster/plan", get(cluster::plan))
         .route("/v1/cluster/asks", post(cluster::ask))

@@ -21,7 +21,7 @@ use super::nodes::{self, Nodes, keep_in_touch, take_arrivals};
 use super::remote;
 use super::secured;
 use super::session;
-use super::tables::follow_definitions;
+use super::tables::{anywhere, follow_definitions};
 use crate::clients::{Client, Clients, Limits};
 use crate::cluster::{self, Tls};
 use crate::descriptors::Purpose;
@@ -257,6 +257,15 @@ fn take(core: &Rc<Core>, message: CoreMessage) {
     match message {
         CoreMessage::Exchange { from, messages } => tables.receive(from, messages),
         CoreMessage::Requests(requests) => remote::execute(core, requests),
+        CoreMessage::Ask { command, answer } => {
+            let core = core.clone();
+            tokio::task::spawn_local(async move {
+                let client = core.clients.of_other_node(core.index, None);
+                let reply = anywhere(&core, &client, command).await;
+                // An error means that nobody waits any more.
+                let _ = answer.send(reply);
+            });
+        }
         CoreMessage::Task(task) => {
             tokio::task::spawn_local(task(tables.clone()));
         }

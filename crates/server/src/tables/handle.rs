@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use larder_join::{JoinInfo, Shard, SlotOwners, TableInfo, row_slot};
+use larder_protocol::commands::OwnedCommand;
 use tokio::sync::{mpsc, oneshot};
 
 use super::conversations::{FromReader, Via};
@@ -34,6 +35,11 @@ pub enum CoreMessage {
     },
     /// Commands of another core's connection.
     Requests(Requests),
+    /// A command of whoever has no connection, such as a page of the console.
+    Ask {
+        command: OwnedCommand,
+        answer: oneshot::Sender<Result<Vec<u8>, Refusal>>,
+    },
     Task(Task),
     /// Execute no commands but those with this ticket; see `pause`.
     Pause {
@@ -313,6 +319,16 @@ impl TablesHandle {
             .map(|core| self.start_on(core, ticket, task.clone()))
             .collect();
         answers(begun).await
+    }
+
+    /// Executes a command wherever it belongs, on several nodes perhaps; its reply, as version 2 of the protocol has it.
+    ///
+    /// # Errors
+    /// The server is stopping; or why the command is refused.
+    pub async fn ask(&self, command: OwnedCommand) -> Result<Vec<u8>, Refusal> {
+        let (answer, answered) = oneshot::channel();
+        self.send(0, CoreMessage::Ask { command, answer });
+        answered.await.map_err(|_| super::stopping(stopped()))?
     }
 
     /// Has all cores publish their figures.

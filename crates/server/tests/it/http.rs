@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::resp::Client;
 use crate::support::{TestServer, build, build_rows};
 
 fn server_with_two_versions() -> (TestServer, tempfile::TempDir) {
@@ -127,7 +128,8 @@ fn the_api_describes_itself_and_every_path_it_lists_exists() {
             .replace("{version}", "1")
             .replace("{file}", "manifest.json")
             .replace("{key}", "k")
-            .replace("{join}", "none");
+            .replace("{join}", "none")
+            .replace("{space}", "none");
         let (status, answer) = server.get(&concrete);
         let unknown = answer["error"]["message"]
             .as_str()
@@ -166,6 +168,56 @@ fn metrics_and_the_console_are_there() {
     assert!(
         stats["commands"]["HTTP.GET"]["latency_us_p99"].is_f64(),
         "{stats}"
+    );
+}
+
+#[test]
+fn spaces_are_told_with_their_regions_and_those_that_a_query_asks() {
+    let server = TestServer::with(|config| config.server.threads = 2);
+    assert_eq!(server.get("/v1/spaces"), (200, json!({ "spaces": [] })));
+    assert_eq!(server.get("/v1/spaces/none").0, 400);
+    let mut client = Client::connect(&server);
+    let mut command = |line: &str| client.ask(line);
+    command(
+        "FT.CREATE hotels PREFIX 1 hotel: SUBSPACES 1 city REGIONS 8 SCHEMA city TAG price NUMERIC",
+    );
+    for number in 0..100 {
+        command(&format!(
+            "HSET hotel:{number} city town{} price {number}",
+            number % 20
+        ));
+    }
+    let (status, list) = server.get("/v1/spaces");
+    assert_eq!(status, 200, "{list}");
+    assert_eq!(list["spaces"][0]["name"], "hotels");
+    assert_eq!(list["spaces"][0]["objects"], 100.0);
+    assert_eq!(list["spaces"][0]["subspaces"], json!(["city"]));
+    let (status, space) = server.get("/v1/spaces/hotels?query=%40city%3A%7Btown7%7D");
+    assert_eq!(status, 200, "{space}");
+    let region = &space["regions"][0];
+    assert_eq!(region["attributes"][0]["attribute"], "city");
+    let copies: Vec<f64> = serde_json::from_value(region["copies"].clone()).unwrap();
+    assert_eq!(
+        (copies.len(), copies.iter().sum::<f64>()),
+        (8, 100.0),
+        "{space}"
+    );
+    // One region, and that of objects without a city, or with several.
+    let asked: Vec<f64> = serde_json::from_value(region["asked"].clone()).unwrap();
+    assert!((1..=2).contains(&asked.len()), "{space}");
+    assert_eq!(region["filled"], region["of"], "{space}");
+    assert!(
+        space["asks"]
+            .as_str()
+            .unwrap()
+            .starts_with("subspace city: "),
+        "{space}"
+    );
+    let (status, refused) = server.get("/v1/spaces/hotels?query=%40price");
+    assert_eq!(status, 400, "{refused}");
+    assert_eq!(
+        server.get("/v1/spaces/hotels").1["regions"][0]["asked"],
+        json!(null)
     );
 }
 
