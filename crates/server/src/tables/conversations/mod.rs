@@ -1,0 +1,270 @@
+//! Where engines of other nodes own or read rows: the conversations of this core's engine with theirs, over connections between nodes.
+//!
+//! ```text
+//!   core 1 of node a, which reads                         core 0 of node b, which owns
+//!   its link to b ── begin, Ask, Ack, Taken, Unsubscribe ──► accepted by some core of b ── by message ──► core 0
+//!                 ◄── Supply, Changes ─────────────────────────────┘
+//! ```
+//!
+//! 1. A conversation is between a reader's core and an owner's core, over one connection, which the reader has opened. So what an owner
+//!    says comes in its order, and ends with the connection.
+//! 2. The reader numbers its conversations. It begins one when it has forgotten all that came in those before; what is of another
+//!    number than the present one is thrown away.
+//! 3. A reader trusts what it was told as long as the connection's subscription lease lasts, see `larder_cluster::peer::SubscriptionLease`:
+//!    it looks after each read of outputs.
+//!    The owner gives no more of it than is left of its own lease, in the life in which the connection began: when it may not act any
+//!    more, its rows may have another owner, and no reader trusts what it said.
+//! 4. An owner whose connection to a reader has ended waits until that lease has surely ended, or the reader begins anew, before it
+//!    acknowledges what the reader was to reflect. One that does not acknowledge for long has its connection ended.
+//! 5. Before an owner gives a slot away its readers have forgotten its rows, or surely trust them no more (`Exchange::withdraw`). So a reader that
+//!    hears late of a new owner has nothing that is old.
+
+mod owners;
+mod readers;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::task::Waker;
+
+use bytes::Bytes;
+use larder_cluster::map::{Incarnation, NodeId};
+use larder_cluster::peer;
+use larder_cluster::replication::Place;
+use larder_join::EngineMessage;
+use larder_types::wire::WireReader;
+
+use super::{CoreMessage, Tables};
+use crate::cluster::{Link, Peers};
+
+/// How often connections are looked at.
+pub(super) const LOOK_EVERY_MS: u64 = 50;
+
+pub use readers::FromReader;
+
+use owners::Owners;
+use readers::Reader;
+
+/// A connection that another node has opened to a core of this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Via {
+    pub core: u16,
+    /// Of the link.
+    pub link: u64,
+}
+
+/// The conversations of one core.
+pub(super) struct Conversations {
+    peers: Rc<Peers>,
+    /// Connections that others have opened to this core, by their numbers.
+    accepted: HashMap<u64, Rc<Link>>,
+    /// In which this core reads, by the node of the owners.
+    owners: HashMap<NodeId, Owners>,
+    /// In which this core owns, by the number of the reader's place.
+    readers: HashMap<u16, Reader>,
+    last: u64,
+}
+
+fn encoded(messages: &[EngineMessage]) -> Bytes {
+    let mut bytes = Vec::new();
+    for message in messages {
+        message.encode(&mut bytes);
+    }
+    bytes.into()
+}
+
+fn decoded(bytes: &[u8], is_of_owner: bool) -> Option<Vec<EngineMessage>> {
+    let mut reader = WireReader::new(bytes);
+    let mut messages = Vec::new();
+    while !reader.rest().is_empty() {
+        let message = EngineMessage::decode(&mut reader).ok()?;
+        messages.push(message);
+    }
+    let is_right = |message: &EngineMessage| message.is_of_owner() == is_of_owner;
+    messages.iter().all(is_right).then_some(messages)
+}
+
+/// What the other side breaks the rules with.
+const MALFORMED: &str = "what your engine says is nothing that this larder understands";
+
+impl Conversations {
+    fn new(peers: Rc<Peers>) -> Conversations {
+        Conversations {
+            peers,
+            accepted: HashMap::new(),
+            owners: HashMap::new(),
+            readers: HashMap::new(),
+            last: 0,
+        }
+    }
+}
+
+impl Tables {
+    /// Has the engine speak with those of other nodes over these connections.
+    pub fn set_peers(&self, peers: Rc<Peers>) {
+        if let Some(sharing) = &self.sharing {
+            *sharing.conversations.borrow_mut() = Some(Conversations::new(peers));
+        }
+    }
+
+    fn with_conversations<T>(&self, run: impl FnOnce(&mut Conversations) -> T) -> Option<T> {
+        let sharing = self.sharing.as_ref()?;
+        let mut conversations = sharing.conversations.borrow_mut();
+        conversations.as_mut().map(run)
+    }
+
+    /// Sends messages to the engine of another node's core.
+    pub(in crate::tables) fn send_to_node(
+        &self,
+        number: u16,
+        to: Place,
+        messages: Vec<EngineMessage>,
+    ) {
+        let own = self.index as u16;
+        let (of_owner, of_reader): (Vec<_>, Vec<_>) =
+            messages.into_iter().partition(EngineMessage::is_of_owner);
+        if !of_reader.is_empty() {
+            self.say_to_owner(number, to, of_reader);
+        }
+        if of_owner.is_empty() {
+            return;
+        }
+        let reader = self.with_conversations(|all| {
+            let reader = all.readers.get(&number)?;
+            let is_there = reader.forgotten_after_ms.is_none();
+            is_there.then_some((reader.via, reader.conversation.1))
+        });
+        let Some((via, conversation)) = reader.flatten() else {
+            return;
+        };
+        let exchange = peer::Exchange {
+            from_core: own,
+            to_core: to.core,
+            conversation,
+            bytes: encoded(&of_owner),
+        };
+        self.tell_reader(via, exchange);
+    }
+
+    /// Takes what came for an engine over a connection of this core; the core that it is for, if that is another one.
+    pub fn receive_exchange(&self, link: &Rc<Link>, exchange: &peer::Exchange) {
+        let Some(peer) = link.peer() else { return };
+        let place = Place {
+            node: peer.node,
+            core: exchange.from_core,
+        };
+        let Some(messages) = decoded(&exchange.bytes, !link.is_accepted()) else {
+            return link.end(MALFORMED);
+        };
+        if !link.is_accepted() {
+            let is_present = self.with_conversations(|all| {
+                let Some(owners) = all.owners.get_mut(&peer.node) else {
+                    return false;
+                };
+                let is_present =
+                    Rc::ptr_eq(&owners.link, link) && owners.conversation == exchange.conversation;
+                owners.has_told |= is_present;
+                is_present
+            });
+            if is_present == Some(true)
+                && let Some(number) = self.place_number(place)
+            {
+                self.receive(number, messages);
+            }
+            return;
+        }
+        let from = FromReader {
+            place: Place {
+                core: peer.core,
+                ..place
+            },
+            conversation: (peer.incarnation.0, exchange.conversation),
+            life: link.life(),
+            via: Via {
+                core: self.index as u16,
+                link: link.id,
+            },
+            messages,
+        };
+        match usize::from(exchange.to_core) {
+            own if own == self.index => self.receive_from_reader(from),
+            other if other < self.handle.cores() => {
+                self.handle.send(other, CoreMessage::FromReader(from));
+            }
+            _ => link
+                .end("this node has no core of that number: your map is not of its present life"),
+        }
+    }
+
+    /// A connection of this core has ended.
+    pub fn link_ended(&self, link: &Rc<Link>) {
+        if !link.is_accepted() {
+            return self.look_at_owners();
+        }
+        self.with_conversations(|all| all.accepted.remove(&link.id));
+        let (core, link, forgotten_after_ms) =
+            (self.index as u16, link.id, link.forgotten_after_ms());
+        for to in 0..self.handle.cores() {
+            let via = Via { core, link };
+            let message = CoreMessage::ReaderGone {
+                via,
+                forgotten_after_ms,
+            };
+            self.handle.send(to, message);
+        }
+    }
+
+    /// Of this node, as the last view has it that this core has taken.
+    fn present_life(&self) -> Option<Incarnation> {
+        let view = self.view()?;
+        view.is_up().then_some(view.life.as_ref()?.incarnation)
+    }
+
+    /// Looks at the connections, over and over: at those that ended before they began, at readers that are not to be waited for any more,
+    /// and at what could not be sent.
+    pub async fn watch_conversations(self: Rc<Self>) {
+        let Some(sharing) = &self.sharing else { return };
+        let mut tick = tokio::time::interval(std::time::Duration::from_millis(LOOK_EVERY_MS));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            self.look_at_owners();
+            self.look_at_readers();
+            self.end_links_of_earlier_lives();
+            for (number, messages) in sharing.unsent.take() {
+                // Whoever has the rows of a node that is down is asked anew.
+                let is_up =
+                    |place: &Place| self.view().is_some_and(|view| view.map.is_up(place.node));
+                if let Some(place) = self.place(number).filter(is_up) {
+                    self.say_to_owner(number, place, messages);
+                }
+            }
+            // Whoever waits for a lease, or for somebody who cannot be reached, looks again.
+            sharing.waiting.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn place_number(&self, place: Place) -> Option<u16> {
+        self.sharing
+            .as_ref()?
+            .view
+            .borrow()
+            .as_ref()?
+            .places
+            .number(place)
+    }
+
+    /// In a cluster, a place by its number.
+    pub fn place(&self, number: u16) -> Option<Place> {
+        self.sharing
+            .as_ref()?
+            .view
+            .borrow()
+            .as_ref()?
+            .places
+            .get(number)
+    }
+}
+
+/// Messages that wait until a node can be reached, by the number of the place.
+pub(super) type Unsent = RefCell<Vec<(u16, Vec<EngineMessage>)>>;
