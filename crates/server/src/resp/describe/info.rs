@@ -347,12 +347,10 @@ fn info_postgres(state: &State, _: &Snapshot) -> String {
 }
 
 fn info_joins(state: &State, _: &Snapshot) -> String {
-    let mut text = String::new();
-    for join in state.core.shared.tables.figures().joins {
-        let _ = write!(
-            text,
-            "join_{}:rows={},ranges={},filled={},evicted={},left_out={},updaters={},memory_bytes={}\r\n",
-            join.name.replace(char::is_control, "?"),
+    let joins = state.core.shared.tables.figures().joins;
+    named_lines("join", joins, |join| {
+        let figures = format!(
+            "rows={},ranges={},filled={},evicted={},left_out={},updaters={},memory_bytes={}",
             join.rows,
             join.ranges,
             join.filled,
@@ -361,22 +359,31 @@ fn info_joins(state: &State, _: &Snapshot) -> String {
             join.updaters,
             join.memory_bytes,
         );
-    }
-    text
+        (join.name, figures)
+    })
 }
 
 fn info_spaces(state: &State, _: &Snapshot) -> String {
-    let mut text = String::new();
-    for space in state.core.shared.tables.figures().spaces {
-        let _ = write!(
-            text,
-            "space_{}:objects={},memory_bytes={},failures={},left={}\r\n",
-            space.name.replace(char::is_control, "?"),
-            space.objects,
-            space.memory_bytes,
-            space.failures,
-            space.left,
+    let spaces = state.core.shared.tables.figures().spaces;
+    named_lines("space", spaces, |space| {
+        let figures = format!(
+            "objects={},memory_bytes={},failures={},left={}",
+            space.objects, space.memory_bytes, space.failures, space.left,
         );
+        (space.name, figures)
+    })
+}
+
+/// A line for each of what people have named: `told` gives its name and its figures.
+fn named_lines<T>(
+    what: &str,
+    all: impl IntoIterator<Item = T>,
+    told: impl Fn(T) -> (String, String),
+) -> String {
+    let mut text = String::new();
+    for (name, figures) in all.into_iter().map(told) {
+        let name = name.replace(char::is_control, "?");
+        let _ = write!(text, "{what}_{name}:{figures}\r\n");
     }
     text
 }
