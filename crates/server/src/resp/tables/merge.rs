@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use super::super::core::Core;
 use super::super::incoming::Incoming;
 use super::super::nodes::{Target, Wanted};
-use super::coordinate::{TRIES_MAX, places_of_nodes, wait_for_change};
+use super::coordinate::{TRIES_MAX, gone, places_of_nodes, wait_for_change};
 use super::range::Asked;
 use crate::clients::Client;
 use crate::tables::{
@@ -40,7 +40,8 @@ type Row = (Vec<u8>, Vec<u8>);
 enum Piece {
     Count {
         rows: u64,
-        epoch: u64,
+        /// Of the core's transactions, and of its owners.
+        epoch: (u64, u64),
     },
     Rows(VecDeque<Row>),
     Refused(Refusal),
@@ -70,7 +71,7 @@ async fn hand_over(mut incoming: Incoming, keys_only: bool, pieces: mpsc::Sender
         Err(refusal) => return drop(pieces.send(Piece::Refused(refusal)).await),
     };
     let mut left = if keys_only { elements } else { elements / 2 };
-    let (rows, epoch) = (left as u64, 0);
+    let (rows, epoch) = (left as u64, (0, 0));
     if pieces.send(Piece::Count { rows, epoch }).await.is_err() {
         return;
     }
@@ -155,11 +156,12 @@ async fn send(
         }
     };
     reading.charge(&counted);
+    let epoch = (tables.epoch(), tables.owners_since());
     if let Err(refusal) = tables.wait_until_committed().await {
         let _ = pieces.send(Piece::Refused(refusal)).await;
         return;
     }
-    let (mut left, epoch) = (rows, tables.epoch());
+    let mut left = rows;
     if pieces.send(Piece::Count { rows, epoch }).await.is_err() {
         return;
     }
@@ -334,11 +336,6 @@ impl Merge {
         self.left -= 1;
         Ok(source.and_then(|source| source.rows.pop_front()))
     }
-}
-
-fn gone() -> Refusal {
-    let message = "a core of the server does not answer: it is stopping".to_owned();
-    (Code::Io, message)
 }
 
 /// A node's rows are not all there.

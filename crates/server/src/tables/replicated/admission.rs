@@ -139,11 +139,19 @@ impl Tables {
 
     /// Waits while an own slot may be another's at any time: before rows of many slots are read. That is over with the next map or two.
     pub async fn wait_while_released(&self) {
-        while let Some(replicated) = &self.replicated
-            && replicated.state.borrow().has_released()
-        {
+        while self.has_released() {
             self.wait_for_news().await;
         }
+    }
+
+    fn has_released(&self) -> bool {
+        let replicated = self.replicated.as_ref();
+        replicated.is_some_and(|it| it.state.borrow().has_released())
+    }
+
+    /// Whether the rows that this core has now are those of its slots by the map of this epoch, and all of them are surely its own.
+    pub fn owns_as_of(&self, epoch: u64) -> bool {
+        self.owners_since() <= epoch && !self.has_released()
     }
 
     /// Waits until all that was executed on this core is committed: for reads of several slots that have no gate.
@@ -308,6 +316,8 @@ impl State {
         let is_base = |key: &[u8]| engine.table_of(key) != Some(true) && !engine.is_supplied(key);
         let mut is_wide = false;
         match command.spec.keys {
+            // Rows of many slots, of which some may be another's at any time.
+            Keys::None if self.has_released() => return Ok(None),
             Keys::None | Keys::JoinRange => is_wide = true,
             Keys::Range => {
                 let (lo, hi) = (command.arg(1), command.arg(2));

@@ -1,6 +1,6 @@
 //! Rows of tables while nodes die, stand still, come and go: what was acknowledged is there, and nothing old is answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -107,6 +107,51 @@ fn check(cluster: &Cluster, node: usize, written: &Written) {
     }
 }
 
+/// SCAN from beginning to end, and KEYS, give all rows that there are all the while, or an error where a move takes too long.
+#[track_caller]
+fn check_lists(cluster: &Cluster, client: &mut Client) {
+    let all: BTreeSet<String> = (0..ROWS).map(key).collect();
+    let mut scanned = BTreeSet::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let reply = client.ask(&format!("SCAN {cursor} MATCH t|* COUNT 17"));
+        if is_told_to_come_back(&reply) {
+            return;
+        }
+        let mut words = reply.split('|').filter(|it| !it.starts_with(['*', '$']));
+        cursor = words.next().unwrap_or_default().to_owned();
+        assert!(cursor.parse::<u64>().is_ok(), "{reply}\n{}", cluster.logs());
+        scanned.extend(listed(&reply));
+        if cursor == "0" {
+            break;
+        }
+    }
+    let lacking = |of: &BTreeSet<String>| all.difference(of).cloned().collect::<Vec<String>>();
+    assert_eq!(lacking(&scanned), [""; 0], "SCAN\n{}", cluster.logs());
+    let reply = client.ask("KEYS t|*");
+    if is_told_to_come_back(&reply) {
+        return;
+    }
+    assert_eq!(
+        lacking(&listed(&reply).collect()),
+        [""; 0],
+        "KEYS: {reply}\n{}",
+        cluster.logs()
+    );
+}
+
+fn is_told_to_come_back(reply: &str) -> bool {
+    reply.starts_with("-CLUSTERDOWN ") || reply.starts_with("-TRYAGAIN ")
+}
+
+/// The keys in a reply, whose line breaks are shown as `|` too.
+fn listed(reply: &str) -> impl Iterator<Item = String> {
+    let words: Vec<&str> = reply.split('|').collect();
+    let keys = words.windows(3).filter(|it| it[0] == "t" && it[2] == "k");
+    let keys: Vec<String> = keys.map(|it| it.join("|")).collect();
+    keys.into_iter()
+}
+
 /// Lets a writer write while something happens to the cluster, and looks at what came of it through every node.
 fn while_writing(
     cluster: &mut Cluster,
@@ -145,7 +190,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Three nodes with two copies of each row, which are made without hesitation.
+/// Three nodes with two copies of each row.
 fn start() -> Option<Cluster> {
     start_with(&[])
 }
@@ -153,11 +198,7 @@ fn start() -> Option<Cluster> {
 /// With these settings beside.
 pub fn start_with(settings: &[(&str, &str)]) -> Option<Cluster> {
     let settings = [&[("tables.replicas", "2")], settings].concat();
-    let cluster = Cluster::start(3, &settings)?;
-    let set = json!({"action": "set", "settings": {"fill_slots_at_once": 16_384}});
-    let (status, answer) = cluster.post(0, "/v1/cluster/asks", &set);
-    assert_eq!(status, 200, "{answer}");
-    Some(cluster)
+    Cluster::start(3, &settings)
 }
 
 /// Whether every slot is where it is to be.
@@ -212,6 +253,9 @@ fn a_fourth_node_takes_its_share_while_all_goes_on() {
         return;
     };
     while_writing(&mut cluster, |cluster, go_on| {
+        cluster.wait_for("all rows were written once", || {
+            listed(&cluster.ask(0, "KEYS t|*")).count() as u64 == ROWS
+        });
         let fourth = cluster.add("n4", Vec::new(), false);
         cluster.restart(fourth);
         cluster.wait_for("it is up", || cluster.info(fourth, "cluster_state") == "up");
@@ -221,6 +265,7 @@ fn a_fourth_node_takes_its_share_while_all_goes_on() {
         cluster.wait_for("it has its share", || {
             let told = reader.ask(&line);
             assert!(told.starts_with(&format!("*{ROWS}|")), "{told}");
+            check_lists(cluster, &mut reader);
             is_settled(cluster)
         });
         wait_until_settled(cluster);

@@ -220,7 +220,8 @@ struct Coordinator {
     snapshot: Option<Arc<Snapshot>>,
 }
 
-fn gone() -> Refusal {
+/// A core has not answered.
+pub(super) fn gone() -> Refusal {
     let message = "a core of the server does not answer: it is stopping".to_owned();
     (Code::Io, message)
 }
@@ -662,15 +663,31 @@ impl Coordinator {
             _ => None,
         };
 
+        // Each core's part is of the owners by whom all nodes are asked: a row that moves meanwhile is in one part, and not in none.
+        let epoch = match self.is_of_node {
+            true => self.asked_at,
+            false => {
+                let tables = &self.core.tables;
+                tables.epoch_of_map().max(tables.owners_since())
+            }
+        };
         let mut keys = Vec::new();
         for core in (0..self.cores()).filter(|&core| home.is_none_or(|home| home == core)) {
             let (walk, ticket) = (walk.clone(), self.ticket);
             let shared = self.core.shared.clone();
             let part = handle.start_on(core, ticket, move |tables| async move {
+                // No map is taken in a pause.
+                if ticket.is_none() {
+                    tables.wait_while_released().await;
+                }
                 let postgres = shared.postgres.as_ref();
-                tables
-                    .read_waiting(ticket, postgres, |engine, now| walk.keys(engine, now))
-                    .await
+                let read = tables.read_waiting(ticket, postgres, |engine, now| {
+                    match tables.owns_as_of(epoch) {
+                        true => walk.keys(engine, now),
+                        false => Err((Code::TryAgain, MOVED.to_owned()).into()),
+                    }
+                });
+                read.await
             });
             keys.extend(part.await.map_err(|_| gone())??);
         }

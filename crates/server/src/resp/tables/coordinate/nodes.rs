@@ -403,7 +403,15 @@ pub(in crate::resp) async fn ask_nodes(
     let begun = Instant::now();
     loop {
         let epoch = core.tables.epoch_of_map();
-        let places = places_of_nodes(core)?.into_iter();
+        let is_on_its_way = || core.shared.tables.leaving.has_any() && begun.elapsed() <= PATIENCE;
+        let places = match places_of_nodes(core) {
+            // Own slots are nobody's until the next map, or the one after it.
+            Err(_) if is_on_its_way() => {
+                wait_for_change(core, epoch).await;
+                continue;
+            }
+            places => places?.into_iter(),
+        };
         let asked = places.map(|place| (place, batch.clone())).collect();
         let why = match ask_places(core, client, proto, asked).await {
             Ok(replies) => return Ok(replies),

@@ -5,9 +5,11 @@ use std::task::Poll;
 use larder_cluster::coordination::Held;
 use larder_cluster::map::{Change, NodeId, SlotRange};
 use larder_join::row_slot;
+use larder_protocol::commands::{Id, OwnedCommand};
 use larder_protocol::errors::Code;
 
-use super::{World, poll};
+use super::{World, admit, poll};
+use crate::tables::Gate;
 
 /// The dead are dropped, and the next in sync takes over.
 fn fail_over(world: &mut World, dead: u32, to: u32) {
@@ -534,4 +536,46 @@ fn a_copy_whose_filling_was_given_up_before_its_map_came_goes() {
     });
     world.see(3);
     assert_eq!(copies(&world), 0);
+}
+
+#[test]
+fn keys_are_listed_before_and_after_a_slot_is_given_away_and_not_while_it_may_be_anothers() {
+    let mut world = World::new(2, 2);
+    world.run();
+    let mut gate = world.set(1, "t|a|1", "v");
+    world.run();
+    assert!(world.is_answered(1, &mut gate));
+    let lists = |world: &World, node: u32| {
+        let commands: [(Id, &[&[u8]]); 3] =
+            [(Id::Keys, &[b"*"]), (Id::Scan, &[b"0"]), (Id::DbSize, &[])];
+        commands.map(|(id, args)| {
+            let owned = OwnedCommand::of(id, args.iter().copied());
+            admit(world.tables(node), owned.command(), &mut Gate::default()).is_ok()
+        })
+    };
+    assert_eq!(lists(&world, 1), [true; 3]);
+    let slot = row_slot(b"t|a|1");
+    let slots = SlotRange::new(slot, slot);
+    let epoch = world.map.epoch().0;
+    world.change(Change::PlacementTaken {
+        goals: vec![(slots, vec![NodeId(2), NodeId(1)])],
+        outputs: Vec::new(),
+        from: 2,
+    });
+    world.see(1);
+    world.turn(1);
+    assert_eq!(
+        lists(&world, 1),
+        [false; 3],
+        "node 2 may own the row by now"
+    );
+    assert!(!world.tables(1).owns_as_of(epoch));
+    assert!(world.grant(1), "the slot is given away");
+    world.see(1);
+    world.see(2);
+    world.run();
+    assert_eq!((lists(&world, 1), lists(&world, 2)), ([true; 3], [true; 3]));
+    assert!(!world.tables(1).owns_as_of(epoch), "its rows are fewer now");
+    assert_eq!(world.rows(1, "t|", "t}"), [""; 0]);
+    assert_eq!(world.rows(2, "t|", "t}"), ["t|a|1=v"]);
 }
