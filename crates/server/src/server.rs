@@ -148,6 +148,7 @@ impl Server {
             agent,
             ..
         } = self;
+        let left = node.map(NodeThread::leave);
         // Both at once, so that a slow client of one does not keep the other's port open.
         http.begin_stop();
         resp.begin_stop();
@@ -161,8 +162,8 @@ impl Server {
             agent.stop();
         }
         maintenance.stop();
-        if let Some(node) = node {
-            node.stop();
+        if let Some(left) = left {
+            left.note();
         }
         tracing::info!("stopped");
     }

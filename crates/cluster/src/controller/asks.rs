@@ -22,6 +22,10 @@ pub enum Ask {
     Drain {
         node: NodeName,
     },
+    /// The node's process is about to end: others are to own its slots before.
+    Stop {
+        node: NodeName,
+    },
     /// Take back `Drain` or `Remove`.
     Keep {
         node: NodeName,
@@ -115,6 +119,7 @@ fn fate(world: &World<'_>, id: &AskId, ask: &Ask) -> Fate {
     match ask {
         Ask::Join { node } => join(world, node),
         Ask::Drain { node } => leave(world, node, Some(Leaving::Drain), false),
+        Ask::Stop { node } => stop(world, node),
         Ask::Keep { node } => leave(world, node, None, false),
         Ask::Remove { node, lose_rows } => leave(world, node, Some(Leaving::Remove), *lose_rows),
         Ask::Push {
@@ -191,6 +196,15 @@ fn join(world: &World<'_>, name: &NodeName) -> Fate {
             at_ms: world.now_ms,
         }),
         Some(_) => Fate::Done(format!("{name} is a member")),
+    }
+}
+
+fn stop(world: &World<'_>, name: &NodeName) -> Fate {
+    match world.map.member_named(name) {
+        Some(member) if member.state == State::Up && !member.is_stopping => {
+            Fate::Change(Change::MemberStopping { node: member.id })
+        }
+        _ => Fate::Done(format!("{name} owns nothing, or gives it away")),
     }
 }
 

@@ -186,6 +186,7 @@ fn begin(world: &World<'_>) -> Option<Decision> {
             !placed.is_holder(node)
                 && placed.filling(node).is_none()
                 && map.is_up(node)
+                && !map.is_stopping(node)
                 && is_reached(node)
         });
         let room = |node: NodeId, filling: &BTreeMap<NodeId, u32>| {

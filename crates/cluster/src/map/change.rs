@@ -49,6 +49,10 @@ pub enum Change {
         node: NodeId,
         leaving: Option<Leaving>,
     },
+    /// The member's process is about to end: what it owns goes to replicas in sync.
+    MemberStopping {
+        node: NodeId,
+    },
     /// The member is a member no more. It has no slots.
     MemberGone {
         node: NodeId,
@@ -78,7 +82,7 @@ pub enum Change {
         by: By,
         slots: Vec<AtTerm>,
     },
-    /// A replica in sync becomes the owner, and the owner a replica in sync. It is the owner who makes this change, when it answers nobody of
+    /// A replica in sync becomes the owner, and the owner a replica in sync, unless it is stopping: then nobody waits for it. It is the owner who makes this change, when it answers nobody of
     /// these slots any more and no other node computes from its rows: from then on whoever learns late of it has nothing that is old.
     OwnersMoved {
         slots: Vec<(SlotRange, NodeId)>,

@@ -97,8 +97,10 @@ fn slots(old: &Map, new: &Map) -> Vec<Moved> {
 /// Slots of which one map says anything that the other does not, also of where they are to be: in order, as long as possible.
 pub fn placed_anew(old: &Map, new: &Map) -> Vec<SlotRange> {
     let mut changed: Vec<SlotRange> = Vec::new();
+    let stops =
+        |owner: Option<NodeId>| owner.is_some_and(|it| old.is_stopping(it) != new.is_stopping(it));
     each_common(old, new, |slots, was, is| {
-        if was == is {
+        if was == is && !stops(is.owner) {
             return;
         }
         match changed.last_mut() {

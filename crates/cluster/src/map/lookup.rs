@@ -6,6 +6,9 @@ use larder_types::SLOTS;
 
 use super::{Map, Member, NodeId, NodeName, Placed, SlotRange};
 
+/// So many adjacent slots of a node that is stopping go to one other.
+const SPREAD_SLOTS: usize = 64;
+
 /// Answers in constant time what the map answers by searching. It is built in time linear in the
 /// map and takes some 64 KiB and what the map's runs take again.
 #[derive(Debug, Clone)]
@@ -15,6 +18,7 @@ pub struct Lookup {
     computes: Vec<Option<NodeId>>,
     names: HashMap<NodeName, NodeId>,
     held: HashMap<NodeId, Held>,
+    stopping: Vec<NodeId>,
     listed: Vec<Served>,
     served: Vec<Served>,
 }
@@ -80,6 +84,7 @@ impl Lookup {
             computes,
             names: names.collect(),
             held,
+            stopping: stopping(map),
             listed,
             served,
         }
@@ -93,6 +98,11 @@ impl Lookup {
     #[inline]
     pub fn placed(&self, slot: u16) -> &Placed {
         &self.placed[usize::from(self.run_of[usize::from(slot)])]
+    }
+
+    /// See [`Map::heir`].
+    pub fn heir(&self, slot: u16) -> Option<NodeId> {
+        heir_of(self.placed(slot), slot, &self.stopping)
     }
 
     /// Who computes the outputs of a slot: the owner, unless others do that.
@@ -123,6 +133,24 @@ impl Lookup {
     pub fn served(&self) -> &[Served] {
         &self.served
     }
+}
+
+/// Members whose processes are about to end.
+pub(super) fn stopping(map: &Map) -> Vec<NodeId> {
+    let stopping = map.members().iter().filter(|it| it.is_stopping);
+    stopping.map(|it| it.id).collect()
+}
+
+pub(super) fn heir_of(placed: &Placed, slot: u16, stopping: &[NodeId]) -> Option<NodeId> {
+    let stays = |node: &NodeId| !stopping.contains(node);
+    let heir = placed.heir().filter(stays);
+    if heir.is_some() || placed.owner.as_ref().is_none_or(stays) {
+        return heir;
+    }
+    let others: Vec<NodeId> = placed.in_sync.iter().copied().filter(stays).collect();
+    // Neighbours to one, and not all to one.
+    let at = usize::from(slot) / SPREAD_SLOTS % others.len().max(1);
+    others.get(at).copied()
 }
 
 fn extend(ranges: &mut Vec<SlotRange>, slots: SlotRange) {

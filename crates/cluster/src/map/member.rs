@@ -16,6 +16,9 @@ pub struct Member {
     /// What a person wants of it: to be drained, or to be drained and then removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving: Option<Leaving>,
+    /// Its process is about to end: it gives what it owns to others, and is given nothing, until it is down.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_stopping: bool,
 }
 
 /// What a node says of itself (the key `nodes/<name>`, bound to its lease).
@@ -94,10 +97,12 @@ impl Member {
         self.state == State::Up && self.leaving.is_none() && self.registration.roles.is_compute()
     }
 
-    /// The state as people are told it: `draining` while it still gives its slots away.
+    /// The state as people are told it: `draining` while it still gives its slots away,
+    /// `stopping` while its process ends.
     pub fn shown(&self) -> &'static str {
         match (self.state, self.leaving) {
             (State::Down, _) => "down",
+            _ if self.is_stopping => "stopping",
             (_, Some(_)) => "draining",
             (State::Joining, None) => "joining",
             (State::Up, None) => "up",

@@ -144,6 +144,18 @@ impl Map {
         self.member(id).is_some_and(|it| it.state != State::Down)
     }
 
+    /// Whether the member's process is about to end.
+    pub fn is_stopping(&self, id: NodeId) -> bool {
+        self.member(id).is_some_and(|it| it.is_stopping)
+    }
+
+    /// The replica in sync that the owner of a slot is to give it to: the one that is to own it, or, of an owner that is
+    /// stopping, any other that is not. [`Lookup::heir`] says the same of a map that stays as it is.
+    pub fn heir(&self, slot: u16) -> Option<NodeId> {
+        let stopping = lookup::stopping(self);
+        lookup::heir_of(&self.slots.of(slot).placed, slot, &stopping)
+    }
+
     /// A member's name for people; its number where it is a member no more.
     pub fn name_of(&self, id: NodeId) -> String {
         match self.member(id) {

@@ -82,7 +82,7 @@ impl Placed {
         }
     }
 
-    /// The replica in sync that the owner is to give the slot to.
+    /// The replica in sync that the owner is to give the slot to, if no process is about to end.
     pub fn heir(&self) -> Option<NodeId> {
         let first = self.goal.as_ref()?.first().copied()?;
         (self.owner.is_some() && self.in_sync.contains(&first)).then_some(first)

@@ -103,13 +103,17 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// What the map says of a slot; `place` knows how many cores each node has.
-    pub fn of(placed: &Placed, place: impl Fn(NodeId) -> Place) -> Assignment {
+    /// What the map says of a slot, and who the owner is to give it to; `place` knows how many cores each node has.
+    pub fn of(
+        placed: &Placed,
+        heir: Option<NodeId>,
+        place: impl Fn(NodeId) -> Place,
+    ) -> Assignment {
         Assignment {
             term: placed.term,
             owner: placed.owner.map(&place),
             in_sync: placed.in_sync.iter().map(|node| place(*node)).collect(),
-            heir: placed.heir().map(&place),
+            heir: heir.map(&place),
             filling: placed
                 .filling
                 .iter()

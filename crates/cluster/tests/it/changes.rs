@@ -235,6 +235,32 @@ fn only_who_knows_the_term_and_the_filling_changes_who_is_in_sync() {
 }
 
 #[test]
+fn a_node_that_stops_gives_what_it_owns_to_who_is_in_sync_and_nobody_waits_for_it() {
+    let map = three();
+    assert_eq!(map.heir(0), None);
+    let (node, stop) = (NodeId(1), |node| Change::MemberStopping { node });
+    let stopping = apply(&map, stop(node));
+    assert_eq!(stopping.member(node).expect("it is").shown(), "stopping");
+    assert!(refused(&stopping, stop(node)).contains("stops already"));
+    assert_eq!(placed_anew(&map, &stopping), [FIRST]);
+    assert_eq!(stopping.heir(0), Some(NodeId(2)));
+    assert_eq!(stopping.heir(16_383), None, "it is node 3's");
+    for slot in [0, 6_000, 16_383] {
+        assert_eq!(Lookup::new(&stopping).heir(slot), stopping.heir(slot));
+    }
+    let both = apply(&stopping, stop(NodeId(2)));
+    assert_eq!((both.heir(0), both.heir(6_000)), (None, Some(NodeId(3))));
+    let slots = vec![(FIRST, NodeId(2))];
+    let moved = apply(&stopping, Change::OwnersMoved { slots });
+    assert_eq!(shown(&moved, 0), "2 [] {} -> 1 2");
+    assert_eq!(moved.heir(0), None);
+    let gone = apply(&moved, lost(&[1], &[]));
+    assert_eq!(shown(&gone, 16_383), "3 [] {} -> 3 1");
+    let back = apply(&gone, back(1, 2, 1));
+    assert_eq!(back.member(node).expect("it is").shown(), "up");
+}
+
+#[test]
 fn a_member_goes_only_when_nothing_names_it_and_its_number_is_not_given_again() {
     let map = three();
     let why = refused(&map, Change::MemberGone { node: NodeId(2) });

@@ -87,7 +87,7 @@ pub struct ClusterMember {
     pub weight: u32,
     /// `base`, `compute` or `both`.
     pub roles: String,
-    /// `joining`, `up`, `draining` or `down`.
+    /// `joining`, `up`, `draining`, `stopping` or `down`.
     pub state: String,
     /// It is to be removed once it has nothing any more.
     pub is_removed: bool,

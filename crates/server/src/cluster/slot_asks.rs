@@ -68,7 +68,7 @@ pub fn change_of(map: &Map, me: NodeId, asks: &[Ask]) -> Option<Change> {
             }
             // By a later map the owner may answer of the slot again.
             Wanted::Move(place, epoch)
-                if epoch == map.epoch() && placed.heir() == Some(place.node) =>
+                if epoch == map.epoch() && map.heir(ask.slot) == Some(place.node) =>
             {
                 given.insert(ask.slot, place.node);
             }

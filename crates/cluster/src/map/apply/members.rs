@@ -17,6 +17,7 @@ pub(super) fn added(map: &mut Map, registration: &Registration, at_ms: u64) -> R
         state: State::Joining,
         since_ms: at_ms,
         leaving: None,
+        is_stopping: false,
     });
     map.next_node = NodeId(map.next_node.0 + 1);
     Ok(())
@@ -77,6 +78,7 @@ pub(super) fn lost(
             format!("{} is down already", member.registration.name)
         })?;
         member.state = State::Down;
+        member.is_stopping = false;
         member.since_ms = at_ms;
     }
     let epoch = map.epoch;
@@ -213,6 +215,15 @@ pub(super) fn leaving(map: &mut Map, node: NodeId, leaving: Option<Leaving>) -> 
         format!("{} is already asked to do that", member.registration.name)
     })?;
     member.leaving = leaving;
+    Ok(())
+}
+
+pub(super) fn stopping(map: &mut Map, node: NodeId) -> Result<(), String> {
+    let member = member(map, node)?;
+    ensure(member.state == State::Up && !member.is_stopping, || {
+        format!("{} is not up, or stops already", member.registration.name)
+    })?;
+    member.is_stopping = true;
     Ok(())
 }
 

@@ -26,6 +26,7 @@ pub(super) fn apply(map: &mut Map, change: &Change) -> Result<(), String> {
             at_ms,
         } => members::returned(map, *node, registration, *at_ms),
         Change::MemberLeaving { node, leaving } => members::leaving(map, *node, *leaving),
+        Change::MemberStopping { node } => members::stopping(map, *node),
         Change::MemberGone { node } => members::gone(map, *node),
         Change::RowsGivenUp { node } => slots::rows_given_up(map, *node),
         Change::PlacementTaken {

@@ -180,7 +180,10 @@ pub(super) fn owners_moved(map: &mut Map, slots: &[(SlotRange, NodeId)]) -> Resu
             )
         })?;
         placed.in_sync.retain(|&it| it != to);
-        placed.in_sync.extend(placed.owner.replace(to));
+        let before = placed.owner.replace(to);
+        placed
+            .in_sync
+            .extend(before.filter(|&it| !map.is_stopping(it)));
         placed.term = term;
         Ok(())
     })

@@ -188,8 +188,7 @@ impl Host {
         };
         for &slot in &self.slots {
             let placed = &map.slots().of(slot).placed;
-            let mut assignment = Assignment::of(placed, place);
-            assignment.heir = assignment.heir.filter(|_| moves);
+            let assignment = Assignment::of(placed, map.heir(slot).filter(|_| moves), place);
             let epoch = map.epoch();
             self.terms.insert(slot, placed.term);
             replication.assign(epoch, slot, &assignment, &mut self.table, now_ms, put);

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_cluster::controller::Ask;
 use larder_cluster::coordination::{
     Coordination, Error as ServiceError, Outcome, Revision, Session, Writer, boot_ms, candidacy,
 };
-use larder_cluster::map::{Incarnation, Map, NodeName, Registration, Settings, State};
+use larder_cluster::map::{Incarnation, Map, NodeId, NodeName, Registration, Settings, State};
 use larder_cluster::replication::recovery::Identity;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
@@ -19,7 +20,7 @@ use super::known::{Known, MAP, NODES};
 use super::reports::{Reporter, Reports};
 use super::slots::SlotWriter;
 use super::write::settle;
-use super::{STOP, Start, Tell};
+use super::{GIVE_AWAY, STOP, Start, Tell};
 use crate::cluster::Life;
 use crate::cluster::slot_asks::SlotAsks;
 use crate::cluster::{MARGIN_MS, SUBSCRIPTION_MS_MAX};
@@ -35,6 +36,7 @@ pub struct Node {
     settings: Settings,
     cluster: String,
     disk: Disk,
+    own_asks: mpsc::UnboundedSender<Wanted>,
     asks: mpsc::UnboundedReceiver<Wanted>,
     reports: Arc<Reports>,
     slot_asks: Arc<SlotAsks>,
@@ -66,6 +68,7 @@ impl Node {
             settings: start.settings,
             cluster: start.cluster,
             disk: start.disk,
+            own_asks: start.own_asks,
             asks: start.asks,
             reports,
             slot_asks: start.slot_asks,
@@ -354,12 +357,22 @@ impl Node {
             news: news.clone(),
         });
         let dropped = dropped(news.clone(), &name, incarnation);
+        let (own_asks, told) = (self.own_asks.clone(), news.clone());
+        let left = async {
+            stop.await;
+            let given = give_away(&own_asks, &name, told);
+            if timeout(GIVE_AWAY, given).await.is_err() {
+                tracing::warn!(
+                    "this node stops before others own all of its slots: they do when its lease has ended"
+                );
+            }
+        };
         let ask = asks::run(&*service, writer("asks"), lease, news, &mut self.asks);
         let end = {
             let all = async {
                 tokio::select! {
                     biased;
-                    () = stop => End::Stopped,
+                    () = left => End::Stopped,
                     () = session.run() => End::Over,
                     () = dropped => End::Over,
                     () = control => End::Over,
@@ -370,11 +383,30 @@ impl Node {
             };
             self.ears.until(all).await
         };
-        self.ears.say(|standing| standing.is_registered = false);
+        self.ears.say(|standing| {
+            standing.is_registered = false;
+            if let End::Stopped = end {
+                standing.refused = Some("this node is stopping".to_owned());
+            }
+        });
         self.ears.set_life(None);
         // The lease ends by itself where this is not answered.
-        let _ = timeout(STOP, session.end()).await;
+        let ended = timeout(STOP, session.end()).await;
+        if let (End::Stopped, Ok(Ok(()))) = (&end, ended) {
+            self.wait_until_down().await;
+        }
         end
+    }
+
+    /// Until the others wait for this node no more, whose replicas have acknowledged to them so far: while there are others.
+    async fn wait_until_down(&mut self) {
+        let name = self.registration.name.clone();
+        let is_over = |known: &Known| {
+            let map = known.map.as_ref().map(|it| &it.map);
+            let own = map.and_then(|map| map.member_named(&name));
+            own.is_none_or(|own| own.state == State::Down) || known.registered.is_empty()
+        };
+        let _ = timeout(STOP, self.ears.until_known(is_over)).await;
     }
 
     fn refuse(&self, why: String) {
@@ -385,6 +417,38 @@ impl Node {
     fn mark(&self, of: &str) -> String {
         format!("{}/{of}", self.registration.name)
     }
+}
+
+/// Has others own what this node does, as far as they have all of it. Ends when they do.
+async fn give_away(
+    asks: &mpsc::UnboundedSender<Wanted>,
+    name: &NodeName,
+    mut news: watch::Receiver<Known>,
+) {
+    let shares = |known: &Known| {
+        let map = known.map.as_ref().map(|it| &it.map);
+        map.is_some_and(|map| shares_slots(map, name))
+    };
+    if !shares(&news.borrow()) {
+        return;
+    }
+    if let Err(why) = asks::ask(asks, Ask::Stop { node: name.clone() }).await {
+        return tracing::warn!(why, "this node cannot give its slots away before it stops");
+    }
+    // An error means that this life is over.
+    if news.wait_for(|known| !shares(known)).await.is_ok() {
+        tracing::info!("others own what this node did, as far as they have it; it stops");
+    }
+}
+
+/// Whether a node owns slots that others could own, which go on when it stops.
+fn shares_slots(map: &Map, name: &NodeName) -> bool {
+    let Some(me) = map.member_named(name) else {
+        return false;
+    };
+    let goes_on = |node: &NodeId| !map.is_stopping(*node);
+    let mut own = (map.slots().runs().iter()).filter(|run| run.placed.owner == Some(me.id));
+    own.any(|run| run.placed.in_sync.iter().any(goes_on))
 }
 
 /// Waits until the map has this life as over. The controller saw no lease of it: there is none, or it could not see it; as one that is down the node
@@ -412,7 +476,7 @@ fn random() -> u64 {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use larder_cluster::map::{Change, ChangeId, DiskId, NodeId, Roles};
+    use larder_cluster::map::{Change, ChangeId, DiskId, Roles};
 
     use super::*;
     use crate::cluster::node::KnownMap;

@@ -52,7 +52,9 @@ use reports::Reports;
 pub use known::{Known, KnownMap};
 pub use standing::Standing;
 
-/// How long the end of a life may take when the server stops: then its lease ends by itself.
+/// How long others may take to own this node's slots when the server stops: then they wait for the end of its life.
+const GIVE_AWAY: Duration = Duration::from_secs(2);
+/// How long the end of a life may take: then its lease ends by itself.
 const STOP: Duration = Duration::from_secs(1);
 
 /// This node's cluster, for all threads.
@@ -77,6 +79,8 @@ struct Start {
     cluster: String,
     disk: Disk,
     view: Arc<ArcSwap<View>>,
+    /// This node's own wishes, and all of them.
+    own_asks: mpsc::UnboundedSender<Wanted>,
     asks: mpsc::UnboundedReceiver<Wanted>,
     slot_asks: Arc<SlotAsks>,
 }
@@ -117,7 +121,7 @@ impl Handle {
             is_refusing: Arc::new(AtomicBool::new(true)),
             reports: Arc::default(),
             reach: Reach::new(section.lease_seconds * 1000),
-            asks: sender,
+            asks: sender.clone(),
             peer_addr: peer.as_ref().and_then(|peer| peer.local_addr().ok()),
             peer: Mutex::new(peer),
             etcd: etcd.clone(),
@@ -128,6 +132,7 @@ impl Handle {
                 cluster: section.name.clone(),
                 disk,
                 view,
+                own_asks: sender,
                 asks,
                 slot_asks: Arc::default(),
             })),
@@ -229,13 +234,25 @@ pub struct NodeThread {
 }
 
 impl NodeThread {
-    /// Gives up the lease, so that others take over at once. Call it when nothing is written any more, and the journal is closed.
-    pub fn stop(self) {
+    /// Gives what this node owns to others while it still answers them, and then its lease up, so that they wait for nothing.
+    /// Call it before anything else ends.
+    pub fn leave(self) -> Left {
         self.stop.send_replace(true);
-        let Ok(mut disk) = self.thread.join() else {
-            tracing::error!("the thread of the cluster had panicked");
-            return;
-        };
+        let disk = self.thread.join();
+        Left(
+            disk.inspect_err(|_| tracing::error!("the thread of the cluster had panicked"))
+                .ok(),
+        )
+    }
+}
+
+/// The node acts for no slot any more.
+pub struct Left(Option<Disk>);
+
+impl Left {
+    /// Notes that the node stopped in good order. Call it when nothing is written any more, and the journal is closed.
+    pub fn note(self) {
+        let Some(mut disk) = self.0 else { return };
         if let Err(error) = disk.stopped() {
             tracing::warn!(%error, "that the node stopped in good order is not noted");
         }

@@ -158,10 +158,10 @@ impl State {
 
     /// `known`: what was said of the slot before, which most often is said of the next, too.
     fn assign(&mut self, engine: &mut Engine, view: &View, slot: u16, known: &mut Rc<Assignment>) {
-        let placed = view.lookup.placed(slot);
+        let (placed, heir) = (view.lookup.placed(slot), view.lookup.heir(slot));
         let place = |node: NodeId| place_of(view, node, slot);
-        if !is_as(known, placed, &place) {
-            *known = Rc::new(Assignment::of(placed, place));
+        if !is_as(known, placed, heir, &place) {
+            *known = Rc::new(Assignment::of(placed, heir, place));
         }
         let before = self.assigned.get(slot);
         if before.is_some_and(|before| before == known) {
@@ -201,10 +201,15 @@ fn place_of(view: &View, node: NodeId, slot: u16) -> Place {
 }
 
 /// Whether an assignment says of a slot what the map does: most slots are as those before them.
-fn is_as(known: &Assignment, placed: &Placed, place: &impl Fn(NodeId) -> Place) -> bool {
+fn is_as(
+    known: &Assignment,
+    placed: &Placed,
+    heir: Option<NodeId>,
+    place: &impl Fn(NodeId) -> Place,
+) -> bool {
     known.term == placed.term
         && known.owner == placed.owner.map(place)
-        && known.heir == placed.heir().map(place)
+        && known.heir == heir.map(place)
         && known
             .in_sync
             .iter()

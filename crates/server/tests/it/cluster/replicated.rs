@@ -264,3 +264,53 @@ fn an_owner_that_stood_still_for_longer_than_its_lease_answers_nothing_stale() {
         }
     }
 }
+
+#[test]
+fn nobody_is_refused_anything_while_a_node_stops_in_good_order() {
+    let Some(mut cluster) = Options::new(3).set("tables.replicas", 2).start() else {
+        return;
+    };
+    settle(&cluster, 0);
+    const KEYS: u64 = 300;
+    let (stop, count) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
+    let (is_over, done, addr) = (stop.clone(), count.clone(), cluster.resp(0));
+    let client = std::thread::spawn(move || {
+        let mut caller = Caller::to(addr).expect("it runs");
+        while !is_over.load(SeqCst) {
+            let number = done.load(SeqCst);
+            // Of slots of all nodes.
+            let (key, value) = (format!("t|{}|x", number % KEYS), number.to_string());
+            let set = caller.ask(&["SET", &key, &value]);
+            assert_eq!(set.as_deref(), Some("+OK"), "{key}");
+            assert_eq!(caller.ask(&["GET", &key]), Some(value), "{key}");
+            done.fetch_add(1, SeqCst);
+        }
+    });
+    let all_once = |what: &str| {
+        let upto = count.load(SeqCst) + KEYS;
+        wait_while_it_runs(what, &client, || count.load(SeqCst) >= upto);
+    };
+    all_once("all rows are there");
+    cluster.end(2);
+    all_once("all rows are read and written without n3");
+    stop.store(true, SeqCst);
+    client.join().expect("every command was answered");
+    let log = cluster.log(2);
+    assert!(log.contains("others own what this node did"), "{log}");
+    cluster.restart(2);
+    settle(&cluster, 0);
+    cluster.wait_for("n3 owns its slots again", || {
+        cluster.info(2, "cluster_slots_owned") != "0"
+    });
+}
+
+/// Waits while a thread goes on.
+fn wait_while_it_runs(what: &str, thread: &std::thread::JoinHandle<()>, holds: impl Fn() -> bool) {
+    while !holds() {
+        assert!(!thread.is_finished(), "{what}: a client gave up");
+        std::thread::yield_now();
+    }
+}
