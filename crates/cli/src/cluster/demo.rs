@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use larder_client::{AdminClient, Reply, RespClient};
-use larder_protocol::http::{ClusterAsk, ClusterStatus};
+use larder_protocol::http::{ClusterAsk, ClusterSettingsWanted, ClusterStatus};
 
 use super::local::{Local, Shape, Told};
 use super::status::is_well;
@@ -15,6 +15,8 @@ use crate::output::{Story, count, duration, print_line};
 const ROWS: usize = 1000;
 const JOIN: &str =
     "tline|<user>|<time>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
+/// Nobody waits for requests here.
+const FILL_SLOTS_AT_ONCE: u16 = 2_048;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What takes longer does not come.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -178,6 +180,12 @@ impl Demo {
         let started = Instant::now();
         let new = self.local.start_another()?;
         let admin = AdminClient::new(&self.local.told()[0].http)?;
+        admin.cluster_ask(&ClusterAsk::Set {
+            settings: ClusterSettingsWanted {
+                fill_slots_at_once: Some(FILL_SLOTS_AT_ONCE),
+                ..ClusterSettingsWanted::default()
+            },
+        })?;
         admin.cluster_ask(&ClusterAsk::Remove {
             node: gone.clone(),
             lose_rows: false,
@@ -200,7 +208,11 @@ impl Demo {
         self.story.tell(
             &format!("{} takes its place", new.name),
             &[
-                format!("larder serve with cluster.node={}, then: larder cluster remove {gone}", new.name),
+                format!(
+                    "larder serve with cluster.node={}, then: larder cluster set fill_slots_at_once={FILL_SLOTS_AT_ONCE} \
+                     (128 without, which is kinder to requests) and larder cluster remove {gone}",
+                    new.name
+                ),
                 format!("After {} every slot has {} copies again; slots owned: {each}", duration(started.elapsed()), self.local.replicas()),
                 format!("{} rows are read through {}", count(found as u64), new.name),
                 "Without `remove` the same happens by itself, cluster.replace_after_seconds (5 minutes) after a node has died.".to_owned(),

@@ -37,7 +37,7 @@ impl Default for Settings {
             start_nodes: 1,
             admit_new_nodes: true,
             spare_percent: 5,
-            fill_slots_at_once: 2_048,
+            fill_slots_at_once: 128,
             versions_kept: 2,
             push_silence_ms: 1_800_000,
         }

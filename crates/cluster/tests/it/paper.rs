@@ -55,6 +55,7 @@ impl Paper {
         let settings = Settings {
             replicas: REPLICAS,
             start_nodes: count,
+            fill_slots_at_once: 2_048,
             ..Settings::default()
         };
         let all = (1..=count).map(Paper::node);

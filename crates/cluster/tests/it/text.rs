@@ -11,7 +11,7 @@ fn the_text_of_a_map_is_written_down() {
     let expected = concat!(
         r#"{"format":1,"cluster":"test","epoch":5,"last_change":"change-4","#,
         r#""settings":{"replicas":2,"acknowledge":"replicas","lease_ms":4000,"replace_after_ms":300000,"start_nodes":1,"#,
-        r#""admit_new_nodes":true,"spare_percent":5,"fill_slots_at_once":2048,"versions_kept":2,"push_silence_ms":1800000},"#,
+        r#""admit_new_nodes":true,"spare_percent":5,"fill_slots_at_once":128,"versions_kept":2,"push_silence_ms":1800000},"#,
         r#""next_node":4,"members":["#,
         r#"{"id":1,"registration":{"name":"node-0001","incarnation":1,"disk":1,"resp":"10.0.0.1:7379","http":"10.0.0.1:7070","#,
         r#""peer":"10.0.0.1:7390","cores":8,"zone":"zone-1","weight":1,"roles":"both"},"state":"up","since_ms":2},"#,

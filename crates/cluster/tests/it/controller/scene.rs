@@ -43,6 +43,7 @@ impl Scene {
         let settings = Settings {
             replicas: 2,
             start_nodes,
+            fill_slots_at_once: 2_048,
             ..Settings::default()
         };
         Scene {

@@ -62,6 +62,7 @@ fn a_cluster_of_a_thousand_nodes_takes_few_changes() {
     let settings = Settings {
         replicas: 3,
         start_nodes: count,
+        fill_slots_at_once: 2_048,
         ..Settings::default()
     };
     let all =

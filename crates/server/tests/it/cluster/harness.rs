@@ -155,11 +155,15 @@ impl Options {
         Some(cluster)
     }
 
-    /// Starts all nodes and waits until every slot is served.
+    /// Starts all nodes and waits until every slot is served. A node is then filled with all of its slots at a time.
     pub fn start(self) -> Option<Cluster> {
         let mut cluster = self.prepare()?;
         cluster.start_all();
         cluster.wait_until_served();
+        // What moves in a test moves without hesitation.
+        let set = json!({"action": "set", "settings": {"fill_slots_at_once": 16_384}});
+        let (status, answer) = cluster.post(0, "/v1/cluster/asks", &set);
+        assert_eq!(status, 200, "{answer}");
         Some(cluster)
     }
 }

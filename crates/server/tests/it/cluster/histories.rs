@@ -52,9 +52,6 @@ fn history(
     cluster: &mut Cluster,
     happens: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster)),
 ) -> Vec<Record> {
-    let set = json!({"action": "set", "settings": {"fill_slots_at_once": 16_384}});
-    let (status, answer) = cluster.post(0, "/v1/cluster/asks", &set);
-    assert_eq!(status, 200, "{answer}");
     prepare(cluster.resp(0));
     let joins = format!("*{}|", 2 * JOINS.len());
     for node in 0..cluster.len() {
