@@ -579,3 +579,25 @@ fn keys_are_listed_before_and_after_a_slot_is_given_away_and_not_while_it_may_be
     assert_eq!(world.rows(1, "t|", "t}"), [""; 0]);
     assert_eq!(world.rows(2, "t|", "t}"), ["t|a|1=v"]);
 }
+
+#[test]
+fn nothing_is_kept_of_writes_that_all_have_acknowledged() {
+    let mut world = World::new(2, 2);
+    world.run();
+    let value = "v".repeat(100);
+    for number in 0..1_000 {
+        let mut gate = world.set(1, &format!("t|{}|1", number % 50), &value);
+        assert!(!world.is_answered(1, &mut gate));
+        world.run();
+        assert!(world.is_answered(1, &mut gate));
+    }
+    let figures = world.tables(1).replication_figures();
+    let unacknowledged = (figures.unacknowledged, figures.unacknowledged_bytes);
+    assert_eq!(unacknowledged, (0, 0));
+    let state = world.tables(1).replicated.as_ref().unwrap().state.borrow();
+    assert_eq!(
+        (state.changes.executed, state.changes.settled),
+        (1_000, 1_000)
+    );
+    assert!(state.changes.waiting.is_empty() && state.log.appended.is_empty());
+}
