@@ -273,6 +273,8 @@ impl Tables {
         let Some(sharing) = &self.sharing else {
             return false;
         };
+        // Who asks for a part gets what the indexes say lies there.
+        self.note_moved_objects();
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
         if engine.next_expiry().is_some_and(|at| at <= now) {

@@ -49,19 +49,28 @@ impl Tables {
 
     /// Looks at some objects that are left to look at; says what is left then.
     pub fn index_some(&self) -> Behind {
-        let moved = self.take_moved_objects();
-        self.note_moved_field_times(&moved);
+        self.note_moved_objects();
         if !self.spaces.is_any() {
             return Behind::Nothing;
-        }
-        if !moved.is_empty() {
-            self.spaces.note_moved(moved.into_iter());
         }
         if self.spaces.read().behind() == Behind::Nothing {
             return Behind::Nothing;
         }
         let engine = self.engine.borrow();
         self.spaces.look_at_some(&engine, STEP_OBJECTS)
+    }
+
+    /// Puts objects that came with their slots, or went with them, on the list of what is left to look at: before anything is made of what the indexes have.
+    pub(super) fn note_moved_objects(&self) {
+        let moved = self.take_moved_objects();
+        if moved.is_empty() {
+            return;
+        }
+        self.note_moved_field_times(&moved);
+        if self.spaces.is_any() {
+            self.spaces.note_moved(moved.into_iter());
+            self.wake_maintenance();
+        }
     }
 
     /// As [`Tables::index_some`], for maintenance: says whether it is to be called again.
@@ -90,6 +99,7 @@ impl Tables {
                 Said::End(number) => exchange.end_part(number),
             }
         }
+        self.note_moved_objects();
         let is_caught_up = self.spaces.read().behind() == Behind::Nothing;
         if is_caught_up
             && self
