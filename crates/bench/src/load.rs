@@ -232,10 +232,10 @@ impl Connection<'_> {
 }
 
 /// epoll, for reading.
-struct Poll(i32);
+pub struct Poll(i32);
 
 impl Poll {
-    fn new() -> Result<Poll> {
+    pub fn new() -> Result<Poll> {
         // SAFETY: takes a number.
         let poll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if poll < 0 {
@@ -245,7 +245,7 @@ impl Poll {
         }
     }
 
-    fn add(&self, stream: &TcpStream, token: usize) -> Result<()> {
+    pub fn add(&self, stream: &TcpStream, token: usize) -> Result<()> {
         let mut event = libc::epoll_event {
             events: libc::EPOLLIN as u32,
             u64: token as u64,
@@ -260,7 +260,7 @@ impl Poll {
         }
     }
 
-    fn wait(&self) -> Result<impl Iterator<Item = usize> + use<>> {
+    pub fn wait(&self) -> Result<impl Iterator<Item = usize> + use<>> {
         const EVENTS: usize = 128;
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
         // SAFETY: the array has room for that many events.

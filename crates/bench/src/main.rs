@@ -20,6 +20,7 @@ mod net;
 mod process;
 mod report;
 mod server;
+mod spaces;
 mod store;
 mod swap_latency;
 mod table;
@@ -77,6 +78,10 @@ enum Bench {
     TwipNet(net::twip::TwipNetArgs),
     /// A news site's page over the network, as one read and as separate reads from Redis
     Newp(net::newp::NewpArgs),
+    /// Hotels searched by their attributes, beside PostgreSQL
+    Spaces(spaces::beside::SpacesArgs),
+    /// What searches of a space take: from one row to half of all, one to four predicates, orders, cursors
+    SpaceShapes(spaces::shapes::SpaceShapesArgs),
 }
 
 fn main() -> ExitCode {
@@ -97,6 +102,8 @@ fn main() -> ExitCode {
         Bench::TwipBars(args) => twip_bars::run(&args),
         Bench::TwipNet(args) => net::twip::run(&args),
         Bench::Newp(args) => net::newp::run(&args),
+        Bench::Spaces(args) => spaces::beside::run(&args),
+        Bench::SpaceShapes(args) => spaces::shapes::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

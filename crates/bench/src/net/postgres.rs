@@ -47,19 +47,29 @@ pub struct Postgres;
 impl Postgres {
     /// Connects as the user postgres, and makes the tables.
     pub fn connect(address: SocketAddr) -> Result<Connection> {
-        let mut stream = log_in(address)?;
-        let mut out = Vec::new();
-        exchange(&mut stream, &query(SCHEMA))?;
-        for (name, text) in STATEMENTS {
-            message(&mut out, b'P', |out| {
-                out.extend_from_slice(format!("{name}\0{text}\0").as_bytes());
-                out.extend_from_slice(&0_u16.to_be_bytes());
-            });
-        }
-        message(&mut out, b'S', |_| {});
-        exchange(&mut stream, &out)?;
-        Ok(Connection::over(stream))
+        run(address, SCHEMA)?;
+        Ok(Connection::over(connect_with(address, &STATEMENTS)?))
     }
+}
+
+/// A connection as the user postgres, with prepared statements by their names.
+pub fn connect_with(address: SocketAddr, statements: &[(&str, &str)]) -> Result<TcpStream> {
+    let mut stream = log_in(address)?;
+    let mut out = Vec::new();
+    for (name, text) in statements {
+        message(&mut out, b'P', |out| {
+            out.extend_from_slice(format!("{name}\0{text}\0").as_bytes());
+            out.extend_from_slice(&0_u16.to_be_bytes());
+        });
+    }
+    message(&mut out, b'S', |_| {});
+    exchange(&mut stream, &out)?;
+    Ok(stream)
+}
+
+/// Runs SQL on a connection of its own.
+pub fn run(address: SocketAddr, text: &str) -> Result<()> {
+    exchange(&mut log_in(address)?, &query(text))
 }
 
 fn log_in(address: SocketAddr) -> Result<TcpStream> {
@@ -108,7 +118,7 @@ fn close(out: &mut [u8], start: usize) {
     out[start..start + 4].copy_from_slice(&size.to_be_bytes());
 }
 
-fn query(text: &str) -> Vec<u8> {
+pub fn query(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     message(&mut out, b'Q', |out| {
         out.extend_from_slice(text.as_bytes());
@@ -118,8 +128,8 @@ fn query(text: &str) -> Vec<u8> {
 }
 
 /// A prepared statement with its parameters, as text, and the end of its transaction.
-fn execute(pipe: &mut Pipe, statement: &str, parameters: &[&str], awaited: Awaited) {
-    message(&mut pipe.out, b'B', |out| {
+pub fn execute(out: &mut Vec<u8>, statement: &str, parameters: &[&str]) {
+    message(out, b'B', |out| {
         out.extend_from_slice(format!("\0{statement}\0").as_bytes());
         out.extend_from_slice(&0_u16.to_be_bytes());
         out.extend_from_slice(&(parameters.len() as u16).to_be_bytes());
@@ -129,20 +139,24 @@ fn execute(pipe: &mut Pipe, statement: &str, parameters: &[&str], awaited: Await
         }
         out.extend_from_slice(&0_u16.to_be_bytes());
     });
-    message(&mut pipe.out, b'E', |out| out.extend_from_slice(&[0; 5]));
-    message(&mut pipe.out, b'S', |_| {});
+    message(out, b'E', |out| out.extend_from_slice(&[0; 5]));
+    message(out, b'S', |_| {});
+}
+
+fn ask(pipe: &mut Pipe, statement: &str, parameters: &[&str], awaited: Awaited) {
+    execute(&mut pipe.out, statement, parameters);
     pipe.awaits(awaited);
 }
 
 /// The first message: its kind, its body, its size.
-fn first(bytes: &[u8]) -> Option<(u8, &[u8], usize)> {
+pub fn first(bytes: &[u8]) -> Option<(u8, &[u8], usize)> {
     let size = bytes.get(1..5)?;
     let size = 1 + u32::from_be_bytes([size[0], size[1], size[2], size[3]]) as usize;
     Some((bytes[0], bytes.get(5..size)?, size))
 }
 
 /// Where the messages up to "ready for query" end.
-fn ready_at(bytes: &[u8]) -> Result<Option<usize>> {
+pub fn ready_at(bytes: &[u8]) -> Result<Option<usize>> {
     let mut at = 0;
     while let Some((kind, body, size)) = first(&bytes[at..]) {
         at += size;
@@ -178,7 +192,7 @@ impl System for Postgres {
     fn load(&mut self, pipe: &mut Pipe, poster: u32, followers: &[u32]) {
         let users: Vec<String> = followers.iter().map(u32::to_string).collect();
         let users = format!("{{{}}}", users.join(","));
-        execute(pipe, "load", &[&poster.to_string(), &users], Awaited::Done);
+        ask(pipe, "load", &[&poster.to_string(), &users], Awaited::Done);
     }
 
     fn loaded(&mut self, pipe: &mut Pipe) {
@@ -192,7 +206,7 @@ impl System for Postgres {
 
     fn subscribe(&mut self, pipe: &mut Pipe, user: u32, poster: u32) {
         let parameters = [poster.to_string(), user.to_string()];
-        execute(
+        ask(
             pipe,
             "subscribe",
             &[&parameters[0], &parameters[1]],
@@ -202,7 +216,7 @@ impl System for Postgres {
 
     fn post(&mut self, pipe: &mut Pipe, poster: u32, time: u64) {
         let parameters = [poster.to_string(), time.to_string()];
-        execute(
+        ask(
             pipe,
             "post",
             &[&parameters[0], &parameters[1]],
@@ -214,7 +228,7 @@ impl System for Postgres {
         let awaited = Awaited::Check { user, since, until };
         let [user, since, until] =
             [user.into(), since, until].map(|number: u64| number.to_string());
-        execute(pipe, "check", &[&user, &since, &until], awaited);
+        ask(pipe, "check", &[&user, &since, &until], awaited);
     }
 
     fn reply(

@@ -41,6 +41,18 @@ pub fn start_memcached() -> Result<Server> {
 
 /// PostgreSQL without fsync, on a new database in `folder`, which the user postgres must be able to reach.
 pub fn start_postgres(folder: &Path) -> Result<Server> {
+    start_postgres_with(
+        folder,
+        &[
+            "fsync=off",
+            "synchronous_commit=off",
+            "full_page_writes=off",
+        ],
+    )
+}
+
+/// As [`start_postgres`], with settings of how durable a commit is.
+pub fn start_postgres_with(folder: &Path, durable: &[&str]) -> Result<Server> {
     let programs = Programs::find().ok_or("PostgreSQL is not installed")?;
     let own = folder.join("postgres");
     std::fs::create_dir(&own)?;
@@ -50,16 +62,13 @@ pub fn start_postgres(folder: &Path) -> Result<Server> {
     let port = free_port()?;
     let postgres = programs.path("postgres");
     let mut command = programs.as_user(process::on_core(&postgres, Some(SERVER_CORE)));
-    let settings = [
-        "fsync=off",
-        "synchronous_commit=off",
-        "full_page_writes=off",
+    let usual = [
         "shared_buffers=1GB",
         "max_wal_size=4GB",
         "jit=off",
         "log_min_messages=fatal",
     ];
-    Programs::serve(&mut command, &data, port, &settings);
+    Programs::serve(&mut command, &data, port, &[&usual, durable].concat());
     command.current_dir(&own).stderr(Stdio::null());
     let mut server = process::start_listening(command, port, "postgres")?;
     // Does not wait for clients.

@@ -1,0 +1,188 @@
+//! The client: connections that each send `depth` requests, and the next when all replies are in.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use larder_types::Random;
+
+use crate::Result;
+use crate::load::Poll;
+
+/// Requests, encoded, and the rows that each must be answered.
+#[derive(Default)]
+pub struct Asked {
+    pub bytes: Vec<u8>,
+    ends: Vec<usize>,
+    rows: Vec<u32>,
+}
+
+impl Asked {
+    /// What was written into `bytes` since the last one is a request.
+    pub fn end(&mut self, rows: usize) {
+        self.ends.push(self.bytes.len());
+        self.rows.push(rows as u32);
+    }
+
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn slice(&self, first: usize, count: usize) -> &[u8] {
+        let start = if first == 0 { 0 } else { self.ends[first - 1] };
+        &self.bytes[start..self.ends[first + count - 1]]
+    }
+}
+
+/// Takes a protocol's replies apart.
+pub trait Replies {
+    /// How many bytes the reply takes that `bytes` begin with, and its rows; `None` if it is not whole. Then they come again, with more.
+    fn next(&mut self, bytes: &[u8]) -> Result<Option<(usize, u32)>>;
+}
+
+pub struct Line {
+    pub stream: TcpStream,
+    pub replies: Box<dyn Replies>,
+}
+
+/// What came of a run.
+pub struct Driven {
+    pub answered: u64,
+    pub elapsed: Duration,
+    /// In microseconds.
+    pub latencies: Histogram<u64>,
+}
+
+struct Connection {
+    line: Line,
+    input: Vec<u8>,
+    filled: usize,
+    /// The request that is answered next, and how many are awaited.
+    next: usize,
+    awaited: usize,
+    sent: Instant,
+}
+
+const READ_BYTES: usize = 256 << 10;
+
+/// Drives requests for about `duration`, from a place of the list that is drawn for each connection on.
+pub fn drive(
+    lines: Vec<Line>,
+    asked: &Asked,
+    depth: usize,
+    duration: Duration,
+) -> Result<(Driven, Vec<Line>)> {
+    let poll = Poll::new()?;
+    let mut random = Random::new(lines.len() as u64 * 1000 + depth as u64);
+    let mut all = Vec::new();
+    for (token, line) in lines.into_iter().enumerate() {
+        poll.add(&line.stream, token)?;
+        all.push(Connection {
+            line,
+            input: vec![0; READ_BYTES],
+            filled: 0,
+            next: random.index(asked.len().saturating_sub(depth).max(1)),
+            awaited: 0,
+            sent: Instant::now(),
+        });
+    }
+    let started = Instant::now();
+    let mut latencies = Histogram::new(3)?;
+    let mut answered = 0;
+    for connection in &mut all {
+        connection.send(asked, depth)?;
+    }
+    let mut under_way = all.len();
+    while under_way > 0 {
+        for token in poll.wait()? {
+            let connection = &mut all[token];
+            let taken = connection.receive(asked)?;
+            answered += taken;
+            if taken == 0 || connection.awaited > 0 {
+                continue;
+            }
+            latencies.record(connection.sent.elapsed().as_micros() as u64)?;
+            if started.elapsed() < duration {
+                connection.send(asked, depth)?;
+            } else {
+                under_way -= 1;
+            }
+        }
+    }
+    let driven = Driven {
+        answered,
+        elapsed: started.elapsed(),
+        latencies,
+    };
+    Ok((driven, all.into_iter().map(|it| it.line).collect()))
+}
+
+/// Sends every request once, in order.
+pub fn send_all(line: Line, asked: &Asked) -> Result<Line> {
+    const BATCH: usize = 64;
+    let poll = Poll::new()?;
+    poll.add(&line.stream, 0)?;
+    let mut connection = Connection {
+        line,
+        input: vec![0; READ_BYTES],
+        filled: 0,
+        next: 0,
+        awaited: 0,
+        sent: Instant::now(),
+    };
+    for first in (0..asked.len()).step_by(BATCH) {
+        connection.next = first;
+        connection.send(asked, BATCH.min(asked.len() - first))?;
+        while connection.awaited > 0 {
+            let _ = poll.wait()?;
+            connection.receive(asked)?;
+        }
+    }
+    Ok(connection.line)
+}
+
+impl Connection {
+    fn send(&mut self, asked: &Asked, depth: usize) -> Result<()> {
+        if self.next + depth > asked.len() {
+            self.next = 0;
+        }
+        self.line.stream.set_nonblocking(false)?;
+        self.sent = Instant::now();
+        // Some kilobytes always fit the socket's buffer, which is empty now.
+        self.line.stream.write_all(asked.slice(self.next, depth))?;
+        self.line.stream.set_nonblocking(true)?;
+        self.awaited = depth;
+        Ok(())
+    }
+
+    /// Takes what has come; how many replies were whole.
+    fn receive(&mut self, asked: &Asked) -> Result<u64> {
+        if self.filled == self.input.len() {
+            self.input.resize(self.input.len() * 2, 0);
+        }
+        match self.line.stream.read(&mut self.input[self.filled..]) {
+            Ok(0) => return Err("the server closed a connection".into()),
+            Ok(count) => self.filled += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
+            Err(error) => return Err(error.into()),
+        }
+        let (mut at, mut taken) = (0, 0);
+        while self.awaited > 0 {
+            let reply = self.line.replies.next(&self.input[at..self.filled])?;
+            let Some((size, rows)) = reply else { break };
+            let expected = asked.rows[self.next];
+            if rows != expected {
+                let begin = String::from_utf8_lossy(&self.input[at..at + size.min(200)]);
+                return Err(format!("{rows} rows and not {expected}: {begin:?}").into());
+            }
+            at += size;
+            taken += 1;
+            self.next += 1;
+            self.awaited -= 1;
+        }
+        self.input.copy_within(at..self.filled, 0);
+        self.filled -= at;
+        Ok(taken)
+    }
+}
