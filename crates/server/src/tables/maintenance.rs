@@ -21,7 +21,12 @@ const PREPARED_MAX: usize = 10_000;
 fn joined_with_objects(tables: Vec<TableInfo>) -> Vec<TableInfo> {
     let mut joined: BTreeMap<Vec<u8>, TableInfo> = BTreeMap::new();
     for table in tables {
-        let name = object_key(&table.name).unwrap_or(&table.name).to_vec();
+        let name = match object_key(&table.name) {
+            // Their keys name no table, as those do that begin with a separator.
+            Some(b"") => b"|".to_vec(),
+            Some(name) => name.to_vec(),
+            None => table.name.clone(),
+        };
         match joined.get_mut(&name) {
             Some(known) => {
                 known.rows += table.rows;

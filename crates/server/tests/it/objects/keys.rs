@@ -429,6 +429,7 @@ fn objects_are_kept_under_keys_without_a_table() {
                 ("EXEC", "*1|$1|1"),
             ],
         );
+        assert!(client.ask("INFO tables").contains("tables_rows:"));
         // All keys by small parts, each once and in order.
         let (mut cursor, mut scanned) = ("0".to_owned(), Vec::new());
         loop {
