@@ -14,6 +14,7 @@ pub enum Unit {
     Records,
     /// Of a cluster.
     Slots,
+    Seconds,
 }
 
 /// One bar. `Sync`: threads may report together. Removed from the screen when dropped.
@@ -33,6 +34,7 @@ impl Progress {
             Unit::Bytes => {
                 "{msg:10} [{wide_bar}] {bytes}/{total_bytes}  {binary_bytes_per_sec}  {eta} left"
             }
+            Unit::Seconds => "{msg:10} [{wide_bar}] {human_pos}/{human_len} s",
             Unit::Slots => "{msg:10} [{wide_bar}] {human_pos}/{human_len} slots  {eta} left",
             Unit::Records => {
                 "{msg:10} [{wide_bar}] {human_pos}/{human_len} records  {per_sec}  {eta} left"

@@ -2,7 +2,8 @@
 //!
 //! `nodes` is how they all reach a server, or the nodes of a cluster; `info` reads what `FT.INFO` tells of a space.
 //!
-//! `plan` computes which subspaces are best for a workload: `files` reads what it is given, `layout` asks what there is now, `told` and `picture` show what comes of it.
+//! `record` has a server say what is done with a space. `plan` computes which subspaces are best for a
+//! workload: `files` reads what it is given, `layout` asks what there is now, `told` and `picture` show what comes of it.
 
 mod dump;
 mod files;
@@ -13,6 +14,7 @@ mod load;
 mod nodes;
 mod picture;
 mod plan;
+mod record;
 mod told;
 
 use clap::Subcommand;
@@ -23,6 +25,8 @@ use crate::failure::Failure;
 pub enum SpaceCommand {
     /// List the spaces: what each has, and how many objects
     List(list::ListArgs),
+    /// Record what is done with a space, as a workload to plan for
+    Record(record::RecordArgs),
     /// Compute which subspaces are best for a workload, and what to expect of them
     Plan(plan::PlanArgs),
     /// Load files into a space, each row as an object
@@ -34,6 +38,7 @@ pub enum SpaceCommand {
 pub fn run(command: SpaceCommand) -> Result<(), Failure> {
     match command {
         SpaceCommand::List(args) => list::run(args),
+        SpaceCommand::Record(args) => record::run(args),
         SpaceCommand::Plan(args) => plan::run(args),
         SpaceCommand::Load(args) => load::run(args),
         SpaceCommand::Dump(args) => dump::run(args),

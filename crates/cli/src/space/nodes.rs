@@ -57,6 +57,15 @@ impl Nodes {
         &self.client
     }
 
+    /// One command that may take long, of words.
+    ///
+    /// # Errors
+    /// An error reply, or no reply.
+    pub fn patient(&self, parts: &[&str]) -> Result<Reply, Failure> {
+        let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
+        Ok(self.one().command(&parts)?)
+    }
+
     /// Sends one command, name first.
     ///
     /// # Errors

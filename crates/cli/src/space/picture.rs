@@ -160,7 +160,7 @@ fn parts(parts: &Parts) -> Vec<(String, f64)> {
         ("chain", parts.stages),
         ("moves", parts.moves),
         ("indexes", parts.index_entries),
-        ("waiting (skew)", parts.skew),
+        ("skew", parts.skew),
     ];
     let some = all.into_iter().filter(|(_, time)| *time > 0.0);
     some.map(|(name, time)| (name.to_owned(), time)).collect()

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::layout::Layout;
 use super::nodes::Nodes;
-use super::{files, picture, told};
+use super::{files, picture, record, told};
 use crate::command_line::whole_number;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
@@ -26,6 +26,7 @@ Examples:
     larder space plan --workload hotels.toml --deployment servers.toml --html plan.html
     larder space plan --workload hotels.toml --space hotels --json
     larder space plan --workload hotels.toml --thesis --top 10
+    larder space plan --workload recorded --space hotels
 
 A workload says how many objects there are, what values their attributes have, and how often which attributes are asked for and
 changed: docs/guide/spaces-plan.md. Without --deployment there are eight servers, and costs are guesses.";
@@ -33,7 +34,7 @@ changed: docs/guide/spaces-plan.md. Without --deployment there are eight servers
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PlanArgs {
-    /// What is done with the objects: a file in TOML
+    /// What is done with the objects: a file in TOML; or `recorded`: what the server has recorded of --space so far
     #[arg(long, value_name = "FILE")]
     workload: PathBuf,
     /// The servers, and what each step costs on them: a file in TOML
@@ -43,7 +44,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = whole_number::<usize>)]
     top: usize,
     /// Compute as the thesis does that this goes back to: its equations, its constants, and no attribute in two subspaces
-    #[arg(long, conflicts_with_all = ["deployment", "space", "current"])]
+    #[arg(long, conflicts_with_all = ["deployment", "current"])]
     thesis: bool,
     /// Compare with what this space of the server has now
     #[arg(long, value_name = "NAME")]
@@ -75,7 +76,16 @@ pub struct Plan {
 }
 
 pub fn run(args: PlanArgs) -> Result<(), Failure> {
-    let workload = named(files::workload(&args.workload)?);
+    let workload = match (is_recorded(&args.workload), &args.space) {
+        (false, _) => files::workload(&args.workload)?,
+        (true, Some(space)) => record::recorded(&Nodes::of(&args.server)?, space)?,
+        (true, None) => {
+            return Err(Failure::usage(
+                "--workload recorded: say of which space, with --space",
+            ));
+        }
+    };
+    let workload = named(workload);
     let deployment = match &args.deployment {
         Some(path) => files::deployment(path)?,
         None => guessed(),
@@ -93,6 +103,11 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
         Some(path) => output::print_line(&format!("\npicture: {}", path.display())),
         None => Ok(()),
     }
+}
+
+/// A file of this name is asked for as `./recorded`.
+fn is_recorded(workload: &Path) -> bool {
+    workload == Path::new("recorded")
 }
 
 /// Classes that have no name get one of what they do.

@@ -2,7 +2,7 @@
 
 use crate::support::{run, run_failing, run_ok, text, write_csv};
 
-const COMMANDS: [&[&str]; 30] = [
+const COMMANDS: [&[&str]; 31] = [
     &["serve"],
     &["build"],
     &["push"],
@@ -20,6 +20,7 @@ const COMMANDS: [&[&str]; 30] = [
     &["store", "swap"],
     &["store", "remove"],
     &["space", "plan"],
+    &["space", "record"],
     &["cluster", "certs"],
     &["cluster", "local"],
     &["cluster", "demo"],

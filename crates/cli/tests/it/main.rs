@@ -26,6 +26,7 @@ mod routing;
 mod s3;
 mod space;
 mod space_plan;
+mod space_record;
 mod stop;
 mod support;
 mod tables;

@@ -16,11 +16,14 @@ use std::sync::Arc;
 
 use larder_join::{Engine, LogEntry, Shard};
 use larder_space::copies::Regions;
+use larder_space::index::SpaceIndex;
 use larder_space::object::Object;
+use larder_space::query::Predicate;
 use larder_types::{OBJECT_MARK, object_key, object_row};
 
 use super::copies::{Change, Copies, Said};
 use super::exchanged::CopiesOf;
+use super::recording::Recording;
 use super::space::{Space, give_back};
 use super::{Catalog, Declared};
 
@@ -28,6 +31,7 @@ use super::{Catalog, Declared};
 #[derive(Default)]
 pub struct Spaces {
     is_any: Cell<bool>,
+    is_recording: Cell<bool>,
     memory_bytes: Cell<usize>,
     all: RefCell<All>,
 }
@@ -114,6 +118,66 @@ impl Spaces {
 
     pub fn read(&self) -> Ref<'_, All> {
         self.all.borrow()
+    }
+
+    /// Records from now on what is done with a space, or no longer. `false`: there is no such space, or it is not declared so.
+    pub fn record(
+        &self,
+        declared: &Declared,
+        begin: impl FnOnce(&SpaceIndex) -> Option<Recording>,
+    ) -> bool {
+        let all = &mut *self.all.borrow_mut();
+        let space = all.spaces.get_mut(&declared.definition.name);
+        let Some(space) = space.filter(|space| space.declared.version == declared.version) else {
+            return false;
+        };
+        space.recording = begin(&space.index).map(Box::new);
+        let is_any = all.spaces.values().any(|space| space.recording.is_some());
+        self.is_recording.set(is_any);
+        true
+    }
+
+    #[inline]
+    pub fn is_recording(&self) -> bool {
+        self.is_recording.get()
+    }
+
+    /// An object was read by its key.
+    #[inline]
+    pub fn note_get(&self, key: &[u8]) {
+        if self.is_recording.get() {
+            let mut all = self.all.borrow_mut();
+            let covering = all.spaces.values_mut();
+            covering
+                .filter(|space| space.declared.definition.covers_key(key))
+                .filter_map(|space| space.recording.as_mut())
+                .for_each(|recording| recording.get());
+        }
+    }
+
+    /// A search, how many objects it found, where that is known, and how many were answered.
+    #[inline]
+    pub fn note_query(
+        &self,
+        declared: &Declared,
+        predicate: &Predicate,
+        found: Option<u64>,
+        answered: u64,
+        now_ms: u64,
+    ) {
+        if self.is_recording.get() {
+            let all = &mut *self.all.borrow_mut();
+            for space in all.spaces.values_mut() {
+                space.recording.take_if(|it| it.is_over(now_ms));
+                if let Some(recording) = &mut space.recording
+                    && space.declared.version == declared.version
+                {
+                    recording.query(predicate, &declared.definition, found, answered);
+                }
+            }
+            let is_any = all.spaces.values().any(|space| space.recording.is_some());
+            self.is_recording.set(is_any);
+        }
     }
 
     /// Goes on with these spaces. `at_start`: their objects are not new.
@@ -285,7 +349,14 @@ impl All {
         for space in covering.filter(|space| space.declared.definition.covers_key(key)) {
             let object = decoded.get_or_insert_with(|| Object::decode(bytes));
             match &object {
-                Ok(object) => space.index.put(key, object),
+                Ok(object) => {
+                    let changed = space.index.put(key, object);
+                    if let (Some(recording), Some(changed), Told::Now(_)) =
+                        (&mut space.recording, changed, told)
+                    {
+                        recording.put(changed);
+                    }
+                }
                 Err(_) => {
                     self.unread += 1;
                     space.index.remove(key);
@@ -306,6 +377,12 @@ impl All {
     fn remove(&mut self, key: &[u8], is_told: bool) {
         let covering = self.spaces.values_mut();
         for space in covering.filter(|space| space.declared.definition.covers_key(key)) {
+            if let Some(recording) = &mut space.recording
+                && is_told
+                && space.index.contains(key)
+            {
+                recording.removed();
+            }
             space.index.remove(key);
             if let Some(moved) = space.place(key).filter(|_| is_told) {
                 let change = self.copies.tell(&space.declared, key, None, &moved);

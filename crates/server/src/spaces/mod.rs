@@ -7,7 +7,7 @@
 //!
 //! `record` is what a name stands for, as bytes; `catalog` all names at one moment; `change` what a command makes of them. `local` is what one core has of all
 //! spaces, `space` of one, and `walk` how the index of a space that was just declared is filled. `copies` are those in regions of subspaces, which `exchanged` shows to
-//! exchanges. `cursors` is what is left of long answers.
+//! exchanges. `cursors` is what is left of long answers, `recording` what is seen of a workload while somebody wants to know it.
 //! How the tables keep `local` true is in their own `spaces.rs`; the commands are in `resp/spaces`.
 
 pub mod catalog;
@@ -17,6 +17,7 @@ pub mod cursors;
 mod exchanged;
 mod local;
 pub mod record;
+pub mod recording;
 mod space;
 mod walk;
 

@@ -11,6 +11,7 @@ use larder_types::object_rows;
 use super::Declared;
 use super::copies::Placed;
 use super::local::Behind;
+use super::recording::Recording;
 use super::walk::{Standing, Walk};
 
 /// An index of so many objects or more is given back to the system by a thread of its own, since that takes a while.
@@ -24,6 +25,8 @@ pub struct Space {
     pub(super) placed: Option<Placed>,
     /// Searches that were answered here from regions.
     pub region_answers: u64,
+    /// While somebody wants to know what is done with it.
+    pub recording: Option<Box<Recording>>,
 }
 
 impl Space {
@@ -35,6 +38,7 @@ impl Space {
             walk: walks.then(|| Walk::of(&declared.definition, engine, at_start)),
             placed: Placed::new(declared),
             region_answers: 0,
+            recording: None,
             declared: declared.clone(),
         }
     }
@@ -50,6 +54,8 @@ impl Space {
         }
         if self.declared.version != declared.version {
             self.index.alter(declared.definition.clone());
+            let fits = |it: &mut Box<Recording>| it.fits(&declared.definition);
+            self.recording = self.recording.take_if(fits);
             self.placed = Placed::new(declared);
             if declared.scans || self.placed.is_some() {
                 let is_owed = self.walk.is_some_and(|walk| walk.is_of_start);

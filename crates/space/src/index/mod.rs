@@ -38,7 +38,7 @@ pub use aggregate_run::AggregateRun;
 pub use failures::{Failure, Failures};
 pub use plan::{Plan, Profile};
 pub use search_run::SearchRun;
-pub use space_index::{RowColumns, SpaceIndex};
+pub use space_index::{Changed, RowColumns, SpaceIndex};
 
 /// Where objects are kept.
 pub trait Objects {

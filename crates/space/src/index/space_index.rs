@@ -29,6 +29,15 @@ use crate::search::request::SortBy;
 use crate::search::{Search, SortKey};
 use crate::value::{Column, Columns, Fault};
 
+/// What a put has changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// There was no such object before.
+    pub is_new: bool,
+    /// The attributes that changed, by their [places](SpaceIndex::attribute_ids), as bits; those beyond the 64th are not told.
+    pub places: u64,
+}
+
 #[derive(Debug)]
 pub struct SpaceIndex {
     definition: Arc<Definition>,
@@ -129,10 +138,16 @@ impl SpaceIndex {
         self.clock
     }
 
-    /// Takes in an object as it is now. One that the space does not cover is removed, if it was there.
-    pub fn put(&mut self, key: &[u8], object: &Object) {
+    /// The attributes, by their places.
+    pub fn attribute_ids(&self) -> impl Iterator<Item = AttributeId> {
+        self.attributes.iter().map(|it| it.attribute.id)
+    }
+
+    /// Takes in an object as it is now; what has changed. One that the space does not cover is removed, if it was there: `None`.
+    pub fn put(&mut self, key: &[u8], object: &Object) -> Option<Changed> {
         if !self.definition.covers(key, object) {
-            return self.remove(key);
+            self.remove(key);
+            return None;
         }
         let known = self.rows.find(key);
         let row = known.unwrap_or_else(|| self.add(key));
@@ -154,8 +169,13 @@ impl SpaceIndex {
             false => self.faulty.remove(&row),
         };
         self.backfill.remove(&row);
+        let places = changes.iter().filter(|(at, _)| *at < 64);
+        let changed = Changed {
+            is_new: known.is_none(),
+            places: places.fold(0, |set, (at, _)| set | 1 << at),
+        };
         if changes.is_empty() && known.is_some() {
-            return;
+            return Some(changed);
         }
         self.clock += 1;
         let is_touched = |composite: &Composite| {
@@ -178,6 +198,7 @@ impl SpaceIndex {
                 composite.insert(row, &self.attributes, &self.rows);
             }
         }
+        Some(changed)
     }
 
     fn add(&mut self, key: &[u8]) -> u32 {

@@ -164,13 +164,20 @@ impl Workload {
     /// # Errors
     /// The text is not TOML, has a key that no workload has, or a value that cannot be. The error says where.
     pub fn from_toml(text: &str) -> Result<Workload, WorkloadError> {
-        let parsed = toml::from_str(text).map_err(|error| WorkloadError {
-            key: String::new(),
-            what: error.to_string(),
-        });
-        let workload: Workload = parsed?;
+        let workload = Workload::from_toml_unchecked(text)?;
         workload.check()?;
         Ok(workload)
+    }
+
+    /// As [`Workload::from_toml`], also of one that cannot be, such as an empty one.
+    ///
+    /// # Errors
+    /// The text is not TOML, or has a key that no workload has.
+    pub fn from_toml_unchecked(text: &str) -> Result<Workload, WorkloadError> {
+        toml::from_str(text).map_err(|error| WorkloadError {
+            key: String::new(),
+            what: error.to_string(),
+        })
     }
 
     pub fn to_toml(&self) -> String {

@@ -1,4 +1,4 @@
-//! Commands on spaces: FT.*.
+//! Commands on spaces: FT.*, and larder's own.
 
 use super::super::Id;
 use super::super::spec::{Group, Keys, Place, Spec, Subject};
@@ -91,4 +91,8 @@ pub const ROWS: &[Spec] = &[
     space(Id::FtList, "FT._LIST", 1, "readonly", Place::Connection,
         "",
         "The names of all spaces", CONSTANT),
+    space(Id::SpaceRecord, "SPACE.RECORD", -3, "readonly", Place::AllCores,
+        "START index [SECONDS seconds] | STOP index | GET index",
+        "What is done with a space, as the workload that `larder space plan` takes: START begins to record it, for an hour if no seconds are given, GET answers what was recorded so far, STOP ends it",
+        "START O(N) for N objects that it has; else O(1)"),
 ];

@@ -82,6 +82,7 @@ pub fn read(
         proto: state.proto,
         limits,
     };
+    tables.spaces().note_get(key);
     let done = tables.read(|engine, now| -> Result<(), Refusal> {
         let mut answer = Some(answer);
         let read = read_object(engine, key, now, |bytes| {

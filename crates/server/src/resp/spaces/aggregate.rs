@@ -153,6 +153,7 @@ pub(super) async fn aggregate(asker: &mut Asker, command: Command<'_>) -> Result
     again(&asker.core, asker.reach, async || {
         let declared = asker.declared(command.arg(1))?;
         let question = Aggregated::parse(asker, &declared, &arguments, QUERY)?;
+        asker.note_query(&declared, question.predicate(), None, 0);
         let Some(cursor) = question.aggregation.cursor else {
             let found = found(asker, &declared, &question, &arguments).await?;
             return question.reply(asker, found);

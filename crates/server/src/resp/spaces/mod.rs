@@ -8,7 +8,7 @@
 //! `define` declares; `search`, `aggregate` and `values` (FT.TAGVALS) find; `change` changes what a query finds. A search or an aggregation is a
 //! `question`; `parts` has it answered by all who take part and puts their parts together, `run` is what one core does for it, and `regions` what those
 //! do who hold regions of a subspace. `info` tells of spaces, `explain` of queries, and `profile` of what a search took. `reach` says who takes part,
-//! and asks other nodes.
+//! and asks other nodes; `record` tells what is done with a space.
 //!
 //! 1. The parts of an answer are of one assignment of slots to nodes, and each slot is answered by its owner, under its lease. If owners change
 //!    meanwhile, all parts are asked for again; see docs/decisions/0019-searches-over-nodes.md.
@@ -23,6 +23,7 @@ mod parts;
 mod profile;
 mod question;
 mod reach;
+mod record;
 mod regions;
 mod run;
 mod search;
@@ -56,6 +57,7 @@ pub(in crate::resp) async fn answer(
         Id::FtExplain | Id::FtExplainCli => explain::explain(asker, command).await,
         Id::FtTagVals => values::tag_values(asker, command).await,
         Id::FtInfo => info::info(asker, command).await,
+        Id::SpaceRecord => record::record(asker, command).await,
         _ => define::define(asker, command).await,
     }
 }

@@ -97,6 +97,11 @@ pub(super) async fn search(asker: &mut Asker, command: Command<'_>) -> Result<Ve
             return part(asker, asked, &declared, &question, Depth::Found).await;
         }
         let all = whole(asker, command, &declared, &question, Depth::Found).await?;
+        let (search, total) = (&question.search, all.part.found.total);
+        let answered = total
+            .min(search.keep() as u64)
+            .saturating_sub(search.offset);
+        asker.note_query(&declared, &search.predicate, Some(total), answered);
         question.reply(asker, all.part.found)
     })
     .await

@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod random;
+mod record;
 mod regions;
 mod types;
 

@@ -1,9 +1,10 @@
 //! A workload from what is observed: queries and modifications as they come, and the values of objects.
 //!
 //! Memory is bounded: there are at most [`CLASSES_MAX`] classes, and for each attribute three sketches (`sketch`) of a fixed size. So what is recorded is
-//! exact as long as classes are few, and values are right to some hundredths of all.
+//! exact as long as classes are few, and values are right to some hundredths of all. Several recorders of one space can be made one (`wire`).
 
 mod sketch;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
@@ -62,6 +63,8 @@ struct QueryShape {
 
 #[derive(Debug, Clone, Default)]
 struct QuerySums {
+    /// Of how many it is known what matched.
+    known: f64,
     matches: f64,
     results: f64,
     /// By attribute: of ranges their shares, of lists their sizes.
@@ -99,8 +102,8 @@ impl Recorder {
         self.gets += 1.0;
     }
 
-    /// A query, how many objects matched, and how many were sent. At most one constraint for an attribute counts.
-    pub fn query(&mut self, asked: &[(usize, Asked<'_>)], matches: u64, results: u64) {
+    /// A query, how many objects matched, where that is known, and how many were sent. At most one constraint for an attribute counts.
+    pub fn query(&mut self, asked: &[(usize, Asked<'_>)], matches: Option<u64>, results: u64) {
         let mut shape = QueryShape::default();
         let mut numbers: Vec<(usize, f64)> = Vec::new();
         for &(attribute, asked) in asked {
@@ -128,7 +131,10 @@ impl Recorder {
             }
         }
         let sums = self.queries.count(shape);
-        sums.matches += matches as f64;
+        if let Some(matches) = matches {
+            sums.known += 1.0;
+            sums.matches += matches as f64;
+        }
         sums.results += results as f64;
         for (attribute, number) in numbers {
             *sums.numbers.entry(attribute).or_default() += number;
@@ -164,6 +170,7 @@ impl Recorder {
     pub fn age(&mut self) {
         self.gets /= 2.0;
         self.queries.halve(|sums| {
+            sums.known /= 2.0;
             sums.matches /= 2.0;
             sums.results /= 2.0;
             for number in sums.numbers.values_mut() {
@@ -176,10 +183,15 @@ impl Recorder {
         }
     }
 
+    /// How many operations were seen.
+    pub fn count(&self) -> f64 {
+        self.queries.total() + self.modifications.total() + self.gets
+    }
+
     /// The share of operations whose class was forgotten.
     pub fn forgotten(&self) -> f64 {
         let forgotten = self.queries.forgotten + self.modifications.forgotten;
-        let all = self.queries.total() + self.modifications.total() + self.gets;
+        let all = self.count();
         if all > 0.0 { forgotten / all } else { 0.0 }
     }
 
@@ -227,8 +239,8 @@ impl Recorder {
         };
         // What a single constraint lets through was seen; of several, the values say it.
         let set = shape.equal | shape.one_of;
-        if set.is_power_of_two() && shape.range == 0 {
-            let share = (sums.matches / count / objects as f64).min(1.0);
+        if set.is_power_of_two() && shape.range == 0 && sums.known > 0.0 {
+            let share = (sums.matches / sums.known / objects as f64).min(1.0);
             let name = self.names(set).remove(0);
             class.selectivity.insert(name, share);
         }
@@ -294,17 +306,21 @@ impl<K: Ord + Copy, V: Default> Classes<K, V> {
 
     fn count(&mut self, class: K) -> &mut V {
         if self.seen.len() == CLASSES_MAX && !self.seen.contains_key(&class) {
-            let rarest = self
-                .seen
-                .iter()
-                .min_by(|one, other| one.1.0.total_cmp(&other.1.0));
-            let rarest = *rarest.expect("there are classes").0;
-            let (count, _) = self.seen.remove(&rarest).expect("it is there");
-            self.forgotten += count;
+            self.forget_rarest();
         }
         let (count, sums) = self.seen.entry(class).or_default();
         *count += 1.0;
         sums
+    }
+
+    fn forget_rarest(&mut self) {
+        let rarest = self
+            .seen
+            .iter()
+            .min_by(|one, other| one.1.0.total_cmp(&other.1.0));
+        let rarest = *rarest.expect("there are classes").0;
+        let (count, _) = self.seen.remove(&rarest).expect("it is there");
+        self.forgotten += count;
     }
 
     fn total(&self) -> f64 {

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 use larder_types::{Random, mix};
 
 use super::is_within;
+use super::wire::{number, put_number};
 
 /// How many values are counted; a value that has more than one part in so many of all is among them.
 const COUNTED: usize = 256;
@@ -54,6 +56,67 @@ impl Frequent {
         }
     }
 
+    /// Takes in those of another: a value that only one has may have been forgotten by the other, if that has forgotten any.
+    pub fn merge(&mut self, other: &Frequent) {
+        let (own_least, other_least) = (self.forgotten_max(), other.forgotten_max());
+        for (value, (count, error)) in &mut self.counts {
+            let (more, doubt) = other
+                .counts
+                .get(value)
+                .copied()
+                .unwrap_or((other_least, other_least));
+            *count += more;
+            *error += doubt;
+        }
+        for (value, (count, error)) in &other.counts {
+            self.counts
+                .entry(*value)
+                .or_insert((count + own_least, error + own_least));
+        }
+        self.total += other.total;
+        while self.counts.len() > COUNTED {
+            let least = self
+                .counts
+                .iter()
+                .min_by(|one, other| one.1.0.total_cmp(&other.1.0));
+            let least = *least.expect("there are values").0;
+            self.counts.remove(&least);
+        }
+    }
+
+    /// The most that a value may have come that is not here.
+    fn forgotten_max(&self) -> f64 {
+        let counts = self.counts.values().map(|it| it.0);
+        match self.counts.len() {
+            COUNTED => counts.fold(f64::INFINITY, f64::min),
+            _ => 0.0,
+        }
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_number(out, self.total);
+        put_count(out, self.counts.len());
+        for (value, (count, error)) in &self.counts {
+            out.extend_from_slice(&value.to_le_bytes());
+            put_number(out, *count);
+            put_number(out, *error);
+        }
+    }
+
+    /// # Errors
+    /// [`Frequent::encode`] does not write such bytes.
+    pub fn decode(reader: &mut WireReader<'_>) -> Result<Frequent, Malformed> {
+        let total = number(reader)?;
+        let mut counts = BTreeMap::new();
+        for _ in 0..reader.count(24)? {
+            counts.insert(reader.u64()?, (number(reader)?, number(reader)?));
+        }
+        match counts.len() <= COUNTED {
+            true => Ok(Frequent { counts, total }),
+            false => Err(Malformed("too many values in a record of a workload")),
+        }
+    }
+
     pub fn halve(&mut self) {
         self.total /= 2.0;
         for (count, error) in self.counts.values_mut() {
@@ -85,6 +148,26 @@ impl Distinct {
         let register = &mut self.registers[hash as usize % REGISTERS];
         let zeros = (hash / REGISTERS as u64).leading_zeros() - REGISTERS.ilog2();
         *register = (*register).max(zeros as u8 + 1);
+    }
+
+    pub fn merge(&mut self, other: &Distinct) {
+        for (own, theirs) in self.registers.iter_mut().zip(&other.registers) {
+            *own = (*own).max(*theirs);
+        }
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_bytes(out, &self.registers);
+    }
+
+    /// # Errors
+    /// [`Distinct::encode`] does not write such bytes.
+    pub fn decode(reader: &mut WireReader<'_>) -> Result<Distinct, Malformed> {
+        let registers = reader.bytes()?.to_vec();
+        match registers.len() == REGISTERS && registers.iter().all(|it| *it <= 64) {
+            true => Ok(Distinct { registers }),
+            false => Err(Malformed("these bytes count no distinct values")),
+        }
     }
 
     pub fn estimate(&self) -> f64 {
@@ -123,6 +206,48 @@ impl Sample {
         if at < SAMPLED {
             self.values[at] = value.into();
         }
+    }
+
+    /// Of all that both were told, each is as likely as any other.
+    pub fn merge(&mut self, other: &Sample, random: &mut Random) {
+        let all = self.told + other.told;
+        let mut own = std::mem::take(&mut self.values);
+        let mut theirs = other.values.clone();
+        random.shuffle(&mut own);
+        random.shuffle(&mut theirs);
+        while self.values.len() < SAMPLED {
+            let is_own = random.below(all.max(1)) < self.told;
+            let (first, second) = match is_own {
+                true => (&mut own, &mut theirs),
+                false => (&mut theirs, &mut own),
+            };
+            match first.pop().or_else(|| second.pop()) {
+                Some(value) => self.values.push(value),
+                None => break,
+            }
+        }
+        self.told = all;
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.told.to_le_bytes());
+        put_count(out, self.values.len());
+        self.values.iter().for_each(|value| put_bytes(out, value));
+    }
+
+    /// # Errors
+    /// [`Sample::encode`] does not write such bytes.
+    pub fn decode(reader: &mut WireReader<'_>) -> Result<Sample, Malformed> {
+        let told = reader.u64()?;
+        let count = reader.count(4)?;
+        if count > SAMPLED || told < count as u64 {
+            return Err(Malformed("too many values in a sample of a workload"));
+        }
+        let values = (0..count).map(|_| reader.bytes().map(Box::from));
+        Ok(Sample {
+            values: values.collect::<Result<_, _>>()?,
+            told,
+        })
     }
 
     /// The share of values in a range; none is, as far as is known, before there are any.

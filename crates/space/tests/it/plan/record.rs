@@ -23,40 +23,63 @@ fn city(random: &mut Random, first: f64) -> u64 {
 }
 
 fn recorded(operations: u32) -> Workload {
+    recorded_by(1, operations)
+}
+
+/// By several recorders, which are put together as nodes do it.
+fn recorded_by(recorders: usize, operations: u32) -> Workload {
     let mut random = Random::new(5);
-    let mut recorder = Recorder::new([("city", false), ("price", true), ("stars", false)], 1);
-    for _ in 0..50_000 {
+    let new = |seed| Recorder::new([("city", false), ("price", true), ("stars", false)], seed);
+    let mut all: Vec<Recorder> = (0..recorders as u64).map(|it| new(it + 1)).collect();
+    for at in 0..50_000 {
+        let recorder = &mut all[at % recorders];
         recorder.object(0, &city(&mut random, 0.1).to_be_bytes());
         recorder.object(1, &random.below(1000).to_be_bytes());
         recorder.object(2, &random.below(6).to_be_bytes());
     }
-    for _ in 0..operations {
+    for at in 0..operations {
+        let recorder = &mut all[at as usize % recorders];
         let asked = Asked::Equal(key_hash(&city(&mut random, 0.5).to_be_bytes()));
         match random.below(10) {
-            0..4 => recorder.query(&[(0, asked)], 2500, 10),
+            0..4 => recorder.query(&[(0, asked)], Some(2500), 10),
             4..6 => {
                 let low = random.below(900);
                 let (low, high) = (low.to_be_bytes(), (low + 100).to_be_bytes());
                 let range = Asked::Range(Bound::Included(&low), Bound::Excluded(&high));
-                recorder.query(&[(0, asked), (1, range)], 250, 10);
+                recorder.query(&[(0, asked), (1, range)], Some(250), 10);
             }
             6 => {
                 let stars = [1u64, 2].map(|it| key_hash(&it.to_be_bytes()));
-                recorder.query(&[(2, Asked::OneOf(&stars))], 17_000, 100);
+                recorder.query(&[(2, Asked::OneOf(&stars))], Some(17_000), 100);
             }
             7 => recorder.get(),
             8 => recorder.modification(Kind::Update, &[1]),
             _ => recorder.modification(Kind::Create, &[]),
         }
     }
-    assert_eq!(recorder.forgotten(), 0.0);
-    recorder.workload(50_000, 200)
+    let mut together = all.remove(0);
+    for other in all {
+        let bytes = other.encode();
+        for at in [0, 1, bytes.len() / 2, bytes.len() - 1] {
+            Recorder::decode(&bytes[..at]).expect_err("it is cut");
+        }
+        together.merge(&Recorder::decode(&bytes).expect("a recorder"));
+    }
+    assert_eq!(together.forgotten(), 0.0);
+    assert_eq!(together.count(), f64::from(operations));
+    together.workload(50_000, 200)
 }
 
 #[test]
-fn the_mix_is_recorded_as_it_was_drawn() {
+fn the_mix_is_recorded_as_it_was_drawn_by_one_and_by_several() {
+    for recorders in [1, 3, 16] {
+        as_it_was_drawn(recorders);
+    }
+}
+
+fn as_it_was_drawn(recorders: usize) {
     let operations = 20_000;
-    let workload = recorded(operations);
+    let workload = recorded_by(recorders, operations);
     workload.check().expect("it is a workload");
     assert_eq!(workload.frequency(), f64::from(operations));
     let share = |frequency: f64| frequency / f64::from(operations);
@@ -145,14 +168,14 @@ fn more_classes_than_are_kept_leave_the_frequent_ones() {
     let mut random = Random::new(2);
     for _ in 0..10_000 {
         if random.below(2) == 0 {
-            recorder.query(&[(0, Asked::Equal(7))], 1, 1);
+            recorder.query(&[(0, Asked::Equal(7))], Some(1), 1);
         } else {
             let set = random.below(1 << 12);
             let asked: Vec<(usize, Asked<'_>)> = (0..12)
                 .filter(|at| set >> at & 1 == 1)
                 .map(|at| (at, Asked::Equal(1)))
                 .collect();
-            recorder.query(&asked, 1, 1);
+            recorder.query(&asked, Some(1), 1);
         }
     }
     let workload = recorder.workload(1000, 100);
@@ -170,13 +193,13 @@ fn more_classes_than_are_kept_leave_the_frequent_ones() {
 fn what_is_old_weighs_less() {
     let mut recorder = Recorder::new([("a", false), ("b", false)], 1);
     for _ in 0..1000 {
-        recorder.query(&[(0, Asked::Equal(1))], 4, 2);
+        recorder.query(&[(0, Asked::Equal(1))], Some(4), 2);
     }
     for _ in 0..3 {
         recorder.age();
     }
     for _ in 0..1000 {
-        recorder.query(&[(1, Asked::Equal(1))], 4, 2);
+        recorder.query(&[(1, Asked::Equal(1))], Some(4), 2);
     }
     let workload = recorder.workload(100, 100);
     let frequencies: Vec<f64> = workload.queries.iter().map(|it| it.frequency).collect();

@@ -1,0 +1,150 @@
+//! `larder space record`: what is done with a space, as a workload to plan for.
+//!
+//! The server records while it is asked to, on all cores and nodes (SPACE.RECORD); this begins it, waits, takes what was seen, and ends it, also when it is interrupted.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use larder_space::plan::Workload;
+
+use super::layout::{Layout, text};
+use super::nodes::Nodes;
+use crate::command_line::whole_number;
+use crate::connection::ServerArgs;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::{self, count};
+use crate::progress::{Progress, Unit};
+
+const EXAMPLES: &str = "\
+Examples:
+    larder space record --space hotels --seconds 60 -o hotels.toml
+    larder space plan --workload hotels.toml --space hotels
+
+With ctrl-c it ends sooner, and keeps what it has until then.";
+
+/// How long a recording outlasts the command that began it, if that is killed.
+const GRACE_SECONDS: u64 = 60;
+const SECONDS_MAX: u64 = 7 * 86_400 - GRACE_SECONDS;
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct RecordArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// The space
+    #[arg(long, value_name = "NAME")]
+    space: String,
+    /// How long
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>)]
+    seconds: u64,
+    /// Where the workload goes, a file in TOML [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+pub fn run(args: RecordArgs) -> Result<(), Failure> {
+    if !(1..=SECONDS_MAX).contains(&args.seconds) {
+        return Err(Failure::usage(format!(
+            "--seconds {}: it is from 1 to {SECONDS_MAX}",
+            args.seconds
+        )));
+    }
+    if let Some(path) = &args.output {
+        may_write(path)?;
+    }
+    let nodes = Nodes::of(&args.server)?;
+    Layout::of(&nodes, &args.space)?;
+    interrupt::listen()?;
+    if recorded(&nodes, &args.space).is_ok() {
+        return Err(Failure::refused(format!(
+            "{space} is being recorded already: `larder space plan --workload recorded --space {space}` shows what was seen so far, and SPACE.RECORD STOP {space} ends it",
+            space = args.space
+        )));
+    }
+    let seconds = (args.seconds + GRACE_SECONDS).to_string();
+    // Also if this takes longer than is waited for.
+    let _stop = Stop(&nodes, &args.space);
+    nodes.patient(&["SPACE.RECORD", "START", &args.space, "SECONDS", &seconds])?;
+    let (begun, all) = (Instant::now(), Duration::from_secs(args.seconds));
+    let progress = Progress::new(Unit::Seconds, "recording", false);
+    while !interrupt::is_interrupted()
+        && let Some(left) = all.checked_sub(begun.elapsed())
+        && !left.is_zero()
+    {
+        progress.set("recording", begun.elapsed().as_secs(), args.seconds);
+        interrupt::wait(left.min(Duration::from_millis(250)));
+    }
+    drop(progress);
+    let workload = recorded(&nodes, &args.space)?;
+    let queries: f64 = workload.queries.iter().map(|it| it.frequency).sum();
+    let changes: f64 = workload.modifications.iter().map(|it| it.frequency).sum();
+    let seen = format!(
+        "{} searches in {} classes, {} modifications in {}, {} reads by key, in {}",
+        count(queries as u64),
+        workload.queries.len(),
+        count(changes as u64),
+        workload.modifications.len(),
+        count(workload.gets as u64),
+        output::duration(begun.elapsed()),
+    );
+    if workload.frequency() == 0.0 {
+        return Err(Failure::new(format!(
+            "nothing was done with {} in {}: there is nothing to plan for",
+            args.space,
+            output::duration(begun.elapsed())
+        )));
+    }
+    match &args.output {
+        None => {
+            eprintln!("{seen}");
+            output::print_line(workload.to_toml().trim_end())
+        }
+        Some(path) => {
+            let written = std::fs::write(path, workload.to_toml());
+            written.map_err(Failure::io(format!("write {}", path.display())))?;
+            output::print_line(&format!("{seen}: {}", path.display()))
+        }
+    }
+}
+
+/// What is recorded so far.
+pub fn recorded(nodes: &Nodes, space: &str) -> Result<Workload, Failure> {
+    let reply = nodes.patient(&["SPACE.RECORD", "GET", space])?;
+    let toml = text(&reply).unwrap_or_default();
+    // It may be empty, which a file may not.
+    let cannot = |error: &dyn std::fmt::Display| {
+        Failure::new(format!(
+            "what the server has recorded cannot be read: {error}"
+        ))
+    };
+    Workload::from_toml_unchecked(&toml).map_err(|error| cannot(&error))
+}
+
+/// Ends what was begun.
+struct Stop<'a>(&'a Nodes, &'a str);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        // If it cannot be told, the server ends it by itself a little later.
+        let _ = self.0.patient(&["SPACE.RECORD", "STOP", self.1]);
+    }
+}
+
+/// Before something is done that would be lost otherwise.
+///
+/// # Errors
+/// Nothing can be written there.
+pub fn may_write(path: &std::path::Path) -> Result<(), Failure> {
+    let was_there = path.exists();
+    let opened = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path);
+    opened.map_err(Failure::io(format!("write {}", path.display())))?;
+    if !was_there {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}

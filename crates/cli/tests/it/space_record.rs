@@ -1,0 +1,113 @@
+//! `larder space record`: a workload from what is done with a space.
+
+use std::process::Stdio;
+
+use crate::support::{larder, run_failing, run_ok, spawn_server, text};
+
+#[test]
+fn what_is_done_is_recorded_to_a_file_that_can_be_planned_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(folder.path());
+    let resp = server.resp();
+    let command = |line: &str| {
+        let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        resp.command(&parts).unwrap();
+    };
+    command("FT.CREATE hotels PREFIX 1 hotel: SCHEMA city TAG price NUMERIC");
+    for number in 0..100 {
+        command(&format!(
+            "HSET hotel:{number} city c{} price {number}",
+            number % 10
+        ));
+    }
+    let file = folder.path().join("hotels.toml");
+    let file = file.to_str().unwrap();
+    let recording = larder()
+        .args(["space", "record", "--space", "hotels", "--seconds", "600"])
+        .args(["-o", file, "--server", &server.http])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let is_on = || {
+        let parts: [&[u8]; 3] = [b"SPACE.RECORD", b"GET", b"hotels"];
+        resp.command(&parts).is_ok()
+    };
+    while !is_on() {
+        std::thread::yield_now();
+    }
+    for number in 0..10 {
+        command(&format!("FT.SEARCH hotels @city:{{c{number}}}"));
+        command("FT.SEARCH hotels @price<=24");
+        command(&format!("HSET hotel:{number} price 200"));
+    }
+    let again = ["space", "record", "--space", "hotels", "--seconds", "1"];
+    let error = run_failing(4, [&again[..], &["--server", &server.http]].concat());
+    assert!(
+        error.contains("hotels is being recorded already"),
+        "{error}"
+    );
+    // What is recorded so far can be planned for while it goes on.
+    let asked = ["--space", "hotels", "--server", &server.http, "--json"];
+    let plan = run_ok([&["space", "plan", "--workload", "recorded"], &asked[..]].concat());
+    assert!(plan.contains("\"name\": \"by city\""), "{plan}");
+    // With ctrl-c it keeps what it has.
+    let pid = recording.id().to_string();
+    let killed = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status();
+    assert!(killed.unwrap().success());
+    let done = recording.wait_with_output().unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let told = text(&done.stdout);
+    assert!(
+        told.starts_with("20 searches in 2 classes, 10 modifications in 1, 0 reads by key, in "),
+        "{told}"
+    );
+    let workload = std::fs::read_to_string(file).unwrap();
+    assert!(workload.contains("objects = 100\n"), "{workload}");
+    assert!(
+        workload.contains("[query.range]\nprice = 0.25"),
+        "{workload}"
+    );
+    assert!(!is_on(), "it is ended at the server, too");
+    let table = run_ok(["space", "plan", "--workload", file]);
+    assert!(
+        table.contains("by city") && table.contains("price changes"),
+        "{table}"
+    );
+}
+
+#[test]
+fn what_cannot_be_recorded_is_told_before_it_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(folder.path());
+    let record = [
+        "space",
+        "record",
+        "--server",
+        &server.http,
+        "--space",
+        "inns",
+    ];
+    let error = run_failing(3, [&record[..], &["--seconds", "1"]].concat());
+    assert!(error.contains("there is no space \"inns\""), "{error}");
+    let error = run_failing(2, [&record[..], &["--seconds", "0"]].concat());
+    assert!(error.contains("--seconds 0: it is from 1 to"), "{error}");
+    let nowhere = ["--seconds", "1", "-o", "/nowhere/hotels.toml"];
+    let error = run_failing(1, [&record[..], &nowhere].concat());
+    assert!(
+        error.contains("cannot write /nowhere/hotels.toml"),
+        "{error}"
+    );
+    let parts: Vec<&[u8]> = "FT.CREATE inns SCHEMA city TAG"
+        .split(' ')
+        .map(str::as_bytes)
+        .collect();
+    server.resp().command(&parts).unwrap();
+    let error = run_failing(1, [&record[..], &["--seconds", "1"]].concat());
+    assert!(error.contains("nothing was done with inns in "), "{error}");
+    let plan = ["space", "plan", "--workload", "recorded"];
+    let error = run_failing(2, plan);
+    assert!(error.contains("say of which space"), "{error}");
+}

@@ -1,0 +1,316 @@
+//! What is done with the objects of a space while somebody wants to know it: the workload that `larder space plan` computes with.
+//!
+//! Each core keeps what it sees: searches that it is asked, and reads and changes of objects that it owns; SPACE.RECORD (`resp/spaces/record.rs`)
+//! puts them together. Where nothing is recorded this costs a look at a flag.
+
+use std::ops::Bound;
+
+use larder_join::Engine;
+use larder_space::base::ordered::Scalar;
+use larder_space::index::{Changed, SpaceIndex};
+use larder_space::object::Object;
+use larder_space::plan::{Asked, Kind as Done, Recorder};
+use larder_space::query::{Predicate, Span, reach};
+use larder_space::schema::{AttributeId, Definition, Kind};
+use larder_space::value::{Columns, Row};
+use larder_types::key_hash;
+
+use super::walk::Walk;
+
+/// The most attributes that a workload has.
+const ATTRIBUTES_MAX: usize = 64;
+
+/// Of one space, on one core.
+#[derive(Debug)]
+pub struct Recording {
+    recorder: Recorder,
+    attributes: Vec<AttributeId>,
+    /// By the places of attributes in the index, their numbers in the recorder.
+    by_place: Vec<Option<usize>>,
+    /// When it ends by itself.
+    until_ms: u64,
+    /// How many objects there were when it began, and their bytes.
+    measured: (u64, u64),
+}
+
+impl Recording {
+    /// Goes on from the values that were looked at.
+    pub fn begin(values: Values, index: &SpaceIndex, until_ms: u64) -> Recording {
+        let attributes = recorded(index.definition());
+        let number = |id: AttributeId| attributes.iter().position(|it| *it == id);
+        Recording {
+            recorder: values.recorder,
+            measured: (values.objects, values.bytes),
+            by_place: index.attribute_ids().map(number).collect(),
+            attributes,
+            until_ms,
+        }
+    }
+
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// How many objects of the node were there when it began, and their bytes.
+    pub fn measured(&self) -> (u64, u64) {
+        self.measured
+    }
+
+    /// Whether the space may be recorded on with this definition.
+    pub fn fits(&self, definition: &Definition) -> bool {
+        recorded(definition) == self.attributes
+    }
+
+    pub fn is_over(&self, now_ms: u64) -> bool {
+        now_ms >= self.until_ms
+    }
+
+    pub fn get(&mut self) {
+        self.recorder.get();
+    }
+
+    /// An object was put.
+    pub fn put(&mut self, changed: Changed) {
+        if changed.is_new {
+            return self.recorder.modification(Done::Create, &[]);
+        }
+        let places = self.by_place.iter().enumerate();
+        let is_changed = |at: usize| at < 64 && changed.places >> at & 1 == 1;
+        let numbers: Vec<usize> = places
+            .filter(|(at, _)| is_changed(*at))
+            .filter_map(|(_, number)| *number)
+            .collect();
+        self.recorder.modification(Done::Update, &numbers);
+    }
+
+    pub fn removed(&mut self) {
+        self.recorder.modification(Done::Delete, &[]);
+    }
+
+    /// A search, how many objects it found, where that is known, and how many were answered.
+    pub fn query(
+        &mut self,
+        predicate: &Predicate,
+        definition: &Definition,
+        found: Option<u64>,
+        answered: u64,
+    ) {
+        enum Owned {
+            Values(Vec<u64>),
+            Range(Bound<Vec<u8>>, Bound<Vec<u8>>),
+        }
+        let mut asked: Vec<(usize, Owned)> = Vec::new();
+        for (number, id) in self.attributes.iter().enumerate() {
+            let Some(attribute) = definition.attribute(*id) else {
+                continue;
+            };
+            let reach = reach(predicate, attribute);
+            if let Some(points) = reach.points() {
+                if !points.is_empty() {
+                    let hashes = points.iter().map(|value| key_hash(&value.encoded()));
+                    asked.push((number, Owned::Values(hashes.collect())));
+                }
+                continue;
+            }
+            let (Some(first), Some(last)) = (reach.spans.first(), reach.spans.last()) else {
+                continue;
+            };
+            let is_range = *first != Span::all() && is_ordered(&attribute.kind);
+            if is_range && !reach.missing {
+                asked.push((
+                    number,
+                    Owned::Range(encoded(&first.low), encoded(&last.high)),
+                ));
+            }
+        }
+        let asked: Vec<(usize, Asked<'_>)> = asked
+            .iter()
+            .map(|(number, owned)| {
+                let asked = match owned {
+                    Owned::Values(values) => match &values[..] {
+                        [only] => Asked::Equal(*only),
+                        several => Asked::OneOf(several),
+                    },
+                    Owned::Range(low, high) => Asked::Range(bytes(low), bytes(high)),
+                };
+                (*number, asked)
+            })
+            .collect();
+        self.recorder.query(&asked, found, answered);
+    }
+}
+
+/// A walk over the objects of one core, for their values.
+pub struct ValueWalk {
+    walk: Walk,
+    pub known: Values,
+}
+
+/// The values of some objects.
+#[derive(Debug, Clone)]
+pub struct Values {
+    recorder: Recorder,
+    objects: u64,
+    bytes: u64,
+}
+
+impl ValueWalk {
+    pub fn new(engine: &Engine, definition: &Definition, core: usize) -> ValueWalk {
+        ValueWalk {
+            walk: Walk::of(definition, engine, false),
+            known: Values {
+                recorder: new_recorder(definition, core as u64),
+                objects: 0,
+                bytes: 0,
+            },
+        }
+    }
+
+    /// Looks at so many objects at most; whether it is done.
+    pub fn step(&mut self, engine: &Engine, definition: &Definition, objects_max: usize) -> bool {
+        let known = &mut self.known;
+        self.walk
+            .step(definition, engine, objects_max, &mut |key, encoded| {
+                if let Ok(object) = Object::decode(encoded)
+                    && definition.covers(key, &object)
+                {
+                    tell(&mut known.recorder, definition, &object);
+                    known.objects += 1;
+                    known.bytes += (key.len() + encoded.len()) as u64;
+                }
+            });
+        self.walk.is_over()
+    }
+}
+
+impl Values {
+    /// Takes in what another core has.
+    pub fn merge(&mut self, other: &Values) {
+        self.recorder.merge(&other.recorder);
+        self.objects += other.objects;
+        self.bytes += other.bytes;
+    }
+}
+
+/// A recorder of a space, which has seen nothing.
+fn new_recorder(definition: &Definition, seed: u64) -> Recorder {
+    let attributes = recorded(definition);
+    let named = attributes.iter().map(|id| {
+        let attribute = definition.get(*id);
+        (attribute.name.as_str(), is_ordered(&attribute.kind))
+    });
+    Recorder::new(named, seed)
+}
+
+/// Tells a recorder of an object that is there.
+fn tell(recorder: &mut Recorder, definition: &Definition, object: &Object) {
+    let (row, _) = Row::of(definition, object);
+    for (number, id) in recorded(definition).into_iter().enumerate() {
+        let column = row.column(id);
+        let mut values = column.scalars();
+        // As regions have it: an object of several values lies where those without one do.
+        let value = match (values.next(), values.next()) {
+            (Some(only), None) => only.encoded(),
+            _ => Vec::new(),
+        };
+        recorder.object(number, &value);
+    }
+}
+
+/// The attributes that a search can be helped with.
+fn recorded(definition: &Definition) -> Vec<AttributeId> {
+    let attributes = definition.attributes.iter();
+    let some = attributes.filter(|it| !it.options.no_index && it.kind != Kind::Geo);
+    some.map(|it| it.id).take(ATTRIBUTES_MAX).collect()
+}
+
+/// Whether ranges of it are asked for.
+fn is_ordered(kind: &Kind) -> bool {
+    matches!(kind, Kind::Numeric | Kind::Timestamp)
+}
+
+fn encoded(bound: &Bound<Scalar>) -> Bound<Vec<u8>> {
+    match bound {
+        Bound::Unbounded => Bound::Unbounded,
+        Bound::Included(value) => Bound::Included(value.encoded()),
+        Bound::Excluded(value) => Bound::Excluded(value.encoded()),
+    }
+}
+
+fn bytes(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
+    bound.as_ref().map(Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use larder_space::object::Hash;
+    use larder_space::query::{Params, parse};
+
+    use super::*;
+
+    #[test]
+    fn searches_and_changes_become_classes() {
+        let words = "hotels SCHEMA city TAG stars NUMERIC price NUMERIC at GEO";
+        let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+        let definition = Arc::new(Definition::parse_create(&words).expect("it fits"));
+        let hotel = |city: &str, price: u32| {
+            let fields = [("city", city.to_owned()), ("price", price.to_string())];
+            let mut hash = Hash::default();
+            for (name, value) in fields {
+                hash.set(name.as_bytes(), value.as_bytes());
+            }
+            Object::Hash(hash)
+        };
+        let mut index = SpaceIndex::new(definition.clone());
+        let mut recorder = new_recorder(&definition, 1);
+        for price in 0..100 {
+            let hotel = hotel("rome", price);
+            index.put(format!("{price}").as_bytes(), &hotel);
+            tell(&mut recorder, &definition, &hotel);
+        }
+        let values = Values {
+            recorder,
+            objects: 100,
+            bytes: 8000,
+        };
+        let mut recording = Recording::begin(values, &index, 10);
+        let search = |recording: &mut Recording, query: &str, found| {
+            let predicate = parse(query.as_bytes(), &definition, &Params::default());
+            recording.query(&predicate.expect("a query"), &definition, Some(found), 10);
+        };
+        search(&mut recording, "@city:{rome} @price:[0 24]", 25);
+        search(&mut recording, "@city:{rome} @price:[50 74]", 25);
+        search(&mut recording, "@stars:[4 4] | @stars:[5 5]", 0);
+        for key in [&b"7"[..], b"new"] {
+            let changed = index.put(key, &hotel("rome", 8));
+            recording.put(changed.expect("it is covered"));
+        }
+        recording.removed();
+        recording.get();
+        assert!(recording.is_over(10) && !recording.is_over(9));
+        let workload = recording.recorder().workload(101, 80);
+        let query = |at: usize| &workload.queries[at];
+        let ranged = workload
+            .queries
+            .iter()
+            .position(|it| it.equal == ["city"])
+            .expect("it is there");
+        assert_eq!(query(ranged).frequency, 2.0);
+        assert!((query(ranged).range["price"] - 0.25).abs() < 0.01);
+        assert_eq!(query(1 - ranged).one_of["stars"], 2.0);
+        assert_eq!(workload.gets, 1.0);
+        let changes = workload.modifications.iter();
+        let kinds: Vec<_> = changes.map(|it| (it.kind, it.changes.join(","))).collect();
+        assert_eq!(
+            kinds,
+            [
+                (Done::Update, "price".to_owned()),
+                (Done::Create, String::new()),
+                (Done::Delete, String::new()),
+            ]
+        );
+        workload.check().expect("it can be");
+    }
+}
