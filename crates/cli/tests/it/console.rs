@@ -83,6 +83,7 @@ fn the_console_shows_spaces_and_which_regions_a_query_asks() {
         0
     );
     assert!(browser.text(".maps figcaption").contains("200 copies"));
+    assert_eq!(browser.text("#space .what"), "city TAG, stars NUMERIC");
     browser.fill("#query", "@city:{town7}");
     browser.click(".query button");
     browser.wait_until("document.querySelectorAll('.maps rect.asked').length > 0");
