@@ -237,6 +237,11 @@ sections! {
         /// A new version that lost more than this share of the live one's records does not go live. 100 allows any.
         max_shrink_percent: f64 = 100.0, "percent", between(0, 100);
     }
+    /// Spaces: searches of objects by their attributes.
+    spaces: SpacesSection {
+        /// Refuse searches that no index serves, and which therefore look at all objects of a space: what is asked has no index (`INDEX` leaves it out), is only what an object is not (`-@city:{rome}`), or nothing is asked (`*`) of an aggregation other than a page by page `WITHCURSOR`. `*` is answered as far as `LIMIT` says, in the order of keys or of an attribute with an index. The error says what would help. FT.EXPLAIN tells how a search would go. Nodes of a cluster should agree on it: it counts at the node that a client asks.
+        refuse_full_scans: bool = false, "";
+    }
     /// Tables and joins: their memory, and when writes are durable.
     tables: TablesSection {
         /// When a write is on disk: `always` before it is answered, `everysec` within a second, `no` when the system gets to it. Under all three the system has it before it is answered, so a process that dies loses nothing that was answered; a machine that dies loses nothing under `always`, at most the last second under `everysec`, and what the system had not written under `no`. As Redis's appendfsync; docs/guide/joins.md has the details.

@@ -304,6 +304,7 @@ async fn serve(
     let core = Rc::new(core);
     if let Some(messages) = core.shared.tables.take_receiver(core.index) {
         start_table_tasks(&core, messages);
+        tokio::task::spawn_local(super::spaces::follow_drift(core.clone()));
     }
     if let Some(nodes) = core.nodes.clone() {
         start_node_tasks(&core, nodes, peers);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use larder_space::copies::Regions;
 use larder_space::schema::Definition;
 
 use super::change::Set;
@@ -18,6 +19,8 @@ pub struct Declared {
     pub scans: bool,
     /// Another of each definition.
     pub version: u64,
+    /// Its subspaces as they are cut now, if it has any.
+    pub regions: Option<Arc<Regions>>,
 }
 
 /// Names with their records, and what these say.

@@ -1,6 +1,7 @@
 //! What a command changes of the names of spaces: all of its changes are made, or none.
 
 use larder_protocol::errors::Code;
+use larder_space::copies::Regions;
 use larder_space::schema::Definition;
 
 use super::record::{self, Named};
@@ -27,6 +28,12 @@ pub enum Change {
         space: String,
     },
     RemoveAlias(String),
+    /// The subspaces of a space of this version, whose cuts have the version before, are cut so.
+    Cut {
+        space: String,
+        version: u64,
+        cuts: Box<Regions>,
+    },
 }
 
 /// What a name stands for from now on; `None`: nothing.
@@ -77,7 +84,7 @@ impl Change {
                     None => ensure_room(catalog)?,
                 }
                 let scans = !definition.skip_initial_scan;
-                let record = record::of_space(definition, created, scans);
+                let record = record::of_space(definition, created, scans, None);
                 Ok(vec![set(name, Some(record))])
             }
             Change::Alter(name, arguments) => {
@@ -86,7 +93,12 @@ impl Change {
                 let altered = declared.definition.parse_alter(&arguments);
                 let (definition, scans) =
                     altered.map_err(|refusal| refused(refusal.to_string()))?;
-                let record = record::of_space(&definition, declared.created, scans);
+                let record = record::of_space(
+                    &definition,
+                    declared.created,
+                    scans,
+                    declared.regions.as_deref(),
+                );
                 Ok(vec![set(name, Some(record))])
             }
             Change::Drop(name) => {
@@ -119,6 +131,22 @@ impl Change {
                         Ok(vec![set(alias, Some(record::of_alias(space)))])
                     }
                 }
+            }
+            Change::Cut {
+                space,
+                version,
+                cuts,
+            } => {
+                let Some(Named::Space(declared)) = catalog.named(space) else {
+                    return Err(unknown_name());
+                };
+                let before = declared.regions.as_ref().map(|regions| regions.version + 1);
+                if declared.version != *version || before != Some(cuts.version) {
+                    return Err(refused("the space has changed meanwhile"));
+                }
+                let (definition, created) = (&declared.definition, declared.created);
+                let record = record::of_space(definition, created, declared.scans, Some(cuts));
+                Ok(vec![set(space, Some(record))])
             }
             Change::RemoveAlias(alias) => match catalog.named(alias) {
                 Some(Named::Alias(_)) => Ok(vec![set(alias, None)]),

@@ -9,6 +9,8 @@
 //!
 //! 1. Where a space has no subspaces, or there is one place alone, nothing is held.
 //! 2. A part is answered when the index of its space has caught up, so that whatever changes from then on is known by where it was.
+//! 3. Who was supplied with a part is told of changes until it ends that itself, also when the space was altered or cut anew here meanwhile: a holder that has not heard
+//!    of it goes on answering, and misses nothing.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -17,8 +19,9 @@ use std::sync::Arc;
 use larder_join::{Engine, PartRows, Shard};
 use larder_space::copies::{Holder, Moved, Part, Regions, Told};
 use larder_space::mapping::Region;
+use larder_space::object::Object;
 use larder_space::schema::Definition;
-use larder_space::value::Columns;
+use larder_space::value::{Columns, Row};
 use larder_types::{object_key, object_row, row_slot};
 
 use super::Declared;
@@ -43,7 +46,7 @@ fn arrived(bytes: &[u8]) -> Option<(&[u8], Option<u64>)> {
 pub struct Copies {
     held: Vec<Held>,
     /// By reader and number, what it is told.
-    subscribed: BTreeMap<(u16, u32), Part>,
+    subscribed: BTreeMap<(u16, u32), Subscribed>,
     /// Own objects that lie in own regions, and are yet to be put there.
     own_parts: VecDeque<Own>,
     /// Questions are to be looked for.
@@ -54,6 +57,13 @@ pub struct Copies {
     own: u16,
     /// Another whenever what is held may lack something that it had.
     generation: u64,
+}
+
+/// What a reader is told of.
+struct Subscribed {
+    part: Part,
+    /// The space as it was when this part was one of its. `None`: it is of a definition, or of cuts, that this core has yet to hear of.
+    declared: Option<Arc<Declared>>,
 }
 
 /// What is held of one subspace.
@@ -93,31 +103,83 @@ pub struct Change {
 pub struct Placed {
     pub regions: Arc<Regions>,
     of: HashMap<Bytes, Box<[Region]>>,
+    /// By subspace and region, how many lie there.
+    filled: Vec<Vec<u64>>,
+    /// How many have come, gone or moved since somebody looked whether regions have drifted.
+    changed: u64,
 }
 
-/// The subspaces of a space; `None`: it has none.
-pub fn regions_of(declared: &Declared) -> Option<Arc<Regions>> {
-    if declared.definition.layout.subspaces.is_empty() {
-        return None;
-    }
-    let mut regions = match Regions::by_hash(&declared.definition) {
-        Ok(regions) => regions,
-        Err(refusal) => {
-            let space = &declared.definition.name;
-            tracing::error!(space, %refusal, "the subspaces of a space cannot be cut; searches go to all");
-            return None;
-        }
-    };
-    regions.version = declared.version;
-    Some(Arc::new(regions))
+fn nothing_in(regions: &Regions) -> Vec<Vec<u64>> {
+    let subspaces = (0..regions.count()).filter_map(|subspace| regions.subspace(subspace));
+    subspaces
+        .map(|subspace| vec![0; subspace.regions() as usize])
+        .collect()
 }
+
+/// A region before a change, if it is known.
+fn placed(region: Region) -> Option<Region> {
+    (region != UNPLACED).then_some(region)
+}
+
+/// Where an object lies that is not placed by the present cuts yet.
+const UNPLACED: Region = Region(u16::MAX);
 
 impl Placed {
     pub fn new(declared: &Declared) -> Option<Placed> {
+        let regions = declared.regions.clone()?;
         Some(Placed {
-            regions: regions_of(declared)?,
+            filled: nothing_in(&regions),
+            regions,
             of: HashMap::new(),
+            changed: 0,
         })
+    }
+
+    /// Goes on with these cuts. Whether objects are to be placed by them: until they are, they lie nowhere in subspaces whose cut is another.
+    pub fn cut_anew(&mut self, regions: &Arc<Regions>) -> bool {
+        let others: Vec<usize> = (0..regions.count())
+            .filter(|subspace| !regions.is_same(&self.regions, *subspace))
+            .collect();
+        for subspace in &others {
+            self.filled[*subspace].fill(0);
+            for of in self.of.values_mut() {
+                of[*subspace] = UNPLACED;
+            }
+        }
+        self.regions = regions.clone();
+        !others.is_empty()
+    }
+
+    pub fn filled(&self) -> Vec<Vec<u64>> {
+        self.filled.clone()
+    }
+
+    /// Whether a tenth of the objects has come, gone or moved to another region since [`Placed::note_look`].
+    pub fn has_changed(&self) -> bool {
+        self.changed * 10 > self.of.len() as u64
+    }
+
+    pub fn note_look(&mut self) {
+        self.changed = 0;
+    }
+
+    fn move_to(&mut self, before: Option<&[Region]>, after: Option<&[Region]>) {
+        let mut is_other = before.is_none() != after.is_none();
+        for (subspace, filled) in self.filled.iter_mut().enumerate() {
+            let before = before.map(|of| of[subspace]);
+            let after = after.map(|of| of[subspace]);
+            if before != after {
+                // What is placed for the first time has not moved.
+                is_other |= before != Some(UNPLACED);
+                if let Some(before) = before.and_then(placed) {
+                    filled[usize::from(before.0)] -= 1;
+                }
+                if let Some(after) = after {
+                    filled[usize::from(after.0)] += 1;
+                }
+            }
+        }
+        self.changed += u64::from(is_other);
     }
 
     /// The object has these columns now; where it was and where it is, in each subspace.
@@ -130,17 +192,21 @@ impl Placed {
             Some(of) => Some(std::mem::replace(of, after.clone())),
             None => self.of.insert(key.into(), after.clone()),
         };
+        self.move_to(before.as_deref(), Some(&after));
         let moved = after.iter().enumerate().map(|(subspace, after)| Moved {
-            before: before.as_ref().map(|before| before[subspace]),
+            before: before.as_ref().and_then(|before| placed(before[subspace])),
             after: Some(*after),
         });
         moved.collect()
     }
 
     pub fn remove(&mut self, key: &[u8]) -> Vec<Moved> {
-        let before = self.of.remove(key).unwrap_or_default();
+        let Some(before) = self.of.remove(key) else {
+            return Vec::new();
+        };
+        self.move_to(Some(&before), None);
         let moved = before.iter().map(|before| Moved {
-            before: Some(*before),
+            before: placed(*before),
             after: None,
         });
         moved.collect()
@@ -155,8 +221,8 @@ impl Placed {
     pub fn stays(&self, key: &[u8]) -> Vec<Moved> {
         let of = self.of.get(key).map(|of| &**of).unwrap_or_default();
         let moved = of.iter().map(|region| Moved {
-            before: Some(*region),
-            after: Some(*region),
+            before: placed(*region),
+            after: placed(*region),
         });
         moved.collect()
     }
@@ -182,34 +248,45 @@ impl Copies {
     }
 
     /// Holds what these spaces have.
-    pub fn follow<'a>(&mut self, spaces: impl Iterator<Item = &'a Arc<Declared>>) -> Vec<Said> {
+    pub fn follow(&mut self, spaces: &BTreeMap<String, Space>) -> Vec<Said> {
         let mut before = std::mem::take(&mut self.held);
-        for declared in spaces {
-            let same = |held: &mut Held| held.declared.version == declared.version;
-            let kept: Vec<Held> = before.extract_if(.., same).collect();
-            if !kept.is_empty() {
-                self.held.extend(kept);
-                continue;
-            }
-            let Some(regions) = regions_of(declared) else {
+        for space in spaces.values() {
+            let declared = &space.declared;
+            let Some(regions) = &declared.regions else {
                 continue;
             };
             for subspace in 0..regions.count() {
-                let definition = declared.definition.clone();
+                let same = |held: &mut Held| held.holder.id() == regions.id(subspace);
+                let kept = before.extract_if(.., same).next();
+                let definition = &declared.definition;
+                let new = || Holder::new(definition.clone(), regions.clone(), subspace);
                 self.held.push(Held {
                     declared: declared.clone(),
-                    holder: Holder::new(definition, regions.clone(), subspace),
+                    holder: kept.map_or_else(new, |kept| kept.holder),
                 });
             }
         }
         self.is_stale |= !self.held.is_empty();
         self.generation += 1;
-        let over = before.iter().flat_map(|held| held.holder.numbers());
-        let said: Vec<Said> = over.map(Said::End).collect();
-        let versions: Vec<u64> = self.held.iter().map(|it| it.declared.version).collect();
-        self.own_parts
-            .retain(|own| versions.contains(&own.part.version));
-        said
+        let over: Vec<u32> = (before.iter())
+            .flat_map(|held| held.holder.numbers())
+            .collect();
+        let ids: Vec<u64> = self.held.iter().map(|held| held.holder.id()).collect();
+        self.own_parts.retain(|own| ids.contains(&own.part.version));
+        for subscribed in self.subscribed.values_mut() {
+            let part = &subscribed.part;
+            let known = subscribed.declared.take();
+            subscribed.declared = known.or_else(|| declared_of(spaces, part));
+        }
+        self.end(&over);
+        over.into_iter().map(Said::End).collect()
+    }
+
+    /// Own parts of these numbers are over.
+    fn end(&mut self, numbers: &[u32]) {
+        let own = self.own;
+        self.subscribed
+            .retain(|(reader, number), _| *reader != own || !numbers.contains(number));
     }
 
     /// Slots changed their owner, or their owner was lost: what they have is asked for anew. `all`: so is what was asked and not answered yet.
@@ -248,10 +325,16 @@ impl Copies {
             self.number += 1;
             let owns = |slot: u16| !is_alone && owner(slot) == Some(shard.index);
             let over = held.holder.hold(self.number, owns);
+            (self.subscribed)
+                .retain(|(reader, number), _| *reader != shard.index || !over.contains(number));
             said.extend(over.into_iter().map(Said::End));
             for (owner, number, part) in held.holder.questions(owner, &mut self.serial) {
                 if owner == shard.index {
-                    self.subscribed.insert((owner, number), part.clone());
+                    let subscribed = Subscribed {
+                        part: part.clone(),
+                        declared: Some(held.declared.clone()),
+                    };
+                    self.subscribed.insert((owner, number), subscribed);
                     let after = None;
                     self.own_parts.push_back(Own {
                         number,
@@ -305,16 +388,17 @@ impl Copies {
         moved: &[Moved],
     ) -> Option<Change> {
         let mut readers = Vec::new();
-        for (&(reader, number), part) in &self.subscribed {
-            if !is_of(declared, part) {
-                continue;
-            }
-            let Some(moved) = moved.get(usize::from(part.subspace)) else {
-                continue;
+        for (&(reader, number), subscribed) in &self.subscribed {
+            let part = &subscribed.part;
+            let told = if is_of(declared, part) {
+                let moved = moved.get(usize::from(part.subspace));
+                moved.and_then(|moved| part.told(*moved))
+            } else if part.space == declared.definition.name {
+                subscribed.told(key, object.map(|(bytes, _)| bytes))
+            } else {
+                None
             };
-            let Some(told) = part.told(*moved) else {
-                continue;
-            };
+            let Some(told) = told else { continue };
             let is_there = told == Told::Is;
             if reader != self.own {
                 readers.push((reader, number, is_there));
@@ -330,9 +414,19 @@ impl Copies {
     }
 
     /// As the owner.
-    pub fn subscribe(&mut self, reader: u16, number: u32, part: Option<&[u8]>) {
+    pub fn subscribe(
+        &mut self,
+        spaces: &BTreeMap<String, Space>,
+        reader: u16,
+        number: u32,
+        part: Option<&[u8]>,
+    ) {
         match part.map(Part::decode) {
-            Some(Ok(part)) => drop(self.subscribed.insert((reader, number), part)),
+            Some(Ok(part)) => {
+                let declared = declared_of(spaces, &part);
+                let subscribed = Subscribed { part, declared };
+                self.subscribed.insert((reader, number), subscribed);
+            }
             Some(Err(error)) => tracing::error!(%error, "a part that is asked for is malformed"),
             None => drop(self.subscribed.remove(&(reader, number))),
         }
@@ -411,11 +505,9 @@ impl Copies {
         }
     }
 
-    /// What is held of a subspace at this time.
-    pub fn holder(&mut self, declared: &Declared, subspace: usize, now_ms: u64) -> Option<&Holder> {
-        let of = |held: &&mut Held| {
-            held.declared.version == declared.version && held.holder.subspace() == subspace
-        };
+    /// What is held of the subspace of this number (`Regions::id`) at this time.
+    pub fn holder(&mut self, id: u64, now_ms: u64) -> Option<&Holder> {
+        let of = |held: &&mut Held| held.holder.id() == id;
         let held = self.held.iter_mut().find(of)?;
         held.holder.expire(now_ms);
         Some(&held.holder)
@@ -445,8 +537,36 @@ fn holder_of(held: &mut [Held], number: u32) -> Option<&mut Holder> {
     holders.find(|holder| holder.numbers().any(|of| of == number))
 }
 
+/// Whether a part is of this space as it is declared and cut now.
 fn is_of(declared: &Declared, part: &Part) -> bool {
-    declared.version == part.version && declared.definition.name == part.space
+    let id = |regions: &Arc<Regions>| regions.id(usize::from(part.subspace));
+    declared.regions.as_ref().map(id) == Some(part.version)
+        && declared.definition.name == part.space
+}
+
+/// The space that a part is of, as it is declared and cut now.
+fn declared_of(spaces: &BTreeMap<String, Space>, part: &Part) -> Option<Arc<Declared>> {
+    let declared = &spaces.get(&part.space)?.declared;
+    is_of(declared, part).then(|| declared.clone())
+}
+
+impl Subscribed {
+    /// What is told of an object that is this now, when the part is not of the space as it is now. Where the object was is not known then, so
+    /// it is told of each that does not lie there.
+    fn told(&self, key: &[u8], bytes: Option<&[u8]>) -> Option<Told> {
+        let declared = self.declared.as_ref()?;
+        let (definition, regions) = (&declared.definition, declared.regions.as_ref()?);
+        let object = bytes.and_then(|bytes| Object::decode(bytes).ok());
+        let object = object.filter(|object| definition.covers(key, object));
+        let region = object.map(|object| {
+            let (row, _) = Row::of(definition, &object);
+            regions.region(usize::from(self.part.subspace), key, &row)
+        });
+        match region.is_some_and(|region| self.part.has_region(region)) {
+            true => Some(Told::Is),
+            false => Some(Told::Gone),
+        }
+    }
 }
 
 /// The space that a part is of, with where its objects lie.

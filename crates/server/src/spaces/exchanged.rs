@@ -10,8 +10,8 @@ pub struct CopiesOf<'a>(pub(super) &'a Spaces);
 
 impl Parts for CopiesOf<'_> {
     fn subscribe(&mut self, reader: u16, number: u32, part: Option<&[u8]>) {
-        let copies = &mut self.0.write().copies;
-        copies.subscribe(reader, number, part);
+        let all = &mut *self.0.write();
+        all.copies.subscribe(&all.spaces, reader, number, part);
     }
 
     fn reader_lost(&mut self, reader: u16) {

@@ -206,9 +206,7 @@ impl Spaces {
         before
             .into_values()
             .for_each(|dropped| give_back(dropped.index));
-        let said = all
-            .copies
-            .follow(all.spaces.values().map(|space| &space.declared));
+        let said = all.copies.follow(&all.spaces);
         all.said.extend(said);
         self.is_any.set(!all.spaces.is_empty());
         if !self.is_any.get() {

@@ -2,21 +2,24 @@
 //!
 //! | part | size | meaning |
 //! |---|---|---|
-//! | format | 1 | 1 |
+//! | format | 1 | 1; 2: a space whose subspaces were cut by its objects |
 //! | kind | 1 | 1: a space, as below; 2: an alias, the rest is the name of its space |
 //! | created | 8 | a number that a space keeps as long as it is there, and no other of its name has |
 //! | scans | 1 | 1: objects that are there when this is declared are to be looked at |
-//! | definition | | [`Definition::encode`] |
+//! | definition | | [`Definition::encode`]; of format 2 behind the number of its bytes (4) |
+//! | cuts | | of format 2: [`Regions::encode`] |
 
 use std::sync::Arc;
 
+use larder_space::copies::Regions;
 use larder_space::schema::Definition;
 use larder_types::key_hash;
-use larder_types::wire::WireReader;
+use larder_types::wire::{WireReader, put_bytes};
 
 use super::Declared;
 
 const FORMAT: u8 = 1;
+const WITH_CUTS: u8 = 2;
 const SPACE: u8 = 1;
 const ALIAS: u8 = 2;
 
@@ -27,11 +30,27 @@ pub enum Named {
     Alias(String),
 }
 
-pub fn of_space(definition: &Definition, created: u64, scans: bool) -> Vec<u8> {
-    let mut out = vec![FORMAT, SPACE];
+/// `cuts`: of its subspaces, once they were cut by its objects.
+pub fn of_space(
+    definition: &Definition,
+    created: u64,
+    scans: bool,
+    cuts: Option<&Regions>,
+) -> Vec<u8> {
+    let definition = definition.encode();
+    let Some(cuts) = cuts.filter(|cuts| cuts.version > 0) else {
+        return [&head(FORMAT, created, scans)[..], &definition].concat();
+    };
+    let mut out = head(WITH_CUTS, created, scans);
+    put_bytes(&mut out, &definition);
+    cuts.encode(&mut out);
+    out
+}
+
+fn head(format: u8, created: u64, scans: bool) -> Vec<u8> {
+    let mut out = vec![format, SPACE];
     out.extend_from_slice(&created.to_le_bytes());
     out.push(u8::from(scans));
-    out.extend(definition.encode());
     out
 }
 
@@ -45,23 +64,37 @@ pub fn read(record: &[u8]) -> Result<Named, String> {
     let malformed = |error: larder_types::wire::Malformed| error.0.to_owned();
     let mut reader = WireReader::new(record);
     let format = reader.u8().map_err(malformed)?;
-    if format != FORMAT {
+    if format != FORMAT && format != WITH_CUTS {
         return Err(format!(
-            "its format is {format}, and this larder knows {FORMAT}: start a newer larder"
+            "its format is {format}, and this larder knows {FORMAT} and {WITH_CUTS}: start a newer larder"
         ));
     }
     match reader.u8().map_err(malformed)? {
         SPACE => {
             let created = reader.u64().map_err(malformed)?;
             let scans = reader.flag().map_err(malformed)?;
-            let definition = Definition::decode(reader.rest());
+            let (bytes, cuts) = match format {
+                WITH_CUTS => {
+                    let bytes = reader.bytes().map_err(malformed)?;
+                    let cuts = Regions::decode(&mut reader).map_err(malformed)?;
+                    reader.end().map_err(malformed)?;
+                    (bytes, Some(cuts))
+                }
+                _ => (reader.rest(), None),
+            };
+            let definition = Definition::decode(bytes);
+            let definition = definition.map_err(|refusal| refusal.to_string())?;
+            // Cuts do not make it another definition.
+            let version = key_hash(&[&head(FORMAT, created, scans)[..], bytes].concat());
             Ok(Named::Space(Arc::new(Declared {
-                definition: Arc::new(definition.map_err(|refusal| refusal.to_string())?),
+                regions: regions_of(&definition, version, cuts),
+                definition: Arc::new(definition),
                 created,
                 scans,
-                version: key_hash(record),
+                version,
             })))
         }
+        ALIAS if format != FORMAT => Err("an alias has no cuts".to_owned()),
         ALIAS => String::from_utf8(record[2..].to_vec())
             .map(Named::Alias)
             .map_err(|_| "the name of its space is no UTF-8".to_owned()),
@@ -71,26 +104,75 @@ pub fn read(record: &[u8]) -> Result<Named, String> {
     }
 }
 
+/// The subspaces of a space; `None`: it has none.
+fn regions_of(
+    definition: &Definition,
+    version: u64,
+    cuts: Option<Regions>,
+) -> Option<Arc<Regions>> {
+    if definition.layout.subspaces.is_empty() {
+        return None;
+    }
+    let regions = match cuts.filter(|cuts| cuts.fit(definition)) {
+        Some(cuts) => Ok(cuts),
+        None => Regions::by_hash(definition),
+    };
+    match regions {
+        Ok(mut regions) => {
+            regions.identify(version);
+            Some(Arc::new(regions))
+        }
+        Err(refusal) => {
+            let space = &definition.name;
+            tracing::error!(space, %refusal, "the subspaces of a space cannot be cut; searches go to all");
+            None
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn records_are_read_as_they_were_written_and_others_are_refused() {
-        let words = ["hotels", "PREFIX", "1", "hotel:", "SCHEMA", "city", "TAG"];
-        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let line = "hotels PREFIX 1 hotel: SUBSPACES 1 city SCHEMA city TAG";
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         let definition = Definition::parse_create(&words).expect("it fits");
-        let record = of_space(&definition, 7, true);
-        let Ok(Named::Space(declared)) = read(&record) else {
-            panic!("a space");
+        let regions = Regions::by_hash(&definition).expect("256 regions");
+        let attributes = vec![vec![
+            regions.subspace(0).expect("one").dimensions()[0].attribute,
+        ]];
+        let cut = regions.cut_anew(&attributes, &|_| {
+            vec![(b"a".to_vec(), 1), (b"b".to_vec(), 1)]
+        });
+        let plain = of_space(&definition, 7, true, Some(&regions));
+        assert_eq!(plain, of_space(&definition, 7, true, None));
+        let record = of_space(&definition, 7, true, Some(&cut));
+        let space = |record: &[u8]| match read(record) {
+            Ok(Named::Space(declared)) => declared,
+            other => panic!("a space: {other:?}"),
         };
+        let (by_hash, declared) = (space(&plain), space(&record));
         assert_eq!(declared.definition.encode(), definition.encode());
         assert_eq!((declared.created, declared.scans), (7, true));
+        assert_eq!(by_hash.version, declared.version);
+        let regions = |declared: &Declared| declared.regions.clone().expect("a subspace");
+        let (before, after) = (regions(&by_hash), regions(&declared));
+        assert!((before.version, after.version) == (0, 1) && before.id(0) != after.id(0));
+        assert!(after.is_same(&cut, 0) && !after.is_same(&before, 0));
         assert!(matches!(read(&of_alias("hotels")), Ok(Named::Alias(name)) if name == "hotels"));
         for at in 0..record.len() {
             assert!(read(&record[..at]).is_err(), "{at}");
         }
-        for bad in [&b""[..], &[2, 1], &[1, 3], &[1, 2, 0xff]] {
+        for bad in [
+            &b""[..],
+            &[2, 1],
+            &[1, 3],
+            &[1, 2, 0xff],
+            &[2, 2, b'x'],
+            &[3, 1],
+        ] {
             assert!(read(bad).is_err(), "{bad:?}");
         }
     }

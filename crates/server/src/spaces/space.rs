@@ -23,6 +23,8 @@ pub struct Space {
     walk: Option<Walk>,
     /// Where it has subspaces.
     pub(super) placed: Option<Placed>,
+    /// The cuts are new: objects of this row and behind it are yet to be placed.
+    placing: Option<u32>,
     /// Searches that were answered here from regions.
     pub region_answers: u64,
     /// While somebody wants to know what is done with it.
@@ -37,6 +39,7 @@ impl Space {
             index: SpaceIndex::new(declared.definition.clone()),
             walk: walks.then(|| Walk::of(&declared.definition, engine, at_start)),
             placed: Placed::new(declared),
+            placing: None,
             region_answers: 0,
             recording: None,
             declared: declared.clone(),
@@ -56,13 +59,17 @@ impl Space {
             self.index.alter(declared.definition.clone());
             let fits = |it: &mut Box<Recording>| it.fits(&declared.definition);
             self.recording = self.recording.take_if(fits);
-            self.placed = Placed::new(declared);
-            if declared.scans || self.placed.is_some() {
+            if declared.scans {
                 let is_owed = self.walk.is_some_and(|walk| walk.is_of_start);
                 self.walk = Some(Walk::of(&declared.definition, engine, is_owed));
             }
-            self.declared = declared.clone();
         }
+        if let (Some(placed), Some(regions)) = (&mut self.placed, &declared.regions)
+            && placed.cut_anew(regions)
+        {
+            self.placing = Some(0);
+        }
+        self.declared = declared.clone();
         Ok(self)
     }
 
@@ -88,9 +95,32 @@ impl Space {
 
     pub fn behind(&self) -> Behind {
         match &self.walk {
-            None => Behind::Nothing,
             Some(walk) if walk.is_of_start => Behind::Owed,
             Some(_) => Behind::Walk,
+            // The index has all.
+            None if self.placing.is_some() => Behind::Walk,
+            None => Behind::Nothing,
+        }
+    }
+
+    /// How many objects lie in each region of each subspace; `None`: it is not known of all yet.
+    pub fn filled(&self) -> Option<Vec<Vec<u64>>> {
+        let is_whole = self.behind() == Behind::Nothing;
+        self.placed
+            .as_ref()
+            .filter(|_| is_whole)
+            .map(Placed::filled)
+    }
+
+    /// Whether so many objects have changed since [`Space::note_look`] that its regions may have drifted.
+    pub fn may_have_drifted(&self) -> bool {
+        let is_whole = self.behind() == Behind::Nothing;
+        is_whole && self.placed.as_ref().is_some_and(Placed::has_changed)
+    }
+
+    pub fn note_look(&mut self) {
+        if let Some(placed) = &mut self.placed {
+            placed.note_look();
         }
     }
 
@@ -112,7 +142,7 @@ impl Space {
     /// Looks at so many objects at most; says how many more could be.
     pub fn walk_on(&mut self, engine: &Engine, objects_max: usize, unread: &mut u64) -> usize {
         let Some(mut walk) = self.walk.take() else {
-            return objects_max;
+            return self.place_on(objects_max);
         };
         let definition = self.declared.definition.clone();
         let left =
@@ -131,6 +161,24 @@ impl Space {
         if !walk.is_over() {
             self.walk = Some(walk);
         }
+        left
+    }
+
+    /// Places so many objects at most by new cuts; says how many more could be.
+    fn place_on(&mut self, objects_max: usize) -> usize {
+        let (Some(from), Some(placed)) = (self.placing, &mut self.placed) else {
+            return objects_max;
+        };
+        let (mut left, mut next) = (objects_max, None);
+        for (row, key, columns) in self.index.objects_from(from, 1) {
+            if left == 0 {
+                next = Some(row);
+                break;
+            }
+            left -= 1;
+            placed.put(key, &columns);
+        }
+        self.placing = next;
         left
     }
 }

@@ -147,7 +147,7 @@ impl Holder {
                 *serial += 1;
                 let part = Part {
                     space: self.index.definition().name.clone(),
-                    version: self.regions.version,
+                    version: self.regions.id(self.subspace),
                     subspace: self.subspace as u16,
                     serial: *serial,
                     regions: claim.regions.clone(),
@@ -168,6 +168,11 @@ impl Holder {
 
     pub fn subspace(&self) -> usize {
         self.subspace
+    }
+
+    /// As [`Regions::id`].
+    pub fn id(&self) -> u64 {
+        self.regions.id(self.subspace)
     }
 
     /// Slots whose owner changed, or does not tell of its changes any more: their objects are not known.

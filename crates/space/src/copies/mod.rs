@@ -15,11 +15,13 @@
 //! | `part` | what a holder asks an owner for, and what it is told |
 //! | `holder` | the copies in some regions of one subspace, and whether they are all there |
 //! | `route` | whom a search asks |
+//! | `drift` | when subspaces are cut anew |
 //!
 //! Invariants, tested with random objects, changes and moves of slots:
 //! 1. A holder that is whole has exactly the objects that lie in its regions.
 //! 2. A search that asks regions finds what the same search finds among all objects.
 
+mod drift;
 mod holder;
 mod part;
 mod regions;
@@ -27,6 +29,7 @@ mod route;
 #[cfg(test)]
 mod tests;
 
+pub use drift::{CUT_OBJECTS_MIN, to_cut};
 pub use holder::Holder;
 pub use part::{Part, Told};
 pub use regions::{Moved, Regions};

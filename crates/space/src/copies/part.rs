@@ -3,7 +3,7 @@
 //! | field | size | meaning |
 //! |---|---|---|
 //! | space | bytes | its name |
-//! | version | 8 | of the regions' cuts |
+//! | version | 8 | of the subspace: `Regions::id` |
 //! | subspace | 2 | its number |
 //! | serial | 8 | no two questions of a holder have the same |
 //! | regions, slots | runs | count (4), then first and last (2 each) of each, ascending |
@@ -21,7 +21,7 @@ pub(super) type Run = RangeInclusive<u16>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     pub space: String,
-    /// Of the cuts.
+    /// Of the subspace: [`Regions::id`](super::Regions::id).
     pub version: u64,
     pub subspace: u16,
     /// No two questions of a holder have the same.

@@ -314,3 +314,72 @@ fn a_copy_goes_when_its_time_has_come() {
     holder.expire(1_000);
     assert_eq!(holder.len(), 1);
 }
+
+/// How many objects lie in each region of the first subspace, for these prices.
+fn filled(regions: &Regions, definition: &Definition, prices: &[i64]) -> Vec<u64> {
+    let count = regions.subspace(0).expect("there is one").regions();
+    let mut filled = vec![0; count as usize];
+    for (number, price) in prices.iter().enumerate() {
+        let mut hash = Hash::default();
+        hash.set(b"price", price.to_string().into_bytes());
+        let (row, _) = Row::of(definition, &Object::Hash(hash));
+        let region = regions.region(0, format!("k:{number}").as_bytes(), &row);
+        filled[usize::from(region.0)] += 1;
+    }
+    filled
+}
+
+fn times_mean(filled: &[u64]) -> f64 {
+    let most = *filled.iter().max().expect("regions");
+    most as f64 * filled.len() as f64 / filled.iter().sum::<u64>() as f64
+}
+
+#[test]
+fn cuts_follow_a_drift_and_hot_values_are_spread() {
+    use crate::base::number::Number;
+    use crate::base::ordered::Scalar;
+    let words = "x SUBSPACES 1 price REGIONS 16 SCHEMA price NUMERIC".split(' ');
+    let words: Vec<&[u8]> = words.map(str::as_bytes).collect();
+    let definition = Definition::parse_create(&words).expect("it is one");
+    let cut = |regions: &Regions, prices: &[i64]| {
+        let anew = to_cut(regions, &[filled(regions, &definition, prices)]);
+        assert_eq!(anew[0].len(), 1, "it is time");
+        let sample = |_| {
+            let mut values: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+            for price in prices.iter().step_by(7) {
+                let value = Scalar::Number(Number::Int(*price)).encoded();
+                *values.entry(value).or_default() += 7;
+            }
+            values.into_iter().collect()
+        };
+        regions.cut_anew(&anew, &sample)
+    };
+    let by_hash = Regions::by_hash(&definition).expect("enough");
+    let few: Vec<i64> = (0..999).collect();
+    let nothing = to_cut(&by_hash, &[filled(&by_hash, &definition, &few)]);
+    assert!(nothing[0].is_empty(), "a sample of few tells nothing");
+    let even: Vec<i64> = (0..4000).collect();
+    let first = cut(&by_hash, &even);
+    let balance = filled(&first, &definition, &even);
+    assert!(
+        first.version == 1 && times_mean(&balance) < 1.5,
+        "{balance:?}"
+    );
+    assert!(to_cut(&first, &[balance])[0].is_empty(), "it is even");
+    let predicate = parse(b"@price:[100 250]", &definition, &Params::default());
+    let subspace = first.subspace(0).expect("there is one");
+    let contacts =
+        crate::search::regions::contacts(subspace, &predicate.expect("a query"), &definition);
+    assert!(contacts.count() <= 2, "{}", contacts.count());
+    // All have become dearer, and many cost the same.
+    let drifted: Vec<i64> = (0..4000)
+        .map(|it| if it % 5 < 2 { 7 } else { 9000 + it % 997 })
+        .collect();
+    assert!(times_mean(&filled(&first, &definition, &drifted)) > 5.0);
+    let second = cut(&first, &drifted);
+    let balance = filled(&second, &definition, &drifted);
+    assert!(
+        second.version == 2 && times_mean(&balance) <= 2.0,
+        "{balance:?}"
+    );
+}

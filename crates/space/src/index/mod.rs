@@ -11,6 +11,7 @@
 //! | `check` | a predicate, tested on columns |
 //! | `finder` | the steps in which a run comes by its rows |
 //! | `search_run`, `aggregate_run` | what is made of them |
+//! | `full_scan` | searches that no index serves |
 //! | `plan`, `failures` | what is told: how a search is answered, which fields do not fit |
 //!
 //! 1. A run answers as if every object had been looked at with [`crate::query::matches`], whatever the index does instead.
@@ -27,6 +28,7 @@ mod column;
 mod composite;
 mod failures;
 mod finder;
+mod full_scan;
 mod plan;
 mod postings;
 mod rows;

@@ -290,6 +290,17 @@ impl SpaceIndex {
         Some(RowColumns { index: self, row })
     }
 
+    /// The objects of every so many rows from this one on: the row, the key, and what it has. A row keeps its number while its object is there.
+    pub fn objects_from(
+        &self,
+        row: u32,
+        every: usize,
+    ) -> impl Iterator<Item = (u32, &[u8], RowColumns<'_>)> + '_ {
+        let rows = (row..self.rows.end() as u32).step_by(every.max(1));
+        let alive = rows.filter(|row| self.rows.is_alive(*row));
+        alive.map(|row| (row, self.rows.key(row), RowColumns { index: self, row }))
+    }
+
     pub fn contains(&self, key: &[u8]) -> bool {
         self.rows.find(key).is_some()
     }

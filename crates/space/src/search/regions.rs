@@ -15,6 +15,9 @@ use crate::query::{Predicate, Reach, Span, reach};
 use crate::schema::{AttributeId, Definition};
 use crate::value::Columns;
 
+/// Values are taken so far into a sample: cuts are kept by all nodes.
+const SAMPLED_BYTES_MAX: usize = 64;
+
 /// Where the object under this key lies.
 pub fn region(subspace: &Subspace, columns: &dyn Columns, key: &[u8]) -> Region {
     let places: Vec<(u16, Vec<u8>)> = subspace
@@ -22,12 +25,7 @@ pub fn region(subspace: &Subspace, columns: &dyn Columns, key: &[u8]) -> Region 
         .iter()
         .filter_map(|dimension| {
             let id = dimension.attribute.0;
-            let column = columns.column(AttributeId(id));
-            let mut values = column.scalars();
-            match (values.next(), values.next()) {
-                (Some(only), None) => Some((id, only.encoded())),
-                _ => None,
-            }
+            Some((id, only_value(columns, AttributeId(id))?))
         })
         .collect();
     let place = |attribute: crate::mapping::Attribute| {
@@ -35,6 +33,23 @@ pub fn region(subspace: &Subspace, columns: &dyn Columns, key: &[u8]) -> Region 
         found.map_or(Place::Missing, |(_, bytes)| Place::Ordered(bytes))
     };
     subspace.region(place, key_hash(key))
+}
+
+/// What an object has of an attribute, as it counts in a sample by which regions are cut; without bytes if it lies where missing values do.
+pub fn sampled(columns: &dyn Columns, attribute: AttributeId) -> Vec<u8> {
+    let mut value = only_value(columns, attribute).unwrap_or_default();
+    value.truncate(SAMPLED_BYTES_MAX);
+    value
+}
+
+/// The value that decides where an object lies, as it is ordered.
+fn only_value(columns: &dyn Columns, attribute: AttributeId) -> Option<Vec<u8>> {
+    let column = columns.column(attribute);
+    let mut values = column.scalars();
+    match (values.next(), values.next()) {
+        (Some(only), None) => Some(only.encoded()),
+        _ => None,
+    }
 }
 
 /// Where all objects lie that the predicate holds for.

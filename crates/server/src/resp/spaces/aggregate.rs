@@ -16,6 +16,7 @@ use larder_space::aggregate::{Aggregation, Limits, OutRow, Partial, finish};
 use larder_space::expression::Cell;
 use larder_space::index::{AggregateRun, SpaceIndex};
 use larder_space::query::Predicate;
+use larder_space::schema::Definition;
 
 use super::parts::{Depth, part, whole};
 use super::question::Question;
@@ -115,6 +116,11 @@ impl Question for Aggregated {
         self.aggregation.options.timeout_ms
     }
 
+    fn ensure_no_full_scan(&self, definition: &Definition) -> Result<(), Refusal> {
+        let ensured = self.aggregation.ensure_no_full_scan(definition);
+        ensured.map_err(|refused| super::refusal(refused, 0))
+    }
+
     fn begin(&self, index: &SpaceIndex) -> AggregateRun {
         index.aggregate(self.aggregation.clone(), self.limits, self.after.as_deref())
     }
@@ -186,6 +192,11 @@ pub(super) async fn cursor(asker: &mut Asker, command: Command<'_>) -> Result<Ve
         && let Reach::Part { .. } = asker.reach
     {
         return part_of(asker, command).await;
+    }
+    if command.arg(1) == super::cuts::SAMPLE
+        && let Reach::Part { .. } = asker.reach
+    {
+        return super::cuts::part(asker, command).await;
     }
     let name = text(command.arg(2))?;
     let bad = || (Code::BadRequest, "Bad cursor ID".to_owned());

@@ -46,23 +46,7 @@ pub(super) async fn define(asker: &mut Asker, command: Command<'_>) -> Result<Ve
         }
         remove_objects(asker, name).await?;
     }
-    match asker.reach {
-        Reach::Alone => {
-            let decided = asker
-                .core
-                .shared
-                .tables
-                .run_on(0, move |tables| async move {
-                    change_here(&tables, &change).await
-                });
-            decided.await.map_err(stopping)??;
-        }
-        Reach::Nodes => change_in_cluster(&asker.core, &change).await?,
-        Reach::Part { .. } => {
-            let message = "spaces are declared by the node that is asked for it";
-            return Err((Code::BadRequest, message.to_owned()));
-        }
-    }
+    make(asker, change).await?;
     if asker.reach == Reach::Nodes {
         // So that a client that goes to another node next finds it there, too; who cannot be reached will hear of it.
         let list = OwnedCommand::of(Id::FtList, std::iter::empty());
@@ -70,6 +54,27 @@ pub(super) async fn define(asker: &mut Asker, command: Command<'_>) -> Result<Ve
         let _ = ask_nodes(&asker.core, &asker.client, Proto::Resp2, batch).await;
     }
     Ok(asker.encoded(|encoder| encoder.ok()))
+}
+
+/// Makes a change.
+///
+/// # Errors
+/// It cannot be made.
+pub(super) async fn make(asker: &Asker, change: Change) -> Result<(), Refusal> {
+    match asker.reach {
+        Reach::Alone => {
+            let handle = &asker.core.shared.tables;
+            let decided = handle.run_on(0, move |tables| async move {
+                change_here(&tables, &change).await
+            });
+            decided.await.map_err(stopping)?
+        }
+        Reach::Nodes => change_in_cluster(&asker.core, &change).await,
+        Reach::Part { .. } => {
+            let message = "spaces are declared by the node that is asked for it";
+            Err((Code::BadRequest, message.to_owned()))
+        }
+    }
 }
 
 fn change_of(command: Command<'_>) -> Result<Change, Refusal> {

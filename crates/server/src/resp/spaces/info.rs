@@ -20,6 +20,7 @@ use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
 use super::super::state::State;
 use super::reach::{Asker, Reach, again, altered, damaged};
+use super::regions::subspace_name;
 use super::text;
 use crate::spaces::copies::Copies;
 use crate::spaces::cursors::CURSORS_MAX;
@@ -27,8 +28,8 @@ use crate::spaces::{Declared, change};
 use crate::tables::Refusal;
 
 /// What one core has of a space, or all together.
-#[derive(Debug, Default)]
-struct Figures {
+#[derive(Debug)]
+pub(super) struct Figures {
     objects: u64,
     memory_bytes: u64,
     looked_at: u64,
@@ -38,6 +39,10 @@ struct Figures {
     /// Copies in regions of subspaces, and answers that were made of them.
     copies: u64,
     region_answers: u64,
+    /// How many objects lie in each region of each subspace. `None`: that is not known of all yet.
+    filled: Option<Vec<Vec<u64>>>,
+    /// By which cuts: nodes may have yet to hear of new ones.
+    cuts: u64,
     failures: Failures,
     /// By number, where they are asked for.
     subspaces: Vec<Held>,
@@ -62,7 +67,41 @@ impl Held {
     }
 }
 
+/// A number of the cuts of a space.
+fn cuts_of(declared: &Declared) -> u64 {
+    let regions = declared.regions.as_ref();
+    let ids = (0..regions.map_or(0, |it| it.count())).filter_map(|it| Some(regions?.id(it)));
+    ids.fold(0, |all, id| all ^ id)
+}
+
 impl Figures {
+    /// Of nobody yet.
+    fn none(declared: &Declared) -> Figures {
+        let regions = declared.regions.as_ref();
+        let subspaces = (0..regions.map_or(0, |regions| regions.count())).filter_map(|number| {
+            let subspace = regions?.subspace(number)?;
+            Some(vec![0; subspace.regions() as usize])
+        });
+        Figures {
+            objects: 0,
+            memory_bytes: 0,
+            looked_at: 0,
+            of: 0,
+            is_walking: false,
+            copies: 0,
+            region_answers: 0,
+            filled: Some(subspaces.collect()),
+            cuts: cuts_of(declared),
+            failures: Failures::default(),
+            subspaces: Vec::new(),
+        }
+    }
+
+    /// How many objects lie in each region of each subspace, if that is known.
+    pub fn filled(&self) -> Option<&[Vec<u64>]> {
+        self.filled.as_deref()
+    }
+
     fn add(&mut self, other: Figures) {
         self.objects += other.objects;
         self.memory_bytes += other.memory_bytes;
@@ -71,6 +110,8 @@ impl Figures {
         self.is_walking |= other.is_walking;
         self.copies += other.copies;
         self.region_answers += other.region_answers;
+        let filled = self.filled.take().zip(other.filled);
+        self.filled = filled.filter(|_| self.cuts == other.cuts).map(sums);
         self.failures.count += other.failures.count;
         let count = self.subspaces.len().max(other.subspaces.len());
         self.subspaces.resize_with(count, Held::default);
@@ -101,9 +142,18 @@ impl Figures {
             u64::from(self.is_walking),
             self.copies,
             self.region_answers,
+            self.cuts,
             failures.count,
         ] {
             out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.push(u8::from(self.filled.is_some()));
+        let filled = self.filled.iter().flatten();
+        put_count(&mut out, self.filled.iter().flatten().count());
+        for subspace in filled {
+            put_count(&mut out, subspace.len());
+            let numbers = subspace.iter().flat_map(|number| number.to_le_bytes());
+            out.extend(numbers);
         }
         let put = |failure: &Failure, out: &mut Vec<u8>| {
             put_bytes(out, &failure.key);
@@ -144,10 +194,19 @@ impl Figures {
             is_walking: reader.u64()? != 0,
             copies: reader.u64()?,
             region_answers: reader.u64()?,
+            filled: None,
+            cuts: reader.u64()?,
             failures: Failures::default(),
             subspaces: Vec::new(),
         };
         figures.failures.count = reader.u64()?;
+        let (is_known, count) = (reader.flag()?, reader.count(4)?);
+        let subspaces = (0..count).map(|_| {
+            let regions = 0..reader.count(8)?;
+            regions.map(|_| reader.u64()).collect()
+        });
+        let filled = subspaces.collect::<Result<_, Malformed>>()?;
+        figures.filled = is_known.then_some(filled);
         let failure = |reader: &mut WireReader<'_>| {
             Ok::<_, Malformed>(Failure {
                 key: reader.bytes()?.to_vec(),
@@ -175,47 +234,20 @@ impl Figures {
     }
 }
 
+/// Adds numbers of the same subspaces.
+fn sums((mut own, others): (Vec<Vec<u64>>, Vec<Vec<u64>>)) -> Vec<Vec<u64>> {
+    let pairs = own.iter_mut().flatten().zip(others.into_iter().flatten());
+    pairs.for_each(|(own, other)| *own += other);
+    own
+}
+
 pub(super) async fn info(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
     let asker = &*asker;
     again(&asker.core, asker.reach, async || {
         let declared = asker.declared(command.arg(1));
         let declared = declared.map_err(|_| change::unknown_name())?;
         let pictured = pictured(command, &declared)?;
-        let with_regions = pictured.is_some();
-        let mut all = Figures::default();
-        match asker.reach {
-            Reach::Nodes => {
-                for part in asker.parts_of_nodes(command, &declared).await? {
-                    all.add(Figures::decode(&part).map_err(|_| damaged())?);
-                }
-            }
-            _ => {
-                let (name, version) = (declared.definition.name.clone(), declared.version);
-                let of_core = asker.on_cores(move |tables| async move {
-                    let spaces = tables.spaces().read();
-                    let space = spaces.spaces.get(&name);
-                    let space = space
-                        .filter(|space| space.declared.version == version)
-                        .ok_or_else(altered)?;
-                    let standing = space.standing();
-                    Ok(Figures {
-                        objects: space.index.len(),
-                        memory_bytes: space.index.memory_bytes() as u64,
-                        looked_at: standing.looked_at,
-                        of: standing.of,
-                        is_walking: standing.is_walking,
-                        copies: spaces.copies.count(&space.declared),
-                        region_answers: space.region_answers,
-                        failures: space.index.failures().clone(),
-                        subspaces: match with_regions {
-                            true => held(&spaces.copies, &space.declared),
-                            false => Vec::new(),
-                        },
-                    })
-                });
-                of_core.await?.into_iter().for_each(|part| all.add(part));
-            }
-        }
+        let all = figures(asker, command, &declared, pictured.is_some()).await?;
         if let Reach::Part { .. } = asker.reach {
             return Ok(asker.part(&declared, &all.encode()));
         }
@@ -276,6 +308,51 @@ fn held(copies: &Copies, declared: &Declared) -> Vec<Held> {
     all
 }
 
+/// What all have of a space, and what holders have of its regions if that is asked for; `command` is FT.INFO of it.
+pub(super) async fn figures(
+    asker: &Asker,
+    command: Command<'_>,
+    declared: &Arc<Declared>,
+    with_regions: bool,
+) -> Result<Figures, Refusal> {
+    let mut all = Figures::none(declared);
+    if asker.reach == Reach::Nodes {
+        for part in asker.parts_of_nodes(command, declared).await? {
+            all.add(Figures::decode(&part).map_err(|_| damaged())?);
+        }
+        return Ok(all);
+    }
+    let of = declared.clone();
+    let of_core = asker.on_cores(move |tables| async move {
+        let spaces = tables.spaces().read();
+        let space = spaces.spaces.get(&of.definition.name);
+        let space = space
+            .filter(|space| space.declared.version == of.version)
+            .ok_or_else(altered)?;
+        let standing = space.standing();
+        let is_same_cut = space.declared.regions == of.regions;
+        let nowhere = of.regions.is_none().then(Vec::new);
+        Ok(Figures {
+            objects: space.index.len(),
+            memory_bytes: space.index.memory_bytes() as u64,
+            looked_at: standing.looked_at,
+            of: standing.of,
+            is_walking: standing.is_walking,
+            copies: spaces.copies.count(&space.declared),
+            region_answers: space.region_answers,
+            filled: space.filled().filter(|_| is_same_cut).or(nowhere),
+            cuts: cuts_of(&of),
+            failures: space.index.failures().clone(),
+            subspaces: match with_regions {
+                true => held(&spaces.copies, &space.declared),
+                false => Vec::new(),
+            },
+        })
+    });
+    of_core.await?.into_iter().for_each(|part| all.add(part));
+    Ok(all)
+}
+
 pub(super) fn list(state: &mut State) -> Result<(), Refusal> {
     let catalog = state.core.shared.tables.spaces.load_full();
     let mut encoder = state.encoder();
@@ -332,7 +409,7 @@ fn describe(
     let subspaces = definition.subspace_texts();
     let has_subspaces = !subspaces.is_empty();
     let more = usize::from(has_stopwords) + usize::from(picture.is_some());
-    encoder.map(38 + more + 2 * usize::from(has_subspaces));
+    encoder.map(38 + more + 4 * usize::from(has_subspaces));
     encoder.text("index_name");
     encoder.text(&definition.name);
     encoder.text("index_options");
@@ -457,9 +534,36 @@ fn describe(
     if has_subspaces {
         count(encoder, "copies", all.copies);
         count(encoder, "region_answers", all.region_answers);
+        let cuts = declared.regions.as_ref().map_or(0, |cuts| cuts.version);
+        count(encoder, "cuts", cuts);
+        encoder.text("balance");
+        describe_balance(encoder, declared, all);
     }
     if let Some(picture) = picture {
         describe_regions(encoder, definition, all, picture);
+    }
+}
+
+/// How evenly regions are filled. Before that is known of all objects each has 0.
+fn describe_balance(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figures) {
+    let subspaces = &declared.definition.layout.subspaces;
+    encoder.array(subspaces.len());
+    for number in 0..subspaces.len() {
+        let filled = all.filled().and_then(|filled| filled.get(number));
+        let filled = filled.map(Vec::as_slice).unwrap_or_default();
+        let regions = declared.regions.as_ref();
+        let regions = regions.and_then(|regions| regions.subspace(number));
+        let regions = regions.map_or(0, |subspace| subspace.regions());
+        let sum: u64 = filled.iter().sum();
+        encoder.map(4);
+        encoder.text("attributes");
+        encoder.text(&subspace_name(&declared.definition, number));
+        encoder.text("regions");
+        encoder.count(regions.into());
+        encoder.text("fullest");
+        encoder.count(filled.iter().copied().max().unwrap_or_default());
+        encoder.text("mean");
+        encoder.double(sum as f64 / f64::from(regions.max(1)));
     }
 }
 

@@ -8,7 +8,7 @@
 //! `define` declares; `search`, `aggregate` and `values` (FT.TAGVALS) find; `change` changes what a query finds. A search or an aggregation is a
 //! `question`; `parts` has it answered by all who take part and puts their parts together, `run` is what one core does for it, and `regions` what those
 //! do who hold regions of a subspace. `info` tells of spaces, `explain` of queries, and `profile` of what a search took. `reach` says who takes part,
-//! and asks other nodes; `record` tells what is done with a space.
+//! and asks other nodes; `cuts` has subspaces cut anew, and `record` tells what is done with a space.
 //!
 //! 1. The parts of an answer are of one assignment of slots to nodes, and each slot is answered by its owner, under its lease. If owners change
 //!    meanwhile, all parts are asked for again; see docs/decisions/0019-searches-over-nodes.md.
@@ -16,6 +16,7 @@
 
 mod aggregate;
 mod change;
+mod cuts;
 mod define;
 mod explain;
 mod info;
@@ -32,6 +33,7 @@ mod values;
 use larder_protocol::commands::{Command, Group, Id};
 use larder_protocol::errors::Code;
 
+pub(in crate::resp) use cuts::follow_drift;
 pub(crate) use define::follow_spaces;
 pub(in crate::resp) use reach::{Asker, Reach};
 

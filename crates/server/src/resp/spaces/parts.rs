@@ -40,6 +40,7 @@ pub(super) struct Part<F> {
 /// An answer.
 pub(super) struct Whole<F> {
     pub part: Part<F>,
+    /// Of nobody, if that is not asked for.
     pub contacted: Contacted,
 }
 
@@ -71,7 +72,7 @@ impl Asker {
 /// What all find that take part. `command` is what other nodes are sent.
 ///
 /// # Errors
-/// Not all answer, or one refuses.
+/// Not all answer, or one refuses; or all objects would be looked at, and that is refused here.
 pub(super) async fn whole<Q: Question>(
     asker: &Asker,
     command: Command<'_>,
@@ -79,16 +80,25 @@ pub(super) async fn whole<Q: Question>(
     question: &Q,
     depth: Depth,
 ) -> Result<Whole<Q::Found>, Refusal> {
+    if asker.core.shared.config.spaces.refuse_full_scans && depth != Depth::Planned {
+        question.ensure_no_full_scan(&declared.definition)?;
+    }
     let order = asker.order(declared, question.timeout_ms(), depth);
-    let mut contacted = Contacted::owners(asker);
+    let mut contacted = match depth {
+        Depth::Found => Contacted::default(),
+        _ => Contacted::owners(asker),
+    };
     if let Some(asked) = regions::asked(asker, declared, question.predicate()) {
+        let of_regions = match depth {
+            Depth::Found => Contacted::default(),
+            _ => contacted.regions(declared, &asked),
+        };
         match regions::parts(asker, command, &order, question, asked.by_node).await? {
             Some(parts) => {
-                let contacted = asked.contacted;
-                let part = merged(question, parts)?;
+                let (part, contacted) = (merged(question, parts)?, of_regions);
                 return Ok(Whole { part, contacted });
             }
-            None => contacted.not_ready = asked.contacted.subspace,
+            None => contacted.not_ready = of_regions.subspace,
         }
     }
     let parts = match asker.reach {

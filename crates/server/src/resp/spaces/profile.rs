@@ -14,7 +14,7 @@ use super::aggregate::Aggregated;
 use super::parts::{Depth, part, whole};
 use super::question::Question;
 use super::reach::{Asker, Reach, again};
-use super::regions::Asked;
+use super::regions::{Asked, ByRegions, subspace_name};
 use super::search::Searched;
 use crate::spaces::Declared;
 use crate::tables::Refusal;
@@ -66,6 +66,18 @@ impl Contacted {
             cores,
             cores_in_all: cores,
             ..Contacted::default()
+        }
+    }
+
+    /// These regions of a subspace, instead of all.
+    pub fn regions(&self, declared: &Declared, asked: &ByRegions) -> Contacted {
+        Contacted {
+            subspace: Some(subspace_name(&declared.definition, asked.subspace)),
+            regions: asked.regions,
+            regions_in_all: asked.regions_in_all,
+            cores: asked.cores,
+            nodes: asked.by_node.len() as u64,
+            ..self.clone()
         }
     }
 

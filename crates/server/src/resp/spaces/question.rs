@@ -3,6 +3,7 @@
 
 use larder_space::index::{AggregateRun, Objects, Profile, SearchRun, SpaceIndex};
 use larder_space::query::Predicate;
+use larder_space::schema::Definition;
 
 use super::reach::Asker;
 use crate::tables::Refusal;
@@ -25,6 +26,10 @@ pub(super) trait Question: Clone + Send + Sync + 'static {
 
     /// After which time it is given up.
     fn timeout_ms(&self) -> Option<u64>;
+
+    /// # Errors
+    /// It looks at all objects of the space; what would help.
+    fn ensure_no_full_scan(&self, definition: &Definition) -> Result<(), Refusal>;
 
     fn begin(&self, index: &SpaceIndex) -> Self::Run;
 

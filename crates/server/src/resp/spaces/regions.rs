@@ -10,8 +10,7 @@
 //!
 //! | field | size | meaning |
 //! |---|---|---|
-//! | version | 8 | of the definition |
-//! | subspace | 2 | its number |
+//! | id | 8 | of the subspace as it is declared and cut: `Regions::id` |
 //! | cores | count (4), then of each | its number (2) and its regions: count (4), first and last (2 each) of each run |
 
 use std::collections::BTreeMap;
@@ -31,7 +30,6 @@ use larder_types::wire::{Malformed, WireReader, put_count};
 
 use super::super::tables::ask_places;
 use super::parts::{Depth, Part, finished};
-use super::profile::Contacted;
 use super::question::{Question, Steps};
 use super::reach::{Asker, Reach, opened};
 use super::run::{Order, STEP_CANDIDATES};
@@ -46,16 +44,15 @@ type Runs = Vec<RangeInclusive<u16>>;
 /// What is asked of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::resp) struct Asked {
-    version: u64,
-    subspace: u16,
+    /// Of the subspace.
+    id: u64,
     /// By core, its regions.
     cores: Vec<(u16, Runs)>,
 }
 
 impl Asked {
     fn encode(&self) -> Vec<u8> {
-        let mut out = self.version.to_le_bytes().to_vec();
-        out.extend_from_slice(&self.subspace.to_le_bytes());
+        let mut out = self.id.to_le_bytes().to_vec();
         put_count(&mut out, self.cores.len());
         for (core, runs) in &self.cores {
             out.extend_from_slice(&core.to_le_bytes());
@@ -70,7 +67,7 @@ impl Asked {
 
     fn decode(bytes: &[u8]) -> Result<Asked, Malformed> {
         let mut reader = WireReader::new(bytes);
-        let (version, subspace) = (reader.u64()?, reader.u16()?);
+        let id = reader.u64()?;
         let count = reader.count(6)?;
         let mut cores = Vec::with_capacity(count);
         for _ in 0..count {
@@ -81,11 +78,7 @@ impl Asked {
             cores.push((core, runs));
         }
         reader.end()?;
-        Ok(Asked {
-            version,
-            subspace,
-            cores,
-        })
+        Ok(Asked { id, cores })
     }
 
     /// Takes what another node asks of this one from the end of a command's arguments. `None`: it asks all cores.
@@ -102,7 +95,11 @@ impl Asked {
 /// Whom a question is put to, by node (`None`: this one): one of its places, and what is asked of it.
 pub(super) struct ByRegions {
     pub by_node: BTreeMap<Option<NodeId>, (u16, Asked)>,
-    pub contacted: Contacted,
+    pub subspace: usize,
+    pub regions: u64,
+    /// Of the subspace.
+    pub regions_in_all: u64,
+    pub cores: u64,
 }
 
 /// Whom to ask in this cluster or server. `None`: all who own objects.
@@ -126,13 +123,8 @@ pub(super) fn asked(
         return None;
     };
     let of_requests = requests.values().flatten();
-    let contacted = Contacted {
-        subspace: Some(subspace_name(definition, subspace)),
-        regions: of_requests.map(|run| run.len() as u64).sum(),
-        regions_in_all: regions.subspace(subspace)?.regions().into(),
-        cores: requests.len() as u64,
-        ..Contacted::owners(asker)
-    };
+    let contacted: u64 = of_requests.map(|run| run.len() as u64).sum();
+    let (regions_in_all, cores) = (regions.subspace(subspace)?.regions(), requests.len());
     let mut by_node: BTreeMap<Option<NodeId>, (u16, Asked)> = BTreeMap::new();
     for (place, runs) in requests {
         let (node, core) = match usize::from(place) < tables.handle().cores() {
@@ -143,22 +135,23 @@ pub(super) fn asked(
             }
         };
         let nothing = Asked {
-            version: declared.version,
-            subspace: subspace as u16,
+            id: regions.id(subspace),
             cores: Vec::new(),
         };
         let (_, of_node) = by_node.entry(node).or_insert((place, nothing));
         of_node.cores.push((core, runs));
     }
-    let contacted = Contacted {
-        nodes: by_node.len() as u64,
-        ..contacted
-    };
-    Some(ByRegions { by_node, contacted })
+    Some(ByRegions {
+        by_node,
+        subspace,
+        regions: contacted,
+        regions_in_all: regions_in_all.into(),
+        cores: cores as u64,
+    })
 }
 
 /// Such as `city,stars`.
-fn subspace_name(definition: &Definition, subspace: usize) -> String {
+pub(super) fn subspace_name(definition: &Definition, subspace: usize) -> String {
     let cuts = definition.layout.subspaces.get(subspace).into_iter();
     let names = cuts
         .flatten()
@@ -217,9 +210,6 @@ pub(super) async fn of_held<Q: Question>(
     asked: &Asked,
     question: &Q,
 ) -> Result<Option<Vec<Part<Q::Found>>>, Refusal> {
-    if asked.version != order.declared.version {
-        return Ok(None);
-    }
     // What was written here before is to be seen.
     asker.core.tables.commit();
     let mut running = Vec::with_capacity(asked.cores.len());
@@ -228,11 +218,11 @@ pub(super) async fn of_held<Q: Question>(
         if core >= asker.core.tables.handle().cores() {
             return Ok(None);
         }
-        let (order, runs, subspace) = (order.clone(), runs.clone(), usize::from(asked.subspace));
+        let (order, runs, id) = (order.clone(), runs.clone(), asked.id);
         let question = question.clone();
         let task = move |tables| async move {
             let (begun, depth) = (Instant::now(), order.depth);
-            let held = held(tables, order, subspace, runs, &question).await?;
+            let held = held(tables, order, id, runs, &question).await?;
             let part = |done| finished(&question, done, depth, (core, begun));
             held.map(part).transpose()
         };
@@ -249,7 +239,7 @@ pub(super) async fn of_held<Q: Question>(
 async fn held<Q: Question>(
     tables: Rc<Tables>,
     order: Order,
-    subspace: usize,
+    id: u64,
     runs: Runs,
     question: &Q,
 ) -> Result<Option<Q::Run>, Refusal> {
@@ -260,7 +250,7 @@ async fn held<Q: Question>(
         let step = {
             let mut all = tables.spaces().write();
             let generation = all.copies.generation();
-            let Some(holder) = all.copies.holder(&order.declared, subspace, now) else {
+            let Some(holder) = all.copies.holder(id, now) else {
                 return Ok(None);
             };
             let (mut run, begun) = match running.take() {
@@ -309,8 +299,7 @@ mod tests {
     #[test]
     fn what_a_node_is_asked_comes_with_the_command_and_is_taken_from_it() {
         let asked = Asked {
-            version: 7,
-            subspace: 1,
+            id: 7,
             cores: vec![(0, vec![0..=3, 9..=9]), (1, Vec::new())],
         };
         let bytes = asked.encode();

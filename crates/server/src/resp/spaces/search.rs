@@ -6,6 +6,7 @@ use larder_protocol::commands::{Command, Id, OwnedCommand};
 use larder_protocol::resp::{Encoder, Proto};
 use larder_space::index::{SearchRun, SpaceIndex};
 use larder_space::query::Predicate;
+use larder_space::schema::Definition;
 use larder_space::search::content::decode_content;
 use larder_space::search::partial::{first_sort_value, print_sort_value};
 use larder_space::search::{Content, Entry, Partial, Search};
@@ -56,6 +57,11 @@ impl Question for Searched {
 
     fn timeout_ms(&self) -> Option<u64> {
         self.search.options.timeout_ms
+    }
+
+    fn ensure_no_full_scan(&self, definition: &Definition) -> Result<(), Refusal> {
+        let ensured = self.search.ensure_no_full_scan(definition);
+        ensured.map_err(|refused| super::refusal(refused, 0))
     }
 
     fn begin(&self, index: &SpaceIndex) -> SearchRun {

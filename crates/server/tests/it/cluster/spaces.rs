@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::harness::{Cluster, Options};
 use crate::resp::{Client, request};
+use crate::spaces::{ask_all, figure};
 
 /// How many cities there are where it matters.
 const CITIES: u64 = 16;
@@ -64,15 +65,28 @@ fn refused(reply: &str) -> Option<&'static str> {
     None
 }
 
-fn started(threads: u64, city: impl Fn(u64) -> String, subspaces: &str) -> Option<Cluster> {
+/// How many hotels there are at first.
+const HOTELS: u64 = 50;
+
+fn started(
+    threads: u64,
+    city: impl Fn(u64) -> String,
+    subspaces: &str,
+    hotels: u64,
+) -> Option<Cluster> {
     let cluster = Options::new(3)
         .set("server.threads", threads)
         .set("tables.replicas", 2)
         .start()?;
     let mut client = cluster.client(0);
-    for number in 0..50 {
-        assert_eq!(put(&mut client, number, &city(number)), ":2");
-    }
+    let puts = (0..hotels).map(|number| {
+        let (key, n) = (format!("hotel:{number}"), number.to_string());
+        ["HSET", &key, "city", &city(number), "n", &n]
+            .map(str::to_owned)
+            .to_vec()
+    });
+    let replies = ask_all(&mut client, &puts.collect::<Vec<_>>());
+    assert!(replies.iter().all(|reply| reply == ":2"));
     let space =
         format!("FT.CREATE hotels PREFIX 1 hotel: {subspaces} SCHEMA city TAG n NUMERIC SORTABLE");
     let words: Vec<&str> = space.split_whitespace().collect();
@@ -92,7 +106,7 @@ impl Drop for StopAtEnd<'_> {
 #[test]
 fn every_node_answers_for_all_and_does_as_the_map_says() {
     let rome = |_| "Rome".to_owned();
-    let Some(cluster) = started(2, rome, "") else {
+    let Some(cluster) = started(2, rome, "", HOTELS) else {
         return;
     };
     for node in 0..3 {
@@ -202,12 +216,17 @@ fn every_node_answers_for_all_and_does_as_the_map_says() {
 
 #[test]
 fn a_search_sees_what_was_acknowledged_while_a_node_dies_and_comes_back() {
-    kill_and_search("");
+    kill_and_search("", HOTELS);
 }
 
 #[test]
 fn a_search_of_regions_sees_what_was_acknowledged_while_a_node_dies_and_comes_back() {
-    kill_and_search("SUBSPACES 2 city n REGIONS 64");
+    kill_and_search("SUBSPACES 2 city n REGIONS 64", HOTELS);
+}
+
+#[test]
+fn a_search_sees_what_was_acknowledged_while_subspaces_are_cut_and_a_node_dies() {
+    kill_and_search("SUBSPACES 2 city n REGIONS 16", 1100);
 }
 
 /// How many searches were answered from regions.
@@ -217,17 +236,17 @@ fn region_answers(client: &mut Client) -> Option<u64> {
     Some(rest.split('|').next()?.parse().expect("a number"))
 }
 
-fn kill_and_search(subspaces: &str) {
-    let Some(mut cluster) = started(1, city_of, subspaces) else {
+fn kill_and_search(subspaces: &str, hotels: u64) {
+    let Some(mut cluster) = started(1, city_of, subspaces, hotels) else {
         return;
     };
     let nodes: Vec<_> = (0..3).map(|node| cluster.resp(node)).collect();
-    let (stop, acknowledged) = (AtomicBool::new(false), AtomicU64::new(50));
+    let (stop, acknowledged) = (AtomicBool::new(false), AtomicU64::new(hotels));
     std::thread::scope(|scope| {
         // One writes; objects whose fate is unknown are written again until it is known.
         scope.spawn(|| {
             let mut client = Client::to(nodes[0]);
-            for number in 50.. {
+            for number in hotels.. {
                 while !stop.load(Ordering::Relaxed)
                     && !put(&mut client, number, &city_of(number)).starts_with(':')
                 {
@@ -263,9 +282,16 @@ fn kill_and_search(subspaces: &str) {
                     "{before} <= {found} <= {after}\n{}",
                     cluster.logs()
                 );
+                // All of these were there from the beginning, and none is another's.
+                let range = total(&mut client, "@n:[10 29]");
+                assert!(range.is_none_or(|found| found == 20), "{range:?}");
                 seen += 1;
                 seen > times
             });
+            if hotels > HOTELS {
+                let cuts = |client: &mut Client| figure(client, "hotels", "cuts");
+                cluster.wait_for("subspaces are cut", || cuts(&mut client) >= Some(1.0));
+            }
             if !subspaces.is_empty() {
                 cluster.wait_for("regions are searched", || {
                     let before = region_answers(&mut client);

@@ -66,6 +66,31 @@ pub fn found(client: &mut Client, space: &str, query: &str) -> String {
     elements.collect::<Vec<_>>().join(" ")
 }
 
+/// A number that FT.INFO has under this name, the first of them.
+pub fn figure(client: &mut Client, space: &str, name: &str) -> Option<f64> {
+    let info = ask(client, &["FT.INFO", space]);
+    let rest = info.split(&format!("|{name}|")).nth(1)?;
+    let number = match rest.strip_prefix(':') {
+        Some(rest) => rest,
+        // A bulk.
+        None => rest.split_once('|')?.1,
+    };
+    number.split('|').next()?.parse().ok()
+}
+
+/// Sends many requests at once; their replies.
+pub fn ask_all(client: &mut Client, requests: &[Vec<String>]) -> Vec<String> {
+    let mut replies = Vec::with_capacity(requests.len());
+    for some in requests.chunks(200) {
+        for words in some {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            client.send(&request(&words));
+        }
+        replies.extend(some.iter().map(|_| client.reply()));
+    }
+    replies
+}
+
 /// Waits until all objects that were there are looked at.
 pub fn indexed(client: &mut Client, space: &str) {
     until("all objects are looked at", || {
@@ -188,6 +213,33 @@ fn rows_are_made_of_objects_and_read_in_parts() {
 }
 
 #[test]
+fn full_scans_are_refused_where_that_is_configured() {
+    let server = TestServer::with(|config| config.spaces.refuse_full_scans = true);
+    let client = &mut Client::connect(&server);
+    create_hotels(client);
+    add_hotels(client);
+    check(client, "FT.SEARCH hotels * LIMIT 0 0", "*1|:3");
+    assert_eq!(found(client, "hotels", "@city:{rome}"), "hotel:1 hotel:2");
+    for line in [
+        "FT.SEARCH hotels -@city:{rome}",
+        "FT.AGGREGATE hotels * GROUPBY 1 @city",
+        "FT.PROFILE hotels SEARCH QUERY -@city:{rome}",
+    ] {
+        let reply = ask(client, &line.split(' ').collect::<Vec<_>>());
+        assert!(
+            reply.starts_with("-ERR this looks at all objects"),
+            "{line}: {reply}"
+        );
+    }
+    let explained = ask(client, &["FT.EXPLAIN", "hotels", "-@city:{rome}"]);
+    assert!(explained.contains("all objects"), "{explained}");
+    let line = "FT.AGGREGATE hotels * LOAD 1 @city WITHCURSOR COUNT 2";
+    let reply = ask(client, &line.split(' ').collect::<Vec<_>>());
+    assert!(reply.starts_with('*'), "{reply}");
+    check(client, "FT.DROPINDEX hotels DD", "+OK");
+}
+
+#[test]
 fn what_cannot_be_done_says_why_and_where() {
     let server = server(1);
     let client = &mut Client::connect(&server);
@@ -209,6 +261,7 @@ fn what_cannot_be_done_says_why_and_where() {
     refuses("FT.AGGREGATE hotels * GROUPBY 1 @city REDUCE FOO 0", "FOO");
     refuses("FT.TAGVALS hotels price", "Not a tag field");
     refuses("FT.CURSOR PART hotels 1 0 x *", "Unknown subcommand");
+    refuses("FT.CURSOR SAMPLE hotels 1", "Unknown subcommand");
     refuses("FT.CURSOR READ hotels 17", "Cursor not found, id: 17");
     refuses("FT.ALTER bars SCHEMA ADD x TAG", "Unknown index name");
     refuses("FT.DROPINDEX hotels NOW", "DD");

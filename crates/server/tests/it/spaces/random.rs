@@ -8,7 +8,7 @@ use larder_space::schema::Definition;
 use larder_space::value::Row;
 use larder_types::Random;
 
-use super::{ask, found, server};
+use super::{ask, ask_all, found, server};
 use crate::resp::Client;
 
 const SCHEMA: &str = "things PREFIX 1 thing: SCHEMA color TAG size NUMERIC note TEXT";
@@ -49,7 +49,7 @@ fn fields(random: &mut Random) -> Vec<(&'static str, String)> {
 #[test]
 fn what_is_found_is_what_a_look_at_each_object_says() {
     for seed in 0..4 {
-        walk(seed, 1 + seed as usize % 3, SCHEMA);
+        walk(seed, 1 + seed as usize % 3, SCHEMA, 0);
     }
 }
 
@@ -57,13 +57,41 @@ fn what_is_found_is_what_a_look_at_each_object_says() {
 fn what_is_found_in_regions_is_what_a_look_at_each_object_says() {
     let mut answers = 0;
     for seed in 10..14 {
-        answers += walk(seed, 2 + seed as usize % 2, WITH_SUBSPACES);
+        answers += walk(seed, 2 + seed as usize % 2, WITH_SUBSPACES, 0);
     }
     assert!(answers > 50, "{answers} answers from regions");
 }
 
-/// Writes, changes, removes and finds at random; how many answers came from regions.
-fn walk(seed: u64, threads: usize, schema: &str) -> u64 {
+#[test]
+fn what_is_found_while_subspaces_are_cut_anew_is_what_a_look_at_each_object_says() {
+    let answers = walk(12, 2, WITH_SUBSPACES, 1100);
+    assert!(answers > 10, "{answers} answers from regions");
+}
+
+/// Writes many things at once, all of one color, with sizes from `sizes` on.
+fn fill(client: &mut Client, model: &mut BTreeMap<String, Hash>, count: u64, sizes: u64) {
+    let things = (0..count).map(|number| {
+        let size = sizes + number % 7;
+        (format!("thing:x{number}"), size.to_string())
+    });
+    let mut requests = Vec::new();
+    for (key, size) in things {
+        let hash = model.entry(key.clone()).or_default();
+        hash.set(b"color", "green");
+        hash.set(b"size", size.as_bytes());
+        requests.push(
+            ["HSET", &key, "color", "green", "size", &size]
+                .map(str::to_owned)
+                .to_vec(),
+        );
+    }
+    let replies = ask_all(client, &requests);
+    assert!(replies.iter().all(|reply| reply.starts_with(':')));
+}
+
+/// Writes, changes, removes and finds at random; how many answers came from regions. `filled`: so many things are there from the beginning, and walking goes on
+/// until subspaces were cut by them, and anew when all of them have changed.
+fn walk(seed: u64, threads: usize, schema: &str, filled: u64) -> u64 {
     let mut answers = 0;
     let mut random = Random::new(seed);
     let mut server = server(threads);
@@ -73,7 +101,20 @@ fn walk(seed: u64, threads: usize, schema: &str) -> u64 {
     let definition = Definition::parse_create(&definition).expect("it fits");
     let mut model: BTreeMap<String, Hash> = BTreeMap::new();
     let declared_at = random.below(100);
-    for step in 0..600 {
+    fill(&mut clients[0], &mut model, filled, 0);
+    let (mut cuts, mut sizes) = (0.0, 0);
+    for step in 0.. {
+        if step >= 600 && (filled == 0 || cuts >= 2.0) {
+            break;
+        }
+        assert!(step < 100_000, "seed {seed}: cut {cuts} times");
+        if filled > 0 && step > declared_at && step % 10 == 0 {
+            cuts = super::figure(&mut clients[0], "things", "cuts").expect("it is told");
+            if sizes == 0 && cuts > 0.0 {
+                sizes = 100;
+                fill(&mut clients[0], &mut model, filled, sizes);
+            }
+        }
         if step == declared_at {
             let create: Vec<&str> = ["FT.CREATE"].into_iter().chain(words.clone()).collect();
             assert_eq!(ask(&mut clients[0], &create), "+OK");
@@ -128,7 +169,7 @@ fn walk(seed: u64, threads: usize, schema: &str) -> u64 {
                     expected.join(" "),
                     "seed {seed} step {step}: {query}"
                 );
-                let (count, rows) = (random.below(20) + 1, rows_of(client, query));
+                let (count, rows) = (random.below(20) + 1 + filled / 4, rows_of(client, query));
                 assert_eq!(rows, expected, "seed {seed} step {step}: rows of {query}");
                 let read = read_in_parts(client, query, count);
                 assert_eq!(read, expected, "seed {seed} step {step}: {query} in parts");

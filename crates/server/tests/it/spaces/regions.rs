@@ -1,6 +1,6 @@
 //! Spaces with subspaces: whom a search asks, and what it says of that.
 
-use super::{ask, indexed, server};
+use super::{ask, ask_all, figure, found, indexed, server};
 use crate::resp::Client;
 use crate::support::until;
 
@@ -71,4 +71,67 @@ fn a_search_and_an_aggregation_ask_one_core_and_say_which_and_why() {
         profile.contains("all owners: 3 of 3 cores, 1 of 1 nodes"),
         "{profile}"
     );
+}
+
+/// Gives each thing a size.
+fn set_sizes(client: &mut Client, count: u64, size: impl Fn(u64) -> u64) {
+    let requests = (0..count).map(|number| {
+        let (key, size) = (format!("thing:{number}"), size(number).to_string());
+        ["HSET".to_owned(), key, "size".to_owned(), size].to_vec()
+    });
+    let replies = ask_all(client, &requests.collect::<Vec<_>>());
+    assert!(replies.iter().all(|reply| reply.starts_with(':')));
+}
+
+#[test]
+fn subspaces_are_cut_by_what_objects_have_and_anew_when_that_drifts() {
+    let server = server(3);
+    let client = &mut Client::connect(&server);
+    declare(client, "SUBSPACES 1 size REGIONS 16");
+    set_sizes(client, 1600, |number| number);
+    let balance = |client: &mut Client| {
+        let figure =
+            |client: &mut Client, name| figure(client, "things", name).expect("it is told");
+        let cuts = figure(client, "cuts");
+        (cuts, figure(client, "fullest") / figure(client, "mean"))
+    };
+    until("it is cut", || {
+        let (cuts, times_mean) = balance(client);
+        cuts >= 1.0 && times_mean <= 2.0
+    });
+    // A range is one run of cells now.
+    let range = "@size:[100 150]";
+    until("the regions are filled", || {
+        let explained = ask(client, &["FT.EXPLAIN", "things", range]);
+        explained.contains("subspace size: 1 of 16") || explained.contains("subspace size: 2 of 16")
+    });
+    assert_eq!(found(client, "things", range).split(' ').count(), 51);
+    let before = figure(client, "things", "cuts");
+    set_sizes(client, 1600, |number| match number % 5 < 2 {
+        true => 7,
+        false => 9000 + number,
+    });
+    assert_eq!(found(client, "things", range), "");
+    assert_eq!(found(client, "things", "@size==7").split(' ').count(), 640);
+    until("it is cut anew", || {
+        assert_eq!(
+            found(client, "things", "@size:[5 9]").split(' ').count(),
+            640
+        );
+        let (cuts, times_mean) = balance(client);
+        Some(cuts) > before && times_mean <= 2.0
+    });
+    until("the regions are filled", || {
+        let explained = ask(client, &["FT.EXPLAIN", "things", "@size:[9000 9050]"]);
+        explained.contains("subspace size: ")
+    });
+    let some = found(client, "things", "@size:[9000 9050]");
+    assert_eq!(some.split(' ').count(), 30);
+    // It stays so without anything written, and a restart has the cuts.
+    let before = figure(client, "things", "cuts");
+    let mut server = server;
+    server.restart(|_| {});
+    let client = &mut Client::connect(&server);
+    assert_eq!(figure(client, "things", "cuts"), before);
+    assert_eq!(found(client, "things", "@size==7").split(' ').count(), 640);
 }

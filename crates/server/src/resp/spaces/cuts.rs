@@ -1,0 +1,278 @@
+//! Subspaces are cut by what the objects of a space have, and cut anew when that drifts.
+//!
+//! ```text
+//!  once a second, at the place that owns the slot of the space's name:
+//!  a tenth of its objects has changed ─► figures of all: are regions uneven? ─► a sample of all ─► new cuts ─► the space's record ─► everybody
+//! ```
+//!
+//! 1. A new cut is made for each tenth of the objects that changed at most, so that all cutting is in proportion to what is written.
+//! 2. Cuts are in the record, so all nodes have the same, and a change of the space between look and cut makes the cut void.
+//!
+//! Other nodes are asked for their part of a sample by FT.CURSOR SAMPLE, which clients cannot send: `space`, and how many objects each core is to look at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_protocol::commands::{Command, Id, OwnedCommand};
+use larder_protocol::resp::Proto;
+use larder_space::copies::{Regions, to_cut};
+use larder_space::schema::AttributeId;
+use larder_space::search::regions::sampled;
+use larder_types::slot_of;
+use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::super::core::Core;
+use super::define::make;
+use super::info::figures;
+use super::reach::{Asker, Reach, altered, damaged};
+use crate::spaces::{Change, Declared};
+use crate::tables::Refusal;
+
+/// The subcommand of FT.CURSOR by which a node asks another for its part of a sample.
+pub(super) const SAMPLE: &[u8] = b"SAMPLE";
+/// Objects of a sample for each cell of the finest attribute, over all cores; fewer make cells uneven by chance.
+const OBJECTS_EACH_CELL: usize = 64;
+/// Objects that one core looks at for a sample: at least, and at most.
+const OBJECTS_MIN: usize = 512;
+const OBJECTS_MAX: usize = 8192;
+/// Objects that are looked at in one step.
+const STEP_OBJECTS: usize = 256;
+
+/// Values, each with how many objects it stands for, by attribute.
+#[derive(Debug, Default)]
+struct Sample(BTreeMap<AttributeId, BTreeMap<Vec<u8>, u64>>);
+
+/// Has subspaces of which this place takes care cut anew when it is time. Runs for ever.
+pub(in crate::resp) async fn follow_drift(core: Rc<Core>) {
+    let mut tick = interval(Duration::from_secs(1));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let asker = Asker {
+        client: core.clients.of_other_node(core.index, None),
+        proto: Proto::Resp2,
+        reach: match core.shared.membership {
+            Some(_) => Reach::Nodes,
+            None => Reach::Alone,
+        },
+        core,
+    };
+    let mut failures = 0;
+    loop {
+        tick.tick().await;
+        for name in due(&asker.core) {
+            let Err((_, why)) = look(&asker, &name).await else {
+                failures = 0;
+                continue;
+            };
+            // It is tried again: owners have changed, or a node does not answer.
+            tracing::debug!(space = name, why, "subspaces could not be cut anew");
+            sleep(Duration::from_secs(1 << failures)).await;
+            failures = 5.min(failures + 1);
+        }
+    }
+}
+
+/// The spaces whose regions may have drifted, of those that this place takes care of.
+fn due(core: &Core) -> Vec<String> {
+    let tables = &core.tables;
+    let Some(shard) = tables.shard().filter(|shard| shard.owners().count() > 1) else {
+        return Vec::new();
+    };
+    let all = tables.spaces().read();
+    let spaces = all.spaces.iter();
+    let spaces = spaces.filter(|(name, space)| {
+        shard.owner_of_slot(slot_of(name.as_bytes())) == shard.index && space.may_have_drifted()
+    });
+    spaces.map(|(name, _)| name.clone()).collect()
+}
+
+/// Looks how full regions are, and has subspaces cut anew if that is uneven.
+async fn look(asker: &Asker, name: &str) -> Result<(), Refusal> {
+    let declared = asker.declared(name.as_bytes())?;
+    let Some(regions) = &declared.regions else {
+        return Ok(());
+    };
+    let command = OwnedCommand::of(Id::FtInfo, [name.as_bytes()].into_iter());
+    let all = figures(asker, command.command(), &declared, false).await?;
+    // Objects are still being placed.
+    let Some(filled) = all.filled() else {
+        return Ok(());
+    };
+    let anew = to_cut(regions, filled);
+    if anew.iter().any(|attributes| !attributes.is_empty()) {
+        let sample = sample_of(asker, &declared, regions).await?;
+        let cuts = regions.cut_anew(&anew, &|attribute| sample.values(attribute));
+        let mut subspaces = 0..regions.count();
+        if !subspaces.all(|subspace| cuts.is_same(regions, subspace)) {
+            let version = cuts.version;
+            let change = Change::Cut {
+                space: name.to_owned(),
+                version: declared.version,
+                cuts: Box::new(cuts),
+            };
+            make(asker, change).await?;
+            tracing::info!(space = name, version, "subspaces are cut anew");
+        }
+    }
+    let mut all = asker.core.tables.spaces().write();
+    if let Some(space) = all.spaces.get_mut(name) {
+        space.note_look();
+    }
+    Ok(())
+}
+
+/// A sample of all objects.
+async fn sample_of(
+    asker: &Asker,
+    declared: &Arc<Declared>,
+    regions: &Regions,
+) -> Result<Sample, Refusal> {
+    let subspaces = (0..regions.count()).filter_map(|number| regions.subspace(number));
+    let cells = subspaces.flat_map(|subspace| subspace.dimensions());
+    let cells = cells.map(|dimension| dimension.cut.cells()).max();
+    let cores = asker.core.tables.shard();
+    let cores = cores.map_or(1, |shard| shard.owners().count()).max(1);
+    let objects = cells.unwrap_or(1) as usize * OBJECTS_EACH_CELL / cores;
+    let objects = objects.clamp(OBJECTS_MIN, OBJECTS_MAX);
+    if asker.reach != Reach::Nodes {
+        return of_cores(asker, declared, objects).await;
+    }
+    let count = objects.to_string();
+    let name = declared.definition.name.as_bytes();
+    let args = [SAMPLE, name, count.as_bytes()];
+    let command = OwnedCommand::of(Id::FtCursor, args.into_iter());
+    let mut all = Sample::default();
+    for part in asker.parts_of_nodes(command.command(), declared).await? {
+        all.merge(Sample::decode(&part).map_err(|_| damaged())?);
+    }
+    Ok(all)
+}
+
+/// This node's part of a sample, for another one.
+///
+/// # Errors
+/// The space is another here.
+pub(super) async fn part(asker: &Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+    let declared = asker.declared(command.arg(2))?;
+    let objects = larder_types::integer(command.arg(3)).and_then(|it| usize::try_from(it).ok());
+    let objects = objects.ok_or_else(damaged)?.min(OBJECTS_MAX);
+    let sample = of_cores(asker, &declared, objects).await?;
+    Ok(asker.part(&declared, &sample.encode()))
+}
+
+/// A sample of the objects of this node's cores.
+async fn of_cores(
+    asker: &Asker,
+    declared: &Arc<Declared>,
+    objects: usize,
+) -> Result<Sample, Refusal> {
+    let of = declared.clone();
+    let parts = asker.on_cores(move |tables| async move {
+        let subspaces = of.definition.layout.subspaces.iter().flatten();
+        let attributes: BTreeSet<AttributeId> = subspaces.map(|cut| cut.attribute).collect();
+        let (mut sample, mut from) = (Sample::default(), Some((0, 0)));
+        while let Some((row, every)) = from.take() {
+            {
+                let all = tables.spaces().read();
+                let space = all.spaces.get(&of.definition.name);
+                let space = space
+                    .filter(|space| space.declared.version == of.version)
+                    .ok_or_else(altered)?;
+                let every = match every {
+                    0 => (space.index.len() as usize / objects.max(1)).max(1),
+                    every => every,
+                };
+                let mut left = STEP_OBJECTS;
+                for (row, _, columns) in space.index.objects_from(row, every) {
+                    if left == 0 {
+                        from = Some((row, every));
+                        break;
+                    }
+                    left -= 1;
+                    for attribute in &attributes {
+                        let value = sampled(&columns, *attribute);
+                        sample.add(*attribute, value, every as u64);
+                    }
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(sample)
+    });
+    let mut all = Sample::default();
+    parts.await?.into_iter().for_each(|part| all.merge(part));
+    Ok(all)
+}
+
+impl Sample {
+    fn add(&mut self, attribute: AttributeId, value: Vec<u8>, weight: u64) {
+        let values = self.0.entry(attribute).or_default();
+        *values.entry(value).or_default() += weight;
+    }
+
+    fn merge(&mut self, other: Sample) {
+        for (attribute, values) in other.0 {
+            for (value, weight) in values {
+                self.add(attribute, value, weight);
+            }
+        }
+    }
+
+    fn values(&self, attribute: AttributeId) -> Vec<(Vec<u8>, u64)> {
+        let values = self.0.get(&attribute).into_iter().flatten();
+        values
+            .map(|(value, weight)| (value.clone(), *weight))
+            .collect()
+    }
+
+    /// The number of attributes (4), then of each its id (2) and values (4), then of each value its bytes and its weight (8).
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_count(&mut out, self.0.len());
+        for (attribute, values) in &self.0 {
+            out.extend_from_slice(&attribute.0.to_le_bytes());
+            put_count(&mut out, values.len());
+            for (value, weight) in values {
+                put_bytes(&mut out, value);
+                out.extend_from_slice(&weight.to_le_bytes());
+            }
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Sample, Malformed> {
+        let mut reader = WireReader::new(bytes);
+        let mut sample = Sample::default();
+        for _ in 0..reader.count(6)? {
+            let attribute = AttributeId(reader.u16()?);
+            for _ in 0..reader.count(12)? {
+                let value = reader.bytes()?.to_vec();
+                sample.add(attribute, value, reader.u64()?);
+            }
+        }
+        reader.end()?;
+        Ok(sample)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_add_up_and_come_back() {
+        let (id, mut one, mut other) = (AttributeId(3), Sample::default(), Sample::default());
+        one.add(id, b"b".to_vec(), 2);
+        other.add(id, b"a".to_vec(), 5);
+        other.add(id, b"b".to_vec(), 1);
+        let bytes = one.encode();
+        for end in 0..bytes.len() {
+            Sample::decode(&bytes[..end]).expect_err("it is cut");
+        }
+        other.merge(Sample::decode(&bytes).expect("it was encoded"));
+        assert_eq!(other.values(id), [(b"a".to_vec(), 5), (b"b".to_vec(), 3)]);
+        assert_eq!(other.values(AttributeId(4)), []);
+    }
+}

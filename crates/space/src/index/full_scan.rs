@@ -1,0 +1,272 @@
+//! Searches that look at every object, however many there come to be, since no index leads to those that they ask for. A server may be told to refuse them.
+//!
+//! 1. Whether a search is one follows from the definition alone, not from what objects have: what is answered today is not refused tomorrow.
+//!
+//! That an index is there does not say how many objects it leads to: `@price:[0 +inf]` is no full scan in this sense, nor a word of which only the middle is known.
+
+use crate::aggregate::Aggregation;
+use crate::error::{Refusal, Result};
+use crate::query::{Leaf, Pattern, Predicate, Span, Test};
+use crate::schema::{Attribute, AttributeId, Definition, Kind};
+use crate::search::Search;
+use crate::search::request::SortBy;
+
+impl Search {
+    /// `*` is none: it is looked at in the order of the answer, as far as LIMIT says, if there is an index in that order.
+    ///
+    /// # Errors
+    /// It looks at every object; what would help.
+    pub fn ensure_no_full_scan(&self, definition: &Definition) -> Result<()> {
+        if self.options.keys.is_some() || leads(&self.predicate, definition) {
+            return Ok(());
+        }
+        if !is_all(&self.predicate) {
+            return Err(refusal(&self.predicate, definition));
+        }
+        match self.order.first().map(|first| first.by) {
+            Some(SortBy::Attribute(id)) if self.count > 0 => match definition.attribute(id) {
+                Some(attribute) if has_order(attribute, definition) => Ok(()),
+                attribute => {
+                    let name = attribute.map_or("?", |attribute| &attribute.name);
+                    Err(refused(&format!(
+                        "an index of {name} would help: declare it SORTABLE"
+                    )))
+                }
+            },
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Aggregation {
+    /// `*` is none with a cursor, if rows stand for themselves: each read looks at as many objects as it returns.
+    ///
+    /// # Errors
+    /// It looks at every object; what would help.
+    pub fn ensure_no_full_scan(&self, definition: &Definition) -> Result<()> {
+        if self.options.keys.is_some() || leads(&self.predicate, definition) {
+            return Ok(());
+        }
+        match is_all(&self.predicate) {
+            true if self.is_streamed() && self.cursor.is_some() => Ok(()),
+            true => Err(refused(
+                "say which objects are meant, or read them WITHCURSOR without GROUPBY, SORTBY and LIMIT",
+            )),
+            false => Err(refusal(&self.predicate, definition)),
+        }
+    }
+}
+
+fn refused(what_helps: &str) -> Refusal {
+    Refusal::new(format!(
+        "this looks at all objects of the space, which spaces.refuse_full_scans refuses: {what_helps}"
+    ))
+}
+
+fn refusal(predicate: &Predicate, definition: &Definition) -> Refusal {
+    let mut without: Vec<&str> = Vec::new();
+    predicate.leaves(&mut |leaf: &Leaf| {
+        for id in &leaf.attributes {
+            if let Some(attribute) = definition.attribute(*id)
+                && !leaf_leads(*id, &leaf.test, definition)
+                && !without.contains(&&*attribute.name)
+            {
+                without.push(&attribute.name);
+            }
+        }
+    });
+    if !without.is_empty() {
+        let names = without.join(", ");
+        return refused(&format!("an index of {names} would help: name it in INDEX"));
+    }
+    let attributes = definition.attributes.iter();
+    let indexed = attributes.filter(|attribute| is_indexed(attribute, definition));
+    let names: Vec<&str> = indexed.map(|attribute| attribute.name.as_str()).collect();
+    refused(&format!(
+        "no index leads to what is not so; say also what is, of an attribute with an index ({})",
+        names.join(", ")
+    ))
+}
+
+/// Whether it holds for every object.
+fn is_all(predicate: &Predicate) -> bool {
+    match predicate {
+        Predicate::All | Predicate::Optional(_) => true,
+        Predicate::And(parts) => parts.iter().all(is_all),
+        _ => false,
+    }
+}
+
+/// Whether an index leads to the objects that it may hold for.
+fn leads(predicate: &Predicate, definition: &Definition) -> bool {
+    match predicate {
+        Predicate::All | Predicate::Optional(_) => false,
+        Predicate::Nothing => true,
+        Predicate::And(parts) => parts.iter().any(|part| leads(part, definition)),
+        Predicate::Or(parts) => parts.iter().all(|part| leads(part, definition)),
+        Predicate::Not(inner) => match &**inner {
+            Predicate::Not(inner) => leads(inner, definition),
+            Predicate::All | Predicate::Optional(_) => true,
+            _ => false,
+        },
+        Predicate::Leaf(leaf) => {
+            let mut attributes = leaf.attributes.iter();
+            attributes.all(|id| leaf_leads(*id, &leaf.test, definition))
+        }
+    }
+}
+
+fn leaf_leads(id: AttributeId, test: &Test, definition: &Definition) -> bool {
+    let Some(attribute) = definition.attribute(id) else {
+        // It was dropped.
+        return *test != Test::Missing;
+    };
+    let is_indexed = is_indexed(attribute, definition);
+    match test {
+        Test::Missing => attribute.options.index_missing && is_listed(attribute, definition),
+        Test::Near(_) => is_indexed,
+        Test::Word(Pattern::Exact(word)) if word.is_empty() => false,
+        Test::Word(_) | Test::Phrase { .. } => is_indexed,
+        Test::Tag(patterns) => {
+            let is_bounded = |pattern: &Pattern| pattern.span() != Span::all();
+            is_indexed || (begins_index(id, definition) && patterns.iter().all(is_bounded))
+        }
+        Test::Within(span) => {
+            let has_index = match attribute.kind {
+                Kind::Tag { .. } => is_indexed,
+                Kind::Text { .. } => attribute.options.sortable && !attribute.sorts_unfolded(),
+                _ => has_order(attribute, definition),
+            };
+            has_index || (begins_index(id, definition) && *span != Span::all())
+        }
+    }
+}
+
+/// Whether it is not left out of INDEX.
+fn is_listed(attribute: &Attribute, definition: &Definition) -> bool {
+    match &definition.layout.indexes {
+        // INDEX cannot name a place.
+        Some(lists) if attribute.kind != Kind::Geo => {
+            lists.iter().any(|list| list[..] == [attribute.id])
+        }
+        _ => true,
+    }
+}
+
+fn is_indexed(attribute: &Attribute, definition: &Definition) -> bool {
+    is_listed(attribute, definition) && !attribute.options.no_index
+}
+
+/// Whether there is an index in the order of its values.
+fn has_order(attribute: &Attribute, definition: &Definition) -> bool {
+    match attribute.kind {
+        Kind::Geo => false,
+        Kind::Tag { .. } | Kind::Text { .. } => attribute.options.sortable,
+        _ => attribute.options.sortable || is_indexed(attribute, definition),
+    }
+}
+
+/// Whether an index of several attributes has it first.
+fn begins_index(id: AttributeId, definition: &Definition) -> bool {
+    let lists = definition.layout.indexes.iter().flatten();
+    let mut several = lists.filter(|list| list.len() > 1);
+    several.any(|list| list.first() == Some(&id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: &str =
+        "s SCHEMA city TAG price NUMERIC note TEXT SORTABLE place GEO u NUMERIC NOINDEX";
+    const LISTED: &str = "s INDEX 2 city,price n SCHEMA city TAG price NUMERIC SORTABLE n NUMERIC note TEXT place GEO";
+
+    fn definition(text: &str) -> Definition {
+        let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
+        Definition::parse_create(&words).expect("it is one")
+    }
+
+    /// Why it is refused.
+    fn search(of: &str, line: &str) -> Option<String> {
+        let definition = definition(of);
+        let words: Vec<&[u8]> = line.split('#').map(str::as_bytes).collect();
+        let search = Search::parse(&words, &definition).expect("a search");
+        let refused = search.ensure_no_full_scan(&definition).err()?;
+        Some(refused.message)
+    }
+
+    fn aggregation(line: &str) -> Option<String> {
+        let definition = definition(PLAIN);
+        let words: Vec<&[u8]> = line.split('#').map(str::as_bytes).collect();
+        let aggregation = Aggregation::parse(&words, &definition).expect("an aggregation");
+        let refused = aggregation.ensure_no_full_scan(&definition).err()?;
+        Some(refused.message)
+    }
+
+    #[test]
+    fn what_an_index_leads_to_is_no_full_scan() {
+        for query in [
+            "@city:{rome}",
+            "@price:[1 +inf]",
+            "sun",
+            "@place:[1 2 3 km]",
+            "@city:{rome} -@price:[1 2]",
+            "@city:{rome} | @price:[1 2]",
+            "-@city:{rome} sun",
+            "*",
+            "*#SORTBY#price",
+            "*#SORTBY#note",
+            "*#SORTBY#city#LIMIT#0#0",
+            "-@city:{rome}#INKEYS#1#a",
+        ] {
+            assert_eq!(search(PLAIN, query), None, "{query}");
+        }
+        for query in ["@city:{rome}", "@city:{ro*}", "@price:[1 2]", "@n:[1 2]"] {
+            assert_eq!(search(LISTED, query), None, "{query}");
+        }
+        assert_eq!(aggregation("@price:[1 2]#GROUPBY#1#@city"), None);
+        assert_eq!(aggregation("*#LOAD#1#@city#WITHCURSOR"), None);
+    }
+
+    #[test]
+    fn a_full_scan_is_refused_with_what_would_help() {
+        for (of, query, helps) in [
+            (
+                PLAIN,
+                "-@city:{rome}",
+                "of an attribute with an index (city, price, note, place)",
+            ),
+            (PLAIN, "@city:{rome} | -@price:[1 2]", "say also what is"),
+            (
+                PLAIN,
+                "*#SORTBY#city",
+                "an index of city would help: declare it SORTABLE",
+            ),
+            (
+                LISTED,
+                "@city:{*me}",
+                "an index of city would help: name it in INDEX",
+            ),
+            (LISTED, "@note:sun", "an index of note would help"),
+            (
+                LISTED,
+                "@city:{rome} | @note:sun",
+                "an index of note would help",
+            ),
+        ] {
+            let why = search(of, query).unwrap_or_else(|| panic!("{query}"));
+            assert!(
+                why.contains(helps) && why.contains("spaces.refuse_full_scans"),
+                "{query}: {why}"
+            );
+        }
+        for line in [
+            "*#GROUPBY#1#@city",
+            "*#SORTBY#1#@price",
+            "*#LOAD#1#@city",
+            "-@city:{rome}#WITHCURSOR",
+        ] {
+            assert!(aggregation(line).is_some(), "{line}");
+        }
+    }
+}
