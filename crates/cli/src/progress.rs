@@ -15,6 +15,8 @@ pub enum Unit {
     /// Of a cluster.
     Slots,
     Seconds,
+    /// Parts of the whole.
+    Steps,
 }
 
 /// One bar. `Sync`: threads may report together. Removed from the screen when dropped.
@@ -35,6 +37,7 @@ impl Progress {
                 "{msg:10} [{wide_bar}] {bytes}/{total_bytes}  {binary_bytes_per_sec}  {eta} left"
             }
             Unit::Seconds => "{msg:10} [{wide_bar}] {human_pos}/{human_len} s",
+            Unit::Steps => "{msg:10} [{wide_bar}] {percent} %  {eta} left",
             Unit::Slots => "{msg:10} [{wide_bar}] {human_pos}/{human_len} slots  {eta} left",
             Unit::Records => {
                 "{msg:10} [{wide_bar}] {human_pos}/{human_len} records  {per_sec}  {eta} left"

@@ -5,6 +5,7 @@
 //! `record` has a server say what is done with a space. `plan` computes which subspaces are best for a
 //! workload: `files` reads what it is given, `layout` asks what there is now, `told` and `picture` show what comes of it.
 
+mod calibrate;
 mod dump;
 mod files;
 mod info;
@@ -29,6 +30,8 @@ pub enum SpaceCommand {
     Record(record::RecordArgs),
     /// Compute which subspaces are best for a workload, and what to expect of them
     Plan(plan::PlanArgs),
+    /// Measure what each step costs on these servers, for a plan
+    Calibrate(calibrate::CalibrateArgs),
     /// Load files into a space, each row as an object
     Load(load::LoadArgs),
     /// Write all objects of a space to a file that can be loaded again
@@ -40,6 +43,7 @@ pub fn run(command: SpaceCommand) -> Result<(), Failure> {
         SpaceCommand::List(args) => list::run(args),
         SpaceCommand::Record(args) => record::run(args),
         SpaceCommand::Plan(args) => plan::run(args),
+        SpaceCommand::Calibrate(args) => calibrate::run(args),
         SpaceCommand::Load(args) => load::run(args),
         SpaceCommand::Dump(args) => dump::run(args),
     }

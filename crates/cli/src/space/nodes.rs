@@ -14,6 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Nodes {
     client: ClusterClient,
     one: RespClient,
+    options: RespOptions,
 }
 
 impl Nodes {
@@ -43,7 +44,8 @@ impl Nodes {
             ..RespOptions::default()
         };
         Ok(Nodes {
-            one: RespClient::with_options(address.clone(), one),
+            one: RespClient::with_options(address.clone(), one.clone()),
+            options: one,
             client: ClusterClient::with_options([address], options),
         })
     }
@@ -55,6 +57,16 @@ impl Nodes {
 
     pub fn client(&self) -> &ClusterClient {
         &self.client
+    }
+
+    /// Each node by itself.
+    ///
+    /// # Errors
+    /// It is not known which there are.
+    pub fn each(&self) -> Result<Vec<RespClient>, Failure> {
+        let nodes = self.client.nodes()?.into_iter();
+        let clients = nodes.map(|it| RespClient::with_options(it.address, self.options.clone()));
+        Ok(clients.collect())
     }
 
     /// One command that may take long, of words.

@@ -2,7 +2,7 @@
 
 use crate::support::{run, run_failing, run_ok, text, write_csv};
 
-const COMMANDS: [&[&str]; 31] = [
+const COMMANDS: [&[&str]; 32] = [
     &["serve"],
     &["build"],
     &["push"],
@@ -21,6 +21,7 @@ const COMMANDS: [&[&str]; 31] = [
     &["store", "remove"],
     &["space", "plan"],
     &["space", "record"],
+    &["space", "calibrate"],
     &["cluster", "certs"],
     &["cluster", "local"],
     &["cluster", "demo"],
