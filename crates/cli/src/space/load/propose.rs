@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn places_are_found_and_names_made_fit_for_queries() {
         check(
-            &[r#"{"NOM COMMERCIAL":"A, b","latitude":1.5,"longitude":2.5,"2":"x","é":"y"}"#],
+            &[r#"{"NOM COMMERCIAL":"A, b","latitude":1.5,"longitude":2.5,"2":"x","é":"z"}"#],
             &[],
             &[],
             "h PREFIX 1 h: SCHEMA 'NOM COMMERCIAL' AS NOM_COMMERCIAL TEXT 2 AS column_2 TAG 'é' AS e TAG location GEO",
