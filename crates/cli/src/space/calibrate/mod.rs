@@ -17,6 +17,8 @@
 //! All of it is done with spaces and keys of its own, which [`Workbench`] removes whatever happens. Where a server stands alone there are no copies: what cannot be measured
 //! is guessed, and the file says so.
 
+mod commands;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,6 +27,7 @@ use clap::Args;
 use larder_client::RespClient;
 use larder_space::plan::{Costs, Deployment};
 
+use self::commands::{GROUP, MANY, OBJECTS, PREFIX, contacted_in, key, object, parts, search, set};
 use super::info::value;
 use super::layout::{number, text};
 use super::nodes::Nodes;
@@ -47,15 +50,9 @@ removes them, also with ctrl-c. What a killed one has left, --clean removes.";
 const LOCK: &str = "larder-calibrate";
 const PLAIN: &str = "larder-calibrate-1";
 const CUT: &str = "larder-calibrate-2";
-const PREFIX: &str = "larder-calibrate:";
 
-const OBJECTS: u64 = 20_000;
-/// With the same `k`: a number, since of a tag an object may have several, and a search by it asks one region more.
-const GROUP: u64 = 100;
 /// Between two values that there are.
 const NOTHING: &str = "@k:[100.5 100.5]";
-/// With `a` set, and as many with `b`.
-const MANY: u64 = 2_000;
 /// Each measurement is done so often, each time for so long; the least counts, since whatever disturbs it adds to it.
 const TIMES: u64 = 3;
 const TIME: Duration = Duration::from_millis(600);
@@ -175,10 +172,6 @@ fn clean(nodes: &Nodes) -> Result<(), Failure> {
         }
     }
     drop_space(LOCK)
-}
-
-fn key(number: u64) -> String {
-    format!("{PREFIX}{number}")
 }
 
 impl<'a> Workbench<'a> {
@@ -417,61 +410,6 @@ impl<'a> Workbench<'a> {
     }
 }
 
-/// The words that write an object: `a` of the first ones, `b` of others.
-fn object(number: u64) -> Vec<String> {
-    let mut words = set(number, &["k", "n1", "n2", "n3", "n4", "n5"]);
-    let flag = match number / MANY {
-        0 => "a",
-        1 => "b",
-        _ => return words,
-    };
-    words.extend([flag.to_owned(), "yes".to_owned()]);
-    words
-}
-
-/// A change of these fields; each time the object's turn comes again its values are others.
-fn set(number: u64, fields: &[&str]) -> Vec<String> {
-    let mut words = vec!["HSET".to_owned(), key(number % OBJECTS)];
-    for field in fields {
-        let value = match *field {
-            "k" => format!(
-                "{}",
-                (number / GROUP + number / OBJECTS) % (OBJECTS / GROUP)
-            ),
-            _ => format!("{}", number * 7919 % 1_000_003),
-        };
-        words.extend([(*field).to_owned(), value]);
-    }
-    words
-}
-
-fn search(space: &str, query: &str, rows: u64) -> Vec<String> {
-    let rows = rows.to_string();
-    let words = ["FT.SEARCH", space, query, "LIMIT", "0", &rows];
-    words.map(str::to_owned).to_vec()
-}
-
-fn parts(words: &[String]) -> Vec<&[u8]> {
-    words.iter().map(|word| word.as_bytes()).collect()
-}
-
-/// Regions and cores in what FT.EXPLAIN says: `subspace k: 2 of 64 regions, at 1 of 8 cores, ..`, `all owners: 8 of 8 cores, ..`.
-fn contacted_in(told: &str) -> Option<(u64, u64)> {
-    let is_line = |line: &&str| line.starts_with("subspace ") || line.starts_with("all owners");
-    let line = told.lines().find(is_line)?;
-    let before = |what: &str| -> Option<u64> {
-        let (head, _) = line.split_once(what)?;
-        let (head, _) = head.rsplit_once(" of ")?;
-        let digits = head.rsplit(|it: char| !it.is_ascii_digit()).next()?;
-        digits.parse().ok()
-    };
-    let regions = match line.starts_with("subspace ") {
-        true => before(" regions")?,
-        false => 0,
-    };
-    Some((regions, before(" cores")?))
-}
-
 /// What a measurement cannot tell from nothing is nothing.
 fn positive(cost: f64) -> f64 {
     cost.max(0.0)
@@ -490,32 +428,5 @@ fn rounded(costs: Costs) -> Costs {
         stage_us: round(costs.stage_us),
         move_us: round(costs.move_us),
         index_entry_us: round(costs.index_entry_us),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whom_a_search_asks_is_read_from_what_is_told() {
-        let told = "TAG:@k {\n  x\n}\n\nsubspace k: 2 of 64 regions, at 1 of 8 cores, 1 of 4 nodes\nnode-3 core 1: index k";
-        assert_eq!(contacted_in(told), Some((2, 1)));
-        let all = "x\n\nall owners: 8 of 8 cores, 4 of 4 nodes\n";
-        assert_eq!(contacted_in(all), Some((0, 8)));
-        let filling =
-            "all owners, since regions of subspace k are being filled: 3 of 3 cores, 1 of 1 nodes";
-        assert_eq!(contacted_in(filling), Some((0, 3)));
-        assert_eq!(contacted_in("TAG"), None);
-    }
-
-    #[test]
-    fn a_change_changes_what_it_names() {
-        let value = |words: &[String]| words[3].clone();
-        let (first, again) = (set(7, &["k"]), set(7 + OBJECTS, &["k"]));
-        assert_eq!(first[1], again[1]);
-        assert_ne!(value(&first), value(&again));
-        assert_ne!(value(&set(7, &["n1"])), value(&set(7 + OBJECTS, &["n1"])));
-        assert!(object(0).contains(&"a".to_owned()) && object(MANY).contains(&"b".to_owned()));
     }
 }
