@@ -57,7 +57,16 @@ impl Access {
                 ..Access::all(index)
             },
             Predicate::Nothing => Access::nothing(),
-            Predicate::Leaf(leaf) => of_leaf(leaf, index),
+            Predicate::Leaf(leaf) => {
+                let mut best = of_leaf(leaf, index);
+                of_composites(predicate, index, |access| {
+                    if !best.is_list() || access.count < best.count {
+                        let share = best.share.min(access.share);
+                        best = Access { share, ..access };
+                    }
+                });
+                best
+            }
             Predicate::And(parts) => of_and(predicate, parts, index),
             Predicate::Or(parts) => by_one_attribute(predicate, index).unwrap_or_else(|| {
                 union(
@@ -237,17 +246,7 @@ fn of_and(predicate: &Predicate, parts: &[Predicate], index: &SpaceIndex) -> Acc
             }
         }
     }
-    for (at, composite) in index.composites.iter().enumerate() {
-        if let Some(ranges) = composite_ranges(predicate, composite, index) {
-            let count = ranges.iter().map(Range::len).sum::<usize>() + composite.others.len();
-            consider(Access::new(
-                count,
-                false,
-                Source::Composite(at, ranges),
-                index,
-            ));
-        }
-    }
+    of_composites(predicate, index, &mut consider);
     best.is_exact = best.count == 0;
     best.share = share.min(best.share);
     best
@@ -322,6 +321,17 @@ fn of_reach(at: usize, reach: &Reach, is_exact: bool, index: &SpaceIndex) -> Opt
         Source::Ranks(at, ranges),
         index,
     ))
+}
+
+/// What each composite index can find that the predicate says something of the first attribute of.
+fn of_composites(predicate: &Predicate, index: &SpaceIndex, mut consider: impl FnMut(Access)) {
+    for (at, composite) in index.composites.iter().enumerate() {
+        if let Some(ranges) = composite_ranges(predicate, composite, index) {
+            let count = ranges.iter().map(Range::len).sum::<usize>() + composite.others.len();
+            let source = Source::Composite(at, ranges);
+            consider(Access::new(count, false, source, index));
+        }
+    }
 }
 
 fn composite_ranges(

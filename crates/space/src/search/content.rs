@@ -1,6 +1,9 @@
 //! What of an object an answer has: names and values, in order.
+//!
+//! On its way to a reply it is a count of pairs (4 bytes, little-endian) and their names and values as bulk strings of the Redis protocol (`$5`, CR LF, the bytes, CR
+//! LF), so that the reply takes them as they are.
 
-use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
+use larder_types::wire::{Malformed, put_count};
 use serde_json::Value;
 
 use super::request::{Content, Search, SortBy};
@@ -73,18 +76,18 @@ pub fn encoded_content(
         }
         return Ok(encode_content(&content(search, definition, &object)));
     };
-    let count = view
-        .fields()
-        .filter(|(_, _, expiry)| is_there(*expiry))
-        .count();
-    let mut out = Vec::with_capacity(4 + 8 * count + bytes.len());
-    put_count(&mut out, count);
+    // A head takes some four bytes more than a length in an object does.
+    let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 2 + 64);
+    put_count(&mut out, 0);
+    let mut count = 0_u32;
     for (name, value, expiry) in view.fields() {
         if is_there(expiry) {
-            put_bytes(&mut out, name);
-            put_bytes(&mut out, value);
+            put_bulk(&mut out, name);
+            put_bulk(&mut out, value);
+            count += 1;
         }
     }
+    out[..4].copy_from_slice(&count.to_le_bytes());
     Ok(out)
 }
 
@@ -92,10 +95,54 @@ pub fn encode_content(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
     put_count(&mut out, pairs.len());
     for (name, value) in pairs {
-        put_bytes(&mut out, name);
-        put_bytes(&mut out, value);
+        put_bulk(&mut out, name);
+        put_bulk(&mut out, value);
     }
     out
+}
+
+fn put_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
+    let (mut digits, mut at, mut left) = ([0; 20], 20, bytes.len());
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out.push(b'$');
+    out.extend_from_slice(&digits[at..]);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn take_bulk<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let digits = bytes.iter().position(|byte| *byte == b'\r')?;
+    let size: usize = std::str::from_utf8(bytes.get(1..digits)?)
+        .ok()?
+        .parse()
+        .ok()?;
+    let (head, rest) = bytes.split_at_checked(digits + 2)?;
+    let (text, rest) = rest.split_at_checked(size)?;
+    *bytes = rest.strip_prefix(b"\r\n")?;
+    (head[0] == b'$' && head.ends_with(b"\n")).then_some(text)
+}
+
+/// How many pairs there are, and their bulk strings, of bytes as [`encode_content`] writes them, or of none. Those of another node are looked at with
+/// [`decode_content`] first.
+///
+/// # Errors
+/// There is no count.
+pub fn bulks_of_content(bytes: &[u8]) -> Result<(usize, &[u8]), Malformed> {
+    if bytes.is_empty() {
+        return Ok((0, bytes));
+    }
+    let (count, bulks) = bytes
+        .split_first_chunk()
+        .ok_or(Malformed("the content of a row is cut short"))?;
+    Ok((u32::from_le_bytes(*count) as usize, bulks))
 }
 
 /// Names and values, of bytes as [`encode_content`] writes them, or of none.
@@ -103,17 +150,17 @@ pub fn encode_content(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
 /// # Errors
 /// It does not write such bytes.
 pub fn decode_content(bytes: &[u8]) -> Result<Pairs<'_>, Malformed> {
-    if bytes.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut reader = WireReader::new(bytes);
-    let count = reader.count(8)?;
-    let mut pairs = Vec::with_capacity(count);
+    let (count, mut bulks) = bulks_of_content(bytes)?;
+    let cut = || Malformed("the content of a row is no bulk strings");
+    let mut pairs = Vec::new();
     for _ in 0..count {
-        pairs.push((reader.bytes()?, reader.bytes()?));
+        let name = take_bulk(&mut bulks).ok_or_else(cut)?;
+        pairs.push((name, take_bulk(&mut bulks).ok_or_else(cut)?));
     }
-    reader.end()?;
-    Ok(pairs)
+    match bulks.is_empty() {
+        true => Ok(pairs),
+        false => Err(cut()),
+    }
 }
 
 /// The first value, a string as it is and others as JSON; or an array of all.

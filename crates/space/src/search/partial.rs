@@ -151,6 +151,11 @@ impl Partial {
         }
     }
 
+    /// The content of each row, in no order.
+    pub fn contents(&self) -> impl Iterator<Item = &[u8]> {
+        self.entries.iter().map(|entry| &entry.content[..])
+    }
+
     /// The key of the last row that is kept.
     pub fn last_key(&self) -> Option<&[u8]> {
         self.entries.peek().map(|last| &last.key[..])

@@ -7,7 +7,7 @@ use larder_protocol::resp::{Encoder, Proto};
 use larder_space::index::{SearchRun, SpaceIndex};
 use larder_space::query::Predicate;
 use larder_space::schema::Definition;
-use larder_space::search::content::decode_content;
+use larder_space::search::content::{bulks_of_content, decode_content};
 use larder_space::search::partial::{first_sort_value, print_sort_value};
 use larder_space::search::{Content, Entry, Partial, Search};
 
@@ -74,8 +74,10 @@ impl Question for Searched {
     }
 
     fn merge(&self, parts: Vec<Partial>) -> Result<Partial, Refusal> {
-        let mut all = Partial::new(self.search.keep());
-        parts.into_iter().for_each(|part| all.merge(part));
+        let mut parts = parts.into_iter();
+        let first = parts.next();
+        let mut all = first.unwrap_or_else(|| Partial::new(self.search.keep()));
+        parts.for_each(|part| all.merge(part));
         Ok(all)
     }
 
@@ -84,7 +86,14 @@ impl Question for Searched {
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<Partial, Refusal> {
-        Partial::decode(bytes).map_err(|_| damaged())
+        let found = Partial::decode(bytes).map_err(|_| damaged())?;
+        let is_whole = found
+            .contents()
+            .all(|content| decode_content(content).is_ok());
+        match is_whole {
+            true => Ok(found),
+            false => Err(damaged()),
+        }
     }
 
     fn reply(&self, asker: &Asker, found: Partial) -> Result<Vec<u8>, Refusal> {
@@ -150,11 +159,9 @@ fn reply(asker: &Asker, search: &Search, found: Partial) -> Result<Vec<u8>, Refu
     }
 }
 
-/// Names and values.
-type Pairs<'a> = Vec<(&'a [u8], &'a [u8])>;
-
-fn pairs(row: &Entry) -> Result<Pairs<'_>, Refusal> {
-    decode_content(&row.content).map_err(|_| damaged())
+/// How many names and values, and these as they are in a reply.
+fn bulks(row: &Entry) -> Result<(usize, &[u8]), Refusal> {
+    bulks_of_content(&row.content).map_err(|_| damaged())
 }
 
 fn sort_key(encoder: &mut Encoder<'_>, search: &Search, row: &Entry) {
@@ -193,12 +200,9 @@ fn flat(
             sort_key(encoder, search, row);
         }
         if has_content {
-            let pairs = pairs(row)?;
-            encoder.array(pairs.len() * 2);
-            for (name, value) in pairs {
-                encoder.bulk(name);
-                encoder.bulk(value);
-            }
+            let (pairs, bulks) = bulks(row)?;
+            encoder.array(pairs * 2);
+            encoder.out.extend_from_slice(bulks);
         }
     }
     Ok(())
@@ -242,13 +246,10 @@ fn mapped(
             sort_key(encoder, search, row);
         }
         if has_content {
-            let pairs = pairs(row)?;
+            let (pairs, bulks) = bulks(row)?;
             encoder.text("extra_attributes");
-            encoder.map(pairs.len());
-            for (name, value) in pairs {
-                encoder.bulk(name);
-                encoder.bulk(value);
-            }
+            encoder.map(pairs);
+            encoder.out.extend_from_slice(bulks);
         }
         encoder.text("values");
         encoder.array(0);

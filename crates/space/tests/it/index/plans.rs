@@ -169,6 +169,21 @@ fn what_is_wide_is_walked_in_the_order_of_the_answer() {
 }
 
 #[test]
+fn an_index_of_several_attributes_finds_by_the_first_of_them_alone() {
+    let store = rooms(
+        "rooms INDEX 1 city,price SCHEMA city TAG kind TAG price NUMERIC stars NUMERIC name TEXT",
+        1000,
+    );
+    check(
+        &store,
+        &[(
+            "@city:{city1}",
+            "index (city, price), a range; about 20 candidates; filter city; 20 looked at",
+        )],
+    );
+}
+
+#[test]
 fn an_index_of_several_attributes_finds_what_they_say_together() {
     let store = rooms(
         "rooms INDEX 3 kind,price kind price SCHEMA city TAG kind TAG price NUMERIC stars NUMERIC name TEXT",
