@@ -177,6 +177,8 @@ impl Client {
 pub struct Clients {
     open: Mutex<HashMap<u64, Arc<Client>>>,
     next_id: AtomicU64,
+    /// Of those without a connection here: it takes no number from connections.
+    next_id_elsewhere: AtomicU64,
     epoch: Instant,
     /// HTTP on this port.
     pub stray_http: LogLimit,
@@ -229,6 +231,7 @@ impl Clients {
             lost: LogLimit::default(),
             open: Mutex::default(),
             next_id: AtomicU64::new(1),
+            next_id_elsewhere: AtomicU64::new(1 << 62),
             epoch: Instant::now(),
             stray_http: LogLimit::default(),
             stray_tls: LogLimit::default(),
@@ -257,7 +260,8 @@ impl Clients {
         if open.len() >= max {
             return None;
         }
-        let client = self.client(core, fd, addr, local_addr);
+        let id = self.next_id.fetch_add(1, Relaxed);
+        let client = self.client(id, core, fd, addr, local_addr);
         open.insert(client.id, client.clone());
         Some(client)
     }
@@ -265,18 +269,20 @@ impl Clients {
     /// A client of another node, which is not among those that are open here.
     pub fn of_other_node(&self, core: usize, addr: Option<SocketAddr>) -> Arc<Client> {
         let addr = addr.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
-        self.client(core, NO_SOCKET, addr, addr)
+        let id = self.next_id_elsewhere.fetch_add(1, Relaxed);
+        self.client(id, core, NO_SOCKET, addr, addr)
     }
 
     fn client(
         &self,
+        id: u64,
         core: usize,
         fd: RawFd,
         addr: SocketAddr,
         local_addr: SocketAddr,
     ) -> Arc<Client> {
         Arc::new(Client {
-            id: self.next_id.fetch_add(1, Relaxed),
+            id,
             addr,
             local_addr,
             core: AtomicUsize::new(core),

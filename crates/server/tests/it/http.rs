@@ -175,7 +175,7 @@ fn metrics_and_the_console_are_there() {
 fn spaces_are_told_with_their_regions_and_those_that_a_query_asks() {
     let server = TestServer::with(|config| config.server.threads = 2);
     assert_eq!(server.get("/v1/spaces"), (200, json!({ "spaces": [] })));
-    assert_eq!(server.get("/v1/spaces/none").0, 400);
+    assert_eq!(server.get("/v1/spaces/none").0, 404);
     let mut client = Client::connect(&server);
     let mut command = |line: &str| client.ask(line);
     command(

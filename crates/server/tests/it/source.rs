@@ -107,6 +107,11 @@ impl Source {
             let mut faults = self.state.faults.lock().unwrap();
             faults.get_mut(file).and_then(VecDeque::pop_front)
         };
+        // It is held before anybody can know of the request, and let it go.
+        let (hold, held) = std::sync::mpsc::channel();
+        if fault == Some(Fault::Hold) {
+            self.state.held.lock().unwrap().push(hold);
+        }
         self.state
             .requests
             .lock()
@@ -114,8 +119,6 @@ impl Source {
             .push((file.to_owned(), from));
         self.state.seen.notify_all();
         if fault == Some(Fault::Hold) {
-            let (hold, held) = std::sync::mpsc::channel();
-            self.state.held.lock().unwrap().push(hold);
             let _ = held.recv();
         }
         let whole = std::fs::read(self.state.folder.join(file)).ok();

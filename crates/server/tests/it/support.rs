@@ -67,7 +67,19 @@ impl TestServer {
     }
 
     fn start_again(&mut self) {
-        let server = self.start_another().expect("the server starts");
+        let begun = Instant::now();
+        let server = loop {
+            match self.start_another() {
+                // A process that another test is just starting has the folder's lock until it runs its program.
+                Err(error)
+                    if error.to_string().contains("is in use by")
+                        && begun.elapsed() < Duration::from_secs(10) =>
+                {
+                    std::thread::yield_now();
+                }
+                started => break started.expect("the server starts"),
+            }
+        };
         self.base = format!("http://{}", server.http_addr());
         self.server = Some(server);
     }

@@ -102,10 +102,10 @@ mod tests {
     fn bytes_are_counted_and_given_back() {
         let mut copies = Copies::default();
         copies.set(3, b"t|a|1", Some(b"one"));
-        copies.set(3, b"t|a|2", Some(b"two"));
+        copies.set(3, b"t|a|2", Some(b"two, of twenty bytes"));
         copies.set(4, b"t|b|1", Some(b"other"));
         let all = copies.memory_bytes();
-        copies.set(3, b"t|a|2", Some(b"longer"));
+        copies.set(3, b"t|a|2", Some(b"longer, of twenty-three"));
         assert_eq!(copies.memory_bytes(), all + 3);
         let mut rows = Vec::new();
         assert!(!copies.read(3, None, 1, &mut rows), "a row is left");

@@ -33,7 +33,7 @@ fn searches_reads_and_changes_become_a_workload() {
             "FT.AGGREGATE hotels @city:{paris} GROUPBY 1 @stars",
         );
     }
-    say(&mut client, "FT.SEARCH hotels @price:[100 150]");
+    ask(&mut client, &["FT.SEARCH", "hotels", "@price:[100 150]"]);
     say(&mut client, "HGETALL hotel:1");
     say(&mut client, "HGETALL inn:4");
     say(&mut client, "HSET hotel:1 price 130");
