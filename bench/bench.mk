@@ -1,6 +1,6 @@
 # Comparisons with other engines. Nothing else needs what these install and compile.
 
-.PHONY: bench-stores bench-twip bench-newp bench-first-fill bench-twip-bars bench-cluster bench-bg-ttl bench-bg
+.PHONY: bench-stores bench-twip bench-newp bench-first-fill bench-twip-bars bench-cluster bench-spaces bench-bg-ttl bench-bg
 
 bench-stores: ## Compare stores with LMDB, RocksDB, cdb and more: 10 million keys, about an hour. ARGS='--keys 1000000' is quicker.
 	@scripts/setup-bench
@@ -30,6 +30,12 @@ bench-cluster: ## Clusters: cost by nodes and copies, Twip, fail-over beside Red
 	@scripts/setup test
 	cargo build --release --locked --package larder-cli --package larder-bench
 	@for part in $(CLUSTER_PARTS); do target/release/larder-bench $$part --larder target/release/larder $(ARGS) || exit 1; done
+
+bench-spaces: ## Hotels by their attributes, beside PostgreSQL; and searches by what they find. ARGS='--hotels 20000'.
+	@scripts/setup-bench twip
+	cargo build --release --locked --package larder-cli --package larder-bench
+	target/release/larder-bench spaces --larder target/release/larder $(ARGS)
+	target/release/larder-bench space-shapes --larder target/release/larder
 
 BG_RUNS ?= bench/runs/$(shell date +%Y-%m-%d)-$(shell hostname)
 

@@ -181,13 +181,25 @@ pub struct AtTerm {
 }
 
 /// What a name of a space is to stand for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpaceSet {
     pub name: String,
     /// What it stood for when this was decided; any other refuses the change.
     pub before: Option<String>,
     pub record: Option<String>,
+}
+
+/// Records are long, and nothing that a log's reader looks for.
+impl fmt::Debug for SpaceSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let len = |record: &Option<String>| record.as_ref().map(String::len);
+        f.debug_struct("SpaceSet")
+            .field("name", &self.name)
+            .field("bytes_before", &len(&self.before))
+            .field("bytes", &len(&self.record))
+            .finish()
+    }
 }
 
 /// What a definition defines.
