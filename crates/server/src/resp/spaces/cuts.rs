@@ -26,7 +26,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::super::core::Core;
 use super::define::make;
-use super::info::figures;
+use super::figures::figures;
 use super::reach::{Asker, Reach, altered, damaged};
 use crate::spaces::{Change, Declared};
 use crate::tables::Refusal;

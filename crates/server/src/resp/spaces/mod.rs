@@ -19,6 +19,7 @@ mod change;
 mod cuts;
 mod define;
 mod explain;
+mod figures;
 mod info;
 mod parts;
 mod profile;

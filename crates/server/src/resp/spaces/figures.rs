@@ -1,0 +1,289 @@
+//! What there is of a space, as FT.INFO tells it and cuts follow it: of one core, of a node, of all.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use larder_protocol::commands::Command;
+use larder_space::index::{Failure, Failures};
+use larder_space::schema::AttributeId;
+use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
+
+use super::reach::{Asker, Reach, altered, damaged};
+use crate::spaces::Declared;
+use crate::spaces::copies::Copies;
+use crate::tables::Refusal;
+
+/// What one core has of a space, or all together.
+#[derive(Debug)]
+pub(super) struct Figures {
+    pub(super) objects: u64,
+    pub(super) memory_bytes: u64,
+    pub(super) looked_at: u64,
+    /// Objects that are to be looked at, in all.
+    pub(super) of: u64,
+    pub(super) is_walking: bool,
+    /// Copies in regions of subspaces, and answers that were made of them.
+    pub(super) copies: u64,
+    pub(super) region_answers: u64,
+    /// How many objects lie in each region of each subspace. `None`: that is not known of all yet.
+    pub(super) filled: Option<Vec<Vec<u64>>>,
+    /// By which cuts: nodes may have yet to hear of new ones.
+    pub(super) cuts: u64,
+    pub(super) failures: Failures,
+    /// By number, where they are asked for.
+    pub(super) subspaces: Vec<Held>,
+}
+
+/// What holders have of one subspace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    /// Copies in each region that has any.
+    pub(super) copies: BTreeMap<u16, u64>,
+    /// Slots of keys whose objects are here, of how many.
+    pub(super) filled: (u64, u64),
+}
+
+impl Held {
+    fn add(&mut self, other: &Held) {
+        for (region, count) in &other.copies {
+            *self.copies.entry(*region).or_default() += count;
+        }
+        self.filled.0 += other.filled.0;
+        self.filled.1 += other.filled.1;
+    }
+}
+
+/// A number of the cuts of a space.
+fn cuts_of(declared: &Declared) -> u64 {
+    let regions = declared.regions.as_ref();
+    let ids = (0..regions.map_or(0, |it| it.count())).filter_map(|it| Some(regions?.id(it)));
+    ids.fold(0, |all, id| all ^ id)
+}
+
+impl Figures {
+    /// Of nobody yet.
+    fn none(declared: &Declared) -> Figures {
+        let regions = declared.regions.as_ref();
+        let subspaces = (0..regions.map_or(0, |regions| regions.count())).filter_map(|number| {
+            let subspace = regions?.subspace(number)?;
+            Some(vec![0; subspace.regions() as usize])
+        });
+        Figures {
+            objects: 0,
+            memory_bytes: 0,
+            looked_at: 0,
+            of: 0,
+            is_walking: false,
+            copies: 0,
+            region_answers: 0,
+            filled: Some(subspaces.collect()),
+            cuts: cuts_of(declared),
+            failures: Failures::default(),
+            subspaces: Vec::new(),
+        }
+    }
+
+    /// How many objects lie in each region of each subspace, if that is known.
+    pub fn filled(&self) -> Option<&[Vec<u64>]> {
+        self.filled.as_deref()
+    }
+
+    fn add(&mut self, other: Figures) {
+        self.objects += other.objects;
+        self.memory_bytes += other.memory_bytes;
+        self.looked_at += other.looked_at;
+        self.of += other.of;
+        self.is_walking |= other.is_walking;
+        self.copies += other.copies;
+        self.region_answers += other.region_answers;
+        let filled = self.filled.take().zip(other.filled);
+        self.filled = filled.filter(|_| self.cuts == other.cuts).map(sums);
+        self.failures.count += other.failures.count;
+        let count = self.subspaces.len().max(other.subspaces.len());
+        self.subspaces.resize_with(count, Held::default);
+        let both = self.subspaces.iter_mut().zip(&other.subspaces);
+        both.for_each(|(own, other)| own.add(other));
+        if other.failures.newest.is_some() {
+            self.failures.newest = other.failures.newest;
+        }
+        for (id, (count, newest)) in other.failures.by_attribute {
+            let entry = self.failures.by_attribute.entry(id);
+            entry
+                .and_modify(|(own, last)| {
+                    *own += count;
+                    last.clone_from(&newest);
+                })
+                .or_insert((count, newest));
+        }
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let failures = &self.failures;
+        for number in [
+            self.objects,
+            self.memory_bytes,
+            self.looked_at,
+            self.of,
+            u64::from(self.is_walking),
+            self.copies,
+            self.region_answers,
+            self.cuts,
+            failures.count,
+        ] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.push(u8::from(self.filled.is_some()));
+        let filled = self.filled.iter().flatten();
+        put_count(&mut out, self.filled.iter().flatten().count());
+        for subspace in filled {
+            put_count(&mut out, subspace.len());
+            let numbers = subspace.iter().flat_map(|number| number.to_le_bytes());
+            out.extend(numbers);
+        }
+        let put = |failure: &Failure, out: &mut Vec<u8>| {
+            put_bytes(out, &failure.key);
+            put_bytes(out, failure.message.as_bytes());
+        };
+        put_count(&mut out, failures.newest.iter().count());
+        failures
+            .newest
+            .iter()
+            .for_each(|newest| put(newest, &mut out));
+        put_count(&mut out, failures.by_attribute.len());
+        for (id, (count, newest)) in &failures.by_attribute {
+            out.extend_from_slice(&id.0.to_le_bytes());
+            out.extend_from_slice(&count.to_le_bytes());
+            put(newest, &mut out);
+        }
+        put_count(&mut out, self.subspaces.len());
+        for held in &self.subspaces {
+            for number in [held.filled.0, held.filled.1] {
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+            put_count(&mut out, held.copies.len());
+            for (region, count) in &held.copies {
+                out.extend_from_slice(&region.to_le_bytes());
+                out.extend_from_slice(&count.to_le_bytes());
+            }
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Figures, Malformed> {
+        let mut reader = WireReader::new(bytes);
+        let mut figures = Figures {
+            objects: reader.u64()?,
+            memory_bytes: reader.u64()?,
+            looked_at: reader.u64()?,
+            of: reader.u64()?,
+            is_walking: reader.u64()? != 0,
+            copies: reader.u64()?,
+            region_answers: reader.u64()?,
+            filled: None,
+            cuts: reader.u64()?,
+            failures: Failures::default(),
+            subspaces: Vec::new(),
+        };
+        figures.failures.count = reader.u64()?;
+        let (is_known, count) = (reader.flag()?, reader.count(4)?);
+        let subspaces = (0..count).map(|_| {
+            let regions = 0..reader.count(8)?;
+            regions.map(|_| reader.u64()).collect()
+        });
+        let filled = subspaces.collect::<Result<_, Malformed>>()?;
+        figures.filled = is_known.then_some(filled);
+        let failure = |reader: &mut WireReader<'_>| {
+            Ok::<_, Malformed>(Failure {
+                key: reader.bytes()?.to_vec(),
+                message: String::from_utf8_lossy(reader.bytes()?).into_owned(),
+            })
+        };
+        for _ in 0..reader.count(8)? {
+            figures.failures.newest = Some(failure(&mut reader)?);
+        }
+        let mut by_attribute = BTreeMap::new();
+        for _ in 0..reader.count(18)? {
+            let id = AttributeId(reader.u16()?);
+            by_attribute.insert(id, (reader.u64()?, failure(&mut reader)?));
+        }
+        for _ in 0..reader.count(20)? {
+            let filled = (reader.u64()?, reader.u64()?);
+            let count = reader.count(10)?;
+            let region = |_| Ok((reader.u16()?, reader.u64()?));
+            let copies = (0..count).map(region).collect::<Result<_, Malformed>>()?;
+            figures.subspaces.push(Held { copies, filled });
+        }
+        reader.end()?;
+        figures.failures.by_attribute = by_attribute;
+        Ok(figures)
+    }
+}
+
+/// Adds numbers of the same subspaces.
+fn sums((mut own, others): (Vec<Vec<u64>>, Vec<Vec<u64>>)) -> Vec<Vec<u64>> {
+    let pairs = own.iter_mut().flatten().zip(others.into_iter().flatten());
+    pairs.for_each(|(own, other)| *own += other);
+    own
+}
+
+fn held(copies: &Copies, declared: &Declared) -> Vec<Held> {
+    let mut all: Vec<Held> = Vec::new();
+    for holder in copies.holders(declared) {
+        let number = holder.subspace();
+        all.resize_with(all.len().max(number + 1), Held::default);
+        let copies = holder.full();
+        all[number].add(&Held {
+            copies: copies
+                .map(|(region, count)| (region.0, count.into()))
+                .collect(),
+            filled: holder.filled(),
+        });
+    }
+    all
+}
+
+/// What all have of a space, and what holders have of its regions if that is asked for; `command` is FT.INFO of it.
+pub(super) async fn figures(
+    asker: &Asker,
+    command: Command<'_>,
+    declared: &Arc<Declared>,
+    with_regions: bool,
+) -> Result<Figures, Refusal> {
+    let mut all = Figures::none(declared);
+    if asker.reach == Reach::Nodes {
+        for part in asker.parts_of_nodes(command, declared).await? {
+            all.add(Figures::decode(&part).map_err(|_| damaged())?);
+        }
+        return Ok(all);
+    }
+    let of = declared.clone();
+    let of_core = asker.on_cores(move |tables| async move {
+        let spaces = tables.spaces().read();
+        let space = spaces.spaces.get(&of.definition.name);
+        let space = space
+            .filter(|space| space.declared.version == of.version)
+            .ok_or_else(altered)?;
+        let standing = space.standing();
+        let is_same_cut = space.declared.regions == of.regions;
+        let nowhere = of.regions.is_none().then(Vec::new);
+        Ok(Figures {
+            objects: space.index.len(),
+            memory_bytes: space.index.memory_bytes() as u64,
+            looked_at: standing.looked_at,
+            of: standing.of,
+            is_walking: standing.is_walking,
+            copies: spaces.copies.count(&space.declared),
+            region_answers: space.region_answers,
+            filled: space.filled().filter(|_| is_same_cut).or(nowhere),
+            cuts: cuts_of(&of),
+            failures: space.index.failures().clone(),
+            subspaces: match with_regions {
+                true => held(&spaces.copies, &space.declared),
+                false => Vec::new(),
+            },
+        })
+    });
+    of_core.await?.into_iter().for_each(|part| all.add(part));
+    Ok(all)
+}
