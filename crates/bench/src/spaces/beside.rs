@@ -111,7 +111,10 @@ fn start(
             let settings = [fsync.to_owned()];
             let server =
                 process::start_larder_with(binary, folder, Some(SERVER_CORE), 1, &settings)?;
-            let system = Box::new(Larder(server.resp));
+            let system = Box::new(Larder {
+                address: server.resp,
+                indexes: "INDEX 3 city city,price address",
+            });
             Ok((server, system))
         }
         Which::Postgres => {
@@ -203,7 +206,7 @@ fn text(args: &SpacesArgs, samples: &[Sample]) -> Result<String> {
     writeln!(
         text,
         "{} generated hotels of ten attributes, fifty in each city; one server process on one core, {} connections over loopback from another. \
-         PostgreSQL has B-trees on the key, on city and address and on city and price, and prepared statements; rows are answered whole by both. \
+         PostgreSQL has B-trees on the key, on city and address and on city and price, and prepared statements; larder has indexes of city, of city and price and of address; rows are answered whole by both. \
          Answers for each second of the server's CPU time (all its processes), median (minimum-maximum) of {} rounds of {} s; each answer's number of \
          rows is checked.\n",
         args.hotels, args.connections, args.rounds, args.seconds

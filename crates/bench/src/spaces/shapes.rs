@@ -116,7 +116,10 @@ pub fn run(args: &SpaceShapesArgs) -> Result<()> {
     let hotels = Hotels::generate(args.hotels, 1);
     let folder = tempfile::tempdir()?;
     let server = process::start_larder(&binary, folder.path(), Some(SERVER_CORE), 1)?;
-    let system = Larder(server.resp);
+    let system = Larder {
+        address: server.resp,
+        indexes: "",
+    };
     system.load(&hotels)?;
     let empty = shapes(&mut Random::new(1)).len();
     let (mut raw, mut took) = (Vec::new(), Vec::new());

@@ -92,7 +92,11 @@ pub trait System {
     }
 }
 
-pub struct Larder(pub SocketAddr);
+/// With the indexes that a clause of FT.CREATE names, or one for each attribute.
+pub struct Larder {
+    pub address: SocketAddr,
+    pub indexes: &'static str,
+}
 
 /// Counts the rows of FT.SEARCH (an array of a total, keys and contents), of HGETALL (one) and of HSET (one).
 struct OfLarder(resp::Replies);
@@ -113,7 +117,7 @@ impl Replies for OfLarder {
     }
 }
 
-const CREATE: &str = "FT.CREATE hotels ON HASH PREFIX 1 hotel: INDEX 1 city,price SCHEMA name TEXT address TAG city TAG kind TAG stars NUMERIC price NUMERIC rooms NUMERIC opened NUMERIC place GEO pets TAG";
+const SCHEMA_OF_LARDER: &str = "SCHEMA name TEXT address TAG city TAG kind TAG stars NUMERIC price NUMERIC rooms NUMERIC opened NUMERIC place GEO pets TAG";
 
 impl Larder {
     pub fn search(&self, asked: &mut Asked, query: &str, more: &[&str]) {
@@ -125,7 +129,7 @@ impl Larder {
 
 impl System for Larder {
     fn connect(&self) -> Result<Line> {
-        let stream = TcpStream::connect(self.0)?;
+        let stream = TcpStream::connect(self.address)?;
         stream.set_nodelay(true)?;
         let replies = Box::new(OfLarder(resp::Replies::default()));
         Ok(Line { stream, replies })
@@ -133,7 +137,11 @@ impl System for Larder {
 
     fn load(&self, hotels: &Hotels) -> Result<()> {
         let mut asked = Asked::default();
-        let create: Vec<&[u8]> = CREATE.split(' ').map(str::as_bytes).collect();
+        let create = format!(
+            "FT.CREATE hotels ON HASH PREFIX 1 hotel: {} {SCHEMA_OF_LARDER}",
+            self.indexes
+        );
+        let create: Vec<&[u8]> = create.split_whitespace().map(str::as_bytes).collect();
         request(&mut asked.bytes, &create);
         asked.end(1);
         for (number, hotel) in hotels.all.iter().enumerate() {
