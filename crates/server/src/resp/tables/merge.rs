@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use super::super::core::Core;
 use super::super::incoming::Incoming;
 use super::super::nodes::{Target, Wanted};
-use super::coordinate::{TRIES_MAX, gone, places_of_nodes, wait_for_change};
+use super::coordinate::{TRIES_MAX, gone, places_awaited, wait_for_change};
 use super::range::Asked;
 use crate::clients::Client;
 use crate::tables::{
@@ -235,9 +235,10 @@ impl Merge {
     ) -> Result<Merge, Refusal> {
         let begun = Instant::now();
         loop {
+            let places = places_awaited(core, begun).await?;
             let epoch = core.tables.epoch_of_map();
             let mut sources = Vec::new();
-            for place in places_of_nodes(core)? {
+            for place in places {
                 let mut wanted = Wanted::of(command.into(), Proto::Resp2, client);
                 wanted.target = Target::Part(place);
                 let incoming = Incoming::routed(core, Some(place), wanted);

@@ -37,7 +37,9 @@ use crate::clients::{Client, as_reply};
 use crate::tables::{Execution, Gate, Paused, Refusal, refusal, stopping};
 
 pub(crate) use define::{define_everywhere, define_in_cluster, follow_definitions};
-pub(in crate::resp) use nodes::{ask_nodes, ask_places, places_of_nodes, wait_for_change};
+pub(in crate::resp) use nodes::{
+    ask_nodes, ask_places, places_awaited, places_of_nodes, wait_for_change,
+};
 
 /// What several cores are to execute, beside a command: for EXEC, what its connection has queued and watches.
 #[derive(Default)]

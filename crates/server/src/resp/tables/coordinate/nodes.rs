@@ -402,16 +402,8 @@ pub(in crate::resp) async fn ask_nodes(
 ) -> Result<Vec<Vec<u8>>, Refusal> {
     let begun = Instant::now();
     loop {
+        let places = places_awaited(core, begun).await?.into_iter();
         let epoch = core.tables.epoch_of_map();
-        let is_on_its_way = || core.shared.tables.leaving.has_any() && begun.elapsed() <= PATIENCE;
-        let places = match places_of_nodes(core) {
-            // Own slots are nobody's until the next map, or the one after it.
-            Err(_) if is_on_its_way() => {
-                wait_for_change(core, epoch).await;
-                continue;
-            }
-            places => places?.into_iter(),
-        };
         let asked = places.map(|place| (place, batch.clone())).collect();
         let why = match ask_places(core, client, proto, asked).await {
             Ok(replies) => return Ok(replies),
@@ -480,6 +472,23 @@ pub(in crate::resp) fn places_of_nodes(core: &super::Core) -> Result<Vec<u16>, R
         }
     }
     Ok(places)
+}
+
+/// As [`places_of_nodes`]. While this node gives slots away they are nobody's until the next map, or the one after it, which are waited for
+/// unless it has taken too long since it was `begun`.
+pub(in crate::resp) async fn places_awaited(
+    core: &super::Core,
+    begun: Instant,
+) -> Result<Vec<u16>, Refusal> {
+    loop {
+        let epoch = core.tables.epoch_of_map();
+        let places = places_of_nodes(core);
+        let is_on_its_way = core.shared.tables.leaving.has_any() && begun.elapsed() <= PATIENCE;
+        if places.is_ok() || !is_on_its_way {
+            return places;
+        }
+        wait_for_change(core, epoch).await;
+    }
 }
 
 /// Waits until there is a newer map, or a while.
