@@ -21,7 +21,7 @@ use super::reads::record;
 use super::session::Waits;
 use super::state::State;
 use super::subject::{About, is_of_table};
-use super::tables::{self, Route, SeveralCores, StoresJob, To, not_served};
+use super::tables::{self, Route, SeveralCores, StoresJob, To, not_served, still_moving};
 use crate::catalog::{LiveStore, Snapshot};
 use crate::cluster::{View, core_of};
 use crate::error::Refusal;
@@ -137,12 +137,15 @@ pub(super) fn place(
         }
         To::Nobody => {
             let since = *state.slots_awaited.get_or_insert_with(Instant::now);
-            if about.has_rows() && since.elapsed() < PATIENCE && is_on_its_way(&state.core, command)
-            {
+            let is_on_its_way = about.has_rows() && is_on_its_way(&state.core, command);
+            if is_on_its_way && since.elapsed() < PATIENCE {
                 return Placed::Waits(Waits::Slots);
             }
             state.slots_awaited = None;
-            state.refuse(not_served(&state.core));
+            state.refuse(match is_on_its_way {
+                true => still_moving(),
+                false => not_served(&state.core),
+            });
             Placed::Refused
         }
     }

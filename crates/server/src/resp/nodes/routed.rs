@@ -28,7 +28,7 @@ use super::super::core::Core;
 use super::super::incoming::PIECES_MAX;
 use super::super::place::{is_on_its_way, place_without};
 use super::super::subject::About;
-use super::super::tables::{To, not_served, of_several_nodes};
+use super::super::tables::{To, not_served, of_several_nodes, still_moving};
 use crate::clients::{Charge, Client};
 use crate::cluster::{Answer, Failure, Link};
 use crate::error::Refusal;
@@ -182,11 +182,15 @@ impl Routed {
                     return Some(refused);
                 }
                 if let Err(refusal) = self.route() {
-                    if self.is_on_its_way() {
+                    let is_on_its_way = self.is_on_its_way();
+                    if is_on_its_way && self.has_time() {
                         self.wait().await;
                         continue;
                     }
-                    return Some(self.refuse_next(refusal));
+                    return Some(self.refuse_next(match is_on_its_way {
+                        true => still_moving(),
+                        false => refusal,
+                    }));
                 }
             }
             match self.heard().await {
@@ -311,24 +315,28 @@ impl Routed {
 
     /// Whether this node gives the rows of the next request to another one, which is waited for.
     fn is_on_its_way(&self) -> bool {
-        let has_time = self.until.is_none_or(|until| Instant::now() <= until);
-        has_time
-            && self.batch.get(self.next).is_some_and(|command| {
-                let snapshot = self.core.shared.catalog.load();
-                About::of(&snapshot, command).has_rows()
-                    && matches!(self.place_of(self.next), Err((Code::ClusterDown, _)))
-                    && is_on_its_way(&self.core, command)
-            })
+        self.batch.get(self.next).is_some_and(|command| {
+            let snapshot = self.core.shared.catalog.load();
+            About::of(&snapshot, command).has_rows()
+                && matches!(self.place_of(self.next), Err((Code::ClusterDown, _)))
+                && is_on_its_way(&self.core, command)
+        })
+    }
+
+    fn has_time(&self) -> bool {
+        self.until.is_none_or(|until| Instant::now() <= until)
     }
 
     /// Sends the next requests, as many as go to one place.
     fn route(&mut self) -> Result<(), Refusal> {
+        // Where nobody is found, the next view is waited for.
+        self.epoch = self.core.tables.epoch_of_map();
         if let Target::Part(place) = self.target {
             let all = self.count();
             self.send(place, all);
             return Ok(());
         }
-        if self.until.is_some_and(|until| Instant::now() > until) {
+        if !self.has_time() {
             let why = self
                 .why
                 .as_deref()

@@ -171,6 +171,12 @@ impl Way<'_> {
     }
 }
 
+/// How it is answered that slots have not come to their new owner, for as long as they are waited for.
+pub(in crate::resp) fn still_moving() -> Refusal {
+    let message = "slots are on their way to another node, which takes long; send it again";
+    (Code::TryAgain, message.to_owned())
+}
+
 /// How it is answered that no node has a slot.
 pub(in crate::resp) fn not_served(core: &Core) -> Refusal {
     let why = match &core.shared.membership {

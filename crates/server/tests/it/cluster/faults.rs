@@ -3,6 +3,8 @@
 use serde_json::json;
 
 use super::harness::{Cluster, Options};
+use super::rows::{owned_keys, wait_until_settled};
+use crate::resp::request;
 
 fn controller(cluster: &Cluster, seen_by: usize) -> usize {
     cluster.named(&cluster.info(seen_by, "cluster_controller"))
@@ -193,4 +195,38 @@ fn a_node_that_returns_with_an_empty_folder_is_another_disk_and_keeps_its_name()
     assert_ne!(id(&cluster, 2), before);
     cluster.wait_until_served();
     assert!(cluster.log(2).contains("does not count any more"));
+}
+
+/// A slot is given away when all of it is acknowledged. Until then who asks for it waits, and its owner goes on with everything else: so it sees that
+/// the replica which was to have the slot is silent, and keeps it.
+#[test]
+fn an_owner_goes_on_while_reads_wait_for_slots_that_it_gives_away() {
+    let Some(cluster) = Cluster::start(
+        3,
+        &[("tables.replicas", "2"), ("cluster.lease_seconds", "3600")],
+    ) else {
+        return;
+    };
+    wait_until_settled(&cluster);
+    let leader = controller(&cluster, 0);
+    let (owner, silent) = ((leader + 1) % 3, (leader + 2) % 3);
+    let keys = owned_keys(&cluster, owner, 40);
+    for key in &keys {
+        cluster.client(owner).check(&format!("SET {key} 1"), "+OK");
+    }
+    let far = owned_keys(&cluster, leader, 1).remove(0);
+    cluster.stop(silent);
+    // Those whose replica stands still are not acknowledged.
+    let mut writer = cluster.client(owner);
+    for key in &keys {
+        writer.send(&request(&["SET", key, "2"]));
+    }
+    let drain = json!({"action": "drain", "node": cluster.name(owner)});
+    let (status, answer) = cluster.post(leader, "/v1/cluster/asks", &drain);
+    assert_eq!(status, 200, "{answer}");
+    let told = cluster.ask(owner, &format!("MGET {far} {}", keys.join(" ")));
+    assert!(told.starts_with("*41|"), "{told} {}", cluster.logs());
+    assert_eq!(told.matches("$1|2").count(), 40, "{told}");
+    cluster.cont(silent);
+    wait_until_settled(&cluster);
 }

@@ -347,6 +347,11 @@ fn nodes_that_see_etcd_and_not_each_other_lose_nothing_and_answer_nothing_old() 
 
 /// A key that a node owns.
 fn owned_key(cluster: &Cluster, owner: usize) -> String {
+    owned_keys(cluster, owner, 1).remove(0)
+}
+
+/// Keys that a node owns.
+pub fn owned_keys(cluster: &Cluster, owner: usize, count: usize) -> Vec<String> {
     let (_, status) = cluster.get(owner, "/v1/cluster");
     let status: Value = serde_json::from_str(&status).expect("JSON");
     let slots = status["slots"].as_array().expect("a list");
@@ -359,8 +364,8 @@ fn owned_key(cluster: &Cluster, owner: usize) -> String {
         let found = slots.iter().find(range);
         found.is_some_and(|it| it["owner"] == cluster.name(owner))
     };
-    let tag = (0..).find(|tag| owns(*tag)).expect("it owns something");
-    format!("t|{{{tag}}}|k")
+    let tags = (0..).filter(|tag| owns(*tag)).take(count);
+    tags.map(|tag| format!("t|{{{tag}}}|k")).collect()
 }
 
 fn copied(from: &Path, to: &Path) {

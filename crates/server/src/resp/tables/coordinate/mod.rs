@@ -31,7 +31,7 @@ use super::merge::Merge;
 use super::range::{Asked, header, one_row};
 use super::transaction::Transaction;
 use super::watch::Watching;
-use super::{joins, scan};
+use super::{joins, scan, still_moving};
 use crate::catalog::Snapshot;
 use crate::clients::{Client, as_reply};
 use crate::tables::{Execution, Gate, Paused, Refusal, refusal, stopping};
@@ -320,7 +320,7 @@ impl Coordinator {
         let begun = Instant::now();
         while self.is_leaving() {
             if begun.elapsed() > LEAVING_MAX {
-                return Err((Code::TryAgain, MOVED.to_owned()));
+                return Err(still_moving());
             }
             nodes::wait_for_change(&self.core, self.core.tables.epoch_of_map()).await;
             self.shard = self.core.tables.shard();

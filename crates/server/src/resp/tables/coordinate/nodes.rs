@@ -31,8 +31,8 @@ use super::super::super::spaces::{self, Reach};
 use super::super::super::subject::{About, is_of_table};
 use super::super::transaction::Transaction;
 use super::super::watch::Watching;
-use super::super::{To, joins, not_served, of_several_nodes, scan};
-use super::{Coordinator, MOVED, behind_keys, gone};
+use super::super::{To, joins, not_served, of_several_nodes, scan, still_moving};
+use super::{Coordinator, behind_keys, gone};
 use crate::catalog::Snapshot;
 use crate::clients::Client;
 use crate::tables::{Execution, Refusal};
@@ -298,9 +298,7 @@ impl Coordinator {
             }
             To::Several => self.execute(command).await,
             To::Nodes => self.over_nodes(snapshot, command).await,
-            To::Nobody if is_on_its_way(&self.core, command) => {
-                Err((Code::TryAgain, MOVED.to_owned()))
-            }
+            To::Nobody if is_on_its_way(&self.core, command) => Err(still_moving()),
             To::Nobody => Err(not_served(&self.core)),
         }
     }
@@ -483,9 +481,11 @@ pub(in crate::resp) async fn places_awaited(
     loop {
         let epoch = core.tables.epoch_of_map();
         let places = places_of_nodes(core);
-        let is_on_its_way = core.shared.tables.leaving.has_any() && begun.elapsed() <= PATIENCE;
-        if places.is_ok() || !is_on_its_way {
+        if places.is_ok() || !core.shared.tables.leaving.has_any() {
             return places;
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(still_moving());
         }
         wait_for_change(core, epoch).await;
     }
