@@ -56,49 +56,95 @@ fn segments() -> Result<(), Box<dyn std::error::Error>> {
         ("lz4", Compression::Lz4),
         ("zstd", Compression::Zstd { level: 3 }),
     ];
-    for (name, compression) in compressions {
-        for filter in [false, true] {
-            let mut records: Vec<(Vec<u8>, Vec<u8>)> = (0..12)
-                .map(|number: u32| {
-                    (
-                        format!("key{number}").into_bytes(),
-                        format!("value {number} ").repeat(5).into_bytes(),
-                    )
-                })
-                .collect();
-            if !filter {
-                // Longer than a block may hold: it runs over into an extent.
-                records.push((b"large".to_vec(), vec![b'x'; 66_000]));
-            }
-            records.sort_by_key(|(key, _)| key_hash(key));
-            let inline = records
-                .iter()
-                .map(|(key, value)| key.len() as u64 + value.len().min(100) as u64)
-                .sum();
-            let plan = SegmentPlan {
-                partition: 0,
-                partitions: 1,
-                record_count: records.len() as u64,
-                inline_bytes: inline,
-            };
-            let options = SegmentOptions {
-                compression,
-                block_size: 256,
-                filter,
-            };
-            let mut writer = SegmentWriter::new(Vec::new(), options, plan)?;
-            for (key, value) in &records {
-                writer.push(key_hash(key), key, value)?;
-            }
-            let (bytes, _) = writer.finish()?;
-            let filtered = if filter { "filter" } else { "large" };
-            // The uncompressed large value would make a seed of 66 kB; the compressed ones show as much.
-            if filter || name != "none" {
-                fs::write(folder.join(format!("{name}-{filtered}-1.seed")), bytes)?;
+    let some = |value: &dyn Fn(u32) -> String| -> Vec<(Vec<u8>, Vec<u8>)> {
+        (0..12)
+            .map(|number| {
+                (
+                    format!("key{number}").into_bytes(),
+                    value(number).into_bytes(),
+                )
+            })
+            .collect()
+    };
+    for format in [1, 2] {
+        for (name, compression) in compressions {
+            for filter in [false, true] {
+                let mut records = some(&|number| format!("value {number} ").repeat(5));
+                if !filter {
+                    // Longer than a block may hold: it runs over into an extent.
+                    records.push((b"large".to_vec(), vec![b'x'; 66_000]));
+                }
+                let options = SegmentOptions {
+                    compression,
+                    block_size: 256,
+                    filter,
+                    format,
+                };
+                let filtered = if filter { "filter" } else { "large" };
+                // The uncompressed large value would make a seed of 66 kB; the compressed ones show as much.
+                if filter || name != "none" {
+                    let bytes = segment(options, records, None)?;
+                    fs::write(
+                        folder.join(format!("{name}-{filtered}-{format}.seed")),
+                        bytes,
+                    )?;
+                }
             }
         }
     }
+    let plain = SegmentOptions {
+        compression: Compression::None,
+        block_size: 256,
+        filter: false,
+        format: 2,
+    };
+    // With a value that a flipped bit makes into the reference to a large one.
+    let mut records = some(&|number| "v".repeat(number as usize));
+    records.push((b"k".to_vec(), vec![0; 32]));
+    fs::write(
+        folder.join("none-varied-2.seed"),
+        segment(plain.clone(), records, None)?,
+    )?;
+    let records = some(&|_| "twelve bytes".into()).split_off(10);
+    fs::write(
+        folder.join("none-uniform-2.seed"),
+        segment(plain.clone(), records, Some((5, 12)))?,
+    )?;
+    // Far more records in a block than it is made for.
+    let crowd = (0..50)
+        .map(|number| (format!("{number:02}").into_bytes(), vec![b'v']))
+        .collect();
+    let plain = SegmentOptions {
+        block_size: 1 << 20,
+        ..plain
+    };
+    fs::write(
+        folder.join("none-crowd-2.seed"),
+        segment(plain, crowd, Some((2, 1)))?,
+    )?;
     Ok(())
+}
+
+fn segment(
+    options: SegmentOptions,
+    mut records: Vec<(Vec<u8>, Vec<u8>)>,
+    sizes: Option<(u32, u32)>,
+) -> std::io::Result<Vec<u8>> {
+    records.sort_by_key(|(key, _)| key_hash(key));
+    let inline = |(key, value): &(Vec<u8>, Vec<u8>)| key.len() as u64 + value.len().min(100) as u64;
+    let plan = SegmentPlan {
+        partition: 0,
+        partitions: 1,
+        // So that the crowd is put into one block.
+        record_count: records.len().min(13) as u64,
+        inline_bytes: records.iter().map(inline).sum(),
+        sizes,
+    };
+    let mut writer = SegmentWriter::new(Vec::new(), options, plan)?;
+    for (key, value) in &records {
+        writer.push(key_hash(key), key, value)?;
+    }
+    Ok(writer.finish()?.0)
 }
 
 fn manifests() -> Result<(), Box<dyn std::error::Error>> {

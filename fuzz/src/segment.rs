@@ -1,9 +1,11 @@
 //! Segments: files that come with a pull, and lie on disks that may damage them.
 
 use larder_batch::Error;
-use larder_batch::segment::block::Block;
-use larder_batch::segment::format::{FOOTER_SIZE, HEADER_SIZE, check_header};
-use larder_batch::segment::{Footer, FoundValue, IndexBytes, SegmentIndex};
+use larder_batch::segment::block::{Block, LargeRef, Varied};
+use larder_batch::segment::format::{FOOTER_SIZE, HEADER_SIZE, Layout, check_header, header};
+use larder_batch::segment::{
+    BlockRange, Footer, FoundValue, IndexBytes, RecordRef, Records, SegmentIndex,
+};
 use larder_types::{checksum32, key_hash};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -20,11 +22,11 @@ pub fn segment(bytes: &[u8]) {
 /// # Errors
 /// As the segment's own code gives them.
 pub fn read_segment(bytes: &[u8]) -> Result<u64, Error> {
-    check_header("fuzz", bytes)?;
+    let format = check_header("fuzz", bytes)?;
     let Some(data_end) = bytes.len().checked_sub(FOOTER_SIZE) else {
         return Err(Error::corrupted("fuzz", "too short"));
     };
-    let footer = Footer::decode("fuzz", &bytes[data_end..], bytes.len() as u64)?;
+    let footer = Footer::decode("fuzz", &bytes[data_end..], bytes.len() as u64, format)?;
     let sections_start = HEADER_SIZE + footer.data_size as usize;
     let index = SegmentIndex::decode(
         "fuzz",
@@ -40,29 +42,100 @@ pub fn read_segment(bytes: &[u8]) -> Result<u64, Error> {
             continue;
         };
         let stored = &bytes[range.start as usize..range.end as usize];
-        let block = Block::open("fuzz", stored, number, &index.codec)?;
-        for record in block.records() {
+        let mut each = |record: RecordRef<'_>| {
             records += 1;
             if let FoundValue::Large(large) = record.value {
-                let end = large.offset.checked_add(large.stored_size);
-                let extent = end.and_then(|end| stored.get(large.offset as usize..end as usize));
-                let Some(extent) = extent else {
-                    return Err(Error::corrupted("fuzz", "an extent lies outside its block"));
-                };
-                large.open("fuzz", number, extent, &index.codec)?;
+                open_large(large, number, stored, &index)?;
             }
-            if let Some(found) = index.locate(key_hash(record.key)) {
-                let stored = &bytes[found.start as usize..found.end as usize];
-                Block::open("fuzz", stored, found.index, &index.codec)?.find(
-                    "fuzz",
-                    found.index,
-                    key_hash(record.key),
-                    record.key,
-                )?;
+            look_up(&index, bytes, record.key)
+        };
+        match &index.records {
+            Records::Sealed(_) => {
+                let block = Block::open("fuzz", stored, number, &index.codec)?;
+                block.records().try_for_each(&mut each)?;
+            }
+            Records::Uniform(uniform) => {
+                for (number, bytes) in uniform.each(stored, uniform.number_at(range.start)) {
+                    let record = uniform.record(bytes, number).ok_or_else(damaged)?;
+                    let value = FoundValue::Inline(record.value);
+                    each(RecordRef {
+                        key: record.key,
+                        value,
+                    })?;
+                }
+            }
+            Records::Varied(_) => {
+                let block = Varied::parse(stored, number).filter(Varied::has_intact_head);
+                let block = block.ok_or_else(damaged)?;
+                for number in 0..block.count() as u32 {
+                    each(block.record(number).ok_or_else(damaged)?)?;
+                }
             }
         }
     }
+    look_up(&index, bytes, b"a key that is not there")?;
     Ok(records)
+}
+
+fn damaged() -> Error {
+    Error::corrupted("fuzz", "a check does not fit")
+}
+
+fn open_large(
+    large: LargeRef,
+    number: u64,
+    stored: &[u8],
+    index: &SegmentIndex,
+) -> Result<(), Error> {
+    let end = large.offset.checked_add(large.stored_size);
+    let extent = end.and_then(|end| stored.get(large.offset as usize..end as usize));
+    let extent =
+        extent.ok_or_else(|| Error::corrupted("fuzz", "an extent lies outside its block"))?;
+    large.open("fuzz", number, extent, &index.codec).map(|_| ())
+}
+
+/// A lookup as a version makes it, out of a map and by position.
+fn look_up(index: &SegmentIndex, file: &[u8], key: &[u8]) -> Result<(), Error> {
+    let hash = key_hash(key);
+    if let Records::Uniform(uniform) = &index.records {
+        let _ = uniform.find(file, hash, key);
+    }
+    let Some(located) = index.locate(hash) else {
+        return Ok(());
+    };
+    let BlockRange {
+        index: number,
+        start,
+        end,
+    } = located.range;
+    let stored = &file[start as usize..end as usize];
+    match &index.records {
+        Records::Sealed(_) => {
+            let block = Block::open("fuzz", stored, number, &index.codec)?;
+            block.find("fuzz", number, hash, key)?;
+        }
+        Records::Uniform(uniform) => {
+            let found = uniform
+                .find_among(stored, number, key)
+                .ok_or_else(damaged)?;
+            assert_eq!(
+                uniform.find(file, hash, key),
+                Some(found),
+                "both ways find the same"
+            );
+        }
+        Records::Varied(_) => {
+            let _ = Varied::size_needed(stored);
+            let block = Varied::parse(stored, number).ok_or_else(damaged)?;
+            let _ = block.candidates(located.candidates);
+            if let Some(FoundValue::Large(large)) =
+                block.find(located.candidates, key).ok_or_else(damaged)?
+            {
+                open_large(large, number, stored, index)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The same bytes with every checksum made to fit, as far as the footer can be believed.
@@ -91,7 +164,12 @@ pub fn reseal_segment(bytes: &[u8]) -> Option<Vec<u8>> {
     footer.dictionary_check = xxh3_64(&bytes[dictionary_start..filter_start]);
     footer.filter_check = xxh3_64(&bytes[filter_start..directory_start]);
     footer.directory_check = xxh3_64(&bytes[directory_start..footer_start]);
-    bytes[..HEADER_SIZE].copy_from_slice(&larder_batch::segment::format::header());
+    let format = if footer.layout == Layout::Sealed {
+        1 + u32::from(bytes[8] & 1 == 0)
+    } else {
+        2
+    };
+    bytes[..HEADER_SIZE].copy_from_slice(&header(format));
     bytes[footer_start..].copy_from_slice(&footer.encode());
 
     if let Ok(index) = SegmentIndex::decode(
@@ -103,7 +181,14 @@ pub fn reseal_segment(bytes: &[u8]) -> Option<Vec<u8>> {
             let Some(range) = index.block(number) else {
                 continue;
             };
-            reseal_block(&mut bytes[range.start as usize..range.end as usize], number);
+            let stored = &mut bytes[range.start as usize..range.end as usize];
+            match &index.records {
+                Records::Sealed(_) => reseal_block(stored, number),
+                Records::Uniform(uniform) => uniform.reseal(stored, uniform.number_at(range.start)),
+                Records::Varied(_) => {
+                    Varied::reseal(stored, number);
+                }
+            }
         }
     }
     Some(bytes)
@@ -143,6 +228,13 @@ fn unsealed_footer(bytes: &[u8]) -> Footer {
         block_size: half(24),
         compression: bytes[100],
         directory_kind: bytes[101],
+        layout: match bytes[102] {
+            1 => Layout::Uniform,
+            2 => Layout::Varied,
+            _ => Layout::Sealed,
+        },
+        key_size: half(26),
+        value_size: half(27),
         ..Footer::default()
     }
 }

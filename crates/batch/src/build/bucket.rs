@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use larder_types::key_hash;
 
 use super::collect::{CollectAs, Collected};
-use super::spill::{Chunk, Held, Place, Row, Rows, Spill};
+use super::spill::{Chunk, Held, Place, Row, RowSizes, Rows, Spill};
 use super::{OnDuplicate, heavy};
 use crate::error::{Error, show_key};
 
@@ -18,6 +18,7 @@ pub struct Bucket {
     chunks: Vec<Held>,
     pub rows: u64,
     pub inline_bytes: u64,
+    pub sizes: RowSizes,
 }
 
 /// What becomes of rows that share a key.
@@ -59,6 +60,7 @@ impl Bucket {
     pub fn add(&mut self, held: Held) {
         self.rows += held.rows;
         self.inline_bytes += held.inline_bytes;
+        self.sizes = self.sizes.with(held.sizes);
         self.chunks.push(held);
     }
 

@@ -42,7 +42,7 @@ pub use collect::CollectAs;
 pub use options::{BuildOptions, OnDuplicate};
 use out_folder::OutFolder;
 pub use row_writer::RowWriter;
-use spill::{Chunk, Spill};
+use spill::{Chunk, RowSizes, Spill};
 
 /// How far `finish` has come.
 #[derive(Debug, Clone, Copy, Default)]
@@ -223,18 +223,29 @@ impl Builder {
             partitions: self.options.partitions,
             ..SegmentPlan::default()
         };
+        // What is collected is longer than the rows that it is made of.
+        let mut sizes = match self.options.on_duplicate {
+            OnDuplicate::Collect => RowSizes::Mixed,
+            _ => RowSizes::NoRows,
+        };
         for bucket in buckets {
             let bucket = bucket.lock().expect("no writer panicked");
             plan.record_count += bucket.rows;
             plan.inline_bytes += bucket.inline_bytes;
+            sizes = sizes.with(bucket.sizes);
+        }
+        if let RowSizes::Same(key, value) = sizes {
+            plan.sizes = Some((key, value));
         }
         let options = SegmentOptions {
             compression: self.options.compression,
-            block_size: self
-                .options
-                .block_size
-                .unwrap_or(self.options.compression.block_size()),
+            block_size: self.options.block_size.unwrap_or(
+                self.options
+                    .compression
+                    .block_size(self.options.segment_format),
+            ),
             filter: self.options.filter,
+            format: self.options.segment_format,
         };
         let file = files::StreamingFile::create(&path)?;
         let duplicates = Duplicates {

@@ -10,6 +10,7 @@ use crate::built::Built;
 use crate::error::Error;
 use crate::manifest::PARTITIONS_MAX;
 use crate::segment::Compression;
+use crate::segment::format::{FORMAT, FORMAT_MIN};
 
 /// What to do when rows share a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -58,6 +59,8 @@ pub struct BuildOptions {
     /// Bytes of records in a block, on average; `None` for what suits the compression.
     pub block_size: Option<u32>,
     pub filter: bool,
+    /// Of the segments: 2, or 1 for a larder that reads no other.
+    pub segment_format: u32,
     pub on_duplicate: OnDuplicate,
     /// How [`OnDuplicate::Collect`] writes its arrays. The values of one key may take an eighth of the memory.
     pub collect_as: CollectAs,
@@ -79,6 +82,7 @@ impl BuildOptions {
             compression: Compression::None,
             block_size: None,
             filter: true,
+            segment_format: FORMAT,
             on_duplicate: OnDuplicate::Error,
             collect_as: CollectAs::default(),
             value_bytes_max: VALUE_BYTES_MAX,
@@ -109,6 +113,15 @@ impl BuildOptions {
             return Err(Error::limit(
                 "--threads",
                 "0 threads build nothing; give at least 1",
+            ));
+        }
+        if !(FORMAT_MIN..=FORMAT).contains(&self.segment_format) {
+            return Err(Error::limit(
+                "the segments' format",
+                format!(
+                    "{} is not between {FORMAT_MIN} and {FORMAT}",
+                    self.segment_format
+                ),
             ));
         }
         if self

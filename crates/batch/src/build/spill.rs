@@ -19,13 +19,35 @@ pub struct Chunk {
     pub rows: u64,
     /// Bytes of keys and of the values that stay in blocks.
     pub inline_bytes: u64,
+    pub sizes: RowSizes,
     last_seq: u64,
+}
+
+/// Whether rows all have one key size and one value size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RowSizes {
+    #[default]
+    NoRows,
+    Same(u32, u32),
+    Mixed,
+}
+
+impl RowSizes {
+    #[inline]
+    pub fn with(self, other: RowSizes) -> RowSizes {
+        match (self, other) {
+            (RowSizes::NoRows, sizes) | (sizes, RowSizes::NoRows) => sizes,
+            (sizes, other) if sizes == other => sizes,
+            _ => RowSizes::Mixed,
+        }
+    }
 }
 
 /// A chunk that has been handed over.
 pub struct Held {
     pub rows: u64,
     pub inline_bytes: u64,
+    pub sizes: RowSizes,
     pub place: Place,
 }
 
@@ -57,6 +79,8 @@ impl Chunk {
         self.bytes.extend_from_slice(value);
         self.last_seq = seq;
         self.rows += 1;
+        let sizes = RowSizes::Same(key.len() as u32, value.len() as u32);
+        self.sizes = self.sizes.with(sizes);
         self.inline_bytes += key.len() as u64;
         if value.len() <= LARGE_VALUE_BYTES_MIN {
             self.inline_bytes += value.len() as u64;
@@ -71,6 +95,7 @@ impl Chunk {
         Held {
             rows: self.rows,
             inline_bytes: self.inline_bytes,
+            sizes: self.sizes,
             place: Place::Memory(self.bytes),
         }
     }
@@ -174,6 +199,7 @@ impl Spill {
         Ok(Held {
             rows: chunk.rows,
             inline_bytes: chunk.inline_bytes,
+            sizes: chunk.sizes,
             place: Place::File { offset, size },
         })
     }

@@ -87,12 +87,12 @@ impl Compression {
         }
     }
 
-    /// The size of a block that suits a compression: small where a lookup checks and scans all of
-    /// it, larger where more context makes it smaller.
-    pub(crate) fn block_size(self) -> u32 {
-        match self {
-            Compression::None => 560,
-            Compression::Lz4 | Compression::Zstd { .. } => 4096,
+    /// The size of a block that suits a compression: in format 1 small where a lookup checks and scans all of
+    /// it, else what makes for one read of the disk, and enough context.
+    pub(crate) fn block_size(self, format: u32) -> u32 {
+        match (self, format) {
+            (Compression::None, 1) => 560,
+            _ => 4096,
         }
     }
 }

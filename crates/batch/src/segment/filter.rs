@@ -30,10 +30,12 @@ pub struct FilterBuilder {
 }
 
 impl FilterBuilder {
-    pub fn for_keys(key_count: u64) -> FilterBuilder {
+    /// The number of lines is a multiple of `multiple`, so that what follows begins where a line of the cache may.
+    pub fn for_keys(key_count: u64, multiple: u64) -> FilterBuilder {
         let lines = (key_count * BITS_PER_KEY)
             .div_ceil(LINE_SIZE as u64 * 8)
-            .max(1);
+            .max(1)
+            .next_multiple_of(multiple);
         FilterBuilder {
             words: vec![0; lines as usize * WORDS],
         }
@@ -111,7 +113,7 @@ mod tests {
     #[test]
     fn no_key_is_denied_and_few_strangers_pass() {
         let hash = |i: u32| key_hash(&i.to_le_bytes());
-        let mut builder = FilterBuilder::for_keys(100_000);
+        let mut builder = FilterBuilder::for_keys(100_000, 1);
         (0..100_000).for_each(|i| builder.insert(hash(i)));
         let filter = Filter::decode(IndexBytes::of(&builder.encode())).expect("round trip");
         assert!((0..100_000).all(|i| filter.may_contain(hash(i))));

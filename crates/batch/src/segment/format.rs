@@ -3,7 +3,7 @@
 //! ```text
 //! header   offset size                    footer   offset size
 //! magic    0      8  "LARDSEG1"           record_count      0   8
-//! format   8      4  1                    block_count       8   8
+//! format   8      4  1 or 2               block_count       8   8
 //! checksum 12     4  XXH3 of the above    key_bytes         16  8
 //!                                         value_bytes       24  8
 //!                                         data_size         32  8
@@ -18,7 +18,11 @@
 //!                                         block_size        96  4  aimed at, uncompressed
 //!                                         compression       100 1  0 none, 1 lz4, 2 zstd
 //!                                         directory_kind    101 1  0 narrow, 1 medium, 2 wide
-//!                                         reserved          102 42 zero
+//!                                         layout            102 1  of format 2, see [`Layout`]
+//!                                         reserved          103 1  zero
+//!                                         key_size          104 4  of all keys, if uniform
+//!                                         value_size        108 4  of all values, if uniform
+//!                                         reserved          112 32 zero
 //!                                         checksum          144 8  XXH3-64 of bytes 0..144
 //!                                         magic             152 8  "LARDEND1"
 //! ```
@@ -29,7 +33,9 @@ use crate::error::Error;
 
 pub const HEADER_SIZE: usize = 16;
 pub const FOOTER_SIZE: usize = 160;
-pub const FORMAT: u32 = 1;
+/// What is written, unless a reader of before is to understand it.
+pub const FORMAT: u32 = 2;
+pub const FORMAT_MIN: u32 = 1;
 
 /// Values longer than this leave their block for an extent behind it.
 pub const LARGE_VALUE_BYTES_MIN: usize = 64 * 1024;
@@ -37,34 +43,48 @@ pub const LARGE_VALUE_BYTES_MIN: usize = 64 * 1024;
 const HEADER_MAGIC: &[u8; 8] = b"LARDSEG1";
 const FOOTER_MAGIC: &[u8; 8] = b"LARDEND1";
 
-pub fn header() -> [u8; HEADER_SIZE] {
+/// How the records lie in the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Layout {
+    /// In blocks under one checksum each: all of format 1, and what is compressed.
+    #[default]
+    Sealed = 0,
+    /// One after the other, all of one size.
+    Uniform = 1,
+    /// In blocks that say where each ends.
+    Varied = 2,
+}
+
+pub fn header(format: u32) -> [u8; HEADER_SIZE] {
     let mut bytes = [0; HEADER_SIZE];
     bytes[..8].copy_from_slice(HEADER_MAGIC);
-    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    bytes[8..12].copy_from_slice(&format.to_le_bytes());
     let checksum = xxh3_64(&bytes[..12]) as u32;
     bytes[12..].copy_from_slice(&checksum.to_le_bytes());
     bytes
 }
 
+/// The format of a segment that begins with these bytes.
+///
 /// # Errors
-/// [`Error::Corrupted`] if these are not the first bytes of a segment of this format.
-pub fn check_header(place: &str, bytes: &[u8]) -> Result<(), Error> {
+/// [`Error::Corrupted`] if these are not the first bytes of a segment of a format that this larder reads.
+pub fn check_header(place: &str, bytes: &[u8]) -> Result<u32, Error> {
     if bytes.len() < HEADER_SIZE || &bytes[..8] != HEADER_MAGIC {
         return Err(Error::corrupted(
             place,
             "it does not begin as a larder segment does",
         ));
     }
-    if bytes[..HEADER_SIZE] != header() {
-        let format = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+    let format = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+    if !(FORMAT_MIN..=FORMAT).contains(&format) || bytes[..HEADER_SIZE] != header(format) {
         return Err(Error::corrupted(
             place,
             format!(
-                "its header is of format {format}, this larder reads {FORMAT}, or it is damaged"
+                "its header is of format {format}, this larder reads {FORMAT_MIN} to {FORMAT}, or it is damaged"
             ),
         ));
     }
-    Ok(())
+    Ok(format)
 }
 
 /// What a segment holds, and where.
@@ -86,6 +106,10 @@ pub struct Footer {
     pub block_size: u32,
     pub compression: u8,
     pub directory_kind: u8,
+    pub layout: Layout,
+    /// Of all keys and of all values, in a uniform segment; else 0.
+    pub key_size: u32,
+    pub value_size: u32,
 }
 
 const CHECKSUM_OFFSET: usize = 144;
@@ -104,17 +128,20 @@ impl Footer {
         }
         bytes[100] = self.compression;
         bytes[101] = self.directory_kind;
+        bytes[102] = self.layout as u8;
+        bytes[104..108].copy_from_slice(&self.key_size.to_le_bytes());
+        bytes[108..112].copy_from_slice(&self.value_size.to_le_bytes());
         let checksum = xxh3_64(&bytes[..CHECKSUM_OFFSET]);
         bytes[CHECKSUM_OFFSET..152].copy_from_slice(&checksum.to_le_bytes());
         bytes[152..].copy_from_slice(FOOTER_MAGIC);
         bytes
     }
 
-    /// Decodes the last [`FOOTER_SIZE`] bytes of a file of `file_size` bytes.
+    /// Decodes the last [`FOOTER_SIZE`] bytes of a file of `file_size` bytes, whose header is of this format.
     ///
     /// # Errors
     /// [`Error::Corrupted`] if the bytes are damaged, or the sizes do not add up to the file's.
-    pub fn decode(place: &str, bytes: &[u8], file_size: u64) -> Result<Footer, Error> {
+    pub fn decode(place: &str, bytes: &[u8], file_size: u64, format: u32) -> Result<Footer, Error> {
         let damaged = |detail: &str| Error::corrupted(place, detail);
         if bytes.len() != FOOTER_SIZE || &bytes[152..] != FOOTER_MAGIC {
             return Err(damaged(
@@ -127,6 +154,12 @@ impl Footer {
         let word = |position: usize| read_u64(bytes, position * 8);
         let half = |offset: usize| {
             u32::from_le_bytes(bytes[offset..offset + 4].try_into().expect("4 bytes"))
+        };
+        let layout = match (format, bytes[102]) {
+            (_, 0) => Layout::Sealed,
+            (2.., 1) => Layout::Uniform,
+            (2.., 2) => Layout::Varied,
+            _ => return Err(damaged("its layout is unknown to this larder")),
         };
         let footer = Footer {
             record_count: word(0),
@@ -145,7 +178,15 @@ impl Footer {
             block_size: half(96),
             compression: bytes[100],
             directory_kind: bytes[101],
+            layout,
+            key_size: half(104),
+            value_size: half(108),
         };
+        if layout != Layout::Sealed && (footer.compression != 0 || footer.dictionary_size != 0) {
+            return Err(damaged(
+                "records with checks of their own are not compressed",
+            ));
+        }
         let sections = [
             footer.data_size,
             footer.dictionary_size,
@@ -260,16 +301,20 @@ mod tests {
         };
         let size = (HEADER_SIZE + FOOTER_SIZE) as u64 + 100;
         let bytes = footer.encode();
-        assert_eq!(Footer::decode("s", &bytes, size).expect("intact"), footer);
+        let decode = |bytes: &[u8]| Footer::decode("s", bytes, size, FORMAT);
+        assert_eq!(decode(&bytes).expect("intact"), footer);
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes;
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Footer::decode("s", &damaged, size).is_err(), "bit {bit}");
+            assert!(decode(&damaged).is_err(), "bit {bit}");
         }
         for bit in 0..HEADER_SIZE * 8 {
-            let mut damaged = header();
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(check_header("s", &damaged).is_err(), "bit {bit}");
+            for format in [1, 2] {
+                let mut damaged = header(format);
+                assert_eq!(check_header("s", &damaged).expect("intact"), format);
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                assert!(check_header("s", &damaged).is_err(), "bit {bit}");
+            }
         }
     }
 }

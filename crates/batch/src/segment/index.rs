@@ -6,16 +6,40 @@ use super::block::prefetch;
 use super::compression::Codec;
 use super::directory::Directory;
 use super::filter::Filter;
-use super::format::{Footer, HEADER_SIZE};
+use super::format::{Footer, HEADER_SIZE, Layout};
 use super::memory::IndexBytes;
+use super::ranks::{self, Candidates, block_and_fraction};
+use super::uniform::Uniform;
 use crate::error::Error;
 
 /// The checked index of one segment. A lookup begins with [`SegmentIndex::locate`].
 pub struct SegmentIndex {
     pub footer: Footer,
     pub codec: Codec,
-    directory: Directory,
+    pub records: Records,
     filter: Option<Filter>,
+}
+
+/// The directory, which differs by the layout.
+pub enum Records {
+    Sealed(Directory),
+    Uniform(Uniform),
+    Varied(Blocks),
+}
+
+/// Where each block of a varied segment is, and the words that say which of its records can have a hash.
+pub struct Blocks {
+    words: IndexBytes,
+    directory: Directory,
+}
+
+/// Where a key can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Located {
+    /// The block. In a uniform segment the candidates alone, and the number of the first of them as its index.
+    pub range: BlockRange,
+    /// Which of the block's records can have the key; not known of sealed blocks.
+    pub candidates: Candidates,
 }
 
 /// Where in the file a block and its extents are. Never empty.
@@ -63,30 +87,81 @@ impl SegmentIndex {
         } else {
             Some(Filter::decode(filter).ok_or_else(|| damaged("filter"))?)
         };
-        let start = HEADER_SIZE as u64;
-        let directory = Directory::decode(
-            place,
-            footer.directory_kind,
-            directory,
-            footer.block_count,
-            start,
-            footer.data_size,
-        )?;
+        let positions = |bytes| {
+            let start = HEADER_SIZE as u64;
+            let (kind, blocks, size) =
+                (footer.directory_kind, footer.block_count, footer.data_size);
+            Directory::decode(place, kind, bytes, blocks, start, size)
+        };
+        let records = match footer.layout {
+            Layout::Sealed => Records::Sealed(positions(directory)?),
+            Layout::Uniform => Records::Uniform(Uniform::decode(place, &footer, directory)?),
+            Layout::Varied => {
+                let size = footer
+                    .block_count
+                    .saturating_mul(8)
+                    .min(directory.len() as u64) as usize;
+                let words = directory.part(0..size);
+                let directory = positions(directory.part(size..directory.len()))?;
+                Records::Varied(Blocks::new(place, words, directory)?)
+            }
+        };
         Ok(SegmentIndex {
             footer,
             codec,
-            directory,
+            records,
             filter,
         })
     }
 
-    /// The block that would hold a key of this hash; `None` if the key is certainly absent.
+    /// Where a key of this hash can be; `None` if it is certainly absent.
     #[inline]
-    pub fn locate(&self, hash: u64) -> Option<BlockRange> {
+    pub fn locate(&self, hash: u64) -> Option<Located> {
         if !self.may_contain(hash) {
             return None;
         }
-        self.block(self.block_index(hash))
+        self.place(hash)
+    }
+
+    /// As [`SegmentIndex::locate`], without the filter.
+    #[inline]
+    pub fn place(&self, hash: u64) -> Option<Located> {
+        match &self.records {
+            Records::Sealed(_) => Some(Located {
+                range: self.block(self.block_index(hash))?,
+                candidates: Candidates { first: 0, count: 0 },
+            }),
+            Records::Uniform(uniform) => {
+                let (first, count) = uniform.candidates(hash);
+                let (start, end) = uniform.range(first, u64::from(count));
+                let range = BlockRange {
+                    index: first,
+                    start,
+                    end,
+                };
+                (count > 0).then_some(Located {
+                    range,
+                    candidates: Candidates { first: 0, count },
+                })
+            }
+            Records::Varied(blocks) => blocks.locate(hash, self.footer.block_count),
+        }
+    }
+
+    /// Whether a lookup of this hash would come to the record with this number in this block.
+    pub fn leads_to(&self, hash: u64, block: BlockRange, number: u64) -> bool {
+        let Some(Located { range, candidates }) = self.locate(hash) else {
+            return false;
+        };
+        let among = |first: u64| (first..first + u64::from(candidates.count)).contains(&number);
+        match &self.records {
+            Records::Sealed(_) => range == block,
+            Records::Varied(_) => range == block && among(u64::from(candidates.first)),
+            Records::Uniform(uniform) => {
+                let first = uniform.number_at(block.start);
+                range.index.checked_sub(first).is_some_and(among)
+            }
+        }
     }
 
     /// False only if no key of this hash is in the segment.
@@ -99,7 +174,14 @@ impl SegmentIndex {
     /// Block `index`, or `None` if it has no records.
     #[inline(always)]
     pub fn block(&self, index: u64) -> Option<BlockRange> {
-        let (start, end) = self.directory.range(index as usize);
+        let (start, end) = match &self.records {
+            Records::Sealed(directory) => directory.range(index as usize),
+            Records::Varied(blocks) => blocks.directory.range(index as usize),
+            Records::Uniform(uniform) => {
+                let (first, count) = uniform.block(index);
+                uniform.range(first, count)
+            }
+        };
         (start < end).then_some(BlockRange { index, start, end })
     }
 
@@ -117,10 +199,15 @@ impl SegmentIndex {
         }
     }
 
-    /// Asks the processor to fetch what [`SegmentIndex::block`] will read.
+    /// Asks the processor to fetch what [`SegmentIndex::locate`] will read of the directory.
     #[inline]
     pub fn prefetch_directory(&self, hash: u64) {
-        self.directory.prefetch(self.block_index(hash) as usize);
+        let index = self.block_index(hash) as usize;
+        match &self.records {
+            Records::Sealed(directory) => directory.prefetch(index),
+            Records::Uniform(uniform) => uniform.prefetch(hash),
+            Records::Varied(blocks) => blocks.prefetch(index),
+        }
     }
 
     /// Bytes of memory that the index holds.
@@ -129,13 +216,75 @@ impl SegmentIndex {
     }
 
     pub fn directory_bytes(&self) -> usize {
-        self.directory.memory_bytes()
+        match &self.records {
+            Records::Sealed(directory) => directory.memory_bytes(),
+            Records::Uniform(uniform) => uniform.memory_bytes(),
+            Records::Varied(blocks) => blocks.words.len() + blocks.directory.memory_bytes(),
+        }
     }
 }
 
-#[inline]
+impl Blocks {
+    fn new(place: &str, words: IndexBytes, directory: Directory) -> Result<Blocks, Error> {
+        let blocks = Blocks { words, directory };
+        for (index, word) in blocks.words.as_chunks::<8>().0.iter().enumerate() {
+            let (word, (start, end)) = (u64::from_le_bytes(*word), blocks.directory.range(index));
+            if !ranks::is_possible(word) || (ranks::count(word) == 0) != (start == end) {
+                return Err(Error::corrupted(
+                    place,
+                    "the directory's words are out of order",
+                ));
+            }
+        }
+        Ok(blocks)
+    }
+
+    #[inline(always)]
+    pub fn locate(&self, hash: u64, block_count: u64) -> Option<Located> {
+        let (index, fraction) = block_and_fraction(hash, block_count);
+        let candidates = self.candidates(index as usize, fraction);
+        if candidates.count == 0 {
+            return None;
+        }
+        let (start, end) = self.directory.range(index as usize);
+        let range = BlockRange { index, start, end };
+        Some(Located { range, candidates })
+    }
+
+    /// How many records a block has.
+    pub fn count(&self, index: u64) -> u64 {
+        ranks::count(self.word(index as usize))
+    }
+
+    #[inline(always)]
+    fn candidates(&self, index: usize, fraction: u64) -> Candidates {
+        let word = self.word(index);
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("bmi2") {
+            // SAFETY: the processor was found to have what the function is compiled for.
+            return ranks::candidates(word, fraction, |word, number| unsafe {
+                ranks::select_bmi2(word, number)
+            });
+        }
+        ranks::candidates(word, fraction, ranks::select_portable)
+    }
+
+    #[inline(always)]
+    fn word(&self, index: usize) -> u64 {
+        let word = self.words[index * 8..index * 8 + 8].first_chunk();
+        u64::from_le_bytes(*word.expect("8 bytes"))
+    }
+
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        self.directory.prefetch(index);
+        prefetch(self.words.as_ptr().wrapping_add(index * 8));
+    }
+}
+
+#[inline(always)]
 pub(crate) fn block_index(hash: u64, block_count: u64) -> u64 {
-    ((u128::from(hash) * u128::from(block_count)) >> 64) as u64
+    block_and_fraction(hash, block_count).0
 }
 
 /// Fetches the cache lines of a block ahead of its use, up to a bound.

@@ -5,11 +5,12 @@ use std::io::{self, Write};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::block::{BLOCK_OVERHEAD, BlockBuilder};
+use super::check::{self, CHECK_SIZE};
 use super::compression::{Compression, Encoder};
-use super::directory;
 use super::filter::FilterBuilder;
-use super::format::{Footer, HEADER_SIZE, header};
-use super::index::block_index;
+use super::format::{FORMAT, Footer, HEADER_SIZE, LARGE_VALUE_BYTES_MIN, Layout, header};
+use super::ranks::{self, block_and_fraction};
+use super::{directory, uniform};
 use crate::manifest::SegmentDigest;
 
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub struct SegmentOptions {
     /// Bytes of records that a block should hold on average, before compression.
     pub block_size: u32,
     pub filter: bool,
+    /// [`FORMAT`], or 1 for readers of before.
+    pub format: u32,
 }
 
 /// What is known of a segment before its first record. It decides how many blocks there are; the
@@ -29,6 +32,8 @@ pub struct SegmentPlan {
     pub record_count: u64,
     /// Bytes of keys and of values that stay in blocks.
     pub inline_bytes: u64,
+    /// The size of all keys and that of all values, if each has but one.
+    pub sizes: Option<(u32, u32)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,10 +50,15 @@ pub struct SegmentWriter<W: Write> {
     out: Counted<W>,
     options: SegmentOptions,
     block_count: u64,
+    /// Where each block begins; not of a uniform segment.
     positions: Vec<u64>,
+    /// A word for each block, where records have checks of their own.
+    words: Vec<u64>,
     filter: Option<FilterBuilder>,
     current: BlockBuilder,
     current_index: u64,
+    /// Of the records of the current block.
+    fractions: Vec<u64>,
     last: Option<(u64, Vec<u8>)>,
     encoder: EncoderState,
     buffer: Vec<u8>,
@@ -72,6 +82,9 @@ const TRAINING_BYTES: usize = 2 << 20;
 const TRAINING_BYTES_MIN: usize = 256 << 10;
 const DICTIONARY_BYTES: usize = 32 << 10;
 
+/// Written at once.
+const FLUSH_BYTES: usize = 256 << 10;
+
 impl<W: Write> SegmentWriter<W> {
     /// # Errors
     /// When the header cannot be written.
@@ -81,8 +94,16 @@ impl<W: Write> SegmentWriter<W> {
             digest: SegmentDigest::new(),
             position: 0,
         };
-        out.write(&header())?;
-        let block_count = block_count(&options, &plan);
+        out.write(&header(options.format))?;
+        let layout = layout(&options, &plan);
+        let block_count = match layout {
+            Layout::Sealed => sealed_block_count(&options, &plan),
+            _ => block_count(&options, &plan),
+        };
+        let (key_size, value_size) = match (layout, plan.sizes) {
+            (Layout::Uniform, Some(sizes)) => sizes,
+            _ => (0, 0),
+        };
         let encoder = match options.compression {
             Compression::Zstd { .. } => EncoderState::Training {
                 blocks: Vec::new(),
@@ -99,17 +120,22 @@ impl<W: Write> SegmentWriter<W> {
             partitions: plan.partitions,
             block_size: options.block_size,
             compression: options.compression.code(),
+            layout,
+            key_size,
+            value_size,
             ..Footer::default()
         };
         Ok(SegmentWriter {
             out,
             block_count,
-            positions: Vec::with_capacity(block_count as usize + 1),
+            positions: Vec::new(),
+            words: Vec::new(),
             filter: options
                 .filter
-                .then(|| FilterBuilder::for_keys(plan.record_count)),
+                .then(|| FilterBuilder::for_keys(plan.record_count, u64::from(options.format))),
             current: BlockBuilder::default(),
             current_index: 0,
+            fractions: Vec::new(),
             last: None,
             encoder,
             buffer: Vec::new(),
@@ -132,12 +158,18 @@ impl<W: Write> SegmentWriter<W> {
         } else {
             self.last = Some((hash, key.to_vec()));
         }
-        let index = block_index(hash, self.block_count);
+        let (index, fraction) = block_and_fraction(hash, self.block_count);
         if index != self.current_index {
             self.end_block()?;
             self.current_index = index;
         }
-        self.current.push(hash, key, value);
+        match self.footer.layout {
+            Layout::Uniform => self.push_uniform(key, value)?,
+            _ => self.current.push(hash, key, value),
+        }
+        if self.footer.layout != Layout::Sealed {
+            self.fractions.push(fraction);
+        }
         if let Some(filter) = &mut self.filter {
             filter.insert(hash);
         }
@@ -156,8 +188,9 @@ impl<W: Write> SegmentWriter<W> {
         self.end_training()?;
         self.flush_buffer(1)?;
         let end = self.out.position;
-        self.positions.resize(self.block_count as usize + 1, end);
         self.footer.data_size = end - HEADER_SIZE as u64;
+        let (kind, directory) = self.directory(end);
+        self.footer.directory_kind = kind;
 
         let EncoderState::Ready { dictionary, .. } = &self.encoder else {
             unreachable!("training has ended")
@@ -167,8 +200,6 @@ impl<W: Write> SegmentWriter<W> {
             .take()
             .map(|filter| filter.encode())
             .unwrap_or_default();
-        let (kind, directory) = directory::encode(&self.positions);
-        self.footer.directory_kind = kind as u8;
         self.footer.dictionary_size = dictionary.len() as u64;
         self.footer.filter_size = filter.len() as u64;
         self.footer.directory_size = directory.len() as u64;
@@ -188,7 +219,44 @@ impl<W: Write> SegmentWriter<W> {
         Ok((self.out.inner, summary))
     }
 
+    /// The directory's kind, and its bytes.
+    fn directory(&mut self, end: u64) -> (u8, Vec<u8>) {
+        let blocks = self.block_count as usize;
+        if self.footer.layout != Layout::Sealed {
+            self.words.resize(blocks, 0);
+        }
+        if self.footer.layout == Layout::Uniform {
+            return (0, uniform::encode(&self.words));
+        }
+        self.positions.resize(blocks + 1, end);
+        let (kind, positions) = directory::encode(&self.positions);
+        let words = self.words.iter().flat_map(|word| word.to_le_bytes());
+        (kind as u8, words.chain(positions).collect())
+    }
+
+    fn push_uniform(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        assert!(
+            (key.len(), value.len())
+                == (
+                    self.footer.key_size as usize,
+                    self.footer.value_size as usize
+                ),
+            "the plan says that all records have one size"
+        );
+        let start = self.buffer.len();
+        self.buffer.extend([0; CHECK_SIZE]);
+        self.buffer.extend_from_slice(key);
+        self.buffer.extend_from_slice(value);
+        check::seal(&mut self.buffer[start..], self.footer.record_count);
+        self.flush_buffer(FLUSH_BYTES)
+    }
+
     fn end_block(&mut self) -> io::Result<()> {
+        if !self.fractions.is_empty() {
+            self.words.resize(self.current_index as usize, 0);
+            self.words.push(ranks::encode(&self.fractions));
+            self.fractions.clear();
+        }
         if self.current.is_empty() {
             return Ok(());
         }
@@ -208,13 +276,15 @@ impl<W: Write> SegmentWriter<W> {
     }
 
     fn write_block(&mut self, index: u64, block: &mut BlockBuilder) -> io::Result<()> {
-        const FLUSH_BYTES: usize = 256 << 10;
         let position = self.out.position + self.buffer.len() as u64;
         self.positions.resize(index as usize + 1, position);
         let EncoderState::Ready { encoder, .. } = &mut self.encoder else {
             unreachable!("training has ended")
         };
-        block.finish(index, encoder, &mut self.buffer);
+        match self.footer.layout {
+            Layout::Varied => block.finish_varied(index, &mut self.buffer),
+            _ => block.finish(index, encoder, &mut self.buffer),
+        }
         self.flush_buffer(FLUSH_BYTES)
     }
 
@@ -254,9 +324,28 @@ fn new_encoder(compression: Compression, dictionary: &[u8]) -> io::Result<Encode
     Encoder::new(compression, dictionary).map_err(|error| io::Error::other(error.to_string()))
 }
 
+fn layout(options: &SegmentOptions, plan: &SegmentPlan) -> Layout {
+    if options.format < FORMAT || options.compression != Compression::None {
+        return Layout::Sealed;
+    }
+    match plan.sizes {
+        Some((_, value_size)) if value_size as usize <= LARGE_VALUE_BYTES_MIN => Layout::Uniform,
+        _ => Layout::Varied,
+    }
+}
+
+/// As many blocks as give each `block_size` bytes on average, and no more records than a block's word tells apart well.
+fn block_count(options: &SegmentOptions, plan: &SegmentPlan) -> u64 {
+    const RECORDS_PER_BLOCK: u64 = 20;
+    let records = plan.record_count.max(1);
+    let bytes = plan.inline_bytes + records * CHECK_SIZE as u64;
+    let blocks = (bytes / u64::from(options.block_size)).max(records / RECORDS_PER_BLOCK);
+    blocks.clamp(1, records)
+}
+
 /// As many blocks as give each `block_size` bytes on average, but no more than four for each
 /// record: a directory of entries for empty blocks would not be small beside short records.
-fn block_count(options: &SegmentOptions, plan: &SegmentPlan) -> u64 {
+fn sealed_block_count(options: &SegmentOptions, plan: &SegmentPlan) -> u64 {
     const BLOCKS_PER_RECORD_MAX: u64 = 4;
     let records = plan.record_count.max(1);
     // Each record carries a tag, and two or three bytes more if it is not as long as the others.

@@ -1,7 +1,8 @@
 //! Lookups in a version that is in memory.
 //!
-//! What a lookup costs here is memory: the directory (a fifth of a byte to half a byte a record,
-//! mostly in the last-level cache), and the block (some ten lines, all asked for at once). A
+//! What a lookup costs here is memory: the directory (half a byte a record,
+//! mostly in the last-level cache), and the record: of a uniform segment two or three lines, asked for at once, of a varied
+//! one a line of its block's head before them, of a sealed one all of its block. A
 //! processor runs ahead into the next lookups while it waits, if their work fits into its window.
 //! So the filter, which is another line out of memory, is not asked while keys are found: only for
 //! some time after one was absent. Then absent keys cost a line each, and present ones what they
@@ -14,7 +15,8 @@ use larder_types::key_hash;
 use super::Value;
 use super::segment_file::SegmentFile;
 use crate::error::Error;
-use crate::segment::{BlockRange, prefetch_block};
+use crate::segment::block::Varied;
+use crate::segment::{Located, Records, prefetch_block};
 
 /// Lookups that a batch has under way at once: enough to keep the memory busy, few enough that
 /// what is fetched ahead stays in the second-level cache.
@@ -35,9 +37,9 @@ pub fn find<'a>(
     key: &[u8],
 ) -> Result<Option<Value<'a>>, Error> {
     let doubt = DOUBT.get();
-    let found = match locate(segment, hash, doubt > 0) {
-        None => Ok(None),
-        Some(range) => segment.find_mapped(range, hash, key),
+    let found = match doubt > 0 && !segment.index.may_contain(hash) {
+        true => Ok(None),
+        false => segment.find_mapped(hash, key),
     };
     match found {
         Ok(None) => DOUBT.set(DOUBTS),
@@ -63,18 +65,28 @@ pub fn find_batch<'a>(
             segment.index.prefetch_filter(*hash);
         }
     }
-    let mut ranges = [None; BATCH];
-    for ((segment, hash), range) in segments.iter().zip(hashes).zip(&mut ranges) {
-        *range = locate(segment, hash, doubt > 0);
-        if let Some(range) = range {
-            prefetch_block(segment.mapped(*range));
+    let mut places = [None; BATCH];
+    for ((segment, hash), place) in segments.iter().zip(hashes).zip(&mut places) {
+        if doubt > 0 && !segment.index.may_contain(hash) {
+            continue;
+        }
+        *place = segment.index.place(hash);
+        if let Some(located) = place {
+            prefetch(segment, located);
+        }
+    }
+    for (segment, place) in segments.iter().zip(&places) {
+        if let (Records::Varied(_), Some(located)) = (&segment.index.records, place) {
+            let block = Varied::parse(segment.mapped(located.range), located.range.index);
+            let records = block.and_then(|block| block.candidates(located.candidates));
+            prefetch_block(records.unwrap_or(&[]));
         }
     }
     let mut absent = false;
-    for (((segment, key), hash), range) in segments.iter().zip(keys).zip(hashes).zip(ranges) {
-        let found = match range {
+    for (((segment, key), hash), place) in segments.iter().zip(keys).zip(hashes).zip(places) {
+        let found = match place {
             None => Ok(None),
-            Some(range) => segment.find_mapped(range, hash, key),
+            Some(located) => segment.find_located(located, hash, key),
         };
         absent |= matches!(found, Ok(None));
         out.push(found);
@@ -85,10 +97,12 @@ pub fn find_batch<'a>(
     });
 }
 
+/// Asks for what is read next: of varied segments the head alone, since it says where the records are.
 #[inline(always)]
-fn locate(segment: &SegmentFile, hash: u64, ask_filter: bool) -> Option<BlockRange> {
-    if ask_filter && !segment.index.may_contain(hash) {
-        return None;
+fn prefetch(segment: &SegmentFile, located: &Located) {
+    let bytes = segment.mapped(located.range);
+    match segment.index.records {
+        Records::Varied(_) => Varied::prefetch_ends(bytes, located.candidates),
+        Records::Uniform(_) | Records::Sealed(_) => prefetch_block(bytes),
     }
-    segment.index.block(segment.index.block_index(hash))
 }

@@ -17,9 +17,11 @@ use super::Value;
 use super::bus_fault::{MapState, Watched, watch};
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry};
-use crate::segment::block::{Block, BlockValue, find_plain};
+use crate::segment::block::{Block, BlockValue, LargeRef, Varied, find_plain};
 use crate::segment::format::{FOOTER_SIZE, HEADER_SIZE, check_header};
-use crate::segment::{BlockRange, Codec, Footer, IndexBytes, SegmentIndex};
+use crate::segment::{
+    BlockRange, Codec, Footer, FoundValue, IndexBytes, Located, Records, SegmentIndex,
+};
 
 /// The answer of a lookup that must not wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,10 +79,10 @@ impl OpenedSegment {
         let (mut header, mut footer) = ([0; HEADER_SIZE], [0; FOOTER_SIZE]);
         file.read_exact_at(&mut header, 0)
             .map_err(|error| failed(&place, &path, error))?;
-        check_header(&place, &header)?;
+        let format = check_header(&place, &header)?;
         file.read_exact_at(&mut footer, size - FOOTER_SIZE as u64)
             .map_err(|error| failed(&place, &path, error))?;
-        let footer = Footer::decode(&place, &footer, size)?;
+        let footer = Footer::decode(&place, &footer, size, format)?;
         let expected = (entry.partition.0, manifest.partitions, entry.record_count);
         if (footer.partition, footer.partitions, footer.record_count) != expected {
             let detail =
@@ -147,52 +149,109 @@ impl SegmentFile {
         &self.map[range.start as usize..range.end as usize]
     }
 
+    /// Finds `key` in the map. The filter is not asked.
     #[inline]
-    pub fn find_mapped(
-        &self,
-        range: BlockRange,
-        hash: u64,
-        key: &[u8],
-    ) -> Result<Option<Value<'_>>, Error> {
-        let bytes = self.mapped(range);
-        match find_plain(bytes, range.index, hash, key) {
-            Some(found) => Ok(found.map(|value| Value(Cow::Borrowed(value)))),
-            None => self.find_any(range, hash, key),
+    pub fn find_mapped(&self, hash: u64, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
+        if let Records::Uniform(uniform) = &self.index.records
+            && let Some(found) = uniform.find(&self.map, hash, key)
+        {
+            return Ok(found.map(|value| Value(Cow::Borrowed(value))));
+        }
+        match self.index.place(hash) {
+            None => Ok(None),
+            Some(located) => self.find_located(located, hash, key),
         }
     }
 
-    /// As `find_mapped`, in blocks of every kind.
-    #[inline(never)]
-    fn find_any(
+    /// As [`SegmentFile::find_mapped`], of a key whose place is known.
+    #[inline]
+    pub fn find_located(
         &self,
-        range: BlockRange,
+        located: Located,
         hash: u64,
         key: &[u8],
     ) -> Result<Option<Value<'_>>, Error> {
+        let range = located.range;
         let bytes = self.mapped(range);
-        let block = Block::open(&self.place, bytes, range.index, &self.index.codec)?;
-        Ok(Some(Value(
-            match block.find(&self.place, range.index, hash, key)? {
-                None => return Ok(None),
-                Some(BlockValue::Borrowed(value)) => Cow::Borrowed(value),
-                Some(BlockValue::Owned(value)) => Cow::Owned(value),
-                Some(BlockValue::Large(large)) => {
-                    let stored = extent(bytes, large.offset, large.stored_size)
-                        .ok_or_else(|| self.cut_off(range))?;
-                    large.open(&self.place, range.index, stored, &self.index.codec)?
+        let found = match &self.index.records {
+            Records::Sealed(_) => find_plain(bytes, range.index, hash, key),
+            Records::Uniform(uniform) => uniform.find_among(bytes, range.index, key),
+            Records::Varied(_) => {
+                let block = Varied::parse(bytes, range.index);
+                match block.and_then(|block| block.find(located.candidates, key)) {
+                    Some(None) => Some(None),
+                    Some(Some(FoundValue::Inline(value))) => Some(Some(value)),
+                    Some(Some(FoundValue::Large(large))) => {
+                        return self.large(range, bytes, large).map(Some);
+                    }
+                    None => None,
                 }
-            },
-        )))
+            }
+        };
+        match found {
+            Some(found) => Ok(found.map(|value| Value(Cow::Borrowed(value)))),
+            None => self.find_any(located, hash, key),
+        }
     }
 
-    /// Finds `key` by reading the block with one positioned read, which may wait for the disk.
-    pub fn read(
+    /// A large value out of the bytes of its block and extents.
+    fn large<'a>(
         &self,
         range: BlockRange,
+        bytes: &'a [u8],
+        large: LargeRef,
+    ) -> Result<Value<'a>, Error> {
+        let stored =
+            extent(bytes, large.offset, large.stored_size).ok_or_else(|| self.cut_off(range))?;
+        large
+            .open(&self.place, range.index, stored, &self.index.codec)
+            .map(Value)
+    }
+
+    /// What to say where a check did not fit.
+    #[cold]
+    pub fn damaged(&self, located: Located, bytes: &[u8]) -> Error {
+        match &self.index.records {
+            Records::Uniform(uniform) => uniform.damaged(&self.place, located.range.index, bytes),
+            _ => self.damaged_block(located.range, "a record's check does not fit"),
+        }
+    }
+
+    #[cold]
+    pub fn damaged_block(&self, range: BlockRange, detail: &str) -> Error {
+        Error::corrupted(format!("{}, block {}", self.place, range.index), detail)
+    }
+
+    /// As `find_located`, in sealed blocks of every kind, and where something is wrong.
+    #[inline(never)]
+    fn find_any(
+        &self,
+        located: Located,
+        hash: u64,
+        key: &[u8],
+    ) -> Result<Option<Value<'_>>, Error> {
+        let range = located.range;
+        let bytes = self.mapped(range);
+        if !matches!(self.index.records, Records::Sealed(_)) {
+            return Err(self.damaged(located, bytes));
+        }
+        let block = Block::open(&self.place, bytes, range.index, &self.index.codec)?;
+        Ok(match block.find(&self.place, range.index, hash, key)? {
+            None => None,
+            Some(BlockValue::Borrowed(value)) => Some(Value(Cow::Borrowed(value))),
+            Some(BlockValue::Owned(value)) => Some(Value(Cow::Owned(value))),
+            Some(BlockValue::Large(large)) => Some(self.large(range, bytes, large)?),
+        })
+    }
+
+    /// Finds `key` with one positioned read of its block or its records, which may wait for the disk.
+    pub fn read(
+        &self,
+        located: Located,
         hash: u64,
         key: &[u8],
     ) -> Result<Option<Value<'static>>, Error> {
-        match self.find_by(range, hash, key, &|offset, bytes| {
+        match self.find_by(located, hash, key, &|offset, bytes| {
             self.read_at(offset, bytes).map(|()| true)
         })? {
             Attempt::Ready(value) => Ok(value),
@@ -203,72 +262,97 @@ impl SegmentFile {
     /// Finds `key` if that takes no waiting for the disk.
     pub fn try_read(
         &self,
-        range: BlockRange,
+        located: Located,
         hash: u64,
         key: &[u8],
     ) -> Result<Attempt<'static>, Error> {
-        self.find_by(range, hash, key, &|offset, bytes| {
+        self.find_by(located, hash, key, &|offset, bytes| {
             self.read_without_waiting(offset, bytes)
         })
     }
 
     fn find_by(
         &self,
-        range: BlockRange,
+        located: Located,
         hash: u64,
         key: &[u8],
         read: &ReadAt<'_>,
     ) -> Result<Attempt<'static>, Error> {
-        let whole = range.end - range.start;
-        let mut bytes = vec![0; whole.min(WHOLE_READ_BYTES_MAX) as usize];
-        if !read(range.start, &mut bytes)? {
+        let range = located.range;
+        let Some(bytes) = self.read_block(range, read)? else {
             return Ok(Attempt::WouldBlock);
-        }
-        if let Some(needed) = Block::size_needed(&bytes).filter(|needed| *needed > bytes.len()) {
-            if needed as u64 > whole {
-                return Err(self.cut_off(range));
+        };
+        let found = match &self.index.records {
+            Records::Sealed(_) => {
+                let block = Block::open(&self.place, &bytes, range.index, &self.index.codec)?;
+                block.find(&self.place, range.index, hash, key)?
             }
-            bytes.resize(needed, 0);
-            if !read(range.start, &mut bytes)? {
-                return Ok(Attempt::WouldBlock);
-            }
-        } else if (bytes.len() as u64) < whole && Block::size_needed(&bytes).is_none() {
-            bytes.resize(whole as usize, 0);
-            if !read(range.start, &mut bytes)? {
-                return Ok(Attempt::WouldBlock);
-            }
-        }
-        let block = Block::open(&self.place, &bytes, range.index, &self.index.codec)?;
-        let value = match block.find(&self.place, range.index, hash, key)? {
+            Records::Uniform(uniform) => uniform
+                .find_among(&bytes, range.index, key)
+                .ok_or_else(|| self.damaged(located, &bytes))?
+                .map(BlockValue::Borrowed),
+            Records::Varied(_) => Varied::parse(&bytes, range.index)
+                .and_then(|block| block.find(located.candidates, key))
+                .ok_or_else(|| self.damaged(located, &bytes))?
+                .map(|value| match value {
+                    FoundValue::Inline(value) => BlockValue::Borrowed(value),
+                    FoundValue::Large(large) => BlockValue::Large(large),
+                }),
+        };
+        let value = match found {
             None => return Ok(Attempt::Ready(None)),
             Some(BlockValue::Borrowed(value)) => value.to_vec(),
             Some(BlockValue::Owned(value)) => value,
+            Some(BlockValue::Large(large))
+                if large.offset.saturating_add(large.stored_size) <= bytes.len() as u64 =>
+            {
+                self.large(range, &bytes, large)?.into_vec()
+            }
             Some(BlockValue::Large(large)) => {
-                let codec = &self.index.codec;
-                if let Some(stored) = extent(&bytes, large.offset, large.stored_size) {
-                    large
-                        .open(&self.place, range.index, stored, codec)?
-                        .into_owned()
-                } else {
-                    let end = large
-                        .offset
-                        .checked_add(large.stored_size)
-                        .ok_or_else(|| self.cut_off(range))?;
-                    if end > whole {
-                        return Err(self.cut_off(range));
-                    }
-                    let mut stored = vec![0; large.stored_size as usize];
-                    if !read(range.start + large.offset, &mut stored)? {
-                        return Ok(Attempt::WouldBlock);
-                    }
-                    match large.open(&self.place, range.index, &stored, codec)? {
-                        Cow::Owned(value) => value,
-                        Cow::Borrowed(_) => stored,
-                    }
+                let end = large.offset.checked_add(large.stored_size);
+                if end.is_none_or(|end| end > range.end - range.start) {
+                    return Err(self.cut_off(range));
+                }
+                let mut stored = vec![0; large.stored_size as usize];
+                if !read(range.start + large.offset, &mut stored)? {
+                    return Ok(Attempt::WouldBlock);
+                }
+                match large.open(&self.place, range.index, &stored, &self.index.codec)? {
+                    Cow::Owned(value) => value,
+                    Cow::Borrowed(_) => stored,
                 }
             }
         };
         Ok(Attempt::Ready(Some(Value(Cow::Owned(value)))))
+    }
+
+    /// The bytes of a block, and as much of its extents as came with it; `None` if that would have to wait and must not.
+    fn read_block(&self, range: BlockRange, read: &ReadAt<'_>) -> Result<Option<Vec<u8>>, Error> {
+        let whole = range.end - range.start;
+        let mut bytes = vec![0; whole.min(WHOLE_READ_BYTES_MAX) as usize];
+        loop {
+            if !read(range.start, &mut bytes)? {
+                return Ok(None);
+            }
+            let needed = self.size_needed(&bytes, whole);
+            if needed <= bytes.len() as u64 {
+                return Ok(Some(bytes));
+            }
+            if needed > whole {
+                return Err(self.cut_off(range));
+            }
+            bytes.resize(needed as usize, 0);
+        }
+    }
+
+    /// How long a block is without its extents, or its head if not even that is known, by the bytes at its front.
+    pub fn size_needed(&self, front: &[u8], whole: u64) -> u64 {
+        let needed = match &self.index.records {
+            Records::Sealed(_) => Block::size_needed(front),
+            Records::Varied(_) => Varied::size_needed(front),
+            Records::Uniform(_) => None,
+        };
+        needed.map_or(whole, |needed| needed as u64)
     }
 
     /// Fills `bytes` from `offset` on; may wait for the disk.

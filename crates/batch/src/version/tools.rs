@@ -108,7 +108,7 @@ impl Version {
                     Error::corrupted(format!("{}, key {}", segment.place, show_key(key)), detail)
                 };
                 if segment.index.block_index(hash) != index
-                    || segment.index.locate(hash) != Some(range)
+                    || !segment.index.leads_to(hash, range, found.number)
                 {
                     return Err(wrong("a lookup would not find it where it is"));
                 }

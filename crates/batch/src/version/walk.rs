@@ -10,8 +10,8 @@ use larder_types::KEY_BYTES_MAX;
 use super::Version;
 use super::segment_file::SegmentFile;
 use crate::error::Error;
-use crate::segment::BlockRange;
-use crate::segment::block::{Block, FoundValue, LargeRef};
+use crate::segment::block::{Block, FoundValue, LargeRef, Varied};
+use crate::segment::{BlockRange, RecordRef, Records};
 
 /// A record of a version, in memory of its own.
 pub type Record = (Box<[u8]>, Box<[u8]>);
@@ -51,34 +51,64 @@ impl<'a> BlockReader<'a> {
         each: &mut dyn FnMut(Found<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let segment = self.segment;
-        let impossible = |detail: &str| {
-            Error::corrupted(format!("{}, block {}", segment.place, range.index), detail)
-        };
+        match &segment.index.records {
+            Records::Sealed(_) => self.each_sealed(range, each),
+            Records::Uniform(uniform) => {
+                let first = uniform.number_at(range.start);
+                let bytes = self.bytes(range.start, range.end - range.start)?;
+                for (number, bytes) in uniform.each(bytes, first) {
+                    let record = uniform
+                        .record(bytes, number)
+                        .ok_or_else(|| uniform.damaged(&segment.place, number, bytes))?;
+                    let value = FoundValue::Inline(record.value);
+                    let record = RecordRef {
+                        key: record.key,
+                        value,
+                    };
+                    each(found(segment, range, number - first, record)?)?;
+                }
+                Ok(())
+            }
+            Records::Varied(blocks) => {
+                let count = blocks.count(range.index);
+                let wrong = |detail| segment.damaged_block(range, detail);
+                let bytes = self.front(range)?;
+                let block = Varied::parse(bytes, range.index);
+                let block =
+                    block.filter(|block| block.has_intact_head() && block.count() as u64 == count);
+                let block = block.ok_or_else(|| wrong("the check of its head does not fit"))?;
+                let mut end = block.size().unwrap_or(0) as u64;
+                for number in 0..count as u32 {
+                    let record = block
+                        .record(number)
+                        .ok_or_else(|| wrong("a record's check does not fit"))?;
+                    if let FoundValue::Large(large) = record.value {
+                        end = end.max(large.offset.saturating_add(large.stored_size));
+                    }
+                    each(found(segment, range, u64::from(number), record)?)?;
+                }
+                if end != range.end - range.start {
+                    return Err(wrong("it does not end where the next one begins"));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn each_sealed(
+        &mut self,
+        range: BlockRange,
+        each: &mut dyn FnMut(Found<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let segment = self.segment;
         let bytes = self.front(range)?;
         let block = Block::open(&segment.place, bytes, range.index, segment.codec())?;
         let mut records = block.records();
-        for record in &mut records {
-            if record.key.is_empty() || record.key.len() > KEY_BYTES_MAX {
-                return Err(impossible("a key's size is impossible"));
-            }
-            let value = match record.value {
-                FoundValue::Inline(value) => FoundAt::Here(value),
-                FoundValue::Large(large) => {
-                    let end = large.offset.checked_add(large.stored_size);
-                    if end.is_none_or(|end| end > range.end - range.start) {
-                        return Err(impossible("a large value lies outside"));
-                    }
-                    FoundAt::Apart(LargeAt { range, large })
-                }
-            };
-            each(Found {
-                key: record.key,
-                value,
-                segment,
-            })?;
+        for (number, record) in (0..).zip(&mut records) {
+            each(found(segment, range, number, record)?)?;
         }
         if !records.is_whole() {
-            return Err(impossible("a record runs over its end"));
+            return Err(segment.damaged_block(range, "a record runs over its end"));
         }
         Ok(())
     }
@@ -86,16 +116,16 @@ impl<'a> BlockReader<'a> {
     /// The block at the front of `range`, and as much of its extents as came with it.
     fn front(&mut self, range: BlockRange) -> Result<&[u8], Error> {
         let whole = range.end - range.start;
-        let bytes = self.bytes(range.start, whole.min(WHOLE_READ_BYTES_MAX))?;
-        let needed = match Block::size_needed(bytes) {
-            Some(needed) => needed as u64,
-            None => whole,
-        };
-        if needed <= bytes.len() as u64 {
-            return self.bytes(range.start, whole.min(WHOLE_READ_BYTES_MAX));
+        let mut size = whole.min(WHOLE_READ_BYTES_MAX);
+        loop {
+            let segment = self.segment;
+            let needed = segment.size_needed(self.bytes(range.start, size)?, whole);
+            // One that lies is found by its check, or by `Block::open`, which misses bytes.
+            if needed <= size || size == whole {
+                return self.bytes(range.start, size);
+            }
+            size = needed.min(whole);
         }
-        // One that lies is found by its checksum, or by `Block::open`, which misses bytes.
-        self.bytes(range.start, needed.min(whole))
     }
 
     fn bytes(&mut self, start: u64, size: u64) -> Result<&[u8], Error> {
@@ -115,9 +145,40 @@ impl<'a> BlockReader<'a> {
     }
 }
 
+/// A record that was found, unless it cannot be one.
+fn found<'a>(
+    segment: &'a SegmentFile,
+    range: BlockRange,
+    number: u64,
+    record: RecordRef<'a>,
+) -> Result<Found<'a>, Error> {
+    let key = record.key;
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        return Err(segment.damaged_block(range, "a key's size is impossible"));
+    }
+    let value = match record.value {
+        FoundValue::Inline(value) => FoundAt::Here(value),
+        FoundValue::Large(large) => {
+            let end = large.offset.checked_add(large.stored_size);
+            if end.is_none_or(|end| end > range.end - range.start) {
+                return Err(segment.damaged_block(range, "a large value lies outside"));
+            }
+            FoundAt::Apart(LargeAt { range, large })
+        }
+    };
+    Ok(Found {
+        key,
+        number,
+        value,
+        segment,
+    })
+}
+
 /// A record as a walk comes by it. Large values are not read before they are asked for.
 pub struct Found<'a> {
     pub key: &'a [u8],
+    /// Its number in its block.
+    pub number: u64,
     value: FoundAt<'a>,
     segment: &'a SegmentFile,
 }

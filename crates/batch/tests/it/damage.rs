@@ -3,7 +3,7 @@ use std::path::Path;
 
 use larder_batch::{Builder, Compression, Error, Version};
 
-use crate::support::{build, options, pairs, records};
+use crate::support::{build, options, pairs, records, some_records, uniform_records};
 
 /// Every answer that a damaged version gives: right or an error, never wrong or missing.
 fn ask_everything(
@@ -26,44 +26,99 @@ fn ask_everything(
     }
 }
 
+/// Flips a bit in every byte, or with a large value in one of some.
+fn check_flipped_bits(
+    options: larder_batch::BuildOptions,
+    mut oracle: std::collections::BTreeMap<Vec<u8>, Vec<u8>>,
+    with_large: bool,
+) {
+    let folder = tempfile::tempdir().expect("temp dir");
+    let out = folder.path().join("v");
+    if with_large {
+        let large = (0..66_000u32).map(|i| (i * 7) as u8).collect();
+        oracle.insert(b"large".to_vec(), large);
+    }
+    let what = format!(
+        "{}, format {}, large {with_large}",
+        options.compression, options.segment_format
+    );
+    let options = larder_batch::BuildOptions {
+        partitions: 1,
+        ..options
+    };
+    let manifest = build(options, &out, pairs(&oracle)).expect("builds");
+    let path = out.join(&manifest.segments[0].file);
+    let intact = fs::read(&path).expect("segment");
+    // Of the long extent a byte in 500 will do; of the rest one in 11.
+    let is_meant = |at: &usize| {
+        !with_large
+            || at.is_multiple_of(500)
+            || at.is_multiple_of(11) && (*at < 4000 || intact.len() - at < 2000)
+    };
+    for at in (0..intact.len()).filter(is_meant) {
+        let mut damaged = intact.clone();
+        damaged[at] ^= 1 << (at % 8);
+        fs::write(&path, &damaged).expect("write");
+        ask_everything(&out, &oracle, &format!("{what}, byte {at}"));
+    }
+}
+
 #[test]
 fn a_flipped_bit_in_any_byte_of_a_segment_is_found() {
     for compression in [Compression::None, Compression::Zstd { level: 3 }] {
-        let folder = tempfile::tempdir().expect("temp dir");
-        let out = folder.path().join("v");
-        let mut oracle = records(30);
-        oracle.insert(
-            b"large".to_vec(),
-            (0..66_000u32).map(|i| (i * 7) as u8).collect(),
-        );
-        let options = larder_batch::BuildOptions {
-            partitions: 1,
-            compression,
-            ..options()
-        };
-        let manifest = build(options, &out, pairs(&oracle)).expect("builds");
-        let path = out.join(&manifest.segments[0].file);
-        let intact = fs::read(&path).expect("segment");
-        // Of the long extent a byte in 500 will do; of the rest, all.
-        let places =
-            (0..intact.len()).filter(|at| intact.len() - at < 2000 || *at < 4000 || at % 500 == 0);
-        for at in places {
-            let mut damaged = intact.clone();
-            damaged[at] ^= 1 << (at % 8);
-            fs::write(&path, &damaged).expect("write");
-            ask_everything(&out, &oracle, &format!("{compression}, byte {at}"));
+        for (segment_format, with_large) in [(1, false), (1, true), (2, false), (2, true)] {
+            let options = larder_batch::BuildOptions {
+                compression,
+                segment_format,
+                ..options()
+            };
+            check_flipped_bits(options, records(20), with_large);
         }
+    }
+    check_flipped_bits(options(), uniform_records(50), false);
+}
+
+/// Blocks of many records each, with ends of four bytes, and blocks that are crowded.
+#[test]
+fn a_flipped_bit_in_blocks_of_unusual_shape_is_found() {
+    let folder = tempfile::tempdir().expect("temp dir");
+    let out = folder.path().join("v");
+    let mut oracle = records(30);
+    for i in 0..4u32 {
+        oracle.insert(format!("long-{i}").into_bytes(), vec![i as u8; 60_000]);
+    }
+    let options = larder_batch::BuildOptions {
+        partitions: 1,
+        block_size: Some(1 << 20),
+        ..options()
+    };
+    let manifest = build(options, &out, pairs(&oracle)).expect("builds");
+    let path = out.join(&manifest.segments[0].file);
+    let intact = fs::read(&path).expect("segment");
+    for at in (0..intact.len()).filter(|at| intact.len() - at < 400 || *at < 400 || at % 9973 == 0)
+    {
+        let mut damaged = intact.clone();
+        damaged[at] ^= 1 << (at % 8);
+        fs::write(&path, &damaged).expect("write");
+        ask_everything(&out, &oracle, &format!("byte {at}"));
     }
 }
 
 #[test]
 fn damage_under_an_open_version_is_an_error_not_an_answer() {
+    for (segment_format, is_uniform) in [(1, false), (2, false), (2, true)] {
+        check_damage_under_an_open_version(segment_format, is_uniform);
+    }
+}
+
+fn check_damage_under_an_open_version(segment_format: u32, is_uniform: bool) {
     let folder = tempfile::tempdir().expect("temp dir");
     let out = folder.path().join("v");
-    let oracle = records(200);
+    let oracle = some_records(200, is_uniform);
     let manifest = build(
         larder_batch::BuildOptions {
             partitions: 1,
+            segment_format,
             ..options()
         },
         &out,
@@ -76,8 +131,8 @@ fn damage_under_an_open_version_is_an_error_not_an_answer() {
     let path = out.join(&manifest.segments[0].file);
     let mut bytes = fs::read(&path).expect("segment");
     // Written in place, as a failing disk would: the open map sees it.
-    for at in 16..bytes.len() - 4000 {
-        bytes[at] ^= 0x10;
+    for byte in &mut bytes[16..4000] {
+        *byte ^= 0x10;
     }
     fs::write(&path, &bytes).expect("write");
     let mut errors = 0;
@@ -87,7 +142,17 @@ fn damage_under_an_open_version_is_an_error_not_an_answer() {
             Err(_) => errors += 1,
         }
     }
-    assert!(errors > 0, "most blocks are damaged");
+    assert!(errors > 0, "many records are damaged");
+    let keys: Vec<&[u8]> = oracle.keys().map(|key| &key[..]).collect();
+    let mut found = Vec::new();
+    version.get_many(&keys, &mut found);
+    let failed = found.iter().filter(|found| found.is_err()).count();
+    assert_eq!(failed, errors, "together as one by one");
+    for (key, found) in keys.iter().zip(found) {
+        let is_right =
+            |found: Option<larder_batch::Value<'_>>| found.as_deref() == Some(&oracle[*key][..]);
+        assert!(found.map_or(true, is_right));
+    }
 }
 
 #[test]

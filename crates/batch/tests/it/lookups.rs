@@ -7,7 +7,7 @@ use larder_batch::{
 use larder_types::{ByteSize, SLOTS, SlotSet};
 use proptest::prelude::*;
 
-use crate::support::{build, options, pairs, records};
+use crate::support::{build, options, pairs, records, some_records, uniform_records};
 
 /// Everything that can be asked of a version, against a map of what was built.
 fn check(version: &Version, oracle: &BTreeMap<Vec<u8>, Vec<u8>>) {
@@ -89,16 +89,19 @@ fn what_is_built_is_found_under_every_option() {
             (3, true, Some(256)),
             (64, true, Some(1 << 16)),
         ] {
-            build_and_check(
-                BuildOptions {
-                    compression,
-                    partitions,
-                    filter,
-                    block_size,
-                    ..options()
-                },
-                &records(3000),
-            );
+            for (segment_format, is_uniform) in [(1, false), (2, false), (2, true)] {
+                build_and_check(
+                    BuildOptions {
+                        compression,
+                        partitions,
+                        filter,
+                        block_size,
+                        segment_format,
+                        ..options()
+                    },
+                    &some_records(3000, is_uniform),
+                );
+            }
         }
     }
 }
@@ -556,18 +559,91 @@ fn a_sample_holds_records_of_the_version() {
     }
 }
 
+/// Most keys fall into a few of the equal ranges of hashes, so that blocks have far more records than they are meant to.
+#[test]
+fn crowded_blocks_answer_as_any_others() {
+    for is_uniform in [false, true] {
+        let all = some_records(20_000, is_uniform);
+        let is_kept = |(at, (key, _)): &(usize, (Vec<u8>, Vec<u8>))| {
+            let hash = larder_types::key_hash(key);
+            at % 20 == 0 || hash >> 57 == 77 || (hash >> 56 == 9 && at % 3 == 0)
+        };
+        let kept = all.into_iter().enumerate().filter(is_kept);
+        let oracle = kept.map(|(_, record)| record).collect();
+        for filter in [false, true] {
+            let options = BuildOptions {
+                partitions: 1,
+                filter,
+                ..options()
+            };
+            build_and_check(options, &oracle);
+        }
+    }
+}
+
+#[test]
+fn an_iteration_is_in_the_order_of_hashes() {
+    for is_uniform in [false, true] {
+        let folder = tempfile::tempdir().expect("temp dir");
+        let out = folder.path().join("v");
+        let oracle = some_records(500, is_uniform);
+        build(
+            BuildOptions {
+                partitions: 1,
+                ..options()
+            },
+            &out,
+            pairs(&oracle),
+        )
+        .expect("builds");
+        let version = Version::open(&out).expect("opens");
+        let keys = version.iter().map(|record| record.expect("undamaged").0);
+        let hashes: Vec<u64> = keys.map(|key| larder_types::key_hash(&key)).collect();
+        assert_eq!(hashes.len(), 500);
+        assert!(hashes.is_sorted());
+    }
+}
+
+#[test]
+fn records_of_one_size_take_little_more_than_their_bytes() {
+    let oracle = uniform_records(5000);
+    let folder = tempfile::tempdir().expect("temp dir");
+    let options = BuildOptions {
+        partitions: 2,
+        ..options()
+    };
+    let built = build(options, &folder.path().join("v"), pairs(&oracle)).expect("builds");
+    let size = built.size_bytes;
+    let raw: usize = oracle
+        .iter()
+        .map(|(key, value)| key.len() + value.len())
+        .sum();
+    // Three bytes of check, ten bits of filter and four of directory a record.
+    assert!(size < raw as u64 + 5000 * 5 + 1000, "{size}, raw {raw}");
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
     fn random_records_under_random_options(
         oracle in prop::collection::btree_map(prop::collection::vec(any::<u8>(), 1..40), prop::collection::vec(any::<u8>(), 0..400), 0..300),
+        key_size in 4usize..24,
+        value_size in 0usize..300,
+        is_uniform: bool,
         partitions in 1u32..20,
         filter: bool,
         block_size in 256u32..5000,
         compression in 0usize..3,
+        segment_format in 1u32..=2,
     ) {
-        let options = BuildOptions { partitions, filter, block_size: Some(block_size), compression: compressions()[compression], ..options() };
+        let cut = |(key, value): (Vec<u8>, Vec<u8>)| {
+            let fit = |mut bytes: Vec<u8>, size| { bytes.resize(size, 7); bytes };
+            if is_uniform { (fit(key, key_size), fit(value, value_size)) } else { (key, value) }
+        };
+        let oracle = oracle.into_iter().map(cut).collect();
+        let compression = compressions()[compression];
+        let options = BuildOptions { partitions, filter, block_size: Some(block_size), compression, segment_format, ..options() };
         build_and_check(options, &oracle);
     }
 }

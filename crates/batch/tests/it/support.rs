@@ -35,6 +35,24 @@ pub fn records(count: u32) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .collect()
 }
 
+/// `count` records, all of one size.
+pub fn uniform_records(count: u32) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    (0..count)
+        .map(|i| {
+            let value = format!("value of some length {i:08}").into_bytes();
+            (format!("key-{i:06}").into_bytes(), value)
+        })
+        .collect()
+}
+
+/// `count` records, of one size or of many.
+pub fn some_records(count: u32, is_uniform: bool) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    match is_uniform {
+        true => uniform_records(count),
+        false => records(count),
+    }
+}
+
 pub fn pairs(records: &BTreeMap<Vec<u8>, Vec<u8>>) -> impl Iterator<Item = (&[u8], &[u8])> {
     records.iter().map(|(key, value)| (&key[..], &value[..]))
 }

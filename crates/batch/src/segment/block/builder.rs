@@ -10,23 +10,23 @@ use crate::segment::format::{LARGE_VALUE_BYTES_MIN, put_varint};
 /// Records of a block that is being written.
 #[derive(Default)]
 pub(crate) struct BlockBuilder {
-    records: Vec<Record>,
+    pub(super) records: Vec<Record>,
     /// Each record's key and value, one after the other.
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// The large values, in the order of their records.
-    extents: Vec<Vec<u8>>,
+    pub(super) extents: Vec<Vec<u8>>,
 }
 
-struct Record {
+pub(super) struct Record {
     tag: u8,
-    large: bool,
-    key_size: u32,
+    pub(super) large: bool,
+    pub(super) key_size: u32,
     value_size: u64,
 }
 
 impl Record {
     /// Bytes that it takes in `bytes`.
-    fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         let value_size = match self.large {
             true => LARGE_REF_SIZE,
             false => self.value_size as usize,
@@ -102,7 +102,7 @@ impl BlockBuilder {
     }
 
     /// Compresses the large values and writes where each will be.
-    fn place_extents(&mut self, index: u64, encoder: &mut Encoder) {
+    pub(super) fn place_extents(&mut self, index: u64, encoder: &mut Encoder) {
         let (mut end, mut behind) = (0, 0u64);
         let mut extents = self.extents.iter_mut();
         for record in &self.records {

@@ -186,7 +186,7 @@ pub(super) fn equal_bytes(bytes: &[u8; GROUP], byte: u8) -> u32 {
 
 /// `a == b`, for keys: mostly short, so that calling a function for it would cost more than it does.
 #[inline(always)]
-pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
+pub(in crate::segment) fn same(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;
     }

@@ -1,4 +1,7 @@
-//! One block: its records, in (hash, key) order, under one checksum.
+//! One block: its records, in (hash, key) order.
+//!
+//! This is a *sealed* block, under one checksum: those of format 1, and of compressed segments. `varied.rs` has the
+//! other kind, with a check in each record.
 //!
 //! ```text
 //! offset  size  what
@@ -28,10 +31,13 @@
 
 mod builder;
 mod contents;
+mod varied;
 
 pub(crate) use builder::{BLOCK_OVERHEAD, BlockBuilder};
 pub use contents::Records;
+pub(super) use contents::same;
 use contents::{Contents, Place};
+pub use varied::Varied;
 
 use std::borrow::Cow;
 

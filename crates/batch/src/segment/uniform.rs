@@ -1,0 +1,306 @@
+//! Segments whose records all have one key size and one value size: an array of records, and nothing else.
+//!
+//! ```text
+//! record      offset  size              a line of the directory    offset  size
+//! check       0       3                 records before its blocks  0       8
+//! key         3       key_size          words of seven blocks      8       7 x 8     see `ranks.rs`
+//! value       ...     value_size
+//! ```
+//!
+//! A lookup reads one line of the directory, which is in memory: it holds how many records stand before the block, and
+//! which of the block's can have the hash. So the record's place is known before anything of the data is read, and the
+//! record, of two or three cache lines, is the only thing that waits for memory. The seed of its check is its number.
+//!
+//! Usually it is one candidate or two. Which of the two it is depends on bytes that are on their way; a processor that
+//! guesses it wrong would throw away what it had begun of the next lookup. So both are fetched, and chosen from without
+//! a branch.
+
+use std::hint::select_unpredictable;
+
+use super::block::{prefetch, same};
+use super::check::{CHECK_SIZE, is_intact, seal};
+use super::format::{Footer, HEADER_SIZE};
+use super::memory::IndexBytes;
+use super::ranks::{self, Candidates, block_and_fraction};
+use crate::error::Error;
+
+const LINE_SIZE: usize = 64;
+const BLOCKS: usize = 7;
+
+/// The directory's bytes, from the words of all blocks.
+pub fn encode(words: &[u64]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(words.len().div_ceil(BLOCKS) * LINE_SIZE);
+    let mut before = 0u64;
+    for line in words.chunks(BLOCKS) {
+        bytes.extend(before.to_le_bytes());
+        for index in 0..BLOCKS {
+            let word = line.get(index).copied().unwrap_or(0);
+            bytes.extend(word.to_le_bytes());
+            before += ranks::count(word);
+        }
+    }
+    bytes
+}
+
+/// The directory in memory, and what all records have in common.
+pub struct Uniform {
+    bytes: IndexBytes,
+    block_count: u64,
+    key_size: usize,
+    /// Of a whole record.
+    stride: usize,
+}
+
+/// A record that is one of those a key may have.
+pub struct Record<'a> {
+    pub key: &'a [u8],
+    pub value: &'a [u8],
+}
+
+impl Uniform {
+    /// Checks a directory against the footer. The section's own checksum has been checked before.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] if they do not fit each other.
+    pub fn decode(place: &str, footer: &Footer, bytes: IndexBytes) -> Result<Uniform, Error> {
+        let damaged = |detail: &str| Error::corrupted(place, format!("its directory {detail}"));
+        let lines = usize::try_from(footer.block_count)
+            .ok()
+            .map(|count| count.div_ceil(BLOCKS));
+        if lines.and_then(|lines| lines.checked_mul(LINE_SIZE)) != Some(bytes.len()) {
+            return Err(damaged("has the wrong size"));
+        }
+        let stride = CHECK_SIZE + footer.key_size as usize + footer.value_size as usize;
+        if footer.key_size == 0
+            || footer.record_count.checked_mul(stride as u64) != Some(footer.data_size)
+        {
+            return Err(damaged("is of records that do not fill the data"));
+        }
+        let uniform = Uniform {
+            bytes,
+            block_count: footer.block_count,
+            key_size: footer.key_size as usize,
+            stride,
+        };
+        let mut before = 0u64;
+        for line in uniform.bytes.as_chunks::<LINE_SIZE>().0 {
+            let words = words(line);
+            if words[0] != before || !words[1..].iter().all(|word| ranks::is_possible(*word)) {
+                return Err(damaged("is out of order"));
+            }
+            let of_line = words[1..]
+                .iter()
+                .map(|word| ranks::count(*word))
+                .sum::<u64>();
+            before = before.saturating_add(of_line);
+        }
+        if before != footer.record_count {
+            return Err(damaged("has not as many records as the segment"));
+        }
+        Ok(uniform)
+    }
+
+    /// The number of the first record of a block, and how many there are.
+    pub fn block(&self, index: u64) -> (u64, u64) {
+        let (line, within) = self.line(index);
+        let words = words(line);
+        let before = words[1..=within].iter().map(|word| ranks::count(*word));
+        (
+            words[0] + before.sum::<u64>(),
+            ranks::count(words[within + 1]),
+        )
+    }
+
+    /// The numbers of the records that can have this hash: from the first on, so many.
+    pub fn candidates(&self, hash: u64) -> (u64, u32) {
+        self.candidates_by(hash, ranks::select_portable)
+    }
+
+    #[inline(always)]
+    fn candidates_by(&self, hash: u64, select: impl Fn(u64, u32) -> u32) -> (u64, u32) {
+        let (index, fraction) = block_and_fraction(hash, self.block_count);
+        let (line, within) = self.line(index);
+        let words = words(line);
+        let mut before = words[0];
+        if words[1..].iter().all(|word| ranks::is_fine(*word)) {
+            for (at, word) in words[1..BLOCKS].iter().enumerate() {
+                let counts = if at < within { u64::MAX } else { 0 };
+                before += u64::from((word & counts).count_ones());
+            }
+        } else {
+            before += words[1..=within]
+                .iter()
+                .map(|word| ranks::count(*word))
+                .sum::<u64>();
+        }
+        let Candidates { first, count } = ranks::candidates(words[within + 1], fraction, select);
+        (before + u64::from(first), count)
+    }
+
+    #[inline(always)]
+    fn line(&self, index: u64) -> (&[u8; LINE_SIZE], usize) {
+        let at = index as usize / BLOCKS * LINE_SIZE;
+        let line = self.bytes[at..at + LINE_SIZE].first_chunk();
+        (line.expect("a line's size"), index as usize % BLOCKS)
+    }
+
+    /// Asks the processor to fetch what a lookup of this hash reads of the directory.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        let (index, _) = block_and_fraction(hash, self.block_count);
+        prefetch(
+            self.bytes
+                .as_ptr()
+                .wrapping_add(index as usize / BLOCKS * LINE_SIZE),
+        );
+    }
+
+    /// Where in the file so many records from this one on are.
+    #[inline]
+    pub fn range(&self, first: u64, count: u64) -> (u64, u64) {
+        let at = |number: u64| HEADER_SIZE as u64 + number * self.stride as u64;
+        (at(first), at(first + count))
+    }
+
+    #[inline(always)]
+    pub fn key_size(&self) -> usize {
+        self.key_size
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The value of `key` in `file`, the whole file's bytes: the short way. `None` alone if anything is wrong.
+    #[inline]
+    pub fn find<'a>(&self, file: &'a [u8], hash: u64, key: &[u8]) -> Option<Option<&'a [u8]>> {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("popcnt") {
+            // SAFETY: the processor was found to have what the function is compiled for.
+            return unsafe { self.find_fast(file, hash, key) };
+        }
+        self.find_by(file, hash, key, ranks::select_portable)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "bmi1,bmi2,popcnt")]
+    fn find_fast<'a>(&self, file: &'a [u8], hash: u64, key: &[u8]) -> Option<Option<&'a [u8]>> {
+        self.find_by(file, hash, key, |word, number| {
+            ranks::select_bmi2(word, number)
+        })
+    }
+
+    #[inline(always)]
+    fn find_by<'a>(
+        &self,
+        file: &'a [u8],
+        hash: u64,
+        key: &[u8],
+        select: impl Fn(u64, u32) -> u32,
+    ) -> Option<Option<&'a [u8]>> {
+        if key.len() != self.key_size {
+            return Some(None);
+        }
+        let (number, count) = self.candidates_by(hash, select);
+        if count == 0 {
+            return Some(None);
+        }
+        let (start, end) = self.range(number, u64::from(count));
+        let records = file.get(start as usize..end as usize)?;
+        prefetch_lines(records);
+        let second = if count > 1 { self.stride } else { 0 };
+        let is_first = same(&records[CHECK_SIZE..CHECK_SIZE + key.len()], key);
+        let at = select_unpredictable(is_first, 0, second);
+        let record = &records[at..at + self.stride];
+        let (found, value) = record[CHECK_SIZE..].split_at(key.len());
+        if same(found, key) && is_intact(record, number + u64::from(at != 0)) {
+            return Some(Some(value));
+        }
+        self.find_among(records, number, key)
+    }
+
+    /// As [`Uniform::find`], among the bytes of some records of which the first has this number. A record is checked before it is
+    /// answered from, and all of them before none is.
+    #[inline]
+    pub fn find_among<'a>(
+        &self,
+        records: &'a [u8],
+        first: u64,
+        key: &[u8],
+    ) -> Option<Option<&'a [u8]>> {
+        let key_at = CHECK_SIZE..CHECK_SIZE + self.key_size;
+        for (number, bytes) in self.each(records, first) {
+            if same(bytes.get(key_at.clone())?, key) {
+                return self.record(bytes, number).map(|record| Some(record.value));
+            }
+        }
+        let mut records = self.each(records, first);
+        records
+            .all(|(number, bytes)| self.record(bytes, number).is_some())
+            .then_some(None)
+    }
+
+    /// The record in these bytes; `None` if they are not what was written.
+    pub fn record<'a>(&self, bytes: &'a [u8], number: u64) -> Option<Record<'a>> {
+        if bytes.len() != self.stride || !is_intact(bytes, number) {
+            return None;
+        }
+        let (key, value) = bytes[CHECK_SIZE..].split_at(self.key_size);
+        Some(Record { key, value })
+    }
+
+    /// The bytes of a block's records, one by one with their numbers.
+    #[inline]
+    pub fn each<'a>(
+        &self,
+        records: &'a [u8],
+        first: u64,
+    ) -> impl Iterator<Item = (u64, &'a [u8])> + use<'a> {
+        (first..).zip(records.chunks(self.stride))
+    }
+
+    /// Makes all checks fit, for fuzzing.
+    pub fn reseal(&self, records: &mut [u8], first: u64) {
+        for (number, record) in (first..).zip(records.chunks_exact_mut(self.stride)) {
+            seal(record, number);
+        }
+    }
+
+    /// The number of the record that begins at this place of the file.
+    pub fn number_at(&self, start: u64) -> u64 {
+        (start - HEADER_SIZE as u64) / self.stride as u64
+    }
+
+    #[cold]
+    pub fn damaged(&self, place: &str, first: u64, records: &[u8]) -> Error {
+        let wrong = |(number, bytes): &(u64, &[u8])| self.record(bytes, *number).is_none();
+        let number = self
+            .each(records, first)
+            .find(wrong)
+            .map_or(first, |it| it.0);
+        Error::corrupted(
+            format!("{place}, record {number}"),
+            "its check does not fit",
+        )
+    }
+}
+
+/// Fetches what comes behind the first line: it is asked for before the first line has told which of it is needed.
+#[inline(always)]
+pub fn prefetch_lines(bytes: &[u8]) {
+    const LINES_AT_ONCE: usize = 5;
+    const BYTES_MAX: usize = 4096;
+    let last = bytes.len() - 1;
+    for line in 1..LINES_AT_ONCE {
+        prefetch(bytes.as_ptr().wrapping_add((line * 64).min(last)));
+    }
+    for at in (LINES_AT_ONCE * 64..bytes.len().min(BYTES_MAX)).step_by(64) {
+        prefetch(bytes.as_ptr().wrapping_add(at));
+    }
+}
+
+#[inline(always)]
+fn words(line: &[u8; LINE_SIZE]) -> [u64; BLOCKS + 1] {
+    let words = line.as_chunks::<8>().0;
+    std::array::from_fn(|at| u64::from_le_bytes(words[at]))
+}
