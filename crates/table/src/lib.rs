@@ -12,13 +12,14 @@
 //! ```
 //!
 //! Read `table` first: the calls, and what each touches in memory. Then `split` (why groups and keys have one order),
-//! `groups`, `tree` and `page`. `value` is how a copied value is stored once; `disk`, how long ones are kept in a file.
+//! `groups`, `tree` and `page`; `lookups` finds several rows at once. `value` is how a copied value is stored once; `disk`, how long ones are kept in a file.
 
 mod cursor;
 mod disk;
 mod groups;
 mod index;
 mod key_buffer;
+mod lookups;
 mod page;
 mod short;
 mod spans;

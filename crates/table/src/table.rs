@@ -23,6 +23,7 @@ use std::sync::Arc;
 use crate::cursor::Cursor;
 use crate::disk::ValuesOnDisk;
 use crate::groups::{GroupId, Groups, Sought};
+use crate::lookups;
 use crate::page::build::Account;
 use crate::page::{Cell, INLINE_MAX};
 use crate::spans::Spans;
@@ -106,6 +107,11 @@ impl Table {
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.find(key).map(value_at)
+    }
+
+    /// As [`Table::get`] of each key, with its number: many keys take a fraction of the time, since look-ups wait for memory together.
+    pub fn get_each<'t>(&'t self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&'t [u8]>)) {
+        lookups::values_of(&self.groups, self.split, keys, each);
     }
 
     pub fn contains(&self, key: &[u8]) -> bool {

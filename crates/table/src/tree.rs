@@ -103,6 +103,10 @@ impl Tree {
         self.root.prefetch_start();
     }
 
+    pub(crate) fn root(&self) -> Page {
+        self.root
+    }
+
     pub(crate) fn tail(&self) -> Page {
         self.tail
     }

@@ -77,6 +77,11 @@ impl Rows {
         self.table.get(key)
     }
 
+    /// The values of several keys' rows, with the keys' numbers.
+    pub fn get_each<'t>(&'t self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&'t [u8]>)) {
+        self.table.get_each(keys, each);
+    }
+
     pub fn value(&self, key: &[u8]) -> Option<Value> {
         self.table.value(key)
     }

@@ -75,6 +75,29 @@ impl Engine {
         Some((value, self.expiry.of(key)))
     }
 
+    /// Hands out the values of base rows by their keys, in the order of these, with each key's number; `None` where there is no row. Many rows take
+    /// less time together than one by one.
+    pub fn base_values<'e>(
+        &'e self,
+        keys: &[&[u8]],
+        each: &mut dyn FnMut(usize, Option<&'e [u8]>),
+    ) {
+        let mut begin = 0;
+        while begin < keys.len() {
+            let name = table_name(keys[begin]);
+            let others = keys[begin..].iter().position(|key| table_name(key) != name);
+            let end = others.map_or(keys.len(), |others| begin + others);
+            match name.and_then(|name| self.tables.named(name)) {
+                Some(table) => {
+                    let rows = &self.tables[table].rows;
+                    rows.get_each(&keys[begin..end], &mut |at, value| each(begin + at, value));
+                }
+                None => (begin..end).for_each(|at| each(at, None)),
+            }
+            begin = end;
+        }
+    }
+
     /// Hands out the base rows of a range of one table with when they go, in the order of their keys, also those whose time has come.
     pub fn read_base_rows(&self, lo: &[u8], hi: &[u8], each: &mut EachBaseRow<'_>) {
         let Some(table) = self.tables.of_key(lo) else {

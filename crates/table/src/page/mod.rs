@@ -49,6 +49,8 @@ const PREFIX_MAX: usize = 255;
 pub(crate) const INLINE_MAX: usize = 512;
 /// How many rows at the end of a leaf are looked at first: their slots fill a cache line.
 const LATEST: usize = 16;
+/// The lines of a row that are asked for before it is known how long it is.
+const ROW_LINES: usize = 5;
 const CODE_U16: u8 = 254;
 const CODE_OUT: u8 = 255;
 
@@ -412,6 +414,29 @@ impl Page {
             let at = self.base().wrapping_add(self.record_at(self.slot(index)));
             fetch(at);
             fetch(at.wrapping_add(64));
+        }
+    }
+
+    /// Asks for what is probably the row of a key, by the slots alone.
+    #[inline]
+    pub(crate) fn prefetch_likely_row(self, key: &[u8]) {
+        let Some(key) = key.strip_prefix(self.prefix()) else {
+            return;
+        };
+        let head = head_of(key);
+        let (mut lo, mut hi) = (0, self.rows());
+        while lo < hi {
+            let mid = lo + (hi - lo) / 2;
+            match ((self.slot(mid) >> 16) as u16) < head {
+                true => lo = mid + 1,
+                false => hi = mid,
+            }
+        }
+        if lo < self.rows() {
+            let at = self.base().wrapping_add(self.record_at(self.slot(lo)));
+            for line in 0..ROW_LINES {
+                fetch(at.wrapping_add(line * 64));
+            }
         }
     }
 

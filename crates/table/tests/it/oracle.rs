@@ -303,6 +303,15 @@ fn run(seed: u64, split: Split, keys: Keys, steps: usize) {
     for (key, value) in &model {
         assert_eq!(table.get(key), Some(value.as_slice()));
     }
+    // Also keys that are not there, some without a group.
+    let longer: Vec<Vec<u8>> = model.keys().map(|key| [key, &b"x"[..]].concat()).collect();
+    let keys: Vec<&[u8]> = model.keys().chain(&longer).map(Vec::as_slice).collect();
+    let mut next = 0;
+    table.get_each(&keys, &mut |at, value| {
+        assert_eq!((at, value), (next, model.get(keys[at]).map(Vec::as_slice)));
+        next += 1;
+    });
+    assert_eq!(next, keys.len());
     for key in model.keys() {
         assert!(table.remove(key).is_some());
     }
