@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use larder_space::aggregate::{Aggregation, Limits};
-use larder_space::index::{Objects, SpaceIndex};
+use larder_space::index::{Objects, SpaceIndex, effort};
 use larder_space::object::{Hash, Object};
 use larder_space::schema::Definition;
 use larder_space::search::Search;
@@ -221,7 +221,7 @@ fn main() {
             words.extend(rest.split(' ').map(str::as_bytes));
             let search = Arc::new(Search::parse(&words, &space).expect("it is a search"));
             let mut run = index.search(search, usize::MAX);
-            while !run.step(&index, &hotels, 0, 4096) {}
+            while !run.step(&index, &hotels, 0, effort(4096)) {}
             looked_at += run.profile().candidates + run.profile().scanned;
             let found = run.finish().expect("rows are few").finish(0);
             rows += black_box(found).len() as u64;
@@ -258,7 +258,7 @@ fn main() {
         let (mut runs, begin) = (0_u32, spent());
         while runs < 5000 && spent() - begin < 0.5 {
             let mut run = index.aggregate(aggregation.clone(), limits, after);
-            while !run.step(&index, &hotels, 0, 4096) {}
+            while !run.step(&index, &hotels, 0, effort(4096)) {}
             black_box(run.finish().expect("it is within limits"));
             runs += 1;
         }

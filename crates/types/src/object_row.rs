@@ -40,11 +40,16 @@ pub fn object_rows(prefix: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 
 /// The row that keeps the object with this key.
 pub fn object_row(key: &[u8]) -> Vec<u8> {
-    let beginning = beginning(key);
-    let mut row = Vec::with_capacity(beginning.len() + key.len());
-    row.extend_from_slice(beginning);
-    row.extend_from_slice(key);
+    let mut row = Vec::with_capacity(NAMELESS.len() + key.len());
+    put_object_row(key, &mut row);
     row
+}
+
+/// Appends what [`object_row`] makes.
+#[inline]
+pub fn put_object_row(key: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(beginning(key));
+    out.extend_from_slice(key);
 }
 
 /// As [`object_row`], for as long as `with` takes.

@@ -20,6 +20,8 @@ const TERMS_MAX: usize = 1024;
 const TERMS_COMPARED_MAX: usize = 4096;
 /// Ranges of a composite index that one search takes.
 const RANGES_MAX: usize = 16;
+/// A list of so few rows is as good as one of none.
+const FEW: usize = 16;
 /// What of all objects a test is taken to hold for of which nothing is known.
 const SHARE_UNKNOWN: f64 = 0.5;
 
@@ -59,6 +61,9 @@ impl Access {
             Predicate::Nothing => Access::nothing(),
             Predicate::Leaf(leaf) => {
                 let mut best = of_leaf(leaf, index);
+                if best.is_few() || (best.is_list() && best.is_exact) {
+                    return best;
+                }
                 of_composites(predicate, index, |access| {
                     if !best.is_list() || access.count < best.count {
                         let share = best.share.min(access.share);
@@ -137,6 +142,11 @@ impl Access {
     /// Whether its rows can be listed.
     pub fn is_list(&self) -> bool {
         !matches!(self.source, Source::All)
+    }
+
+    /// Whether it lists so few rows that looking for fewer costs more.
+    fn is_few(&self) -> bool {
+        self.is_list() && self.count <= FEW
     }
 
     /// Appends its rows, each once.
@@ -218,15 +228,48 @@ fn of_and(predicate: &Predicate, parts: &[Predicate], index: &SpaceIndex) -> Acc
     if let Some(access) = by_one_attribute(predicate, index) {
         return access;
     }
-    let accesses: Vec<Access> = parts.iter().map(|part| Access::of(part, index)).collect();
-    let share = accesses.iter().map(|part| part.share).product::<f64>();
-    let mut best = Access::all(index);
-    let mut consider = |access: Access| {
+    let mut parts: Vec<&Predicate> = parts.iter().collect();
+    parts.sort_by_cached_key(|part| rows_of_term(part, index));
+    let (mut best, mut share) = (Access::all(index), 1.0);
+    for part in parts {
+        let access = Access::of(part, index);
+        share *= access.share;
         if access.is_list() && access.count < best.count {
             best = access;
         }
+        if best.is_few() {
+            break;
+        }
+    }
+    if !best.is_few() {
+        consider_further(predicate, index, &mut best);
+    }
+    best.is_exact = best.count == 0;
+    best.share = share.min(best.share);
+    best
+}
+
+/// How many rows one tag or word has of those that the predicate asks for, on average; of other predicates it is not known.
+fn rows_of_term(predicate: &Predicate, index: &SpaceIndex) -> usize {
+    match predicate {
+        Predicate::Leaf(leaf) if matches!(leaf.test, Test::Tag(_) | Test::Word(_)) => {
+            let data = |id: &AttributeId| index.attribute(*id).map(|it| &it.data);
+            match leaf.attributes.iter().filter_map(data).next() {
+                Some(Data::Values(values)) => index.rows.len() / values.terms().max(1),
+                _ => usize::MAX,
+            }
+        }
+        _ => usize::MAX,
+    }
+}
+
+/// What several parts of a predicate lead to together.
+fn consider_further(predicate: &Predicate, index: &SpaceIndex, best: &mut Access) {
+    let mut consider = |access: Access| {
+        if access.is_list() && access.count < best.count {
+            *best = access;
+        }
     };
-    accesses.into_iter().for_each(&mut consider);
     // Several bounds of one attribute together allow less than each.
     let mut asked: Vec<AttributeId> = Vec::new();
     let mut repeated: Vec<AttributeId> = Vec::new();
@@ -246,10 +289,7 @@ fn of_and(predicate: &Predicate, parts: &[Predicate], index: &SpaceIndex) -> Acc
             }
         }
     }
-    of_composites(predicate, index, &mut consider);
-    best.is_exact = best.count == 0;
-    best.share = share.min(best.share);
-    best
+    of_composites(predicate, index, consider);
 }
 
 /// A predicate that says of one attribute in which spans its one value lies, and nothing else.

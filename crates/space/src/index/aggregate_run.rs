@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::finder::{Asked, Event, Finder};
+use super::finder::{Asked, Event, Finder, Left};
 use super::plan::Profile;
 use super::{Objects, SpaceIndex};
 use crate::aggregate::{Aggregation, Limits, Partial};
@@ -63,17 +63,17 @@ impl AggregateRun {
         }
     }
 
-    /// Looks at so many objects at most, one at least. Whether the run is done.
+    /// Looks at some objects, with so much [effort](super::effort), at one at least. Whether the run is done.
     pub fn step(
         &mut self,
         index: &SpaceIndex,
         objects: &dyn Objects,
         now_ms: u64,
-        candidates_max: usize,
+        effort: usize,
     ) -> bool {
         let aggregation = self.aggregation.clone();
         let asked = asked(&aggregation, self.rows_max);
-        let mut left = candidates_max.max(1);
+        let mut left = Left::new(effort);
         self.profile.steps += 1;
         while self.refusal.is_none() {
             let kept = if self.rows_max == usize::MAX {

@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use super::column::{Data, Entry, codes};
+use super::column::sketch::{Blocks, Numbers};
+use super::column::{Data, Entry, codes, values};
 use super::postings::Postings;
 use super::rows::Rows;
 use super::sorted::Sorted;
@@ -19,6 +20,60 @@ pub(super) struct AttributeIndex {
     pub data: Data,
     pub order: Option<Sorted>,
     pub missing: Option<Postings>,
+    pub sketch: Sketch,
+}
+
+/// Bytes that say about what each row has.
+#[derive(Debug)]
+pub(super) enum Sketch {
+    /// The data is a byte of each row itself, or there are too many values, or places.
+    None,
+    Numbers(Blocks),
+    Values(Numbers),
+}
+
+impl Sketch {
+    fn of(data: &Data, rows: usize) -> Sketch {
+        let mut sketch = match data {
+            Data::Numbers(_) | Data::Instants(_) => Sketch::Numbers(Blocks::default()),
+            Data::Values(_) => Sketch::Values(Numbers::new(rows)),
+            Data::Flags(_) | Data::Points(_) => Sketch::None,
+        };
+        sketch.grow(rows);
+        sketch
+    }
+
+    fn grow(&mut self, rows: usize) {
+        match self {
+            Sketch::None => {}
+            Sketch::Numbers(blocks) => blocks.grow(rows),
+            Sketch::Values(numbers) => numbers.grow(rows),
+        }
+    }
+
+    /// Takes in what a row has now.
+    fn set(&mut self, row: u32, data: &Data) {
+        match (&mut *self, data) {
+            (Sketch::Numbers(blocks), Data::Numbers(codes) | Data::Instants(codes)) => {
+                blocks.set(row, &codes.codes);
+            }
+            (Sketch::Values(numbers), Data::Values(values)) => {
+                let value = Some(values.id(row)).filter(|id| *id != values::MISSING);
+                if !numbers.set(row, value) {
+                    *self = Sketch::None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Sketch::None => 0,
+            Sketch::Numbers(blocks) => blocks.heap_bytes(),
+            Sketch::Values(numbers) => numbers.heap_bytes(),
+        }
+    }
 }
 
 impl AttributeIndex {
@@ -41,6 +96,7 @@ impl AttributeIndex {
         let has_missing = is_listed && attribute.options.index_missing;
         AttributeIndex {
             attribute: attribute.clone(),
+            sketch: Sketch::of(&data, rows.end()),
             data,
             order: has_order.then(Sorted::default),
             missing: has_missing.then(|| Postings::of(rows.iter().collect())),
@@ -50,6 +106,7 @@ impl AttributeIndex {
     /// Makes room for a row, which has no value.
     pub fn add(&mut self, row: u32, rows: &Rows) {
         self.data.grow(rows.end());
+        self.sketch.grow(rows.end());
         if let Some(missing) = &mut self.missing {
             missing.insert(row);
         }
@@ -67,6 +124,7 @@ impl AttributeIndex {
             data,
             order,
             missing,
+            sketch,
             ..
         } = self;
         if let Some(order) = order
@@ -76,6 +134,7 @@ impl AttributeIndex {
         }
         let was_missing = data.is_missing(row);
         data.set(row, entry);
+        sketch.set(row, data);
         if let Some(order) = order
             && data.has_order(row)
         {
@@ -121,6 +180,7 @@ impl AttributeIndex {
         self.data.heap_bytes()
             + self.order.as_ref().map_or(0, Sorted::heap_bytes)
             + self.missing.as_ref().map_or(0, Postings::heap_bytes)
+            + self.sketch.heap_bytes()
     }
 }
 

@@ -1,5 +1,7 @@
-//! Bytes that are mostly short: up to 22 of them lie where they are held, longer ones in a place of their own.
+//! Bytes that are mostly short: up to 22 of them lie where they are held, longer ones in a place of their own. The first seven are always here, since they
+//! tell most strings apart when one is looked for.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Deref;
 
@@ -8,7 +10,33 @@ const SHORT_MAX: usize = 22;
 #[derive(Clone)]
 pub(super) enum Bytes {
     Short(u8, [u8; SHORT_MAX]),
-    Long(Box<[u8]>),
+    Long([u8; HEAD], Box<[u8]>),
+}
+
+const HEAD: usize = 7;
+const _: () = assert!(size_of::<Bytes>() == 24);
+
+/// What is compared with many: bytes, and the first of them as a number that sorts as they do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sought<'a> {
+    head: u64,
+    bytes: &'a [u8],
+}
+
+impl<'a> Sought<'a> {
+    pub fn new(bytes: &'a [u8]) -> Sought<'a> {
+        let mut head = [0; HEAD];
+        let size = bytes.len().min(HEAD);
+        head[..size].copy_from_slice(&bytes[..size]);
+        Sought {
+            head: number_of(head),
+            bytes,
+        }
+    }
+}
+
+fn number_of([a, b, c, d, e, f, g]: [u8; HEAD]) -> u64 {
+    u64::from_be_bytes([0, a, b, c, d, e, f, g])
 }
 
 impl Bytes {
@@ -19,15 +47,37 @@ impl Bytes {
                 short[..bytes.len()].copy_from_slice(bytes);
                 Bytes::Short(bytes.len() as u8, short)
             }
-            false => Bytes::Long(bytes.into()),
+            false => {
+                let mut head = [0; HEAD];
+                head.copy_from_slice(&bytes[..HEAD]);
+                Bytes::Long(head, bytes.into())
+            }
         }
+    }
+
+    /// In the order of bytes.
+    #[inline]
+    pub fn compare(&self, other: Sought<'_>) -> Ordering {
+        let head = match self {
+            // Zeros stand behind what is shorter.
+            Bytes::Short(_, [a, b, c, d, e, f, g, ..]) => [*a, *b, *c, *d, *e, *f, *g],
+            Bytes::Long(head, _) => *head,
+        };
+        let by_head = number_of(head).cmp(&other.head);
+        by_head.then_with(|| self[..].cmp(other.bytes))
+    }
+
+    /// Whether it comes before.
+    #[inline]
+    pub fn is_below(&self, other: Sought<'_>) -> bool {
+        self.compare(other).is_lt()
     }
 
     /// What it takes beside itself.
     pub fn heap_bytes(&self) -> usize {
         match self {
             Bytes::Short(..) => 0,
-            Bytes::Long(bytes) => bytes.len(),
+            Bytes::Long(_, bytes) => bytes.len(),
         }
     }
 }
@@ -45,7 +95,7 @@ impl Deref for Bytes {
     fn deref(&self) -> &[u8] {
         match self {
             Bytes::Short(size, bytes) => &bytes[..usize::from(*size)],
-            Bytes::Long(bytes) => bytes,
+            Bytes::Long(_, bytes) => bytes,
         }
     }
 }
@@ -53,5 +103,21 @@ impl Deref for Bytes {
 impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", String::from_utf8_lossy(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn they_compare_as_slices(a in proptest::collection::vec(0_u8..3, 0..40), b in proptest::collection::vec(0_u8..3, 0..40), both in proptest::collection::vec(any::<u8>(), 0..30)) {
+            let (a, b) = ([&both[..], &a].concat(), [&both[..], &b].concat());
+            prop_assert_eq!(Bytes::new(&a).compare(Sought::new(&b)), a.cmp(&b));
+            prop_assert_eq!(Bytes::new(&a).is_below(Sought::new(&a)), false);
+        }
     }
 }

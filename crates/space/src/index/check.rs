@@ -3,13 +3,16 @@
 //! It answers as [`crate::query::matches`] does, of one row or of 64 in one go.
 
 use std::cell::RefCell;
+use std::ops::RangeInclusive;
 
 use super::SpaceIndex;
+use super::attribute::{AttributeIndex, Sketch};
 use super::column::Data;
 use super::column::codes::{self, Code, Codes, Others};
 use super::column::points::Points;
+use super::column::sketch::{self, Blocks, bits_within};
 use super::column::values::{self, Values};
-use crate::query::predicate::{Circle, Leaf, Pattern, Predicate, Test};
+use crate::query::predicate::{Circle, Leaf, Pattern, Predicate, Span, Test};
 use crate::schema::AttributeId;
 use crate::value::Column;
 
@@ -21,9 +24,23 @@ pub(super) enum Check<'a> {
     Codes(Range<'a, u64>),
     Flags(Range<'a, u8>),
     Values(OfValues<'a>),
+    /// Another check, which most rows need not come to.
+    Sketched(Box<Sketched<'a>>),
     Near(&'a Points, &'a Circle, &'a Test),
     /// The test of what is missing, or of what no column of this kind fits.
     Missing(&'a Data),
+}
+
+/// What is seen in a byte of each row.
+pub(super) struct Sketched<'a> {
+    bytes: &'a [u8],
+    /// It holds for rows with these bytes.
+    sure: Vec<RangeInclusive<u8>>,
+    /// Of others it may hold for rows with these.
+    maybe: Vec<RangeInclusive<u8>>,
+    exact: Check<'a>,
+    /// It holds for rows that have a bit here, too: none, or as many bits as there are rows.
+    edges: Vec<u64>,
 }
 
 /// Rows whose codes lie within, and others that the test holds for.
@@ -53,6 +70,27 @@ enum Fit<'a> {
 
 /// More distinct values than these are tested again for each row: what is known is of one step, and made ready for each.
 const KNOWN_MAX: usize = 1 << 13;
+
+/// Whether bytes of rows tell for most of them whether the predicate holds.
+pub(super) fn are_sketched(predicate: &Predicate, index: &SpaceIndex) -> bool {
+    match predicate {
+        Predicate::All | Predicate::Nothing | Predicate::Optional(_) => true,
+        Predicate::And(parts) | Predicate::Or(parts) => {
+            parts.iter().all(|part| are_sketched(part, index))
+        }
+        Predicate::Not(inner) => are_sketched(inner, index),
+        Predicate::Leaf(leaf) => leaf.attributes.iter().all(|id| {
+            index.attribute(*id).is_none_or(|attribute| {
+                match (&leaf.test, &attribute.data, &attribute.sketch) {
+                    (Test::Within(_), Data::Flags(_), _) => true,
+                    (Test::Within(_), _, Sketch::Numbers(_)) => true,
+                    (test, _, Sketch::Values(_)) => *test != Test::Missing,
+                    _ => false,
+                }
+            })
+        }),
+    }
+}
 
 impl<'a> Check<'a> {
     /// `is_wide`: most rows will be tested.
@@ -102,31 +140,85 @@ impl<'a> Check<'a> {
             (Test::Missing, data) => Check::Missing(data),
             (Test::Within(span), Data::Numbers(codes) | Data::Instants(codes)) => {
                 let (low, high) = codes::range(span).unwrap_or((1, 0));
-                Check::Codes(Range::new(codes, low, high, test))
+                let exact = Check::Codes(Range::new(codes, low, high, test));
+                match &attribute.sketch {
+                    Sketch::Numbers(blocks) if is_wide => {
+                        let within = blocks.within(low, high);
+                        let mut maybe = vec![within.maybe];
+                        let edges = edges(attribute, blocks, span, &within.sure, index);
+                        if !edges.is_empty() {
+                            maybe.clear();
+                        }
+                        if !codes.others.is_empty() {
+                            maybe.push(sketch::OTHER..=sketch::OTHER);
+                        }
+                        let sure = vec![within.sure];
+                        Sketched::check(blocks.bytes(), sure, maybe, exact, edges)
+                    }
+                    _ => exact,
+                }
             }
             (Test::Within(span), Data::Flags(flags)) => {
                 let (low, high) = codes::range(span).unwrap_or((1, 0));
                 // There are two values.
                 let (low, high) = (low.min(2) as u8, high.min(1) as u8);
-                Check::Flags(Range::new(flags, low, high, test))
+                let exact = Check::Flags(Range::new(flags, low, high, test));
+                if !is_wide {
+                    return exact;
+                }
+                let sure = if low <= high {
+                    vec![low..=high]
+                } else {
+                    vec![]
+                };
+                let maybe = match flags.others.is_empty() {
+                    true => Vec::new(),
+                    false => vec![sketch::OTHER..=sketch::OTHER],
+                };
+                Sketched::check(&flags.codes, sure, maybe, exact, Vec::new())
             }
             (Test::Near(circle), Data::Points(points)) => Check::Near(points, circle, test),
-            (test, Data::Values(values)) => Check::Values(OfValues {
-                fit: Fit::new(test, values),
-                known: RefCell::new(match is_wide && values.end() <= KNOWN_MAX {
-                    true => vec![0; values.end()],
-                    false => Vec::new(),
-                }),
-                values,
-            }),
+            (test, Data::Values(values)) => {
+                let of = OfValues {
+                    fit: Fit::new(test, values, is_wide),
+                    known: RefCell::new(match is_wide && values.end() <= KNOWN_MAX {
+                        true => vec![0; values.end()],
+                        false => Vec::new(),
+                    }),
+                    values,
+                };
+                match &attribute.sketch {
+                    Sketch::Values(numbers) if is_wide => {
+                        let fitting = of.fitting();
+                        match fitting.len() <= SPANS_MAX {
+                            true => {
+                                let (exact, bytes) = (Check::Values(of), numbers.bytes());
+                                Sketched::check(bytes, fitting, Vec::new(), exact, Vec::new())
+                            }
+                            false => Check::Values(of),
+                        }
+                    }
+                    _ => Check::Values(of),
+                }
+            }
             _ => Check::Constant(false),
+        }
+    }
+
+    /// Whether 64 rows take as long as one that is looked at by itself, or less.
+    pub fn is_quick(&self) -> bool {
+        match self {
+            Check::Constant(_) | Check::Sketched(_) => true,
+            Check::And(parts) | Check::Or(parts) => parts.iter().all(Check::is_quick),
+            Check::Not(inner) => inner.is_quick(),
+            _ => false,
         }
     }
 
     /// What is tested first of several.
     fn cost(&self) -> u8 {
         match self {
-            Check::Constant(_) => 0,
+            Check::Constant(_) | Check::Sketched(_) => 0,
             Check::Flags(_) | Check::Codes(_) | Check::Missing(_) => 1,
             Check::Values(it) => match it.fit {
                 Fit::Terms(_) => 2,
@@ -151,50 +243,164 @@ impl<'a> Check<'a> {
             Check::Codes(range) => range.holds(row),
             Check::Flags(range) => range.holds(row),
             Check::Values(of) => of.holds(row),
+            Check::Sketched(sketched) => sketched.exact.holds(row),
             Check::Near(points, circle, test) => is_near(points, circle, test, row),
             Check::Missing(data) => data.is_missing(row),
         }
     }
 
-    /// Of the rows from `base` on that `mask` has a bit for, those that it holds for.
-    pub fn block(&self, base: u32, mask: u64) -> u64 {
+    /// Of the rows from 64 times `word` on that the masks have bits for, those that it holds for stay.
+    pub fn sift(&self, word: usize, masks: &mut [u64]) {
         match self {
-            Check::Constant(true) => mask,
-            Check::Constant(false) => 0,
-            Check::And(parts) => {
-                let mut left = mask;
-                for part in parts {
-                    if left == 0 {
-                        break;
-                    }
-                    left = part.block(base, left);
-                }
-                left
-            }
+            Check::Constant(true) => {}
+            Check::Constant(false) => masks.fill(0),
+            Check::And(parts) => parts.iter().for_each(|part| part.sift(word, masks)),
             Check::Or(parts) => {
-                let mut found = 0;
+                let (mut found, mut left) = ([0; SIFTED_MAX], [0; SIFTED_MAX]);
+                let (found, left) = (&mut found[..masks.len()], &mut left[..masks.len()]);
                 for part in parts {
-                    if found == mask {
-                        break;
-                    }
-                    found |= part.block(base, mask & !found);
+                    let others = masks.iter().zip(&*found).map(|(mask, found)| mask & !found);
+                    left.iter_mut()
+                        .zip(others)
+                        .for_each(|(left, other)| *left = other);
+                    part.sift(word, left);
+                    found
+                        .iter_mut()
+                        .zip(&*left)
+                        .for_each(|(found, left)| *found |= left);
                 }
-                found
+                masks.copy_from_slice(found);
             }
-            Check::Not(inner) => mask & !inner.block(base, mask),
-            Check::Codes(range) => range.block(base, mask),
-            Check::Flags(range) => range.block(base, mask),
+            Check::Not(inner) => {
+                let mut held = [0; SIFTED_MAX];
+                let held = &mut held[..masks.len()];
+                held.copy_from_slice(masks);
+                inner.sift(word, held);
+                masks
+                    .iter_mut()
+                    .zip(held)
+                    .for_each(|(mask, held)| *mask &= !*held);
+            }
+            Check::Sketched(sketched) => sketched.sift(word, masks),
+            Check::Codes(range) => range.sift(word, masks),
+            Check::Flags(range) => range.sift(word, masks),
             part => {
-                let (mut found, mut left) = (0, mask);
-                while left != 0 {
-                    let bit = left.trailing_zeros();
-                    left &= left - 1;
-                    found |= u64::from(part.holds(base + bit)) << bit;
+                for (at, mask) in masks.iter_mut().enumerate() {
+                    *mask = part.of_those((word + at) as u32 * 64, *mask);
                 }
-                found
             }
         }
     }
+
+    /// Of the rows from `base` on that `mask` has a bit for, those that it holds for: each is looked at by itself.
+    fn of_those(&self, base: u32, mask: u64) -> u64 {
+        let (mut found, mut left) = (0, mask);
+        while left != 0 {
+            let bit = left.trailing_zeros();
+            left &= left - 1;
+            found |= u64::from(self.holds(base + bit)) << bit;
+        }
+        found
+    }
+}
+
+/// Masks that are sifted in one go.
+pub(super) const SIFTED_MAX: usize = 64;
+/// More ranges of bytes than these are not compared with.
+const SPANS_MAX: usize = 8;
+
+impl<'a> Sketched<'a> {
+    fn check(
+        bytes: &'a [u8],
+        sure: Vec<RangeInclusive<u8>>,
+        maybe: Vec<RangeInclusive<u8>>,
+        exact: Check<'a>,
+        edges: Vec<u64>,
+    ) -> Check<'a> {
+        let maybe = maybe.into_iter().filter(|it| !sure.contains(it)).collect();
+        Check::Sketched(Box::new(Sketched {
+            bytes,
+            sure,
+            maybe,
+            exact,
+            edges,
+        }))
+    }
+
+    fn sift(&self, word: usize, masks: &mut [u64]) {
+        let mut sure = self.found(&self.sure, word, masks.len());
+        if let Some(edges) = self.edges.get(word..) {
+            let edges = edges.iter().zip(&mut sure);
+            edges.for_each(|(edge, sure)| *sure |= edge);
+        }
+        if self.maybe.is_empty() {
+            let sifted = masks.iter_mut().zip(sure);
+            return sifted.for_each(|(mask, sure)| *mask &= sure);
+        }
+        let maybe = self.found(&self.maybe, word, masks.len());
+        for (at, (mask, (sure, maybe))) in masks.iter_mut().zip(sure.iter().zip(maybe)).enumerate()
+        {
+            let (sure, maybe) = (sure & *mask, maybe & !sure & *mask);
+            *mask = match maybe {
+                0 => sure,
+                maybe => sure | self.exact.of_those((word + at) as u32 * 64, maybe),
+            };
+        }
+    }
+
+    /// Which of so many times 64 rows have bytes within the ranges.
+    #[inline]
+    fn found(&self, ranges: &[RangeInclusive<u8>], word: usize, words: usize) -> [u64; SIFTED_MAX] {
+        let bytes = self.bytes.get(word * 64..).unwrap_or_default();
+        let (whole, rest) = bytes.as_chunks::<64>();
+        let whole = &whole[..whole.len().min(words)];
+        let mut found = [0; SIFTED_MAX];
+        for range in ranges {
+            for (found, bytes) in found.iter_mut().zip(whole) {
+                *found |= bits_within(bytes, range);
+            }
+        }
+        if whole.len() < words {
+            let mut padded = [0; 64];
+            padded[..rest.len()].copy_from_slice(rest);
+            for range in ranges {
+                found[whole.len()] |= bits_within(&padded, range);
+            }
+        }
+        found
+    }
+}
+
+/// More rows than these at the ends of a range are not listed.
+const EDGES_MAX: usize = 1 << 13;
+
+/// A bit for each row whose number is in a span, but not in a block that is; none if there is no order in which to find them, or if they are many.
+fn edges(
+    attribute: &AttributeIndex,
+    blocks: &Blocks,
+    span: &Span,
+    sure: &RangeInclusive<u8>,
+    index: &SpaceIndex,
+) -> Vec<u64> {
+    let Some(order) = &attribute.order else {
+        return Vec::new();
+    };
+    let (all, sure) = (attribute.ranks(order, span), blocks.ranks(sure));
+    let sure = match sure.is_empty() {
+        true => all.end..all.end,
+        false => sure,
+    };
+    if all.len() - sure.len() > EDGES_MAX {
+        return Vec::new();
+    }
+    let mut rows = Vec::with_capacity(all.len() - sure.len());
+    order.copy_between(all.start, sure.start, &mut rows);
+    order.copy_between(sure.end, all.end, &mut rows);
+    let mut bits = vec![0; index.rows.end().div_ceil(64)];
+    for row in rows {
+        bits[row as usize / 64] |= 1 << (row % 64);
+    }
+    bits
 }
 
 impl<'a, C: Code> Range<'a, C> {
@@ -218,6 +424,14 @@ impl<'a, C: Code> Range<'a, C> {
                 .is_some_and(|column| self.test.holds(column));
         }
         self.low <= code && code <= self.high
+    }
+
+    fn sift(&self, word: usize, masks: &mut [u64]) {
+        for (at, mask) in masks.iter_mut().enumerate() {
+            if *mask != 0 {
+                *mask = self.block((word + at) as u32 * 64, *mask);
+            }
+        }
     }
 
     fn block(&self, base: u32, mask: u64) -> u64 {
@@ -249,8 +463,12 @@ fn bits_of(bytes: &[u8; 64]) -> u64 {
 }
 
 impl<'a> Fit<'a> {
-    fn new(test: &'a Test, values: &Values) -> Fit<'a> {
+    fn new(test: &'a Test, values: &Values, is_wide: bool) -> Fit<'a> {
+        // To look terms up costs more than to compare those of a few rows.
         let exact = |patterns: &[Pattern]| -> Option<Vec<u32>> {
+            if !is_wide {
+                return None;
+            }
             let mut terms = Vec::new();
             for pattern in patterns {
                 let Pattern::Exact(text) = pattern else {
@@ -296,6 +514,18 @@ impl OfValues<'_> {
                 *known == 2
             }
         }
+    }
+
+    /// The values that fit, of those with small numbers, as ranges.
+    fn fitting(&self) -> Vec<RangeInclusive<u8>> {
+        let mut ranges: Vec<RangeInclusive<u8>> = Vec::new();
+        for id in (0..self.values.end().min(256) as u32).filter(|id| self.fits(*id)) {
+            match ranges.last_mut() {
+                Some(last) if u32::from(*last.end()) + 1 == id => *last = *last.start()..=id as u8,
+                _ => ranges.push(id as u8..=id as u8),
+            }
+        }
+        ranges
     }
 
     fn fits(&self, id: u32) -> bool {

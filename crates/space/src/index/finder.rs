@@ -20,7 +20,7 @@ use std::ops::{Bound, Range};
 
 use super::SpaceIndex;
 use super::access::{Access, walk_ranks};
-use super::check::Check;
+use super::check::{Check, SIFTED_MAX, are_sketched};
 use super::plan::{Origin, Plan};
 use crate::query::Predicate;
 use crate::search::SortKey;
@@ -74,6 +74,8 @@ enum Candidates {
     List {
         rows: Vec<u32>,
         next: usize,
+        /// The query holds for all of them as long as the index is what it was at this time.
+        sure: Option<u64>,
     },
     /// All rows from this one on.
     Scan(u32),
@@ -123,66 +125,86 @@ pub(super) enum Event {
 
 /// A list of more rows than these is not made: all rows are looked at instead.
 pub(super) const LIST_MAX: usize = 1 << 18;
-/// What it costs to look at a row somewhere, as a multiple of looking at the next one.
-const APART: usize = 8;
+/// The effort of looking at a row by itself, wherever it lies; a bit and a byte of one after the other is looked at for one.
+pub(super) const APART: usize = 256;
+/// That of looking at a row of a list: several are fetched from memory at a time.
+const LISTED: usize = 64;
+/// So few rows are listed, whatever there is.
+const FEW: usize = 64;
+/// That of looking at the next row, where its bytes do not tell.
+const NEXT: usize = 32;
+/// Rows that are looked at, in words of 64, before the effort of those that were found is counted.
+const FOUND_WORDS: usize = 8;
 /// Rows that are taken from an order in one go.
 const CHUNK: usize = 256;
 
+/// What it takes to look at all rows one after the other.
+fn scan_effort(index: &SpaceIndex, predicate: &Predicate) -> usize {
+    let each = if are_sketched(predicate, index) {
+        1
+    } else {
+        NEXT
+    };
+    (index.rows.end() * each).max(64 * NEXT)
+}
+
+/// Whether the rows of an access are listed, and not found again among all.
+fn is_list_cheaper(access: &Access, index: &SpaceIndex, predicate: &Predicate) -> bool {
+    let (count, all) = (access.count, index.rows.end());
+    let is_cheaper = count <= FEW
+        || (access.is_exact && count * 8 <= all)
+        || count * LISTED <= scan_effort(index, predicate);
+    access.is_list() && count <= LIST_MAX && is_cheaper
+}
+
 impl Candidates {
-    fn new(access: &Access, index: &SpaceIndex) -> Candidates {
-        let all = index.rows.end().max(64);
-        if access.is_list() && access.count <= LIST_MAX && access.count * APART <= all {
+    fn new(access: &Access, index: &SpaceIndex, predicate: &Predicate) -> Candidates {
+        if is_list_cheaper(access, index, predicate) {
             let mut rows = Vec::with_capacity(access.count);
             access.list(index, &mut rows);
-            return Candidates::List { rows, next: 0 };
+            let sure = access.is_exact.then(|| index.clock());
+            return Candidates::List {
+                rows,
+                next: 0,
+                sure,
+            };
         }
         Candidates::Scan(0)
     }
 
-    /// Adds the rows that it holds for, of so many candidates at most. Whether there are no more.
+    /// Adds the rows that it holds for, of as many as the effort that is left allows. Whether there are no more.
     fn next(
         &mut self,
         index: &SpaceIndex,
         asked: &Asked<'_>,
-        left: &mut usize,
+        left: &mut Left,
         out: &mut Vec<u32>,
     ) -> bool {
         match self {
-            Candidates::List { rows, next } => {
-                let check = Check::new(asked.predicate, index, false);
-                let end = rows.len().min(next.saturating_add(*left));
+            Candidates::List { rows, next, sure } => {
+                let end = rows.len().min(next.saturating_add(left.rows_apart()));
                 let looked_at = &rows[*next..end];
-                *left -= looked_at.len();
-                out.extend(
-                    looked_at
-                        .iter()
-                        .filter(|row| index.rows.is_alive(**row) && check.holds(**row)),
-                );
+                left.note_apart(looked_at.len());
+                match *sure == Some(index.clock()) {
+                    true => out.extend_from_slice(looked_at),
+                    false => {
+                        let check = Check::new(asked.predicate, index, false);
+                        let is_found =
+                            |row: &&u32| index.rows.is_alive(**row) && check.holds(**row);
+                        out.extend(looked_at.iter().filter(is_found));
+                    }
+                }
                 *next = end;
                 *next == rows.len()
             }
             Candidates::Scan(next) => {
-                let check = Check::new(asked.predicate, index, true);
-                let end = index.rows.end() as u32;
-                while *next < end && *left > 0 {
-                    let (word, bit) = (*next / 64, *next % 64);
-                    let count = (64 - bit)
-                        .min(end - *next)
-                        .min(u32::try_from(*left).unwrap_or(64));
-                    let mask = (u64::MAX >> (64 - count)) << bit;
-                    let alive = index.rows.alive_word(word as usize) & mask;
-                    let mut found = match alive {
-                        0 => 0,
-                        alive => check.block(word * 64, alive),
-                    };
+                scan(index, asked, next, left, false, &mut |word, mut found| {
                     while found != 0 {
                         out.push(word * 64 + found.trailing_zeros());
                         found &= found - 1;
                     }
-                    *next += count;
-                    *left -= count as usize;
-                }
-                *next >= end
+                });
+                *next as usize >= index.rows.end()
             }
             Candidates::Keys(after) => {
                 let Some(keys) = asked.keys else { return true };
@@ -193,10 +215,10 @@ impl Candidates {
                 };
                 let mut last = None;
                 for key in keys.range((from, Bound::Unbounded)) {
-                    if *left == 0 {
+                    if left.is_none() {
                         break;
                     }
-                    *left -= 1;
+                    left.note_apart(1);
                     last = Some(key.clone());
                     out.extend(index.rows.find(key).filter(|row| check.holds(*row)));
                 }
@@ -211,28 +233,100 @@ impl Candidates {
         }
     }
 
-    /// Counts what [`Candidates::next`] would add, of rows that have all been there when the run began.
-    fn count_block(
-        &mut self,
-        index: &SpaceIndex,
-        asked: &Asked<'_>,
-        left: &mut usize,
-    ) -> Option<u64> {
+    /// Counts what [`Candidates::next`] would add, of rows that have all been there when the run began. `None`: not these candidates.
+    fn count(&mut self, index: &SpaceIndex, asked: &Asked<'_>, left: &mut Left) -> Option<u64> {
         let Candidates::Scan(next) = self else {
             return None;
         };
-        let check = Check::new(asked.predicate, index, true);
-        let (mut count, end) = (0, index.rows.end() as u32);
-        while next.is_multiple_of(64) && *next < end && *left >= 64 {
-            let word = *next / 64;
-            match index.rows.alive_word(word as usize) {
-                0 => {}
-                alive => count += u64::from(check.block(*next, alive).count_ones()),
-            }
-            *next = (*next).saturating_add(64).min(end);
-            *left -= 64;
-        }
+        let mut count = 0;
+        scan(index, asked, next, left, true, &mut |_, found| {
+            count += u64::from(found.count_ones());
+        });
         Some(count)
+    }
+}
+
+/// Looks at the rows from `next` on, as many as the effort allows, and shows those that the query holds for: 64 with each number. Unless they are
+/// only counted, something is done with each of these, which is part of the effort.
+fn scan(
+    index: &SpaceIndex,
+    asked: &Asked<'_>,
+    next: &mut u32,
+    left: &mut Left,
+    is_counting: bool,
+    each: &mut dyn FnMut(u32, u64),
+) {
+    let check = Check::new(asked.predicate, index, true);
+    let each_row = if check.is_quick() { 1 } else { NEXT };
+    let end = index.rows.end() as u32;
+    let words_max = if is_counting { SIFTED_MAX } else { FOUND_WORDS };
+    while *next < end && !left.is_none() {
+        let rows = u32::try_from(left.rows(each_row)).unwrap_or(u32::MAX);
+        let (first, begun) = (*next / 64, *next % 64);
+        let stop = end.min(next.saturating_add(rows));
+        let stop = stop.min((first + words_max as u32) * 64);
+        let mut masks = [0; SIFTED_MAX];
+        let masks = &mut masks[..(stop.div_ceil(64) - first) as usize];
+        for (word, mask) in (first..).zip(&mut *masks) {
+            *mask = index.rows.alive_word(word as usize);
+        }
+        masks[0] &= u64::MAX << begun;
+        if !stop.is_multiple_of(64)
+            && let Some(last) = masks.last_mut()
+        {
+            *last &= u64::MAX >> (64 - stop % 64);
+        }
+        check.sift(first as usize, masks);
+        left.note((stop - *next) as usize, each_row);
+        for (word, found) in (first..).zip(masks) {
+            each(word, *found);
+            if !is_counting {
+                left.note_found(found.count_ones() as usize);
+            }
+        }
+        *next = stop;
+    }
+}
+
+/// The effort that a step may still take, and what it has looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Left {
+    effort: usize,
+    looked_at: usize,
+}
+
+impl Left {
+    pub fn new(effort: usize) -> Left {
+        Left {
+            effort: effort.max(1),
+            looked_at: 0,
+        }
+    }
+
+    fn is_none(&self) -> bool {
+        self.effort == 0
+    }
+
+    /// How many rows may be looked at, each with so much effort: one at least.
+    fn rows(&self, each: usize) -> usize {
+        self.effort.div_ceil(each)
+    }
+
+    fn rows_apart(&self) -> usize {
+        self.rows(APART)
+    }
+
+    fn note(&mut self, rows: usize, each: usize) {
+        self.effort = self.effort.saturating_sub(rows.saturating_mul(each));
+        self.looked_at += rows;
+    }
+
+    fn note_found(&mut self, rows: usize) {
+        self.effort = self.effort.saturating_sub(rows * APART);
+    }
+
+    fn note_apart(&mut self, rows: usize) {
+        self.note(rows, APART);
     }
 }
 
@@ -269,8 +363,10 @@ impl Finder {
         }
         finder.phase = match finder.walk(index, asked, &access) {
             Some(walk) => Phase::Walk(walk),
-            None if asked.keep == 0 => Phase::Count(Candidates::new(&access, index), 0),
-            None => Phase::Rows(Candidates::new(&access, index)),
+            None if asked.keep == 0 => {
+                Phase::Count(Candidates::new(&access, index, asked.predicate), 0)
+            }
+            None => Phase::Rows(Candidates::new(&access, index, asked.predicate)),
         };
         finder
     }
@@ -301,9 +397,10 @@ impl Finder {
             return None;
         }
         // What looking at all candidates costs, as a number of rows apart; a found one costs another for its place in order.
-        let candidates = match access.is_list() && access.count * APART <= all {
+        let scan = scan_effort(index, asked.predicate);
+        let candidates = match is_list_cheaper(access, index, asked.predicate) {
             true => access.count,
-            false => all.div_ceil(APART),
+            false => scan.div_ceil(APART),
         };
         let is_count_saved = self.total.is_some() || !asked.is_counted;
         let saved = found + if is_count_saved { candidates } else { 0 };
@@ -351,26 +448,35 @@ impl Finder {
         }
     }
 
+    /// How many objects it has listed.
+    pub fn lists(&self) -> usize {
+        match &self.phase {
+            Phase::Rows(Candidates::List { rows, .. })
+            | Phase::Count(Candidates::List { rows, .. }, _) => rows.len(),
+            _ => 0,
+        }
+    }
+
     /// How many the query holds for, if the rows that were found do not tell.
     pub fn total(&self) -> Option<u64> {
         self.total
     }
 
-    /// Looks at more rows, `left` at most, and fills the batch with those that the query holds for. `kept`: how many were kept of those
+    /// Looks at more rows, with the effort that is left, and fills the batch with those that the query holds for. `kept`: how many were kept of those
     /// that were found before.
     pub fn next(
         &mut self,
         index: &SpaceIndex,
         asked: &Asked<'_>,
         kept: usize,
-        left: &mut usize,
+        left: &mut Left,
         batch: &mut Vec<u32>,
     ) -> Event {
         batch.clear();
-        if *left == 0 && !matches!(self.phase, Phase::Done) {
+        if left.is_none() && !matches!(self.phase, Phase::Done) {
             return Event::Paused;
         }
-        let before = *left;
+        let before = left.looked_at;
         let is_scan = match &self.phase {
             Phase::Rows(candidates) | Phase::Count(candidates, _) => {
                 matches!(candidates, Candidates::Scan(_))
@@ -392,7 +498,7 @@ impl Finder {
             Phase::Count(candidates, count) => {
                 // Rows that are all old enough need not be listed.
                 if index.clock() == self.began
-                    && let Some(more) = candidates.count_block(index, asked, left)
+                    && let Some(more) = candidates.count(index, asked, left)
                 {
                     *count += more;
                 }
@@ -417,7 +523,7 @@ impl Finder {
                     }
                     Some(WalkEnd::Enough) => {
                         let access = index.access(asked.predicate);
-                        phase = Phase::Count(Candidates::new(&access, index), 0);
+                        phase = Phase::Count(Candidates::new(&access, index, asked.predicate), 0);
                         Event::Found
                     }
                     Some(WalkEnd::All) => {
@@ -429,14 +535,14 @@ impl Finder {
                     Some(WalkEnd::Lost) => {
                         batch.clear();
                         let access = index.access(asked.predicate);
-                        phase = Phase::Rows(Candidates::new(&access, index));
+                        phase = Phase::Rows(Candidates::new(&access, index, asked.predicate));
                         Event::Restarted
                     }
                 }
             }
         };
         self.phase = phase;
-        let looked_at = (before - *left) as u64;
+        let looked_at = (left.looked_at - before) as u64;
         match is_scan {
             true => self.work.scanned += looked_at,
             false => self.work.candidates += looked_at,
@@ -474,7 +580,7 @@ impl Walk {
         index: &SpaceIndex,
         asked: &Asked<'_>,
         kept: usize,
-        left: &mut usize,
+        left: &mut Left,
         batch: &mut Vec<u32>,
         is_old: impl Fn(u32) -> bool,
     ) -> Option<WalkEnd> {
@@ -493,7 +599,7 @@ impl Walk {
         let check = Check::new(asked.predicate, index, false);
         let mut end = None;
         let mut looked_at = None;
-        while *left > 0 {
+        while !left.is_none() {
             // Whoever asks tells whether what was found is kept.
             if !is_enough && kept + batch.len() >= asked.keep {
                 break;
@@ -522,7 +628,7 @@ impl Walk {
                 break;
             }
             looked_at = Some(row);
-            *left -= 1;
+            left.note_apart(1);
             self.budget -= 1;
             if is_old(row) && check.holds(row) {
                 batch.push(row);

@@ -11,6 +11,7 @@
 //! | `check` | a predicate, tested on columns |
 //! | `finder` | the steps in which a run comes by its rows |
 //! | `search_run`, `aggregate_run` | what is made of them |
+//! | `at_once` | a search that takes one step |
 //! | `full_scan` | searches that no index serves |
 //! | `plan`, `failures` | what is told: how a search is answered, which fields do not fit |
 //!
@@ -21,6 +22,7 @@
 
 mod access;
 mod aggregate_run;
+mod at_once;
 mod attribute;
 mod bytes;
 mod check;
@@ -37,13 +39,34 @@ mod sorted;
 mod space_index;
 
 pub use aggregate_run::AggregateRun;
+pub use at_once::Found;
 pub use failures::{Failure, Failures};
 pub use plan::{Plan, Profile};
 pub use search_run::SearchRun;
 pub use space_index::{Changed, RowColumns, SpaceIndex};
 
+/// The effort of a step that looks at so many objects wherever they lie. One that looks at objects one after the other, by a byte of each, looks at
+/// 256 times as many.
+pub const fn effort(objects: usize) -> usize {
+    objects.saturating_mul(finder::APART)
+}
+
 /// Where objects are kept.
 pub trait Objects {
     /// Calls `read` with the encoded object under this key; not if there is none, or it has expired.
     fn object(&self, key: &[u8], read: &mut dyn FnMut(&[u8]));
+
+    /// As [`Objects::object`] of several keys, in their order and with their numbers; `None` where there is no object.
+    fn objects(&self, keys: &[&[u8]], read: &mut dyn FnMut(usize, Option<&[u8]>)) {
+        for (at, key) in keys.iter().enumerate() {
+            let mut is_there = false;
+            self.object(key, &mut |bytes| {
+                is_there = true;
+                read(at, Some(bytes));
+            });
+            if !is_there {
+                read(at, None);
+            }
+        }
+    }
 }

@@ -117,7 +117,7 @@ pub struct Profile {
     pub steps: u64,
     /// Objects that were looked at one by one, each time that they were.
     pub candidates: u64,
-    /// Objects that were looked at one behind the other, which takes an eighth of the time.
+    /// Objects that were looked at one behind the other, which takes a fraction of the time.
     pub scanned: u64,
     /// Of these, the ones that the query holds for.
     pub found: u64,

@@ -58,7 +58,7 @@ impl Rows {
     }
 
     pub fn find(&self, key: &[u8]) -> Option<u32> {
-        let row = self.by_key.at(self.rank_of_key(key))?;
+        let row = self.by_key.first_behind(|row| self.key(row) < key)?;
         (self.key(row) == key).then_some(row)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::finder::{Asked, Event, Finder};
+use super::finder::{Asked, Event, Finder, Left};
 use super::plan::Profile;
 use super::{Objects, SpaceIndex};
 use crate::error::{Refusal, Result};
@@ -24,7 +24,7 @@ pub struct SearchRun {
     batch: Vec<u32>,
 }
 
-fn asked(search: &Search) -> Asked<'_> {
+pub(super) fn asked(search: &Search) -> Asked<'_> {
     Asked {
         predicate: &search.predicate,
         order: &search.order,
@@ -50,7 +50,7 @@ impl SearchRun {
         }
     }
 
-    /// Looks at so many objects at most, one at least. Whether the run is done.
+    /// Looks at some objects, with so much [effort](super::effort), at one at least. Whether the run is done.
     ///
     /// The index is that which the run was made with. Rows hold what is returned of an object, with the fields that have not expired.
     pub fn step(
@@ -58,11 +58,11 @@ impl SearchRun {
         index: &SpaceIndex,
         objects: &dyn Objects,
         now_ms: u64,
-        candidates_max: usize,
+        effort: usize,
     ) -> bool {
         let search = self.search.clone();
         let asked = asked(&search);
-        let mut left = candidates_max.max(1);
+        let mut left = Left::new(effort);
         self.profile.steps += 1;
         while self.refusal.is_none() {
             let mut batch = std::mem::take(&mut self.batch);
@@ -99,32 +99,27 @@ impl SearchRun {
     ) {
         let (search, keep) = (&self.search, self.search.keep());
         self.offered += batch.len();
-        if batch.len() > keep {
-            if keep > 0 {
-                batch.select_nth_unstable_by(keep - 1, |a, b| {
-                    index.compare_ranks(&search.order, *a, *b)
-                });
-            }
-            // The others are only counted.
-            self.partial.total += (batch.len() - keep) as u64;
-            batch.truncate(keep);
-        }
+        // The others are only counted.
+        self.partial.total += batch.len().saturating_sub(keep) as u64;
+        index.keep_first(&search.order, keep, batch);
+        let mut read: Vec<(Vec<u8>, &[u8])> = Vec::new();
         for row in batch.iter().copied() {
             let (key, rank) = (index.rows.key(row), index.rank(&search.order, row));
-            if search.content == Content::Nothing || !self.partial.would_keep(&rank) {
-                self.partial.offer(rank, key, Vec::new);
-                continue;
-            }
-            let mut found = None;
-            objects.object(key, &mut |bytes| {
-                found = encoded_content(search, index.definition(), bytes, now_ms).ok();
-            });
-            self.profile.objects_read += 1;
-            match found {
-                Some(content) => self.partial.offer(rank, key, || content),
-                None => self.offered -= 1,
+            match search.content == Content::Nothing || !self.partial.would_keep(&rank) {
+                true => self.partial.offer(rank, key, Vec::new),
+                false => read.push((rank, key)),
             }
         }
+        self.profile.objects_read += read.len() as u64;
+        let keys: Vec<&[u8]> = read.iter().map(|(_, key)| *key).collect();
+        objects.objects(&keys, &mut |at, bytes| {
+            let (rank, key) = &mut read[at];
+            let encoded = |bytes| encoded_content(search, index.definition(), bytes, now_ms).ok();
+            match bytes.and_then(encoded) {
+                Some(content) => self.partial.offer(std::mem::take(rank), key, || content),
+                None => self.offered -= 1,
+            }
+        });
         if self.partial.bytes() > self.bytes_max {
             self.refusal = Some(Refusal::new(format!(
                 "rows take more than {} bytes: ask for fewer with LIMIT, for less of them with RETURN or NOCONTENT, or read them with FT.AGGREGATE WITHCURSOR",

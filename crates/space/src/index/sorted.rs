@@ -72,6 +72,14 @@ impl Sorted {
         before + place.offset
     }
 
+    /// The first id that does not come before.
+    pub fn first_behind(&self, is_before: impl FnMut(u32) -> bool) -> Option<u32> {
+        let Place { page, offset } = self.place(is_before);
+        let here = self.pages.get(page)?.get(offset);
+        let next = || self.firsts.get(page + 1);
+        here.or_else(next).copied()
+    }
+
     /// Puts an id behind all that come before it.
     pub fn insert(&mut self, id: u32, is_before: impl FnMut(u32) -> bool) {
         let Place {
@@ -237,6 +245,7 @@ mod tests {
             }
             for id in [0, 7, 1000, 2999] {
                 prop_assert_eq!(sorted.rank(|other| other < id), known.range(..id).count());
+                prop_assert_eq!(sorted.first_behind(|other| other < id), known.range(id..).next().copied());
             }
             let end = (begin + width).min(ids.len());
             let expected = ids.get(begin..end).unwrap_or_default();

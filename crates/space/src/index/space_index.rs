@@ -1,7 +1,7 @@
 //! The index of one space over the objects of one core.
 //!
 //! What it costs. An object is a row: 37 bytes with its key, if that has 22 bytes at most, and of each attribute a column and the place in the indexes: a number
-//! 8 and 5 bytes, a tag 4 and 5 and what distinct tags take once. A change of one attribute reads the object's fields, compares each with its
+//! 9 and 5 bytes, a tag 4 (5 where there are few) and 5, and what distinct tags take once. A change of one attribute reads the object's fields, compares each with its
 //! column, and moves the row in that attribute's indexes: two binary searches and two moves of 1 KiB each. A candidate that is looked at takes
 //! a memory access for each attribute that is tested, and one for its key if it is returned.
 

@@ -6,7 +6,7 @@
 use larder_types::wire::{Malformed, put_count};
 use serde_json::Value;
 
-use super::request::{Content, Search, SortBy};
+use super::request::{Content, ReturnField, Search, SortBy};
 use crate::object::{Object, ObjectView, document};
 use crate::schema::Definition;
 
@@ -58,7 +58,7 @@ pub fn content(
     }
 }
 
-/// What [`encode_content`] makes of the content of an object that is bytes, without the fields that have expired.
+/// The content of an object that is bytes, as it travels, without the fields that have expired.
 ///
 /// # Errors
 /// The bytes are no object.
@@ -68,52 +68,77 @@ pub fn encoded_content(
     bytes: &[u8],
     now_ms: u64,
 ) -> Result<Vec<u8>, Malformed> {
-    let is_there = |expiry: Option<u64>| expiry.is_none_or(|at| at > now_ms);
-    let (ObjectView::Hash(view), Content::All) = (ObjectView::new(bytes)?, &search.content) else {
-        let mut object = Object::decode(bytes)?;
-        if let Object::Hash(hash) = &mut object {
-            hash.expire(now_ms);
-        }
-        return Ok(encode_content(&content(search, definition, &object)));
-    };
     // A head takes some four bytes more than a length in an object does.
     let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 2 + 64);
-    put_count(&mut out, 0);
-    let mut count = 0_u32;
-    for (name, value, expiry) in view.fields() {
-        if is_there(expiry) {
-            put_bulk(&mut out, name);
-            put_bulk(&mut out, value);
-            count += 1;
-        }
-    }
-    out[..4].copy_from_slice(&count.to_le_bytes());
+    put_content(search, definition, bytes, now_ms, &mut out, put_count)?;
     Ok(out)
 }
 
-pub fn encode_content(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
-    let mut out = Vec::new();
-    put_count(&mut out, pairs.len());
-    for (name, value) in pairs {
-        put_bulk(&mut out, name);
-        put_bulk(&mut out, value);
-    }
-    out
-}
-
-fn put_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
-    let (mut digits, mut at, mut left) = ([0; 20], 20, bytes.len());
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
+/// Appends the content of an object that is bytes, without the fields that have expired: how many pairs there are, as `head` writes it, and their
+/// bulk strings.
+///
+/// # Errors
+/// The bytes are no object; nothing was appended.
+pub fn put_content(
+    search: &Search,
+    definition: &Definition,
+    bytes: &[u8],
+    now_ms: u64,
+    out: &mut Vec<u8>,
+    head: impl FnOnce(&mut Vec<u8>, usize),
+) -> Result<(), Malformed> {
+    match (ObjectView::new(bytes)?, &search.content) {
+        (ObjectView::Hash(view), Content::All) => {
+            let count = match view.expires() {
+                false => view.count(),
+                true => view.fields_at(now_ms).count(),
+            };
+            out.reserve(bytes.len() + 8 * count + 32);
+            head(out, count);
+            for (name, value, _) in view.fields_at(now_ms) {
+                put_bulk(out, name);
+                put_bulk(out, value);
+            }
+        }
+        (ObjectView::Hash(view), Content::Fields(fields)) => {
+            let value = |field: &ReturnField| {
+                let found = view.get_at(field.identifier.as_bytes(), now_ms);
+                found.map(|(value, _)| value)
+            };
+            head(out, fields.iter().filter_map(value).count());
+            for field in fields {
+                if let Some(value) = value(field) {
+                    put_bulk(out, field.name.as_bytes());
+                    put_bulk(out, value);
+                }
+            }
+        }
+        _ => {
+            let object = Object::decode(bytes)?;
+            let pairs = content(search, definition, &object);
+            head(out, pairs.len());
+            for (name, value) in &pairs {
+                put_bulk(out, name);
+                put_bulk(out, value);
+            }
         }
     }
-    out.push(b'$');
-    out.extend_from_slice(&digits[at..]);
-    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+#[inline]
+fn put_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
+    let digit = |number: usize| b'0' + (number % 10) as u8;
+    let size = bytes.len();
+    match size {
+        0..10 => out.extend_from_slice(&[b'$', digit(size), b'\r', b'\n']),
+        10..100 => out.extend_from_slice(&[b'$', digit(size / 10), digit(size), b'\r', b'\n']),
+        _ => {
+            out.push(b'$');
+            out.extend_from_slice(size.to_string().as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
 }
@@ -130,7 +155,7 @@ fn take_bulk<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     (head[0] == b'$' && head.ends_with(b"\n")).then_some(text)
 }
 
-/// How many pairs there are, and their bulk strings, of bytes as [`encode_content`] writes them, or of none. Those of another node are looked at with
+/// How many pairs there are, and their bulk strings, of bytes as [`encoded_content`] writes them, or of none. Those of another node are looked at with
 /// [`decode_content`] first.
 ///
 /// # Errors
@@ -145,7 +170,7 @@ pub fn bulks_of_content(bytes: &[u8]) -> Result<(usize, &[u8]), Malformed> {
     Ok((u32::from_le_bytes(*count) as usize, bulks))
 }
 
-/// Names and values, of bytes as [`encode_content`] writes them, or of none.
+/// Names and values, of bytes as [`encoded_content`] writes them, or of none.
 ///
 /// # Errors
 /// It does not write such bytes.

@@ -7,7 +7,7 @@
 //!
 //! `define` declares; `search`, `aggregate` and `values` (FT.TAGVALS) find; `change` changes what a query finds. A search or an aggregation is a
 //! `question`; `parts` has it answered by all who take part and puts their parts together, `run` is what one core does for it, and `regions` what those
-//! do who hold regions of a subspace. `info` tells of spaces, `explain` of queries, and `profile` of what a search took. `reach` says who takes part,
+//! do who hold regions of a subspace; `reply` is what a client gets, and `at_once` does without all this where one core has everything. `info` tells of spaces, `explain` of queries, and `profile` of what a search took. `reach` says who takes part,
 //! and asks other nodes; `cuts` has subspaces cut anew, and `record` tells what is done with a space.
 //!
 //! 1. The parts of an answer are of one assignment of slots to nodes, and each slot is answered by its owner, under its lease. If owners change
@@ -15,6 +15,7 @@
 //! 2. The parts are of one definition of the space: each says of which.
 
 mod aggregate;
+mod at_once;
 mod change;
 mod cuts;
 mod define;
@@ -27,6 +28,7 @@ mod question;
 mod reach;
 mod record;
 mod regions;
+mod reply;
 mod run;
 mod search;
 mod values;
@@ -65,12 +67,14 @@ pub(in crate::resp) async fn answer(
     }
 }
 
-/// Answers a command on the core of the connection; `None`: others take part.
+/// Answers a command on the core of the connection; `None`: others take part, or it takes several turns. `whole`: in a transaction.
 pub(in crate::resp) fn answer_here(
     state: &mut State,
     command: Command<'_>,
+    whole: bool,
 ) -> Option<Result<(), Refusal>> {
     Some(match command.id() {
+        Id::FtSearch if !whole && at_once::search(state, command) => Ok(()),
         Id::FtList => info::list(state),
         Id::FtAliasList => info::aliases(state, command),
         Id::FtConfig => explain::config(state, command),

@@ -11,7 +11,13 @@ use crate::tables::Refusal;
 /// What goes on in steps.
 pub(super) trait Steps {
     /// Whether it is done.
-    fn step(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, max: usize) -> bool;
+    fn step(
+        &mut self,
+        index: &SpaceIndex,
+        objects: &dyn Objects,
+        now_ms: u64,
+        effort: usize,
+    ) -> bool;
 
     fn profile(&self) -> &Profile;
 }
@@ -55,8 +61,14 @@ pub(super) trait Question: Clone + Send + Sync + 'static {
 }
 
 impl Steps for SearchRun {
-    fn step(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, max: usize) -> bool {
-        SearchRun::step(self, index, objects, now_ms, max)
+    fn step(
+        &mut self,
+        index: &SpaceIndex,
+        objects: &dyn Objects,
+        now_ms: u64,
+        effort: usize,
+    ) -> bool {
+        SearchRun::step(self, index, objects, now_ms, effort)
     }
 
     fn profile(&self) -> &Profile {
@@ -65,8 +77,14 @@ impl Steps for SearchRun {
 }
 
 impl Steps for AggregateRun {
-    fn step(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, max: usize) -> bool {
-        AggregateRun::step(self, index, objects, now_ms, max)
+    fn step(
+        &mut self,
+        index: &SpaceIndex,
+        objects: &dyn Objects,
+        now_ms: u64,
+        effort: usize,
+    ) -> bool {
+        AggregateRun::step(self, index, objects, now_ms, effort)
     }
 
     fn profile(&self) -> &Profile {

@@ -32,7 +32,7 @@ use super::super::tables::ask_places;
 use super::parts::{Depth, Part, finished};
 use super::question::{Question, Steps};
 use super::reach::{Asker, Reach, opened};
-use super::run::{Order, STEP_CANDIDATES};
+use super::run::{Order, STEP_EFFORT};
 use crate::spaces::Declared;
 use crate::tables::{Refusal, Tables, answers, stopping};
 
@@ -264,7 +264,7 @@ async fn held<Q: Question>(
                 return Ok(None);
             }
             let done = order.depth == Depth::Planned
-                || run.step(holder.index(), holder.objects(), now, STEP_CANDIDATES);
+                || run.step(holder.index(), holder.objects(), now, STEP_EFFORT);
             (run, generation, done)
         };
         let (run, generation, done) = step;

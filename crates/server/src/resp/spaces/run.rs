@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use larder_join::Engine;
 use larder_protocol::errors::Code;
-use larder_space::index::{Objects, SpaceIndex};
-use larder_types::object_row;
+use larder_space::index::{Objects, SpaceIndex, effort};
+use larder_types::{object_row, put_object_row};
 use tokio::time::timeout;
 
 use super::parts::Depth;
@@ -16,8 +16,8 @@ use super::reach::altered;
 use crate::spaces::{Behind, Declared};
 use crate::tables::{Refusal, Tables};
 
-/// Objects that are looked at in one step.
-pub(super) const STEP_CANDIDATES: usize = 256;
+/// Of one step.
+pub(super) const STEP_EFFORT: usize = effort(256);
 /// How long the map that the asker has is waited for.
 const MAP_MAX: Duration = Duration::from_secs(2);
 
@@ -52,6 +52,30 @@ impl Objects for Rows<'_> {
             read(bytes);
         }
     }
+
+    fn objects(&self, keys: &[&[u8]], read: &mut dyn FnMut(usize, Option<&[u8]>)) {
+        read_objects(self.0, keys.iter().copied(), read);
+    }
+}
+
+/// Hands out the objects under some keys, with the keys' numbers and in their order; `None` where there is none.
+pub(super) fn read_objects<'k>(
+    engine: &Engine,
+    keys: impl ExactSizeIterator<Item = &'k [u8]>,
+    read: &mut dyn FnMut(usize, Option<&[u8]>),
+) {
+    let mut ends = Vec::with_capacity(keys.len());
+    let mut bytes = Vec::with_capacity(24 * keys.len());
+    for key in keys {
+        put_object_row(key, &mut bytes);
+        ends.push(bytes.len());
+    }
+    let mut begin = 0;
+    let rows: Vec<&[u8]> = ends
+        .iter()
+        .map(|end| &bytes[std::mem::replace(&mut begin, *end)..*end])
+        .collect();
+    engine.base_values(&rows, read);
 }
 
 /// Runs to the end what `begin` begins, on the objects that this core owns.
@@ -84,7 +108,7 @@ pub(super) async fn run<R: Steps>(
                 return Ok(true);
             }
             let run = running.as_mut();
-            Ok(run.is_some_and(|run| run.step(&space.index, &Rows(engine), now, STEP_CANDIDATES)))
+            Ok(run.is_some_and(|run| run.step(&space.index, &Rows(engine), now, STEP_EFFORT)))
         })?;
         if done {
             break;

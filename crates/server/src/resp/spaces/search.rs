@@ -3,22 +3,22 @@
 use std::sync::Arc;
 
 use larder_protocol::commands::{Command, Id, OwnedCommand};
-use larder_protocol::resp::{Encoder, Proto};
 use larder_space::index::{SearchRun, SpaceIndex};
 use larder_space::query::Predicate;
 use larder_space::schema::Definition;
 use larder_space::search::content::{bulks_of_content, decode_content};
-use larder_space::search::partial::{first_sort_value, print_sort_value};
-use larder_space::search::{Content, Entry, Partial, Search};
+use larder_space::search::partial::first_sort_value;
+use larder_space::search::{Entry, Partial, Search};
 
 use super::parts::{Depth, part, whole};
 use super::question::Question;
 use super::reach::{Asker, Reach, again, damaged};
+use super::reply::Reply;
 use crate::spaces::Declared;
 use crate::tables::Refusal;
 
 /// The query is this argument.
-const QUERY: usize = 2;
+pub(super) const QUERY: usize = 2;
 
 /// A search, and how many bytes its rows may have.
 #[derive(Clone)]
@@ -144,119 +144,20 @@ fn reply(asker: &Asker, search: &Search, found: Partial) -> Result<Vec<u8>, Refu
     let total = found.total;
     let rows = found.finish(search.offset);
     let mut out = Vec::new();
-    let mut encoder = Encoder {
-        out: &mut out,
-        proto: asker.proto,
-    };
-    match asker.proto {
-        Proto::Resp2 => flat(&mut encoder, search, total, &rows)?,
-        Proto::Resp3 => mapped(&mut encoder, search, total, &rows)?,
+    let mut reply = Reply::begin(&mut out, asker.proto, search, total, rows.len());
+    for row in &rows {
+        let sorted_by = || first_sort_value(&row.rank, &search.order);
+        reply.row(&row.key, sorted_by, |out, head| {
+            let (pairs, bulks) = bulks_of_content(&row.content).map_err(|_| damaged())?;
+            head(out, pairs);
+            out.extend_from_slice(bulks);
+            Ok(())
+        })?;
     }
+    reply.end(total);
     let limits = asker.core.clients.limits;
     match out.len() > limits.answer() {
         true => Err(limits.too_long()),
         false => Ok(out),
     }
-}
-
-/// How many names and values, and these as they are in a reply.
-fn bulks(row: &Entry) -> Result<(usize, &[u8]), Refusal> {
-    bulks_of_content(&row.content).map_err(|_| damaged())
-}
-
-fn sort_key(encoder: &mut Encoder<'_>, search: &Search, row: &Entry) {
-    match first_sort_value(&row.rank, &search.order) {
-        Some(value) => encoder.bulk(&print_sort_value(&value)),
-        None => encoder.null(),
-    }
-}
-
-/// As version 2 of the protocol has it.
-fn flat(
-    encoder: &mut Encoder<'_>,
-    search: &Search,
-    total: u64,
-    rows: &[Entry],
-) -> Result<(), Refusal> {
-    let has_content = search.content != Content::Nothing;
-    let options = [
-        has_content,
-        search.with_scores,
-        search.with_payloads,
-        search.with_sort_keys,
-    ];
-    let width = 1 + options.iter().filter(|is_on| **is_on).count();
-    encoder.array(1 + rows.len() * width);
-    encoder.count(total);
-    for row in rows {
-        encoder.bulk(&row.key);
-        if search.with_scores {
-            encoder.text("1");
-        }
-        if search.with_payloads {
-            encoder.null();
-        }
-        if search.with_sort_keys {
-            sort_key(encoder, search, row);
-        }
-        if has_content {
-            let (pairs, bulks) = bulks(row)?;
-            encoder.array(pairs * 2);
-            encoder.out.extend_from_slice(bulks);
-        }
-    }
-    Ok(())
-}
-
-/// As version 3 has it.
-fn mapped(
-    encoder: &mut Encoder<'_>,
-    search: &Search,
-    total: u64,
-    rows: &[Entry],
-) -> Result<(), Refusal> {
-    let has_content = search.content != Content::Nothing;
-    encoder.map(5);
-    encoder.text("attributes");
-    encoder.array(0);
-    encoder.text("format");
-    encoder.text("STRING");
-    encoder.text("results");
-    encoder.array(rows.len());
-    for row in rows {
-        let options = [
-            has_content,
-            search.with_scores,
-            search.with_payloads,
-            search.with_sort_keys,
-        ];
-        encoder.map(2 + options.iter().filter(|is_on| **is_on).count());
-        encoder.text("id");
-        encoder.bulk(&row.key);
-        if search.with_scores {
-            encoder.text("score");
-            encoder.double(1.0);
-        }
-        if search.with_payloads {
-            encoder.text("payload");
-            encoder.null();
-        }
-        if search.with_sort_keys {
-            encoder.text("sortkey");
-            sort_key(encoder, search, row);
-        }
-        if has_content {
-            let (pairs, bulks) = bulks(row)?;
-            encoder.text("extra_attributes");
-            encoder.map(pairs);
-            encoder.out.extend_from_slice(bulks);
-        }
-        encoder.text("values");
-        encoder.array(0);
-    }
-    encoder.text("total_results");
-    encoder.count(total);
-    encoder.text("warning");
-    encoder.array(0);
-    Ok(())
 }

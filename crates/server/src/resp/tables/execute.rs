@@ -159,7 +159,7 @@ pub(super) fn execute_now(
         return Ok(Some(work));
     }
     if spaces::is_of_spaces(command) {
-        return match spaces::answer_here(state, command) {
+        return match spaces::answer_here(state, command, whole) {
             Some(answered) => Ok(answered.map(|()| None)?),
             None => Ok(Some(Work::SeveralCores(SeveralCores::default()))),
         };

@@ -2,9 +2,11 @@
 //!
 //! `codes` holds numbers, instants and booleans as numbers that sort as they do, `points` places, `values` tags and texts, each distinct one once. An object
 //! that has something else of its attribute, such as several numbers or one that no double is, is in a list of *others* beside.
+//! `sketch` has a byte of each row for numbers, and for tags and texts where there are few, which tells most of what searches ask.
 
 pub(super) mod codes;
 pub(super) mod points;
+pub(super) mod sketch;
 pub(super) mod values;
 
 use std::borrow::Cow;

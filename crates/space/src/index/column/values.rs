@@ -6,7 +6,7 @@
 use super::Entry;
 use crate::base::ordered::Scalar;
 use crate::base::words::words;
-use crate::index::bytes::Bytes;
+use crate::index::bytes::{Bytes, Sought};
 use crate::index::postings::Postings;
 use crate::index::sorted::Sorted;
 use crate::object::ObjectKind;
@@ -205,7 +205,8 @@ impl Values {
         }
         let Values { values, by_raw, .. } = self;
         let raw = &values[id as usize].raw;
-        by_raw.remove(id, |other| values[other as usize].raw[..] < raw[..]);
+        let sought = Sought::new(raw);
+        by_raw.remove(id, |other| values[other as usize].raw.is_below(sought));
         let value = std::mem::take(&mut self.values[id as usize]);
         self.long_bytes -= value.heap_bytes();
         self.several -= usize::from(value.is_several);
@@ -217,17 +218,18 @@ impl Values {
             terms, by_bytes, ..
         } = self;
         let bytes = &terms[id as usize].bytes;
-        by_bytes.remove(id, |other| terms[other as usize].bytes[..] < bytes[..]);
+        let sought = Sought::new(bytes);
+        by_bytes.remove(id, |other| terms[other as usize].bytes.is_below(sought));
         let term = std::mem::take(&mut self.terms[id as usize]);
         self.long_bytes -= term.bytes.heap_bytes();
         self.free_terms.push(id);
     }
 
     fn find(&self, raw: &[u8]) -> Option<u32> {
-        let rank = self
+        let sought = Sought::new(raw);
+        let id = self
             .by_raw
-            .rank(|id| self.values[id as usize].raw[..] < *raw);
-        let id = self.by_raw.at(rank)?;
+            .first_behind(|id| self.values[id as usize].raw.is_below(sought))?;
         (self.values[id as usize].raw[..] == *raw).then_some(id)
     }
 
@@ -270,7 +272,8 @@ impl Values {
         });
         self.values[id as usize] = value;
         let Values { values, by_raw, .. } = self;
-        by_raw.insert(id, |other| values[other as usize].raw[..] < *raw);
+        let sought = Sought::new(raw);
+        by_raw.insert(id, |other| values[other as usize].raw.is_below(sought));
         id
     }
 
@@ -284,13 +287,17 @@ impl Values {
         let Values {
             terms, by_bytes, ..
         } = self;
-        by_bytes.insert(id, |other| terms[other as usize].bytes[..] < *bytes);
+        let sought = Sought::new(bytes);
+        by_bytes.insert(id, |other| terms[other as usize].bytes.is_below(sought));
         id
     }
 
     /// The number of a tag or a word.
     pub fn term(&self, bytes: &[u8]) -> Option<u32> {
-        let id = self.by_bytes.at(self.rank_of_term(bytes))?;
+        let sought = Sought::new(bytes);
+        let id = self
+            .by_bytes
+            .first_behind(|id| self.terms[id as usize].bytes.is_below(sought))?;
         (self.terms[id as usize].bytes[..] == *bytes).then_some(id)
     }
 
@@ -302,6 +309,10 @@ impl Values {
         &self.terms[term as usize].rows
     }
 
+    pub fn terms(&self) -> usize {
+        self.by_bytes.len()
+    }
+
     /// Terms in the order of their bytes.
     pub fn by_bytes(&self) -> &Sorted {
         &self.by_bytes
@@ -309,8 +320,9 @@ impl Values {
 
     /// How many terms come before these bytes.
     pub fn rank_of_term(&self, bytes: &[u8]) -> usize {
+        let sought = Sought::new(bytes);
         self.by_bytes
-            .rank(|id| self.terms[id as usize].bytes[..] < *bytes)
+            .rank(|id| self.terms[id as usize].bytes.is_below(sought))
     }
 
     pub fn heap_bytes(&self) -> usize {

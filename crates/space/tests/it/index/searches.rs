@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use larder_space::index::effort;
 use larder_space::search::content::{content, decode_content};
-use larder_space::search::partial::{Entry, rank};
+use larder_space::search::partial::{Entry, first_sort_value, rank};
 use larder_space::search::{Partial, Search};
 use larder_space::value::Row;
 use proptest::prelude::*;
@@ -101,8 +102,13 @@ proptest! {
         for (query, order) in queries {
             let search = search(&store, &query, order, (1, 9), &["NOCONTENT"]);
             let (found, expected) = (run(&store, &search, 100), expected(&store, &search));
-            prop_assert_eq!(found.total, expected.total, "{} {}", &query, store.index.plan(&search.predicate, &search.order));
-            prop_assert_eq!(shown(&found.finish(1)), shown(&expected.finish(1)), "{}", query);
+            let total = expected.total;
+            prop_assert_eq!(found.total, total, "{} {}", &query, store.index.plan(&search.predicate, &search.order));
+            let expected = expected.finish(1);
+            let at_once = store.index.search_at_once(&search, usize::MAX).expect("no search takes so many");
+            let keys: Vec<&[u8]> = at_once.keys().collect();
+            prop_assert_eq!((at_once.total, keys), (total, expected.iter().map(|entry| &entry.key[..]).collect()), "{}", &query);
+            prop_assert_eq!(shown(&found.finish(1)), shown(&expected), "{}", query);
         }
         let mut store = store;
         for number in 0..400 {
@@ -126,9 +132,18 @@ proptest! {
         let rest: &[&str] = [&["NOCONTENT"][..], &[], &["RETURN", "2", "n", "nothing"]][content_of];
         let search = search(&store, &query, order, limit, rest);
         let (found, expected) = (run(&store, &search, candidates_max), expected(&store, &search));
-        prop_assert_eq!(found.total, expected.total, "{} {}", &query, store.index.plan(&search.predicate, &search.order));
+        let total = expected.total;
+        prop_assert_eq!(found.total, total, "{} {}", &query, store.index.plan(&search.predicate, &search.order));
         let (found, expected) = (found.finish(search.offset), expected.finish(search.offset));
         prop_assert_eq!(shown(&found), shown(&expected), "{}", &query);
+        if let Some(at_once) = store.index.search_at_once(&search, effort(candidates_max)) {
+            prop_assert_eq!(at_once.total, total, "{}", &query);
+            let keys: Vec<&[u8]> = at_once.keys().collect();
+            prop_assert_eq!(keys, expected.iter().map(|entry| &entry.key[..]).collect::<Vec<_>>(), "{}", &query);
+            for (at, entry) in expected.iter().enumerate() {
+                prop_assert_eq!(at_once.first_sort_value(at, &search.order), first_sort_value(&entry.rank, &search.order));
+            }
+        }
         for entry in &found {
             let pairs = content(&search, &store.space, &store.objects[&entry.key]);
             let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|(name, value)| (&name[..], &value[..])).collect();

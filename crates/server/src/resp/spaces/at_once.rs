@@ -1,0 +1,89 @@
+//! FT.SEARCH on a server of one core: a search that takes no longer than a step is answered in the turn of its connection, from where its objects lie.
+//!
+//! All else, and what is refused, is answered as if this were not here: by `search`, in steps.
+
+use larder_protocol::commands::Command;
+use larder_space::index::effort;
+use larder_space::search::content::put_content;
+use larder_space::search::{Content, Search};
+use larder_types::wire::Malformed;
+
+use super::super::state::State;
+use super::reply::Reply;
+use super::run::read_objects;
+use super::search::QUERY;
+use crate::spaces::Behind;
+
+/// Of a search that is answered here.
+const EFFORT_MAX: usize = effort(4096);
+
+/// Whether it was answered.
+pub(super) fn search(state: &mut State, command: Command<'_>) -> bool {
+    let (tables, shared) = (state.tables(), state.core.shared.clone());
+    let is_alone = state.core.nodes.is_none() && tables.shard().is_none() && !state.is_of_node;
+    if !is_alone || tables.is_paused() || tables.index_some() != Behind::Nothing {
+        return false;
+    }
+    let catalog = shared.tables.spaces.load();
+    let name = std::str::from_utf8(command.arg(1)).ok();
+    let Some(declared) = name.and_then(|name| catalog.space(name)) else {
+        return false;
+    };
+    let definition = &declared.definition;
+    let arguments: Vec<&[u8]> = command.args().skip(QUERY).collect();
+    let Ok(search) = Search::parse(&arguments, definition) else {
+        return false;
+    };
+    if shared.config.spaces.refuse_full_scans && search.ensure_no_full_scan(definition).is_err() {
+        return false;
+    }
+    let (mark, proto) = (state.output.mark(), state.proto);
+    let found = tables.read(|engine, now| {
+        if engine.has_late_rows() {
+            return None;
+        }
+        let all = tables.spaces().read();
+        let space = all.spaces.get(&definition.name)?;
+        if space.declared.version != declared.version {
+            return None;
+        }
+        let found = space.index.search_at_once(&search, EFFORT_MAX)?;
+        let out = &mut state.output.tail;
+        let mut reply = Reply::begin(out, proto, &search, found.total, found.len());
+        let (keys, mut is_whole) = (found.keys(), true);
+        let mut row = |at: usize, key: &[u8], bytes: Option<&[u8]>| {
+            let sorted_by = || found.first_sort_value(at, &search.order);
+            let written = reply.row(key, sorted_by, |out, head| match bytes {
+                Some(bytes) => put_content(&search, definition, bytes, now, out, head),
+                None => Err(Malformed("there is no such object")),
+            });
+            is_whole &= written.is_ok();
+        };
+        match search.content {
+            Content::Nothing => keys.enumerate().for_each(|(at, key)| row(at, key, None)),
+            _ => {
+                let mut again = found.keys();
+                read_objects(engine, keys, &mut |at, bytes| {
+                    row(at, again.next().unwrap_or_default(), bytes);
+                });
+            }
+        }
+        reply.end(found.total);
+        is_whole.then_some((found.total, found.len() as u64))
+    });
+    let is_short = state.output.len() <= state.core.clients.limits.answer();
+    match found.filter(|_| is_short) {
+        Some((total, answered)) => {
+            let spaces = tables.spaces();
+            if spaces.is_recording() {
+                let predicate = &search.predicate;
+                spaces.note_query(declared, predicate, Some(total), answered, tables.now());
+            }
+            true
+        }
+        None => {
+            state.output.rewind(mark);
+            false
+        }
+    }
+}

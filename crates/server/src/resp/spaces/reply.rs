@@ -1,0 +1,120 @@
+//! The reply to FT.SEARCH: in version 2 of the protocol an array of the total, and of each row its key and what is asked for; in version 3 a map.
+
+use larder_protocol::resp::{Encoder, Proto};
+use larder_space::base::ordered::Scalar;
+use larder_space::search::partial::print_sort_value;
+use larder_space::search::{Content, Search};
+
+pub(super) struct Reply<'a> {
+    encoder: Encoder<'a>,
+    search: &'a Search,
+    has_content: bool,
+    /// What a row has beside its key, and in version 3 its values.
+    extras: usize,
+}
+
+/// Writes how many names and values follow.
+pub(super) type Head<'h> = &'h dyn Fn(&mut Vec<u8>, usize);
+
+impl<'a> Reply<'a> {
+    /// So many rows follow, and then the end.
+    pub fn begin(
+        out: &'a mut Vec<u8>,
+        proto: Proto,
+        search: &'a Search,
+        total: u64,
+        rows: usize,
+    ) -> Reply<'a> {
+        let has_content = search.content != Content::Nothing;
+        let extras = [
+            has_content,
+            search.with_scores,
+            search.with_payloads,
+            search.with_sort_keys,
+        ];
+        let mut reply = Reply {
+            encoder: Encoder { out, proto },
+            search,
+            has_content,
+            extras: extras.iter().filter(|is_on| **is_on).count(),
+        };
+        let encoder = &mut reply.encoder;
+        match proto {
+            Proto::Resp2 => {
+                encoder.array(1 + rows * (1 + reply.extras));
+                encoder.count(total);
+            }
+            Proto::Resp3 => {
+                encoder.map(5);
+                encoder.text("attributes");
+                encoder.array(0);
+                encoder.text("format");
+                encoder.text("STRING");
+                encoder.text("results");
+                encoder.array(rows);
+            }
+        }
+        reply
+    }
+
+    /// `content` appends names and values as bulk strings, and their head before them.
+    ///
+    /// # Errors
+    /// What `content` fails with.
+    pub fn row<E>(
+        &mut self,
+        key: &[u8],
+        sorted_by: impl FnOnce() -> Option<Scalar>,
+        content: impl FnOnce(&mut Vec<u8>, Head<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (encoder, search) = (&mut self.encoder, self.search);
+        let is_map = encoder.proto == Proto::Resp3;
+        let name = |encoder: &mut Encoder<'_>, name: &str| {
+            if is_map {
+                encoder.text(name);
+            }
+        };
+        if is_map {
+            encoder.map(2 + self.extras);
+        }
+        name(encoder, "id");
+        encoder.bulk(key);
+        if search.with_scores {
+            name(encoder, "score");
+            match is_map {
+                true => encoder.double(1.0),
+                false => encoder.text("1"),
+            }
+        }
+        if search.with_payloads {
+            name(encoder, "payload");
+            encoder.null();
+        }
+        if search.with_sort_keys {
+            name(encoder, "sortkey");
+            match sorted_by() {
+                Some(value) => encoder.bulk(&print_sort_value(&value)),
+                None => encoder.null(),
+            }
+        }
+        if self.has_content {
+            name(encoder, "extra_attributes");
+            let proto = encoder.proto;
+            content(encoder.out, &|out, pairs| Encoder { out, proto }.map(pairs))?;
+        }
+        if is_map {
+            encoder.text("values");
+            encoder.array(0);
+        }
+        Ok(())
+    }
+
+    pub fn end(mut self, total: u64) {
+        if self.encoder.proto == Proto::Resp3 {
+            self.encoder.text("total_results");
+            self.encoder.count(total);
+            self.encoder.text("warning");
+            self.encoder.array(0);
+        }
+    }
+}

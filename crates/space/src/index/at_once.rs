@@ -1,0 +1,137 @@
+//! A search that takes no longer than a step: its rows are put into order as numbers, and read where they lie.
+
+use std::cmp::Ordering;
+
+use super::SpaceIndex;
+use super::finder::{APART, Event, Finder, Left};
+use super::search_run::asked;
+use crate::base::ordered::Scalar;
+use crate::search::request::SortBy;
+use crate::search::{Search, SortKey};
+
+/// What was found: a total, and rows in the order of the answer, as long as the index is not changed.
+#[derive(Debug)]
+pub struct Found<'i> {
+    pub total: u64,
+    index: &'i SpaceIndex,
+    rows: Vec<u32>,
+}
+
+impl<'i> Found<'i> {
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The key of each row.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &'i [u8]> {
+        self.rows.iter().map(|row| self.index.rows.key(*row))
+    }
+
+    /// What a row is sorted by first, if the search says; None if it has no such value.
+    pub fn first_sort_value(&self, at: usize, order: &[SortKey]) -> Option<Scalar> {
+        let row = self.rows[at];
+        match order.first()?.by {
+            SortBy::Key => Some(Scalar::Bytes(self.index.rows.key(row).to_vec())),
+            SortBy::Attribute(id) => {
+                let attribute = self.index.attribute(id)?;
+                attribute.data.sort_value(row, &attribute.attribute)
+            }
+        }
+    }
+}
+
+impl SpaceIndex {
+    /// What a search finds, from `LIMIT`'s first row on, if it takes no more [effort](super::effort); else it is to be run in steps.
+    pub fn search_at_once(&self, search: &Search, effort: usize) -> Option<Found<'_>> {
+        let asked = asked(search);
+        let keep = search.keep();
+        let mut finder = Finder::new(self, &asked, None);
+        if finder.lists() > effort / APART {
+            return None;
+        }
+        let mut left = Left::new(effort);
+        let (mut rows, mut batch, mut count) = (Vec::new(), Vec::new(), 0);
+        loop {
+            match finder.next(self, &asked, count, &mut left, &mut batch) {
+                Event::Found => {
+                    count += batch.len();
+                    rows.append(&mut batch);
+                    self.keep_first(&search.order, keep, &mut rows);
+                }
+                Event::Restarted => {
+                    rows.clear();
+                    count = 0;
+                }
+                Event::Paused => return None,
+                Event::Done => break,
+            }
+        }
+        self.sort_rows(&search.order, &mut rows);
+        rows.drain(..(search.offset as usize).min(rows.len()));
+        Some(Found {
+            total: finder.total().unwrap_or(0).max(count as u64),
+            index: self,
+            rows,
+        })
+    }
+
+    /// Keeps so many rows, the first in order.
+    pub(super) fn keep_first(&self, order: &[SortKey], keep: usize, rows: &mut Vec<u32>) {
+        if rows.len() <= keep {
+            return;
+        }
+        if keep > 0 {
+            rows.select_nth_unstable_by(keep - 1, |a, b| self.compare_ranks(order, *a, *b));
+        }
+        rows.truncate(keep);
+    }
+
+    fn sort_rows(&self, order: &[SortKey], rows: &mut [u32]) {
+        match order.is_empty() {
+            true => self.sort_by_key(rows),
+            false => rows.sort_unstable_by(|a, b| self.compare_ranks(order, *a, *b)),
+        }
+    }
+
+    /// Keys of a space begin alike: what follows tells most of them apart.
+    fn sort_by_key(&self, rows: &mut [u32]) {
+        let key = |row: u32| self.rows.key(row);
+        let Some((first, others)) = rows.split_first() else {
+            return;
+        };
+        let first = key(*first);
+        let is_alike = |(a, b): &(&u8, &u8)| a == b;
+        let alike = |all: usize, row: &u32| {
+            let pairs = first[..all].iter().zip(key(*row));
+            pairs.take_while(is_alike).count()
+        };
+        let all = others.iter().fold(first.len(), alike);
+        let mut heads: Vec<(u64, u32)> = rows
+            .iter()
+            .map(|row| (head_of(&key(*row)[all..]), *row))
+            .collect();
+        let compare = |a: &(u64, u32), b: &(u64, u32)| -> Ordering {
+            a.0.cmp(&b.0).then_with(|| key(a.1).cmp(key(b.1)))
+        };
+        heads.sort_unstable_by(compare);
+        for (row, (_, sorted)) in rows.iter_mut().zip(heads) {
+            *row = sorted;
+        }
+    }
+}
+
+/// The first eight bytes as a number that sorts as they do, as far as they go.
+fn head_of(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(head) => u64::from_be_bytes(*head),
+        None => {
+            let mut head = [0; 8];
+            head[..bytes.len()].copy_from_slice(bytes);
+            u64::from_be_bytes(head)
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! A byte of each row that says about what it has of an attribute: what a wide range, or a frequent tag, holds for is seen in bytes that lie one behind
+//! the other, sixteen in one instruction.
+//!
+//! Of a number it is the *block* that the number lies in. Blocks are up to [`BLOCKS_MAX`] ranges of values, in order, with about as many rows each: one that
+//! has many more than its share is split, which takes a look at all bytes, and two that have few are made one where that makes too many. Of a tag
+//! or a text it is the number of the value, as long as there are few.
+//!
+//! 1. A row's byte is the number of its block, or says that it has several numbers or none ([`OTHER`], [`MISSING`]).
+//! 2. What the rows of a block have is within the block's bounds; these may be wider.
+
+use std::ops::{Range, RangeInclusive};
+
+use super::codes::{self, Code};
+
+/// The row has what no code is.
+pub(in crate::index) const OTHER: u8 = <u8 as Code>::OTHER;
+const MISSING: u8 = <u8 as Code>::MISSING;
+const BLOCKS_MAX: usize = 250;
+/// No row has this byte.
+const NOTHING: RangeInclusive<u8> = BLOCKS_MAX as u8 + 2..=BLOCKS_MAX as u8 + 2;
+/// A block of so few rows is not split.
+const ROWS_MIN: usize = 256;
+
+/// Of numbers.
+#[derive(Debug, Default)]
+pub(in crate::index) struct Blocks {
+    bytes: Vec<u8>,
+    /// The least value of each block but the first.
+    cuts: Vec<u64>,
+    blocks: Vec<Block>,
+    /// In all blocks.
+    rows: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    low: u64,
+    high: u64,
+    rows: usize,
+}
+
+/// Which bytes stand for values within a range: all of `sure`; of those in `maybe` that are not, each row is to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::index) struct Within {
+    pub sure: RangeInclusive<u8>,
+    pub maybe: RangeInclusive<u8>,
+}
+
+impl Block {
+    const EMPTY: Block = Block {
+        low: u64::MAX,
+        high: 0,
+        rows: 0,
+    };
+
+    fn add(&mut self, code: u64) {
+        self.low = self.low.min(code);
+        self.high = self.high.max(code);
+        self.rows += 1;
+    }
+
+    fn with(self, other: Block) -> Block {
+        Block {
+            low: self.low.min(other.low),
+            high: self.high.max(other.high),
+            rows: self.rows + other.rows,
+        }
+    }
+}
+
+impl Blocks {
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub fn grow(&mut self, rows: usize) {
+        self.bytes.resize(rows.max(self.bytes.len()), MISSING);
+    }
+
+    /// Takes in what a row has now; `codes` are those of all rows.
+    pub fn set(&mut self, row: u32, codes: &[u64]) {
+        if let Some(block) = self.blocks.get_mut(usize::from(self.bytes[row as usize])) {
+            block.rows -= 1;
+            self.rows -= 1;
+        }
+        let code = codes[row as usize];
+        if code >= codes::OTHER {
+            let is_missing = code == <u64 as Code>::MISSING;
+            self.bytes[row as usize] = if is_missing { MISSING } else { OTHER };
+            return;
+        }
+        if self.blocks.is_empty() {
+            self.blocks.push(Block::EMPTY);
+        }
+        let at = self.block_of(code);
+        self.bytes[row as usize] = at as u8;
+        self.rows += 1;
+        let block = &mut self.blocks[at];
+        block.add(code);
+        // Two neighbours have less together when there are as many blocks as may be, so that what is joined then is not split at once.
+        let many = ROWS_MIN.max(3 * self.rows / BLOCKS_MAX);
+        if block.rows > many && block.low < block.high {
+            self.split(at, codes);
+        }
+    }
+
+    fn block_of(&self, code: u64) -> usize {
+        self.cuts.partition_point(|cut| *cut <= code)
+    }
+
+    fn split(&mut self, mut at: usize, codes: &[u64]) {
+        if self.blocks.len() == BLOCKS_MAX {
+            let joined = self.join();
+            at -= usize::from(joined < at);
+        }
+        let byte = at as u8;
+        let is_of_block = |(row, of): (usize, &u8)| (*of == byte).then_some(row);
+        let rows: Vec<usize> = self
+            .bytes
+            .iter()
+            .enumerate()
+            .filter_map(is_of_block)
+            .collect();
+        let mut values: Vec<u64> = rows.iter().map(|row| codes[*row]).collect();
+        let middle = values.len() / 2;
+        let (below, cut, _) = values.select_nth_unstable(middle);
+        let (mut cut, lowest) = (*cut, below.iter().copied().min());
+        if lowest.is_none_or(|lowest| lowest == cut) {
+            // Half of the rows have the least value: it is a block of its own.
+            let lowest = cut;
+            let above = values.iter().copied().filter(|value| *value > lowest);
+            match above.min() {
+                Some(next) => cut = next,
+                None => {
+                    // All have the same: the bounds were too wide.
+                    (self.blocks[at].low, self.blocks[at].high) = (lowest, lowest);
+                    return;
+                }
+            }
+        }
+        for of in &mut self.bytes {
+            *of += u8::from((*of > byte) & (usize::from(*of) < BLOCKS_MAX));
+        }
+        let (mut lower, mut upper) = (Block::EMPTY, Block::EMPTY);
+        for row in rows {
+            match codes[row] < cut {
+                true => lower.add(codes[row]),
+                false => {
+                    upper.add(codes[row]);
+                    self.bytes[row] = byte + 1;
+                }
+            }
+        }
+        self.blocks[at] = lower;
+        self.blocks.insert(at + 1, upper);
+        self.cuts.insert(at, cut);
+    }
+
+    /// Makes one of the two neighbours that have the fewest rows; which.
+    fn join(&mut self) -> usize {
+        let pairs = self.blocks.windows(2).enumerate();
+        let fewest = pairs.min_by_key(|(_, pair)| pair[0].rows + pair[1].rows);
+        let at = fewest.map_or(0, |(at, _)| at);
+        let joined = self.blocks.remove(at + 1);
+        self.blocks[at] = self.blocks[at].with(joined);
+        self.cuts.remove(at);
+        let byte = at as u8;
+        for of in &mut self.bytes {
+            *of -= u8::from((*of > byte) & (usize::from(*of) < BLOCKS_MAX));
+        }
+        at
+    }
+
+    /// Which bytes rows have whose codes are within a range, both ends included.
+    pub fn within(&self, low: u64, high: u64) -> Within {
+        let (mut sure, mut maybe) = (NOTHING, NOTHING);
+        if self.blocks.is_empty() || low > high {
+            return Within { sure, maybe };
+        }
+        let (first, last) = (self.block_of(low), self.block_of(high));
+        let is_in = |at: &usize| {
+            let block = &self.blocks[*at];
+            low <= block.low && block.high <= high
+        };
+        let meets = |at: &usize| {
+            let block = &self.blocks[*at];
+            block.low <= high && low <= block.high
+        };
+        // All between the first and the last one are in it.
+        let range = |fits: &dyn Fn(&usize) -> bool| -> Option<RangeInclusive<u8>> {
+            let begin = (first..=last).find(fits)?;
+            let end = (first..=last).rev().find(fits)?;
+            Some(begin as u8..=end as u8)
+        };
+        if let Some(found) = range(&is_in) {
+            sure = found;
+        }
+        if let Some(found) = range(&meets) {
+            maybe = found;
+        }
+        Within { sure, maybe }
+    }
+
+    /// The ranks of the rows of these blocks, among all that have a number, in the order of these.
+    pub fn ranks(&self, blocks: &RangeInclusive<u8>) -> Range<usize> {
+        let (first, last) = (usize::from(*blocks.start()), usize::from(*blocks.end()));
+        let rows = |blocks: &[Block]| blocks.iter().map(|block| block.rows).sum::<usize>();
+        match self.blocks.get(first..=last) {
+            None => 0..0,
+            Some(found) => {
+                let begin = rows(&self.blocks[..first]);
+                begin..begin + rows(found)
+            }
+        }
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.bytes.capacity()
+            + self.cuts.capacity() * 8
+            + self.blocks.capacity() * size_of::<Block>()
+    }
+}
+
+/// Of tags and texts, while there are few: the number of each row's value.
+#[derive(Debug)]
+pub(in crate::index) struct Numbers(Vec<u8>);
+
+impl Numbers {
+    pub fn new(rows: usize) -> Numbers {
+        Numbers(vec![MISSING; rows])
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub fn grow(&mut self, rows: usize) {
+        self.0.resize(rows.max(self.0.len()), MISSING);
+    }
+
+    /// Whether the value's number is small enough; `None` is that of a row without.
+    pub fn set(&mut self, row: u32, value: Option<u32>) -> bool {
+        let byte = match value {
+            None => MISSING,
+            Some(value) if (value as usize) < BLOCKS_MAX => value as u8,
+            Some(_) => return false,
+        };
+        self.0[row as usize] = byte;
+        true
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.0.capacity()
+    }
+}
+
+/// A bit for each byte that lies within the range.
+#[inline]
+pub(in crate::index) fn bits_within(bytes: &[u8; 64], range: &RangeInclusive<u8>) -> u64 {
+    let (low, width) = (*range.start(), range.end().wrapping_sub(*range.start()));
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: every processor of x86-64 has SSE2.
+        unsafe { sse2::bits_within(bytes, low, width) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let bits = bytes.iter().enumerate();
+        bits.fold(0, |all, (at, byte)| {
+            all | u64::from(byte.wrapping_sub(low) <= width) << at
+        })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod sse2 {
+    use std::arch::x86_64::{
+        _mm_cmpeq_epi8, _mm_min_epu8, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi8,
+        _mm_sub_epi8,
+    };
+
+    /// A bit for each byte that is `low` or at most so much more.
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    pub(super) fn bits_within(bytes: &[u8; 64], low: u8, width: u8) -> u64 {
+        let (low, width) = (_mm_set1_epi8(low as i8), _mm_set1_epi8(width as i8));
+        let (sixteens, _) = bytes.as_chunks::<16>();
+        let mut all = 0;
+        for (at, sixteen) in sixteens.iter().enumerate() {
+            let word = u128::from_le_bytes(*sixteen);
+            let bytes = _mm_set_epi64x((word >> 64) as i64, word as i64);
+            let above = _mm_sub_epi8(bytes, low);
+            // What is not more than the width is the lesser of both.
+            let fits = _mm_cmpeq_epi8(_mm_min_epu8(above, width), above);
+            all |= u64::from(_mm_movemask_epi8(fits) as u32) << (16 * at);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What the bytes say of each row is what its code is.
+    fn check(blocks: &Blocks, codes: &[u64]) {
+        assert_eq!(
+            blocks.blocks.len(),
+            blocks.cuts.len() + usize::from(!blocks.blocks.is_empty())
+        );
+        assert!(blocks.cuts.is_sorted() && blocks.blocks.len() <= BLOCKS_MAX);
+        let mut rows = vec![0; blocks.blocks.len()];
+        for (byte, code) in blocks.bytes.iter().zip(codes) {
+            if *code < codes::OTHER {
+                let at = blocks.block_of(*code);
+                assert_eq!(usize::from(*byte), at);
+                let block = &blocks.blocks[at];
+                assert!(block.low <= *code && *code <= block.high);
+                rows[at] += 1;
+            } else {
+                assert_eq!(*byte, *code as u8);
+            }
+        }
+        assert_eq!(
+            rows,
+            blocks
+                .blocks
+                .iter()
+                .map(|block| block.rows)
+                .collect::<Vec<_>>()
+        );
+    }
+
+    fn within(blocks: &Blocks, codes: &[u64], low: u64, high: u64) {
+        let within = blocks.within(low, high);
+        for (byte, code) in blocks.bytes.iter().zip(codes) {
+            let is_in = *code < codes::OTHER && low <= *code && *code <= high;
+            assert!(!within.sure.contains(byte) || is_in);
+            assert!(!is_in || within.maybe.contains(byte));
+        }
+        let count = |is_so: &dyn Fn(u8, u64) -> bool| {
+            let pairs = blocks.bytes.iter().zip(codes);
+            pairs
+                .filter(|(byte, code)| **code < codes::OTHER && is_so(**byte, **code))
+                .count()
+        };
+        let ranks = blocks.ranks(&within.sure);
+        assert_eq!(ranks.len(), count(&|byte, _| within.sure.contains(&byte)));
+        if !ranks.is_empty() {
+            assert_eq!(ranks.start, count(&|byte, _| byte < *within.sure.start()));
+        }
+    }
+
+    #[test]
+    fn blocks_stay_even_whatever_the_order_in_which_values_come() {
+        let count = 60_000_u64;
+        type Values = fn(u64) -> u64;
+        let orders: [(&str, Values); 4] = [
+            ("drawn", |n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16),
+            ("ascending", |n| n * 3),
+            ("descending", |n| 1_000_000 - n),
+            ("half of them one value", |n| if n % 2 == 0 { 7 } else { n }),
+        ];
+        for (name, value) in orders {
+            let mut blocks = Blocks::default();
+            blocks.grow(count as usize);
+            let mut codes = vec![u64::MAX; count as usize];
+            for row in 0..count {
+                codes[row as usize] = value(row);
+                blocks.set(row as u32, &codes);
+            }
+            check(&blocks, &codes);
+            let largest = blocks.blocks.iter().filter(|block| block.low < block.high);
+            let largest = largest.map(|block| block.rows).max();
+            assert!(
+                largest.is_some_and(|it| it <= 3 * 60_000 / BLOCKS_MAX + 1),
+                "{name}: {largest:?}"
+            );
+            assert!(blocks.blocks.len() > 80, "{name}: {}", blocks.blocks.len());
+            within(&blocks, &codes, value(100), value(40_000));
+        }
+    }
+
+    #[test]
+    fn a_value_of_a_block_by_itself_is_sure() {
+        let mut blocks = Blocks::default();
+        blocks.grow(5000);
+        let codes: Vec<u64> = (0..5000).map(|row| row % 5).collect();
+        (0..5000).for_each(|row| blocks.set(row, &codes));
+        for (low, high) in [(0, 0), (2, 4), (1, 3), (3, 100)] {
+            let within = blocks.within(low, high);
+            assert_eq!(within.sure, within.maybe, "{low} to {high}");
+        }
+        let none = blocks.within(5, 9);
+        assert_eq!((none.sure, none.maybe), (NOTHING, NOTHING));
+    }
+
+    #[test]
+    fn each_byte_within_has_its_bit() {
+        let bytes: [u8; 64] = std::array::from_fn(|at| (at * 37) as u8);
+        for range in [0..=255, 0..=0, 37..=90, 200..=255, NOTHING] {
+            let expected = (0..64).filter(|at| range.contains(&bytes[*at]));
+            let expected = expected.fold(0, |all, at| all | 1_u64 << at);
+            assert_eq!(bits_within(&bytes, &range), expected, "{range:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_say_what_rows_have(
+            changes in proptest::collection::vec((0_u32..2000, 0_u64..3000, 0_u8..20), 0..6000), low in 0_u64..3000, width in 0_u64..3000,
+        ) {
+            let mut blocks = Blocks::default();
+            blocks.grow(2000);
+            let mut all = vec![u64::MAX; 2000];
+            for (row, value, kind) in changes {
+                all[row as usize] = match kind {
+                    0 => u64::MAX,
+                    1 => codes::OTHER,
+                    kind => value % (u64::from(kind) * 200),
+                };
+                blocks.set(row, &all);
+            }
+            check(&blocks, &all);
+            within(&blocks, &all, low, low + width);
+        }
+    }
+}
