@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `record` is what a name stands for, as bytes; `catalog` all names at one moment; `change` what a command makes of them. `local` is what one core has of all
-//! spaces, `space` of one, and `walk` how the index of a space that was just declared is filled. `copies` are those in regions of subspaces, which `exchanged` shows to
-//! exchanges. `cursors` is what is left of long answers, `recording` what is seen of a workload while somebody wants to know it.
+//! spaces, `space` of one, and `walk` how the index of a space that was just declared is filled. `placed` is where own objects lie in subspaces, `copies` what is
+//! held of regions, which `exchanged` shows to exchanges. `cursors` is what is left of long answers, `recording` what is seen of a workload while somebody wants to know it.
 //! How the tables keep `local` true is in their own `spaces.rs`; the commands are in `resp/spaces`.
 
 pub mod catalog;
@@ -16,6 +16,7 @@ pub mod copies;
 pub mod cursors;
 mod exchanged;
 mod local;
+mod placed;
 pub mod record;
 pub mod recording;
 mod space;

@@ -9,8 +9,8 @@ use larder_space::object::Object;
 use larder_types::object_rows;
 
 use super::Declared;
-use super::copies::Placed;
 use super::local::Behind;
+use super::placed::Placed;
 use super::recording::Recording;
 use super::walk::{Standing, Walk};
 
