@@ -15,8 +15,8 @@
 //! | `subspace` | dimensions together: the region of an object, the regions of a search |
 //! | `contacts` | those regions as runs, without listing them |
 //! | `bits` | how many bits each dimension gets of a number of regions |
-//! | `recut` | when to cut anew, and what that concerns |
-//! | `placement` | regions on hash slots, so that nodes have the same and a search asks few of them |
+//! | `recut` | when to cut anew |
+//! | `placement` | regions on hash slots, so that a search asks few nodes |
 //!
 //! Invariants, tested with random cuts, values and constraints:
 //! 1. Every object falls in exactly one region of a subspace, whatever its values are or lack.
@@ -37,8 +37,8 @@ mod subspace;
 pub use bits::{BitsError, allocate_bits};
 pub use contacts::{CellSet, Contacts, Runs};
 pub use cut::{Cells, Constraint, Cut, CutError, Interval, Place};
-pub use placement::{Placement, SlotOwner};
-pub use recut::{Balance, Difference, RECUT_MEAN_MIN, RECUT_TIMES_MEAN};
+pub use placement::Placement;
+pub use recut::{Balance, RECUT_MEAN_MIN, RECUT_TIMES_MEAN};
 pub use subspace::{Dimension, Subspace, SubspaceError};
 
 /// An attribute: its index in the schema of its space.

@@ -1,11 +1,7 @@
-//! When to cut anew, and what that concerns.
+//! When to cut anew.
 
-use larder_space::mapping::{
-    Attribute, Balance, Cut, Difference, Dimension, Place, Region, Subspace,
-};
+use larder_space::mapping::{Attribute, Balance, Cut, Dimension, Place, Subspace};
 use larder_types::Random;
-use proptest::collection::vec;
-use proptest::prelude::*;
 
 use super::{bytes, cut_of};
 
@@ -67,66 +63,4 @@ fn few_objects_ask_for_no_cut() {
     let balance = Balance::of(&space, &filled(&space, (0..4000).map(|_| [1, 1])));
     assert!(balance.times_mean() > 2.0);
     assert_eq!(balance.to_recut(), []);
-}
-
-#[test]
-fn a_cut_that_moves_one_bound_concerns_its_two_cells() {
-    let old: Vec<u32> = (0..800).collect();
-    let new: Vec<u32> = old
-        .iter()
-        .map(|&value| match value {
-            300..400 => 310 + (value - 300) * 9 / 10,
-            value => value,
-        })
-        .collect();
-    let fixed = cut_of(1, &old);
-    let (old, new) = (
-        space([cut_of(3, &old), fixed.clone()]),
-        space([cut_of(3, &new), fixed]),
-    );
-    let difference = Difference::between(&old, &new).expect("the same attributes");
-    let concerned: Vec<u16> = difference.concerned().iter().map(|it| it.0).collect();
-    // Values from 300 to 309 went from the fourth cell to the third.
-    assert_eq!(concerned, [6, 7]);
-    let targets: Vec<u16> = difference
-        .targets(Region(6))
-        .regions()
-        .map(|it| it.0)
-        .collect();
-    assert_eq!(targets, [4, 6]);
-    let same = Difference::between(&old, &old).expect("the same attributes");
-    assert_eq!(same.concerned(), []);
-}
-
-#[test]
-fn other_attributes_concern_everything() {
-    let cut = || Cut::by_hash(2).expect("few bits");
-    let one = space([cut()]);
-    assert_eq!(Difference::between(&one, &space([cut(), cut()])), None);
-    let finer = space([Cut::by_hash(3).expect("few bits")]);
-    let difference = Difference::between(&one, &finer).expect("the same attributes");
-    assert_eq!(difference.concerned().len(), 4);
-    let targets: Vec<u16> = difference
-        .targets(Region(3))
-        .regions()
-        .map(|it| it.0)
-        .collect();
-    assert_eq!(targets, [6, 7]);
-}
-
-proptest! {
-    #[test]
-    fn what_moves_is_among_the_targets_of_its_region(
-        old_bits in 0u8..4, new_bits in 0u8..4, old in vec(0u32..20, 0..50), new in vec(0u32..20, 0..50), objects in vec((0u32..21, any::<u64>()), 1..100),
-    ) {
-        let (old, new) = (space([cut_of(old_bits, &old)]), space([cut_of(new_bits, &new)]));
-        let difference = Difference::between(&old, &new).expect("the same attributes");
-        for (value, key) in objects {
-            let value = bytes(value);
-            let before = old.region(|_| Place::Ordered(&value), key);
-            let after = new.region(|_| Place::Ordered(&value), key);
-            prop_assert!(difference.targets(before).contains(after));
-            prop_assert!(before == after || difference.concerns(before));
-        }
-    }
 }
