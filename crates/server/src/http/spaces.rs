@@ -90,6 +90,15 @@ async fn told(shared: &Shared, words: &[&str]) -> Result<Value, Refusal> {
         "copies": number(&info, "copies"),
         "region_answers": number(&info, "region_answers"),
     });
+    if let Some(filling) = value(&info, "filling") {
+        space["filling"] = json!({
+            "subspaces": texts(filling, "subspaces"),
+            "copies": number(filling, "copies"),
+            "of": number(filling, "of"),
+            "regions_filled": number(filling, "regions filled"),
+            "regions_in_all": number(filling, "regions in all"),
+        });
+    }
     if let Some(all) = value(&info, "subspace regions") {
         let all = items(all).iter().map(|subspace| {
             let attributes = value(subspace, "attributes").map(items).unwrap_or_default();
@@ -105,6 +114,7 @@ async fn told(shared: &Shared, words: &[&str]) -> Result<Value, Refusal> {
                 Some(items.iter().map(number_of).collect::<Vec<_>>())
             };
             json!({
+                "serves": number(subspace, "serves") == Some(1.0),
                 "attributes": attributes.collect::<Vec<_>>(),
                 "copies": numbers("copies"),
                 "asked": numbers("asked"),

@@ -28,13 +28,40 @@ pub enum Change {
         space: String,
     },
     RemoveAlias(String),
-    /// The subspaces of a space of this version, whose cuts have the version before, are cut so.
+    /// The subspaces of a space, which are as they were when this was decided, are cut so.
     Cut {
         space: String,
-        version: u64,
+        before: Before,
         cuts: Box<Regions>,
     },
+    /// A space, which is as it was when this was decided, is laid out so.
+    LayOut {
+        space: String,
+        before: Before,
+        definition: Box<Definition>,
+        /// `None`: as its clauses say, by hash.
+        regions: Option<Box<Regions>>,
+    },
 }
+
+/// A space as it was when something was decided that rests on it: the versions of its definition and of its regions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Before {
+    version: u64,
+    regions: Option<u64>,
+}
+
+impl Before {
+    pub fn of(declared: &Declared) -> Before {
+        Before {
+            version: declared.version,
+            regions: declared.regions.as_ref().map(|regions| regions.version),
+        }
+    }
+}
+
+/// How it is refused that something rests on a space as it was.
+pub const HAS_CHANGED: &str = "the space has changed meanwhile";
 
 /// What a name stands for from now on; `None`: nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,18 +161,26 @@ impl Change {
             }
             Change::Cut {
                 space,
-                version,
+                before,
                 cuts,
             } => {
-                let Some(Named::Space(declared)) = catalog.named(space) else {
-                    return Err(unknown_name());
-                };
-                let before = declared.regions.as_ref().map(|regions| regions.version + 1);
-                if declared.version != *version || before != Some(cuts.version) {
-                    return Err(refused("the space has changed meanwhile"));
-                }
+                let declared = unchanged(catalog, space, before)?;
                 let (definition, created) = (&declared.definition, declared.created);
+                if !cuts.fit(definition) {
+                    return Err(refused(HAS_CHANGED));
+                }
                 let record = record::of_space(definition, created, declared.scans, Some(cuts));
+                Ok(vec![set(space, Some(record))])
+            }
+            Change::LayOut {
+                space,
+                before,
+                definition,
+                regions,
+            } => {
+                let declared = unchanged(catalog, space, before)?;
+                let (created, scans) = (declared.created, declared.scans);
+                let record = record::of_space(definition, created, scans, regions.as_deref());
                 Ok(vec![set(space, Some(record))])
             }
             Change::RemoveAlias(alias) => match catalog.named(alias) {
@@ -162,6 +197,19 @@ fn ensure_room(catalog: &Catalog) -> Result<(), Refusal> {
         false => Err(refused(format!(
             "there are {NAMES_MAX} spaces and aliases: drop some with FT.DROPINDEX or FT.ALIASDEL"
         ))),
+    }
+}
+
+/// A space that is as it was.
+fn unchanged<'a>(
+    catalog: &'a Catalog,
+    name: &str,
+    before: &Before,
+) -> Result<&'a Declared, Refusal> {
+    match catalog.named(name) {
+        Some(Named::Space(declared)) if Before::of(declared) == *before => Ok(declared),
+        Some(Named::Space(_)) => Err(refused(HAS_CHANGED)),
+        _ => Err(unknown_name()),
     }
 }
 

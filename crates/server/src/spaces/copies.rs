@@ -247,8 +247,8 @@ impl Copies {
         let mut readers = Vec::new();
         for (&(reader, number), subscribed) in &self.subscribed {
             let part = &subscribed.part;
-            let told = if is_of(declared, part) {
-                let moved = moved.get(usize::from(part.subspace));
+            let told = if let Some(subspace) = subspace_of(declared, part) {
+                let moved = moved.get(subspace);
                 moved.and_then(|moved| part.told(*moved))
             } else if part.space == declared.definition.name {
                 subscribed.told(key, object.map(|(bytes, _)| bytes))
@@ -377,11 +377,13 @@ impl Copies {
         held.map(|held| held.holder.len() as u64).sum()
     }
 
-    /// What is held of each subspace of a space.
-    pub fn holders<'a>(&'a self, declared: &'a Declared) -> impl Iterator<Item = &'a Holder> {
-        let of = |held: &&Held| held.declared.version == declared.version;
-        let held = self.held.iter().filter(of);
-        held.map(|held| &held.holder)
+    /// What is held of each subspace of a space, by its place in these regions.
+    pub fn holders<'a>(
+        &'a self,
+        regions: &'a Regions,
+    ) -> impl Iterator<Item = (usize, &'a Holder)> {
+        let held = self.held.iter().map(|held| &held.holder);
+        held.filter_map(|holder| Some((regions.position(holder.id())?, holder)))
     }
 
     pub fn generation(&self) -> u64 {
@@ -394,17 +396,16 @@ fn holder_of(held: &mut [Held], number: u32) -> Option<&mut Holder> {
     holders.find(|holder| holder.numbers().any(|of| of == number))
 }
 
-/// Whether a part is of this space as it is declared and cut now.
-fn is_of(declared: &Declared, part: &Part) -> bool {
-    let id = |regions: &Arc<Regions>| regions.id(usize::from(part.subspace));
-    declared.regions.as_ref().map(id) == Some(part.version)
-        && declared.definition.name == part.space
+/// The subspace that a part is of, if it is one of this space as it is declared and cut now.
+fn subspace_of(declared: &Declared, part: &Part) -> Option<usize> {
+    let subspace = declared.regions.as_ref()?.position(part.version)?;
+    (declared.definition.name == part.space).then_some(subspace)
 }
 
 /// The space that a part is of, as it is declared and cut now.
 fn declared_of(spaces: &BTreeMap<String, Space>, part: &Part) -> Option<Arc<Declared>> {
     let declared = &spaces.get(&part.space)?.declared;
-    is_of(declared, part).then(|| declared.clone())
+    subspace_of(declared, part).map(|_| declared.clone())
 }
 
 impl Subscribed {
@@ -413,11 +414,12 @@ impl Subscribed {
     fn told(&self, key: &[u8], bytes: Option<&[u8]>) -> Option<Told> {
         let declared = self.declared.as_ref()?;
         let (definition, regions) = (&declared.definition, declared.regions.as_ref()?);
+        let subspace = regions.position(self.part.version)?;
         let object = bytes.and_then(|bytes| Object::decode(bytes).ok());
         let object = object.filter(|object| definition.covers(key, object));
         let region = object.map(|object| {
             let (row, _) = Row::of(definition, &object);
-            regions.region(usize::from(self.part.subspace), key, &row)
+            regions.region(subspace, key, &row)
         });
         match region.is_some_and(|region| self.part.has_region(region)) {
             true => Some(Told::Is),
@@ -426,20 +428,19 @@ impl Subscribed {
     }
 }
 
-/// The space that a part is of, with where its objects lie.
+/// The space that a part is of, where its objects lie, and which of its subspaces is meant.
 fn placed_of<'a>(
     spaces: &'a BTreeMap<String, Space>,
     part: &Part,
-) -> Option<(&'a Definition, &'a Placed)> {
+) -> Option<(&'a Definition, &'a Placed, usize)> {
     let space = spaces.get(&part.space)?;
-    let is_same = is_of(&space.declared, part);
-    let placed = space.placed.as_ref().filter(|_| is_same)?;
-    Some((&space.declared.definition, placed))
+    let subspace = subspace_of(&space.declared, part)?;
+    Some((&space.declared.definition, space.placed.as_ref()?, subspace))
 }
 
 /// The own objects of a part, from the first behind `after` on.
 fn rows_of(
-    (definition, placed): (&Definition, &Placed),
+    (definition, placed, subspace): (&Definition, &Placed, usize),
     engine: &Engine,
     part: &Part,
     after: Option<&[u8]>,
@@ -465,7 +466,7 @@ fn rows_of(
             found.last = Some(row.into());
             let region = object_key(row)
                 .filter(|_| part.has_slot(row_slot(row)))
-                .and_then(|key| placed.region(key, usize::from(part.subspace)));
+                .and_then(|key| placed.region(key, subspace));
             if region.is_some_and(|region| part.has_region(region)) {
                 let value = travelling(bytes, expires_at).into();
                 found.rows.push((row.into(), value));

@@ -23,5 +23,5 @@ mod space;
 mod walk;
 
 pub use catalog::{Catalog, Declared};
-pub use change::{Change, Set};
+pub use change::{Before, Change, Set};
 pub use local::{Behind, Figures, Spaces, add_figures};

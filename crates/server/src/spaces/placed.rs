@@ -1,4 +1,7 @@
 //! Where the objects of a space lie that one core owns: the region of each in each subspace, and how many lie in each region.
+//!
+//! Subspaces come and go, and are cut anew, while there may be millions of objects. So where an object lies is kept with the *generation* of the
+//! subspaces by which it was placed: what is of an earlier one is read through the places that its subspaces have now, and becomes of the present one when the object is placed again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,40 +15,65 @@ use super::Declared;
 
 type Bytes = Box<[u8]>;
 
-/// Where the objects of a space lie that this core owns.
 pub struct Placed {
     pub regions: Arc<Regions>,
-    of: HashMap<Bytes, Box<[Region]>>,
+    /// Of each object its generation, and then its region in each subspace that there was.
+    of: HashMap<Bytes, Box<[u16]>>,
+    generation: u16,
+    /// Of earlier generations, for each subspace that there is now the place that it had.
+    earlier: Vec<(u16, Vec<Option<usize>>)>,
     /// By subspace and region, how many lie there.
     filled: Vec<Vec<u64>>,
     /// How many have come, gone or moved since somebody looked whether regions have drifted.
     changed: u64,
 }
 
+/// Where an object lies that is not placed by the present cuts yet.
+const UNPLACED: Region = Region(u16::MAX);
+
 impl Placed {
     pub fn new(declared: &Declared) -> Option<Placed> {
         let regions = declared.regions.clone()?;
         Some(Placed {
-            filled: nothing_in(&regions),
+            filled: (0..regions.count())
+                .map(|at| nothing_in(&regions, at))
+                .collect(),
             regions,
             of: HashMap::new(),
+            generation: 0,
+            earlier: Vec::new(),
             changed: 0,
         })
     }
 
-    /// Goes on with these cuts. Whether objects are to be placed by them: until they are, they lie nowhere in subspaces whose cut is another.
-    pub fn cut_anew(&mut self, regions: &Arc<Regions>) -> bool {
-        let others: Vec<usize> = (0..regions.count())
-            .filter(|subspace| !regions.is_same(&self.regions, *subspace))
+    /// Goes on with these subspaces, as they are cut now. Whether objects are to be placed by them: until they are, they lie nowhere in subspaces that are new,
+    /// or cut anew.
+    pub fn follow(&mut self, regions: &Arc<Regions>) -> bool {
+        let places = 0..regions.count();
+        let from: Vec<Option<usize>> = places
+            .map(|at| regions.same_in(&self.regions, at))
             .collect();
-        for subspace in &others {
-            self.filled[*subspace].fill(0);
-            for of in self.of.values_mut() {
-                of[*subspace] = UNPLACED;
+        let is_new = from.contains(&None);
+        if !regions.are_same(&self.regions) {
+            let mut before = std::mem::take(&mut self.filled);
+            let filled = |(at, from): (usize, &Option<usize>)| match from {
+                Some(from) => std::mem::take(&mut before[*from]),
+                None => nothing_in(regions, at),
+            };
+            self.filled = from.iter().enumerate().map(filled).collect();
+            for (_, places) in &mut self.earlier {
+                *places = from.iter().map(|from| places[(*from)?]).collect();
             }
+            self.earlier.push((self.generation, from));
+            self.generation = self.generation.wrapping_add(1);
         }
         self.regions = regions.clone();
-        !others.is_empty()
+        is_new
+    }
+
+    /// All objects were placed since the last [`Placed::follow`].
+    pub fn note_all_placed(&mut self) {
+        self.earlier.clear();
     }
 
     pub fn filled(&self) -> Vec<Vec<u64>> {
@@ -61,20 +89,39 @@ impl Placed {
         self.changed = 0;
     }
 
-    fn move_to(&mut self, before: Option<&[Region]>, after: Option<&[Region]>) {
-        let mut is_other = before.is_none() != after.is_none();
-        for (subspace, filled) in self.filled.iter_mut().enumerate() {
-            let before = before.map(|of| of[subspace]);
-            let after = after.map(|of| of[subspace]);
-            if before != after {
-                // What is placed for the first time has not moved.
-                is_other |= before != Some(UNPLACED);
-                if let Some(before) = before.and_then(placed) {
-                    filled[usize::from(before.0)] -= 1;
-                }
-                if let Some(after) = after {
-                    filled[usize::from(after.0)] += 1;
-                }
+    /// The region in a subspace of an object that was placed so.
+    fn at(&self, kept: &[u16], subspace: usize) -> Region {
+        let (generation, of) = kept.split_first().expect("the generation comes first");
+        let place = match *generation == self.generation {
+            true => Some(subspace),
+            false => {
+                let earlier = self.earlier.iter().find(|it| it.0 == *generation);
+                earlier.and_then(|(_, places)| *places.get(subspace)?)
+            }
+        };
+        let region = place.and_then(|place| of.get(place));
+        region.map_or(UNPLACED, |region| Region(*region))
+    }
+
+    /// Where an object was that was placed so.
+    fn before<'a>(&'a self, kept: &'a [u16]) -> impl Iterator<Item = Option<Region>> + 'a {
+        let subspaces = 0..self.filled.len();
+        subspaces.map(|subspace| placed(self.at(kept, subspace)))
+    }
+
+    /// Counts an object that has come, gone (`is_other`) or moved.
+    fn count(&mut self, mut is_other: bool, moved: &[Moved]) {
+        for (filled, moved) in self.filled.iter_mut().zip(moved) {
+            if moved.before == moved.after {
+                continue;
+            }
+            // What is placed for the first time has not moved.
+            is_other |= moved.before.is_some();
+            if let Some(before) = moved.before {
+                filled[usize::from(before.0)] -= 1;
+            }
+            if let Some(after) = moved.after {
+                filled[usize::from(after.0)] += 1;
             }
         }
         self.changed += u64::from(is_other);
@@ -82,47 +129,49 @@ impl Placed {
 
     /// The object has these columns now; where it was and where it is, in each subspace.
     pub fn put(&mut self, key: &[u8], columns: &dyn Columns) -> Vec<Moved> {
-        let numbers = 0..self.regions.count();
-        let after: Box<[Region]> = numbers
-            .map(|subspace| self.regions.region(subspace, key, columns))
-            .collect();
-        let before = match self.of.get_mut(key) {
-            Some(of) => Some(std::mem::replace(of, after.clone())),
-            None => self.of.insert(key.into(), after.clone()),
+        let moved = |subspace| Moved {
+            before: None,
+            after: Some(self.regions.region(subspace, key, columns)),
         };
-        self.move_to(before.as_deref(), Some(&after));
-        let moved = after.iter().enumerate().map(|(subspace, after)| Moved {
-            before: before.as_ref().and_then(|before| placed(before[subspace])),
-            after: Some(*after),
-        });
-        moved.collect()
+        let mut moved: Vec<Moved> = (0..self.filled.len()).map(moved).collect();
+        let regions = moved.iter().filter_map(|it| Some(it.after?.0));
+        let kept: Box<[u16]> = [self.generation].into_iter().chain(regions).collect();
+        let before = match self.of.get_mut(key) {
+            Some(of) => Some(std::mem::replace(of, kept)),
+            None => self.of.insert(key.into(), kept),
+        };
+        if let Some(before) = &before {
+            let pairs = moved.iter_mut().zip(self.before(before));
+            pairs.for_each(|(moved, before)| moved.before = before);
+        }
+        self.count(before.is_none(), &moved);
+        moved
     }
 
     pub fn remove(&mut self, key: &[u8]) -> Vec<Moved> {
         let Some(before) = self.of.remove(key) else {
             return Vec::new();
         };
-        self.move_to(Some(&before), None);
-        let moved = before.iter().map(|before| Moved {
-            before: placed(*before),
-            after: None,
-        });
-        moved.collect()
+        let after = None;
+        let moved = self.before(&before).map(|before| Moved { before, after });
+        let moved: Vec<Moved> = moved.collect();
+        self.count(true, &moved);
+        moved
     }
 
     /// Where an object lies in one subspace. `None`: it is none of the space's.
     pub fn region(&self, key: &[u8], subspace: usize) -> Option<Region> {
-        self.of.get(key)?.get(subspace).copied()
+        Some(self.at(self.of.get(key)?, subspace))
     }
 
     /// Where an object is that has only another time to go.
     pub fn stays(&self, key: &[u8]) -> Vec<Moved> {
-        let of = self.of.get(key).map(|of| &**of).unwrap_or_default();
-        let moved = of.iter().map(|region| Moved {
-            before: placed(*region),
-            after: placed(*region),
+        let of = self.of.get(key).into_iter();
+        let stays = of.flat_map(|kept| self.before(kept)).map(|region| Moved {
+            before: region,
+            after: region,
         });
-        moved.collect()
+        stays.collect()
     }
 
     /// The objects go whose rows are from `lo` up to `hi`.
@@ -140,11 +189,9 @@ impl Placed {
     }
 }
 
-fn nothing_in(regions: &Regions) -> Vec<Vec<u64>> {
-    let subspaces = (0..regions.count()).filter_map(|subspace| regions.subspace(subspace));
-    subspaces
-        .map(|subspace| vec![0; subspace.regions() as usize])
-        .collect()
+fn nothing_in(regions: &Regions, subspace: usize) -> Vec<u64> {
+    let regions = regions.subspace(subspace).map_or(0, |it| it.regions());
+    vec![0; regions as usize]
 }
 
 /// A region before a change, if it is known.
@@ -152,5 +199,70 @@ fn placed(region: Region) -> Option<Region> {
     (region != UNPLACED).then_some(region)
 }
 
-/// Where an object lies that is not placed by the present cuts yet.
-const UNPLACED: Region = Region(u16::MAX);
+#[cfg(test)]
+mod tests {
+    use larder_space::object::{Hash, Object};
+    use larder_space::schema::{Alteration, Definition};
+    use larder_space::value::Row;
+
+    use super::super::record::{self, Named};
+    use super::*;
+
+    fn words(line: &str) -> Vec<&[u8]> {
+        line.split(' ').map(str::as_bytes).collect()
+    }
+
+    fn declared(definition: &Definition, regions: Option<&Regions>) -> Arc<Declared> {
+        let record = record::of_space(definition, 1, true, regions);
+        match record::read(&record) {
+            Ok(Named::Space(declared)) => declared,
+            other => panic!("a space: {other:?}"),
+        }
+    }
+
+    fn put(placed: &mut Placed, declared: &Declared, key: &str, size: u64) -> Vec<Moved> {
+        let mut hash = Hash::default();
+        hash.set(b"size", size.to_string().into_bytes());
+        hash.set(b"color", b"red");
+        let (row, _) = Row::of(&declared.definition, &Object::Hash(hash));
+        placed.put(key.as_bytes(), &row)
+    }
+
+    #[test]
+    fn what_was_placed_is_known_in_subspaces_that_stay_while_others_come_and_go() {
+        let line = "x SUBSPACES 2 size color REGIONS 16 SCHEMA size NUMERIC color TAG";
+        let definition = Definition::parse_create(&words(line)).expect("it fits");
+        let first = declared(&definition, None);
+        let mut placed = Placed::new(&first).expect("it has subspaces");
+        let at = put(&mut placed, &first, "a", 1);
+        put(&mut placed, &first, "b", 2);
+        let begin = definition.parse_subspaces(&words("SUBSPACES 2 size,color color"));
+        let Ok(Alteration::Begin(filling)) = begin else {
+            panic!("it begins");
+        };
+        let filling = definition.with_filling(Some(filling));
+        let regions = |declared: &Declared| declared.regions.clone().expect("subspaces");
+        let cut = regions(&first).altered(&filling).expect("it fits");
+        let second = declared(&filling, Some(&cut));
+        assert!(placed.follow(&regions(&second)), "one is new");
+        // One is placed again, the other not yet when the change is cancelled.
+        let moved = put(&mut placed, &second, "b", 2);
+        assert_eq!(moved.len(), 3);
+        assert!(moved[0].before.is_some() && moved[2].before.is_none());
+        assert_eq!(placed.region(b"a", 0), at[0].after);
+        let switched = filling.switched().expect("it is being filled");
+        let cut = regions(&second).altered(&switched).expect("it fits");
+        let third = declared(&switched, Some(&cut));
+        assert!(!placed.follow(&regions(&third)), "none is new");
+        // Now the one that came is the first, and the one that stays the second.
+        assert_eq!(placed.region(b"b", 0), moved[2].after);
+        assert_eq!(placed.region(b"a", 1), at[1].after);
+        assert_eq!(placed.region(b"a", 0), Some(UNPLACED));
+        let filled: Vec<u64> = placed.filled().iter().map(|it| it.iter().sum()).collect();
+        assert_eq!(filled, [1, 2]);
+        let gone = placed.remove(b"a");
+        assert_eq!((gone[0].before, gone[1].before), (None, at[1].after));
+        let filled: Vec<u64> = placed.filled().iter().map(|it| it.iter().sum()).collect();
+        assert_eq!(filled, [1, 1]);
+    }
+}

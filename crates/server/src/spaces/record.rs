@@ -2,12 +2,12 @@
 //!
 //! | part | size | meaning |
 //! |---|---|---|
-//! | format | 1 | 1; 2: a space whose subspaces were cut by its objects |
+//! | format | 1 | 1; 2: a space whose subspaces were cut by its objects; 3: and of which some have come or gone |
 //! | kind | 1 | 1: a space, as below; 2: an alias, the rest is the name of its space |
 //! | created | 8 | a number that a space keeps as long as it is there, and no other of its name has |
 //! | scans | 1 | 1: objects that are there when this is declared are to be looked at |
-//! | definition | | [`Definition::encode`]; of format 2 behind the number of its bytes (4) |
-//! | cuts | | of format 2: [`Regions::encode`] |
+//! | definition | | [`Definition::encode`]; of formats 2 and 3 behind the number of its bytes (4) |
+//! | cuts | | of formats 2 and 3: [`Regions::encode`], without numbers and with them |
 
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use super::Declared;
 
 const FORMAT: u8 = 1;
 const WITH_CUTS: u8 = 2;
+const WITH_NUMBERS: u8 = 3;
 const SPACE: u8 = 1;
 const ALIAS: u8 = 2;
 
@@ -41,9 +42,15 @@ pub fn of_space(
     let Some(cuts) = cuts.filter(|cuts| cuts.version > 0) else {
         return [&head(FORMAT, created, scans)[..], &definition].concat();
     };
-    let mut out = head(WITH_CUTS, created, scans);
+    let with_numbers = !cuts.are_as_declared();
+    let format = if with_numbers {
+        WITH_NUMBERS
+    } else {
+        WITH_CUTS
+    };
+    let mut out = head(format, created, scans);
     put_bytes(&mut out, &definition);
-    cuts.encode(&mut out);
+    cuts.encode(with_numbers, &mut out);
     out
 }
 
@@ -64,9 +71,9 @@ pub fn read(record: &[u8]) -> Result<Named, String> {
     let malformed = |error: larder_types::wire::Malformed| error.0.to_owned();
     let mut reader = WireReader::new(record);
     let format = reader.u8().map_err(malformed)?;
-    if format != FORMAT && format != WITH_CUTS {
+    if !(FORMAT..=WITH_NUMBERS).contains(&format) {
         return Err(format!(
-            "its format is {format}, and this larder knows {FORMAT} and {WITH_CUTS}: start a newer larder"
+            "its format is {format}, and this larder knows {FORMAT} to {WITH_NUMBERS}: start a newer larder"
         ));
     }
     match reader.u8().map_err(malformed)? {
@@ -74,9 +81,10 @@ pub fn read(record: &[u8]) -> Result<Named, String> {
             let created = reader.u64().map_err(malformed)?;
             let scans = reader.flag().map_err(malformed)?;
             let (bytes, cuts) = match format {
-                WITH_CUTS => {
+                WITH_CUTS | WITH_NUMBERS => {
                     let bytes = reader.bytes().map_err(malformed)?;
-                    let cuts = Regions::decode(&mut reader).map_err(malformed)?;
+                    let with_numbers = format == WITH_NUMBERS;
+                    let cuts = Regions::decode(&mut reader, with_numbers).map_err(malformed)?;
                     reader.end().map_err(malformed)?;
                     (bytes, Some(cuts))
                 }
@@ -84,8 +92,9 @@ pub fn read(record: &[u8]) -> Result<Named, String> {
             };
             let definition = Definition::decode(bytes);
             let definition = definition.map_err(|refusal| refusal.to_string())?;
-            // Cuts do not make it another definition.
-            let version = key_hash(&[&head(FORMAT, created, scans)[..], bytes].concat());
+            // Other subspaces, or cuts of them, do not make it another definition.
+            let plain = definition.without_subspaces().encode();
+            let version = key_hash(&[&head(FORMAT, created, scans)[..], &plain].concat());
             Ok(Named::Space(Arc::new(Declared {
                 regions: regions_of(&definition, version, cuts),
                 definition: Arc::new(definition),
@@ -110,7 +119,8 @@ fn regions_of(
     version: u64,
     cuts: Option<Regions>,
 ) -> Option<Arc<Regions>> {
-    if definition.layout.subspaces.is_empty() {
+    let layout = &definition.layout;
+    if layout.subspaces.is_empty() && layout.filling.is_none() {
         return None;
     }
     let regions = match cuts.filter(|cuts| cuts.fit(definition)) {
@@ -132,7 +142,59 @@ fn regions_of(
 
 #[cfg(test)]
 mod tests {
+    use larder_space::schema::Alteration;
+
     use super::*;
+
+    #[test]
+    fn subspaces_that_stay_keep_their_numbers_and_cuts_while_others_come_and_go() {
+        let space = |record: &[u8]| match read(record) {
+            Ok(Named::Space(declared)) => declared,
+            other => panic!("a space: {other:?}"),
+        };
+        let words = |line: &'static str| line.split(' ').map(str::as_bytes).collect::<Vec<_>>();
+        let line =
+            "hotels SUBSPACES 2 city stars REGIONS 16 SCHEMA city TAG stars NUMERIC price NUMERIC";
+        let definition = Definition::parse_create(&words(line)).expect("it fits");
+        let first = space(&of_space(&definition, 7, true, None));
+        let begin = words("SUBSPACES 3 price stars:4 city,price");
+        let filling = match definition.parse_subspaces(&begin) {
+            Ok(Alteration::Begin(filling)) => filling,
+            other => panic!("it begins: {other:?}"),
+        };
+        let definition = definition.with_filling(Some(filling));
+        let regions = |declared: &Declared| declared.regions.clone().expect("subspaces");
+        let cut = regions(&first).altered(&definition).expect("it fits");
+        let filling = space(&of_space(&definition, 7, true, Some(&cut)));
+        let of = |declared: &Declared| {
+            let regions = regions(declared);
+            let all = (0..regions.count()).map(|at| (regions.number(at), regions.id(at)));
+            (regions.serving(), all.collect::<Vec<_>>())
+        };
+        let ((_, before), (serving, during)) = (of(&first), of(&filling));
+        assert_eq!((serving, during.len()), (2, 4));
+        assert_eq!(during[..2], before, "those that serve are as they were");
+        assert_eq!(first.version, filling.version);
+        let switched = definition.switched().expect("some are being filled");
+        let cut = regions(&filling).altered(&switched).expect("it fits");
+        let last = space(&of_space(&switched, 7, true, Some(&cut)));
+        let (serving, after) = of(&last);
+        assert_eq!((serving, after.len()), (3, 3));
+        assert_eq!(after, [during[2], during[1], during[3]]);
+        assert_eq!(
+            last.definition.subspace_texts(),
+            ["price", "stars:4", "city,price"]
+        );
+        // The number of what has gone is free, and what comes by it has another id.
+        let begin = match switched.parse_subspaces(&words("SUBSPACES 1 city:2")) {
+            Ok(Alteration::Begin(filling)) => switched.with_filling(Some(filling)),
+            other => panic!("it begins: {other:?}"),
+        };
+        let cut = regions(&last).altered(&begin).expect("it fits");
+        let (_, again) = of(&space(&of_space(&begin, 7, true, Some(&cut))));
+        assert_eq!(again[3].0, before[0].0);
+        assert_ne!(again[3].1, before[0].1);
+    }
 
     #[test]
     fn records_are_read_as_they_were_written_and_others_are_refused() {
@@ -160,7 +222,8 @@ mod tests {
         let regions = |declared: &Declared| declared.regions.clone().expect("a subspace");
         let (before, after) = (regions(&by_hash), regions(&declared));
         assert!((before.version, after.version) == (0, 1) && before.id(0) != after.id(0));
-        assert!(after.is_same(&cut, 0) && !after.is_same(&before, 0));
+        assert!(after.are_same(&cut) && !after.are_same(&before));
+        assert_eq!(record[0], WITH_CUTS);
         assert!(matches!(read(&of_alias("hotels")), Ok(Named::Alias(name)) if name == "hotels"));
         for at in 0..record.len() {
             assert!(read(&record[..at]).is_err(), "{at}");
@@ -172,6 +235,7 @@ mod tests {
             &[1, 2, 0xff],
             &[2, 2, b'x'],
             &[3, 1],
+            &[4, 1],
         ] {
             assert!(read(bad).is_err(), "{bad:?}");
         }

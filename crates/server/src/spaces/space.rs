@@ -23,7 +23,7 @@ pub struct Space {
     walk: Option<Walk>,
     /// Where it has subspaces.
     pub(super) placed: Option<Placed>,
-    /// The cuts are new: objects of this row and behind it are yet to be placed.
+    /// Subspaces are new, or cut anew: objects of this row and behind it are yet to be placed.
     placing: Option<u32>,
     /// Searches that were answered here from regions.
     pub region_answers: u64,
@@ -64,13 +64,32 @@ impl Space {
                 self.walk = Some(Walk::of(&declared.definition, engine, is_owed));
             }
         }
-        if let (Some(placed), Some(regions)) = (&mut self.placed, &declared.regions)
-            && placed.cut_anew(regions)
-        {
-            self.placing = Some(0);
-        }
+        self.place_by(declared);
         self.declared = declared.clone();
         Ok(self)
+    }
+
+    /// Goes on with the subspaces that the space has now.
+    fn place_by(&mut self, declared: &Declared) {
+        let is_new = match (&mut self.placed, &declared.regions) {
+            (_, None) => {
+                if let Some(placed) = self.placed.take() {
+                    // It may have a place for each of very many objects.
+                    std::thread::spawn(move || drop(placed));
+                }
+                self.placing = None;
+                return;
+            }
+            (Some(placed), Some(regions)) => placed.follow(regions),
+            (none @ None, Some(_)) => {
+                *none = Placed::new(declared);
+                true
+            }
+        };
+        // Those that were placed meanwhile are of what was, too.
+        if is_new || self.placing.is_some() {
+            self.placing = Some(0);
+        }
     }
 
     /// Rows went that may be objects of this space: what is left is walked again.
@@ -179,6 +198,9 @@ impl Space {
             placed.put(key, &columns);
         }
         self.placing = next;
+        if next.is_none() {
+            placed.note_all_placed();
+        }
         left
     }
 }

@@ -148,7 +148,7 @@ impl Holder {
                 let part = Part {
                     space: self.index.definition().name.clone(),
                     version: self.regions.id(self.subspace),
-                    subspace: self.subspace as u16,
+                    subspace: self.regions.number(self.subspace),
                     serial: *serial,
                     regions: claim.regions.clone(),
                     slots: slots.clone(),
@@ -164,10 +164,6 @@ impl Holder {
     /// What was asked and not answered yet counts as not asked.
     pub fn ask_again(&mut self) {
         self.claims.iter_mut().for_each(|claim| claim.asked.clear());
-    }
-
-    pub fn subspace(&self) -> usize {
-        self.subspace
     }
 
     /// As [`Regions::id`].
@@ -296,6 +292,18 @@ impl Holder {
         slots.fold((0, 0), |(here, all), is_here| {
             (here + u64::from(*is_here), all + 1)
         })
+    }
+
+    /// How many regions are whole: all objects that lie in them are here.
+    pub fn whole(&self) -> u64 {
+        let whole = self
+            .claims
+            .iter()
+            .filter(|claim| claim.is_here.iter().all(|here| *here));
+        let regions = whole.flat_map(|claim| &claim.regions);
+        regions
+            .map(|run| u64::from(run.end() - run.start()) + 1)
+            .sum()
     }
 
     /// Copies whose time has come go; their owners will say so, too.

@@ -12,6 +12,7 @@
 //! | read | for |
 //! |---|---|
 //! | `regions` | the subspaces of a space with their cuts: the regions of an object, before and after a change |
+//! | `cutting` | how they come to be: by hash, by samples, cut anew, with other subspaces |
 //! | `part` | what a holder asks an owner for, and what it is told |
 //! | `holder` | the copies in some regions of one subspace, and whether they are all there |
 //! | `route` | whom a search asks |
@@ -21,6 +22,7 @@
 //! 1. A holder that is whole has exactly the objects that lie in its regions.
 //! 2. A search that asks regions finds what the same search finds among all objects.
 
+mod cutting;
 mod drift;
 mod holder;
 mod part;

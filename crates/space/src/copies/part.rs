@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | space | bytes | its name |
 //! | version | 8 | of the subspace: `Regions::id` |
-//! | subspace | 2 | its number |
+//! | subspace | 2 | its number: `Regions::number` |
 //! | serial | 8 | no two questions of a holder have the same |
 //! | regions, slots | runs | count (4), then first and last (2 each) of each, ascending |
 
@@ -23,6 +23,7 @@ pub struct Part {
     pub space: String,
     /// Of the subspace: [`Regions::id`](super::Regions::id).
     pub version: u64,
+    /// Its number: [`Regions::number`](super::Regions::number).
     pub subspace: u16,
     /// No two questions of a holder have the same.
     pub serial: u64,

@@ -32,9 +32,10 @@ pub fn route<P: Ord>(
     holder: impl Fn(u16) -> Option<P>,
 ) -> Route<P> {
     let mut best = (owners, f64::INFINITY, Route::Owners);
-    for (number, (subspace, placement)) in regions.subspaces().enumerate() {
+    for (number, laid) in regions.searched().enumerate() {
+        let subspace = &laid.subspace;
         let contacts = contacts(subspace, predicate, definition);
-        let asked = placement.requests(&contacts, &holder);
+        let asked = laid.placement.requests(&contacts, &holder);
         let share = f64::from(contacts.count()) / f64::from(subspace.regions());
         let count = asked.len();
         let is_better = (count, share) < (best.0, best.1) && count < owners;

@@ -284,12 +284,12 @@ fn cuts_come_back_and_cut_bytes_are_refused() {
         Regions::by_samples(&definition, 7, &sample).expect("enough"),
     ] {
         let mut bytes = Vec::new();
-        regions.encode(&mut bytes);
+        regions.encode(false, &mut bytes);
         let mut reader = larder_types::wire::WireReader::new(&bytes);
-        assert_eq!(Regions::decode(&mut reader).as_ref(), Ok(&regions));
+        assert_eq!(Regions::decode(&mut reader, false).as_ref(), Ok(&regions));
         for end in 0..bytes.len() {
             let mut reader = larder_types::wire::WireReader::new(&bytes[..end]);
-            Regions::decode(&mut reader).expect_err("it is cut");
+            Regions::decode(&mut reader, false).expect_err("it is cut");
         }
         assert!(u32::from(regions.slot(0, Region(3))) < 16_384);
     }

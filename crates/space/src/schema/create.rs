@@ -6,6 +6,7 @@
 
 use super::attribute::{Attribute, AttributeId, Kind, Options};
 use super::definition::{Cut, Definition, Filter, Layout};
+use super::layout::take_regions;
 use crate::base::arguments::Arguments;
 use crate::base::words::fold;
 use crate::error::{Refusal, Result, shown};
@@ -17,9 +18,9 @@ pub const ATTRIBUTES_MAX: usize = 1024;
 /// Ids, dropped attributes' too.
 const IDS_MAX: u16 = u16::MAX;
 /// As many as there are hash slots.
-pub const REGIONS_MAX: u64 = 1 << REGION_BITS_MAX;
+pub(super) const REGIONS_MAX: u64 = 1 << REGION_BITS_MAX;
 const REPLICAS_MAX: u64 = 16;
-const SUBSPACES_MAX: usize = 64;
+pub(super) const SUBSPACES_MAX: usize = 64;
 
 /// Layout clauses as they were written: they name attributes that come later.
 #[derive(Default)]
@@ -73,7 +74,7 @@ impl Definition {
         let scans = !args.take_word("SKIPINITIALSCAN");
         if !args.take_word("SCHEMA") {
             return Err(args.refuse(
-                "ALTER must be followed by SCHEMA: write SCHEMA ADD name type, or SCHEMA DROP name",
+                "ALTER must be followed by SCHEMA: write SCHEMA ADD name type, SCHEMA DROP name, or SUBSPACES and what it is to have",
             ));
         }
         let mut altered = self.clone();
@@ -119,6 +120,7 @@ impl Definition {
             .layout
             .subspaces
             .iter()
+            .chain(self.layout.filling.iter().flat_map(|it| &it.subspaces))
             .flatten()
             .any(|cut| cut.attribute == id);
         let is_indexed = self
@@ -129,10 +131,11 @@ impl Definition {
             .flatten()
             .any(|indexed| *indexed == id);
         if is_cut || is_indexed {
-            let what = if is_cut { "subspace" } else { "INDEX" };
-            return Err(format!(
-                "attribute {name:?} cannot be dropped: a {what} is made of it; change the layout first"
-            ));
+            let why = match is_cut {
+                true => "a subspace is made of it; FT.ALTER .. SUBSPACES gives the space others",
+                false => "an INDEX is made of it; create the space anew without it",
+            };
+            return Err(format!("attribute {name:?} cannot be dropped: {why}"));
         }
         self.attributes.remove(place);
         Ok(())
@@ -165,29 +168,7 @@ impl Definition {
     }
 
     fn resolve(&mut self, clauses: Clauses<'_>) -> Result<()> {
-        let bits_max = self.layout.regions.ilog2();
-        for (at, list) in clauses.subspaces {
-            let refuse = |message: String| Refusal::at_argument(at, message);
-            let mut cuts: Vec<Cut> = Vec::new();
-            for part in text(at, list)?.split(',') {
-                let cut = self.cut(part, bits_max).map_err(refuse)?;
-                if cuts.iter().any(|other| other.attribute == cut.attribute) {
-                    return Err(refuse(format!("{part:?} stands twice in one subspace")));
-                }
-                cuts.push(cut);
-            }
-            let bits: u32 = cuts
-                .iter()
-                .map(|cut| u32::from(cut.bits.unwrap_or(0)))
-                .sum();
-            if bits > bits_max {
-                return Err(refuse(format!(
-                    "{bits} bits make more than {} regions: give fewer bits, or raise REGIONS",
-                    self.layout.regions
-                )));
-            }
-            self.layout.subspaces.push(cuts);
-        }
+        self.layout.subspaces = self.resolve_subspaces(&clauses.subspaces, self.layout.regions)?;
         let Some(lists) = clauses.indexes else {
             return Ok(());
         };
@@ -210,6 +191,37 @@ impl Definition {
         }
         self.layout.indexes = Some(indexes);
         Ok(())
+    }
+
+    /// Lists such as `city:4,price`, each with the place of its argument.
+    pub(super) fn resolve_subspaces(
+        &self,
+        lists: &[(usize, &[u8])],
+        regions: u32,
+    ) -> Result<Vec<Vec<Cut>>> {
+        let bits_max = regions.ilog2();
+        let subspace = |&(at, list): &(usize, &[u8])| {
+            let refuse = |message: String| Refusal::at_argument(at, message);
+            let mut cuts: Vec<Cut> = Vec::new();
+            for part in text(at, list)?.split(',') {
+                let cut = self.cut(part, bits_max).map_err(refuse)?;
+                if cuts.iter().any(|other| other.attribute == cut.attribute) {
+                    return Err(refuse(format!("{part:?} stands twice in one subspace")));
+                }
+                cuts.push(cut);
+            }
+            let bits: u32 = cuts
+                .iter()
+                .map(|cut| u32::from(cut.bits.unwrap_or(0)))
+                .sum();
+            match bits > bits_max {
+                true => Err(refuse(format!(
+                    "{bits} bits make more than {regions} regions: give fewer bits, or raise REGIONS"
+                ))),
+                false => Ok(cuts),
+            }
+        };
+        lists.iter().map(subspace).collect()
     }
 
     /// `name` or `name:bits`; a name that ends so itself is a name.
@@ -358,13 +370,7 @@ fn option<'a>(
         }
         "REGIONS" => {
             args.skip();
-            let count = args.take_count("REGIONS", REGIONS_MAX)?;
-            if !count.is_power_of_two() {
-                return Err(args.refuse_last(format!(
-                    "Bad arguments for REGIONS: {count} is no power of two"
-                )));
-            }
-            definition.layout.regions = count as u32;
+            definition.layout.regions = take_regions(args)?;
         }
         _ => {
             let unknown = shown(args.peek().unwrap_or_default());

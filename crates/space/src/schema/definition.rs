@@ -1,6 +1,7 @@
 //! A space as FT.CREATE declares it.
 
 use super::attribute::{Attribute, AttributeId};
+use super::layout::Filling;
 use crate::base::words::STOPWORDS;
 use crate::expression::{Cell, Expression};
 use crate::object::{Object, ObjectKind, Path};
@@ -40,6 +41,8 @@ pub struct Layout {
     pub replicas: Option<u32>,
     /// Of each subspace at most; a power of two.
     pub regions: u32,
+    /// What it is to have, while that is being filled.
+    pub filling: Option<Filling>,
     /// Local indexes: the attributes of each, in order. None: one for each attribute that can be searched.
     pub indexes: Option<Vec<Vec<AttributeId>>>,
 }
@@ -60,6 +63,7 @@ impl Default for Layout {
             subspaces: Vec::new(),
             replicas: None,
             regions: REGIONS_DEFAULT,
+            filling: None,
             indexes: None,
         }
     }

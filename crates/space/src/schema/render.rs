@@ -1,14 +1,17 @@
 //! A definition as the arguments that declare it, and as bytes to be kept.
 
-use larder_types::wire::{WireReader, put_bytes, put_count};
+use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
 use super::attribute::{Attribute, AttributeId, Kind};
 use super::create::ATTRIBUTE_OPTIONS;
 use super::definition::{Definition, REGIONS_DEFAULT};
+use super::layout::Alteration;
 use crate::error::{Refusal, Result};
 use crate::object::ObjectKind;
 
 const FORMAT: u8 = 1;
+/// With subspaces that are being filled, behind all else: the number of their arguments (4), and these.
+const WITH_FILLING: u8 = 2;
 
 impl Definition {
     /// The arguments of FT.CREATE, from the name on, that [`Definition::parse_create`] makes the same space of.
@@ -45,6 +48,11 @@ impl Definition {
 
     /// Each subspace as the clause SUBSPACES has it: `city:4,price`.
     pub fn subspace_texts(&self) -> Vec<String> {
+        self.texts_of(&self.layout.subspaces)
+    }
+
+    /// The same of others.
+    pub fn texts_of(&self, subspaces: &[Vec<super::Cut>]) -> Vec<String> {
         let text = |cuts: &Vec<super::Cut>| {
             let cuts = cuts.iter().map(|cut| {
                 let name = &self.get(cut.attribute).name;
@@ -55,7 +63,7 @@ impl Definition {
             });
             cuts.collect::<Vec<_>>().join(",")
         };
-        self.layout.subspaces.iter().map(text).collect()
+        subspaces.iter().map(text).collect()
     }
 
     fn layout_arguments(&self, out: &mut Out) {
@@ -86,17 +94,26 @@ impl Definition {
 
     /// All of it, with what its attributes are numbered.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![FORMAT];
+        let filling = self.layout.filling.as_ref();
+        let mut out = vec![if filling.is_some() {
+            WITH_FILLING
+        } else {
+            FORMAT
+        }];
         out.extend_from_slice(&self.next_id.0.to_le_bytes());
         put_count(&mut out, self.attributes.len());
         for attribute in &self.attributes {
             out.extend_from_slice(&attribute.id.0.to_le_bytes());
         }
-        let arguments = self.to_arguments();
-        put_count(&mut out, arguments.len());
-        arguments
-            .iter()
-            .for_each(|argument| put_bytes(&mut out, argument));
+        put_arguments(&mut out, &self.to_arguments());
+        if let Some(filling) = filling {
+            let mut arguments = Out(Vec::new());
+            let texts = self.texts_of(&filling.subspaces).into_iter();
+            let texts: Vec<Vec<u8>> = texts.map(String::into_bytes).collect();
+            arguments.list("SUBSPACES", &texts);
+            arguments.words(&["REGIONS", &filling.regions.to_string()]);
+            put_arguments(&mut out, &arguments.0);
+        }
         out
     }
 
@@ -111,18 +128,19 @@ impl Definition {
             let next_id = reader.u16()?;
             let count = reader.count(2)?;
             let ids: Vec<u16> = (0..count).map(|_| reader.u16()).collect::<Result<_, _>>()?;
-            let count = reader.count(4)?;
-            let arguments: Vec<Vec<u8>> = (0..count)
-                .map(|_| reader.bytes().map(<[u8]>::to_vec))
-                .collect::<Result<_, _>>()?;
+            let arguments = take_arguments(reader)?;
+            let filling = match format {
+                WITH_FILLING => Some(take_arguments(reader)?),
+                _ => None,
+            };
             reader.end()?;
-            Ok((format, next_id, ids, arguments))
+            Ok((format, next_id, ids, arguments, filling))
         };
-        let read: Result<_, larder_types::wire::Malformed> = read(&mut reader);
-        let (format, next_id, ids, arguments) = read.map_err(|error| bad(error.0))?;
-        if format != FORMAT {
+        let read: Result<_, Malformed> = read(&mut reader);
+        let (format, next_id, ids, arguments, filling) = read.map_err(|error| bad(error.0))?;
+        if !(FORMAT..=WITH_FILLING).contains(&format) {
             return Err(bad(&format!(
-                "their format is {format}, this larder knows {FORMAT}"
+                "their format is {format}, this larder knows {FORMAT} and {WITH_FILLING}"
             )));
         }
         let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
@@ -133,6 +151,13 @@ impl Definition {
             return Err(bad("the numbers of its attributes do not fit"));
         }
         definition.renumber(&ids, next_id);
+        if let Some(arguments) = filling {
+            let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+            match definition.parse_subspaces(&arguments)? {
+                Alteration::Begin(filling) => definition.layout.filling = Some(filling),
+                _ => return Err(bad("they do not say what is filled")),
+            }
+        }
         Ok(definition)
     }
 
@@ -150,6 +175,19 @@ impl Definition {
         }
         self.next_id = AttributeId(next_id);
     }
+}
+
+fn put_arguments(out: &mut Vec<u8>, arguments: &[Vec<u8>]) {
+    put_count(out, arguments.len());
+    for argument in arguments {
+        put_bytes(out, argument);
+    }
+}
+
+fn take_arguments(reader: &mut WireReader<'_>) -> std::result::Result<Vec<Vec<u8>>, Malformed> {
+    let count = reader.count(4)?;
+    let arguments = (0..count).map(|_| reader.bytes().map(<[u8]>::to_vec));
+    arguments.collect()
 }
 
 struct Out(Vec<Vec<u8>>);

@@ -8,7 +8,8 @@
 //! 1. A new cut is made for each tenth of the objects that changed at most, so that all cutting is in proportion to what is written.
 //! 2. Cuts are in the record, so all nodes have the same, and a change of the space between look and cut makes the cut void.
 //!
-//! Other nodes are asked for their part of a sample by FT.CURSOR SAMPLE, which clients cannot send: `space`, and how many objects each core is to look at.
+//! Other nodes are asked for their part of a sample by FT.CURSOR SAMPLE, which clients cannot send: `space`, how many objects each core is to look at, and the ids of
+//! the attributes, with commas.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -28,7 +29,7 @@ use super::super::core::Core;
 use super::define::make;
 use super::figures::figures;
 use super::reach::{Asker, Reach, altered, damaged};
-use crate::spaces::{Change, Declared};
+use crate::spaces::{Before, Change, Declared};
 use crate::tables::Refusal;
 
 /// The subcommand of FT.CURSOR by which a node asks another for its part of a sample.
@@ -43,7 +44,7 @@ const STEP_OBJECTS: usize = 256;
 
 /// Values, each with how many objects it stands for, by attribute.
 #[derive(Debug, Default)]
-struct Sample(BTreeMap<AttributeId, BTreeMap<Vec<u8>, u64>>);
+pub(super) struct Sample(BTreeMap<AttributeId, BTreeMap<Vec<u8>, u64>>);
 
 /// Has subspaces of which this place takes care cut anew when it is time. Runs for ever.
 pub(in crate::resp) async fn follow_drift(core: Rc<Core>) {
@@ -104,12 +105,11 @@ async fn look(asker: &Asker, name: &str) -> Result<(), Refusal> {
     if anew.iter().any(|attributes| !attributes.is_empty()) {
         let sample = sample_of(asker, &declared, regions).await?;
         let cuts = regions.cut_anew(&anew, &|attribute| sample.values(attribute));
-        let mut subspaces = 0..regions.count();
-        if !subspaces.all(|subspace| cuts.is_same(regions, subspace)) {
+        if !cuts.are_same(regions) {
             let version = cuts.version;
             let change = Change::Cut {
                 space: name.to_owned(),
-                version: declared.version,
+                before: Before::of(&declared),
                 cuts: Box::new(cuts),
             };
             make(asker, change).await?;
@@ -123,25 +123,36 @@ async fn look(asker: &Asker, name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A sample of all objects.
-async fn sample_of(
+/// A sample of all objects, to cut the attributes of these regions by.
+pub(super) async fn sample_of(
     asker: &Asker,
     declared: &Arc<Declared>,
     regions: &Regions,
 ) -> Result<Sample, Refusal> {
     let subspaces = (0..regions.count()).filter_map(|number| regions.subspace(number));
-    let cells = subspaces.flat_map(|subspace| subspace.dimensions());
-    let cells = cells.map(|dimension| dimension.cut.cells()).max();
+    let dimensions: Vec<_> = subspaces
+        .flat_map(|subspace| subspace.dimensions())
+        .collect();
+    let cells = dimensions
+        .iter()
+        .map(|dimension| dimension.cut.cells())
+        .max();
+    let attributes = dimensions
+        .iter()
+        .map(|dimension| AttributeId(dimension.attribute.0));
+    let attributes: BTreeSet<AttributeId> = attributes.collect();
     let cores = asker.core.tables.shard();
     let cores = cores.map_or(1, |shard| shard.owners().count()).max(1);
     let objects = cells.unwrap_or(1) as usize * OBJECTS_EACH_CELL / cores;
     let objects = objects.clamp(OBJECTS_MIN, OBJECTS_MAX);
     if asker.reach != Reach::Nodes {
-        return of_cores(asker, declared, objects).await;
+        return of_cores(asker, declared, attributes, objects).await;
     }
     let count = objects.to_string();
+    let ids = attributes.iter().map(|it| it.0.to_string());
+    let ids = ids.collect::<Vec<_>>().join(",");
     let name = declared.definition.name.as_bytes();
-    let args = [SAMPLE, name, count.as_bytes()];
+    let args = [SAMPLE, name, count.as_bytes(), ids.as_bytes()];
     let command = OwnedCommand::of(Id::FtCursor, args.into_iter());
     let mut all = Sample::default();
     for part in asker.parts_of_nodes(command.command(), declared).await? {
@@ -158,7 +169,12 @@ pub(super) async fn part(asker: &Asker, command: Command<'_>) -> Result<Vec<u8>,
     let declared = asker.declared(command.arg(2))?;
     let objects = larder_types::integer(command.arg(3)).and_then(|it| usize::try_from(it).ok());
     let objects = objects.ok_or_else(damaged)?.min(OBJECTS_MAX);
-    let sample = of_cores(asker, &declared, objects).await?;
+    let ids = std::str::from_utf8(command.arg(4)).unwrap_or_default();
+    let ids = ids.split(',').filter_map(|id| id.parse().ok());
+    let attributes = ids.map(AttributeId);
+    let is_known = |id: &AttributeId| declared.definition.attribute(*id).is_some();
+    let attributes = attributes.filter(is_known).collect();
+    let sample = of_cores(asker, &declared, attributes, objects).await?;
     Ok(asker.part(&declared, &sample.encode()))
 }
 
@@ -166,12 +182,11 @@ pub(super) async fn part(asker: &Asker, command: Command<'_>) -> Result<Vec<u8>,
 async fn of_cores(
     asker: &Asker,
     declared: &Arc<Declared>,
+    attributes: BTreeSet<AttributeId>,
     objects: usize,
 ) -> Result<Sample, Refusal> {
     let of = declared.clone();
     let parts = asker.on_cores(move |tables| async move {
-        let subspaces = of.definition.layout.subspaces.iter().flatten();
-        let attributes: BTreeSet<AttributeId> = subspaces.map(|cut| cut.attribute).collect();
         let (mut sample, mut from) = (Sample::default(), Some((0, 0)));
         while let Some((row, every)) = from.take() {
             {
@@ -220,7 +235,7 @@ impl Sample {
         }
     }
 
-    fn values(&self, attribute: AttributeId) -> Vec<(Vec<u8>, u64)> {
+    pub(super) fn values(&self, attribute: AttributeId) -> Vec<(Vec<u8>, u64)> {
         let values = self.0.get(&attribute).into_iter().flatten();
         values
             .map(|(value, weight)| (value.clone(), *weight))

@@ -22,7 +22,7 @@ use larder_types::key_hash;
 use super::super::core::Core;
 use super::super::tables::{anywhere, ask_nodes, wait_for_change};
 use super::reach::{Asker, Reach};
-use super::{search, text};
+use super::{layout, search, text};
 use crate::spaces::{Catalog, Change, Set, change};
 use crate::tables::{Gate, Refusal, Tables, read_catalog, stopping};
 
@@ -36,6 +36,10 @@ const CHANGED: &str = "has changed meanwhile";
 const REMOVED_AT_ONCE: usize = 256;
 
 pub(super) async fn define(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+    if layout::is_asked(command) {
+        layout::alter(asker, command).await?;
+        return told(asker).await;
+    }
     let change = change_of(command)?;
     if let (Change::Drop(name), Some(option)) = (&change, command.request.get(2)) {
         if !option.eq_ignore_ascii_case(b"DD") || command.len() > 3 {
@@ -47,6 +51,11 @@ pub(super) async fn define(asker: &mut Asker, command: Command<'_>) -> Result<Ve
         remove_objects(asker, name).await?;
     }
     make(asker, change).await?;
+    told(asker).await
+}
+
+/// Says that a change was made.
+async fn told(asker: &Asker) -> Result<Vec<u8>, Refusal> {
     if asker.reach == Reach::Nodes {
         // So that a client that goes to another node next finds it there, too; who cannot be reached will hear of it.
         let list = OwnedCommand::of(Id::FtList, std::iter::empty());

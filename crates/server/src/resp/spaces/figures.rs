@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use larder_protocol::commands::Command;
+use larder_space::copies::Regions;
 use larder_space::index::{Failure, Failures};
 use larder_space::schema::AttributeId;
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
@@ -30,8 +31,18 @@ pub(super) struct Figures {
     /// By which cuts: nodes may have yet to hear of new ones.
     pub(super) cuts: u64,
     pub(super) failures: Failures,
-    /// By number, where they are asked for.
+    /// What holders have of the subspaces that are being filled.
+    pub(super) coming: Coming,
+    /// By their places, where they are asked for.
     pub(super) subspaces: Vec<Held>,
+}
+
+/// What holders have of subspaces that are being filled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Coming {
+    pub(super) copies: u64,
+    /// Regions that have all their objects.
+    pub(super) regions: u64,
 }
 
 /// What holders have of one subspace.
@@ -79,6 +90,7 @@ impl Figures {
             filled: Some(subspaces.collect()),
             cuts: cuts_of(declared),
             failures: Failures::default(),
+            coming: Coming::default(),
             subspaces: Vec::new(),
         }
     }
@@ -99,10 +111,15 @@ impl Figures {
         let filled = self.filled.take().zip(other.filled);
         self.filled = filled.filter(|_| self.cuts == other.cuts).map(sums);
         self.failures.count += other.failures.count;
-        let count = self.subspaces.len().max(other.subspaces.len());
-        self.subspaces.resize_with(count, Held::default);
-        let both = self.subspaces.iter_mut().zip(&other.subspaces);
-        both.for_each(|(own, other)| own.add(other));
+        // Who has yet to hear of other subspaces speaks of others.
+        if self.cuts == other.cuts {
+            self.coming.copies += other.coming.copies;
+            self.coming.regions += other.coming.regions;
+            let count = self.subspaces.len().max(other.subspaces.len());
+            self.subspaces.resize_with(count, Held::default);
+            let both = self.subspaces.iter_mut().zip(&other.subspaces);
+            both.for_each(|(own, other)| own.add(other));
+        }
         if other.failures.newest.is_some() {
             self.failures.newest = other.failures.newest;
         }
@@ -129,6 +146,8 @@ impl Figures {
             self.copies,
             self.region_answers,
             self.cuts,
+            self.coming.copies,
+            self.coming.regions,
             failures.count,
         ] {
             out.extend_from_slice(&number.to_le_bytes());
@@ -182,6 +201,10 @@ impl Figures {
             region_answers: reader.u64()?,
             filled: None,
             cuts: reader.u64()?,
+            coming: Coming {
+                copies: reader.u64()?,
+                regions: reader.u64()?,
+            },
             failures: Failures::default(),
             subspaces: Vec::new(),
         };
@@ -227,13 +250,12 @@ fn sums((mut own, others): (Vec<Vec<u64>>, Vec<Vec<u64>>)) -> Vec<Vec<u64>> {
     own
 }
 
-fn held(copies: &Copies, declared: &Declared) -> Vec<Held> {
+fn held(copies: &Copies, regions: &Regions) -> Vec<Held> {
     let mut all: Vec<Held> = Vec::new();
-    for holder in copies.holders(declared) {
-        let number = holder.subspace();
-        all.resize_with(all.len().max(number + 1), Held::default);
+    for (place, holder) in copies.holders(regions) {
+        all.resize_with(all.len().max(place + 1), Held::default);
         let copies = holder.full();
-        all[number].add(&Held {
+        all[place].add(&Held {
             copies: copies
                 .map(|(region, count)| (region.0, count.into()))
                 .collect(),
@@ -241,6 +263,15 @@ fn held(copies: &Copies, declared: &Declared) -> Vec<Held> {
         });
     }
     all
+}
+
+fn coming(copies: &Copies, regions: &Regions) -> Coming {
+    let holders = copies.holders(regions);
+    let coming = holders.filter(|(place, _)| *place >= regions.serving());
+    coming.fold(Coming::default(), |sum, (_, holder)| Coming {
+        copies: sum.copies + holder.len() as u64,
+        regions: sum.regions + holder.whole(),
+    })
 }
 
 /// What all have of a space, and what holders have of its regions if that is asked for; `command` is FT.INFO of it.
@@ -265,7 +296,9 @@ pub(super) async fn figures(
             .filter(|space| space.declared.version == of.version)
             .ok_or_else(altered)?;
         let standing = space.standing();
-        let is_same_cut = space.declared.regions == of.regions;
+        let regions = space.declared.regions.as_deref();
+        let is_same_cut = regions == of.regions.as_deref();
+        let regions = regions.filter(|_| is_same_cut);
         let nowhere = of.regions.is_none().then(Vec::new);
         Ok(Figures {
             objects: space.index.len(),
@@ -278,9 +311,10 @@ pub(super) async fn figures(
             filled: space.filled().filter(|_| is_same_cut).or(nowhere),
             cuts: cuts_of(&of),
             failures: space.index.failures().clone(),
-            subspaces: match with_regions {
-                true => held(&spaces.copies, &space.declared),
-                false => Vec::new(),
+            coming: regions.map_or_else(Coming::default, |it| coming(&spaces.copies, it)),
+            subspaces: match regions.filter(|_| with_regions) {
+                Some(regions) => held(&spaces.copies, regions),
+                None => Vec::new(),
             },
         })
     });

@@ -12,12 +12,13 @@ use larder_space::index::Failure;
 use larder_space::mapping::{Region, Subspace};
 use larder_space::object::ObjectKind;
 use larder_space::query::Predicate;
-use larder_space::schema::{Attribute, AttributeId, Definition, Kind};
+use larder_space::schema::{Attribute, AttributeId, Definition, Filling, Kind};
 use larder_space::search::Search;
 use larder_space::search::regions::contacts;
 
 use super::super::state::State;
 use super::figures::{Figures, Held, figures};
+use super::layout::{self, Progress};
 use super::reach::{Asker, Reach, again};
 use super::regions::subspace_name;
 use super::text;
@@ -37,11 +38,23 @@ pub(super) async fn info(asker: &mut Asker, command: Command<'_>) -> Result<Vec<
         }
         let tables = &asker.core.shared.tables;
         let cursors = tables.space_cursors.count(asker.core.tables.now()) as u64;
-        let regions = asker.core.tables.spaces().regions(&declared);
+        let (regions, is_alone) = (
+            asker.core.tables.spaces().regions(&declared),
+            layout::is_alone(asker),
+        );
         let picture = pictured
             .zip(regions)
             .map(|(query, regions)| Picture { query, regions });
-        Ok(asker.encoded(|encoder| describe(encoder, &declared, &all, cursors, picture.as_ref())))
+        Ok(asker.encoded(|encoder| {
+            describe(
+                encoder,
+                &declared,
+                &all,
+                cursors,
+                is_alone,
+                picture.as_ref(),
+            );
+        }))
     })
     .await
 }
@@ -116,6 +129,7 @@ fn describe(
     declared: &Declared,
     all: &Figures,
     cursors: u64,
+    is_alone: bool,
     picture: Option<&Picture>,
 ) {
     let definition = &declared.definition;
@@ -130,8 +144,10 @@ fn describe(
     };
     let has_stopwords = definition.stopwords.is_some();
     let subspaces = definition.subspace_texts();
-    let has_subspaces = !subspaces.is_empty();
-    let more = usize::from(has_stopwords) + usize::from(picture.is_some());
+    let filling = definition.layout.filling.as_ref();
+    let has_subspaces = !subspaces.is_empty() || filling.is_some();
+    let more = [has_stopwords, picture.is_some(), filling.is_some()];
+    let more = more.iter().filter(|is_there| **is_there).count();
     encoder.map(38 + more + 4 * usize::from(has_subspaces));
     encoder.text("index_name");
     encoder.text(&definition.name);
@@ -262,6 +278,15 @@ fn describe(
         encoder.text("balance");
         describe_balance(encoder, declared, all);
     }
+    if let Some(filling) = filling {
+        encoder.text("filling");
+        describe_filling(
+            encoder,
+            declared,
+            filling,
+            Progress::of(declared, all, is_alone),
+        );
+    }
     if let Some(picture) = picture {
         describe_regions(encoder, definition, all, picture);
     }
@@ -276,17 +301,42 @@ fn describe_balance(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figure
         let filled = filled.map(Vec::as_slice).unwrap_or_default();
         let regions = declared.regions.as_ref();
         let regions = regions.and_then(|regions| regions.subspace(number));
-        let regions = regions.map_or(0, |subspace| subspace.regions());
+        let count = regions.map_or(0, |subspace| subspace.regions());
         let sum: u64 = filled.iter().sum();
         encoder.map(4);
         encoder.text("attributes");
-        encoder.text(&subspace_name(&declared.definition, number));
+        let name = regions.map(|it| subspace_name(&declared.definition, it));
+        encoder.text(&name.unwrap_or_default());
         encoder.text("regions");
-        encoder.count(regions.into());
+        encoder.count(count.into());
         encoder.text("fullest");
         encoder.count(filled.iter().copied().max().unwrap_or_default());
         encoder.text("mean");
-        encoder.double(sum as f64 / f64::from(regions.max(1)));
+        encoder.double(sum as f64 / f64::from(count.max(1)));
+    }
+}
+
+/// What the space is to have, and how much of that is here.
+fn describe_filling(
+    encoder: &mut Encoder<'_>,
+    declared: &Declared,
+    filling: &Filling,
+    progress: Progress,
+) {
+    let subspaces = declared.definition.texts_of(&filling.subspaces);
+    encoder.map(6);
+    encoder.text("subspaces");
+    encoder.array(subspaces.len());
+    subspaces.iter().for_each(|subspace| encoder.text(subspace));
+    for (name, value) in [
+        ("regions", filling.regions.into()),
+        ("copies", progress.copies),
+        ("of", progress.copies_in_all),
+        ("regions filled", progress.regions),
+        ("regions in all", progress.regions_in_all),
+    ] {
+        encoder.text(name);
+        encoder.count(value);
     }
 }
 
@@ -307,7 +357,9 @@ fn describe_regions(
     encoder.array(subspaces.len());
     for (number, subspace) in subspaces.into_iter().enumerate() {
         let held = all.subspaces.get(number).unwrap_or(&nothing);
-        encoder.map(4 + usize::from(picture.query.is_some()));
+        encoder.map(5 + usize::from(picture.query.is_some()));
+        encoder.text("serves");
+        encoder.count(u64::from(number < regions.serving()));
         encoder.text("attributes");
         encoder.array(subspace.dimensions().len());
         for dimension in subspace.dimensions() {

@@ -8,7 +8,7 @@
 //! `define` declares; `search`, `aggregate` and `values` (FT.TAGVALS) find; `change` changes what a query finds. A search or an aggregation is a
 //! `question`; `parts` has it answered by all who take part and puts their parts together, `run` is what one core does for it, and `regions` what those
 //! do who hold regions of a subspace; `reply` is what a client gets, and `at_once` does without all this where one core has everything. `info` tells of spaces, `explain` of queries, and `profile` of what a search took. `reach` says who takes part,
-//! and asks other nodes; `cuts` has subspaces cut anew, and `record` tells what is done with a space.
+//! and asks other nodes; `layout` gives a space other subspaces, `cuts` has them cut anew, and `record` tells what is done with a space.
 //!
 //! 1. The parts of an answer are of one assignment of slots to nodes, and each slot is answered by its owner, under its lease. If owners change
 //!    meanwhile, all parts are asked for again; see docs/decisions/0019-searches-over-nodes.md.
@@ -22,6 +22,7 @@ mod define;
 mod explain;
 mod figures;
 mod info;
+mod layout;
 mod parts;
 mod profile;
 mod question;

@@ -71,8 +71,9 @@ impl Contacted {
 
     /// These regions of a subspace, instead of all.
     pub fn regions(&self, declared: &Declared, asked: &ByRegions) -> Contacted {
+        let subspace = asked.subspaces.subspace(asked.subspace);
         Contacted {
-            subspace: Some(subspace_name(&declared.definition, asked.subspace)),
+            subspace: subspace.map(|it| subspace_name(&declared.definition, it)),
             regions: asked.regions,
             regions_in_all: asked.regions_in_all,
             cores: asked.cores,

@@ -16,6 +16,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use larder_cluster::map::NodeId;
@@ -23,9 +24,10 @@ use larder_join::NOBODY;
 use larder_protocol::commands::{Command, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Proto;
-use larder_space::copies::{Route, route};
+use larder_space::copies::{Regions, Route, route};
+use larder_space::mapping::Subspace;
 use larder_space::query::Predicate;
-use larder_space::schema::Definition;
+use larder_space::schema::{AttributeId, Definition};
 use larder_types::wire::{Malformed, WireReader, put_count};
 
 use super::super::tables::ask_places;
@@ -95,6 +97,8 @@ impl Asked {
 /// Whom a question is put to, by node (`None`: this one): one of its places, and what is asked of it.
 pub(super) struct ByRegions {
     pub by_node: BTreeMap<Option<NodeId>, (u16, Asked)>,
+    /// All of the space, and which one these are of.
+    pub subspaces: Arc<Regions>,
     pub subspace: usize,
     pub regions: u64,
     /// Of the subspace.
@@ -143,6 +147,7 @@ pub(super) fn asked(
     }
     Some(ByRegions {
         by_node,
+        subspaces: regions,
         subspace,
         regions: contacted,
         regions_in_all: regions_in_all.into(),
@@ -151,11 +156,9 @@ pub(super) fn asked(
 }
 
 /// Such as `city,stars`.
-pub(super) fn subspace_name(definition: &Definition, subspace: usize) -> String {
-    let cuts = definition.layout.subspaces.get(subspace).into_iter();
-    let names = cuts
-        .flatten()
-        .map(|cut| definition.attribute(cut.attribute));
+pub(super) fn subspace_name(definition: &Definition, subspace: &Subspace) -> String {
+    let dimensions = subspace.dimensions().iter();
+    let names = dimensions.map(|it| definition.attribute(AttributeId(it.attribute.0)));
     let names: Vec<&str> = names.flatten().map(|it| it.name.as_str()).collect();
     names.join(",")
 }

@@ -9,6 +9,7 @@ mod forward;
 pub mod harness;
 mod histories;
 mod late;
+mod layouts;
 mod life;
 mod objects;
 mod pushes;

@@ -8,32 +8,32 @@ use crate::resp::{Client, request};
 use crate::spaces::{ask_all, figure};
 
 /// How many cities there are where it matters.
-const CITIES: u64 = 16;
+pub(super) const CITIES: u64 = 16;
 
-fn ask(client: &mut Client, words: &[&str]) -> String {
+pub(super) fn ask(client: &mut Client, words: &[&str]) -> String {
     client.send(&request(words));
     client.reply()
 }
 
-fn put(client: &mut Client, number: u64, city: &str) -> String {
+pub(super) fn put(client: &mut Client, number: u64, city: &str) -> String {
     let (key, n) = (format!("hotel:{number}"), number.to_string());
     ask(client, &["HSET", &key, "city", city, "n", &n])
 }
 
 /// The city of a hotel, where there are several.
-fn city_of(number: u64) -> String {
+pub(super) fn city_of(number: u64) -> String {
     format!("c{}", number % CITIES)
 }
 
 /// How many objects a search finds; nothing if it is refused.
-fn total(client: &mut Client, query: &str) -> Option<u64> {
+pub(super) fn total(client: &mut Client, query: &str) -> Option<u64> {
     let reply = ask(client, &["FT.SEARCH", "hotels", query, "LIMIT", "0", "0"]);
     let total = reply.strip_prefix("*1|:");
     total.or_else(|| refused(&reply))?.parse().ok()
 }
 
 /// As [`total`], by an aggregation.
-fn counted(client: &mut Client, query: &str) -> Option<u64> {
+pub(super) fn counted(client: &mut Client, query: &str) -> Option<u64> {
     let count = ["GROUPBY", "0", "REDUCE", "COUNT", "0", "AS", "n"];
     let words: Vec<&str> = ["FT.AGGREGATE", "hotels", query]
         .into_iter()
@@ -66,9 +66,9 @@ fn refused(reply: &str) -> Option<&'static str> {
 }
 
 /// How many hotels there are at first.
-const HOTELS: u64 = 50;
+pub(super) const HOTELS: u64 = 50;
 
-fn started(
+pub(super) fn started(
     threads: u64,
     city: impl Fn(u64) -> String,
     subspaces: &str,
@@ -77,6 +77,7 @@ fn started(
     let cluster = Options::new(3)
         .set("server.threads", threads)
         .set("tables.replicas", 2)
+        .proxied()
         .start()?;
     let mut client = cluster.client(0);
     let puts = (0..hotels).map(|number| {
@@ -95,7 +96,7 @@ fn started(
 }
 
 /// Also when a check fails.
-struct StopAtEnd<'a>(&'a AtomicBool);
+pub(super) struct StopAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {
@@ -230,7 +231,7 @@ fn a_search_sees_what_was_acknowledged_while_subspaces_are_cut_and_a_node_dies()
 }
 
 /// How many searches were answered from regions.
-fn region_answers(client: &mut Client) -> Option<u64> {
+pub(super) fn region_answers(client: &mut Client) -> Option<u64> {
     let info = ask(client, &["FT.INFO", "hotels"]);
     let rest = info.split("|region_answers|:").nth(1)?;
     Some(rest.split('|').next()?.parse().expect("a number"))

@@ -49,7 +49,7 @@ fn fields(random: &mut Random) -> Vec<(&'static str, String)> {
 #[test]
 fn what_is_found_is_what_a_look_at_each_object_says() {
     for seed in 0..4 {
-        walk(seed, 1 + seed as usize % 3, SCHEMA, 0);
+        walk(seed, 1 + seed as usize % 3, SCHEMA, 0, None);
     }
 }
 
@@ -57,15 +57,56 @@ fn what_is_found_is_what_a_look_at_each_object_says() {
 fn what_is_found_in_regions_is_what_a_look_at_each_object_says() {
     let mut answers = 0;
     for seed in 10..14 {
-        answers += walk(seed, 2 + seed as usize % 2, WITH_SUBSPACES, 0);
+        answers += walk(seed, 2 + seed as usize % 2, WITH_SUBSPACES, 0, None);
     }
     assert!(answers > 50, "{answers} answers from regions");
 }
 
 #[test]
 fn what_is_found_while_subspaces_are_cut_anew_is_what_a_look_at_each_object_says() {
-    let answers = walk(12, 2, WITH_SUBSPACES, 1100);
+    let answers = walk(12, 2, WITH_SUBSPACES, 1100, None);
     assert!(answers > 10, "{answers} answers from regions");
+}
+
+#[test]
+fn what_is_found_while_subspaces_come_and_go_is_what_a_look_at_each_object_says() {
+    let (mut answers, mut switches) = (0, 0);
+    for (seed, filled) in [(20, 0), (21, 0), (22, 1100)] {
+        let schema = if seed == 21 { SCHEMA } else { WITH_SUBSPACES };
+        let threads = 2 + seed as usize % 2;
+        answers += walk(seed, threads, schema, filled, Some(&mut switches));
+    }
+    assert!(answers > 50, "{answers} answers from regions");
+    assert!(switches > 10, "{switches} switches");
+}
+
+/// Begins to give the space other subspaces, cancels that, or has them searched; whether these are searched now.
+fn alter(client: &mut Client, random: &mut Random) -> bool {
+    let lists = [
+        "SUBSPACES 2 color size",
+        "SUBSPACES 1 size:3,color:1",
+        "SUBSPACES 3 note color size REGIONS 64",
+        "SUBSPACES 0",
+        "SUBSPACES CANCEL",
+        "SUBSPACES SWITCH",
+        "SUBSPACES SWITCH",
+        "SUBSPACES SWITCH",
+        "SUBSPACES SWITCH",
+    ];
+    let list = lists[random.below(lists.len() as u64) as usize];
+    let line = format!("FT.ALTER things {list}");
+    let reply = ask(client, &line.split(' ').collect::<Vec<_>>());
+    let is_refused = [
+        "has these subspaces already",
+        "are being changed already",
+        "are being filled",
+        "have all their objects: send it again",
+    ];
+    assert!(
+        reply == "+OK" || is_refused.iter().any(|why| reply.contains(why)),
+        "{line}: {reply}"
+    );
+    reply == "+OK" && list.ends_with("SWITCH")
 }
 
 /// Writes many things at once, all of one color, with sizes from `sizes` on.
@@ -91,7 +132,14 @@ fn fill(client: &mut Client, model: &mut BTreeMap<String, Hash>, count: u64, siz
 
 /// Writes, changes, removes and finds at random; how many answers came from regions. `filled`: so many things are there from the beginning, and walking goes on
 /// until subspaces were cut by them, and anew when all of them have changed.
-fn walk(seed: u64, threads: usize, schema: &str, filled: u64) -> u64 {
+/// `switches`: subspaces come and go meanwhile, and how often others have taken over is counted there.
+fn walk(
+    seed: u64,
+    threads: usize,
+    schema: &str,
+    filled: u64,
+    mut switches: Option<&mut u64>,
+) -> u64 {
     let mut answers = 0;
     let mut random = Random::new(seed);
     let mut server = server(threads);
@@ -104,12 +152,15 @@ fn walk(seed: u64, threads: usize, schema: &str, filled: u64) -> u64 {
     fill(&mut clients[0], &mut model, filled, 0);
     let (mut cuts, mut sizes) = (0.0, 0);
     for step in 0.. {
-        if step >= 600 && (filled == 0 || cuts >= 2.0) {
+        if step >= 600 && (filled == 0 || cuts >= 2.0 || switches.is_some()) {
             break;
         }
         assert!(step < 100_000, "seed {seed}: cut {cuts} times");
         if filled > 0 && step > declared_at && step % 10 == 0 {
-            cuts = super::figure(&mut clients[0], "things", "cuts").expect("it is told");
+            let told = super::figure(&mut clients[0], "things", "cuts");
+            // Without subspaces there is nothing to tell.
+            assert!(told.is_some() || switches.is_some());
+            cuts = told.unwrap_or(cuts);
             if sizes == 0 && cuts > 0.0 {
                 sizes = 100;
                 fill(&mut clients[0], &mut model, filled, sizes);
@@ -119,6 +170,12 @@ fn walk(seed: u64, threads: usize, schema: &str, filled: u64) -> u64 {
             let create: Vec<&str> = ["FT.CREATE"].into_iter().chain(words.clone()).collect();
             assert_eq!(ask(&mut clients[0], &create), "+OK");
             super::indexed(&mut clients[0], "things");
+        }
+        if let Some(switches) = switches
+            .as_mut()
+            .filter(|_| step > declared_at && step % 5 == 0)
+        {
+            **switches += u64::from(alter(&mut clients[random.below(3) as usize], &mut random));
         }
         let client = &mut clients[random.below(3) as usize];
         let prefix = if random.below(10) == 0 {

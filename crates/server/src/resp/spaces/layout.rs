@@ -1,0 +1,236 @@
+//! FT.ALTER .. SUBSPACES: a space gets other subspaces, while searches go on.
+//!
+//! ```text
+//!  SUBSPACES 2 city price ─► a sample of all objects ─► the record: `city` serves, `price` is being filled ─► holders ask for its objects
+//!  SUBSPACES SWITCH ─► are all regions of `price` whole? ─► the record: both serve
+//!  SUBSPACES CANCEL ─► the record: `city` serves
+//! ```
+//!
+//! 1. What is under way is in the record alone, so whoever dies meanwhile, it goes on.
+//! 2. Each step is one change of the record, made only if the space is as it was when the step was decided.
+//! 3. Searches ask only what serves, and a holder answers only for what it has whole, also one that has yet to hear of a step: so no step makes an answer wrong.
+
+use std::sync::Arc;
+
+use larder_protocol::commands::{Command, Id, OwnedCommand};
+use larder_protocol::errors::Code;
+use larder_space::copies::{CUT_OBJECTS_MIN, Regions};
+use larder_space::mapping::Attribute;
+use larder_space::schema::{Alteration, Definition, Filling, Turnover};
+
+use super::super::tables::wait_for_change;
+use super::cuts::sample_of;
+use super::define::make;
+use super::figures::{Figures, figures};
+use super::reach::{Asker, again};
+use crate::spaces::{Before, Change, Declared, change};
+use crate::tables::Refusal;
+
+/// The argument of FT.ALTER at which SUBSPACES stands.
+const SUBSPACES: usize = 2;
+/// How often a step is decided anew because the space has changed under it.
+const TRIES_MAX: usize = 8;
+
+/// Whether this is FT.ALTER .. SUBSPACES.
+pub(super) fn is_asked(command: Command<'_>) -> bool {
+    let word = command.request.get(SUBSPACES);
+    command.id() == Id::FtAlter && word.is_some_and(|it| it.eq_ignore_ascii_case(b"SUBSPACES"))
+}
+
+/// Begins, ends or cancels a change of subspaces.
+///
+/// # Errors
+/// It cannot be made, or not yet.
+pub(super) async fn alter(asker: &Asker, command: Command<'_>) -> Result<(), Refusal> {
+    let arguments: Vec<&[u8]> = command.args().skip(SUBSPACES).collect();
+    let mut tries = 0;
+    loop {
+        let epoch = asker.core.tables.epoch_of_map();
+        let declared = asker.declared(command.arg(1));
+        let declared = declared.map_err(|_| change::unknown_name())?;
+        let parsed = declared.definition.parse_subspaces(&arguments);
+        let decided = match parsed.map_err(|refused| super::refusal(refused, SUBSPACES))? {
+            Alteration::Begin(filling) => begin(asker, &declared, filling).await?,
+            Alteration::Switch => Some(switch(asker, &declared).await?),
+            Alteration::Cancel => Some(cancel(&declared)?),
+        };
+        let Some((definition, regions)) = decided else {
+            return Ok(());
+        };
+        let change = Change::LayOut {
+            space: definition.name.clone(),
+            before: Before::of(&declared),
+            definition: Box::new(definition),
+            regions: regions.map(Box::new),
+        };
+        tries += 1;
+        match make(asker, change).await {
+            Err((_, why)) if why == change::HAS_CHANGED && tries < TRIES_MAX => {
+                wait_for_change(&asker.core, epoch).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// What the record of the space is to say.
+type Decided = (Definition, Option<Regions>);
+
+/// `None`: it has begun already.
+async fn begin(
+    asker: &Asker,
+    declared: &Arc<Declared>,
+    filling: Filling,
+) -> Result<Option<Decided>, Refusal> {
+    let definition = &declared.definition;
+    let cannot = |refused: larder_space::error::Refusal| super::refusal(refused, SUBSPACES);
+    let Turnover { come, go, .. } = definition.turnover(&filling).map_err(cannot)?;
+    if let Some(other) = &definition.layout.filling {
+        let is_same = definition.turnover(other).is_ok_and(|it| {
+            let same = |one: &[_], other: &[_]| {
+                one.len() == other.len() && one.iter().all(|shape| other.contains(shape))
+            };
+            same(&it.come, &come) && same(&it.go, &go)
+        });
+        if is_same {
+            return Ok(None);
+        }
+        return Err(change::refused(format!(
+            "its subspaces are being changed already, to {}: wait, and then FT.ALTER {name} SUBSPACES SWITCH; or FT.ALTER {name} SUBSPACES CANCEL",
+            list(&definition.texts_of(&other.subspaces)),
+            name = definition.name,
+        )));
+    }
+    if come.is_empty() && go.is_empty() {
+        return Err(change::refused(format!(
+            "{} has these subspaces already: {}",
+            definition.name,
+            list(&definition.subspace_texts())
+        )));
+    }
+    let altered = definition.with_filling(Some(filling));
+    let regions = match &declared.regions {
+        Some(regions) => regions.altered(&altered),
+        None => Regions::by_hash(&altered),
+    };
+    let mut regions = regions.map_err(cannot)?;
+    if !come.is_empty() {
+        regions = cut(asker, declared, regions).await?;
+    }
+    Ok(Some((altered, Some(regions))))
+}
+
+/// Cuts what comes by what objects have, if there are enough of them; what serves stays as it is.
+async fn cut(
+    asker: &Asker,
+    declared: &Arc<Declared>,
+    regions: Regions,
+) -> Result<Regions, Refusal> {
+    again(&asker.core, asker.reach, async || {
+        let all = figures_of(asker, declared).await?;
+        if all.objects < CUT_OBJECTS_MIN {
+            return Ok(regions.clone());
+        }
+        let sample = sample_of(asker, declared, &regions).await?;
+        let attributes = |subspace: usize| {
+            let of = regions
+                .subspace(subspace)
+                .filter(|_| subspace >= regions.serving());
+            let dimensions = of.into_iter().flat_map(|it| it.dimensions());
+            dimensions.map(|it| it.attribute).collect()
+        };
+        let anew: Vec<Vec<Attribute>> = (0..regions.count()).map(attributes).collect();
+        Ok(regions.cut_anew(&anew, &|attribute| sample.values(attribute)))
+    })
+    .await
+}
+
+async fn switch(asker: &Asker, declared: &Arc<Declared>) -> Result<Decided, Refusal> {
+    let switched = declared.definition.switched();
+    let switched = switched.ok_or_else(|| none_is_filled(&declared.definition))?;
+    let progress = again(&asker.core, asker.reach, async || {
+        let all = figures_of(asker, declared).await?;
+        Ok(Progress::of(declared, &all, is_alone(asker)))
+    })
+    .await?;
+    if progress.regions < progress.regions_in_all {
+        let message = format!(
+            "{} of {} regions have all their objects: send it again when all have; FT.INFO {} tells how far it is",
+            progress.regions, progress.regions_in_all, switched.name
+        );
+        return Err((Code::TryAgain, message));
+    }
+    altered(declared, switched)
+}
+
+fn cancel(declared: &Declared) -> Result<Decided, Refusal> {
+    let definition = &declared.definition;
+    if definition.layout.filling.is_none() {
+        return Err(none_is_filled(definition));
+    }
+    altered(declared, definition.with_filling(None))
+}
+
+fn altered(declared: &Declared, definition: Definition) -> Result<Decided, Refusal> {
+    let regions = declared.regions.as_ref();
+    let regions = regions
+        .map(|regions| regions.altered(&definition))
+        .transpose();
+    let regions = regions.map_err(|refused| change::refused(refused.to_string()))?;
+    Ok((definition, regions))
+}
+
+fn none_is_filled(definition: &Definition) -> Refusal {
+    change::refused(format!(
+        "no subspaces of {name} are being filled: FT.ALTER {name} SUBSPACES 2 a,b c begins that; it has {}",
+        list(&definition.subspace_texts()),
+        name = definition.name
+    ))
+}
+
+fn list(subspaces: &[String]) -> String {
+    match subspaces.is_empty() {
+        true => "none".to_owned(),
+        false => subspaces.join(" "),
+    }
+}
+
+async fn figures_of(asker: &Asker, declared: &Arc<Declared>) -> Result<Figures, Refusal> {
+    let name = declared.definition.name.as_bytes();
+    let command = OwnedCommand::of(Id::FtInfo, [name].into_iter());
+    figures(asker, command.command(), declared, false).await
+}
+
+/// Whether there is one place alone, where nobody needs copies.
+pub(super) fn is_alone(asker: &Asker) -> bool {
+    let shard = asker.core.tables.shard();
+    shard.is_none_or(|shard| shard.owners().count() <= 1)
+}
+
+/// How much there is of the subspaces that are being filled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Those that are there, and how many there will be.
+    pub copies: u64,
+    pub copies_in_all: u64,
+    /// Regions that have all their objects, of how many.
+    pub regions: u64,
+    pub regions_in_all: u64,
+}
+
+impl Progress {
+    pub fn of(declared: &Declared, all: &Figures, is_alone: bool) -> Progress {
+        let Some(regions) = declared.regions.as_ref().filter(|_| !is_alone) else {
+            return Progress::default();
+        };
+        let coming = regions.serving()..regions.count();
+        let count = coming.len() as u64;
+        let coming = coming.filter_map(|subspace| regions.subspace(subspace));
+        Progress {
+            copies: all.coming.copies,
+            copies_in_all: all.objects * count,
+            regions: all.coming.regions,
+            regions_in_all: coming.map(|it| u64::from(it.regions())).sum(),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A space on three nodes gets other subspaces while it is written and searched, a node dies, and etcd is away: searches see what was acknowledged before they
+//! began, and the change comes to its end.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::harness::Cluster;
+use super::spaces::{
+    CITIES, StopAtEnd, ask, city_of, counted, put, region_answers, started, total,
+};
+use crate::resp::Client;
+
+/// Enough to be cut by what they have.
+const HOTELS: u64 = 1100;
+
+/// Sends words between blanks until they are done; what else is answered has to be one of what passes.
+fn done(cluster: &Cluster, client: &mut Client, line: &str, also: &str) {
+    let words: Vec<&str> = line.split(' ').collect();
+    cluster.wait_for(line, || {
+        let reply = ask(client, &words);
+        let passes = ["-TRYAGAIN ", "-CLUSTERDOWN ", "-IOERR "];
+        assert!(
+            reply == "+OK"
+                || passes.iter().any(|it| reply.starts_with(it))
+                || (!also.is_empty() && reply.contains(also)),
+            "{line}: {reply}\n{}",
+            cluster.logs()
+        );
+        reply == "+OK" || (!also.is_empty() && reply.contains(also))
+    });
+}
+
+/// Has what is being filled searched. A switch whose reply was lost is told by what there is then.
+fn switch(cluster: &Cluster, client: &mut Client) {
+    done(
+        cluster,
+        client,
+        "FT.ALTER hotels SUBSPACES SWITCH",
+        "no subspaces of hotels are being filled",
+    );
+}
+
+/// Searches so often, and compares with what was acknowledged.
+struct Looker<'a> {
+    client: Client,
+    acknowledged: &'a AtomicU64,
+    seen: u64,
+}
+
+impl Looker<'_> {
+    fn look(&mut self, cluster: &Cluster, times: u64) {
+        // How many of the first hotels are in a city.
+        let in_city = |hotels: u64, city: u64| (hotels + CITIES - 1 - city) / CITIES;
+        let until = self.seen + times;
+        cluster.wait_for("searches are answered", || {
+            let city = self.seen % CITIES;
+            let before = in_city(self.acknowledged.load(Ordering::SeqCst), city);
+            let query = format!("@city:{{c{city}}}");
+            let found = match self.seen % 3 {
+                0 => counted(&mut self.client, &query),
+                _ => total(&mut self.client, &query),
+            };
+            let Some(found) = found else {
+                return false;
+            };
+            // One more may be there that is not acknowledged yet.
+            let after = in_city(self.acknowledged.load(Ordering::SeqCst) + 1, city);
+            assert!(
+                (before..=after).contains(&found),
+                "{before} <= {found} <= {after}\n{}",
+                cluster.logs()
+            );
+            let range = total(&mut self.client, "@n:[10 29]");
+            assert!(range.is_none_or(|found| found == 20), "{range:?}");
+            self.seen += 1;
+            self.seen > until
+        });
+    }
+
+    fn wait_for_regions(&mut self, cluster: &Cluster, subspace: &str, query: &str) {
+        let asked = format!("subspace {subspace}: ");
+        cluster.wait_for(&asked, || {
+            ask(&mut self.client, &["FT.EXPLAIN", "hotels", query]).contains(&asked)
+        });
+        let before = region_answers(&mut self.client);
+        cluster.wait_for("regions answer", || {
+            total(&mut self.client, query);
+            region_answers(&mut self.client) > before
+        });
+    }
+}
+
+#[test]
+fn subspaces_become_others_while_a_node_dies_and_etcd_is_away() {
+    let Some(mut cluster) = started(1, city_of, "", HOTELS) else {
+        return;
+    };
+    let nodes: Vec<_> = (0..3).map(|node| cluster.resp(node)).collect();
+    let (stop, acknowledged) = (AtomicBool::new(false), AtomicU64::new(HOTELS));
+    std::thread::scope(|scope| {
+        // One writes; objects whose fate is unknown are written again until it is known.
+        scope.spawn(|| {
+            let mut client = Client::to(nodes[0]);
+            for number in HOTELS.. {
+                while !stop.load(Ordering::Relaxed)
+                    && !put(&mut client, number, &city_of(number)).starts_with(':')
+                {
+                    std::hint::spin_loop();
+                }
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                acknowledged.store(number + 1, Ordering::SeqCst);
+            }
+        });
+        let stopping = StopAtEnd(&stop);
+        let mut looker = Looker {
+            client: Client::to(nodes[1]),
+            acknowledged: &acknowledged,
+            seen: 0,
+        };
+        let mut client = Client::to(nodes[1]);
+        // From none.
+        done(
+            &cluster,
+            &mut client,
+            "FT.ALTER hotels SUBSPACES 2 city n REGIONS 16",
+            "",
+        );
+        looker.look(&cluster, 20);
+        switch(&cluster, &mut client);
+        looker.wait_for_regions(&cluster, "n", "@n:[10 12]");
+        looker.look(&cluster, 50);
+        // A node dies while others are filled.
+        done(
+            &cluster,
+            &mut client,
+            "FT.ALTER hotels SUBSPACES 2 n:2,city:2 n",
+            "",
+        );
+        cluster.kill(2);
+        looker.look(&cluster, 100);
+        cluster.restart(2);
+        looker.look(&cluster, 50);
+        switch(&cluster, &mut client);
+        cluster.wait_until_served();
+        looker.wait_for_regions(&cluster, "n", "@n:[10 12]");
+        looker.look(&cluster, 50);
+        // Nobody reaches etcd while others are filled.
+        done(
+            &cluster,
+            &mut client,
+            "FT.ALTER hotels SUBSPACES 1 city:2",
+            "",
+        );
+        (0..3).for_each(|node| cluster.etcd_proxy(node, 0).cut());
+        let refused = ask(&mut client, &["FT.ALTER", "hotels", "SUBSPACES", "SWITCH"]);
+        assert!(refused.starts_with('-'), "{refused}");
+        (0..3).for_each(|node| cluster.etcd_proxy(node, 0).heal());
+        looker.look(&cluster, 50);
+        switch(&cluster, &mut client);
+        looker.look(&cluster, 50);
+        drop(stopping);
+    });
+    let all = acknowledged.load(Ordering::SeqCst);
+    for node in 0..3 {
+        let mut client = cluster.client(node);
+        cluster.wait_for("all are found through each node", || {
+            total(&mut client, "*").is_some_and(|found| found >= all)
+        });
+        let info = ask(&mut client, &["FT.INFO", "hotels"]);
+        assert!(info.contains("|subspaces|*1|$6|city:2|"), "{info}");
+    }
+}

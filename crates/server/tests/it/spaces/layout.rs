@@ -1,0 +1,177 @@
+//! A space gets other subspaces: what is told meanwhile, what is refused, and what a restart keeps. That searches find the same all the time is in `random`.
+
+use super::{ask, ask_all, figure, server};
+use crate::resp::Client;
+use crate::support::until;
+
+fn say(client: &mut Client, line: &str) -> String {
+    ask(client, &line.split(' ').collect::<Vec<_>>())
+}
+
+fn declare(client: &mut Client, things: u64, subspaces: &str) {
+    let line = format!(
+        "FT.CREATE things PREFIX 1 thing: {subspaces}SCHEMA color TAG level NUMERIC size NUMERIC"
+    );
+    assert_eq!(say(client, &line), "+OK");
+    let puts = (0..things).map(|number| {
+        let line = format!(
+            "HSET thing:{number} color c{} level {} size {number}",
+            number % 7,
+            number % 3
+        );
+        line.split(' ').map(str::to_owned).collect()
+    });
+    let replies = ask_all(client, &puts.collect::<Vec<_>>());
+    assert!(replies.iter().all(|reply| reply == ":3"));
+    super::indexed(client, "things");
+}
+
+/// The subspaces that FT.INFO tells of, with commas between.
+fn subspaces(client: &mut Client) -> String {
+    let info = say(client, "FT.INFO things");
+    let rest = info.split("|subspaces|").nth(1).expect("they are told");
+    let words = rest.split('|').take_while(|word| *word != "regions");
+    let names = words.filter(|word| !word.starts_with(['*', '$']));
+    names.collect::<Vec<_>>().join(" ")
+}
+
+fn switch(client: &mut Client) {
+    until("the new subspaces are whole", || {
+        let reply = say(client, "FT.ALTER things SUBSPACES SWITCH");
+        assert!(reply == "+OK" || reply.starts_with("-TRYAGAIN "), "{reply}");
+        reply == "+OK"
+    });
+}
+
+/// Waits until a search asks this subspace.
+fn asks(client: &mut Client, query: &str, subspace: &str) {
+    until("it is searched", || {
+        let explained = ask(client, &["FT.EXPLAIN", "things", query]);
+        explained.contains(&format!("subspace {subspace}: "))
+    });
+}
+
+#[test]
+fn subspaces_take_over_when_they_are_whole_and_those_that_stay_are_not_filled_again() {
+    let mut server = server(3);
+    let client = &mut Client::connect(&server);
+    declare(client, 1500, "SUBSPACES 2 color level REGIONS 16 ");
+    until("it is cut", || {
+        figure(client, "things", "cuts") >= Some(1.0)
+    });
+    let query = "@color:{c3}";
+    asks(client, query, "color");
+    assert_eq!(
+        say(client, "FT.ALTER things SUBSPACES 2 size:3 color"),
+        "+OK"
+    );
+    // The one that stays is searched meanwhile, and another is not before the switch.
+    asks(client, query, "color");
+    let range = "@size:[100 150]";
+    let explained = ask(client, &["FT.EXPLAIN", "things", range]);
+    assert!(!explained.contains("subspace size"), "{explained}");
+    assert_eq!(subspaces(client), "color level");
+    let info = say(client, "FT.INFO things");
+    assert!(
+        info.contains("|filling|*12|$9|subspaces|*2|$6|size:3|$5|color|$7|regions|:16|"),
+        "{info}"
+    );
+    // The same again is no error: who lost the reply may send it again.
+    assert_eq!(
+        say(client, "FT.ALTER things SUBSPACES 2 color:4 size:3"),
+        "+OK"
+    );
+    until("all copies are there", || {
+        figure(client, "things", "regions filled") == Some(8.0)
+    });
+    assert_eq!(figure(client, "things", "of"), Some(1500.0));
+    // A restart has what is under way.
+    server.restart(|_| {});
+    let client = &mut Client::connect(&server);
+    assert_eq!(subspaces(client), "color level");
+    asks(client, query, "color");
+    switch(client);
+    assert_eq!(subspaces(client), "size:3 color");
+    // It was cut by what objects have when it began, so a range is in few regions.
+    asks(client, range, "size");
+    let found = super::found(client, "things", range);
+    assert_eq!(found.split(' ').count(), 51);
+    assert!(!say(client, "FT.INFO things").contains("|filling|"));
+    // Back to none, and from none.
+    assert_eq!(say(client, "FT.ALTER things SUBSPACES 0"), "+OK");
+    switch(client);
+    assert_eq!(subspaces(client), "");
+    until("nothing is held", || {
+        figure(client, "things", "copies").is_none()
+    });
+    assert_eq!(say(client, "FT.ALTER things SUBSPACES 1 level:2"), "+OK");
+    assert_eq!(say(client, "FT.ALTER things SUBSPACES CANCEL"), "+OK");
+    assert_eq!(
+        say(client, "FT.ALTER things SUBSPACES 1 level,size REGIONS 64"),
+        "+OK"
+    );
+    switch(client);
+    asks(client, "@level==2", "level,size");
+    let dump = say(client, "FT.INFO things");
+    assert!(
+        dump.contains("|SUBSPACES|$1|1|$10|level,size|$7|REGIONS|$2|64|"),
+        "{dump}"
+    );
+}
+
+#[test]
+fn what_cannot_be_changed_says_why_and_what_to_do() {
+    for threads in [1, 2] {
+        let server = server(threads);
+        let client = &mut Client::connect(&server);
+        declare(client, 20, "SUBSPACES 1 color ");
+        let mut refuses = |line: &str, why: &str| {
+            let reply = say(client, &format!("FT.ALTER things {line}"));
+            assert!(
+                reply.starts_with('-') && reply.contains(why),
+                "{line}: {reply}"
+            );
+        };
+        refuses("SUBSPACES 1 town", "\"town\" is no attribute of the schema");
+        refuses("SUBSPACES 1 color:99", "no number of bits");
+        refuses("SUBSPACES 2 color", "2 arguments should follow, and 1 do");
+        refuses("SUBSPACES 2 size size:8", "is there twice");
+        refuses("SUBSPACES 1 size REGIONS 7", "no power of two");
+        refuses("SUBSPACES 1 size INDEX 1 size", "Unknown argument `INDEX`");
+        refuses("SUBSPACES now", "\"now\" is no number");
+        refuses("SUBSPACES SWITCH now", "nothing stands behind SWITCH");
+        refuses("SUBSPACES 1 color:8", "has these subspaces already: color");
+        refuses(
+            "SUBSPACES SWITCH",
+            "no subspaces of things are being filled",
+        );
+        refuses(
+            "SUBSPACES CANCEL",
+            "no subspaces of things are being filled",
+        );
+        refuses("SHAPE round", "must be followed by SCHEMA");
+        assert_eq!(say(client, "FT.ALTER things SUBSPACES 1 size"), "+OK");
+        let mut refuses = |line: &str, why: &str| {
+            let reply = say(client, &format!("FT.ALTER things {line}"));
+            assert!(
+                reply.starts_with('-') && reply.contains(why),
+                "{line}: {reply}"
+            );
+        };
+        refuses(
+            "SUBSPACES 1 level",
+            "are being changed already, to size: wait, and then FT.ALTER things SUBSPACES SWITCH",
+        );
+        refuses("SCHEMA DROP size", "a subspace is made of it");
+        refuses("SCHEMA DROP color", "a subspace is made of it");
+        assert_eq!(
+            say(client, "FT.ALTER nothing SUBSPACES 1 level"),
+            "-Unknown index name"
+        );
+        // The schema may change meanwhile.
+        assert_eq!(say(client, "FT.ALTER things SCHEMA ADD note TEXT"), "+OK");
+        switch(client);
+        assert_eq!(subspaces(client), "size");
+        assert_eq!(say(client, "FT.ALTER things SCHEMA DROP color"), "+OK");
+    }
+}

@@ -1,0 +1,150 @@
+//! How the regions of a space come to be: cut by hash, by samples, cut anew, or with other subspaces.
+
+use super::regions::{Laid, Regions};
+use crate::error::{Refusal, Result};
+use crate::mapping::{Attribute, Cut, Dimension, Placement, Subspace};
+use crate::schema::{AttributeId, Definition, Shape, Turnover};
+
+/// Attributes of more bits stay cut by hash: a cell takes some bytes in what all nodes keep of a space.
+const CUT_BITS_MAX: u8 = 10;
+/// What all cuts of a space may take.
+const CUTS_BYTES_MAX: usize = 64 << 10;
+
+impl Regions {
+    /// As the subspaces are declared, cut by hash: nothing is known of the values yet.
+    ///
+    /// # Errors
+    /// A clause asks for more regions than it allows.
+    pub fn by_hash(definition: &Definition) -> Result<Regions> {
+        let (serving, shapes) = shapes(definition)?;
+        let laid = (0..).zip(&shapes).map(|(number, shape)| {
+            let cut = |_, bits| Cut::by_hash(bits).map_err(|error| error.to_string());
+            laid(number, shape, &cut)
+        });
+        Ok(Regions::of(0, serving, laid.collect::<Result<_>>()?))
+    }
+
+    /// The same, cut by samples of the attributes' ordered values; by hash where there is none.
+    ///
+    /// # Errors
+    /// As [`Regions::by_hash`].
+    pub fn by_samples(
+        definition: &Definition,
+        version: u64,
+        samples: &dyn Fn(AttributeId) -> Vec<Vec<u8>>,
+    ) -> Result<Regions> {
+        let (serving, shapes) = shapes(definition)?;
+        let laid = (0..).zip(&shapes).map(|(number, shape)| {
+            let cut = |attribute, bits| {
+                let sample = samples(attribute);
+                Cut::by_quantiles(bits, sample.iter().map(Vec::as_slice))
+                    .map_err(|error| error.to_string())
+            };
+            let laid = laid(number, shape, &cut)?;
+            Ok(Laid {
+                is_cut: true,
+                ..laid
+            })
+        });
+        Ok(Regions::of(version, serving, laid.collect::<Result<_>>()?))
+    }
+
+    /// With the subspaces that a definition has now. Those that stay are as they were, also where they lie; those that come are cut by hash.
+    ///
+    /// # Errors
+    /// As [`Regions::by_hash`].
+    pub fn altered(&self, definition: &Definition) -> Result<Regions> {
+        let by_hash = Regions::by_hash(definition)?;
+        let mut before: Vec<&Laid> = self.laid.iter().collect();
+        let mut numbers = (0..).filter(|number| self.laid.iter().all(|it| it.number != *number));
+        let laid = by_hash.laid.into_iter().map(|new| {
+            let same = before.iter().position(|it| it.shape() == new.shape());
+            match same {
+                Some(at) => before.remove(at).clone(),
+                None => new.numbered(numbers.next().unwrap_or(u16::MAX)),
+            }
+        });
+        let laid = laid.collect();
+        Ok(Regions::of(self.version + 1, by_hash.serving, laid))
+    }
+
+    /// These with some attributes of some subspaces (`anew` has those of each) cut anew. `sample` has values of an attribute as [`sampled`] has them, ascending,
+    /// each once with its weight.
+    ///
+    /// [`sampled`]: crate::search::regions::sampled
+    pub fn cut_anew(
+        &self,
+        anew: &[Vec<Attribute>],
+        sample: &dyn Fn(AttributeId) -> Vec<(Vec<u8>, u64)>,
+    ) -> Regions {
+        let mut room = CUTS_BYTES_MAX;
+        let mut laid = Vec::with_capacity(self.laid.len());
+        for (at, before) in self.laid.iter().enumerate() {
+            let anew = anew.get(at).map(Vec::as_slice).unwrap_or_default();
+            let dimensions = before.subspace.dimensions().iter().map(|dimension| {
+                let (attribute, bits) = (dimension.attribute, dimension.cut.bits());
+                let mut cut = dimension.cut.clone();
+                if anew.contains(&attribute) && (1..=CUT_BITS_MAX).contains(&bits) {
+                    let values = sample(AttributeId(attribute.0));
+                    let weights: Vec<(&[u8], u64)> = values
+                        .iter()
+                        .map(|(value, weight)| (&value[..], *weight))
+                        .collect();
+                    cut = Cut::by_weights(bits, &weights).unwrap_or(cut);
+                }
+                let size: usize = cut.intervals().iter().map(|it| it.from.len() + 8).sum();
+                if size > room {
+                    cut = Cut::by_hash(bits).unwrap_or(cut);
+                } else {
+                    room -= size;
+                }
+                Dimension { attribute, cut }
+            });
+            let cut = Subspace::new(dimensions.collect());
+            let mut new = before.clone();
+            new.subspace = cut.unwrap_or(new.subspace);
+            new.is_cut |= !anew.is_empty();
+            laid.push(new);
+        }
+        Regions::of(self.version + 1, self.serving, laid)
+    }
+
+    /// Whether these are cuts of what a definition declares.
+    pub fn fit(&self, definition: &Definition) -> bool {
+        let own = self.laid.iter().map(Laid::shape);
+        shapes(definition).is_ok_and(|(serving, shapes)| serving == self.serving && own.eq(shapes))
+    }
+}
+
+/// How many subspaces are searched, and the shapes of these and then of those that come.
+fn shapes(definition: &Definition) -> Result<(usize, Vec<Shape>)> {
+    let layout = &definition.layout;
+    let mut shapes = definition.shapes(&layout.subspaces, layout.regions)?;
+    let serving = shapes.len();
+    if let Some(filling) = &layout.filling {
+        let Turnover { come, .. } = definition.turnover(filling)?;
+        shapes.extend(come);
+    }
+    Ok((serving, shapes))
+}
+
+fn laid(
+    number: u16,
+    shape: &Shape,
+    cut: &dyn Fn(AttributeId, u8) -> std::result::Result<Cut, String>,
+) -> Result<Laid> {
+    let dimension = |&(attribute, bits): &(AttributeId, u8)| {
+        Ok(Dimension {
+            attribute: Attribute(attribute.0),
+            cut: cut(attribute, bits).map_err(Refusal::new)?,
+        })
+    };
+    let dimensions = shape.iter().map(dimension).collect::<Result<_>>()?;
+    let subspace = Subspace::new(dimensions).map_err(|error| Refusal::new(error.to_string()))?;
+    Ok(Laid {
+        number,
+        is_cut: false,
+        placement: Placement::even(subspace.regions(), number),
+        subspace,
+    })
+}

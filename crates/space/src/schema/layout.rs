@@ -1,0 +1,181 @@
+//! The subspaces of a space, and how they become others.
+//!
+//! ```text
+//!  SUBSPACES city ──FT.ALTER hotels SUBSPACES 2 city price──► filling: city stays, price comes ──SWITCH──► SUBSPACES city price
+//!                                                                  └──CANCEL──► SUBSPACES city
+//! ```
+//!
+//! Subspaces are the same if they have the same attributes in the same order, each cut into as many cells.
+
+use super::attribute::{AttributeId, Kind};
+use super::create::{REGIONS_MAX, SUBSPACES_MAX};
+use super::definition::{Cut, Definition};
+use crate::base::arguments::Arguments;
+use crate::error::{Refusal, Result, shown};
+use crate::mapping::allocate_bits;
+
+/// The subspaces that a space is to have: those that it does not have yet are being filled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filling {
+    pub subspaces: Vec<Vec<Cut>>,
+    /// Of each at most; a power of two.
+    pub regions: u32,
+}
+
+/// The attributes of a subspace, with the bits that each has.
+pub type Shape = Vec<(AttributeId, u8)>;
+
+/// What a change of subspaces does, by the shapes of all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Turnover {
+    pub stay: Vec<Shape>,
+    pub come: Vec<Shape>,
+    pub go: Vec<Shape>,
+}
+
+/// What FT.ALTER .. SUBSPACES says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Alteration {
+    Begin(Filling),
+    Switch,
+    Cancel,
+}
+
+impl Definition {
+    /// Reads the arguments of FT.ALTER from SUBSPACES on: `SUBSPACES count list.. [REGIONS count]`, `SUBSPACES SWITCH` or `SUBSPACES CANCEL`.
+    ///
+    /// # Errors
+    /// The first argument that does not fit, and what would.
+    pub fn parse_subspaces(&self, arguments: &[&[u8]]) -> Result<Alteration> {
+        let mut args = Arguments::new(arguments);
+        if !args.take_word("SUBSPACES") {
+            return Err(args.refuse("SUBSPACES is expected"));
+        }
+        let one = match () {
+            () if args.take_word("SWITCH") => Some(Alteration::Switch),
+            () if args.take_word("CANCEL") => Some(Alteration::Cancel),
+            () => None,
+        };
+        if let Some(one) = one {
+            return match args.is_done() {
+                true => Ok(one),
+                false => Err(args.refuse("nothing stands behind SWITCH or CANCEL")),
+            };
+        }
+        let list = args.take_list(
+            "SUBSPACES, which is a number and that many lists of attributes, or SWITCH, or CANCEL,",
+        )?;
+        let begin = args.position() - list.len();
+        if list.len() > SUBSPACES_MAX {
+            return Err(args.refuse_last(format!("a space has at most {SUBSPACES_MAX} subspaces")));
+        }
+        let mut regions = self.layout.regions;
+        if args.take_word("REGIONS") {
+            regions = take_regions(&mut args)?;
+        }
+        if let Some(more) = args.peek() {
+            return Err(args.refuse(format!(
+                "Unknown argument `{}`: behind the lists stands REGIONS and a number, or nothing",
+                shown(more)
+            )));
+        }
+        let lists: Vec<(usize, &[u8])> = (begin..).zip(list.iter().copied()).collect();
+        let filling = Filling {
+            subspaces: self.resolve_subspaces(&lists, regions)?,
+            regions,
+        };
+        let shapes = self.shapes(&filling.subspaces, regions)?;
+        let is_twice = |at: &usize| shapes[..*at].contains(&shapes[*at]);
+        match (0..shapes.len()).find(is_twice) {
+            None => Ok(Alteration::Begin(filling)),
+            Some(at) => {
+                let message = format!("subspace {:?} is there twice", shown(lists[at].1));
+                Err(Refusal::at_argument(lists[at].0, message))
+            }
+        }
+    }
+
+    /// How the subspaces of these lists are cut.
+    ///
+    /// # Errors
+    /// A list asks for more regions than there may be.
+    pub fn shapes(&self, subspaces: &[Vec<Cut>], regions: u32) -> Result<Vec<Shape>> {
+        let shape = |cuts: &Vec<Cut>| {
+            let asked: Vec<Option<u8>> = cuts.iter().map(|it| it.bits).collect();
+            let values = |at: usize| match self.get(cuts[at].attribute).kind {
+                Kind::Boolean => Some(2),
+                _ => None,
+            };
+            let bits = allocate_bits(regions, &asked, values)
+                .map_err(|error| Refusal::new(error.to_string()))?;
+            Ok(cuts.iter().map(|it| it.attribute).zip(bits).collect())
+        };
+        subspaces.iter().map(shape).collect()
+    }
+
+    /// What becomes of its subspaces with a filling.
+    ///
+    /// # Errors
+    /// As [`Definition::shapes`].
+    pub fn turnover(&self, filling: &Filling) -> Result<Turnover> {
+        let mut go = self.shapes(&self.layout.subspaces, self.layout.regions)?;
+        let mut turnover = Turnover::default();
+        for shape in self.shapes(&filling.subspaces, filling.regions)? {
+            match go.iter().position(|it| *it == shape) {
+                Some(at) => turnover.stay.push(go.remove(at)),
+                None => turnover.come.push(shape),
+            }
+        }
+        turnover.go = go;
+        Ok(turnover)
+    }
+
+    /// A shape as the clause SUBSPACES has it: `city:4,price:4`.
+    pub fn shape_text(&self, shape: &Shape) -> String {
+        let text = |(attribute, bits): &(AttributeId, u8)| {
+            let name = self.attribute(*attribute).map_or("?", |it| &it.name);
+            format!("{name}:{bits}")
+        };
+        shape.iter().map(text).collect::<Vec<_>>().join(",")
+    }
+
+    /// With this filling from now on; or with none.
+    #[must_use]
+    pub fn with_filling(&self, filling: Option<Filling>) -> Definition {
+        let mut altered = self.clone();
+        altered.layout.filling = filling;
+        altered
+    }
+
+    /// With the subspaces that are filled instead of those that it has. `None`: none are being filled.
+    pub fn switched(&self) -> Option<Definition> {
+        let filling = self.layout.filling.clone()?;
+        let mut switched = self.with_filling(None);
+        switched.layout.subspaces = filling.subspaces;
+        switched.layout.regions = filling.regions;
+        Some(switched)
+    }
+
+    /// As if nobody had said how it is laid out, but for its indexes: what an object is by it does not depend on the rest.
+    #[must_use]
+    pub fn without_subspaces(&self) -> Definition {
+        let mut plain = self.with_filling(None);
+        let indexes = plain.layout.indexes.take();
+        plain.layout = super::definition::Layout {
+            indexes,
+            ..Default::default()
+        };
+        plain
+    }
+}
+
+/// The number behind REGIONS.
+pub(super) fn take_regions(args: &mut Arguments<'_>) -> Result<u32> {
+    let count = args.take_count("REGIONS", REGIONS_MAX)?;
+    match count.is_power_of_two() {
+        true => Ok(count as u32),
+        false => Err(args.refuse_last(format!(
+            "Bad arguments for REGIONS: {count} is no power of two"
+        ))),
+    }
+}
