@@ -15,6 +15,8 @@ pub enum Unit {
     /// Of a cluster.
     Slots,
     Seconds,
+    /// Of objects, in regions.
+    Copies,
     /// Parts of the whole.
     Steps,
 }
@@ -39,6 +41,7 @@ impl Progress {
             Unit::Seconds => "{msg:10} [{wide_bar}] {human_pos}/{human_len} s",
             Unit::Steps => "{msg:10} [{wide_bar}] {percent} %  {eta} left",
             Unit::Slots => "{msg:10} [{wide_bar}] {human_pos}/{human_len} slots  {eta} left",
+            Unit::Copies => "{msg:10} [{wide_bar}] {human_pos}/{human_len} copies  {eta} left",
             Unit::Records => {
                 "{msg:10} [{wide_bar}] {human_pos}/{human_len} records  {per_sec}  {eta} left"
             }

@@ -1,9 +1,10 @@
-//! Workloads and deployments from files: an error says the file, the line and the key.
+//! Workloads, deployments and plans from files: an error says the file, the line and the key.
 
 use std::path::Path;
 
 use larder_space::plan::{Deployment, Workload, line_of};
 
+use super::plan::Plan;
 use crate::failure::Failure;
 
 /// A workload is some pages of text at most.
@@ -21,6 +22,20 @@ pub fn workload(path: &Path) -> Result<Workload, Failure> {
 pub fn deployment(path: &Path) -> Result<Deployment, Failure> {
     let text = read(path, "deployment")?;
     Deployment::from_toml(&text).map_err(|error| wrong(path, &text, &error.key, &error.what))
+}
+
+/// What `larder space plan --json` has printed.
+///
+/// # Errors
+/// The file cannot be read, or is no plan.
+pub fn plan(path: &Path) -> Result<Plan, Failure> {
+    let text = read(path, "plan")?;
+    serde_json::from_str(&text).map_err(|error| {
+        Failure::new(format!(
+            "{} is no plan: {error}; `larder space plan .. --json > plan.json` writes one",
+            path.display()
+        ))
+    })
 }
 
 fn read(path: &Path, what: &str) -> Result<String, Failure> {
@@ -42,7 +57,7 @@ fn read(path: &Path, what: &str) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         Failure::new(format!(
-            "{shown}: it is no text: byte {at} is not UTF-8; a {what} is written in TOML"
+            "{shown}: it is no text: byte {at} is not UTF-8; is it another file?"
         ))
     })
 }

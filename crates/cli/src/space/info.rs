@@ -41,7 +41,11 @@ impl Space {
         Space::read(&reply).map(Some)
     }
 
-    fn read(reply: &Reply) -> Result<Space, Failure> {
+    /// What FT.INFO has told.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(reply: &Reply) -> Result<Space, Failure> {
         let arguments = value(reply, "definition").map(items).unwrap_or_default();
         let arguments: Vec<&[u8]> = arguments.iter().map(bytes).collect();
         let definition = Definition::parse_create(&arguments).map_err(|refused| {

@@ -3,8 +3,9 @@
 //! `nodes` is how they all reach a server, or the nodes of a cluster; `info` reads what `FT.INFO` tells of a space.
 //!
 //! `record` has a server say what is done with a space. `plan` computes which subspaces are best for a
-//! workload: `files` reads what it is given, `layout` asks what there is now, `told` and `picture` show what comes of it.
+//! workload: `files` reads what it is given, `layout` asks what there is now, `told` and `picture` show what comes of it, and `apply` gives a space what was planned.
 
+mod apply;
 mod calibrate;
 mod dump;
 mod files;
@@ -30,6 +31,8 @@ pub enum SpaceCommand {
     Record(record::RecordArgs),
     /// Compute which subspaces are best for a workload, and what to expect of them
     Plan(plan::PlanArgs),
+    /// Give a space the subspaces of a plan, while it is searched
+    Apply(apply::ApplyArgs),
     /// Measure what each step costs on these servers, for a plan
     Calibrate(calibrate::CalibrateArgs),
     /// Load files into a space, each row as an object
@@ -43,6 +46,7 @@ pub fn run(command: SpaceCommand) -> Result<(), Failure> {
         SpaceCommand::List(args) => list::run(args),
         SpaceCommand::Record(args) => record::run(args),
         SpaceCommand::Plan(args) => plan::run(args),
+        SpaceCommand::Apply(args) => apply::run(args),
         SpaceCommand::Calibrate(args) => calibrate::run(args),
         SpaceCommand::Load(args) => load::run(args),
         SpaceCommand::Dump(args) => dump::run(args),

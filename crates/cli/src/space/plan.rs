@@ -10,7 +10,7 @@ use larder_space::plan::{
     Configuration, Deployment, Kind, Options, Report, Thesis, Workload, plan,
     plan_disjoint_by_thesis,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::layout::Layout;
 use super::nodes::Nodes;
@@ -24,7 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
     larder space plan --workload examples/hotels/workload.toml
     larder space plan --workload hotels.toml --deployment servers.toml --html plan.html
-    larder space plan --workload hotels.toml --space hotels --json
+    larder space plan --workload hotels.toml --space hotels --json > plan.json && larder space apply plan.json
     larder space plan --workload hotels.toml --thesis --top 10
     larder space plan --workload recorded --space hotels
 
@@ -63,8 +63,10 @@ pub struct PlanArgs {
 }
 
 /// A plan, and what it is for.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub struct Plan {
+    /// The space that it was compared with.
+    pub space: Option<String>,
     /// Where the workload is from.
     pub workload: String,
     /// Where the deployment is from; `None`: its costs are guesses.
@@ -172,6 +174,7 @@ fn computed(args: &PlanArgs, workload: &Workload, deployment: Deployment) -> Res
     };
     let shown = |path: &Path| path.display().to_string();
     Ok(Plan {
+        space: args.space.clone(),
         workload: shown(&args.workload),
         deployment: args.deployment.as_deref().map(shown),
         objects: workload.objects,

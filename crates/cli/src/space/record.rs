@@ -57,16 +57,7 @@ pub fn run(args: RecordArgs) -> Result<(), Failure> {
     let nodes = Nodes::of(&args.server)?;
     Layout::of(&nodes, &args.space)?;
     interrupt::listen()?;
-    if recorded(&nodes, &args.space).is_ok() {
-        return Err(Failure::refused(format!(
-            "{space} is being recorded already: `larder space plan --workload recorded --space {space}` shows what was seen so far, and SPACE.RECORD STOP {space} ends it",
-            space = args.space
-        )));
-    }
-    let seconds = (args.seconds + GRACE_SECONDS).to_string();
-    // Also if this takes longer than is waited for.
-    let _stop = Stop(&nodes, &args.space);
-    nodes.patient(&["SPACE.RECORD", "START", &args.space, "SECONDS", &seconds])?;
+    let _recording = Recording::begin(&nodes, &args.space, args.seconds)?;
     let (begun, all) = (Instant::now(), Duration::from_secs(args.seconds));
     let progress = Progress::new(Unit::Seconds, "recording", false);
     while !interrupt::is_interrupted()
@@ -122,10 +113,29 @@ pub fn recorded(nodes: &Nodes, space: &str) -> Result<Workload, Failure> {
     Workload::from_toml_unchecked(&toml).map_err(|error| cannot(&error))
 }
 
-/// Ends what was begun.
-struct Stop<'a>(&'a Nodes, &'a str);
+/// A recording that was begun here; it ends when this is dropped.
+pub struct Recording<'a>(&'a Nodes, &'a str);
 
-impl Drop for Stop<'_> {
+impl<'a> Recording<'a> {
+    /// For so many seconds at least.
+    ///
+    /// # Errors
+    /// The space is being recorded already, or no reply.
+    pub fn begin(nodes: &'a Nodes, space: &'a str, seconds: u64) -> Result<Self, Failure> {
+        if recorded(nodes, space).is_ok() {
+            return Err(Failure::refused(format!(
+                "{space} is being recorded already: `larder space plan --workload recorded --space {space}` shows what was seen so far, and SPACE.RECORD STOP {space} ends it"
+            )));
+        }
+        let seconds = (seconds + GRACE_SECONDS).to_string();
+        // Also if this takes longer than is waited for.
+        let recording = Recording(nodes, space);
+        nodes.patient(&["SPACE.RECORD", "START", space, "SECONDS", &seconds])?;
+        Ok(recording)
+    }
+}
+
+impl Drop for Recording<'_> {
     fn drop(&mut self) {
         // If it cannot be told, the server ends it by itself a little later.
         let _ = self.0.patient(&["SPACE.RECORD", "STOP", self.1]);

@@ -35,6 +35,11 @@ pub fn told(plan: &Plan, workload: &Workload) -> String {
     text += &format!("\n\n{}", proof(plan));
     if !is_thesis(plan) {
         text += &format!("\nto have it: FT.CREATE name {} SCHEMA ..", clauses(plan));
+        if let Some(space) = &plan.space {
+            text += &format!(
+                "\nor, for {space} as it is: the same with --json > plan.json, then `larder space apply plan.json`"
+            );
+        }
     }
     text
 }

@@ -90,11 +90,26 @@ fn the_console_shows_spaces_and_which_regions_a_query_asks() {
     let asked = browser.value("document.querySelectorAll('.maps rect.asked').length");
     assert!(asked.as_u64().is_some_and(|it| it < 32), "{asked}");
     assert!(browser.text("#asks").starts_with("subspace city: "));
+    // Others are on their way.
+    command("FT.ALTER hotels SUBSPACES 2 city stars:2,city:2");
+    browser.wait_until("document.querySelectorAll('.maps figure').length === 3");
+    browser.wait_until("document.querySelector('#filling progress').value === 1");
+    assert!(
+        browser
+            .text("#filling")
+            .contains("Gets other subspaces: city stars:2,city:2")
+    );
+    assert_eq!(
+        browser.value("document.querySelectorAll('.maps figcaption .tag').length"),
+        1
+    );
     for (width, dark) in [(1200, false), (390, true)] {
         browser.look(width, dark);
         let fits = "document.documentElement.scrollWidth <= window.innerWidth";
         assert_eq!(browser.value(fits), true, "it is wider than {width}");
     }
+    command("FT.ALTER hotels SUBSPACES CANCEL");
+    browser.wait_until("document.querySelector('#filling') === null");
     // A query that cannot be read is told, and the pictures stay.
     browser.fill("#query", "@street:{x}");
     browser.click(".query button");

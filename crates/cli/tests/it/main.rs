@@ -25,6 +25,7 @@ mod redis_client;
 mod routing;
 mod s3;
 mod space;
+mod space_apply;
 mod space_calibrate;
 mod space_plan;
 mod space_record;

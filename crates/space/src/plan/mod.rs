@@ -23,6 +23,7 @@
 //! | `candidates`, `heuristics` | which layouts are looked at; simple ways to choose, to compare with |
 //! | `choose` | all of that for one model |
 //! | `report` | all of that for one workload: best, top, heuristics, what a shift of the mix costs |
+//! | `follow` | when a workload that changes is worth other subspaces |
 //!
 //! The same arguments give the same report: there is no clock, work is counted in steps, and what is drawn has a seed.
 //!
@@ -37,6 +38,7 @@ mod deployment;
 mod descent;
 mod disjoint;
 mod exhaustive;
+mod follow;
 mod heuristics;
 mod larder;
 mod latency;
@@ -52,6 +54,7 @@ mod workload;
 pub use choose::{Choice, Options, Proof, choose};
 pub use configuration::{AttributeSet, Configuration, Layout, LayoutError};
 pub use deployment::{Costs, Deployment, DeploymentError};
+pub use follow::{Follower, Threshold, Verdict, Window};
 pub use heuristics::{Heuristic, heuristic};
 pub use larder::LarderModel;
 pub use model::{ClassKind, ClassPrediction, CostModel, Parts, Prediction};

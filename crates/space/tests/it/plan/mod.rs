@@ -1,6 +1,7 @@
 //! The configurator.
 
 mod choose;
+mod follow;
 mod larder;
 mod record;
 mod report;

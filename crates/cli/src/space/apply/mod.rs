@@ -1,0 +1,161 @@
+//! `larder space apply`: gives a space the subspaces of a plan, while it is searched.
+//!
+//! What is under way is in the record of the space, which the servers have, and not here: this begins it, looks on, and says when others are to take over. Whoever ends
+//! it in between runs it again. `change` is what a change is and how it is made, `shown` what is told of it, and `watch` plans again and again.
+
+mod change;
+mod shown;
+mod watch;
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use self::change::{State, Target};
+use super::nodes::Nodes;
+use super::plan::Plan;
+use super::{files, told};
+use crate::command_line::whole_number;
+use crate::connection::ServerArgs;
+use crate::failure::Failure;
+use crate::{interrupt, output};
+
+const EXAMPLES: &str = "\
+Examples:
+    larder space plan --workload hotels.toml --deployment servers.toml --space hotels --json > plan.json
+    larder space apply plan.json
+    larder space apply plan.json --yes
+    larder space apply --cancel --space hotels
+    larder space apply --watch --space hotels --deployment servers.toml --yes
+
+The new subspaces are filled while the old ones are searched, and take over when all of them are whole. That goes on in the servers when this
+is ended; the same command again goes on looking. With --watch the space is recorded and planned for again and again, and a plan is applied when
+it is worth the move: docs/guide/spaces-plan.md.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ApplyArgs {
+    /// What `larder space plan --json` has printed
+    #[arg(value_name = "PLAN", required_unless_present_any = ["cancel", "watch"], conflicts_with_all = ["cancel", "watch"])]
+    plan: Option<PathBuf>,
+    /// The space [default: the one that the plan was made for]
+    #[arg(long, value_name = "NAME", required_if_eq_any = [("cancel", "true"), ("watch", "true")])]
+    space: Option<String>,
+    /// Do not ask; with --watch: apply plans, and not only say which
+    #[arg(long)]
+    yes: bool,
+    /// Keep the subspaces that there are: what is being filled is dropped
+    #[arg(long, conflicts_with = "watch")]
+    cancel: bool,
+    /// Follow what is done with the space: record it, plan, and apply what is worth it, until ctrl-c
+    #[arg(long, requires = "deployment")]
+    watch: bool,
+    /// With --watch: the servers, and what each step costs on them, as `larder space calibrate` writes it
+    #[arg(long, value_name = "FILE", requires = "watch")]
+    deployment: Option<PathBuf>,
+    /// With --watch: seconds that are recorded for each plan
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = whole_number::<u64>)]
+    window: u64,
+    /// With --watch: in how many windows in a row another plan has to be better
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = whole_number::<u32>)]
+    windows: u32,
+    /// With --watch: by how much, in percent of all work, the cost of the move within an hour taken off
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = whole_number::<u32>)]
+    gain: u32,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub fn run(args: ApplyArgs) -> Result<(), Failure> {
+    match (&args.plan, &args.space) {
+        (Some(path), _) => apply(&args, path),
+        (None, Some(space)) if args.cancel => cancel(&Nodes::of(&args.server)?, space),
+        (None, Some(space)) => watch::watch(&args, space),
+        (None, None) => Err(Failure::usage("say which space, with --space")),
+    }
+}
+
+fn apply(args: &ApplyArgs, path: &Path) -> Result<(), Failure> {
+    let plan = files::plan(path)?;
+    let space = space_of(args, &plan, path)?;
+    let target = Target::of(&plan, path)?;
+    let nodes = Nodes::of(&args.server)?;
+    let state = State::ask(&nodes, &space)?;
+    let turnover = target.turnover(&state)?;
+    interrupt::listen()?;
+    let begun = match &state.filling {
+        Some(filling) if !filling.is(&state, &target)? => {
+            return Err(Failure::refused(format!(
+                "{space} is being given other subspaces already, {}: apply that plan to its end first, or drop it with `larder space apply --cancel --space {space}`",
+                told::subspaces(&filling.subspaces, false)
+            )));
+        }
+        Some(_) => {
+            output::print_line(&format!("{space}: goes on to {}", target.text()))?;
+            true
+        }
+        None if turnover.come.is_empty() && turnover.go.is_empty() => {
+            return Err(Failure::refused(format!(
+                "{space} has the subspaces of this plan already: {}; there is nothing to apply",
+                target.text()
+            )));
+        }
+        None => false,
+    };
+    if !begun {
+        output::print_line(&shown::shown(&space, &plan, &state, &turnover))?;
+        ensure_wanted(args)?;
+    }
+    change::make(&nodes, &space, &target, begun)
+}
+
+/// Which space a plan is to be applied to.
+fn space_of(args: &ApplyArgs, plan: &Plan, path: &Path) -> Result<String, Failure> {
+    match (&plan.space, &args.space) {
+        (Some(planned), Some(asked)) if planned != asked => Err(Failure::refused(format!(
+            "{} is a plan for {planned}, and not for {asked}: plan for that one, with `larder space plan --space {asked} --json`",
+            path.display()
+        ))),
+        (Some(space), _) | (None, Some(space)) => Ok(space.clone()),
+        (None, None) => Err(Failure::usage(format!(
+            "{} does not say which space it is for: say it with --space",
+            path.display()
+        ))),
+    }
+}
+
+fn ensure_wanted(args: &ApplyArgs) -> Result<(), Failure> {
+    if args.yes {
+        return Ok(());
+    }
+    let (input, mut output) = (std::io::stdin(), std::io::stdout());
+    if !input.is_terminal() {
+        return Err(Failure::usage(
+            "nothing is done without --yes where nobody can be asked",
+        ));
+    }
+    let mut answer = String::new();
+    let asked = write!(output, "\napply it? [y/N] ").and_then(|()| output.flush());
+    let asked = asked.and_then(|()| input.lock().read_line(&mut answer));
+    asked.map_err(Failure::io("ask"))?;
+    match answer.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(Failure::refused("not applied")),
+    }
+}
+
+fn cancel(nodes: &Nodes, space: &str) -> Result<(), Failure> {
+    let state = State::ask(nodes, space)?;
+    let Some(filling) = state.filling else {
+        return Err(Failure::refused(format!(
+            "no subspaces of {space} are being filled: there is nothing to cancel"
+        )));
+    };
+    nodes.patient(&["FT.ALTER", space, "SUBSPACES", "CANCEL"])?;
+    output::print_line(&format!(
+        "{space} keeps {}; {} is dropped",
+        told::subspaces(&state.definition.subspace_texts(), false),
+        told::subspaces(&filling.subspaces, false)
+    ))
+}

@@ -1,0 +1,76 @@
+//! What a plan changes, on a terminal.
+
+use std::time::Duration;
+
+use larder_space::plan::Prediction;
+use larder_space::schema::{Shape, Turnover};
+
+use super::super::plan::Plan;
+use super::super::told;
+use super::change::State;
+use crate::output::{Column, Table, bytes, count, duration};
+
+/// Which subspaces go, come and stay; what is predicted of them, and what the move takes.
+pub fn shown(space: &str, plan: &Plan, state: &State, turnover: &Turnover) -> String {
+    let mut text = format!("{space}: {} objects\n", count(state.objects));
+    let lists = [
+        ("stays", &turnover.stay),
+        ("comes", &turnover.come),
+        ("goes", &turnover.go),
+    ];
+    for (word, shapes) in lists {
+        let name = |shape: &Shape| format!("\n{word:<6} {}", state.definition.shape_text(shape));
+        text.extend(shapes.iter().map(name));
+    }
+    let report = &plan.report;
+    text += &format!("\n\n{}", compared(report.current.as_ref(), &report.best));
+    let copies = state.objects * turnover.come.len() as u64;
+    let processor = Duration::from_micros((copies as f64 * plan.servers.costs.move_us) as u64);
+    text += &format!(
+        "\n\nto copy: {} objects, about {} of a processor, over all servers{}",
+        count(copies),
+        duration(processor),
+        match plan.deployment {
+            Some(_) => "",
+            None => "; costs are guesses",
+        }
+    );
+    if let Some((_, index)) = report.best.configuration.split_once(" INDEX ") {
+        text += &format!(
+            "\nindexes stay as they are; the plan is for INDEX {index}, which FT.CREATE takes"
+        );
+    }
+    text
+}
+
+fn compared(now: Option<&Prediction>, then: &Prediction) -> String {
+    let mut table = match now {
+        Some(_) => Table::new([
+            Column::Text("predicted"),
+            Column::Number("now"),
+            Column::Number("then"),
+        ]),
+        None => Table::new([Column::Text("predicted"), Column::Number("then")]),
+    };
+    let mut row = |name: &str, of: &dyn Fn(&Prediction) -> String| {
+        let numbers = now.into_iter().chain([then]).map(of);
+        let cells: Vec<String> = [name.to_owned()].into_iter().chain(numbers).collect();
+        table.row(cells);
+    };
+    row("ops/s", &|it| count(it.throughput as u64));
+    row("latency", &|it| {
+        duration(Duration::from_nanos((it.latency_us * 1e3) as u64))
+    });
+    row("servers of a query", &|it| format!("{:.1}", it.servers));
+    row("servers of a write", &|it| format!("{:.1}", it.chain));
+    row("memory of all copies", &|it| bytes(it.storage_bytes as u64));
+    table.render()
+}
+
+/// A gain or a loss, such as `+12 %`.
+pub fn signed(share: f64) -> String {
+    match share < 0.0 {
+        true => format!("-{}", told::percent(-share)),
+        false => format!("+{}", told::percent(share)),
+    }
+}

@@ -1,0 +1,159 @@
+//! `larder space apply --watch`: records what is done with a space in windows, plans for each, and applies what is worth it.
+//!
+//! What is worth it `larder_space::plan::Follower` decides; here windows are made for it.
+
+use std::time::{Duration, Instant};
+
+use larder_space::plan::{
+    Configuration, Deployment, Follower, Options, Report, Threshold, Verdict, Window, Workload,
+    plan,
+};
+
+use super::super::nodes::Nodes;
+use super::super::record::{Recording, recorded};
+use super::super::{files, told};
+use super::ApplyArgs;
+use super::change::{self, State, Target};
+use super::shown::signed;
+use crate::failure::Failure;
+use crate::{interrupt, output};
+
+/// A plan for each window is to take little of it.
+const PROOF_STEPS: u64 = 0;
+const WINDOW_MAX: u64 = 86_400;
+
+pub fn watch(args: &ApplyArgs, space: &str) -> Result<(), Failure> {
+    if !(1..=WINDOW_MAX).contains(&args.window) {
+        return Err(Failure::usage(format!(
+            "--window {}: it is from 1 to {WINDOW_MAX} seconds",
+            args.window
+        )));
+    }
+    let path = args.deployment.as_ref();
+    let deployment = files::deployment(path.ok_or_else(|| {
+        Failure::usage("--watch takes --deployment, which `larder space calibrate` writes")
+    })?)?;
+    let nodes = Nodes::of(&args.server)?;
+    State::ask(&nodes, space)?;
+    interrupt::listen()?;
+    let mut follower = Follower::new(Threshold {
+        gain: f64::from(args.gain) / 100.0,
+        windows: args.windows,
+        ..Threshold::default()
+    });
+    loop {
+        let Some((workload, seconds)) = window(&nodes, space, args.window)? else {
+            return output::print_line(&format!("{space} is left as it is"));
+        };
+        let (line, target) = look(
+            &nodes,
+            space,
+            &deployment,
+            &workload,
+            seconds,
+            &mut follower,
+        )?;
+        output::print_line(&line)?;
+        match target {
+            Some(target) if args.yes => {
+                let state = State::ask(&nodes, space)?;
+                let begun = state.filling.is_some();
+                change::make(&nodes, space, &target, begun)?;
+            }
+            Some(_) => output::print_line("not applied: that takes --yes")?,
+            None => {}
+        }
+    }
+}
+
+/// What was done in one window, and how long it was. `None`: it was interrupted.
+fn window(nodes: &Nodes, space: &str, seconds: u64) -> Result<Option<(Workload, f64)>, Failure> {
+    let _recording = Recording::begin(nodes, space, seconds)?;
+    let (begun, all) = (Instant::now(), Duration::from_secs(seconds));
+    while let Some(left) = all.checked_sub(begun.elapsed())
+        && !left.is_zero()
+    {
+        if interrupt::is_interrupted() {
+            return Ok(None);
+        }
+        interrupt::wait(left);
+    }
+    let workload = recorded(nodes, space)?;
+    Ok(Some((workload, begun.elapsed().as_secs_f64())))
+}
+
+/// What is told of a window, and what is to be applied.
+fn look(
+    nodes: &Nodes,
+    space: &str,
+    deployment: &Deployment,
+    workload: &Workload,
+    seconds: f64,
+    follower: &mut Follower,
+) -> Result<(String, Option<Target>), Failure> {
+    let state = State::ask(nodes, space)?;
+    if let Some(filling) = &state.filling {
+        let other = told::subspaces(&filling.subspaces, false);
+        return Ok((format!("{space} is being given {other}: not planned"), None));
+    }
+    let operations = workload.frequency();
+    if workload.check().is_err() {
+        follower.step(None);
+        return Ok((format!("{space}: nothing was done"), None));
+    }
+    let report = planned(&state, workload, deployment)?;
+    let target = Target {
+        subspaces: report.best.subspaces.clone(),
+        regions: deployment.regions,
+    };
+    let turnover = target.turnover(&state)?;
+    let copies = state.objects * turnover.come.len() as u64;
+    let best_us = report.best.parts.with_skew();
+    let now_us = match turnover.come.is_empty() && turnover.go.is_empty() {
+        true => best_us,
+        false => report
+            .current
+            .as_ref()
+            .map_or(best_us, |it| it.parts.with_skew()),
+    };
+    let window = Window {
+        seconds,
+        operations,
+        now_us,
+        best_us,
+        move_us: copies as f64 * deployment.costs.move_us,
+    };
+    let verdict = follower.step(Some(&window));
+    let text = target.text();
+    let (said, is_change) = match verdict {
+        Verdict::Idle => ("too few to tell".to_owned(), false),
+        Verdict::Stay { gain } if now_us == best_us || gain <= 0.0 => {
+            ("nothing better is worth the move".to_owned(), false)
+        }
+        Verdict::Stay { gain } => (format!("{} with {text}: too little", signed(gain)), false),
+        Verdict::Wait { gain, windows, of } => (
+            format!("{} with {text}: {windows} of {of} windows", signed(gain)),
+            false,
+        ),
+        Verdict::Change { gain } => (format!("{} with {text}: now", signed(gain)), true),
+    };
+    let line = format!("{} operations: {said}", output::count(operations as u64));
+    Ok((line, is_change.then_some(target)))
+}
+
+fn planned(state: &State, workload: &Workload, deployment: &Deployment) -> Result<Report, Failure> {
+    let subspaces = state.definition.subspace_texts();
+    let lists: Vec<&str> = subspaces.iter().map(String::as_str).collect();
+    let regions = state.definition.layout.regions;
+    // What is not cut so is not among what a plan knows; then there is nothing to compare with but no subspace.
+    let current = Configuration::parse(&lists, workload, regions);
+    let current = current.or_else(|_| Configuration::parse(&[], workload, regions));
+    let current = current.map_err(|error| Failure::new(error.to_string()))?;
+    let options = Options {
+        top: 1,
+        random: 0,
+        proof_steps: PROOF_STEPS,
+        ..Options::default()
+    };
+    plan(workload, deployment, Some(&current), &options).map_err(Failure::new)
+}

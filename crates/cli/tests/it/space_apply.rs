@@ -1,0 +1,223 @@
+//! `larder space apply`: a plan becomes the subspaces of a space that is searched meanwhile.
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::support::{Server, larder, run_failing, run_ok, spawn_server_with, text};
+
+/// With cores enough that there are copies.
+fn server(folder: &Path) -> Server {
+    spawn_server_with(folder, |command| {
+        command.args(["--set", "server.threads=3"]);
+    })
+}
+
+fn say(server: &Server, line: &str) -> String {
+    let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    match server.resp().command(&parts) {
+        Ok(reply) => format!("{reply:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Hotels, of which so many are there.
+fn declare(server: &Server, count: u64) {
+    say(
+        server,
+        "FT.CREATE hotels PREFIX 1 hotel: SUBSPACES 1 stars REGIONS 64 SCHEMA city TAG stars NUMERIC price NUMERIC rating NUMERIC",
+    );
+    let resp = server.resp();
+    for number in 0..count {
+        let line = format!(
+            "HSET hotel:{number} city c{} stars {} price {number} rating {}",
+            number % 50,
+            number % 6,
+            number % 9
+        );
+        let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        resp.command(&parts).unwrap();
+    }
+}
+
+/// A plan for hotels, as `larder space plan` prints it; its file.
+fn planned(folder: &Path, server: &Server, more: &[&str]) -> String {
+    let workload = folder.join("workload.toml");
+    let text = "objects = 100000\n[[attribute]]\nname = \"city\"\ndistinct = 5000\n[[attribute]]\nname = \"price\"\nordered = true\n\
+                [[attribute]]\nname = \"stars\"\ndistinct = 6\n[[query]]\nfrequency = 9\nequal = [\"city\"]\n[[query]]\nfrequency = 5\nrange = { price = 0.001 }\n\
+                [[modification]]\nfrequency = 1\nchanges = [\"price\"]\n";
+    std::fs::write(&workload, text).unwrap();
+    let plan = [
+        "space",
+        "plan",
+        "--json",
+        "--workload",
+        workload.to_str().unwrap(),
+    ];
+    let asked = ["--server", &server.http];
+    let printed = run_ok([&plan[..], &asked, more].concat());
+    let file = folder.join("plan.json");
+    std::fs::write(&file, printed).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+const OF_HOTELS: [&str; 2] = ["--space", "hotels"];
+
+fn applying(server: &Server, more: &[&str]) -> Child {
+    larder()
+        .args(["space", "apply", "--server", &server.http])
+        .args(more)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn a_plan_is_applied_once_and_what_cannot_be_applied_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(folder.path());
+    declare(&server, 1200);
+    let plan = planned(folder.path(), &server, &OF_HOTELS);
+    let apply = |more: &[&str]| {
+        let words = [&["space", "apply", "--server", &server.http], more].concat();
+        words.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    // Nobody can be asked here.
+    let error = run_failing(2, apply(&[&plan]));
+    assert!(error.contains("nothing is done without --yes"), "{error}");
+    assert!(!say(&server, "FT.INFO hotels").contains("filling"));
+    let error = run_failing(4, apply(&[&plan, "--space", "inns"]));
+    assert!(
+        error.contains("is a plan for hotels, and not for inns"),
+        "{error}"
+    );
+    let error = run_failing(3, apply(&["/nowhere.json"]));
+    assert!(
+        error.contains("cannot read the plan /nowhere.json"),
+        "{error}"
+    );
+    let workload = folder.path().join("workload.toml");
+    let error = run_failing(1, apply(&[workload.to_str().unwrap()]));
+    assert!(error.contains("is no plan: "), "{error}");
+    // Another change is under way.
+    say(&server, "FT.ALTER hotels SUBSPACES 1 rating:2");
+    let error = run_failing(4, apply(&[&plan, "--yes"]));
+    assert!(
+        error.contains("other subspaces already, rating:2")
+            && error.contains("--cancel --space hotels"),
+        "{error}"
+    );
+    let told = run_ok(apply(&["--cancel", "--space", "hotels"]));
+    assert_eq!(told, "hotels keeps stars; rating:2 is dropped\n");
+    let error = run_failing(4, apply(&["--cancel", "--space", "hotels"]));
+    assert!(error.contains("there is nothing to cancel"), "{error}");
+    let told = run_ok(apply(&[&plan, "--yes"]));
+    for part in [
+        "hotels: 1,200 objects\n",
+        "\ncomes  city:",
+        "\ngoes   stars:6",
+        "ops/s",
+        "to copy: ",
+        "costs are guesses",
+        "indexes stay as they are",
+        "hotels has city:",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let info = say(&server, "FT.INFO hotels");
+    assert!(!info.contains("filling"), "{info}");
+    let error = run_failing(4, apply(&[&plan, "--yes"]));
+    assert!(
+        error.contains("hotels has the subspaces of this plan already: city:"),
+        "{error}"
+    );
+    // What the plan is made of has gone.
+    say(&server, "FT.DROPINDEX hotels");
+    say(&server, "FT.CREATE hotels PREFIX 1 hotel: SCHEMA city TAG");
+    let error = run_failing(4, apply(&[&plan, "--yes"]));
+    assert!(
+        error.contains("hotels cannot have ") && error.contains("\"price\" is no attribute"),
+        "{error}"
+    );
+    let plan = planned(folder.path(), &server, &["--thesis"]);
+    let error = run_failing(2, apply(&[&plan]));
+    assert!(error.contains("say it with --space"), "{error}");
+    let error = run_failing(4, apply(&[&plan, "--space", "hotels"]));
+    assert!(error.contains("plan without --thesis"), "{error}");
+}
+
+#[test]
+fn an_apply_that_is_killed_goes_on_when_it_is_run_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = server(folder.path());
+    declare(&server, 1200);
+    let plan = planned(folder.path(), &server, &OF_HOTELS);
+    let mut first = applying(&server, &[&plan, "--yes"]);
+    while !say(&server, "FT.INFO hotels").contains("\"filling\"")
+        && first.try_wait().unwrap().is_none()
+    {
+        std::thread::yield_now();
+    }
+    let _ = first.kill();
+    first.wait().unwrap();
+    // So does the server.
+    server.kill();
+    server = self::server(folder.path());
+    // What has begun is not asked for again.
+    let again = applying(&server, &[&plan]).wait_with_output().unwrap();
+    let (told, error) = (text(&again.stdout), text(&again.stderr));
+    let is_done = match again.status.success() {
+        true => told.contains("hotels: goes on to city:") && told.contains("hotels has city:"),
+        // It was as fast as that.
+        false => error.contains("has the subspaces of this plan already"),
+    };
+    assert!(is_done, "{told}{error}");
+    let info = say(&server, "FT.INFO hotels");
+    assert!(!info.contains("\"filling\""), "{info}");
+}
+
+#[test]
+fn what_is_done_is_followed_when_it_is_worth_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(folder.path());
+    declare(&server, 300);
+    let deployment = folder.path().join("servers.toml");
+    std::fs::write(&deployment, "servers = 8\n").unwrap();
+    let watch = ["--watch", "--space", "hotels"];
+    let error = run_failing(2, ["space", "apply", "--watch", "--space", "hotels"]);
+    assert!(error.contains("--deployment"), "{error}");
+    let more = ["--window", "1", "--windows", "1", "--yes", "--deployment"];
+    let watching = applying(
+        &server,
+        &[&watch[..], &more, &[deployment.to_str().unwrap()]].concat(),
+    );
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let resp = server.resp();
+            let parts: [&[u8]; 3] = [b"FT.SEARCH", b"hotels", b"@city:{c7}"];
+            while !is_done.load(Ordering::Relaxed) {
+                resp.command(&parts).unwrap();
+            }
+        });
+        while !say(&server, "FT.EXPLAIN hotels @city:{c7}").contains("subspace city") {
+            std::thread::yield_now();
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    let pid = watching.id().to_string();
+    let killed = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status();
+    assert!(killed.unwrap().success());
+    let ended = watching.wait_with_output().unwrap();
+    let told = text(&ended.stdout);
+    assert!(
+        told.contains(" with city:")
+            && told.contains(": now\n")
+            && told.contains("hotels has city:"),
+        "{told}{}",
+        text(&ended.stderr)
+    );
+}
