@@ -25,7 +25,7 @@ use larder_types::{object_key, object_row, row_slot};
 
 use super::Declared;
 use super::placed::Placed;
-use super::space::Space;
+use super::space::{LARGE, Space};
 use super::walk::{end_of, tables_of};
 
 type Bytes = Box<[u8]>;
@@ -136,6 +136,9 @@ impl Copies {
             subscribed.declared = known.or_else(|| declared_of(spaces, part));
         }
         self.end(&over);
+        if before.iter().any(|held| held.holder.len() >= LARGE) {
+            std::thread::spawn(move || drop(before));
+        }
         over.into_iter().map(Said::End).collect()
     }
 

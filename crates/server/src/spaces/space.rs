@@ -14,8 +14,8 @@ use super::placed::Placed;
 use super::recording::Recording;
 use super::walk::{Standing, Walk};
 
-/// An index of so many objects or more is given back to the system by a thread of its own, since that takes a while.
-const LARGE: u64 = 4096;
+/// What is kept of so many objects or more is given back to the system by a thread of its own, since that takes a while.
+pub(super) const LARGE: usize = 4096;
 
 pub struct Space {
     pub declared: Arc<Declared>,
@@ -207,7 +207,7 @@ impl Space {
 
 /// Gives an index back to the system.
 pub fn give_back(index: SpaceIndex) {
-    if index.len() >= LARGE {
+    if index.len() >= LARGE as u64 {
         std::thread::spawn(move || drop(index));
     }
 }
