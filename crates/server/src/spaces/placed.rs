@@ -242,7 +242,7 @@ mod tests {
         };
         let filling = definition.with_filling(Some(filling));
         let regions = |declared: &Declared| declared.regions.clone().expect("subspaces");
-        let cut = regions(&first).altered(&filling).expect("it fits");
+        let cut = regions(&first).altered(&filling, 5).expect("it fits");
         let second = declared(&filling, Some(&cut));
         assert!(placed.follow(&regions(&second)), "one is new");
         // One is placed again, the other not yet when the change is cancelled.
@@ -251,7 +251,7 @@ mod tests {
         assert!(moved[0].before.is_some() && moved[2].before.is_none());
         assert_eq!(placed.region(b"a", 0), at[0].after);
         let switched = filling.switched().expect("it is being filled");
-        let cut = regions(&second).altered(&switched).expect("it fits");
+        let cut = regions(&second).altered(&switched, 0).expect("it fits");
         let third = declared(&switched, Some(&cut));
         assert!(!placed.follow(&regions(&third)), "none is new");
         // Now the one that came is the first, and the one that stays the second.

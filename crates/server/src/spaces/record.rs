@@ -164,7 +164,7 @@ mod tests {
         };
         let definition = definition.with_filling(Some(filling));
         let regions = |declared: &Declared| declared.regions.clone().expect("subspaces");
-        let cut = regions(&first).altered(&definition).expect("it fits");
+        let cut = regions(&first).altered(&definition, 17).expect("it fits");
         let filling = space(&of_space(&definition, 7, true, Some(&cut)));
         let of = |declared: &Declared| {
             let regions = regions(declared);
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(during[..2], before, "those that serve are as they were");
         assert_eq!(first.version, filling.version);
         let switched = definition.switched().expect("some are being filled");
-        let cut = regions(&filling).altered(&switched).expect("it fits");
+        let cut = regions(&filling).altered(&switched, 0).expect("it fits");
         let last = space(&of_space(&switched, 7, true, Some(&cut)));
         let (serving, after) = of(&last);
         assert_eq!((serving, after.len()), (3, 3));
@@ -185,12 +185,12 @@ mod tests {
             last.definition.subspace_texts(),
             ["price", "stars:4", "city,price"]
         );
-        // The number of what has gone is free, and what comes by it has another id.
-        let begin = match switched.parse_subspaces(&words("SUBSPACES 1 city:2")) {
+        // What has gone and comes again takes the number that is free, and is another one.
+        let begin = match switched.parse_subspaces(&words("SUBSPACES 1 city")) {
             Ok(Alteration::Begin(filling)) => switched.with_filling(Some(filling)),
             other => panic!("it begins: {other:?}"),
         };
-        let cut = regions(&last).altered(&begin).expect("it fits");
+        let cut = regions(&last).altered(&begin, 18).expect("it fits");
         let (_, again) = of(&space(&of_space(&begin, 7, true, Some(&cut))));
         assert_eq!(again[3].0, before[0].0);
         assert_ne!(again[3].1, before[0].1);

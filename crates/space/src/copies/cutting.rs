@@ -49,11 +49,12 @@ impl Regions {
         Ok(Regions::of(version, serving, laid.collect::<Result<_>>()?))
     }
 
-    /// With the subspaces that a definition has now. Those that stay are as they were, also where they lie; those that come are cut by hash.
+    /// With the subspaces that a definition has now. Those that stay are as they were, also where they lie; those that come are cut by hash. `change` is a number that no
+    /// other change has.
     ///
     /// # Errors
     /// As [`Regions::by_hash`].
-    pub fn altered(&self, definition: &Definition) -> Result<Regions> {
+    pub fn altered(&self, definition: &Definition, change: u64) -> Result<Regions> {
         let by_hash = Regions::by_hash(definition)?;
         let mut before: Vec<&Laid> = self.laid.iter().collect();
         let mut numbers = (0..).filter(|number| self.laid.iter().all(|it| it.number != *number));
@@ -61,7 +62,7 @@ impl Regions {
             let same = before.iter().position(|it| it.shape() == new.shape());
             match same {
                 Some(at) => before.remove(at).clone(),
-                None => new.numbered(numbers.next().unwrap_or(u16::MAX)),
+                None => new.numbered(numbers.next().unwrap_or(u16::MAX), change),
             }
         });
         let laid = laid.collect();
@@ -143,6 +144,7 @@ fn laid(
     let subspace = Subspace::new(dimensions).map_err(|error| Refusal::new(error.to_string()))?;
     Ok(Laid {
         number,
+        came: 0,
         is_cut: false,
         placement: Placement::even(subspace.regions(), number),
         subspace,

@@ -6,7 +6,7 @@
 //! | subspaces | count (4), then of each: | |
 //! | dimensions | count (4), then of each: | attribute (2), bits (1), intervals (count 4; from: bytes, first cell 2, last cell 2) |
 //! | serving | 4 | how many are searched: the first ones; the others are being filled |
-//! | numbers | of each subspace: | its number (2), and 1 if it was cut by a sample (1) |
+//! | numbers | of each subspace: | its number (2), 1 if it was cut by a sample (1), when it came (8) |
 //!
 //! The last two are there if subspaces have come or gone since the space was declared.
 
@@ -18,7 +18,7 @@ use crate::schema::{AttributeId, Shape};
 use crate::search::regions::region;
 use crate::value::Columns;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Regions {
     /// Of a space, it grows with each change. 0: as it was declared, by hash.
     pub version: u64,
@@ -33,6 +33,8 @@ pub struct Regions {
 pub(super) struct Laid {
     /// It says where the regions lie: of several subspaces each begins elsewhere. The same as long as the subspace is there.
     pub number: u16,
+    /// A number of the change with which it came, and of no other; 0: it was declared with the space. So one that comes again is another one.
+    pub came: u64,
     /// By a sample of what objects have; before that it is cut by hash.
     pub is_cut: bool,
     pub subspace: Subspace,
@@ -46,9 +48,10 @@ impl Laid {
         shape.collect()
     }
 
-    pub fn numbered(self, number: u16) -> Laid {
+    pub fn numbered(self, number: u16, came: u64) -> Laid {
         Laid {
             number,
+            came,
             placement: Placement::even(self.subspace.regions(), number),
             ..self
         }
@@ -75,7 +78,8 @@ impl Regions {
     /// At which place others have a subspace of these, whose objects lie in the same regions there.
     pub fn same_in(&self, others: &Regions, subspace: usize) -> Option<usize> {
         let own = self.laid.get(subspace)?;
-        let is_same = |it: &Laid| it.number == own.number && it.subspace == own.subspace;
+        let name = |it: &Laid| (it.number, it.came);
+        let is_same = |it: &Laid| name(it) == name(own) && it.subspace == own.subspace;
         others.laid.iter().position(is_same)
     }
 
@@ -93,6 +97,7 @@ impl Regions {
         let ids = self.laid.iter().map(|laid| {
             let mut bytes = definition.to_le_bytes().to_vec();
             bytes.extend_from_slice(&u64::from(laid.number).to_le_bytes());
+            bytes.extend_from_slice(&laid.came.to_le_bytes());
             put_subspace(&mut bytes, &laid.subspace);
             key_hash(&bytes)
         });
@@ -123,7 +128,7 @@ impl Regions {
         self.laid.get(number).map(|laid| &laid.subspace)
     }
 
-    /// What of a subspace does not change as long as it is there, and is no other's meanwhile.
+    /// By which the regions of a subspace have their slots.
     pub fn number(&self, subspace: usize) -> u16 {
         self.laid[subspace].number
     }
@@ -165,7 +170,8 @@ impl Regions {
 
     /// Whether no subspace has come or gone since the space was declared: then the numbers need not be kept.
     pub fn are_as_declared(&self) -> bool {
-        let is_plain = |(number, laid): (u16, &Laid)| laid.number == number && laid.is_cut;
+        let is_plain =
+            |(number, laid): (u16, &Laid)| laid.number == number && laid.came == 0 && laid.is_cut;
         self.serving == self.laid.len() && (0..).zip(&self.laid).all(is_plain)
     }
 
@@ -181,6 +187,7 @@ impl Regions {
             for laid in &self.laid {
                 out.extend_from_slice(&laid.number.to_le_bytes());
                 out.push(u8::from(laid.is_cut));
+                out.extend_from_slice(&laid.came.to_le_bytes());
             }
         }
     }
@@ -197,6 +204,7 @@ impl Regions {
             let subspace = take_subspace(reader)?;
             all.push(Laid {
                 number,
+                came: 0,
                 is_cut: true,
                 placement: Placement::even(subspace.regions(), number),
                 subspace,
@@ -206,9 +214,9 @@ impl Regions {
         if with_numbers {
             serving = reader.count(0)?;
             for at in 0..count {
-                let laid = all[at].clone().numbered(reader.u16()?);
-                let is_taken = all[..at].iter().any(|it| it.number == laid.number);
-                let is_cut = reader.flag()?;
+                let (number, is_cut, came) = (reader.u16()?, reader.flag()?, reader.u64()?);
+                let laid = all[at].clone().numbered(number, came);
+                let is_taken = all[..at].iter().any(|it| it.number == number);
                 if is_taken || serving > count {
                     return Err(BAD);
                 }

@@ -279,17 +279,24 @@ fn a_search_that_fixes_the_first_attribute_asks_few_places() {
 fn cuts_come_back_and_cut_bytes_are_refused() {
     let definition = definition();
     let sample = |_| (0..9u8).map(|byte| vec![2, byte]).collect();
+    let plain = Regions::by_samples(&definition, 7, &sample).expect("enough");
+    assert!(plain.are_as_declared());
     for regions in [
         Regions::by_hash(&definition).expect("enough"),
-        Regions::by_samples(&definition, 7, &sample).expect("enough"),
+        Regions::default().altered(&definition, 17).expect("enough"),
+        plain,
     ] {
+        let with_numbers = !regions.are_as_declared();
         let mut bytes = Vec::new();
-        regions.encode(false, &mut bytes);
+        regions.encode(with_numbers, &mut bytes);
         let mut reader = larder_types::wire::WireReader::new(&bytes);
-        assert_eq!(Regions::decode(&mut reader, false).as_ref(), Ok(&regions));
+        assert_eq!(
+            Regions::decode(&mut reader, with_numbers).as_ref(),
+            Ok(&regions)
+        );
         for end in 0..bytes.len() {
             let mut reader = larder_types::wire::WireReader::new(&bytes[..end]);
-            Regions::decode(&mut reader, false).expect_err("it is cut");
+            Regions::decode(&mut reader, with_numbers).expect_err("it is cut");
         }
         assert!(u32::from(regions.slot(0, Region(3))) < 16_384);
     }

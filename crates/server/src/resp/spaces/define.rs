@@ -117,8 +117,8 @@ fn change_of(command: Command<'_>) -> Result<Change, Refusal> {
     })
 }
 
-/// A number that no space had before.
-fn new_number(tables: &Tables, by: &str) -> u64 {
+/// A number that no space had before, nor a change of one.
+pub(super) fn new_number(tables: &Tables, by: &str) -> u64 {
     let (now, ticket) = (tables.now(), tables.handle().next_ticket());
     key_hash(format!("{by} {now} {ticket}").as_bytes())
 }

@@ -20,7 +20,7 @@ use larder_space::schema::{Alteration, Definition, Filling, Turnover};
 
 use super::super::tables::wait_for_change;
 use super::cuts::sample_of;
-use super::define::make;
+use super::define::{make, new_number};
 use super::figures::{Figures, figures};
 use super::reach::{Asker, again};
 use crate::spaces::{Before, Change, Declared, change};
@@ -109,11 +109,9 @@ async fn begin(
         )));
     }
     let altered = definition.with_filling(Some(filling));
-    let regions = match &declared.regions {
-        Some(regions) => regions.altered(&altered),
-        None => Regions::by_hash(&altered),
-    };
-    let mut regions = regions.map_err(cannot)?;
+    let before = declared.regions.as_deref().cloned().unwrap_or_default();
+    let change = new_number(&asker.core.tables, &asker.core.shared.config.cluster.node);
+    let mut regions = before.altered(&altered, change).map_err(cannot)?;
     if !come.is_empty() {
         regions = cut(asker, declared, regions).await?;
     }
@@ -174,7 +172,7 @@ fn cancel(declared: &Declared) -> Result<Decided, Refusal> {
 fn altered(declared: &Declared, definition: Definition) -> Result<Decided, Refusal> {
     let regions = declared.regions.as_ref();
     let regions = regions
-        .map(|regions| regions.altered(&definition))
+        .map(|regions| regions.altered(&definition, 0))
         .transpose();
     let regions = regions.map_err(|refused| change::refused(refused.to_string()))?;
     Ok((definition, regions))
