@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use larder_client::Reply;
+
 use crate::support::{Server, larder, run_failing, run_ok, spawn_server_with, text};
 
 /// With cores enough that there are copies.
@@ -16,9 +18,23 @@ fn server(folder: &Path) -> Server {
 fn say(server: &Server, line: &str) -> String {
     let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
     match server.resp().command(&parts) {
-        Ok(reply) => format!("{reply:?}"),
+        Ok(reply) => shown(&reply),
         Err(error) => error.to_string(),
     }
+}
+
+fn shown(reply: &Reply) -> String {
+    match reply {
+        Reply::Bulk(bytes) => text(bytes),
+        Reply::Array(items) => items.iter().map(|it| shown(it) + "|").collect(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn is_filling(server: &Server) -> bool {
+    let info = say(server, "FT.INFO hotels");
+    assert!(info.contains("|subspaces|"), "{info}");
+    info.contains("|filling|")
 }
 
 /// Hotels, of which so many are there.
@@ -86,7 +102,7 @@ fn a_plan_is_applied_once_and_what_cannot_be_applied_says_why() {
     // Nobody can be asked here.
     let error = run_failing(2, apply(&[&plan]));
     assert!(error.contains("nothing is done without --yes"), "{error}");
-    assert!(!say(&server, "FT.INFO hotels").contains("filling"));
+    assert!(!is_filling(&server));
     let error = run_failing(4, apply(&[&plan, "--space", "inns"]));
     assert!(
         error.contains("is a plan for hotels, and not for inns"),
@@ -102,6 +118,7 @@ fn a_plan_is_applied_once_and_what_cannot_be_applied_says_why() {
     assert!(error.contains("is no plan: "), "{error}");
     // Another change is under way.
     say(&server, "FT.ALTER hotels SUBSPACES 1 rating:2");
+    assert!(is_filling(&server));
     let error = run_failing(4, apply(&[&plan, "--yes"]));
     assert!(
         error.contains("other subspaces already, rating:2")
@@ -125,8 +142,7 @@ fn a_plan_is_applied_once_and_what_cannot_be_applied_says_why() {
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
-    let info = say(&server, "FT.INFO hotels");
-    assert!(!info.contains("filling"), "{info}");
+    assert!(!is_filling(&server));
     let error = run_failing(4, apply(&[&plan, "--yes"]));
     assert!(
         error.contains("hotels has the subspaces of this plan already: city:"),
@@ -154,9 +170,7 @@ fn an_apply_that_is_killed_goes_on_when_it_is_run_again() {
     declare(&server, 1200);
     let plan = planned(folder.path(), &server, &OF_HOTELS);
     let mut first = applying(&server, &[&plan, "--yes"]);
-    while !say(&server, "FT.INFO hotels").contains("\"filling\"")
-        && first.try_wait().unwrap().is_none()
-    {
+    while !is_filling(&server) && first.try_wait().unwrap().is_none() {
         std::thread::yield_now();
     }
     let _ = first.kill();
@@ -173,8 +187,7 @@ fn an_apply_that_is_killed_goes_on_when_it_is_run_again() {
         false => error.contains("has the subspaces of this plan already"),
     };
     assert!(is_done, "{told}{error}");
-    let info = say(&server, "FT.INFO hotels");
-    assert!(!info.contains("\"filling\""), "{info}");
+    assert!(!is_filling(&server));
 }
 
 #[test]
