@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::future::Future;
 use std::io::{self, Read, Write};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -77,6 +78,16 @@ impl Location {
     /// [`Location::list`] by blocking. Must not be called inside a runtime.
     pub fn list_blocking(&self) -> Result<Vec<Listed>> {
         self.block_on(self.list())
+    }
+
+    /// [`Location::put_file`] by blocking. Must not be called inside a runtime.
+    pub fn put_file_blocking(&self, local: &Path) -> Result<()> {
+        runtime(self)?.block_on(self.put_file(local, &|_| {}))
+    }
+
+    /// [`Location::remove`] by blocking. Must not be called inside a runtime.
+    pub fn remove_blocking(&self) -> Result<()> {
+        self.block_on(self.remove())
     }
 
     /// Waits for an answer of the source, though not for ever, and not once the program is to end.

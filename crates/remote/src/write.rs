@@ -1,5 +1,6 @@
 //! Putting a local file somewhere else, and taking it away again.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
 use bytes::BytesMut;
@@ -110,7 +111,9 @@ impl Location {
             tokio::fs::create_dir_all(folder).await.map_err(io)?;
         }
         let mut unfinished = to.as_os_str().to_owned();
-        unfinished.push(".part");
+        // Two may put the same file at once, and one of them may end in the middle.
+        let number = RandomState::new().build_hasher().finish();
+        unfinished.push(format!(".{number:016x}.part"));
         let copied = tokio::fs::copy(local, &unfinished).await;
         let copied = copied.map_err(|e| Error::from_io(&Location::local(local), &e))?;
         let file = tokio::fs::File::open(&unfinished).await.map_err(io)?;
