@@ -25,7 +25,9 @@ pub mod manifest;
 pub mod segment;
 pub mod version;
 
-pub use build::{BuildOptions, BuildProgress, Builder, CollectAs, OnDuplicate, RowWriter};
+pub use build::{
+    BuildOptions, BuildProgress, Builder, CollectAs, OnDuplicate, RowWriter, SegmentPart,
+};
 pub use built::Built;
 pub use error::Error;
 pub use fault::fault_point;

@@ -188,7 +188,7 @@ impl Manifest {
         text
     }
 
-    fn check(&self) -> Result<(), &'static str> {
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
         if !(1..=PARTITIONS_MAX).contains(&self.partitions)
             || self.segments.len() != self.partitions as usize
         {

@@ -23,6 +23,7 @@ mod collect;
 mod heavy;
 mod options;
 mod out_folder;
+mod parts;
 mod row_writer;
 mod spill;
 
@@ -41,6 +42,7 @@ use bucket::{Bucket, Duplicates, Room};
 pub use collect::CollectAs;
 pub use options::{BuildOptions, OnDuplicate};
 use out_folder::OutFolder;
+pub use parts::SegmentPart;
 pub use row_writer::RowWriter;
 use spill::{Chunk, RowSizes, Spill};
 
@@ -109,39 +111,66 @@ impl Builder {
         }
     }
 
-    /// Sorts, writes the segments and the manifest, and makes all of it durable.
+    /// Writes only the segments of partitions that have rows, and no manifest: others build the rest of the version, and who has all parts
+    /// makes the manifest of them ([`Manifest::of_parts`]).
     ///
     /// # Errors
-    /// A duplicate key, a full disk, or whatever a writer met before. Nothing is left in `out`.
-    pub fn finish(mut self, progress: &(dyn Fn(BuildProgress) + Sync)) -> Result<Manifest, Error> {
+    /// As [`Builder::finish`].
+    pub fn finish_parts(
+        mut self,
+        progress: &(dyn Fn(BuildProgress) + Sync),
+    ) -> Result<Vec<SegmentPart>, Error> {
+        self.check_writers()?;
+        let has_rows: Vec<bool> = (self.buckets.chunks_mut(self.buckets_per_partition as usize))
+            .map(|buckets| {
+                let mut buckets = buckets.iter_mut();
+                buckets.any(|bucket| bucket.get_mut().expect("no writer panicked").rows > 0)
+            })
+            .collect();
+        let parts = self.write_parts(&|partition| has_rows[partition], progress)?;
+        self.spill.remove();
+        self.out.keep();
+        Ok(parts)
+    }
+
+    /// As [`Builder::finish_parts`], with the segments of partitions that have no rows.
+    ///
+    /// # Errors
+    /// As [`Builder::finish`].
+    pub fn finish_all_parts(
+        mut self,
+        progress: &(dyn Fn(BuildProgress) + Sync),
+    ) -> Result<Vec<SegmentPart>, Error> {
+        self.check_writers()?;
+        let parts = self.write_parts(&|_| true, progress)?;
+        self.spill.remove();
+        self.out.keep();
+        Ok(parts)
+    }
+
+    fn check_writers(&mut self) -> Result<(), Error> {
         assert_eq!(
             self.writers.load(Ordering::SeqCst),
             0,
             "every RowWriter is closed before finish"
         );
-        if let Some(error) = self.failed.get_mut().expect("no writer panicked").take() {
-            return Err(error);
+        match self.failed.get_mut().expect("no writer panicked").take() {
+            Some(error) => Err(error),
+            None => Ok(()),
         }
+    }
+
+    /// Sorts, writes the segments and the manifest, and makes all of it durable.
+    ///
+    /// # Errors
+    /// A duplicate key, a full disk, or whatever a writer met before. Nothing is left in `out`.
+    pub fn finish(mut self, progress: &(dyn Fn(BuildProgress) + Sync)) -> Result<Manifest, Error> {
+        self.check_writers()?;
         fault_point("build.sorted");
-        let entries = self.write_segments(progress)?;
+        let parts = self.write_parts(&|_| true, progress)?;
         fault_point("build.segments");
-        let sum = |of: fn(&SegmentSummary) -> u64| entries.iter().map(of).sum::<u64>();
-        let manifest = Manifest {
-            format: Manifest::format_of(self.options.built.as_ref()),
-            store: self.options.store.clone(),
-            partitions: self.options.partitions,
-            record_count: sum(|s| s.record_count),
-            key_bytes: sum(|s| s.key_bytes),
-            value_bytes: sum(|s| s.value_bytes),
-            size_bytes: sum(|s| s.size_bytes),
-            compression: self.options.compression,
-            segments: (0..)
-                .zip(&entries)
-                .map(|(partition, summary)| self.entry(partition, summary))
-                .collect(),
-            built: self.options.built.take(),
-            digest: String::new(),
-        };
+        let built = self.options.built.take();
+        let manifest = Manifest::of_parts(&self.options, built, parts)?;
         let bytes = manifest.encode();
         self.spill.remove();
         fault_point("build.manifest");
@@ -151,21 +180,27 @@ impl Builder {
         Manifest::decode("just written", &bytes)
     }
 
-    fn entry(&self, partition: u32, summary: &SegmentSummary) -> SegmentEntry {
-        SegmentEntry {
-            file: segment_file(partition),
-            partition: PartitionId(partition),
-            slots: slots_of(partition, self.options.partitions),
-            size_bytes: summary.size_bytes,
-            record_count: summary.record_count,
-            digest: summary.digest.clone(),
+    fn part(&self, partition: u32, summary: SegmentSummary) -> SegmentPart {
+        SegmentPart {
+            key_bytes: summary.key_bytes,
+            value_bytes: summary.value_bytes,
+            entry: SegmentEntry {
+                file: segment_file(partition),
+                partition: PartitionId(partition),
+                slots: slots_of(partition, self.options.partitions),
+                size_bytes: summary.size_bytes,
+                record_count: summary.record_count,
+                digest: summary.digest,
+            },
         }
     }
 
-    fn write_segments(
+    /// Writes the segments of the partitions that are wanted; gives them in their order.
+    fn write_parts(
         &self,
+        is_wanted: &(dyn Fn(usize) -> bool + Sync),
         progress: &(dyn Fn(BuildProgress) + Sync),
-    ) -> Result<Vec<SegmentSummary>, Error> {
+    ) -> Result<Vec<SegmentPart>, Error> {
         let partitions = self.options.partitions;
         let threads = self.options.threads.min(partitions as usize);
         let work = Work {
@@ -193,6 +228,9 @@ impl Builder {
                         if partition >= partitions as usize || self.has_failed() {
                             return;
                         }
+                        if !is_wanted(partition) {
+                            continue;
+                        }
                         match self.write_segment(partition as u32, &work) {
                             Ok(summary) => {
                                 *summaries[partition].lock().expect("ours alone") = Some(summary)
@@ -206,12 +244,11 @@ impl Builder {
         if let Some(error) = self.failed.lock().expect("no thread panicked").take() {
             return Err(error);
         }
-        let done = summaries
-            .into_iter()
-            .map(|summary| summary.into_inner().expect("no thread panicked"));
-        Ok(done
-            .map(|summary| summary.expect("every partition was written"))
-            .collect())
+        let done = (0..).zip(summaries).filter_map(|(partition, summary)| {
+            let summary = summary.into_inner().expect("no thread panicked")?;
+            Some(self.part(partition, summary))
+        });
+        Ok(done.collect())
     }
 
     fn write_segment(&self, partition: u32, work: &Work<'_>) -> Result<SegmentSummary, Error> {

@@ -1,0 +1,53 @@
+//! A version that several builders make, each some of its partitions: the tasks of a Spark job, say.
+//!
+//! A segment is a pure function of its partition's rows and the options, so a task that runs twice leaves the same bytes.
+
+use serde::{Deserialize, Serialize};
+
+use super::BuildOptions;
+use crate::built::Built;
+use crate::error::Error;
+use crate::manifest::{Manifest, SegmentEntry};
+
+/// A segment that was written, and what the manifest adds up of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SegmentPart {
+    pub entry: SegmentEntry,
+    pub key_bytes: u64,
+    pub value_bytes: u64,
+}
+
+impl Manifest {
+    /// The manifest of a version of these parts, in any order.
+    ///
+    /// # Errors
+    /// One is missing, is there twice, or is of a version cut into another number of partitions.
+    pub fn of_parts(
+        options: &BuildOptions,
+        built: Option<Built>,
+        mut parts: Vec<SegmentPart>,
+    ) -> Result<Manifest, Error> {
+        parts.sort_by_key(|part| part.entry.partition.0);
+        let sum = |of: fn(&SegmentPart) -> u64| parts.iter().map(of).sum::<u64>();
+        let manifest = Manifest {
+            format: Manifest::format_of(built.as_ref()),
+            store: options.store.clone(),
+            partitions: options.partitions,
+            record_count: sum(|it| it.entry.record_count),
+            key_bytes: sum(|it| it.key_bytes),
+            value_bytes: sum(|it| it.value_bytes),
+            size_bytes: sum(|it| it.entry.size_bytes),
+            compression: options.compression,
+            segments: parts.into_iter().map(|part| part.entry).collect(),
+            built,
+            digest: String::new(),
+        };
+        match manifest.check() {
+            Ok(()) => Ok(manifest),
+            Err(detail) => Err(Error::state(format!(
+                "the parts of this version do not make one: {detail}"
+            ))),
+        }
+    }
+}
