@@ -14,8 +14,10 @@
 //! A file is loaded in whole or refused with its name: any error ends the run, and the caller
 //! drops what it has built. This is the only crate that links Arrow.
 
+mod assemble;
 mod avro;
 mod avro_schema;
+mod batches;
 mod cell;
 mod csv;
 mod cut;
@@ -41,6 +43,9 @@ mod run;
 mod time;
 mod write;
 
+pub use arrow_array::ffi_stream::FFI_ArrowArrayStream as CStream;
+pub use assemble::{KEY_COLUMN, PARTITION_COLUMN, VALUE_COLUMN, assemble, assemble_c_stream};
+pub use batches::{Batches, ingest_batches};
 pub use csv::types::CellType;
 pub use error::{At, Error};
 pub use in_memory::ingest_text;

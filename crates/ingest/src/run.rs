@@ -103,9 +103,19 @@ pub fn ingest<'s>(
 }
 
 fn check(options: &InputOptions) -> Result<(), Error> {
-    let reason = if options.inputs.is_empty() {
-        "no input is named; give paths, globs, URLs, or - for the standard input"
-    } else if options.whole_rows && !options.key.is_empty() {
+    if options.inputs.is_empty() {
+        return Err(Error::Options {
+            reason: "no input is named; give paths, globs, URLs, or - for the standard input"
+                .into(),
+        });
+    }
+    check_columns(options)
+}
+
+/// # Errors
+/// What says of the columns how they make keys is not right.
+pub(crate) fn check_columns(options: &InputOptions) -> Result<(), Error> {
+    let reason = if options.whole_rows && !options.key.is_empty() {
         "whole rows have no key"
     } else if options.key.is_empty() && !options.whole_rows {
         "no key column is named; name one or more"

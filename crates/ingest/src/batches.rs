@@ -1,0 +1,181 @@
+//! Rows of Arrow record batches that a caller has, from wherever they come: a data frame, an engine's partition.
+//!
+//! ```text
+//!  batches ── lock ─ next() ─ unlock ──► rows of one batch ──► sink      (one sink a thread, as of files)
+//! ```
+
+use std::sync::{Mutex, PoisonError};
+
+use arrow_array::RecordBatch;
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
+
+use crate::error::{Error, Fault, one_line};
+use crate::guard::guarded;
+use crate::options::{InputOptions, RowSink, SinkError, Summary};
+use crate::record_batch::{BatchPlan, project, push_batch};
+use crate::rows::Rows;
+use crate::run::{Budget, check_columns, sink_fault};
+
+/// Errors name this in place of a file.
+pub(crate) const NAME: &str = "the frame";
+
+/// Record batches of one schema.
+pub struct Batches {
+    schema: SchemaRef,
+    reader: Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>,
+}
+
+impl Batches {
+    pub fn new(schema: SchemaRef, batches: Vec<RecordBatch>) -> Batches {
+        Batches {
+            schema,
+            reader: Box::new(batches.into_iter().map(Ok)),
+        }
+    }
+
+    /// What another library hands over by the Arrow C stream interface.
+    ///
+    /// # Errors
+    /// Its schema cannot be read.
+    ///
+    /// # Safety
+    /// `stream` points to a stream that is valid by the interface's specification. It is moved out: what is left is released.
+    pub unsafe fn from_c_stream(stream: *mut FFI_ArrowArrayStream) -> Result<Batches, Error> {
+        // SAFETY: the caller promises it.
+        let reader = unsafe { RecordBatchStreamReader::from_raw(stream) };
+        let reader = reader.map_err(|error| told(&error))?;
+        Ok(Batches {
+            schema: arrow_array::RecordBatchReader::schema(&reader),
+            reader: Box::new(reader),
+        })
+    }
+
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<RecordBatch, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.reader.next()?;
+        Some(next.map_err(|error| told(&error)))
+    }
+}
+
+fn told(error: &ArrowError) -> Error {
+    Fault::file(one_line(error)).into_error(NAME)
+}
+
+/// Hands the rows of batches to the sinks, one sink a thread, in no order but with their numbers: the first row is 0. Of the options those are used that
+/// say what the columns are, the limits, and how many threads there are. Blocks until all is read.
+///
+/// # Errors
+/// As [`crate::ingest`]; a run that returns an error has handed out only some of the rows.
+pub fn ingest_batches<'s>(
+    batches: Batches,
+    options: &InputOptions,
+    make_sink: &(dyn Fn() -> Result<Box<dyn RowSink + 's>, SinkError> + Sync),
+) -> Result<Summary, Error> {
+    check_columns(options)?;
+    let fault = |fault: Fault| fault.into_error(NAME);
+    let plan = BatchPlan::new(batches.schema().fields(), &Vec::new(), options).map_err(fault)?;
+    let source = Mutex::new(Source {
+        batches,
+        first_row: 0,
+        failed: None,
+    });
+    let budget = Budget::new(options.memory.0);
+    let work = || -> Result<Summary, (u64, Error)> {
+        let made = make_sink().map_err(|source| (0, sink_fault(source).into_error(NAME)))?;
+        let mut rows = Rows::new(options, &budget, made);
+        while let Some((first_row, batch)) = lock(&source).take() {
+            let pushed = guarded(|| {
+                let batch = project(&batch, &plan)?;
+                push_batch(&batch, &plan, 0, first_row, &mut rows)
+            });
+            if let Err(fault) = pushed {
+                return Err((first_row, fault.into_error(NAME)));
+            }
+        }
+        let (count, skipped) = (rows.count, rows.skipped);
+        let finished = rows.sink.finish();
+        finished.map_err(|source| (u64::MAX, sink_fault(source).into_error(NAME)))?;
+        Ok(Summary {
+            files: 1,
+            rows: count,
+            skipped,
+            ..Summary::default()
+        })
+    };
+    let stopping = || {
+        let done = work();
+        if let Err((at, error)) = done {
+            lock(&source).fail(at, error);
+            return None;
+        }
+        done.ok()
+    };
+    let done: Vec<Option<Summary>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..options.threads.max(1))
+            .map(|_| scope.spawn(stopping))
+            .collect();
+        let joined = workers.into_iter().map(|worker| match worker.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        joined.collect()
+    });
+    if let Some((_, error)) = lock(&source).failed.take() {
+        return Err(error);
+    }
+    let mut all = Summary {
+        files: 1,
+        ..Summary::default()
+    };
+    for done in done.into_iter().flatten() {
+        all.rows += done.rows;
+        all.skipped += done.skipped;
+    }
+    Ok(all)
+}
+
+/// The batches that are left, and the first fault.
+struct Source {
+    batches: Batches,
+    first_row: u64,
+    failed: Option<(u64, Error)>,
+}
+
+impl Source {
+    /// The next batch and the number of its first row; none after a fault.
+    fn take(&mut self) -> Option<(u64, RecordBatch)> {
+        if self.failed.is_some() {
+            return None;
+        }
+        match self.batches.next()? {
+            Ok(batch) => {
+                let first_row = self.first_row;
+                self.first_row += batch.num_rows() as u64;
+                Some((first_row, batch))
+            }
+            Err(error) => {
+                self.fail(self.first_row, error);
+                None
+            }
+        }
+    }
+
+    /// Keeps what failed first in the order of rows.
+    fn fail(&mut self, at: u64, error: Error) {
+        if self.failed.as_ref().is_none_or(|(first, _)| at < *first) {
+            self.failed = Some((at, error));
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
