@@ -7,7 +7,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster bg test fmt fuzz setup
+.PHONY: help demo cluster bg test wheel fmt fuzz setup
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -30,6 +30,10 @@ bg: ## Build bg, which rates data stores: target/release/bg.
 test: ## Install what the tests need, then run `cargo xtask ci`: format, lints, tidy, tests.
 	@scripts/setup test
 	cargo xtask ci
+
+wheel: ## Build the Python package `larder` into dist/.
+	@scripts/setup test
+	cd python && ../.venv/bin/maturin build --release --locked --out ../dist
 
 fmt: ## Format all Rust code.
 	cargo fmt --all

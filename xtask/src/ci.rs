@@ -21,6 +21,7 @@ pub fn run() -> Result<(), String> {
         )?;
     }
     test()?;
+    python()?;
     println!("ci: all passed in {} s", began.elapsed().as_secs());
     Ok(())
 }
@@ -35,6 +36,33 @@ fn test() -> Result<(), String> {
     let told = std::fs::read_to_string(&skips).unwrap_or_default();
     told.lines().for_each(|line| println!("ci: {line}"));
     tested
+}
+
+/// Runs the tests of the Python package, where what they need is installed.
+fn python() -> Result<(), String> {
+    let root = tree::root();
+    if !root.join(".venv/bin/pytest").is_file() {
+        println!("ci: python: skipped, there is no .venv/bin/pytest; scripts/setup test makes it");
+        return Ok(());
+    }
+    step(
+        "python: build",
+        "cargo build --locked --package larder-python --package larder-cli",
+    )?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
+    let built = target.join("debug/liblarder_python.so");
+    let native = root.join("python/larder/_native.abi3.so");
+    // A library that a process has open is not written to.
+    let _ = std::fs::remove_file(&native);
+    std::fs::copy(&built, &native)
+        .map_err(|error| format!("cannot copy {}: {error}", built.display()))?;
+    let path = root.join("python");
+    let larder = target.join("debug/larder");
+    let variables = [
+        ("PYTHONPATH", path.as_os_str()),
+        ("LARDER", larder.as_os_str()),
+    ];
+    step_with("python", ".venv/bin/pytest -q python", &variables)
 }
 
 /// Runs one command line at the root of the workspace; its output goes where ours goes.

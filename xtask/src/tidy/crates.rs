@@ -7,7 +7,7 @@ use crate::tree::{self, Tree};
 
 /// Each crate and the crates of ours it may link, lowest first. A crate may use only what stands
 /// above it in this table, and only what its row names. Tests may use more: they link what they drive.
-const MAY_USE: [(&str, &[&str]); 22] = [
+const MAY_USE: [(&str, &[&str]); 23] = [
     ("testing", &[]),
     ("types", &[]),
     ("table", &["types"]),
@@ -23,6 +23,7 @@ const MAY_USE: [(&str, &[&str]); 22] = [
     ("postgres", &["protocol"]),
     ("remote", &["types"]),
     ("ingest", &["types", "remote"]),
+    ("python", &["types", "batch", "remote", "ingest"]),
     ("client", &["types", "protocol"]),
     (
         "server",

@@ -1,0 +1,56 @@
+//! What the Python package `larder` does in Rust: the module `larder._native`.
+//!
+//! ```text
+//!  larder.build(frame) ─────────────► build: rows of Arrow batches ─► Builder ─► a version
+//!  larder.spark.build_store(df) ─┬──► parts::assemble  (before the shuffle: partition, key, value)
+//!                                ├──► parts::write_parts (behind it: the segments of one task)
+//!                                └──► parts::finish      (the driver: what is missing, and the manifest)
+//!  larder.open(path) ───────────────► store: a version's files, read in this process
+//! ```
+//!
+//! Arguments are checked and documented in `python/larder`; options come as one JSON text, so that a task of Spark gets them as they are.
+//! Data frames come and go by the Arrow C stream interface. While Rust works, Python goes on: the interpreter's lock is not held.
+
+mod arrow;
+mod build;
+mod interrupt;
+mod options;
+mod parts;
+mod store;
+
+use pyo3::create_exception;
+use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::prelude::*;
+
+create_exception!(
+    larder,
+    Error,
+    PyException,
+    "What larder could not do, and why."
+);
+
+/// A failure, as an exception.
+fn failed(error: impl std::fmt::Display) -> PyErr {
+    Error::new_err(error.to_string())
+}
+
+/// An argument that is not what it should be.
+fn bad_argument(error: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("Error", module.py().get_type::<Error>())?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<store::Store>()?;
+    module.add_class::<store::Records>()?;
+    module.add_class::<arrow::Stream>()?;
+    module.add_function(wrap_pyfunction!(build::build_frame, module)?)?;
+    module.add_function(wrap_pyfunction!(build::build_files, module)?)?;
+    module.add_function(wrap_pyfunction!(parts::assemble, module)?)?;
+    module.add_function(wrap_pyfunction!(parts::write_parts, module)?)?;
+    module.add_function(wrap_pyfunction!(parts::check_out, module)?)?;
+    module.add_function(wrap_pyfunction!(parts::finish, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! The options of a build, as they come from Python: the words and defaults of `larder build`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use larder_batch::{BuildOptions, Built, CollectAs, Compression, OnDuplicate};
+use larder_ingest::{InputOptions, NullPolicy, ValueSpec};
+use larder_types::{ByteSize, StoreName, VALUE_BYTES_MAX};
+use pyo3::PyResult;
+use serde::Deserialize;
+
+use crate::bad_argument;
+use crate::interrupt;
+
+/// A builder takes so many writers at a time.
+const WRITERS_MAX: usize = 16;
+
+#[derive(Deserialize, Clone)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    pub store: StoreName,
+    key: Vec<String>,
+    value: Option<String>,
+    values: Option<String>,
+    pub partitions: u32,
+    compress: String,
+    filter: bool,
+    on_duplicate: OnDuplicate,
+    collect_as: Option<CollectAs>,
+    skip_nulls: bool,
+    pub allow_empty: bool,
+    memory: String,
+    threads: Option<usize>,
+    pub temp: Option<PathBuf>,
+    /// Seconds since 1970, for what the manifest says of the build.
+    at: u64,
+    /// How the input is named there.
+    input: String,
+    /// Those that were given and bear on the version, by name.
+    given: BTreeMap<String, String>,
+}
+
+impl Options {
+    /// # Errors
+    /// `ValueError`: what is wrong with which.
+    pub fn parse(text: &str) -> PyResult<Options> {
+        let options: Options = serde_json::from_str(text).map_err(bad_argument)?;
+        if options.value.is_some() && options.values.is_some() {
+            return Err(bad_argument(
+                "value names one column and values makes one of all: give one of them",
+            ));
+        }
+        options.value_spec()?;
+        options.collect()?;
+        options.compression()?;
+        options.memory()?;
+        Ok(options)
+    }
+
+    fn value_spec(&self) -> PyResult<ValueSpec> {
+        match (&self.value, self.values.as_deref()) {
+            (Some(column), _) => Ok(ValueSpec::Column(column.clone())),
+            (None, Some("json") | None) => Ok(ValueSpec::Json),
+            (None, Some("msgpack")) => Ok(ValueSpec::MessagePack),
+            (None, Some(other)) => Err(bad_argument(format!(
+                "values={other:?} is not known; use \"json\" or \"msgpack\""
+            ))),
+        }
+    }
+
+    /// How the values of one key are collected: it follows from the options, never from the data.
+    fn collect(&self) -> PyResult<CollectAs> {
+        let own = match self.value_spec()? {
+            ValueSpec::Column(_) => CollectAs::Text,
+            ValueSpec::MessagePack => CollectAs::MessagePack,
+            ValueSpec::Json => CollectAs::Json,
+        };
+        let Some(asked) = self.collect_as else {
+            return Ok(own);
+        };
+        let fits = match self.value {
+            Some(_) => asked != CollectAs::MessagePack,
+            None => asked == own,
+        };
+        match (fits, self.on_duplicate) {
+            (true, OnDuplicate::Collect) => Ok(asked),
+            (true, _) => Err(bad_argument("collect_as is of on_duplicate=\"collect\"")),
+            (false, _) => Err(bad_argument(format!(
+                "collect_as={:?} does not fit these values; they are collected as {:?}",
+                asked.name(),
+                own.name()
+            ))),
+        }
+    }
+
+    fn compression(&self) -> PyResult<Compression> {
+        self.compress.parse().map_err(bad_argument)
+    }
+
+    fn memory(&self) -> PyResult<ByteSize> {
+        const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
+        let memory: ByteSize = self.memory.parse().map_err(bad_argument)?;
+        match memory < MEMORY_MIN {
+            true => Err(bad_argument(format!(
+                "memory={memory} is too little; give at least {MEMORY_MIN}"
+            ))),
+            false => Ok(memory),
+        }
+    }
+
+    fn threads(&self) -> usize {
+        let all = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or_else(all).max(1)
+    }
+
+    /// What says of the input's columns what is key and what is value.
+    ///
+    /// # Errors
+    /// As [`Options::parse`].
+    pub fn input(&self) -> PyResult<InputOptions> {
+        let parsing = self.memory()?.0 / 4;
+        let nulls = match self.skip_nulls {
+            true => NullPolicy::Skip,
+            false => NullPolicy::Error,
+        };
+        Ok(InputOptions {
+            key: self.key.clone(),
+            value: self.value_spec()?,
+            threads: self.threads().min(WRITERS_MAX),
+            memory: ByteSize(parsing),
+            value_bytes_max: VALUE_BYTES_MAX.min((self.memory()?.0 - parsing) / 4),
+            null_key: nulls,
+            null_value: nulls,
+            ..InputOptions::default()
+        })
+    }
+
+    /// # Errors
+    /// As [`Options::parse`].
+    pub fn build(&self) -> PyResult<BuildOptions> {
+        let memory = self.memory()?.0;
+        let mut options = BuildOptions::new(self.store.clone());
+        options.partitions = self.partitions;
+        options.memory = ByteSize(memory - memory / 4);
+        options.threads = self.threads();
+        options.temp_dir.clone_from(&self.temp);
+        options.compression = self.compression()?;
+        options.filter = self.filter;
+        options.on_duplicate = self.on_duplicate;
+        options.collect_as = self.collect()?;
+        options.built = Some(self.built()?);
+        options.is_cancelled = interrupt::is_interrupted;
+        Ok(options)
+    }
+
+    /// What the manifest says of the build.
+    fn built(&self) -> PyResult<Built> {
+        let (value, value_column) = match self.value_spec()? {
+            ValueSpec::Column(column) => ("column", Some(column)),
+            ValueSpec::MessagePack => ("msgpack", None),
+            ValueSpec::Json => ("json", None),
+        };
+        let collects = self.on_duplicate == OnDuplicate::Collect;
+        Ok(Built {
+            by: format!("larder {} (Python)", env!("CARGO_PKG_VERSION")),
+            at: self.at,
+            inputs: vec![self.input.clone()],
+            more_inputs: 0,
+            key: self.key.clone(),
+            value: value.to_owned(),
+            value_column,
+            collect_as: match collects {
+                true => Some(self.collect()?),
+                false => None,
+            },
+            options: self.given.clone(),
+            digest: String::new(),
+        })
+    }
+}

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Iterable, NamedTuple, Union
+
+from larder import _native
+from larder._options import OPTIONS, Key, options, place
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+class Built(NamedTuple):
+    """A version that was built."""
+
+    #: Where it is: what ``larder.push`` and ``larder.open`` take.
+    location: str
+    records: int
+    size_bytes: int
+    #: Of the data: two versions with one digest hold the same bytes.
+    digest: str
+    #: Rows that ``skip_nulls`` left out; unknown of a build on Spark.
+    skipped_rows: Union[int, None]
+
+
+def built(location: str, manifest: str, skipped_rows: Union[int, None]) -> Built:
+    told = json.loads(manifest)
+    return Built(location, told["record_count"], told["size_bytes"], told["digest"], skipped_rows)
+
+
+def build(frame: Any, *, store: str, key: Key, out: Path, **given: Any) -> Built:
+    source = inputs(frame)
+    if source is not None:
+        text = options(store, key, source[0] if len(source) == 1 else f"{len(source)} inputs", given)
+        manifest, skipped = _native.build_files(source, text, place(out))
+    else:
+        text = options(store, key, f"a {type(frame).__name__}", given)
+        manifest, skipped = _native.build_frame(stream(frame), text, place(out))
+    return built(place(out), manifest, skipped)
+
+
+build.__doc__ = f"""Builds a version of a store: from a data frame, record batches, or files.
+
+    larder.build(frame, store="pymk", key="member", out="built/pymk")
+    larder.build("day/*.parquet", store="prices", key=["country", "sku"], value="price", out="s3://bucket/prices")
+
+Args:
+    frame: whatever hands its rows over by the Arrow C stream interface (a frame of pandas 2.2 or later, Polars or DuckDB, a table or reader
+        of pyarrow), an iterable of record batches, or paths and URLs of files as ``larder build`` takes.
+    out: a folder that is empty or not there yet, or a URL.{OPTIONS}
+
+Raises:
+    ValueError, TypeError: an argument is not what it should be.
+    larder.Error: a row, a disk or a place refuses; nothing is left behind.
+"""
+
+
+def inputs(frame: Any) -> Union[list[str], None]:
+    """Paths, if they are."""
+    if isinstance(frame, (str, os.PathLike)):
+        return [os.fspath(frame)]
+    if isinstance(frame, (list, tuple)) and frame and all(isinstance(it, (str, os.PathLike)) for it in frame):
+        return [os.fspath(it) for it in frame]
+    return None
+
+
+def stream(frame: Any) -> Any:
+    """What has ``__arrow_c_stream__``."""
+    if hasattr(frame, "__arrow_c_stream__"):
+        return frame
+    if hasattr(frame, "fetch_record_batch"):
+        # A relation of DuckDB.
+        return frame.fetch_record_batch()
+    if isinstance(frame, Iterable):
+        return reader(iter(frame))
+    what = type(frame).__name__
+    raise TypeError(f"{what} hands no rows over: give a data frame, record batches, or paths")
+
+
+def reader(batches: Any) -> Any:
+    """A reader of an iterator's record batches; the first says what the columns are."""
+    import pyarrow as pa
+
+    first = next(batches, None)
+    if first is None:
+        raise _native.Error("there are no record batches, so the columns are not known")
+
+    def every() -> Any:
+        yield first
+        yield from batches
+
+    return pa.RecordBatchReader.from_batches(first.schema, every())

@@ -1,0 +1,145 @@
+"""A small client for asyncio: commands of many tasks share one connection, and are answered in their order.
+
+    async with larder.aio.Client("127.0.0.1", 7379) as client:
+        await client.get("pymk:42")
+        await client.mget("pymk:42", "pymk:43")
+        await client.execute("RANGE", "timeline|ann|", "timeline|ann}")
+
+Any client of Redis works as well; this one needs no other package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Optional, Union
+
+__all__ = ["Client", "ReplyError"]
+
+Word = Union[str, bytes, int, float]
+
+
+class ReplyError(Exception):
+    """The server answered with an error. ``code`` is its first word, such as ``CLUSTERDOWN``."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.code = text.split(" ", 1)[0]
+
+
+class Client:
+    """A connection to a server. Commands may be sent by many tasks at once."""
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 7379, *, password: Optional[str] = None) -> None:
+        self._host, self._port, self._password = host, port, password
+        self._reader: Optional[asyncio.StreamReader] = None
+        self._writer: Optional[asyncio.StreamWriter] = None
+        self._waiting: "deque[asyncio.Future[Any]]" = deque()
+        self._listening: Optional["asyncio.Task[None]"] = None
+
+    async def __aenter__(self) -> "Client":
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.close()
+
+    async def connect(self) -> None:
+        """Connects, unless it is connected.
+
+        Raises:
+            OSError: no server answers.
+            ReplyError: it does not take the password.
+        """
+        if self._writer is not None:
+            return
+        self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
+        self._listening = asyncio.create_task(self._listen())
+        if self._password is not None:
+            await self.execute("AUTH", self._password)
+
+    async def close(self) -> None:
+        """Ends the connection; commands that wait fail."""
+        if self._writer is None:
+            return
+        self._writer.close()
+        if self._listening is not None:
+            self._listening.cancel()
+        self._fail(ConnectionError("the connection was closed"))
+        self._writer = self._reader = self._listening = None
+
+    async def execute(self, *words: Word) -> Any:
+        """Sends a command, and waits for its reply: bytes, int, None, or a list of them.
+
+        Raises:
+            ReplyError: the server answered with an error.
+            ConnectionError: the connection has ended; whether the command was done is unknown.
+        """
+        if self._writer is None:
+            raise ConnectionError("it is not connected: await connect(), or use `async with`")
+        reply: "asyncio.Future[Any]" = asyncio.get_running_loop().create_future()
+        self._waiting.append(reply)
+        self._writer.write(_request(words))
+        await self._writer.drain()
+        answer = await reply
+        if isinstance(answer, ReplyError):
+            raise answer
+        return answer
+
+    async def get(self, key: Word) -> Optional[bytes]:
+        return await self.execute("GET", key)
+
+    async def mget(self, *keys: Word) -> list[Optional[bytes]]:
+        return await self.execute("MGET", *keys) if keys else []
+
+    async def set(self, key: Word, value: Word) -> None:
+        await self.execute("SET", key, value)
+
+    async def _listen(self) -> None:
+        assert self._reader is not None
+        try:
+            while True:
+                answer = await _reply(self._reader)
+                if self._waiting:
+                    waiting = self._waiting.popleft()
+                    if not waiting.done():
+                        waiting.set_result(answer)
+        except (OSError, asyncio.IncompleteReadError, ValueError) as error:
+            self._fail(ConnectionError(f"the connection has ended: {error}"))
+            if self._writer is not None:
+                self._writer.close()
+            self._writer = None
+
+    def _fail(self, error: Exception) -> None:
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_exception(error)
+
+
+def _request(words: tuple[Word, ...]) -> bytes:
+    if not words:
+        raise ValueError("a command has at least one word")
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        encoded = word if isinstance(word, bytes) else str(word).encode()
+        parts += [b"$%d\r\n" % len(encoded), encoded, b"\r\n"]
+    return b"".join(parts)
+
+
+async def _reply(reader: asyncio.StreamReader) -> Any:
+    line = await reader.readuntil(b"\r\n")
+    kind, rest = line[:1], line[1:-2]
+    if kind == b"+":
+        return rest
+    if kind == b"-":
+        return ReplyError(rest.decode(errors="replace"))
+    if kind == b":":
+        return int(rest)
+    if kind == b"$":
+        size = int(rest)
+        return None if size < 0 else (await reader.readexactly(size + 2))[:-2]
+    if kind == b"*":
+        count = int(rest)
+        return None if count < 0 else [await _reply(reader) for _ in range(count)]
+    raise ValueError(f"this is no reply: {line[:40]!r}")
