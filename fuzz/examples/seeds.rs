@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use larder_batch::segment::{SegmentOptions, SegmentPlan, SegmentWriter};
-use larder_batch::{Built, Compression, Manifest, SegmentDigest, SegmentEntry};
+use larder_batch::{Built, Compression, DigestKind, Manifest, SecretKey, SegmentEntry};
 use larder_cluster::map::{Epoch, Incarnation, NodeId, Term};
 use larder_cluster::peer::{
     Ends, Exchange, Execution, FORMAT, Frame, Hello, Last, Peer, Piece, Replicate, Requests,
@@ -159,10 +159,12 @@ fn manifests() -> Result<(), Box<dyn std::error::Error>> {
         options: [("on-duplicate".to_owned(), "last".to_owned())].into(),
         ..Built::default()
     };
-    for (name, partitions, built) in [
-        ("1-partitions", 1u32, None),
-        ("3-partitions", 3, None),
-        ("built", 1, Some(built)),
+    for (name, format, partitions, built) in [
+        ("1-partitions", 1, 1u32, None),
+        ("3-partitions", 1, 3, None),
+        ("built", 2, 1, Some(built.clone())),
+        ("blake3", 3, 2, None),
+        ("blake3-built", 3, 1, Some(built)),
     ] {
         let segment = |partition: u32| SegmentEntry {
             file: larder_batch::manifest::segment_file(partition),
@@ -170,10 +172,10 @@ fn manifests() -> Result<(), Box<dyn std::error::Error>> {
             slots: larder_batch::manifest::slots_of(partition, partitions),
             size_bytes: 1234,
             record_count: 5,
-            digest: SegmentDigest::new().finish_hex(),
+            digest: DigestKind::of_manifest(format).of(b""),
         };
         let manifest = Manifest {
-            format: Manifest::format_of(built.as_ref()),
+            format,
             store: "pymk".parse()?,
             partitions,
             record_count: 5 * u64::from(partitions),
@@ -183,9 +185,18 @@ fn manifests() -> Result<(), Box<dyn std::error::Error>> {
             compression: Compression::Zstd { level: 3 },
             segments: (0..partitions).map(segment).collect(),
             built,
+            signature: None,
             digest: String::new(),
         };
         fs::write(folder.join(format!("{name}.seed")), manifest.encode())?;
+        if format == 3 {
+            let mut manifest = manifest;
+            manifest.sign(&SecretKey::from_seed([7; 32]));
+            fs::write(
+                folder.join(format!("{name}-signed.seed")),
+                manifest.encode(),
+            )?;
+        }
     }
     Ok(())
 }

@@ -35,6 +35,10 @@ fn check(bytes: &[u8]) {
             segment.slots
         );
     }
+    if let Some(signature) = &manifest.signature {
+        // Whatever it says, a check of it ends.
+        let _ = manifest.check_signature(&[signature.key]);
+    }
     assert_eq!(manifest.segments.len(), manifest.partitions as usize);
     let records: u64 = manifest
         .segments

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_128;
 
 use crate::build::CollectAs;
+use crate::digest::DigestKind;
 
 /// The part `built` of a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,19 +46,19 @@ fn is_zero(number: &u64) -> bool {
 impl Built {
     pub const INPUTS_MAX: usize = 1000;
 
-    pub(crate) fn sealed(&self) -> Built {
+    pub(crate) fn sealed(&self, kind: DigestKind) -> Built {
         Built {
-            digest: self.digest_now(),
+            digest: self.digest_now(kind),
             ..self.clone()
         }
     }
 
-    pub(crate) fn digest_now(&self) -> String {
+    pub(crate) fn digest_now(&self, kind: DigestKind) -> String {
         let open = Built {
             digest: String::new(),
             ..self.clone()
         };
         let text = serde_json::to_vec_pretty(&open).expect("texts and numbers are always JSON");
-        format!("{:032x}", xxh3_128(&text))
+        kind.of(&text)
     }
 }

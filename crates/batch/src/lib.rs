@@ -19,18 +19,22 @@
 pub mod build;
 mod built;
 pub mod diff;
+mod digest;
 mod error;
 mod fault;
 pub mod manifest;
 pub mod segment;
+mod signature;
 pub mod version;
 
 pub use build::{
     BuildOptions, BuildProgress, Builder, CollectAs, OnDuplicate, RowWriter, SegmentPart,
 };
 pub use built::Built;
+pub use digest::{DigestKind, SegmentDigest};
 pub use error::Error;
 pub use fault::fault_point;
-pub use manifest::{Manifest, SegmentDigest, SegmentEntry};
+pub use manifest::{Manifest, SegmentEntry};
 pub use segment::Compression;
+pub use signature::{PublicKey, SecretKey, Signature};
 pub use version::{Attempt, Partitions, Residency, StoreDir, Value, VerifyReport, Version, Walk};

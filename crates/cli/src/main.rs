@@ -12,6 +12,7 @@ mod demo;
 mod failure;
 mod in_place;
 mod interrupt;
+mod keygen;
 mod output;
 mod progress;
 mod push;
@@ -37,6 +38,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Build a version from files, without a server
     Build(build::BuildCommand),
+    /// Make a key that signs versions
+    Keygen(keygen::KeygenArgs),
     /// Build a version and make it live on a server
     Push(push::PushArgs),
     /// Print values of a version where its files lie, without a server
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Build(command) => build::run(command),
+        Command::Keygen(args) => keygen::run(&args),
         Command::Push(args) => push::run(args),
         Command::Get(args) => in_place::get(args),
         Command::Dump(args) => in_place::dump(args),

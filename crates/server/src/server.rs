@@ -218,6 +218,7 @@ impl Shared {
             &config.server.data,
             catalog.clone(),
             config.cluster.mode == ClusterMode::Etcd,
+            crate::stores::gates::signers(&config)?,
         )?;
         let cores = crate::stats::thread_count(&config);
         let cursors = match config.cluster.mode {

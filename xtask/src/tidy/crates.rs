@@ -56,7 +56,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
 ];
 
 /// Libraries that few crates may link, and those crates.
-const HOMES: [(&str, &[&str]); 12] = [
+const HOMES: [(&str, &[&str]); 14] = [
     ("object_store", &["remote"]),
     ("arrow-", &["ingest"]),
     ("parquet", &["ingest"]),
@@ -74,6 +74,8 @@ const HOMES: [(&str, &[&str]); 12] = [
     ("clap", &["cli", "bench", "bg"]),
     ("rand", &[]),
     ("memmap2", &["batch"]),
+    ("blake3", &["batch"]),
+    ("ring", &["batch", "cli"]),
 ];
 
 /// Crates that read no clock, open no socket and draw no randomness: clippy sees to it, told by a file.

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::manifest::PARTITIONS_MAX;
 use crate::segment::Compression;
 use crate::segment::format::{FORMAT, FORMAT_MIN};
+use crate::signature::SecretKey;
 
 /// What to do when rows share a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -67,6 +68,8 @@ pub struct BuildOptions {
     pub value_bytes_max: u64,
     /// What the manifest says of the build.
     pub built: Option<Built>,
+    /// Signs the manifest; not one of format 1.
+    pub sign: Option<SecretKey>,
     /// Asked now and then while segments are written; `true` ends the build with [`Error::Cancelled`].
     pub is_cancelled: fn() -> bool,
 }
@@ -87,6 +90,7 @@ impl BuildOptions {
             collect_as: CollectAs::default(),
             value_bytes_max: VALUE_BYTES_MAX,
             built: None,
+            sign: None,
             is_cancelled: || false,
         }
     }
@@ -122,6 +126,12 @@ impl BuildOptions {
                     "{} is not between {FORMAT_MIN} and {FORMAT}",
                     self.segment_format
                 ),
+            ));
+        }
+        if self.sign.is_some() && self.segment_format < FORMAT {
+            return Err(Error::limit(
+                "--sign",
+                "versions of format 1 are not signed",
             ));
         }
         if self

@@ -30,8 +30,8 @@ impl Manifest {
     ) -> Result<Manifest, Error> {
         parts.sort_by_key(|part| part.entry.partition.0);
         let sum = |of: fn(&SegmentPart) -> u64| parts.iter().map(of).sum::<u64>();
-        let manifest = Manifest {
-            format: Manifest::format_of(built.as_ref()),
+        let mut manifest = Manifest {
+            format: Manifest::format_of(options.segment_format, built.as_ref()),
             store: options.store.clone(),
             partitions: options.partitions,
             record_count: sum(|it| it.entry.record_count),
@@ -41,8 +41,12 @@ impl Manifest {
             compression: options.compression,
             segments: parts.into_iter().map(|part| part.entry).collect(),
             built,
+            signature: None,
             digest: String::new(),
         };
+        if let Some(key) = &options.sign {
+            manifest.sign(key);
+        }
         match manifest.check() {
             Ok(()) => Ok(manifest),
             Err(detail) => Err(Error::state(format!(

@@ -11,7 +11,7 @@ use super::filter::FilterBuilder;
 use super::format::{FORMAT, Footer, HEADER_SIZE, LARGE_VALUE_BYTES_MIN, Layout, header};
 use super::ranks::{self, block_and_fraction};
 use super::{directory, uniform};
-use crate::manifest::SegmentDigest;
+use crate::digest::{DigestKind, SegmentDigest};
 
 #[derive(Debug, Clone)]
 pub struct SegmentOptions {
@@ -91,7 +91,10 @@ impl<W: Write> SegmentWriter<W> {
     pub fn new(out: W, options: SegmentOptions, plan: SegmentPlan) -> io::Result<Self> {
         let mut out = Counted {
             inner: out,
-            digest: SegmentDigest::new(),
+            digest: SegmentDigest::new(match options.format {
+                1 => DigestKind::Xxh3,
+                _ => DigestKind::Blake3,
+            }),
             position: 0,
         };
         out.write(&header(options.format))?;

@@ -8,7 +8,7 @@ use super::segment_file::SegmentFile;
 use super::walk::{BlockReader, Record, WINDOW_BYTES, Walk};
 use super::{Partitions, Version};
 use crate::error::{Error, show_key};
-use crate::manifest::{SegmentDigest, slots_of};
+use crate::manifest::slots_of;
 
 const READ_BYTES: usize = 1 << 20;
 /// A scan reads some keys at a time.
@@ -62,7 +62,7 @@ impl Version {
             let entry = &self.manifest.segments[at];
             let segment = self.segments[at].as_ref();
             let segment = segment.ok_or_else(|| self.partition_not_here(at))?;
-            let mut digest = SegmentDigest::new();
+            let mut digest = entry.begin_digest();
             read_through(segment, &mut |bytes| {
                 digest.update(bytes);
                 report.size_bytes += bytes.len() as u64;

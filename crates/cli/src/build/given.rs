@@ -23,7 +23,7 @@ struct GivenOption {
 impl Given {
     /// Those that say what the version holds and how, without those that the manifest has as fields.
     pub fn of_version(&self) -> BTreeMap<String, String> {
-        const FIELDS: [&str; 4] = ["key", "value", "values", "collect-as"];
+        const FIELDS: [&str; 5] = ["key", "value", "values", "collect-as", "sign"];
         let bears = |option: &&GivenOption| {
             ["Rows", "Version"].contains(&option.heading.as_str())
                 && !FIELDS.contains(&option.name.as_str())

@@ -20,6 +20,7 @@ use larder_types::{ByteSize, StoreName};
 use crate::command_line::whole_number;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::keygen;
 use crate::output::{self, bytes, count, duration, rate};
 use crate::progress::{Progress, Unit};
 use given::Given;
@@ -30,6 +31,7 @@ Examples:
     larder build 'day/*.csv' --store prices --key sku --value price --out built/prices --on-duplicate last
     larder build s3://lake/recs/*.parquet --store pymk --key country,member --out s3://bucket/built/pymk
     larder build songs.csv --store songs --key artist --value title --out built/songs --on-duplicate collect
+    larder build recs.parquet --store pymk --key member --out built/pymk --sign release.key
 
 A built version can be pushed to any number of servers with `larder push`.";
 
@@ -154,6 +156,9 @@ pub struct BuildArgs {
     /// Leave out the filter that answers reads of absent keys without the disk
     #[arg(long, help_heading = "Version")]
     pub no_filter: bool,
+    /// Sign the version with the key in this file, which `larder keygen` makes
+    #[arg(long, value_name = "KEYFILE", help_heading = "Version")]
+    pub sign: Option<PathBuf>,
     /// Memory for parsing and sorting together; what does not fit is spilled to disk, but for a single
     /// row, which may take a fifth of it, and what `collect` puts under one key, which may take a tenth
     #[arg(
@@ -199,6 +204,7 @@ impl BuildArgs {
             partitions: 8,
             compress: Compression::None,
             no_filter: false,
+            sign: None,
             memory: ByteSize(256 << 20),
             threads: None,
             temp: None,
@@ -399,6 +405,7 @@ pub fn build_into(
         on_duplicate: args.on_duplicate,
         collect_as: args.collect_as()?,
         built: Some(args.provenance(inputs)?),
+        sign: args.sign.as_deref().map(keygen::read).transpose()?,
         is_cancelled: interrupt::is_interrupted,
         ..BuildOptions::new(store.clone())
     };

@@ -305,3 +305,54 @@ fn who_names_no_key_is_shown_the_columns() {
         );
     }
 }
+
+#[test]
+fn a_key_signs_a_version_and_is_never_overwritten() {
+    let build = Build::of("recs.csv", b"member,list\nann,1\nbob,2\n");
+    let key = build.folder.path().join("release.key");
+    let key = key.to_str().unwrap();
+    let public = run_ok(["keygen", key]);
+    assert!(public.starts_with("ed25519:"), "{public}");
+    assert_eq!(run_ok(["keygen", key, "--public"]), public);
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(key).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(run_failing(1, ["keygen", key]).contains("exists"));
+
+    let out = build.folder.path().join("signed");
+    let options = [
+        "--store",
+        "recs",
+        "--key",
+        "member",
+        "--out",
+        out.to_str().unwrap(),
+        "--sign",
+        key,
+    ];
+    run_ok(["build", &build.input].iter().chain(&options));
+    let manifest = std::fs::read_to_string(out.join("manifest.json")).unwrap();
+    assert!(
+        manifest.contains(public.trim()) && !manifest.contains("release.key"),
+        "{manifest}"
+    );
+
+    // Nothing of a file that is no key is shown, and nothing is built.
+    let out = build.folder.path().join("unsigned");
+    let options = [
+        "--store",
+        "recs",
+        "--key",
+        "member",
+        "--out",
+        out.to_str().unwrap(),
+        "--sign",
+        &build.input,
+    ];
+    let said = run_failing(2, ["build", &build.input].iter().chain(&options));
+    assert!(
+        said.contains("holds no key") && !said.contains("bob"),
+        "{said}"
+    );
+    assert!(!out.exists());
+}

@@ -43,6 +43,16 @@ impl ServerConfig {
                 "folders such as /data/exports and beginnings of URLs such as https:// or s3://bucket/dir",
             )?;
         }
+        for key in &self.stores.signed_by {
+            let digits = key.strip_prefix("ed25519:").unwrap_or_default();
+            let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+            rule(
+                digits.len() == 64 && digits.bytes().all(is_digit),
+                "stores.signed_by",
+                &format!("{key:?}"),
+                "public keys, as `larder keygen` prints them: ed25519: and 64 hexadecimal digits",
+            )?;
+        }
         if let (true, Some(mapped)) = (self.postgres.url.is_empty(), self.mapped.first()) {
             return Err(ConfigError(format!(
                 "postgres.url is empty; it must be a PostgreSQL address, since [tables.{}] is kept there, such as postgres://larder@127.0.0.1/shop",

@@ -236,6 +236,8 @@ sections! {
         min_records: u64 = 0, "records";
         /// A new version that lost more than this share of the live one's records does not go live. 100 allows any.
         max_shrink_percent: f64 = 100.0, "percent", between(0, 100);
+        /// Public keys, as `larder keygen` prints them: only versions that one of them has signed (`larder build --sign`) are pulled and go live. A version that is live when a key is first named stays so. In the environment, keys are separated by commas. Nodes of a cluster should agree on it.
+        signed_by: Vec<String> = Vec::new(), "";
     }
     /// Spaces: searches of objects by their attributes.
     spaces: SpacesSection {

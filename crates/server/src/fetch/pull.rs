@@ -103,7 +103,7 @@ impl Steps<'_> {
         let store = &self.pull.store;
         let manifest = self
             .download()
-            .manifest(&|manifest| of_store(manifest, store))?;
+            .manifest(&|manifest| may_be_pulled(self.shared, manifest, store))?;
         self.pull.bytes_total.store(manifest.size_bytes, Relaxed);
         Ok(manifest)
     }
@@ -118,7 +118,9 @@ impl Steps<'_> {
 
     /// Finds or makes the folder to fetch into, and removes what can no longer be of use.
     fn place(&self, store: &Store, manifest: &Manifest) -> Result<Place, Error> {
-        if let Some(id) = store.published_not_live(&manifest.digest)? {
+        let published = store.published_not_live(&manifest.digest)?;
+        // The same data may be there with another signature, or with none.
+        if let Some(id) = published.filter(|id| self.is_signed(store, *id)) {
             self.pull.version.store(id.0, Relaxed);
             return Ok(Place::Published { id });
         }
@@ -144,6 +146,13 @@ impl Steps<'_> {
         self.pull.version.store(id.0, Relaxed);
         drop_other_files(&folder, manifest)?;
         Ok(Place::Partial { id, folder })
+    }
+
+    fn is_signed(&self, store: &Store, id: VersionId) -> bool {
+        let path = store.dir.version_path(id).join(Manifest::FILE);
+        let manifest = std::fs::read(&path).ok();
+        let manifest = manifest.and_then(|it| Manifest::decode("of a published version", &it).ok());
+        manifest.is_none_or(|it| self.shared.stores.check_signature(&it).is_ok())
     }
 
     /// Reserves space, fetches every segment, and leaves `folder` ready to be published.
@@ -220,10 +229,14 @@ impl Steps<'_> {
     }
 }
 
-/// Refuses, in words, a manifest of another store.
-pub(super) fn of_store(manifest: &Manifest, store: &StoreName) -> Result<(), String> {
+/// Refuses, in words, a manifest of another store, and one that is not signed as it should be.
+pub(super) fn may_be_pulled(
+    shared: &Shared,
+    manifest: &Manifest,
+    store: &StoreName,
+) -> Result<(), String> {
     match manifest.store == *store {
-        true => Ok(()),
+        true => shared.stores.check_signature(manifest),
         false => Err(format!(
             "is of store {} and was pulled into {store}; push it there, or build it with --store {store}",
             manifest.store

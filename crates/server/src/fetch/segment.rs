@@ -90,7 +90,7 @@ impl Fetch<'_> {
             if partial.digest.finish_hex() == entry.digest {
                 return Ok(());
             }
-            self.restart(path, partial)?;
+            self.restart(entry, path, partial)?;
             if restarted {
                 return Err(Error::Source {
                     message: format!(
@@ -188,7 +188,7 @@ impl Fetch<'_> {
             .truncate(false)
             .open(path)
             .map_err(Error::io("open", path))?;
-        let mut digest = SegmentDigest::new();
+        let mut digest = entry.begin_digest();
         let mut at = 0;
         let length = file.metadata().map_err(Error::io("look at", path))?.len();
         if length > entry.size_bytes {
@@ -212,12 +212,17 @@ impl Fetch<'_> {
         })
     }
 
-    fn restart(&self, path: &Path, partial: &mut Partial) -> Result<(), Error> {
+    fn restart(
+        &self,
+        entry: &SegmentEntry,
+        path: &Path,
+        partial: &mut Partial,
+    ) -> Result<(), Error> {
         self.pull.discarded(partial.at);
         let file = File::create(path).map_err(Error::io("empty", path))?;
         *partial = Partial {
             file: StreamingFile::serving(file, 0),
-            digest: SegmentDigest::new(),
+            digest: entry.begin_digest(),
             at: 0,
         };
         Ok(())

@@ -1,6 +1,7 @@
 //! What a new version must satisfy before it may go live.
 
-use larder_batch::{Manifest, Version};
+use larder_batch::{Manifest, PublicKey, Version};
+use larder_protocol::config::ServerConfig;
 use larder_protocol::http::{Canary, Gates};
 use larder_types::VersionId;
 
@@ -19,6 +20,20 @@ pub fn configured(shared: &Shared, asked: Option<Gates>) -> Gates {
         allow_empty: asked.allow_empty,
         canary: asked.canary,
     }
+}
+
+/// Whose signatures the configuration asks for.
+///
+/// # Errors
+/// [`Error::BadRequest`] for what is no key.
+pub fn signers(config: &ServerConfig) -> Result<Vec<PublicKey>, Error> {
+    let keys = config.stores.signed_by.iter();
+    let keys = keys.map(|key| {
+        key.parse()
+            .map_err(|why| format!("stores.signed_by: {why}"))
+    });
+    keys.collect::<Result<_, String>>()
+        .map_err(Error::BadRequest)
 }
 
 /// Judges a version by its manifest, and by those of its records that are here: keys whose partition is on another node of the

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use larder_batch::version::files;
-use larder_batch::{Built, StoreDir, Version, fault_point};
+use larder_batch::{Built, Manifest, PublicKey, StoreDir, Version, fault_point};
 use larder_cluster::map::Epoch;
 use larder_protocol::http::{BuiltStatus, Gates, PullStatus, StoreStatus, VersionStatus};
 use larder_types::{StoreName, VersionId, WhichVersion};
@@ -47,6 +47,8 @@ pub struct Stores {
     catalog: Arc<Catalog>,
     /// Whether a map says what is live: see `followed`.
     is_followed: bool,
+    /// Whose signature a version needs; none needs one if there are none.
+    signers: Vec<PublicKey>,
     /// The epoch of the map that the catalog shows.
     shown: Mutex<Epoch>,
     by_name: Mutex<BTreeMap<StoreName, Arc<Store>>>,
@@ -138,6 +140,27 @@ impl Stores {
         self.go_live_locked(store, &mut state, id, started)
     }
 
+    /// Whether the manifest is signed as the configuration asks.
+    ///
+    /// # Errors
+    /// Why not, to go on from "the version".
+    pub fn check_signature(&self, manifest: &Manifest) -> Result<(), String> {
+        match self.signers.is_empty() {
+            true => Ok(()),
+            false => manifest.check_signature(&self.signers),
+        }
+    }
+
+    /// As [`Stores::check_signature`], of a version that the map is to make live, if it is here.
+    pub fn check_signature_here(&self, name: &StoreName, id: VersionId) -> Result<(), Error> {
+        let Ok(store) = self.get(name.as_str()) else {
+            return Ok(());
+        };
+        let version = store.open_version(&*store.lock()?, id);
+        let checked = version.map_or(Ok(()), |it| self.check_signature(it.manifest()));
+        checked.map_err(|why| Error::Refused(format!("version {id} of {name} {why}")))
+    }
+
     /// Makes a kept version live that somebody named, unless that would do harm: see `damaged`.
     pub fn swap(&self, store: &Store, to: WhichVersion, force: bool) -> Result<Swapped, Error> {
         let id = {
@@ -159,6 +182,10 @@ impl Stores {
         started: Instant,
     ) -> Result<Swapped, Error> {
         let version = store.open_version(state, id)?;
+        if state.live != Some(id) {
+            self.check_signature(version.manifest())
+                .map_err(|why| Error::Refused(format!("version {id} of {} {why}", store.name)))?;
+        }
         let unchecked = state
             .kept
             .get(&id)

@@ -17,7 +17,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use larder_batch::{StoreDir, Version};
+use larder_batch::{PublicKey, StoreDir, Version};
 use larder_types::{StoreName, VersionId};
 use rustix::fs::{FlockOperation, flock};
 
@@ -66,7 +66,12 @@ impl FolderLock {
 
 impl Stores {
     /// Opens every store under `data` and fills the catalog; where a map `is_followed`, that is left to `Stores::follow`.
-    pub fn recover(data: &Path, catalog: Arc<Catalog>, is_followed: bool) -> Result<Stores, Error> {
+    pub fn recover(
+        data: &Path,
+        catalog: Arc<Catalog>,
+        is_followed: bool,
+        signers: Vec<PublicKey>,
+    ) -> Result<Stores, Error> {
         let stores_folder = data.join("stores");
         fs::create_dir_all(&stores_folder).map_err(Error::io("create", &stores_folder))?;
         let trash = trash_folder(data);
@@ -95,6 +100,7 @@ impl Stores {
             data: data.to_owned(),
             catalog,
             is_followed,
+            signers,
             shown: Mutex::default(),
             by_name: Mutex::new(by_name),
             graveyard,

@@ -27,6 +27,7 @@ mod redis_words;
 mod resp;
 mod scripts;
 mod search_clients;
+mod signed;
 mod source;
 mod spaces;
 mod stores;

@@ -23,7 +23,7 @@ use super::wanted::place;
 use crate::Shared;
 use crate::error::Error;
 use crate::fetch::download::{Download, Root, Wanted};
-use crate::fetch::pull::{drop_other_files, of_store};
+use crate::fetch::pull::{drop_other_files, may_be_pulled};
 use crate::fetch::{Pull, Stop, space, warm};
 use crate::stores::{PullRecord, Store, gates, unchecked, unix_seconds};
 
@@ -132,7 +132,7 @@ impl Steps<'_> {
         let (store, digest) = (&self.order.store, &self.order.digest);
         self.with_download(|download| {
             download.manifest(&|manifest| {
-                of_store(manifest, store)?;
+                may_be_pulled(self.shared, manifest, store)?;
                 match manifest.digest == *digest {
                     true => Ok(()),
                     false => Err(format!(

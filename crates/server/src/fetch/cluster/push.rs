@@ -22,7 +22,7 @@ use super::wanted::GATES;
 use crate::Shared;
 use crate::error::Error;
 use crate::fetch::download::{Download, Root, Runtime};
-use crate::fetch::pull::of_store;
+use crate::fetch::pull::may_be_pulled;
 use crate::fetch::{Pull, Stop};
 use crate::membership::Membership;
 use crate::stores::{Swapped, gates};
@@ -108,7 +108,7 @@ fn prepared(shared: &Arc<Shared>, pull: &Pull) -> Result<(Manifest, Ask), Error>
         pull,
         roots: &roots,
     };
-    let manifest = download.manifest(&|manifest| of_store(manifest, &pull.store))?;
+    let manifest = download.manifest(&|manifest| may_be_pulled(shared, manifest, &pull.store))?;
     let gates = gates::configured(shared, pull.request.gates.clone());
     let live = shared.stores.get(pull.store.as_str()).ok();
     let live = live.and_then(|store| store.live());
@@ -284,6 +284,7 @@ pub async fn roll_back(
         if !store.kept.iter().any(|it| it.version == to) {
             return Err(no_such_version(name, to, &store));
         }
+        shared.stores.check_signature_here(name, to)?;
         let (store, to) = (name.clone(), Some(to));
         asked_for(membership, Ask::RollBack { store, to }).await?;
     }

@@ -1,0 +1,96 @@
+//! Digests of segments and of manifests.
+//!
+//! Manifests of format 3 have BLAKE3: nobody can make other bytes with the same digest, so a manifest that is trusted
+//! vouches for its segments. Those of formats 1 and 2 have XXH3-128, which finds accidents, not malice.
+
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+
+/// How a digest is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DigestKind {
+    Xxh3,
+    Blake3,
+}
+
+impl DigestKind {
+    /// Of a manifest of this format.
+    pub fn of_manifest(format: u32) -> DigestKind {
+        match format {
+            0..=2 => DigestKind::Xxh3,
+            _ => DigestKind::Blake3,
+        }
+    }
+
+    /// In hexadecimal.
+    pub fn of(self, bytes: &[u8]) -> String {
+        match self {
+            DigestKind::Xxh3 => format!("{:032x}", xxh3_128(bytes)),
+            DigestKind::Blake3 => blake3::hash(bytes).to_hex().to_string(),
+        }
+    }
+
+    /// Whether a text can be a digest of this kind.
+    pub fn fits(self, digest: &str) -> bool {
+        let size = match self {
+            DigestKind::Xxh3 => 32,
+            DigestKind::Blake3 => 64,
+        };
+        digest.len() == size
+            && digest
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    }
+}
+
+/// The digest of a segment's bytes, in order.
+pub struct SegmentDigest(State);
+
+enum State {
+    Xxh3(Box<Xxh3>),
+    Blake3(Box<blake3::Hasher>),
+}
+
+impl SegmentDigest {
+    pub fn new(kind: DigestKind) -> SegmentDigest {
+        SegmentDigest(match kind {
+            DigestKind::Xxh3 => State::Xxh3(Box::default()),
+            DigestKind::Blake3 => State::Blake3(Box::default()),
+        })
+    }
+
+    pub fn update(&mut self, bytes: &[u8]) {
+        match &mut self.0 {
+            State::Xxh3(state) => state.update(bytes),
+            State::Blake3(state) => {
+                state.update(bytes);
+            }
+        }
+    }
+
+    /// In hexadecimal.
+    pub fn finish_hex(&self) -> String {
+        match &self.0 {
+            State::Xxh3(state) => format!("{:032x}", state.digest128()),
+            State::Blake3(state) => state.finalize().to_hex().to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_as_their_specifications_have_them() {
+        let blake3 = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
+        assert_eq!(DigestKind::Blake3.of(b""), blake3);
+        assert_eq!(DigestKind::Xxh3.of(b""), "99aa06d3014798d86001c324468d497f");
+        for kind in [DigestKind::Blake3, DigestKind::Xxh3] {
+            let mut pieces = SegmentDigest::new(kind);
+            pieces.update(b"lar");
+            pieces.update(b"der");
+            assert_eq!(pieces.finish_hex(), kind.of(b"larder"));
+            assert!(kind.fits(&kind.of(b"")) && !kind.fits("99aa") && !kind.fits(&"G".repeat(64)));
+        }
+    }
+}

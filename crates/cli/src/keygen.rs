@@ -1,0 +1,71 @@
+//! `larder keygen`: a key that signs versions, and the public key by which servers know it.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use larder_batch::SecretKey;
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::failure::Failure;
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+    larder keygen release.key                      makes it, and prints the public key
+    larder keygen release.key --public             prints the public key of a file that is there
+    larder build recs.parquet --store pymk --key member --out built/pymk --sign release.key
+
+Servers whose configuration names public keys (stores.signed_by) take only versions that one of them has signed. Keep the file
+where versions are built, and no server: who has it can sign.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct KeygenArgs {
+    /// The file of the secret key, which only its user can read
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print the public key of a file that is there
+    #[arg(long)]
+    public: bool,
+}
+
+pub fn run(args: &KeygenArgs) -> Result<(), Failure> {
+    let key = if args.public {
+        read(&args.file)?
+    } else {
+        make(&args.file)?
+    };
+    output::print_line(&key.public().to_string())
+}
+
+/// The secret key in a file.
+pub fn read(path: &Path) -> Result<SecretKey, Failure> {
+    let text = fs::read_to_string(path)
+        .map_err(Failure::io(format!("read the key {}", path.display())))?;
+    text.parse()
+        .map_err(|why| Failure::usage(format!("{} holds no key: {why}", path.display())))
+}
+
+fn make(path: &Path) -> Result<SecretKey, Failure> {
+    let mut seed = [0; 32];
+    let random = SystemRandom::new();
+    random
+        .fill(&mut seed)
+        .map_err(|_| Failure::new("the system gives no random bytes"))?;
+    let key = SecretKey::from_seed(seed);
+    let write = || {
+        let mut options = fs::OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
+        file.write_all(key.to_text().as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(Failure::io(format!("write the key {}", path.display())))?;
+    Ok(key)
+}
