@@ -94,6 +94,10 @@ impl Ask {
             Ask::Phrase(words) => {
                 out.push_str(&format!("\"{}\"", words.join([" ", ", "][style % 2])))
             }
+            // One alone stands where its list does.
+            Ask::And(parts) | Ask::Or(parts) if parts.len() == 1 => {
+                parts[0].write(level, style, out);
+            }
             Ask::And(parts) => write_all(parts, 2, " ", style, out),
             Ask::Or(parts) => write_all(parts, 1, ["|", " | "][style % 2], style, out),
             Ask::Not(inner) => {
