@@ -118,7 +118,11 @@ impl Problem {
     }
 }
 
-/// The cheapest sets that were seen, at most one for the same attribute lists.
+/// Costs that differ by no more than this share are the same: rounding makes as much.
+const SAME: f64 = 1e-12;
+
+/// The cheapest sets that were seen, at most one for the same attribute lists. Of those that cost the same, the one with the fewest layouts: more of
+/// them take memory, which a model need not count.
 #[derive(Debug, Clone)]
 pub(super) struct Top {
     size: usize,
@@ -135,7 +139,7 @@ impl Top {
 
     /// Whether a set of this cost would be among them.
     pub fn wants(&self, cost: f64) -> bool {
-        self.best.len() < self.size || cost < self.best[self.size - 1].0
+        self.best.len() < self.size || cost <= self.best[self.size - 1].0 * (1.0 + SAME)
     }
 
     pub fn offer(&mut self, problem: &Problem, cost: f64, open: Open) {
@@ -144,12 +148,13 @@ impl Top {
         }
         let family = problem.family(&open);
         if let Some(at) = self.best.iter().position(|it| it.1 == family) {
-            if self.best[at].0 <= cost {
+            if !is_before((cost, &open), &self.best[at]) {
                 return;
             }
             self.best.remove(at);
         }
-        let at = self.best.partition_point(|it| it.0 <= cost);
+        let at = self.best.iter().position(|it| is_before((cost, &open), it));
+        let at = at.unwrap_or(self.best.len());
         self.best.insert(at, (cost, family, open));
         self.best.truncate(self.size);
     }
@@ -157,5 +162,13 @@ impl Top {
     /// By cost, the least first.
     pub fn best(&self) -> impl Iterator<Item = (f64, &Open)> {
         self.best.iter().map(|(cost, _, open)| (*cost, open))
+    }
+}
+
+/// Whether a set is better than one that is known.
+fn is_before((cost, open): (f64, &Open), known: &(f64, Vec<AttributeSet>, Open)) -> bool {
+    match (cost - known.0).abs() <= known.0 * SAME {
+        true => open.len() < known.2.len(),
+        false => cost < known.0,
     }
 }

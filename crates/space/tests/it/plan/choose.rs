@@ -68,6 +68,24 @@ fn four_attributes_are_searched_whole() {
     }
 }
 
+/// Without writes a layout costs nothing, so what nobody asks for could be in the best set, too.
+#[test]
+fn no_layout_of_the_best_set_is_of_no_use() {
+    for seed in 0..8 {
+        let workload = random_workload(4, 3, 0.0, seed);
+        let choice = choice(&workload, lists(4), &options());
+        let (cost, open) = &choice.top[0];
+        for one in open {
+            let others: Vec<u32> = open.iter().copied().filter(|it| it != one).collect();
+            let without = choice.problem.cost(&others);
+            assert!(
+                without > cost * (1.0 + 1e-12),
+                "seed {seed}: {open:?} without {one}"
+            );
+        }
+    }
+}
+
 /// Five attributes have 31 lists; the subset of 16 that begin with few attributes is searched by steps and, here, whole.
 #[test]
 fn steps_from_many_starts_find_what_trying_all_finds() {
