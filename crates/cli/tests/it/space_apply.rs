@@ -1,5 +1,6 @@
 //! `larder space apply`: a plan becomes the subspaces of a space that is searched meanwhile.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -201,10 +202,12 @@ fn what_is_done_is_followed_when_it_is_worth_it() {
     let error = run_failing(2, ["space", "apply", "--watch", "--space", "hotels"]);
     assert!(error.contains("--deployment"), "{error}");
     let more = ["--window", "1", "--windows", "1", "--yes", "--deployment"];
-    let watching = applying(
+    let mut watching = applying(
         &server,
         &[&watch[..], &more, &[deployment.to_str().unwrap()]].concat(),
     );
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let mut told = Vec::new();
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -217,8 +220,13 @@ fn what_is_done_is_followed_when_it_is_worth_it() {
                 resp.command(&parts).unwrap();
             }
         });
-        while !say(&server, "FT.EXPLAIN hotels @city:{c7}").contains("subspace city") {
-            std::thread::yield_now();
+        // Until it says so, or ends.
+        let has_changed = |line: &String| line.contains("hotels has city:");
+        while !told.last().is_some_and(has_changed) {
+            match lines.next() {
+                Some(line) => told.push(line.unwrap()),
+                None => break,
+            }
         }
         is_done.store(true, Ordering::Relaxed);
     });
@@ -228,7 +236,7 @@ fn what_is_done_is_followed_when_it_is_worth_it() {
         .status();
     assert!(killed.unwrap().success());
     let ended = watching.wait_with_output().unwrap();
-    let told = text(&ended.stdout);
+    let told = told.join("\n");
     assert!(
         told.contains(" with city:")
             && told.contains(": now\n")
@@ -236,4 +244,6 @@ fn what_is_done_is_followed_when_it_is_worth_it() {
         "{told}{}",
         text(&ended.stderr)
     );
+    let explained = say(&server, "FT.EXPLAIN hotels @city:{c7}");
+    assert!(explained.contains("subspace city"), "{explained}");
 }
