@@ -56,32 +56,37 @@ pub fn block_and_fraction(hash: u64, block_count: u64) -> (u64, u64) {
 /// How many records a block has.
 #[inline(always)]
 pub fn count(word: u64) -> u64 {
-    match word & CROWDED {
-        CROWDED => word & u64::from(u32::MAX),
-        COARSE => u64::from((word ^ COARSE).count_ones()),
-        _ => u64::from(word.count_ones()),
+    match is_crowded(word) {
+        true => word & u64::from(u32::MAX),
+        false => count_plain(word),
     }
 }
 
-/// Whether [`count`] is the number of ones.
+/// As [`count`], of a block that is not crowded.
 #[inline(always)]
-pub fn is_fine(word: u64) -> bool {
-    word >> 63 == 0
+pub fn count_plain(word: u64) -> u64 {
+    u64::from((word & !COARSE).count_ones())
 }
 
-/// The records of a block that can stand at `fraction`.
+/// Whether the word holds a number alone. Blocks that have so many records are very few.
+#[inline(always)]
+pub fn is_crowded(word: u64) -> bool {
+    (word & (word << 1)) >> 63 != 0
+}
+
+/// The records of a block that can stand at `fraction`. Whether the cells are fine or coarse is no branch: a tenth of all
+/// lines of a directory have a block of the rarer kind, and a processor cannot guess which.
 #[inline(always)]
 pub fn candidates(word: u64, fraction: u64, select: impl Fn(u64, u32) -> u32) -> Candidates {
-    let (cell, unary) = match word & CROWDED {
-        CROWDED => {
-            return Candidates {
-                first: 0,
-                count: word as u32,
-            };
-        }
-        COARSE => (fraction >> 60, word ^ COARSE),
-        _ => (fraction >> 59, word),
-    };
+    if is_crowded(word) {
+        return Candidates {
+            first: 0,
+            count: word as u32,
+        };
+    }
+    let is_coarse = word >> 63;
+    let cell = fraction >> (64 - u64::from(FINE_CELLS.trailing_zeros()) + is_coarse);
+    let unary = word & !COARSE;
     // With a zero before the first cell, each cell lies between two zeros.
     let zeros = !(unary << 1);
     let before = select(zeros, cell as u32);

@@ -11,11 +11,9 @@
 //! which of the block's can have the hash. So the record's place is known before anything of the data is read, and the
 //! record, of two or three cache lines, is the only thing that waits for memory. The seed of its check is its number.
 //!
-//! Usually it is one candidate or two. Which of the two it is depends on bytes that are on their way; a processor that
-//! guesses it wrong would throw away what it had begun of the next lookup. So both are fetched, and chosen from without
-//! a branch.
-
-use std::hint::select_unpredictable;
+//! Usually it is one candidate, two or three. How many, and which of them it is, depends on bytes that are on their way; a
+//! processor that guesses it wrong would throw away what it had begun of the next lookup. So nothing here branches on that:
+//! as many lines are fetched ahead for one candidate as for three, and the one is chosen by arithmetic.
 
 use super::block::{prefetch, same};
 use super::check::{CHECK_SIZE, is_intact, seal};
@@ -26,6 +24,7 @@ use crate::error::Error;
 
 const LINE_SIZE: usize = 64;
 const BLOCKS: usize = 7;
+const LINES_AHEAD_MAX: usize = 64;
 
 /// The directory's bytes, from the words of all blocks.
 pub fn encode(words: &[u64]) -> Vec<u8> {
@@ -49,6 +48,8 @@ pub struct Uniform {
     key_size: usize,
     /// Of a whole record.
     stride: usize,
+    /// Lines of the processor's cache that are fetched ahead of a record.
+    lines: usize,
 }
 
 /// A record that is one of those a key may have.
@@ -81,6 +82,7 @@ impl Uniform {
             block_count: footer.block_count,
             key_size: footer.key_size as usize,
             stride,
+            lines: stride.div_ceil(LINE_SIZE).min(LINES_AHEAD_MAX),
         };
         let mut before = 0u64;
         for line in uniform.bytes.as_chunks::<LINE_SIZE>().0 {
@@ -112,8 +114,20 @@ impl Uniform {
     }
 
     /// The numbers of the records that can have this hash: from the first on, so many.
+    #[inline]
     pub fn candidates(&self, hash: u64) -> (u64, u32) {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("popcnt") {
+            // SAFETY: the processor was found to have what the function is compiled for.
+            return unsafe { self.candidates_fast(hash) };
+        }
         self.candidates_by(hash, ranks::select_portable)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "bmi1,bmi2,popcnt")]
+    fn candidates_fast(&self, hash: u64) -> (u64, u32) {
+        self.candidates_by(hash, |word, number| ranks::select_bmi2(word, number))
     }
 
     #[inline(always)]
@@ -122,16 +136,14 @@ impl Uniform {
         let (line, within) = self.line(index);
         let words = words(line);
         let mut before = words[0];
-        if words[1..].iter().all(|word| ranks::is_fine(*word)) {
+        if words[1..].iter().any(|word| ranks::is_crowded(*word)) {
+            let each = words[1..=within].iter().map(|word| ranks::count(*word));
+            before += each.sum::<u64>();
+        } else {
             for (at, word) in words[1..BLOCKS].iter().enumerate() {
                 let counts = if at < within { u64::MAX } else { 0 };
-                before += u64::from((word & counts).count_ones());
+                before += ranks::count_plain(word & counts);
             }
-        } else {
-            before += words[1..=within]
-                .iter()
-                .map(|word| ranks::count(*word))
-                .sum::<u64>();
         }
         let Candidates { first, count } = ranks::candidates(words[within + 1], fraction, select);
         (before + u64::from(first), count)
@@ -207,21 +219,50 @@ impl Uniform {
         }
         let (start, end) = self.range(number, u64::from(count));
         let records = file.get(start as usize..end as usize)?;
-        prefetch_lines(records);
-        let second = if count > 1 { self.stride } else { 0 };
-        let is_first = same(&records[CHECK_SIZE..CHECK_SIZE + key.len()], key);
-        let at = select_unpredictable(is_first, 0, second);
-        let record = &records[at..at + self.stride];
-        let (found, value) = record[CHECK_SIZE..].split_at(key.len());
-        if same(found, key) && is_intact(record, number + u64::from(at != 0)) {
-            return Some(Some(value));
-        }
-        self.find_among(records, number, key)
+        self.prefetch_records(records);
+        self.choose(records, number, count, key)
     }
 
-    /// As [`Uniform::find`], among the bytes of some records of which the first has this number. A record is checked before it is
-    /// answered from, and all of them before none is.
-    #[inline]
+    /// The value of `key`, which has the size of the segment's keys, among `count` records of which the first has this number.
+    /// `None` alone if anything is wrong.
+    #[inline(always)]
+    pub fn choose<'a>(
+        &self,
+        records: &'a [u8],
+        first: u64,
+        count: u32,
+        key: &[u8],
+    ) -> Option<Option<&'a [u8]>> {
+        if key.len() != self.key_size {
+            return Some(None);
+        }
+        let at = |number: u32| usize::from(number < count) * number as usize * self.stride;
+        let key_at = |at: usize| records.get(at + CHECK_SIZE..at + CHECK_SIZE + key.len());
+        let is_first = same(key_at(0)?, key);
+        let is_second = same(key_at(at(1))?, key);
+        let number = u32::from(!is_first) * (2 - u32::from(is_second));
+        let record = records.get(at(number)..at(number) + self.stride)?;
+        let (found, value) = record[CHECK_SIZE..].split_at(key.len());
+        if same(found, key) && is_intact(record, first + u64::from(number)) {
+            return Some(Some(value));
+        }
+        self.find_among(records, first, key)
+    }
+
+    /// Asks for what [`Uniform::choose`] reads, as long as memory is what it waits for: the first record, and where the second
+    /// begins. How many lines that is does not depend on how many candidates there are.
+    #[inline(always)]
+    pub fn prefetch_records(&self, records: &[u8]) {
+        let last = records.len() - 1;
+        let line = |at: usize| prefetch(records.as_ptr().wrapping_add(at.min(last)));
+        (0..self.lines).for_each(|at| line(at * 64));
+        line(self.stride);
+        line(self.stride + 64);
+    }
+
+    /// As [`Uniform::choose`], among any number of records. A record is checked before it is answered from, and all of them
+    /// before none is.
+    #[inline(never)]
     pub fn find_among<'a>(
         &self,
         records: &'a [u8],
@@ -282,20 +323,6 @@ impl Uniform {
             format!("{place}, record {number}"),
             "its check does not fit",
         )
-    }
-}
-
-/// Fetches what comes behind the first line: it is asked for before the first line has told which of it is needed.
-#[inline(always)]
-pub fn prefetch_lines(bytes: &[u8]) {
-    const LINES_AT_ONCE: usize = 5;
-    const BYTES_MAX: usize = 4096;
-    let last = bytes.len() - 1;
-    for line in 1..LINES_AT_ONCE {
-        prefetch(bytes.as_ptr().wrapping_add((line * 64).min(last)));
-    }
-    for at in (LINES_AT_ONCE * 64..bytes.len().min(BYTES_MAX)).step_by(64) {
-        prefetch(bytes.as_ptr().wrapping_add(at));
     }
 }
 

@@ -101,8 +101,9 @@ pub fn find_batch<'a>(
 #[inline(always)]
 fn prefetch(segment: &SegmentFile, located: &Located) {
     let bytes = segment.mapped(located.range);
-    match segment.index.records {
+    match &segment.index.records {
         Records::Varied(_) => Varied::prefetch_ends(bytes, located.candidates),
-        Records::Uniform(_) | Records::Sealed(_) => prefetch_block(bytes),
+        Records::Uniform(uniform) => uniform.prefetch_records(bytes),
+        Records::Sealed(_) => prefetch_block(bytes),
     }
 }

@@ -175,7 +175,9 @@ impl SegmentFile {
         let bytes = self.mapped(range);
         let found = match &self.index.records {
             Records::Sealed(_) => find_plain(bytes, range.index, hash, key),
-            Records::Uniform(uniform) => uniform.find_among(bytes, range.index, key),
+            Records::Uniform(uniform) => {
+                uniform.choose(bytes, range.index, located.candidates.count, key)
+            }
             Records::Varied(_) => {
                 let block = Varied::parse(bytes, range.index);
                 match block.and_then(|block| block.find(located.candidates, key)) {
