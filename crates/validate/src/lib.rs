@@ -9,6 +9,7 @@
 //!                          count::Counts         judge(read, value)
 //!   writes of one item ──► register::Registers   judge(read)          ──► acceptable | not | undecided
 //!                          set::judge            all reads at once
+//!   changes of objects ──► objects::judge        all reads and searches at once
 //! ```
 //!
 //! # Definitions
@@ -33,13 +34,14 @@
 //! 2. A verdict depends on the history alone, not on the order in which its calls are given.
 //! 3. No history makes a checker panic.
 //!
-//! Read `time` first, then `count` for numbers, `register` for contents, `set` for lists; `record` is how a call is
+//! Read `time` first, then `count` for numbers, `register` for contents, `set` for lists, `objects` for searches; `record` is how a call is
 //! written down, `trace` judges all of them, afterwards or while the run goes on, `report` says what came of it; `bg_text` reads what
 //! the released BG logged.
 
 pub mod bg_text;
 pub mod count;
 pub mod histogram;
+pub mod objects;
 pub mod record;
 pub mod register;
 pub mod report;

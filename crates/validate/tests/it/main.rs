@@ -2,6 +2,7 @@ mod bg_text;
 mod brute;
 mod counts;
 mod levels;
+mod objects;
 mod online;
 mod random;
 mod registers;

@@ -1,0 +1,329 @@
+//! All orders of the calls on one object, followed at once.
+//!
+//! Time goes through the beginnings and ends of calls. A *course* is one way in which it may have gone so far: what the object is, and which of the calls that run have taken
+//! effect. A write takes effect as late as can be: when a call ends that needs it. A read takes effect as soon as the object is what it saw, since that changes
+//! nothing. (Wing and Gong, "Testing and verifying concurrent objects", 1993; that late is enough is Lowe's "just in time", 2017.)
+//!
+//! ```text
+//!   begin(call) ─► a place among those that run; a read that fits by now has taken effect
+//!   end(call)   ─► courses in which it has taken effect, after writes that run and have not; none: refused, and left out
+//! ```
+//!
+//! A write that nobody answered runs for ever. It is dropped when it can do nothing any more, or has happened in every course.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::state::{Change, State};
+use super::{Call, Event, Judged, Refused, Searches};
+use crate::Verdict;
+
+/// Calls on one object that run at the same time: one for each bit.
+const RUNNING_MAX: usize = 64;
+const COURSES_MAX: usize = 1 << 13;
+const STATES_TOLD_MAX: usize = 8;
+/// The place of a write that will never be answered, and need not be followed any more.
+const NOWHERE: usize = RUNNING_MAX;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Course {
+    state: State,
+    /// By the places of calls that run.
+    done: u64,
+    /// What it was before writes that have taken effect and whose answer is yet to come, each with the place of the write, in their order.
+    /// Searches in regions may be behind these.
+    behind: Vec<(usize, State)>,
+}
+
+/// A course without unanswered writes.
+type Known = (State, u64, Vec<(usize, State)>);
+
+struct Orders<'a> {
+    history: &'a [Event],
+    searches: Searches,
+    running: [Option<usize>; RUNNING_MAX],
+    courses: BTreeSet<Course>,
+}
+
+/// It takes too long.
+struct TooMany;
+
+/// Judges the calls on one object, given by their numbers.
+pub(super) fn judge_object(
+    history: &[Event],
+    events: &[usize],
+    searches: Searches,
+    judged: &mut Judged,
+) {
+    // At one instant calls begin before others end.
+    let ends = |event: &usize| history[*event].span.end() < u64::MAX;
+    let begin = events
+        .iter()
+        .map(|it| (history[*it].span.start(), false, *it));
+    let end = events.iter().filter(|it| ends(it));
+    let end = end.map(|it| (history[*it].span.end(), true, *it));
+    let mut steps: Vec<(u64, bool, usize)> = begin.chain(end).collect();
+    steps.sort_unstable();
+    let first = Course {
+        state: State::NONE,
+        done: 0,
+        behind: Vec::new(),
+    };
+    let mut orders = Orders {
+        history,
+        searches,
+        running: [None; RUNNING_MAX],
+        courses: BTreeSet::from([first]),
+    };
+    for (at, (_, is_end, event)) in steps.iter().enumerate() {
+        let stepped = match is_end {
+            false => orders.begin(*event),
+            true => orders.end(*event, judged),
+        };
+        if let Err(TooMany) = stepped {
+            for (_, _, event) in steps[at..].iter().filter(|step| step.1) {
+                judged.verdicts[*event] = Verdict::Undecided;
+            }
+            return;
+        }
+    }
+}
+
+impl Orders<'_> {
+    fn begin(&mut self, event: usize) -> Result<(), TooMany> {
+        let mut free = self.running.iter().position(Option::is_none);
+        if free.is_none() {
+            self.drop_spent();
+            free = self.running.iter().position(Option::is_none);
+        }
+        let place = free.ok_or(TooMany)?;
+        self.running[place] = Some(event);
+        let call = self.history[event].call;
+        let begun = std::mem::take(&mut self.courses).into_iter();
+        let begun = begun.map(|course| match course.is_seen_by(&call) {
+            true => course.with(place),
+            false => course,
+        });
+        self.courses = begun.collect();
+        Ok(())
+    }
+
+    fn end(&mut self, event: usize, judged: &mut Judged) -> Result<(), TooMany> {
+        let running = self.running.iter();
+        let place = { running }.position(|it| *it == Some(event));
+        let place = place.expect("it has begun");
+        let mut ended = BTreeSet::new();
+        let mut seen = self.courses.clone();
+        let mut left: Vec<Course> = seen.iter().cloned().collect();
+        while let Some(course) = left.pop() {
+            if course.has(place) {
+                ended.insert(course.answered(place));
+                continue;
+            }
+            for next in self.next(&course) {
+                if seen.insert(next.clone()) {
+                    left.push(next);
+                }
+            }
+            if seen.len() > COURSES_MAX {
+                return Err(TooMany);
+            }
+        }
+        if ended.is_empty() {
+            let states: BTreeSet<State> = seen.iter().map(|course| course.state).collect();
+            judged.verdicts[event] = Verdict::Unacceptable;
+            judged.refused.push(Refused {
+                event,
+                states: states.into_iter().take(STATES_TOLD_MAX).collect(),
+            });
+            ended = self.without(event, place);
+        }
+        self.running[place] = None;
+        self.courses = ended;
+        self.drop_worse();
+        self.drop_spent();
+        Ok(())
+    }
+
+    /// How it may go on by one write that runs.
+    fn next(&self, course: &Course) -> Vec<Course> {
+        let running = self.running.iter().enumerate();
+        let next = running.filter_map(|(place, event)| {
+            let event = &self.history[(*event)?];
+            let Call::Change { change, held } = &event.call else {
+                return None;
+            };
+            if course.has(place) {
+                return None;
+            }
+            let holds = change.holds(course.state);
+            if held.is_some_and(|held| held != holds) {
+                return None;
+            }
+            let after = match holds {
+                true => change.apply(course.state),
+                false => course.state,
+            };
+            // One that does nothing, and of which nothing is known, need not have happened.
+            let is_idle = after == course.state && event.span.end() == u64::MAX;
+            (!is_idle).then(|| self.after(course.clone().with(place), place, after))
+        });
+        next.collect()
+    }
+
+    /// The course goes on with the object as this, by a write at this place.
+    fn after(&self, mut course: Course, place: usize, state: State) -> Course {
+        let has_moved = state.visible() != course.state.visible();
+        let is_late = self.searches == Searches::InRegions;
+        if is_late {
+            course.behind.push((place, course.state));
+        }
+        course.state = state;
+        for (place, event) in self.running.iter().enumerate() {
+            let Some(event) = event else { continue };
+            let call = &self.history[*event].call;
+            let is_missed = matches!(call, Call::Missed(_)) && has_moved && is_late;
+            if is_missed || sees(call, state) == Some(true) {
+                course = course.with(place);
+            }
+        }
+        course
+    }
+
+    /// All courses as if this call had not been; a write whose answer cannot be has done what it says.
+    fn without(&self, event: usize, place: usize) -> BTreeSet<Course> {
+        let forced = |course: &Course| match &self.history[event].call {
+            Call::Change {
+                change,
+                held: Some(true),
+            } => self.after(course.clone(), place, change.apply(course.state)),
+            _ => course.clone(),
+        };
+        let forced = self.courses.iter().map(forced);
+        forced.map(|course| course.answered(place)).collect()
+    }
+
+    /// Of courses that differ in which unanswered writes have happened, those with fewer can become the others.
+    fn drop_worse(&mut self) {
+        let mut unanswered = 0;
+        for (place, event) in self.running.iter().enumerate() {
+            let is_unanswered = |event: &usize| self.history[*event].span.end() == u64::MAX;
+            unanswered |= u64::from(event.as_ref().is_some_and(is_unanswered)) << place;
+        }
+        let mut kept: BTreeMap<Known, Vec<u64>> = BTreeMap::new();
+        let mut by_count: Vec<Course> = std::mem::take(&mut self.courses).into_iter().collect();
+        by_count.sort_by_key(|course| (course.done & unanswered).count_ones());
+        for course in by_count {
+            let known = course.done & !unanswered;
+            let same = kept.entry((course.state, known, course.behind));
+            let same = same.or_default();
+            let done = course.done & unanswered;
+            if same.iter().all(|fewer| fewer & done != *fewer) {
+                same.push(done);
+            }
+        }
+        let all = kept
+            .into_iter()
+            .flat_map(|((state, known, behind), unknown)| {
+                unknown.into_iter().map(move |done| Course {
+                    state,
+                    done: known | done,
+                    behind: behind.clone(),
+                })
+            });
+        self.courses = all.collect();
+    }
+
+    /// Unanswered writes that have happened in every course, or wait for a timer that nothing has or sets any more.
+    fn drop_spent(&mut self) {
+        for place in 0..RUNNING_MAX {
+            let Some(event) = self.running[place] else {
+                continue;
+            };
+            let event = &self.history[event];
+            let Call::Change { change, .. } = &event.call else {
+                continue;
+            };
+            if event.span.end() < u64::MAX {
+                continue;
+            }
+            let has_happened = self.courses.iter().all(|course| course.has(place));
+            if has_happened || self.waits_in_vain(change) {
+                self.running[place] = None;
+                let without = std::mem::take(&mut self.courses).into_iter();
+                self.courses = without.map(|course| course.dropped(place)).collect();
+            }
+        }
+    }
+
+    fn waits_in_vain(&self, change: &Change) -> bool {
+        let Some(timer) = change.only_if.and_then(|condition| condition.timer()) else {
+            return false;
+        };
+        let sets = |event: &usize| match &self.history[*event].call {
+            Call::Change { change, .. } => change.timer == Some(timer),
+            _ => false,
+        };
+        let is_set = self.courses.iter().any(|it| it.state.timer() == timer);
+        let may_be = self.running.iter().flatten().any(sets);
+        !is_set && !may_be
+    }
+}
+
+impl Course {
+    fn has(&self, place: usize) -> bool {
+        self.done >> place & 1 == 1
+    }
+
+    fn with(mut self, place: usize) -> Course {
+        self.done |= 1 << place;
+        self
+    }
+
+    /// The call there has its answer: no search that begins later is behind it.
+    fn answered(&self, place: usize) -> Course {
+        let mut course = self.clone().dropped(place);
+        if let Some(last) = self.behind.iter().rposition(|(of, _)| *of == place) {
+            course.behind.drain(..=last);
+        }
+        course
+    }
+
+    /// The call there is over, and whoever was behind it may stay so.
+    fn dropped(mut self, place: usize) -> Course {
+        self.done &= !(1 << place);
+        for (of, _) in &mut self.behind {
+            if *of == place {
+                *of = NOWHERE;
+            }
+        }
+        self
+    }
+
+    /// Whether a call that begins now sees it: as it is, or if it is a search, as it was before writes that have no answer yet.
+    fn is_seen_by(&self, call: &Call) -> bool {
+        let fits = |state: &State| sees(call, *state) == Some(true);
+        let before = || self.behind.iter().any(|(_, state)| fits(state));
+        match call {
+            Call::Missed(_) => {
+                let has_moved =
+                    |(_, before): &(usize, State)| before.visible() != self.state.visible();
+                self.behind.iter().any(has_moved) || fits(&self.state)
+            }
+            Call::Found(..) => fits(&self.state) || before(),
+            _ => fits(&self.state),
+        }
+    }
+}
+
+/// Whether a read sees the object when it is this. `None`: the call is no read.
+fn sees(call: &Call, state: State) -> Option<bool> {
+    match call {
+        Call::Change { .. } => None,
+        Call::Read(saw) => Some(state.visible() == *saw),
+        Call::Found(condition, saw) => {
+            let is_same = saw.is_none_or(|saw| state.visible() == saw);
+            Some(is_same && condition.fits(state))
+        }
+        Call::Missed(condition) => Some(!condition.fits(state)),
+    }
+}
