@@ -193,6 +193,34 @@ impl Partial {
         self.check()
     }
 
+    /// Puts together what was made of copies in several places, as [`search::Partial::of_copies`] does with rows.
+    ///
+    /// # Errors
+    /// As [`Partial::merge`].
+    pub fn of_copies(
+        aggregation: &Aggregation,
+        limits: Limits,
+        parts: Vec<Partial>,
+    ) -> Result<Partial> {
+        let mut all = Partial::new(aggregation, limits);
+        match &mut all.state {
+            State::Rows(rows) => {
+                let parts = parts.into_iter().filter_map(|part| match part.state {
+                    State::Rows(rows) => Some(rows),
+                    State::Groups(_) => None,
+                });
+                *rows = search::Partial::of_copies(rows.keep(), parts);
+                all.check()?;
+            }
+            State::Groups(_) => {
+                for part in parts {
+                    all.merge(aggregation, part)?;
+                }
+            }
+        }
+        Ok(all)
+    }
+
     pub fn encode(&self) -> Vec<u8> {
         match &self.state {
             State::Rows(rows) => [&[0][..], &rows.encode()].concat(),

@@ -3,7 +3,7 @@
 //! An entry's *rank* is bytes that sort as the answer does: of each sort key 0 and the value's ordered bytes, turned over if the key descends,
 //! or 1 if the value is missing; then the object's key. Ranks of two objects are never equal.
 
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
@@ -106,6 +106,11 @@ impl Partial {
         }
     }
 
+    /// How many rows it keeps at most.
+    pub(crate) fn keep(&self) -> usize {
+        self.keep
+    }
+
     /// What its rows take in memory, about: whoever answers says how much that may be.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -149,6 +154,23 @@ impl Partial {
                 self.insert(entry);
             }
         }
+    }
+
+    /// Puts together what was found among copies in several places. An object that a write has moved while they were looked at may be in two of them: it is in the
+    /// answer once, as one of them has seen it. The total knows of those among the rows.
+    pub fn of_copies(keep: usize, parts: impl IntoIterator<Item = Partial>) -> Partial {
+        let (mut all, mut seen) = (Partial::new(keep), HashSet::new());
+        for part in parts {
+            all.total += part.total;
+            for entry in part.entries {
+                if !seen.insert(entry.key.clone()) {
+                    all.total -= 1;
+                } else if all.would_keep(&entry.rank) {
+                    all.insert(entry);
+                }
+            }
+        }
+        all
     }
 
     /// The content of each row, in no order.

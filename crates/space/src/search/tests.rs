@@ -222,3 +222,24 @@ proptest! {
         let _ = Partial::decode(&bytes);
     }
 }
+
+#[test]
+fn an_object_that_is_found_in_two_places_is_in_the_answer_once() {
+    let part = |entries: &[(&str, &str)], total: u64| {
+        let mut part = Partial::new(3);
+        part.total = total - entries.len() as u64;
+        for (rank, key) in entries {
+            part.offer(rank.as_bytes().to_vec(), key.as_bytes(), Vec::new);
+        }
+        part
+    };
+    // It was the last of one place, and is the first of the other.
+    let parts = [
+        part(&[("b", "k1"), ("d", "moved"), ("e", "k2")], 5),
+        part(&[("a", "moved"), ("c", "k3")], 2),
+    ];
+    let all = Partial::of_copies(3, parts);
+    assert_eq!(all.total, 6);
+    let keys: Vec<Vec<u8>> = all.finish(0).into_iter().map(|entry| entry.key).collect();
+    assert_eq!(keys, [&b"k1"[..], b"k3", b"moved"]);
+}

@@ -139,6 +139,11 @@ impl Question for Aggregated {
         Ok(all)
     }
 
+    fn merge_copies(&self, parts: Vec<Partial>) -> Result<Partial, Refusal> {
+        let merged = Partial::of_copies(&self.aggregation, self.limits, parts);
+        merged.map_err(|refused| super::refusal(refused, 0))
+    }
+
     fn encode(&self, found: &Partial) -> Vec<u8> {
         found.encode()
     }

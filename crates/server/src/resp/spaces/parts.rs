@@ -95,7 +95,8 @@ pub(super) async fn whole<Q: Question>(
         };
         match regions::parts(asker, command, &order, question, asked.by_node).await? {
             Some(parts) => {
-                let (part, contacted) = (merged(question, parts)?, of_regions);
+                let part = merged(parts, |found| question.merge_copies(found))?;
+                let contacted = of_regions;
                 return Ok(Whole { part, contacted });
             }
             None => contacted.not_ready = of_regions.subspace,
@@ -109,7 +110,7 @@ pub(super) async fn whole<Q: Question>(
         }
         _ => of_cores(asker, &order, question).await?,
     };
-    let part = merged(question, parts)?;
+    let part = merged(parts, |found| question.merge(found))?;
     Ok(Whole { part, contacted })
 }
 
@@ -125,14 +126,18 @@ pub(super) async fn part<Q: Question>(
     depth: Depth,
 ) -> Result<Vec<u8>, Refusal> {
     let order = asker.order(declared, question.timeout_ms(), depth);
-    let parts = match asked {
+    let merged = match asked {
         Some(asked) => {
             let parts = regions::of_held(asker, &order, &asked, question).await?;
-            parts.ok_or_else(regions::not_held)?
+            let parts = parts.ok_or_else(regions::not_held)?;
+            merged(parts, |found| question.merge_copies(found))?
         }
-        None => of_cores(asker, &order, question).await?,
+        None => {
+            let parts = of_cores(asker, &order, question).await?;
+            merged(parts, |found| question.merge(found))?
+        }
     };
-    let part = encode(question, &merged(question, parts)?, depth);
+    let part = encode(question, &merged, depth);
     Ok(asker.part(declared, &part))
 }
 
@@ -168,13 +173,13 @@ pub(super) fn finished<Q: Question>(
     Ok(Part { told, found })
 }
 
-fn merged<Q: Question>(
-    question: &Q,
-    mut parts: Vec<Part<Q::Found>>,
-) -> Result<Part<Q::Found>, Refusal> {
+fn merged<F>(
+    mut parts: Vec<Part<F>>,
+    merge: impl FnOnce(Vec<F>) -> Result<F, Refusal>,
+) -> Result<Part<F>, Refusal> {
     let told = parts.iter_mut().flat_map(|part| part.told.drain(..));
     let told = told.collect();
-    let found = question.merge(parts.into_iter().map(|part| part.found).collect())?;
+    let found = merge(parts.into_iter().map(|part| part.found).collect())?;
     Ok(Part { told, found })
 }
 

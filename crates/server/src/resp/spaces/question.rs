@@ -47,6 +47,12 @@ pub(super) trait Question: Clone + Send + Sync + 'static {
     /// As [`Question::finish`].
     fn merge(&self, parts: Vec<Self::Found>) -> Result<Self::Found, Refusal>;
 
+    /// As [`Question::merge`], of what was found among copies in regions: an object may be in two parts, if a write has moved it meanwhile.
+    ///
+    /// # Errors
+    /// As [`Question::finish`].
+    fn merge_copies(&self, parts: Vec<Self::Found>) -> Result<Self::Found, Refusal>;
+
     fn encode(&self, found: &Self::Found) -> Vec<u8>;
 
     /// # Errors

@@ -81,6 +81,10 @@ impl Question for Searched {
         Ok(all)
     }
 
+    fn merge_copies(&self, parts: Vec<Partial>) -> Result<Partial, Refusal> {
+        Ok(Partial::of_copies(self.search.keep(), parts))
+    }
+
     fn encode(&self, found: &Partial) -> Vec<u8> {
         found.encode()
     }
