@@ -93,6 +93,7 @@ impl Tables {
         if begins {
             // It says that it has forgotten what it was told before.
             sharing.exchange.borrow_mut().reader_lost(number);
+            self.drop_kept_back(number);
             self.wake_maintenance();
         }
         if is_present == Some(true) && !from.messages.is_empty() {
@@ -182,10 +183,10 @@ impl Tables {
             self.end_link(via, "your node has not acknowledged changes for long, and they are not held back for it any more");
         }
         if !gone.is_empty() {
-            let mut exchange = exchange.borrow_mut();
-            gone.into_iter()
-                .for_each(|number| exchange.reader_lost(number));
-            drop(exchange);
+            for number in gone {
+                exchange.borrow_mut().reader_lost(number);
+                self.drop_kept_back(number);
+            }
             self.wake_maintenance();
         }
     }

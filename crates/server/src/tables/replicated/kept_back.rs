@@ -3,6 +3,8 @@
 //! 1. Messages to one engine leave in their order.
 //! 2. Where a change before a message ended unknown, the message never leaves: the conversation ends in which it was, and what the other has
 //!    of this core's rows is forgotten.
+//! 3. What was to be said in a conversation that has ended is said in no other: it would come before what the next one begins with, and nobody would hear of
+//!    what has changed in between.
 
 use std::collections::VecDeque;
 
@@ -36,6 +38,11 @@ impl KeptBack {
             .collect()
     }
 
+    /// The conversation with this one has ended.
+    pub fn drop_for(&mut self, reader: u16) {
+        self.0.retain(|(_, to, _)| *to != reader);
+    }
+
     /// To whom something was kept back, which is dropped.
     pub fn drop_all(&mut self) -> Vec<u16> {
         let mut to: Vec<u16> = self.0.drain(..).map(|(_, to, _)| to).collect();
@@ -61,6 +68,17 @@ mod tests {
             rows: Vec::new(),
             epoch: 0,
         }
+    }
+
+    #[test]
+    fn what_was_kept_for_a_conversation_that_has_ended_is_said_in_no_other() {
+        let mut kept = KeptBack::default();
+        kept.keep(5, 1, &mut vec![supply()]);
+        kept.keep(6, 2, &mut vec![supply()]);
+        kept.drop_for(1);
+        kept.keep(7, 1, &mut vec![EngineMessage::Later(3)]);
+        let said = [(2, vec![supply()]), (1, vec![EngineMessage::Later(3)])];
+        assert_eq!(kept.let_go(9), said);
     }
 
     #[test]

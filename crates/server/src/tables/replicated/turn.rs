@@ -271,6 +271,13 @@ impl Tables {
         }
     }
 
+    /// The conversation in which this one read rows of this engine has ended.
+    pub(in crate::tables) fn drop_kept_back(&self, reader: u16) {
+        if let Some(replicated) = &self.replicated {
+            replicated.kept_back.borrow_mut().drop_for(reader);
+        }
+    }
+
     /// Another engine is to forget what it has of this one's rows: some of what it was to be told will never be known.
     fn end_conversation_with(&self, reader: u16) {
         if usize::from(reader) >= self.handle.cores() {
