@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use larder_join::{Engine, Exchange, KeyRange, LogEntry, NOBODY, Shard, SlotOwners, range_slot};
 use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;
-use larder_types::SLOTS;
+use larder_types::{SLOTS, with_object_row};
 use tokio::sync::Notify;
 
 use super::conversations::{Conversations, Unsent};
@@ -532,10 +532,12 @@ impl Tables {
         let exchange = sharing.exchange.borrow();
         let told = match command.range() {
             Some((lo, hi)) => exchange.last_told_in(lo, hi),
-            None => command
-                .keys()
-                .filter_map(|key| exchange.last_told(key))
-                .max(),
+            None => {
+                let has_objects = self.spaces.is_any();
+                let keys = command.keys();
+                keys.filter_map(|key| told_of(&exchange, key, has_objects))
+                    .max()
+            }
         };
         if let Some(told) = told.filter(|told| !exchange.is_acknowledged(*told)) {
             gate.exports = gate.exports.max(Some(told));
@@ -633,5 +635,32 @@ impl Tables {
             let left = limit_bytes.saturating_sub(usize::try_from(others).unwrap_or(usize::MAX));
             engine.set_memory_limit(Some(left.max(share).saturating_sub(beside)));
         }
+    }
+}
+
+/// The last change that was told of what is under this key: of its row, and if there are objects, whose copies others hold, of its object.
+fn told_of(exchange: &Exchange, key: &[u8], has_objects: bool) -> Option<u64> {
+    let of_object = match has_objects {
+        true => with_object_row(key, |row| exchange.last_told(row)),
+        false => None,
+    };
+    exchange.last_told(key).max(of_object)
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_types::object_row;
+
+    use super::*;
+
+    #[test]
+    fn a_read_of_an_object_waits_for_those_who_hold_copies_of_it() {
+        let mut exchange = Exchange::new(Shard::new(0, 2));
+        exchange.remember_told();
+        let readers = [(1, 5, true)];
+        exchange.tell(&object_row(b"thing:7"), Some(b"new"), &readers, false);
+        let told = Some(exchange.sequence());
+        assert_eq!(told_of(&exchange, b"thing:7", true), told);
+        assert_eq!(told_of(&exchange, b"thing:8", true), None);
     }
 }
