@@ -19,6 +19,8 @@ mod local;
 mod placed;
 pub mod record;
 pub mod recording;
+#[cfg(test)]
+mod simulation;
 mod space;
 mod walk;
 

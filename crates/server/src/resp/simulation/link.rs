@@ -30,12 +30,21 @@ impl Link {
         let mut bytes = Vec::new();
         for line in lines {
             let words: Vec<&str> = line.split(' ').collect();
-            bytes.extend(format!("*{}\r\n", words.len()).bytes());
-            for word in words {
-                bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
-            }
+            put_request(&words, &mut bytes);
         }
         self.0.get_mut().write_all(&bytes).await
+    }
+
+    /// One request and its reply, as the server wrote it.
+    ///
+    /// # Errors
+    /// As [`Link::send`].
+    pub async fn ask(&mut self, words: &[String]) -> io::Result<Vec<u8>> {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut bytes = Vec::new();
+        put_request(&words, &mut bytes);
+        self.0.get_mut().write_all(&bytes).await?;
+        self.frame().await
     }
 
     /// The replies to as many requests.
@@ -70,6 +79,13 @@ impl Link {
             }
         }
         Ok(bytes)
+    }
+}
+
+fn put_request(words: &[&str], bytes: &mut Vec<u8>) {
+    bytes.extend(format!("*{}\r\n", words.len()).bytes());
+    for word in words {
+        bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
     }
 }
 

@@ -12,11 +12,15 @@
 //! `CoreMessage` says and no more, that messages of one core to another arrive in order. No thread runs and no timer
 //! fires; the journal is on the model disk of its own tests. Grants and the parts of an answer go back by the server's own channels, at once.
 //!
-//! `world` has the cores and says whose turn it is; `actor` is a client, with its end of a connection in `link`.
+//! `world` has the cores and says whose turn it is; `actor` is a client, with its end of a connection in `link`. `spaces` has clients of a space, whose subspaces
+//! change while they search.
 
 mod actor;
+#[path = "../../../tests/it/judged/finder.rs"]
+mod finder;
 mod link;
 mod network;
+mod spaces;
 mod world;
 
 use std::cell::Cell;

@@ -1,0 +1,230 @@
+//! Spaces over several cores, each of which owns some objects and holds regions of each subspace: several clients write, read and search while an operator changes the
+//! subspaces, and whatever comes first, each object is seen as some order of all calls explains it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use larder_protocol::resp::client::Reply;
+use larder_sim::{Random, for_each_seed};
+use larder_validate::Span;
+use larder_validate::objects::{Call, Event, Searches, judge};
+
+use super::finder::{Finder, Request, SUBSPACES, declaration};
+use super::link::Link;
+use super::world::{Clock, Cores, World};
+
+const OBJECTS: u32 = 8;
+const CLIENTS: u16 = 4;
+
+/// What all clients have seen.
+#[derive(Clone, Default)]
+struct History {
+    events: Rc<RefCell<Vec<Event>>>,
+    /// Requests that have not ended, by client, with what they are if they never do.
+    under_way: Rc<RefCell<BTreeMap<u16, Vec<Event>>>>,
+}
+
+impl History {
+    fn take(&self) -> Vec<Event> {
+        let left = self.under_way.take().into_values().flatten();
+        self.events.take().into_iter().chain(left).collect()
+    }
+}
+
+/// A connection has ended: a core has left.
+struct Lost;
+
+struct Client {
+    cores: Cores,
+    clock: Clock,
+    history: History,
+    finder: Finder,
+    session: u16,
+    link: Option<Link>,
+}
+
+impl Client {
+    fn new(world: &World, history: &History, seed: u64, session: u16) -> Client {
+        Client {
+            cores: world.cores.clone(),
+            clock: world.clock.clone(),
+            history: history.clone(),
+            finder: Finder::new(session, OBJECTS, seed).without_time(),
+            session,
+            link: None,
+        }
+    }
+
+    async fn ask(&mut self, words: &[String]) -> Result<Reply, Lost> {
+        if self.link.is_none() {
+            let core = usize::from(self.session) % self.cores.count();
+            self.link = Some(Link::new(self.cores.connect(core).ok_or(Lost)?));
+        }
+        let link = self.link.as_mut().ok_or(Lost)?;
+        let bytes = link.ask(words).await.map_err(|_| Lost)?;
+        let reply = Reply::first(&bytes).expect("a reply").expect("whole").0;
+        Ok(reply)
+    }
+
+    async fn call(&mut self, request: &Request) -> Result<(), Lost> {
+        let begun = self.clock.next();
+        let open = self.finder.clone().unanswered(request, begun);
+        self.history
+            .under_way
+            .borrow_mut()
+            .insert(self.session, open);
+        let reply = self.ask(&request.words).await?;
+        if let Reply::Error(error) = &reply {
+            assert!(self.cores.has_any_left(), "{request:?}: {error:?}");
+            return Err(Lost);
+        }
+        let span = Span::new(begun, self.clock.next()).expect("the clock never goes back");
+        let events = self.finder.answered(request, span, &reply);
+        self.history.under_way.borrow_mut().remove(&self.session);
+        self.history.events.borrow_mut().extend(events);
+        Ok(())
+    }
+
+    async fn act(mut self, calls: u32) {
+        for _ in 0..calls {
+            let request = self.finder.next();
+            if self.call(&request).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn look_at_all(mut self) {
+        for request in Finder::last_looks(OBJECTS) {
+            assert!(self.call(&request).await.is_ok(), "nobody has left");
+        }
+    }
+
+    /// Gives the space other subspaces so many times; some changes are given up. What is whole takes over, as `switched` counts.
+    async fn change_subspaces(mut self, mut random: Random, changes: u32, switched: Rc<Cell<u32>>) {
+        for _ in 0..changes {
+            let wanted = match random.below(5) {
+                0 => "SUBSPACES 0",
+                at => SUBSPACES[at as usize - 1],
+            };
+            if self.alter(wanted).await.is_none() {
+                return;
+            }
+            for _ in 0..random.below(40) {
+                if random.below(30) == 0 && self.alter("SUBSPACES CANCEL").await.is_some() {
+                    break;
+                }
+                match self.alter("SUBSPACES SWITCH").await {
+                    Some(true) => {
+                        switched.set(switched.get() + 1);
+                        break;
+                    }
+                    Some(false) => {}
+                    None => return,
+                }
+            }
+        }
+    }
+
+    /// Whether it is done. `None`: a core has left.
+    async fn alter(&mut self, clause: &str) -> Option<bool> {
+        let line = format!("FT.ALTER things {clause}");
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        match self.ask(&words).await {
+            Ok(Reply::Simple(_)) => Some(true),
+            Ok(Reply::Error(error)) => {
+                let told = format!("{error:?}");
+                let known = [
+                    "TRYAGAIN",
+                    "already",
+                    "no subspaces of things are being filled",
+                ];
+                let is_known = known.iter().any(|it| told.contains(it));
+                assert!(is_known || self.cores.has_any_left(), "{line}: {told}");
+                (!self.cores.has_any_left()).then_some(false)
+            }
+            Ok(other) => panic!("{line}: {other:?}"),
+            Err(Lost) => None,
+        }
+    }
+}
+
+fn prepared(seed: u64, cores: usize, subspaces: &str) -> World {
+    let delay_max = [0, 5, 40][seed as usize % 3];
+    let mut world = World::new(seed, cores, delay_max);
+    let history = History::default();
+    let mut client = Client::new(&world, &history, seed, 20);
+    let words = declaration(subspaces);
+    world.start_client(async move {
+        let reply = client.ask(&words).await;
+        assert!(matches!(reply, Ok(Reply::Simple(_))), "{words:?}");
+    });
+    world.run();
+    world.check_ended();
+    world
+}
+
+fn look_at_all(world: &mut World, history: &History) {
+    let client = Client::new(world, history, 0, 21);
+    world.start_client(client.look_at_all());
+    world.run();
+    world.check_ended();
+}
+
+#[track_caller]
+fn check_explained(events: &[Event], searches: Searches) -> usize {
+    let judged = judge(events, searches);
+    assert!(
+        judged.refused.is_empty(),
+        "{}",
+        judged.tell(events, 1).join("\n")
+    );
+    assert_eq!(judged.undecided(), 0);
+    let found = |event: &&Event| matches!(event.call, Call::Found(..));
+    events.iter().filter(found).count()
+}
+
+fn start_clients(world: &mut World, history: &History, seed: u64, calls: u32) {
+    for session in 0..CLIENTS {
+        let client = Client::new(world, history, seed, session);
+        world.start_client(client.act(calls));
+    }
+}
+
+#[test]
+fn without_subspaces_a_search_looks_at_each_object_at_one_instant() {
+    let found = Cell::new(0);
+    for_each_seed(60, 6_000, |seed| {
+        let mut world = prepared(seed, 2 + seed as usize % 3, "");
+        let history = History::default();
+        start_clients(&mut world, &history, seed, 25);
+        world.run();
+        world.check_ended();
+        look_at_all(&mut world, &history);
+        found.set(found.get() + check_explained(&history.take(), Searches::AtOnce));
+    });
+    assert!(found.get() > 500);
+}
+
+#[test]
+fn what_is_found_is_explained_while_subspaces_come_and_go() {
+    let (found, switched) = (Cell::new(0), Rc::new(Cell::new(0)));
+    for_each_seed(120, 12_000, |seed| {
+        let subspaces = SUBSPACES[seed as usize % SUBSPACES.len()];
+        let mut world = prepared(seed, 2 + seed as usize % 3, subspaces);
+        let history = History::default();
+        start_clients(&mut world, &history, seed, 30);
+        let operator = Client::new(&world, &history, seed, 19);
+        let random = Random::stream(seed, 7);
+        world.start_client(operator.change_subspaces(random, 3, switched.clone()));
+        world.run();
+        world.check_ended();
+        look_at_all(&mut world, &history);
+        found.set(found.get() + check_explained(&history.take(), Searches::InRegions));
+    });
+    assert!(
+        found.get() > 1_000 && switched.get() > 50,
+        "{found:?} {switched:?}"
+    );
+}

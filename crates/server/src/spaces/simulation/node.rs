@@ -1,0 +1,332 @@
+//! One node with one core: what it owns, what it holds, and what it says. As the tables put these together.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use larder_join::{Engine, EngineMessage, Exchange, NOBODY, Shard, SlotOwners};
+use larder_space::index::Objects;
+use larder_space::object::Object;
+use larder_space::query::Predicate;
+use larder_space::search::Search;
+use larder_types::{SLOTS, object_row, row_slot};
+use larder_validate::objects::State;
+
+use super::super::copies::Said;
+use super::super::walk::{end_of, tables_of};
+use super::super::{Behind, Catalog, Spaces};
+use super::Planted;
+
+/// What of an answer is known when its last step is done: keys, and what each was.
+pub type Found = Vec<(u32, Option<State>)>;
+
+/// A write that was executed and is not committed.
+pub struct Executed {
+    pub row: Vec<u8>,
+    pub value: Option<Vec<u8>>,
+    /// Of the client's call.
+    pub call: usize,
+    /// Who was told of changes up to here is waited for.
+    pub told: u64,
+}
+
+pub struct Node {
+    pub engine: Engine,
+    pub exchange: Exchange,
+    pub spaces: Spaces,
+    pub shard: Shard,
+    pub catalog: Arc<Catalog>,
+    /// Of the map that it goes by, and of the last one in which others owned something.
+    pub epoch: u64,
+    pub owners_since: u64,
+    /// Its lease lasts.
+    pub has_lease: bool,
+    pub executed: VecDeque<Executed>,
+    pub executed_count: u64,
+    pub settled: u64,
+    /// What waits until so many are settled: to whom, and the owner's words.
+    kept: VecDeque<(u64, u16, Vec<EngineMessage>)>,
+    planted: Option<Planted>,
+}
+
+impl Node {
+    pub fn new(shard: Shard, catalog: &Arc<Catalog>, epoch: u64, planted: Option<Planted>) -> Node {
+        let mut engine = Engine::new();
+        engine.set_shard(shard.clone());
+        engine.record_changes(true);
+        let mut exchange = Exchange::new(shard.clone());
+        exchange.set_chunk_rows(3);
+        exchange.change_owners(&mut engine, shard.clone(), epoch);
+        let spaces = Spaces::default();
+        spaces.follow(catalog, &engine, true);
+        Node {
+            engine,
+            exchange,
+            spaces,
+            shard,
+            catalog: catalog.clone(),
+            epoch,
+            owners_since: epoch,
+            has_lease: true,
+            executed: VecDeque::new(),
+            executed_count: 0,
+            settled: 0,
+            kept: VecDeque::new(),
+            planted,
+        }
+    }
+
+    pub fn owns(&self, slot: u16) -> bool {
+        self.shard.owner_of_slot(slot) == self.shard.index
+    }
+
+    /// Others own what they did not.
+    pub fn change_owners(&mut self, owners: Arc<SlotOwners>, epoch: u64) {
+        let shard = Shard::among(self.shard.index, self.shard.count, owners);
+        let is_other = |slot| self.shard.owner_of_slot(slot) != shard.owner_of_slot(slot);
+        if (0..SLOTS).any(is_other) {
+            self.owners_since = epoch;
+        }
+        self.exchange
+            .change_owners(&mut self.engine, shard.clone(), epoch);
+        if self.planted != Some(Planted::IgnoresOwners) {
+            self.spaces.owners_changed(&self.shard, &shard);
+        }
+        (self.shard, self.epoch) = (shard, epoch);
+    }
+
+    /// It gives these slots away: nobody owns them for it, and who read of them is to forget that. What they acknowledge that with.
+    pub fn disown(&mut self, is_leaving: impl Fn(u16) -> bool, epoch: u64) -> u64 {
+        let owner = |slot| match is_leaving(slot) {
+            true => NOBODY,
+            false => self.shard.owner_of_slot(slot),
+        };
+        let owners: Vec<u16> = (0..SLOTS).map(owner).collect();
+        self.change_owners(Arc::new(SlotOwners::new(owners)), epoch);
+        let slots: Vec<(u16, u16)> = (0..SLOTS)
+            .filter(|slot| is_leaving(*slot))
+            .map(|slot| (slot, slot))
+            .collect();
+        self.exchange.withdraw(&slots)
+    }
+
+    /// Lets go of rows that it does not own, and of those that it has anew has these.
+    pub fn take_rows<'a>(
+        &mut self,
+        rows: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>,
+        is_new: &dyn Fn(&[u8]) -> bool,
+    ) {
+        let mut moved: Vec<Box<[u8]>> = Vec::new();
+        for row in self.rows() {
+            if !self.owns(row_slot(&row)) || is_new(&row) {
+                self.engine.surrender(&row);
+                moved.push(row.into());
+            }
+        }
+        for (row, value) in rows {
+            if is_new(row) {
+                self.engine
+                    .adopt(row, value, None)
+                    .expect("it is of a table");
+                moved.push(row.as_slice().into());
+            }
+        }
+        if self.planted != Some(Planted::MissesMoved) {
+            self.spaces.note_moved(moved.into_iter());
+        }
+    }
+
+    fn rows(&self) -> Vec<Vec<u8>> {
+        let mut rows = Vec::new();
+        let declared = self.catalog.space("things").expect("it is there");
+        for table in tables_of(&self.engine, &declared.definition) {
+            self.engine
+                .read_base_rows(&table, &end_of(&table), &mut |row, _, _| {
+                    rows.push(row.to_vec());
+                    ControlFlow::Continue(())
+                });
+        }
+        rows
+    }
+
+    pub fn object(&self, key: &[u8]) -> Option<Object> {
+        let (bytes, _) = self.engine.base_row(&object_row(key))?;
+        Some(Object::decode(bytes).expect("it was encoded"))
+    }
+
+    /// Executes a write.
+    pub fn write(&mut self, key: &[u8], object: Option<&Object>, call: usize) {
+        let (row, value) = (object_row(key), object.map(Object::encode));
+        let written = match &value {
+            Some(value) => self.engine.put(&row, value, 0),
+            None => self.engine.remove(&row, 0),
+        };
+        written.expect("it is of a table");
+        let changes = self.engine.take_changes();
+        self.spaces.note(&changes, &self.engine);
+        for change in self.spaces.take_untold() {
+            let value = change.value.as_deref();
+            self.exchange
+                .tell(&change.row, value, &change.readers, false);
+        }
+        self.exchange.end_told();
+        self.executed_count += 1;
+        let told = self.exchange.sequence();
+        self.executed.push_back(Executed {
+            row,
+            value,
+            call,
+            told,
+        });
+    }
+
+    /// What is to be said to others, as far as it may be said.
+    pub fn take_out(&mut self, to: u16) -> Vec<EngineMessage> {
+        let mut messages = self.exchange.take_out(to);
+        let is_settled = self.settled == self.executed_count;
+        if !is_settled {
+            let (kept, free): (Vec<_>, Vec<_>) =
+                messages.into_iter().partition(EngineMessage::is_of_owner);
+            messages = free;
+            if !kept.is_empty() {
+                self.kept.push_back((self.executed_count, to, kept));
+            }
+        }
+        messages
+    }
+
+    /// What was kept back and may be said now.
+    pub fn let_go(&mut self) -> Vec<(u16, Vec<EngineMessage>)> {
+        let settled = self.settled;
+        let free = self.kept.iter().take_while(|(upto, ..)| *upto <= settled);
+        let free = free.count();
+        let free = self.kept.drain(..free);
+        free.map(|(_, to, messages)| (to, messages)).collect()
+    }
+
+    /// What was executed and not committed is not kept, or is another's to say.
+    pub fn drop_executed(&mut self) -> Vec<Executed> {
+        self.kept.clear();
+        self.settled = self.executed_count;
+        self.executed.drain(..).collect()
+    }
+
+    /// The conversation in which this one reads what another owns has ended.
+    pub fn owner_lost(&mut self, owner: u16) {
+        self.exchange.owner_lost(&mut self.engine, owner);
+        if self.planted != Some(Planted::KeepsWhatIsNotTold) {
+            self.spaces.owner_lost(owner, &self.shard);
+        }
+    }
+
+    pub fn reader_lost(&mut self, reader: u16) {
+        self.exchange.reader_lost(reader);
+        if self.planted != Some(Planted::SaysWhatWasKept) {
+            self.kept.retain(|(_, to, _)| *to != reader);
+        }
+    }
+
+    /// A turn of maintenance: it takes in what has come, asks for copies and supplies them.
+    pub fn work(&mut self, rows: usize) {
+        self.spaces.look_at_some(&self.engine, rows);
+        let mut parts = self.spaces.parts();
+        self.exchange
+            .step_with(&mut self.engine, &mut parts, 0, 1 + rows);
+        for said in self.spaces.take_said(&self.shard) {
+            match said {
+                Said::Ask {
+                    owner,
+                    number,
+                    part,
+                } => self.exchange.ask_part(owner, number, part),
+                Said::End(number) => self.exchange.end_part(number),
+            }
+        }
+        if self.spaces.read().behind() == Behind::Nothing {
+            self.spaces.supply_own(&self.engine, &self.shard, rows);
+        }
+        self.engine.take_changes();
+        self.exchange.acknowledge(&self.engine);
+    }
+
+    /// Whether this node has what a search may not miss.
+    pub fn catch_up(&self) {
+        while self.spaces.look_at_some(&self.engine, 8) == Behind::Owed {}
+    }
+
+    /// What it finds among the objects that it owns.
+    pub fn find_owned(&self, search: &Arc<Search>) -> Found {
+        let all = self.spaces.read();
+        let space = &all.spaces["things"];
+        found(&space.index, &Rows(&self.engine), search)
+    }
+
+    /// What it finds in regions that it holds, and of what generation that is. `None`: it does not have all of them.
+    pub fn find_held(
+        &self,
+        id: u64,
+        predicate: &Predicate,
+        runs: &[std::ops::RangeInclusive<u16>],
+        search: &Arc<Search>,
+    ) -> Option<(Found, u64)> {
+        let mut all = self.spaces.write();
+        let generation = all.copies.generation();
+        let holder = all.copies.holder(id, 0)?;
+        let is_ready = holder.is_ready(predicate, runs);
+        if !is_ready && self.planted != Some(Planted::AnswersUnready) {
+            return None;
+        }
+        Some((found(holder.index(), holder.objects(), search), generation))
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.spaces.read().copies.generation()
+    }
+}
+
+fn found(
+    index: &larder_space::index::SpaceIndex,
+    objects: &dyn Objects,
+    search: &Arc<Search>,
+) -> Found {
+    let mut run = index.search(search.clone(), 1 << 20);
+    while !run.step(index, objects, 0, 1 << 20) {}
+    let found = run.finish().expect("it is small");
+    let entries = found.finish(0).into_iter();
+    let entry = |key: Vec<u8>| {
+        let mut state = None;
+        objects.object(&key, &mut |bytes| {
+            state = Some(state_of(&Object::decode(bytes).expect("it was encoded")));
+        });
+        (number_of(&key), Some(state.unwrap_or(State::NONE)))
+    };
+    entries.map(|it| entry(it.key)).collect()
+}
+
+struct Rows<'a>(&'a Engine);
+
+impl Objects for Rows<'_> {
+    fn object(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) {
+        if let Some((bytes, _)) = self.0.base_row(&object_row(key)) {
+            read(bytes);
+        }
+    }
+}
+
+pub fn number_of(key: &[u8]) -> u32 {
+    let text = std::str::from_utf8(key).expect("text");
+    text["thing:".len()..].parse().expect("a number")
+}
+
+/// What an object is: its city, its number and its note.
+pub fn state_of(object: &Object) -> State {
+    let Object::Hash(hash) = object else {
+        panic!("only hashes are written");
+    };
+    let value = |name: &str| {
+        let text = hash.get(name.as_bytes());
+        let text = text.map_or("0", |text| std::str::from_utf8(text).expect("text"));
+        text.trim_start_matches('c').parse().expect("a number")
+    };
+    State::of(["city", "n", "note"].map(value))
+}

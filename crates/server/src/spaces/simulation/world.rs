@@ -1,0 +1,633 @@
+//! The nodes, the map, what is on its way, and what happens to them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use larder_join::{EngineMessage, NOBODY, Shard, SlotOwners};
+use larder_sim::Random;
+use larder_space::copies::Regions;
+use larder_space::schema::{Alteration, Definition};
+use larder_types::{SLOTS, row_slot};
+use larder_validate::objects::Event;
+
+use super::super::record;
+use super::super::{Catalog, Declared};
+use super::Planted;
+use super::clients::Clients;
+use super::node::Node;
+
+pub const NODES: usize = 4;
+const BLOCKS: usize = 8;
+
+/// How often something happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    pub runs: u32,
+    pub answered: usize,
+    pub undecided: usize,
+    pub by_regions: u32,
+    pub by_owners: u32,
+    pub not_ready: u32,
+    pub cut: u32,
+    pub down: u32,
+    pub moved: u32,
+    pub switched: u32,
+    pub cancelled: u32,
+    pub cut_anew: u32,
+}
+
+impl Seen {
+    pub fn and(self, other: &Seen) -> Seen {
+        Seen {
+            runs: self.runs + other.runs,
+            answered: self.answered + other.answered,
+            undecided: self.undecided + other.undecided,
+            by_regions: self.by_regions + other.by_regions,
+            by_owners: self.by_owners + other.by_owners,
+            not_ready: self.not_ready + other.not_ready,
+            cut: self.cut + other.cut,
+            down: self.down + other.down,
+            moved: self.moved + other.moved,
+            switched: self.switched + other.switched,
+            cancelled: self.cancelled + other.cancelled,
+            cut_anew: self.cut_anew + other.cut_anew,
+        }
+    }
+}
+
+/// Of one epoch.
+#[derive(Clone)]
+pub struct Map {
+    pub epoch: u64,
+    pub blocks: Vec<u16>,
+    /// Since which epoch each block is its owner's.
+    terms: Vec<u64>,
+    pub up: [bool; NODES],
+    pub owners: Arc<SlotOwners>,
+    pub catalog: Arc<Catalog>,
+}
+
+pub fn block_of(slot: u16) -> usize {
+    usize::from(slot) * BLOCKS / usize::from(SLOTS)
+}
+
+/// The conversation in which one node reads what another owns.
+#[derive(Default)]
+struct Talk {
+    number: u64,
+    /// In which the owner is.
+    owners: Option<u64>,
+    to_owner: VecDeque<(u64, Option<EngineMessage>)>,
+    to_reader: VecDeque<(u64, EngineMessage)>,
+    is_cut: bool,
+    /// The reader trusts what it was told.
+    trusts: bool,
+}
+
+struct Moving {
+    block: usize,
+    from: usize,
+    to: usize,
+    told: u64,
+}
+
+pub struct World {
+    pub nodes: Vec<Node>,
+    /// A node runs; of one that does not all is lost.
+    pub runs: [bool; NODES],
+    /// How often each was down.
+    pub lives: [u64; NODES],
+    pub maps: Vec<Map>,
+    pub random: Random,
+    pub planted: Option<Planted>,
+    pub clock: u64,
+    pub seen: Seen,
+    /// By row, what is committed.
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// By reader and owner.
+    talks: BTreeMap<(usize, usize), Talk>,
+    /// By node and block, the term of its rows.
+    terms: [[u64; BLOCKS]; NODES],
+    moving: Option<Moving>,
+    clients: Clients,
+}
+
+const SHAPES: [&str; 4] = [
+    "SUBSPACES 2 city n",
+    "SUBSPACES 1 city,n",
+    "SUBSPACES 3 city:1 n:2 city,n",
+    "SUBSPACES 0",
+];
+
+impl World {
+    pub fn new(seed: u64, planted: Option<Planted>) -> World {
+        let mut random = Random::stream(seed, 1);
+        let shape = SHAPES[random.index(3)];
+        let line = format!("things PREFIX 1 thing: {shape} REGIONS 16 SCHEMA city TAG n NUMERIC");
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        let definition = Definition::parse_create(&words).expect("it is one");
+        let catalog = catalog_of(&definition, None);
+        let blocks: Vec<u16> = (0..BLOCKS).map(|block| (block % NODES) as u16).collect();
+        let map = Map {
+            epoch: 1,
+            owners: owners_of(&blocks),
+            blocks,
+            terms: vec![1; BLOCKS],
+            up: [true; NODES],
+            catalog,
+        };
+        let node = |index| {
+            let shard = Shard::among(index as u16, NODES as u16, map.owners.clone());
+            Node::new(shard, &map.catalog, 1, planted)
+        };
+        let pairs = (0..NODES).flat_map(|a| (0..NODES).map(move |b| (a, b)));
+        let begun = |pair| {
+            let talk = Talk {
+                to_owner: VecDeque::from([(0, None)]),
+                trusts: true,
+                ..Talk::default()
+            };
+            (pair, talk)
+        };
+        World {
+            nodes: (0..NODES).map(node).collect(),
+            runs: [true; NODES],
+            lives: [0; NODES],
+            maps: vec![map],
+            random,
+            planted,
+            clock: 0,
+            seen: Seen {
+                runs: 1,
+                ..Seen::default()
+            },
+            rows: BTreeMap::new(),
+            talks: pairs.filter(|(a, b)| a != b).map(begun).collect(),
+            terms: [[1; BLOCKS]; NODES],
+            moving: None,
+            clients: Clients::default(),
+        }
+    }
+
+    pub fn map(&self) -> &Map {
+        self.maps.last().expect("there is one")
+    }
+
+    pub fn events(&self) -> Vec<Event> {
+        self.clients.events()
+    }
+
+    pub fn seen(&mut self) -> Seen {
+        self.seen.answered = self.clients.answered();
+        self.seen
+    }
+
+    pub fn run(&mut self, steps: u32) {
+        for _ in 0..steps {
+            self.clock += 1;
+            self.step(true);
+        }
+    }
+
+    /// Nothing more goes wrong: all comes to its end, and then everything is read once more.
+    pub fn settle(&mut self) {
+        for node in 0..NODES {
+            self.come_back(node);
+        }
+        for round in 0..4 {
+            for _ in 0..1_500 {
+                self.clock += 1;
+                self.step(false);
+            }
+            for node in 0..NODES {
+                self.learn(node, self.maps.len() - 1);
+            }
+            let mut clients = std::mem::take(&mut self.clients);
+            clients.calm(round, self);
+            self.clients = clients;
+        }
+    }
+
+    fn step(&mut self, is_wild: bool) {
+        let node = self.random.index(NODES);
+        match self.random.below(100) {
+            0..=29 => self.deliver(),
+            30..=49 if self.runs[node] => {
+                let rows = 1 + self.random.index(6);
+                self.nodes[node].work(rows);
+                self.flush(node);
+            }
+            50..=58 => self.commit(node),
+            59..=62 => self.learn_some(node),
+            63..=66 => self.notice_some(),
+            67 => self.go_on_moving(),
+            68..=70 if is_wild => self.happen(node),
+            71..=99 => {
+                let mut clients = std::mem::take(&mut self.clients);
+                clients.step(self);
+                self.clients = clients;
+            }
+            _ => {}
+        }
+    }
+
+    fn happen(&mut self, node: usize) {
+        match self.random.below(12) {
+            0..=2 => {
+                let other = self.random.index(NODES);
+                self.cut(node, other);
+            }
+            3 => self.go_down(node),
+            4 | 5 => self.come_back(node),
+            6 | 7 => self.begin_moving(),
+            8 | 9 => self.lay_out(),
+            _ => self.cut_anew(),
+        }
+    }
+
+    /// What a node says goes on its way.
+    pub fn flush(&mut self, from: usize) {
+        for to in (0..NODES).filter(|to| *to != from) {
+            let messages = self.nodes[from].take_out(to as u16);
+            self.send(from, to, messages);
+        }
+    }
+
+    fn send(&mut self, from: usize, to: usize, messages: Vec<EngineMessage>) {
+        for message in messages {
+            if message.is_of_owner() {
+                let talk = self.talks.get_mut(&(to, from)).expect("all are there");
+                if let (Some(number), false) = (talk.owners, talk.is_cut) {
+                    talk.to_reader.push_back((number, message));
+                }
+            } else {
+                let talk = self.talks.get_mut(&(from, to)).expect("all are there");
+                if !talk.is_cut {
+                    talk.to_owner.push_back((talk.number, Some(message)));
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self) {
+        let waiting: Vec<(usize, usize)> = self
+            .talks
+            .iter()
+            .filter(|(_, talk)| !talk.to_owner.is_empty() || !talk.to_reader.is_empty())
+            .map(|(pair, _)| *pair)
+            .collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let (reader, owner) = waiting[self.random.index(waiting.len())];
+        let talk = self.talks.get_mut(&(reader, owner)).expect("just seen");
+        let is_to_owner = talk.to_reader.is_empty() || self.random.one_in(2);
+        let count = 1 + self.random.below(3);
+        for _ in 0..count {
+            if is_to_owner && self.runs[owner] {
+                let Some((number, message)) = talk.to_owner.pop_front() else {
+                    return;
+                };
+                if talk.owners.is_some_and(|present| number < present) {
+                    continue;
+                }
+                if talk.owners.is_none_or(|present| number > present) {
+                    // It says that it has forgotten what it was told before.
+                    talk.owners = Some(number);
+                    self.nodes[owner].reader_lost(reader as u16);
+                }
+                if let Some(message) = message {
+                    self.nodes[owner].exchange.receive(reader as u16, message);
+                }
+            } else if !is_to_owner && self.runs[reader] {
+                let Some((number, message)) = talk.to_reader.pop_front() else {
+                    return;
+                };
+                if number == talk.number {
+                    self.nodes[reader].exchange.receive(owner as u16, message);
+                }
+            }
+        }
+    }
+
+    fn cut(&mut self, reader: usize, owner: usize) {
+        if let Some(talk) = self.talks.get_mut(&(reader, owner)) {
+            talk.is_cut = true;
+            talk.to_owner.clear();
+            talk.to_reader.clear();
+            self.seen.cut += 1;
+        }
+    }
+
+    /// Somebody notices that a conversation has ended.
+    fn notice_some(&mut self) {
+        let (reader, owner) = (self.random.index(NODES), self.random.index(NODES));
+        let what = self.random.below(3);
+        let Some(talk) = self.talks.get_mut(&(reader, owner)) else {
+            return;
+        };
+        if !talk.is_cut {
+            return;
+        }
+        match what {
+            // Its lease ends.
+            0 => talk.trusts = false,
+            1 => self.begin_anew(reader, owner),
+            _ => {
+                let may = !talk.trusts || self.planted == Some(Planted::GivesUpEarly);
+                if may && self.runs[owner] && talk.owners.take().is_some() {
+                    self.nodes[owner].reader_lost(reader as u16);
+                }
+            }
+        }
+    }
+
+    /// A reader has forgotten what it was told, and begins another conversation.
+    fn begin_anew(&mut self, reader: usize, owner: usize) {
+        if !self.runs[reader] || reader == owner {
+            return;
+        }
+        self.nodes[reader].owner_lost(owner as u16);
+        let talk = self.talks.get_mut(&(reader, owner)).expect("all are there");
+        talk.number += 1;
+        (talk.is_cut, talk.trusts) = (false, true);
+        talk.to_reader.clear();
+        talk.to_owner = VecDeque::from([(talk.number, None)]);
+    }
+
+    /// Whether a node was surely told of all changes, of what it was told of at all.
+    pub fn is_subscribed(&self, reader: usize) -> bool {
+        let own = self.talks.iter().filter(|((of, _), _)| *of == reader);
+        { own }.all(|(_, talk)| talk.trusts)
+    }
+
+    fn commit(&mut self, at: usize) {
+        let mut clients = std::mem::take(&mut self.clients);
+        self.commit_with(at, &mut clients);
+        self.clients = clients;
+    }
+
+    /// The replicas of a node's slots have its next change.
+    pub fn commit_with(&mut self, at: usize, clients: &mut Clients) {
+        let node = &mut self.nodes[at];
+        if !self.runs[at] || !node.has_lease {
+            return;
+        }
+        if let Some(executed) = node.executed.pop_front() {
+            node.settled += 1;
+            keep(&mut self.rows, executed.row, executed.value);
+            clients.committed(executed.call, at, executed.told);
+        }
+        for (to, messages) in self.nodes[at].let_go() {
+            self.send(at, usize::from(to), messages);
+        }
+    }
+
+    fn publish(&mut self, change: impl FnOnce(&mut Map)) {
+        let mut map = self.map().clone();
+        map.epoch += 1;
+        let before = map.blocks.clone();
+        change(&mut map);
+        map.owners = owners_of(&map.blocks);
+        for (block, owner) in before.iter().enumerate() {
+            if map.blocks[block] != *owner {
+                map.terms[block] = map.epoch;
+            }
+        }
+        self.maps.push(map);
+    }
+
+    fn learn_some(&mut self, node: usize) {
+        let from = self
+            .maps
+            .iter()
+            .position(|map| map.epoch > self.nodes[node].epoch);
+        if let Some(from) = from {
+            let map = from + self.random.index(self.maps.len() - from);
+            self.learn(node, map);
+        }
+    }
+
+    /// A node hears of a map.
+    fn learn(&mut self, at: usize, map: usize) {
+        if !self.runs[at] || self.nodes[at].epoch >= self.maps[map].epoch {
+            return;
+        }
+        let map = self.maps[map].clone();
+        let node = &mut self.nodes[at];
+        node.spaces.follow(&map.catalog, &node.engine, false);
+        node.catalog = map.catalog.clone();
+        node.change_owners(map.owners.clone(), map.epoch);
+        // Of blocks that it has in another term than before it has what their replicas have.
+        let mut is_new = [false; BLOCKS];
+        for (block, owner) in map.blocks.iter().enumerate() {
+            is_new[block] = usize::from(*owner) == at && self.terms[at][block] != map.terms[block];
+            if is_new[block] {
+                self.terms[at][block] = map.terms[block];
+            }
+        }
+        let rows = self.rows.iter();
+        node.take_rows(rows, &|row| is_new[block_of(row_slot(row))]);
+        for other in (0..NODES).filter(|other| !map.up[*other] && *other != at) {
+            self.begin_anew(at, other);
+        }
+    }
+
+    /// A node's lease ends. It may be gone with all it had, or go on without it.
+    fn go_down(&mut self, at: usize) {
+        let up = self.map().up;
+        let is_up = |node: &usize| up[*node];
+        if !is_up(&at) || (0..NODES).filter(is_up).count() < 3 {
+            return;
+        }
+        self.seen.down += 1;
+        self.lives[at] += 1;
+        self.nodes[at].has_lease = false;
+        // Nobody trusts what it said when others may act for it.
+        for other in (0..NODES).filter(|other| *other != at) {
+            self.cut(other, at);
+            let talk = self.talks.get_mut(&(other, at)).expect("all are there");
+            talk.trusts = false;
+        }
+        // Of what was not committed its replicas have a part.
+        let left = self.nodes[at].drop_executed();
+        let kept = self.random.index(left.len() + 1);
+        for executed in left.into_iter().take(kept) {
+            keep(&mut self.rows, executed.row, executed.value);
+        }
+        if self.random.one_in(2) {
+            self.runs[at] = false;
+            for other in (0..NODES).filter(|other| *other != at) {
+                self.cut(at, other);
+                let talk = self.talks.get_mut(&(at, other)).expect("all are there");
+                talk.trusts = false;
+            }
+        }
+        let others: Vec<usize> = (0..NODES)
+            .filter(|node| *node != at && is_up(node))
+            .collect();
+        let heirs: Vec<u16> = (0..BLOCKS)
+            .map(|_| others[self.random.index(others.len())] as u16)
+            .collect();
+        if let Some(moving) = &mut self.moving {
+            if moving.to == at {
+                moving.to = moving.from;
+            }
+            if moving.from == at {
+                let (block, to) = (moving.block, heirs[moving.block]);
+                self.moving = None;
+                self.publish(|map| map.blocks[block] = to);
+            }
+        }
+        self.publish(|map| {
+            map.up[at] = false;
+            for (block, owner) in map.blocks.iter_mut().enumerate() {
+                if usize::from(*owner) == at {
+                    *owner = heirs[block];
+                }
+            }
+        });
+    }
+
+    /// It has its lease again, and nothing else.
+    fn come_back(&mut self, at: usize) {
+        if self.map().up[at] {
+            return;
+        }
+        self.publish(|map| map.up[at] = true);
+        if !self.runs[at] {
+            let map = self.map();
+            let shard = Shard::among(at as u16, NODES as u16, map.owners.clone());
+            self.nodes[at] = Node::new(shard, &map.catalog, map.epoch, self.planted);
+            self.runs[at] = true;
+            self.terms[at] = [0; BLOCKS];
+            for other in (0..NODES).filter(|other| *other != at) {
+                self.begin_anew(at, other);
+                let talk = self.talks.get_mut(&(other, at)).expect("all are there");
+                talk.owners = None;
+            }
+        }
+        self.learn(at, self.maps.len() - 1);
+        self.nodes[at].has_lease = true;
+    }
+
+    fn begin_moving(&mut self) {
+        let block = self.random.index(BLOCKS);
+        let (from, to) = (self.map().blocks[block], self.random.index(NODES));
+        let is_up = self.map().up[to] && from != NOBODY;
+        let from = usize::from(from);
+        // It moves what it has.
+        if self.moving.is_some() || !is_up || from == to {
+            return;
+        }
+        self.learn(from, self.maps.len() - 1);
+        self.publish(|map| map.blocks[block] = NOBODY);
+        let epoch = self.map().epoch;
+        let node = &mut self.nodes[from];
+        let told = node.disown(|slot| block_of(slot) == block, epoch);
+        self.moving = Some(Moving {
+            block,
+            from,
+            to,
+            told,
+        });
+        self.flush(from);
+    }
+
+    /// All that was done with the block is kept, and nobody has anything of it: it is another's.
+    fn go_on_moving(&mut self) {
+        let Some(moving) = &self.moving else { return };
+        let node = &self.nodes[moving.from];
+        let is_of = |row: &[u8]| block_of(row_slot(row)) == moving.block;
+        let is_kept = node.executed.iter().all(|it| !is_of(&it.row));
+        let is_told = node.exchange.is_acknowledged(moving.told);
+        if is_kept && is_told {
+            let (block, to) = (moving.block, moving.to as u16);
+            self.moving = None;
+            self.publish(|map| map.blocks[block] = to);
+            self.seen.moved += 1;
+        }
+    }
+
+    pub fn declared(&self) -> Arc<Declared> {
+        self.map()
+            .catalog
+            .space("things")
+            .expect("it is there")
+            .clone()
+    }
+
+    /// Other subspaces begin, take over, or are given up.
+    fn lay_out(&mut self) {
+        let declared = self.declared();
+        let definition = &declared.definition;
+        let before = declared.regions.as_deref().cloned().unwrap_or_default();
+        let number = self.map().epoch;
+        let (altered, number) = if definition.layout.filling.is_none() {
+            let shape = SHAPES[self.random.index(SHAPES.len())];
+            let words: Vec<&[u8]> = shape.split(' ').map(str::as_bytes).collect();
+            let Ok(Alteration::Begin(filling)) = definition.parse_subspaces(&words) else {
+                panic!("it begins");
+            };
+            (definition.with_filling(Some(filling)), number)
+        } else if self.random.one_in(3) {
+            self.seen.cancelled += 1;
+            (definition.with_filling(None), 0)
+        } else {
+            self.seen.switched += 1;
+            (definition.switched().expect("it is being filled"), 0)
+        };
+        let regions = before.altered(&altered, number).expect("it fits");
+        let catalog = catalog_of(&altered, Some(&regions));
+        self.publish(|map| map.catalog = catalog);
+    }
+
+    /// All subspaces are cut by what objects are said to have.
+    fn cut_anew(&mut self) {
+        let declared = self.declared();
+        let Some(regions) = declared.regions.clone() else {
+            return;
+        };
+        let of = |subspace: usize| {
+            let dimensions = regions.subspace(subspace).expect("there").dimensions();
+            dimensions.iter().map(|it| it.attribute).collect()
+        };
+        let anew: Vec<Vec<_>> = (0..regions.count()).map(of).collect();
+        let weight = 1 + self.random.below(5);
+        let cut = regions.cut_anew(&anew, &|attribute| sample(attribute.0, weight));
+        let catalog = catalog_of(&declared.definition, Some(&cut));
+        self.publish(|map| map.catalog = catalog);
+        self.seen.cut_anew += 1;
+    }
+}
+
+/// Ordered values of an attribute, some heavier than others.
+fn sample(attribute: u16, weight: u64) -> Vec<(Vec<u8>, u64)> {
+    use larder_space::base::number::Number;
+    use larder_space::base::ordered::Scalar;
+    let value = |at: u64| match attribute {
+        0 => Scalar::Bytes(format!("c{at}").into_bytes()),
+        _ => Scalar::Number(Number::Int(at as i64)),
+    };
+    let values = (1..=8).map(|at| (value(at).encoded(), if at % 3 == 0 { weight } else { 1 }));
+    values.collect()
+}
+
+fn keep(rows: &mut BTreeMap<Vec<u8>, Vec<u8>>, row: Vec<u8>, value: Option<Vec<u8>>) {
+    match value {
+        Some(value) => rows.insert(row, value),
+        None => rows.remove(&row),
+    };
+}
+
+fn owners_of(blocks: &[u16]) -> Arc<SlotOwners> {
+    let owner = |slot: u16| blocks[block_of(slot)];
+    Arc::new(SlotOwners::new((0..SLOTS).map(owner).collect()))
+}
+
+fn catalog_of(definition: &Definition, regions: Option<&Regions>) -> Arc<Catalog> {
+    let record = record::of_space(definition, 1, true, regions);
+    let (catalog, unread) = Catalog::read([("things", &record[..])].into_iter());
+    assert!(unread.is_empty(), "{unread:?}");
+    Arc::new(catalog)
+}

@@ -1,0 +1,549 @@
+//! One client of a space: it changes objects at random, reads them and searches for them, and says what the answers mean to `larder_validate::objects`.
+//!
+//! It neither sends nor receives, so that it is one of a server with sockets and of one that is simulated (`crates/server/src/resp/simulation`).
+//!
+//! An object is a hash of three fields: `city`, a tag; `n`, a number; and `note`, which is no attribute and never the same twice, so that a search which
+//! shows an object says which one it saw.
+
+use larder_protocol::resp::client::Reply;
+use larder_validate::Span;
+use larder_validate::objects::{Call, Change, Condition, Event, State, expiry, search};
+
+const FIELDS: [&str; 3] = ["city", "n", "note"];
+const CITIES: u16 = 5;
+const NUMBERS: u16 = 16;
+/// Rows of a cursor's part: several parts, where much is found.
+const CURSOR_ROWS: usize = 3;
+
+/// What the space is, but for its subspaces.
+pub fn declaration(subspaces: &str) -> Vec<String> {
+    let line =
+        format!("FT.CREATE things PREFIX 1 thing: {subspaces} SCHEMA city TAG n NUMERIC SORTABLE");
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Subspaces, as clauses of `FT.CREATE` and `FT.ALTER`: of either attribute alone, of both, few and many.
+pub const SUBSPACES: [&str; 4] = [
+    "SUBSPACES 2 city n REGIONS 16",
+    "SUBSPACES 1 city,n REGIONS 64",
+    "SUBSPACES 2 n city,n REGIONS 16",
+    "SUBSPACES 1 city REGIONS 4",
+];
+
+/// A client.
+#[derive(Clone)]
+pub struct Finder {
+    random: u64,
+    objects: u32,
+    session: u16,
+    notes: u16,
+    timers: u16,
+    /// Objects are given a time to go.
+    expires: bool,
+    /// It reads the rest of this cursor next.
+    cursor: Option<Cursor>,
+}
+
+/// What it has read in parts so far.
+#[derive(Clone)]
+struct Cursor {
+    number: i64,
+    condition: Condition,
+    from: u64,
+    found: Vec<(u32, Option<State>)>,
+}
+
+/// What a request is.
+#[derive(Clone, Debug)]
+enum Kind {
+    Change {
+        object: u32,
+        change: Change,
+        answer: Answer,
+    },
+    Read {
+        object: u32,
+    },
+    Search {
+        condition: Condition,
+        shows: bool,
+    },
+    Cursor {
+        condition: Condition,
+    },
+}
+
+/// What a write's answer says of its condition.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Answer {
+    Nothing,
+    /// 0 if it did not hold.
+    Held,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub words: Vec<String>,
+    kind: Kind,
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+impl Finder {
+    /// Of objects from 0 on; the `session` is this client's alone, and less than 60.
+    pub fn new(session: u16, objects: u32, seed: u64) -> Finder {
+        assert!(session < 60);
+        Finder {
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(session) << 40 | 1),
+            objects,
+            session,
+            notes: 0,
+            timers: 0,
+            expires: true,
+            cursor: None,
+        }
+    }
+
+    /// Where there is no time.
+    #[allow(dead_code, reason = "one of two programs uses it")]
+    pub fn without_time(self) -> Finder {
+        Finder {
+            expires: false,
+            ..self
+        }
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005);
+        self.random = self.random.wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % n
+    }
+
+    fn one_of(&mut self, n: u16) -> u16 {
+        1 + self.below(n.into()) as u16
+    }
+
+    /// A number that no other change of any client has, of some thousand.
+    fn own(session: u16, last: &mut u16) -> u16 {
+        *last = *last % 1000 + 1;
+        session * 1000 + *last
+    }
+
+    fn values(&mut self, which: u64) -> [Option<u16>; 3] {
+        let note = Finder::own(self.session, &mut self.notes);
+        let all = [self.one_of(CITIES), self.one_of(NUMBERS), note];
+        [0, 1, 2].map(|at| (which >> at & 1 == 1).then_some(all[at]))
+    }
+
+    /// What to ask next.
+    pub fn next(&mut self) -> Request {
+        if let Some(cursor) = &self.cursor {
+            let condition = cursor.condition;
+            return Request {
+                words: words(&format!("FT.CURSOR READ things {}", cursor.number)),
+                kind: Kind::Cursor { condition },
+            };
+        }
+        let object = self.below(self.objects.into()) as u32;
+        match self.below(20) {
+            0..=5 => self.put(object),
+            6 => self.remove_fields(object),
+            7 => self.remove(object),
+            8 | 9 => self.put_if(object),
+            10 if self.expires => self.expire(object),
+            11..=13 => Finder::read(object),
+            14 => self.aggregate(),
+            _ => self.search(),
+        }
+    }
+
+    /// What to read of each object when nobody writes any more: each by its key, and all by searches of each kind.
+    pub fn last_looks(objects: u32) -> Vec<Request> {
+        let keys = (0..objects).map(Finder::read);
+        let cities = (1..=CITIES)
+            .map(|city| Finder::search_for(&format!("@city:{{c{city}}}"), is(0, city, city)));
+        let numbers =
+            (1..=NUMBERS).map(|n| Finder::search_for(&format!("@n:[{n} {n}]"), is(1, n, n)));
+        let all = Finder::search_for("*", Condition::any());
+        keys.chain(cities).chain(numbers).chain([all]).collect()
+    }
+
+    fn put(&mut self, object: u32) -> Request {
+        let which = 1 + self.below(7);
+        let sets = self.values(which);
+        Request {
+            words: words(&format!("HSET thing:{object}{}", fields(&sets, " "))),
+            kind: Kind::Change {
+                object,
+                change: Change {
+                    sets,
+                    ..Change::default()
+                },
+                answer: Answer::Nothing,
+            },
+        }
+    }
+
+    fn remove_fields(&mut self, object: u32) -> Request {
+        let at = self.below(3) as usize;
+        let mut sets = [None; 3];
+        sets[at] = Some(0);
+        Request {
+            words: words(&format!("HDEL thing:{object} {}", FIELDS[at])),
+            kind: Kind::Change {
+                object,
+                change: Change {
+                    sets,
+                    ..Change::default()
+                },
+                answer: Answer::Nothing,
+            },
+        }
+    }
+
+    fn remove(&mut self, object: u32) -> Request {
+        let (line, only_if) = match self.below(2) {
+            0 => (format!("DEL thing:{object}"), Condition::any()),
+            _ => (
+                format!("OBJ.CHANGE thing:{object} IF PRESENT DO DELETE"),
+                Condition::any(),
+            ),
+        };
+        Request {
+            words: words(&line),
+            kind: Kind::Change {
+                object,
+                change: Change {
+                    only_if: Some(only_if),
+                    ..Change::removal()
+                },
+                answer: Answer::Held,
+            },
+        }
+    }
+
+    fn put_if(&mut self, object: u32) -> Request {
+        let which = 1 + self.below(7);
+        let sets = self.values(which);
+        let (query, condition) = self.query();
+        let (words_of, only_if) = match self.below(4) {
+            0 => (vec!["ABSENT".to_owned()], Condition::absent()),
+            1 => (vec!["PRESENT".to_owned()], Condition::any()),
+            2 => (vec![query, "IN".to_owned(), "things".to_owned()], condition),
+            _ => {
+                let schema = words("SCHEMA city TAG n NUMERIC");
+                ([vec![query], schema].concat(), condition)
+            }
+        };
+        let head = words(&format!("OBJ.CHANGE thing:{object} IF"));
+        let does = words(&format!("DO{}", fields(&sets, " PUT ")));
+        Request {
+            words: [head, words_of, does].concat(),
+            kind: Kind::Change {
+                object,
+                change: Change {
+                    only_if: Some(only_if),
+                    sets,
+                    ..Change::default()
+                },
+                answer: Answer::Held,
+            },
+        }
+    }
+
+    fn expire(&mut self, object: u32) -> Request {
+        let (line, timer) = match self.below(4) {
+            0 => (format!("PERSIST thing:{object}"), 0),
+            _ => {
+                let timer = Finder::own(self.session, &mut self.timers);
+                let ms = 1 + self.below(200);
+                (format!("PEXPIRE thing:{object} {ms}"), timer)
+            }
+        };
+        let change = Change {
+            only_if: Some(Condition::any()),
+            timer: Some(timer),
+            ..Change::default()
+        };
+        let answer = match timer {
+            // It answers 0 also of an object that has no time to go.
+            0 => Answer::Nothing,
+            _ => Answer::Held,
+        };
+        Request {
+            words: words(&line),
+            kind: Kind::Change {
+                object,
+                change,
+                answer,
+            },
+        }
+    }
+
+    fn read(object: u32) -> Request {
+        Request {
+            words: words(&format!("HMGET thing:{object} city n note")),
+            kind: Kind::Read { object },
+        }
+    }
+
+    /// Some query, and what fits it.
+    fn query(&mut self) -> (String, Condition) {
+        let (city, n) = (self.one_of(CITIES), self.one_of(NUMBERS));
+        let (to, until) = ((city + 1).min(CITIES), n + self.below(4) as u16);
+        match self.below(9) {
+            0 | 1 => (format!("@city:{{c{city}}}"), is(0, city, city)),
+            2 => (format!("@city:{{c{city}|c{to}}}"), is(0, city, to)),
+            3 => (format!("@n:[{n} {n}]"), is(1, n, n)),
+            4 => (format!("@n:[{n} {until}]"), is(1, n, until)),
+            5 | 6 => (
+                format!("@city:{{c{city}|c{to}}} @n:[{n} {until}]"),
+                is(0, city, to).within(1, n, until),
+            ),
+            7 => (format!("-@city:{{c{city}}}"), is(0, city, city).negated()),
+            _ => ("*".to_owned(), Condition::any()),
+        }
+    }
+
+    fn search(&mut self) -> Request {
+        let (query, condition) = self.query();
+        let mut request = Finder::search_for(&query, condition);
+        match self.below(4) {
+            0 => {
+                request.words.push("NOCONTENT".to_owned());
+                request.kind = Kind::Search {
+                    condition,
+                    shows: false,
+                };
+            }
+            1 => request.words.extend(words("SORTBY n DESC")),
+            _ => {}
+        }
+        request
+    }
+
+    fn search_for(query: &str, condition: Condition) -> Request {
+        let head = ["FT.SEARCH", "things", query].map(str::to_owned);
+        let limit = words("LIMIT 0 10000");
+        Request {
+            words: [&head[..], &limit].concat(),
+            kind: Kind::Search {
+                condition,
+                shows: true,
+            },
+        }
+    }
+
+    fn aggregate(&mut self) -> Request {
+        let (query, condition) = self.query();
+        let head = ["FT.AGGREGATE", "things", &query].map(str::to_owned);
+        let rest = format!("LOAD 4 @__key @city @n @note WITHCURSOR COUNT {CURSOR_ROWS}");
+        Request {
+            words: [&head[..], &words(&rest)].concat(),
+            kind: Kind::Cursor { condition },
+        }
+    }
+
+    /// What a request was, that was answered in this time; nothing, if there is more to come.
+    pub fn answered(&mut self, request: &Request, span: Span, reply: &Reply) -> Vec<Event> {
+        match &request.kind {
+            Kind::Change {
+                object,
+                change,
+                answer,
+            } => {
+                let held = match (answer, reply) {
+                    (Answer::Held, Reply::Integer(held)) => Some(*held != 0),
+                    (Answer::Nothing, Reply::Integer(_)) => None,
+                    _ => panic!("{request:?}: {reply:?}"),
+                };
+                changed(*object, span, *change, held)
+            }
+            Kind::Read { object } => {
+                let Reply::Array(values) = reply else {
+                    panic!("{request:?}: {reply:?}");
+                };
+                let values = [0, 1, 2].map(|at| number(&values[at]));
+                let call = Call::Read(State::of(values));
+                vec![Event {
+                    object: *object,
+                    span,
+                    call,
+                }]
+            }
+            Kind::Search { condition, shows } => {
+                let found = found(request, reply, *shows);
+                self.found(span, *condition, &found)
+            }
+            Kind::Cursor { condition } => self.part(request, *condition, span, reply),
+        }
+    }
+
+    /// Nobody has answered it.
+    pub fn unanswered(&mut self, request: &Request, begun: u64) -> Vec<Event> {
+        self.cursor = None;
+        match &request.kind {
+            Kind::Change { object, change, .. } => {
+                changed(*object, Span::unanswered(begun), *change, None)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// It was refused, and not done.
+    #[allow(dead_code, reason = "one of two programs uses it")]
+    pub fn refused(&mut self) {
+        self.cursor = None;
+    }
+
+    fn part(
+        &mut self,
+        request: &Request,
+        condition: Condition,
+        span: Span,
+        reply: &Reply,
+    ) -> Vec<Event> {
+        let both = match reply {
+            Reply::Array(both) => &both[..],
+            other => panic!("{request:?}: {other:?}"),
+        };
+        let [Reply::Array(rows), Reply::Integer(number)] = both else {
+            panic!("{request:?}: {reply:?}");
+        };
+        let mut cursor = self.cursor.take().unwrap_or(Cursor {
+            number: 0,
+            condition,
+            from: span.start(),
+            found: Vec::new(),
+        });
+        // The first is a count.
+        let rows = rows[1..].iter().map(|row| {
+            let Reply::Array(pairs) = row else {
+                panic!("{request:?}: {reply:?}");
+            };
+            let named = |name: &str| {
+                let mut pairs = pairs.chunks_exact(2);
+                let pair = pairs.find(|pair| pair[0] == Reply::Bulk(name.into()));
+                pair.map(|pair| &pair[1])
+            };
+            let key = object(named("__key").expect("every row has one"));
+            let values = FIELDS.map(|name| named(name).map_or(0, self::number));
+            (key, Some(State::of(values)))
+        });
+        cursor.found.extend(rows);
+        cursor.number = *number;
+        if *number != 0 {
+            self.cursor = Some(cursor);
+            return Vec::new();
+        }
+        ensure_once(request, &cursor.found);
+        let span = Span::new(cursor.from, span.end()).expect("it began before");
+        self.found(span, condition, &cursor.found)
+    }
+
+    /// Others than its objects may be there, which are nobody's.
+    fn found(
+        &self,
+        span: Span,
+        condition: Condition,
+        found: &[(u32, Option<State>)],
+    ) -> Vec<Event> {
+        let own = found.iter().filter(|(object, _)| *object < self.objects);
+        let own: Vec<_> = own.copied().collect();
+        search(span, condition, &own, self.objects)
+    }
+}
+
+fn is(at: usize, first: u16, last: u16) -> Condition {
+    Condition::any().within(at, first, last)
+}
+
+/// Names and values, each pair behind this.
+fn fields(sets: &[Option<u16>; 3], before: &str) -> String {
+    let pair = |(at, value): (usize, &Option<u16>)| {
+        let value = (*value)?;
+        let city = if at == 0 { "c" } else { "" };
+        Some(format!("{before}{} {city}{value}", FIELDS[at]))
+    };
+    sets.iter().enumerate().filter_map(pair).collect()
+}
+
+fn changed(object: u32, span: Span, change: Change, held: Option<bool>) -> Vec<Event> {
+    let call = Call::Change { change, held };
+    let goes = change
+        .timer
+        .filter(|timer| *timer > 0 && held != Some(false));
+    // Clocks differ by a little, so that it may go at once.
+    let goes = goes.map(|timer| expiry(object, timer, span.start()));
+    [Event { object, span, call }]
+        .into_iter()
+        .chain(goes)
+        .collect()
+}
+
+/// The objects that a search shows; it shows each once, and counts those that it shows.
+fn found(request: &Request, reply: &Reply, shows: bool) -> Vec<(u32, Option<State>)> {
+    let Reply::Array(all) = reply else {
+        panic!("{request:?}: {reply:?}");
+    };
+    let rows = all[1..].chunks(if shows { 2 } else { 1 });
+    let rows = rows.map(|row| {
+        let state = row.get(1).map(|pairs| match pairs {
+            Reply::Array(pairs) => {
+                let values = FIELDS.map(|name| {
+                    let mut pairs = pairs.chunks_exact(2);
+                    let pair = pairs.find(|pair| pair[0] == Reply::Bulk(name.into()));
+                    pair.map_or(0, |pair| number(&pair[1]))
+                });
+                State::of(values)
+            }
+            other => panic!("{request:?}: {other:?}"),
+        });
+        (object(&row[0]), state)
+    });
+    let found: Vec<_> = rows.collect();
+    assert_eq!(
+        all[0],
+        Reply::Integer(found.len() as i64),
+        "{request:?}: {reply:?}"
+    );
+    ensure_once(request, &found);
+    found
+}
+
+fn ensure_once(request: &Request, found: &[(u32, Option<State>)]) {
+    let mut keys: Vec<u32> = found.iter().map(|(object, _)| *object).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(
+        keys.len(),
+        found.len(),
+        "{request:?} finds an object twice: {found:?}"
+    );
+}
+
+fn text(reply: &Reply) -> &str {
+    match reply {
+        Reply::Bulk(bytes) => str::from_utf8(bytes).expect("text"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn object(key: &Reply) -> u32 {
+    let number = text(key).strip_prefix("thing:").expect("a thing");
+    number.parse().expect("a number")
+}
+
+/// The value of a field; 0 if there is none.
+fn number(value: &Reply) -> u16 {
+    match value {
+        Reply::Null => 0,
+        value => text(value)
+            .trim_start_matches('c')
+            .parse()
+            .expect("a number"),
+    }
+}
