@@ -34,6 +34,7 @@ Examples:
     larder push 'day/*.csv' --store prices --key sku --value price --on-duplicate last
     larder push recs.parquet --store pymk --key member --min-records 1000000 --max-shrink 20%
     larder push s3://bucket/built/pymk --store pymk
+    larder push hdfs://namenode:8020/built/pymk --store pymk
     larder push recs.parquet --store pymk --key member --server http://larder-1:7070 --via s3://bucket/staging
 
 Exits with 4 when a gate refuses the version; the live version then stays as it is.";

@@ -4,8 +4,6 @@
 //!    same names.
 //! 2. The manifest is written last, by the driver. Before that there is no version.
 
-use std::path::Path;
-
 use larder_batch::manifest::partition_of;
 use larder_batch::{Builder, Manifest, SegmentPart};
 use larder_ingest::{
@@ -122,20 +120,8 @@ pub fn finish(py: Python<'_>, parts: Vec<String>, options: &str, out: &str) -> P
         let text = text(&manifest);
         std::fs::write(folder.join(Manifest::FILE), &text).map_err(failed)?;
         put(&folder, &place, Manifest::FILE)?;
-        if let Some(folder) = place.as_local() {
-            remove_unfinished(folder);
-        }
+        // What tasks that were killed in the middle have left. A task that still runs is one too many, and the version is whole without it.
+        let _ = place.remove_unfinished_blocking();
         Ok(text)
     })
-}
-
-/// What tasks that were killed in the middle have left. A task that still runs is one too many.
-fn remove_unfinished(folder: &Path) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        if name.to_string_lossy().ends_with(".part") {
-            // The version is whole without it.
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
 }

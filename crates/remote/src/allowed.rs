@@ -1,7 +1,8 @@
 //! Which places may be read for somebody else: a server reads for whoever may ask it to, with rights of its own.
 //!
 //! An entry is a folder (`/data/exports`), or the beginning of a URL: `https://` for every host, `s3://bucket/dir`, or
-//! `http://host:8000/exports`; without a port, every port of the host.
+//! `http://host:8000/exports`; without a port, every port of the host. `hdfs://` is what Hadoop's settings of this machine name, such as
+//! `hdfs:///dir`; a namenode with its port must be named, `hdfs://namenode:8020/`.
 //!
 //! 1. A file that is read lies in a folder of an entry, wherever the links on its way lead: what was opened is asked. The links
 //!    themselves are asked before anything is done with what they lead to, so that a refusal does not tell whether that exists.
@@ -21,6 +22,7 @@ use url::{Host, Url};
 
 use crate::error::{Error, Result};
 use crate::file::real_path;
+use crate::hdfs::Hdfs;
 use crate::location::{Location, Place};
 
 const REDIRECTS_MAX: usize = 10;
@@ -37,6 +39,13 @@ enum Entry {
         /// `None` is every host, or bucket.
         host: Option<String>,
         port: Option<u16>,
+        /// Without a slash at its end.
+        path: String,
+    },
+    /// A name service, or a namenode with or without its port; `None` is those without a port that Hadoop's settings know, so that a source's text
+    /// alone leads to no address.
+    Hdfs {
+        authority: Option<String>,
         /// Without a slash at its end.
         path: String,
     },
@@ -68,6 +77,7 @@ impl Allowed {
             Place::Local(path) => self.names_path(path),
             Place::Http(url) => return self.check_url(url).map_err(|why| denied(location, why.0)),
             Place::Store { url, .. } => self.names_url(url),
+            Place::Hdfs(hdfs) => self.names_hdfs(hdfs),
         };
         match is_allowed {
             true => Ok(()),
@@ -120,7 +130,7 @@ impl Allowed {
     fn folders(&self) -> impl Iterator<Item = &PathBuf> {
         self.0.iter().filter_map(|entry| match entry {
             Entry::Folder(folder) => Some(folder),
-            Entry::Url { .. } => None,
+            Entry::Url { .. } | Entry::Hdfs { .. } => None,
         })
     }
 
@@ -143,7 +153,7 @@ impl Allowed {
     fn names_url(&self, url: &Url) -> bool {
         let asked = family(url.scheme());
         self.0.iter().any(|entry| match entry {
-            Entry::Folder(_) => false,
+            Entry::Folder(_) | Entry::Hdfs { .. } => false,
             Entry::Url {
                 scheme,
                 host,
@@ -155,11 +165,26 @@ impl Allowed {
                         .as_deref()
                         .is_none_or(|host| url.host_str() == Some(host))
                     && port.is_none_or(|port| url.port_or_known_default() == Some(port))
-                    && url
-                        .path()
-                        .strip_prefix(path.as_str())
-                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                    && is_below(url.path(), path)
             }
+        })
+    }
+
+    fn names_hdfs(&self, hdfs: &Hdfs) -> bool {
+        let asked = hdfs.authority();
+        let host = asked.rsplit_once(':').map(|(host, _)| host);
+        self.0.iter().any(|entry| match entry {
+            Entry::Hdfs { authority, path } => {
+                let is_named = match authority.as_deref() {
+                    None => host.is_none(),
+                    Some(named) => {
+                        named.eq_ignore_ascii_case(asked)
+                            || host.is_some_and(|host| host.eq_ignore_ascii_case(named))
+                    }
+                };
+                is_named && is_below(hdfs.path(), path)
+            }
+            Entry::Folder(_) | Entry::Url { .. } => false,
         })
     }
 
@@ -189,6 +214,11 @@ impl Allowed {
     pub(crate) fn resolver(self: &Arc<Self>) -> Arc<dyn Resolve> {
         Arc::new(Resolver(self.clone()))
     }
+}
+
+fn is_below(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 const NOT_NAMED: &str = "it is not among the sources that may be read";
@@ -290,7 +320,7 @@ fn family(scheme: &str) -> Option<&'static str> {
 fn entry(text: &str) -> std::result::Result<Entry, String> {
     let expected = || {
         format!(
-            "{text:?} is neither an absolute folder, such as /data/exports, nor the beginning of an http, https, s3, gs or az URL, such as \
+            "{text:?} is neither an absolute folder, such as /data/exports, nor the beginning of an http, https, s3, gs, az or hdfs URL, such as \
              https:// or s3://bucket/dir"
         )
     };
@@ -307,6 +337,17 @@ fn entry(text: &str) -> std::result::Result<Entry, String> {
         };
     }
     let (scheme, rest) = text.split_once("://").ok_or_else(expected)?;
+    if scheme == "hdfs" {
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let climbs = path.split('/').any(|part| part == "..");
+        let is_plain = !climbs && !authority.contains(['@', '?', '#', ' ']);
+        return is_plain
+            .then(|| Entry::Hdfs {
+                authority: (!authority.is_empty()).then(|| authority.to_owned()),
+                path: format!("/{path}").trim_end_matches('/').to_owned(),
+            })
+            .ok_or_else(expected);
+    }
     let scheme = family(scheme).ok_or_else(expected)?;
     if rest.is_empty() {
         return Ok(Entry::Url {
@@ -404,6 +445,11 @@ mod tests {
         check(&["s3://"], "s3a://bucket/v7", true);
         check(&["s3://bucket/dir"], "s3://bucket/dir/v7", true);
         check(&["s3://bucket/dir"], "s3://bucket/other", false);
+        check(&["hdfs://n:8020/dir/"], "hdfs://N:8020/dir/v7", true);
+        check(&["hdfs://n:8020/dir"], "hdfs://n:8020/dir2/v7", false);
+        check(&["hdfs://n:8020"], "hdfs://n:9000/v7", false);
+        check(&["hdfs://n"], "hdfs://n:9000/v7", true);
+        check(&["hdfs://"], "hdfs://n:9000/v7", false);
         check(&["/data"], "/data/v7", true);
         check(&["/data"], "file:///data/v7", true);
         check(&["/data"], "/database/v7", false);

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::future::Future;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use futures::StreamExt;
-use tempfile::TempPath;
 use tokio::runtime::Runtime;
 
 use crate::error::{Error, Result};
@@ -22,7 +21,7 @@ use crate::list::Listed;
 use crate::location::Location;
 
 const PARTS_AHEAD: usize = 16;
-const RETRIES: u32 = 5;
+pub(crate) const RETRIES: u32 = 5;
 const STALL: Duration = Duration::from_secs(60);
 /// How often one who waits looks up.
 const LOOK: Duration = Duration::from_millis(100);
@@ -85,6 +84,11 @@ impl Location {
         runtime(self)?.block_on(self.put_file(local, &|_| {}))
     }
 
+    /// [`Location::remove_unfinished`] by blocking. Must not be called inside a runtime.
+    pub fn remove_unfinished_blocking(&self) -> Result<()> {
+        self.block_on(self.remove_unfinished())
+    }
+
     /// [`Location::remove`] by blocking. Must not be called inside a runtime.
     pub fn remove_blocking(&self) -> Result<()> {
         self.block_on(self.remove())
@@ -92,36 +96,45 @@ impl Location {
 
     /// Waits for an answer of the source, though not for ever, and not once the program is to end.
     fn block_on<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
-        let runtime = runtime(self)?;
+        Waiting::new(self)?.wait(answer)
+    }
+}
+
+/// One who waits for answers of a source, though not for ever, and not once the program is to end.
+pub(crate) struct Waiting<'a> {
+    location: &'a Location,
+    /// `None` once this is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl<'a> Waiting<'a> {
+    pub fn new(location: &'a Location) -> Result<Waiting<'a>> {
+        let runtime = Some(runtime(location)?);
+        Ok(Waiting { location, runtime })
+    }
+
+    pub fn wait<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
         let interrupted = async {
             while !is_interrupted() {
                 tokio::time::sleep(LOOK).await;
             }
         };
-        let answered = runtime.block_on(async {
+        let runtime = self.runtime.as_ref().expect("it is not dropped");
+        runtime.block_on(async {
             tokio::select! {
-                answer = tokio::time::timeout(STALL, answer) => answer.map_err(|_| stalled(self))?,
-                () = interrupted => Err(ended(self)),
+                answer = tokio::time::timeout(STALL, answer) => answer.map_err(|_| stalled(self.location))?,
+                () = interrupted => Err(ended(self.location)),
             }
-        });
-        // A name server or file system that hangs is not waited for.
-        runtime.shutdown_background();
-        answered
+        })
     }
+}
 
-    /// Copies the object to a temporary file, for formats that are not read front to back. The file goes when the path is dropped.
-    ///
-    /// # Errors
-    /// As [`Location::reader`], and when the temporary folder is full.
-    pub fn fetch_to_temp(&self) -> Result<TempPath> {
-        let mut reader = self.reader()?;
-        let file = tempfile::Builder::new().prefix("larder-").tempfile();
-        let mut file = file.map_err(|e| Error::from_io(self, &e))?;
-        io::copy(&mut reader, file.as_file_mut()).map_err(|e| Error::from_io(self, &e))?;
-        file.as_file_mut()
-            .flush()
-            .map_err(|e| Error::from_io(self, &e))?;
-        Ok(file.into_temp_path())
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        // A name server or file system that hangs is not waited for.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

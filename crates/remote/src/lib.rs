@@ -1,15 +1,15 @@
-//! Files where they are: a local path, or an object behind `file`, `http(s)`, `s3`, `gs` or `az`.
+//! Files where they are: a local path, or an object behind `file`, `http(s)`, `s3`, `gs`, `az` or `hdfs`.
 //!
 //! ```text
 //!  text ── Location::parse ──► Location ──┬─ size, get_all, stream ──► the server's pull
-//!                                         ├─ list, reader, fetch_to_temp ──► ingest (blocking)
-//!                                         └─ put_file, remove ──► a push to an object store
+//!                                         ├─ list, reader, read_ranges ──► ingest (blocking)
+//!                                         └─ put_file, remove ──► a push to an object store or HDFS
 //! ```
 //!
 //! Read `location` first (what a text means, and what is never printed), then `allowed` (what may be read for
-//! somebody else), `read` (a stream that resumes, and what it checks), then `blocking` for callers without a runtime.
+//! somebody else), `read` (a stream that resumes, and what it checks), then `blocking` for callers without a runtime. `hdfs` and `hdfs_error` are Hadoop's file system.
 //!
-//! This is the only crate that knows object stores. It keeps no state between calls, starts no
+//! This is the only crate that knows object stores and HDFS. It keeps no state between calls, but HDFS's connections, starts no
 //! timers, and leaves throttling and stall timeouts to the caller.
 
 mod allowed;
@@ -17,9 +17,12 @@ mod blocking;
 mod certificates;
 mod error;
 mod file;
+mod hdfs;
+mod hdfs_error;
 mod http;
 mod list;
 mod location;
+mod ranges;
 mod read;
 mod write;
 

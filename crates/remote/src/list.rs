@@ -8,6 +8,7 @@ use object_store::path::Path as ObjectPath;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::hdfs::Hdfs;
 use crate::location::{Location, Place};
 
 /// Files whose name begins so are bookkeeping of the tools that wrote the folder.
@@ -34,6 +35,13 @@ fn is_part(name: &str) -> bool {
 
 /// How deep parts are looked for inside parts.
 const PARTS_MAX: usize = 64;
+
+/// A wildcard stays within a part of a path.
+const WHOLE_PARTS: glob::MatchOptions = glob::MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: true,
+    require_literal_leading_dot: false,
+};
 
 /// A file of a listing.
 #[derive(Debug, Clone)]
@@ -74,6 +82,7 @@ impl Location {
             }
             Place::Http(_) => vec![Listed::at(self.clone(), "")],
             Place::Store { store, path, .. } => self.list_store(store.as_ref(), path).await?,
+            Place::Hdfs(hdfs) => self.list_hdfs(hdfs).await?,
         };
         if found.is_empty() {
             return Err(Error::NotFound {
@@ -168,10 +177,6 @@ impl Location {
             Some(_) => literal.rsplit_once('/').map_or("", |(folder, _)| folder),
             None => literal,
         };
-        let options = glob::MatchOptions {
-            require_literal_separator: true,
-            ..glob::MatchOptions::default()
-        };
         let mut found = Vec::new();
         let mut objects = store.list(Some(&ObjectPath::from(folder)));
         while let Some(object) = objects.next().await {
@@ -182,7 +187,7 @@ impl Location {
                 .unwrap_or(&name)
                 .trim_start_matches('/');
             let wanted = match &pattern {
-                Some(pattern) => pattern.matches_with(&name, options),
+                Some(pattern) => pattern.matches_with(&name, WHOLE_PARTS),
                 None => {
                     let (folders, file) = inside.rsplit_once('/').unwrap_or(("", inside));
                     let mut folders = folders.split('/').filter(|name| !name.is_empty());
@@ -200,6 +205,70 @@ impl Location {
             found.push(Listed::at(self.clone(), ""));
         }
         Ok(found)
+    }
+
+    /// Goes from the folder before the first wildcard as deep as the pattern does, or into the parts of a folder.
+    async fn list_hdfs(&self, hdfs: &Hdfs) -> Result<Vec<Listed>> {
+        let text = hdfs.path();
+        let bad = |e: glob::PatternError| Error::BadLocation {
+            text: self.to_string(),
+            reason: format!("the pattern is wrong: {e}"),
+        };
+        let pattern = is_pattern(text)
+            .then(|| glob::Pattern::new(text).map_err(bad))
+            .transpose()?;
+        let literal = text.find(['*', '?', '[']).map_or(text, |at| &text[..at]);
+        let (folder, depth_max) = match &pattern {
+            None if !hdfs.status(self).await?.isdir => {
+                return Ok(vec![Listed::at(self.clone(), "")]);
+            }
+            None => (text, PARTS_MAX),
+            Some(_) => {
+                let folder = literal.rsplit_once('/').map_or("", |(folder, _)| folder);
+                let depth = text[folder.len() + 1..].matches('/').count();
+                (
+                    folder,
+                    if text.contains("**") {
+                        PARTS_MAX
+                    } else {
+                        depth
+                    },
+                )
+            }
+        };
+        let mut found = Vec::new();
+        let mut folders = vec![(self.elsewhere(hdfs.at(format!("{folder}/"))), 0)];
+        while let Some((location, depth)) = folders.pop() {
+            let Place::Hdfs(here) = &location.place else {
+                continue;
+            };
+            for entry in here.entries(&location).await? {
+                let (parent, name) = entry.path.rsplit_once('/').unwrap_or(("", &entry.path));
+                let path = format!("{}/{name}", parent.trim_end_matches('/'));
+                let entered = depth < depth_max && (pattern.is_some() || is_part(name));
+                let wanted = match &pattern {
+                    Some(pattern) => pattern.matches_with(&path, WHOLE_PARTS),
+                    None => !is_hidden(name),
+                };
+                let inside = path[folder.len()..].trim_start_matches('/').to_owned();
+                let location = self.elsewhere(hdfs.at(path));
+                if entry.isdir && entered {
+                    folders.push((location, depth + 1));
+                } else if !entry.isdir && wanted {
+                    let listed = Listed::at(location, &inside);
+                    if pattern.is_none() || !passes_over(text, &listed) {
+                        found.push(listed);
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn elsewhere(&self, hdfs: Hdfs) -> Location {
+        let mut location = self.clone();
+        location.place = Place::Hdfs(Box::new(hdfs));
+        location
     }
 
     /// Another object of the same store.

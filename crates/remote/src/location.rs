@@ -17,6 +17,7 @@ use url::Url;
 use crate::allowed::Allowed;
 use crate::certificates::Certificates;
 use crate::error::{Error, Result, redact};
+use crate::hdfs::Hdfs;
 
 /// How a location is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,7 @@ pub enum Scheme {
     Http,
     /// s3, gs or az.
     ObjectStore,
+    Hdfs,
 }
 
 /// A file or a folder, local or remote. Cheap to clone.
@@ -46,13 +48,14 @@ pub(crate) enum Place {
         store: Arc<dyn ObjectStore>,
         path: ObjectPath,
     },
+    Hdfs(Box<Hdfs>),
 }
 
 impl Location {
-    /// Reads a path (`/p`, `dir/file`), or a `file`, `http`, `https`, `s3`, `gs` or `az` URL.
+    /// Reads a path (`/p`, `dir/file`), or a `file`, `http`, `https`, `s3`, `gs`, `az` or `hdfs` URL.
     /// Credentials and endpoints of object stores come from the environment, with the names that
     /// the stores' own tools use: `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`,
-    /// `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME` and so on.
+    /// `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME` and so on; `HADOOP_CONF_DIR` and its like for HDFS.
     ///
     /// # Errors
     /// `BadLocation` with what to write instead; nothing is contacted.
@@ -72,6 +75,10 @@ impl Location {
                 .map(Location::local)
                 .map_err(bad);
         }
+        if scheme.eq_ignore_ascii_case("hdfs") {
+            let hdfs = Hdfs::parse(rest).map_err(bad)?;
+            return Ok(Place::Hdfs(Box::new(hdfs)).into());
+        }
         let url = Url::parse(text).map_err(|e| bad(format!("it is not a URL: {e}")))?;
         match url.scheme() {
             "http" | "https" => Ok(Place::Http(Box::new(url)).into()),
@@ -80,11 +87,8 @@ impl Location {
                 let url = Box::new(url);
                 Ok(Place::Store { url, store, path }.into())
             }
-            "hdfs" => Err(bad(
-                "hdfs is not spoken here; use the http URL of WebHDFS or an HttpFS gateway".into(),
-            )),
             other => Err(bad(format!(
-                "scheme {other:?} is unknown; use a path, file, http, https, s3, gs or az"
+                "scheme {other:?} is unknown; use a path, file, http, https, s3, gs, az or hdfs"
             ))),
         }
     }
@@ -116,6 +120,7 @@ impl Location {
             Place::Local(_) => Scheme::Local,
             Place::Http(_) => Scheme::Http,
             Place::Store { .. } => Scheme::ObjectStore,
+            Place::Hdfs(_) => Scheme::Hdfs,
         }
     }
 
@@ -155,6 +160,7 @@ impl Location {
                         .split('/')
                         .fold(path.clone(), |path, part| path.join(part)),
                 },
+                Place::Hdfs(hdfs) => Place::Hdfs(Box::new(hdfs.join(name))),
             },
         };
         if let Some(allowed) = &self.allowed {
@@ -171,6 +177,10 @@ impl Location {
                 .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
             Place::Http(url) | Place::Store { url, .. } => {
                 url.path().rsplit('/').next().unwrap_or_default().to_owned()
+            }
+            Place::Hdfs(hdfs) => {
+                let name = hdfs.path().rsplit('/').next();
+                name.unwrap_or_default().to_owned()
             }
         }
     }
@@ -233,6 +243,7 @@ impl fmt::Display for Location {
         match &self.place {
             Place::Local(path) => write!(f, "{}", path.display()),
             Place::Http(url) | Place::Store { url, .. } => f.write_str(&redact(url.as_str())),
+            Place::Hdfs(hdfs) => write!(f, "hdfs://{}{}", hdfs.authority(), hdfs.path()),
         }
     }
 }
@@ -254,10 +265,11 @@ mod tests {
             ("file:///a/b%20c", "/a/b c"),
             ("https://ann:pw@host/x?sig=1", "https://host/x"),
             ("s3://bucket/dir/file", "s3://bucket/dir/file"),
+            ("hdfs://n:8020/a%3A//b/", "hdfs://n:8020/a%3A/b"),
         ] {
             assert_eq!(Location::parse(text).unwrap().to_string(), shown, "{text}");
         }
-        for bad in ["", "ftp://x/y", "hdfs://n/x", "file://dir/x", "http://"] {
+        for bad in ["", "ftp://x/y", "hdfs://n:8020", "file://dir/x", "http://"] {
             let error = Location::parse(bad).unwrap_err();
             assert!(matches!(error, Error::BadLocation { .. }), "{bad}: {error}");
         }

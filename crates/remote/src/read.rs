@@ -38,6 +38,7 @@ impl Location {
                 let meta = store.head(path).await;
                 Ok(meta.map_err(|e| Error::from_store(self, e))?.size)
             }
+            Place::Hdfs(hdfs) => hdfs.size(self).await,
         }
     }
 
@@ -103,6 +104,11 @@ impl Location {
             }
             Place::Store { store, path, .. } => {
                 self.stream_store(store.as_ref(), path, from).await?
+            }
+            Place::Hdfs(hdfs) => {
+                let check = |size| self.check_offset(from, size);
+                let (stream, size) = hdfs.stream(self, from, None, check).await?;
+                (stream, Some(size))
             }
         };
         if let (Some(size), Some(expected)) = (size, expected_size)

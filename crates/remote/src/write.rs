@@ -14,6 +14,9 @@ use crate::location::{Location, Place};
 
 const PART_BYTES: usize = 8 << 20;
 
+/// How the names of files end that are being put, of this machine and in HDFS.
+pub(crate) const UNFINISHED: &str = "part";
+
 impl Location {
     /// Copies the local file here, in parts of 8 MiB with some in flight, and calls `progress` with the bytes handed over so far.
     /// Nothing can be seen at the location before the whole file is there.
@@ -25,12 +28,13 @@ impl Location {
             Place::Local(path) => self.put_local(local, path, progress).await,
             Place::Http(_) => Err(Error::Unsupported {
                 location: self.to_string(),
-                reason: "files cannot be put over http; use a path, s3, gs or az".into(),
+                reason: "files cannot be put over http; use a path, s3, gs, az or hdfs".into(),
             }),
             Place::Store { store, path, .. } => {
                 let writer = BufWriter::with_capacity(Arc::clone(store), path.clone(), PART_BYTES);
                 self.put_store(local, writer, progress).await
             }
+            Place::Hdfs(hdfs) => hdfs.put(self, local, progress).await,
         }
     }
 
@@ -52,10 +56,33 @@ impl Location {
                 let removed = store.delete(path).await;
                 removed.map_err(|e| Error::from_store(self, e))
             }
+            Place::Hdfs(hdfs) => hdfs.remove(self).await,
         };
         match removed {
             Err(Error::NotFound { .. }) => Ok(()),
             other => other,
+        }
+    }
+
+    /// Removes what processes that were killed while they put files into this folder have left there. Object stores give up such uploads by
+    /// themselves, and show none of them.
+    ///
+    /// # Errors
+    /// `Failed` when the place refuses.
+    pub async fn remove_unfinished(&self) -> Result<()> {
+        match &self.place {
+            Place::Local(folder) => {
+                let io = |e: std::io::Error| Error::from_io(self, &e);
+                for entry in std::fs::read_dir(folder).map_err(io)? {
+                    let path = entry.map_err(io)?.path();
+                    if path.extension().is_some_and(|it| it == UNFINISHED) {
+                        std::fs::remove_file(path).map_err(io)?;
+                    }
+                }
+                Ok(())
+            }
+            Place::Hdfs(hdfs) => hdfs.remove_unfinished(self).await,
+            Place::Http(_) | Place::Store { .. } => Ok(()),
         }
     }
 
@@ -113,7 +140,7 @@ impl Location {
         let mut unfinished = to.as_os_str().to_owned();
         // Two may put the same file at once, and one of them may end in the middle.
         let number = RandomState::new().build_hasher().finish();
-        unfinished.push(format!(".{number:016x}.part"));
+        unfinished.push(format!(".{number:016x}.{UNFINISHED}"));
         let copied = tokio::fs::copy(local, &unfinished).await;
         let copied = copied.map_err(|e| Error::from_io(&Location::local(local), &e))?;
         let file = tokio::fs::File::open(&unfinished).await.map_err(io)?;

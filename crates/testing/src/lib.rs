@@ -1,7 +1,7 @@
 //! What tests of several crates need: other people's servers, a proxy that cuts and stalls ([`proxy`]), and a word where a machine lacks something.
 //!
 //! PostgreSQL, Redis and memcached run as processes of a test's own, each on a free port of loopback and in a folder of its own, gone with
-//! its value: `process` starts, ends and starts again what any command runs; `postgres` and `services` know the commands. [`etcd`] has members.
+//! its value: `process` starts, ends and starts again what any command runs; `postgres` and `services` know the commands. [`etcd`] has members, [`hdfs`] a namenode and datanodes.
 //! Certificates are signed by an authority of a test's own ([`certificates`]).
 //!
 //! A test that goes without says so where it is heard. The test harness keeps what a passing test prints with `eprintln!` to itself. So what is said here goes to standard error
@@ -16,6 +16,7 @@
 pub mod browser;
 pub mod certificates;
 pub mod etcd;
+pub mod hdfs;
 pub mod postgres;
 mod process;
 pub mod proxy;

@@ -56,8 +56,9 @@ const MAY_USE: [(&str, &[&str]); 23] = [
 ];
 
 /// Libraries that few crates may link, and those crates.
-const HOMES: [(&str, &[&str]); 14] = [
+const HOMES: [(&str, &[&str]); 15] = [
     ("object_store", &["remote"]),
+    ("hdfs-native", &["remote"]),
     ("arrow-", &["ingest"]),
     ("parquet", &["ingest"]),
     (

@@ -216,7 +216,7 @@ sections! {
         /// Pulls that may wait; further ones are refused with `OVERLOADED`.
         queue: u32 = 100, "pulls";
         /// What a pull may read: folders, and beginnings of URLs. `https://` is every host, `s3://bucket/dir` what lies there. Addresses of this machine and its link, where clouds keep secrets too, are read only where an entry names the host, as `http://localhost:8000/` does. In the environment, entries are separated by commas.
-        allow: Vec<String> = ["/", "http://", "https://", "s3://", "gs://", "az://"].map(str::to_owned).to_vec(), "";
+        allow: Vec<String> = ["/", "http://", "https://", "s3://", "gs://", "az://", "hdfs://"].map(str::to_owned).to_vec(), "";
         /// A transfer that brings nothing for so long is broken off and tried again.
         stall_timeout_seconds: u64 = 30, "seconds", at_least(1);
         /// How often a broken transfer is tried again, from where it stopped, before the pull fails.

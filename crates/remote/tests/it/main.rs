@@ -1,6 +1,7 @@
-//! Reading and writing where the files are: an HTTP server that misbehaves, and a simulated S3.
+//! Reading and writing where the files are: an HTTP server that misbehaves, and a simulated S3, and an HDFS.
 
 mod files;
+mod hdfs;
 mod http;
 mod moto;
 mod pipe;

@@ -1,0 +1,373 @@
+//! Files of HDFS, in Hadoop's own protocol: neither Java nor a gateway is asked.
+//!
+//! Settings are Hadoop's. `HADOOP_CONF_DIR` (or `HADOOP_HOME`) names the folder of `core-site.xml` and `hdfs-site.xml`, which say what a name
+//! service is, what `hdfs:///dir` means, and whether security is on. Files are those of `HADOOP_USER_NAME`, of the owner of a delegation token in
+//! the file `HADOOP_TOKEN_FILE_LOCATION`, or of a Kerberos ticket, where the system has `libgssapi_krb5`.
+//!
+//! 1. A path is taken as it is written, as Hadoop does: `%3A` is no colon.
+//! 2. A file appears under its name when it is whole. It is written under a hidden name that no other writer has, and renamed; what was there is
+//!    replaced in the same step. A process that is killed leaves the hidden file.
+//! 3. Nothing waits for ever: each step ends within [`STEP`].
+
+use std::any::Any;
+use std::future::Future;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use hdfs_native::client::FileStatus;
+use hdfs_native::{Client, ClientBuilder, HdfsError, WriteOptions};
+use tokio::io::AsyncReadExt;
+use tokio::runtime::{Handle, Runtime};
+
+use crate::error::{Error, Result};
+use crate::hdfs_error::explain;
+use crate::location::Location;
+use crate::write::UNFINISHED;
+
+/// How often a namenode that does not answer is called again, within some 7 seconds. Of a name service with more namenodes, Hadoop's settings say so.
+const CALLS_AGAIN: &str = "3";
+
+/// What one step may take. The library waits for a datanode for 60 seconds, and then does without it.
+const STEP: Duration = Duration::from_secs(180);
+
+/// The pauses before a file is written again. The namenode may name a datanode for a new block that is gone since a short time, and the library does
+/// not ask it for another.
+const PAUSES: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+];
+
+const PART_BYTES: usize = 1 << 20;
+
+const TOKENS: &str = "HADOOP_TOKEN_FILE_LOCATION";
+
+/// A file or a folder of HDFS.
+#[derive(Clone)]
+pub(crate) struct Hdfs {
+    client: Client,
+    /// The name of the name service, or a host and its port; empty for the file system of Hadoop's settings.
+    authority: String,
+    /// Absolute, without a slash at its end.
+    path: String,
+}
+
+impl Hdfs {
+    /// Of what follows `hdfs://`.
+    ///
+    /// # Errors
+    /// Says what is wrong and what to write; nothing is contacted.
+    pub fn parse(rest: &str) -> Result<Hdfs, String> {
+        let (authority, path) = rest
+            .split_once('/')
+            .ok_or("it names no path; write hdfs://namenode:8020/dir")?;
+        if authority.contains('@') {
+            return Err(
+                "it names a user; set HADOOP_USER_NAME, or have a Kerberos ticket".to_owned(),
+            );
+        }
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        if parts.iter().any(|part| matches!(*part, "." | "..")) {
+            return Err("its path must not climb".to_owned());
+        }
+        let mut settings = Vec::new();
+        if check_tokens()? {
+            // The library offers tokens only so; with this it does what Hadoop's own client does.
+            settings.push(("hadoop.security.authentication", "kerberos"));
+        }
+        if authority.contains(':') {
+            settings.push(("dfs.client.failover.max.attempts", CALLS_AGAIN));
+        }
+        let client = ClientBuilder::new()
+            .with_url(format!("hdfs://{authority}/"))
+            .with_config(settings)
+            .with_io_runtime(runtime()?)
+            .build();
+        Ok(Hdfs {
+            client: client.map_err(|e| no_client(authority, &e))?,
+            authority: authority.to_owned(),
+            path: format!("/{}", parts.join("/")),
+        })
+    }
+
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub fn join(&self, name: &str) -> Hdfs {
+        self.at(format!("{}/{name}", self.path.trim_end_matches('/')))
+    }
+
+    /// Another path of the same file system.
+    pub fn at(&self, path: String) -> Hdfs {
+        Hdfs {
+            path,
+            ..self.clone()
+        }
+    }
+
+    pub async fn size(&self, location: &Location) -> Result<u64> {
+        let status = self.status(location).await?;
+        if status.isdir {
+            return Err(is_folder(location));
+        }
+        Ok(status.length as u64)
+    }
+
+    pub async fn status(&self, location: &Location) -> Result<FileStatus> {
+        step(location, self.client.get_file_info(&self.path)).await
+    }
+
+    /// What lies in this folder itself.
+    pub async fn entries(&self, location: &Location) -> Result<Vec<FileStatus>> {
+        step(location, self.client.list_status(&self.path, false)).await
+    }
+
+    /// Some bytes, or all, from an offset on, and the size of the file; `check` is asked whether they lie in one of that size.
+    pub async fn stream(
+        &self,
+        location: &Location,
+        from: u64,
+        length: Option<usize>,
+        check: impl FnOnce(u64) -> Result<()>,
+    ) -> Result<(BoxStream<'static, Result<Bytes>>, u64)> {
+        let opened = step(location, self.client.read(&self.path)).await;
+        let reader = match opened {
+            // Of a folder the namenode says that it is no file, as of a path where there is nothing.
+            Err(error) if self.status(location).await.is_ok_and(|it| it.isdir) => {
+                drop(error);
+                return Err(is_folder(location));
+            }
+            opened => opened?,
+        };
+        let size = reader.file_length() as u64;
+        check(size)?;
+        let left = size.saturating_sub(from) as usize;
+        let length = length.map_or(left, |length| length.min(left));
+        let location = location.clone();
+        let stream = AssertUnwindSafe(reader.read_range_stream(from as usize, length))
+            .catch_unwind()
+            .map(move |part| match part {
+                Ok(part) => part.map_err(|e| explain(&location, e)),
+                Err(panic) => Err(broken(&location, panic.as_ref())),
+            });
+        Ok((stream.boxed(), size))
+    }
+
+    pub async fn remove(&self, location: &Location) -> Result<()> {
+        step(location, self.client.delete(&self.path, false))
+            .await
+            .map(drop)
+    }
+
+    pub async fn remove_unfinished(&self, location: &Location) -> Result<()> {
+        for entry in self.entries(location).await? {
+            let name = entry.path.rsplit('/').next().unwrap_or_default();
+            let ending = name.rsplit('.').next();
+            if !entry.isdir && name.starts_with('.') && ending == Some(UNFINISHED) {
+                let removed = self.client.delete(&entry.path, false);
+                step(location, removed).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Invariant 2. `progress` is told no bytes twice, however often the file is begun again.
+    pub async fn put(
+        &self,
+        location: &Location,
+        local: &Path,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        let told = AtomicU64::new(0);
+        let progress = move |done| {
+            if told.fetch_max(done, Ordering::Relaxed) < done {
+                progress(done);
+            }
+        };
+        for pause in PAUSES {
+            match self.put_once(location, local, &progress).await {
+                Err(error) if error.is_retryable() => tokio::time::sleep(pause).await,
+                done => return done,
+            }
+        }
+        self.put_once(location, local, &progress).await
+    }
+
+    async fn put_once(
+        &self,
+        location: &Location,
+        local: &Path,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        let (folder, name) = self.path.rsplit_once('/').unwrap_or(("", &self.path));
+        let number = RandomState::new().build_hasher().finish();
+        let unfinished = format!("{folder}/.{name}.{number:016x}.{UNFINISHED}");
+        let done = match self.write(location, local, &unfinished, progress).await {
+            Ok(()) => {
+                let renamed = self.client.rename(&unfinished, &self.path, true);
+                step(location, renamed).await
+            }
+            failed => failed,
+        };
+        if done.is_err() {
+            // Whether this works as well is not known where something has failed; the name is hidden, and no other try has it.
+            let removed = self.client.delete(&unfinished, false);
+            let _ = step(location, removed).await;
+        }
+        done
+    }
+
+    async fn write(
+        &self,
+        location: &Location,
+        local: &Path,
+        unfinished: &str,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        let here = Location::local(local);
+        let file = tokio::fs::File::open(local).await;
+        let mut file = file.map_err(|e| Error::from_io(&here, &e))?;
+        let options = WriteOptions::default();
+        let mut writer = step(location, self.client.create(unfinished, options)).await?;
+        let mut done = 0;
+        loop {
+            let mut part = BytesMut::with_capacity(PART_BYTES);
+            let read = file.read_buf(&mut part).await;
+            if read.map_err(|e| Error::from_io(&here, &e))? == 0 {
+                break;
+            }
+            done += step(location, writer.write_bytes(part.freeze())).await? as u64;
+            progress(done);
+        }
+        step(location, writer.close()).await
+    }
+}
+
+/// One step of the library's: within [`STEP`], and no panic of its, which it has for a damaged file of tokens.
+async fn step<T>(
+    location: &Location,
+    asked: impl Future<Output = hdfs_native::Result<T>>,
+) -> Result<T> {
+    let asked = AssertUnwindSafe(asked).catch_unwind();
+    match tokio::time::timeout(STEP, asked).await {
+        Ok(Ok(answer)) => answer.map_err(|e| explain(location, e)),
+        Ok(Err(panic)) => Err(broken(location, panic.as_ref())),
+        Err(_) => Err(Error::Failed {
+            location: location.to_string(),
+            reason: format!("HDFS did not answer for {} seconds", STEP.as_secs()),
+            retry: true,
+        }),
+    }
+}
+
+fn broken(location: &Location, panic: &(dyn Any + Send)) -> Error {
+    let said = panic.downcast_ref::<&str>().map(|&it| it.to_owned());
+    let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
+    Error::Failed {
+        location: location.to_string(),
+        reason: format!(
+            "the client of HDFS broke off ({}); a damaged file {TOKENS} does that",
+            said.unwrap_or_default()
+        ),
+        retry: false,
+    }
+}
+
+fn is_folder(location: &Location) -> Error {
+    Error::Unsupported {
+        location: location.to_string(),
+        reason: "it is a folder, not a file".into(),
+    }
+}
+
+fn no_client(authority: &str, error: &HdfsError) -> String {
+    match authority {
+        "" => format!(
+            "which HDFS is not said ({error}); write hdfs://namenode:8020/dir, or have HADOOP_CONF_DIR name a folder with a core-site.xml that has fs.defaultFS"
+        ),
+        name if !name.contains(':') => format!(
+            "{name} is no name service that is known here ({error}); write the namenode's port as well, hdfs://{name}:8020/dir, or have HADOOP_CONF_DIR name the \
+             folder of the hdfs-site.xml that has it"
+        ),
+        _ => format!("no HDFS can be called so: {error}"),
+    }
+}
+
+/// Whether there is a file of tokens. The library takes one that it cannot read for one without tokens.
+fn check_tokens() -> Result<bool, String> {
+    let Some(path) = std::env::var_os(TOKENS) else {
+        return Ok(false);
+    };
+    let wrong = |what: &str| {
+        let path = Path::new(&path).display();
+        format!("{TOKENS} names {path}, and {what}; name a file of delegation tokens, or unset it")
+    };
+    let bytes = std::fs::read(&path).map_err(|e| wrong(&e.to_string()))?;
+    match bytes.as_slice() {
+        [b'H', b'D', b'T', b'S', 0 | 1, _, ..] => Ok(true),
+        _ => Err(wrong("that is no file of Hadoop's tokens")),
+    }
+}
+
+/// Where connections live: longer than any caller's own runtime, which a connection would end with.
+fn runtime() -> Result<Handle, String> {
+    static RUNTIME: OnceLock<std::result::Result<Runtime, String>> = OnceLock::new();
+    let runtime = RUNTIME.get_or_init(|| {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("larder-hdfs")
+            .enable_all()
+            .build()
+            .map_err(|e| e.to_string())
+    });
+    let runtime = runtime.as_ref().map_err(Clone::clone)?;
+    Ok(runtime.handle().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Hdfs;
+
+    #[test]
+    fn a_path_is_taken_as_it_is_written() {
+        for (text, authority, path) in [
+            ("n:8020/a/day=1/at=09%3A30", "n:8020", "/a/day=1/at=09%3A30"),
+            ("n:8020//a//b/", "n:8020", "/a/b"),
+            ("n:8020/", "n:8020", "/"),
+            ("n:8020/a?/b#c", "n:8020", "/a?/b#c"),
+        ] {
+            let hdfs = Hdfs::parse(text).unwrap();
+            assert_eq!((hdfs.authority(), hdfs.path()), (authority, path), "{text}");
+        }
+        let root = Hdfs::parse("n:8020/").unwrap();
+        assert_eq!(root.join("a/b").path(), "/a/b");
+    }
+
+    #[track_caller]
+    fn check_wrong(text: &str, says: &str) {
+        let why = Hdfs::parse(text).err().expect("it is wrong");
+        assert!(why.contains(says), "{why}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_what_to_write() {
+        check_wrong("n:8020", "hdfs://namenode:8020/dir");
+        check_wrong("ann@n:8020/x", "HADOOP_USER_NAME");
+        check_wrong("n:8020/a/../b", "climb");
+        check_wrong("n:port/a", "no HDFS can be called so");
+        check_wrong("nobody-knows/a", "hdfs://nobody-knows:8020/dir");
+        check_wrong("/a", "fs.defaultFS");
+    }
+}

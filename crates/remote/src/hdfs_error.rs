@@ -1,0 +1,98 @@
+//! What HDFS refuses, in words that say what to do.
+//!
+//! A namenode answers with a Java exception's name and text, which has a stack trace below its first line.
+
+use hdfs_native::HdfsError;
+
+use crate::error::{Error, redact};
+use crate::location::Location;
+
+pub(crate) fn explain(location: &Location, error: HdfsError) -> Error {
+    let (retry, reason) = match &error {
+        HdfsError::FileNotFound(_) => {
+            return Error::NotFound {
+                location: location.to_string(),
+            };
+        }
+        HdfsError::RPCError(exception, text) | HdfsError::FatalRPCError(exception, text) => {
+            let name = exception.rsplit(['.', '$']).next().unwrap_or(exception);
+            let said = text.lines().next().unwrap_or_default().trim();
+            if name == "FileNotFoundException" && is_absence(said) {
+                return Error::NotFound {
+                    location: location.to_string(),
+                };
+            }
+            let (retry, advice) = advice(name, said);
+            (retry, format!("HDFS refused: {name}: {said}{advice}"))
+        }
+        HdfsError::IOError(inner) => (
+            true,
+            format!(
+                "HDFS does not answer ({inner}); check that the namenode runs there, and its port for clients, often 8020"
+            ),
+        ),
+        HdfsError::NoSASLMechanism | HdfsError::SASLError(_) | HdfsError::GSSAPIError(..) => (
+            false,
+            format!(
+                "HDFS wants to know who asks ({error}); have a Kerberos ticket (kinit) and the library libgssapi_krb5, or a delegation token in the file \
+                 HADOOP_TOKEN_FILE_LOCATION, and HADOOP_CONF_DIR naming the cluster's settings"
+            ),
+        ),
+        HdfsError::BlocksNotFound(_) | HdfsError::ChecksumError => (
+            true,
+            format!("no datanode gives a good copy of a block ({error}); see hdfs fsck"),
+        ),
+        HdfsError::DataTransferError(_) => (
+            true,
+            format!("a datanode broke off: {error}; see hdfs dfsadmin -report"),
+        ),
+        HdfsError::OperationFailed(_)
+        | HdfsError::AlreadyExists(_)
+        | HdfsError::InternalError(_)
+        | HdfsError::InvalidRPCResponse(_) => (true, error.to_string()),
+        _ => (false, error.to_string()),
+    };
+    Error::Failed {
+        location: location.to_string(),
+        reason: redact(&reason),
+        retry,
+    }
+}
+
+/// A file that vanished while it was written is told by the same exception.
+fn is_absence(said: &str) -> bool {
+    said.contains("does not exist") && !said.contains("lease")
+}
+
+/// Whether trying again may help, and what to do.
+fn advice(exception: &str, said: &str) -> (bool, &'static str) {
+    match exception {
+        "SafeModeException" | "RetriableException" => (
+            true,
+            "; nothing can be written before the namenode has left safe mode (hdfs dfsadmin -safemode get says whether it has)",
+        ),
+        "StandbyException" => (
+            true,
+            "; write the name service instead of this namenode, and have HADOOP_CONF_DIR name the folder of its hdfs-site.xml",
+        ),
+        "AccessControlException" | "AuthorizationException" => (
+            false,
+            "; ask as another user (HADOOP_USER_NAME, a token, a ticket), or have that one allowed",
+        ),
+        "InvalidToken" => (
+            false,
+            "; the delegation token in HADOOP_TOKEN_FILE_LOCATION is none of this cluster's, or no longer; get a new one",
+        ),
+        "DSQuotaExceededException" | "NSQuotaExceededException" | "QuotaExceededException" => {
+            (false, "; raise the folder's quota, or remove what is there")
+        }
+        "IOException" if said.contains("could only be written to") => (
+            true,
+            "; see hdfs dfsadmin -report for datanodes and their space",
+        ),
+        "InvalidPathException" | "ParentNotDirectoryException" | "FileAlreadyExistsException" => {
+            (false, "")
+        }
+        _ => (true, ""),
+    }
+}

@@ -1,0 +1,125 @@
+//! An HDFS of the tests' own: Hadoop's mini cluster, from `.hdfs-mini-cluster`, which `scripts/setup test` makes.
+//!
+//! One process of Java with a namenode and some datanodes on free ports of loopback, its data in a folder that goes with it. It is told by lines
+//! what to do, and each is answered when it is done; `scripts/hdfs-mini-cluster/Main.java` knows them.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use tempfile::TempDir;
+
+use crate::folder;
+
+pub struct Hdfs {
+    port: u16,
+    folder: TempDir,
+    child: Child,
+    told: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
+}
+
+impl Hdfs {
+    /// Starts one with so many datanodes; of each file as many copies are kept. `None` where it is not installed, which is said.
+    #[track_caller]
+    pub fn start(datanodes: usize) -> Option<Hdfs> {
+        let jars = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.hdfs-mini-cluster");
+        if !jars.join("Main.class").is_file() {
+            crate::missing("Hadoop's mini cluster");
+            return None;
+        }
+        let folder = folder("hdfs");
+        let log = File::create(folder.path().join("log")).expect("a file");
+        let classes = format!("{}:{}/*", jars.display(), jars.display());
+        let mut child = Command::new("java")
+            // Quick to start, and small.
+            .args([
+                "-XX:TieredStopAtLevel=1",
+                "-XX:+UseSerialGC",
+                "-Xmx400m",
+                "-cp",
+            ])
+            .args([&classes, "Main"])
+            .arg(folder.path().join("data"))
+            .args([
+                datanodes.to_string(),
+                format!("dfs.replication={datanodes}"),
+            ])
+            // Blocks of 1 MiB: files of a few megabytes have several.
+            .args([
+                "dfs.blocksize=1048576",
+                "dfs.namenode.fs-limits.min-block-size=1024",
+            ])
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("Java runs");
+        let told = child.stdin.take().expect("piped");
+        let mut answers = BufReader::new(child.stdout.take().expect("piped"));
+        let mut ready = String::new();
+        answers.read_line(&mut ready).expect("a line");
+        let port = ready.trim().strip_prefix("ready ");
+        let port = port.and_then(|port| port.parse().ok());
+        let log = || std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+        Some(Hdfs {
+            port: port.unwrap_or_else(|| panic!("it does not start: {ready} {}", log())),
+            folder,
+            child,
+            told: Mutex::new((told, answers)),
+        })
+    }
+
+    /// `hdfs://` and where the namenode listens, which stays the same when it is started again.
+    pub fn url(&self, path: &str) -> String {
+        format!("hdfs://127.0.0.1:{}{path}", self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Has a command done; gives what was answered to it.
+    ///
+    /// # Panics
+    /// It failed.
+    #[track_caller]
+    pub fn tell(&self, line: &str) -> String {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        writeln!(told.0, "{line}").expect("it runs");
+        let mut answer = String::new();
+        told.1.read_line(&mut answer).expect("it runs");
+        let done = answer.trim().strip_prefix("ok");
+        done.unwrap_or_else(|| panic!("{line}: {answer}"))
+            .trim()
+            .to_owned()
+    }
+
+    /// The paths of the files below a folder, sorted.
+    pub fn list(&self, path: &str) -> Vec<String> {
+        let found = self.tell(&format!("list {path}"));
+        let mut names: Vec<String> = found
+            .split(' ')
+            .filter_map(|entry| Some(entry.rsplit_once('=')?.0.to_owned()))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// A file with a delegation token of this user's.
+    pub fn token(&self, user: &str) -> PathBuf {
+        let path = self.folder.path().join(format!("token-of-{user}"));
+        let count = self.tell(&format!("token {user} {}", path.display()));
+        assert_eq!(count, "1");
+        path
+    }
+}
+
+impl Drop for Hdfs {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
