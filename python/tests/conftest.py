@@ -3,9 +3,11 @@ import os
 import shutil
 import socket
 import subprocess
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+import services
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -21,12 +23,52 @@ def segments():
 
 
 @pytest.fixture(scope="session")
+def hdfs(tmp_path_factory):
+    """An HDFS with two datanodes, each of which has every file."""
+    if not (services.JARS / "Main.class").exists():
+        absent = pytest.fail if "CI" in os.environ else pytest.skip
+        absent("Hadoop's mini cluster is not installed; scripts/setup test installs it")
+    started = services.Hdfs(tmp_path_factory.mktemp("hdfs"))
+    yield started
+    started.end()
+
+
+@pytest.fixture(scope="session")
+def shared_s3():
+    pytest.importorskip("moto.server")
+    started = services.S3()
+    yield started
+    started.end()
+
+
+@pytest.fixture
+def s3(shared_s3, monkeypatch):
+    """A simulated S3 with the bucket `versions`, which this process reaches."""
+    for name, value in shared_s3.environment.items():
+        monkeypatch.setenv(name, value)
+    yield shared_s3
+    shared_s3.on(None)
+
+
+@pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """A larder that runs: the addresses of its RESP and HTTP ports."""
+    with running(tmp_path_factory.mktemp("data")) as addresses:
+        yield addresses
+
+
+@pytest.fixture
+def start_server(tmp_path):
+    """Starts a larder with the environment that there is then."""
+    with ExitStack() as servers:
+        yield lambda: servers.enter_context(running(tmp_path / "data"))
+
+
+@contextmanager
+def running(data):
     program = os.environ.get("LARDER") or PROJECT / "target" / "debug" / "larder"
     if not Path(program).exists():
         pytest.skip(f"there is no {program}: cargo build --package larder-cli")
-    data = tmp_path_factory.mktemp("data")
     words = [program, "serve", "--json", "--data", data, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     started = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:

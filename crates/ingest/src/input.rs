@@ -102,7 +102,7 @@ fn check_folders(named: &str, files: &[Input]) -> Result<(), Error> {
 }
 
 /// The reason alone, where the message begins with the location that is already being told.
-fn without_name(error: &larder_remote::Error) -> String {
+pub(crate) fn without_name(error: &larder_remote::Error) -> String {
     use larder_remote::Error as Remote;
     match error {
         Remote::NotFound { .. } => "there is nothing here; check the path or URL".into(),
@@ -121,6 +121,14 @@ impl Input {
         bytes_read: &Arc<AtomicU64>,
         long_chunk: &Arc<LongChunk>,
     ) -> Result<Box<dyn Tasks>, Fault> {
+        if let Source::Location(location) = &self.source
+            && location.has_ranges()
+            && self.is_parquet(options)
+        {
+            check_csv_options(options, Format::Parquet)?;
+            let file = ParquetFile::open_elsewhere(location, bytes_read, &self.folder, options)?;
+            return Ok(Box::new(file));
+        }
         let mut reader: Box<dyn Read + Send> = match &self.source {
             Source::Stdin => Box::new(
                 larder_remote::stdin()
@@ -198,6 +206,16 @@ impl Input {
                 Box::new(open_parquet(path, &mut text, &folder, options)?)
             }
         })
+    }
+}
+
+impl Input {
+    /// By what it is called; other files show what they are when they are read.
+    fn is_parquet(&self, options: &InputOptions) -> bool {
+        options.format.map_or_else(
+            || self.name.ends_with(".parquet"),
+            |format| format == Format::Parquet,
+        )
     }
 }
 

@@ -34,6 +34,7 @@ mod key;
 mod options;
 mod pages;
 mod parquet;
+mod parquet_elsewhere;
 mod parquet_schema;
 mod places;
 mod plan;

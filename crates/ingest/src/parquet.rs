@@ -10,8 +10,10 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
+use larder_remote::Location;
 use larder_types::ByteSize;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -26,6 +28,7 @@ use parquet::schema::types::ColumnDescriptor;
 use crate::error::{At, Fault, one_line};
 use crate::options::InputOptions;
 use crate::pages::{BATCH_ROWS, ChunkNeeds, walk};
+use crate::parquet_elsewhere::Elsewhere;
 use crate::parquet_schema::FileSchema;
 use crate::plan::FolderColumns;
 use crate::record_batch::{BatchPlan, push_batch};
@@ -40,6 +43,15 @@ pub(crate) struct FileReader {
 }
 
 impl FileReader {
+    fn new(file: File) -> Result<FileReader, Fault> {
+        let meta = file.metadata();
+        let meta = meta.map_err(|e| Fault::file(format!("it cannot be read: {e}")))?;
+        Ok(FileReader {
+            file: Arc::new(file),
+            size: meta.len(),
+        })
+    }
+
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -113,15 +125,32 @@ impl ParquetFile {
         folder: &FolderColumns,
         options: &InputOptions,
     ) -> Result<ParquetFile, Fault> {
-        let size = file
-            .metadata()
-            .map_err(|e| Fault::file(format!("it cannot be read: {e}")))?
-            .len();
-        let reader = FileReader {
-            file: Arc::new(file),
-            size,
-        };
+        let reader = FileReader::new(file)?;
         check_footer_size(&reader, options.memory.0)?;
+        ParquetFile::of(reader, folder, options)
+    }
+
+    /// Of a file elsewhere, of which only what is needed is copied.
+    pub fn open_elsewhere(
+        location: &Location,
+        bytes_read: &AtomicU64,
+        folder: &FolderColumns,
+        options: &InputOptions,
+    ) -> Result<ParquetFile, Fault> {
+        let elsewhere = Elsewhere::new(location, bytes_read)?;
+        let reader = FileReader::new(elsewhere.file()?)?;
+        elsewhere.copy_footer(check_footer_size(&reader, options.memory.0)?)?;
+        let file = ParquetFile::of(reader, folder, options)?;
+        let Shared { metadata, plan, .. } = file.shared.as_ref();
+        elsewhere.copy_columns(metadata.metadata(), &plan.columns())?;
+        Ok(file)
+    }
+
+    fn of(
+        reader: FileReader,
+        folder: &FolderColumns,
+        options: &InputOptions,
+    ) -> Result<ParquetFile, Fault> {
         let refused = |e: ParquetError| {
             Fault::file(format!(
                 "it is not a Parquet file that can be read: {}",
@@ -145,8 +174,8 @@ impl ParquetFile {
     }
 }
 
-/// The footer is read in whole: refuse one that alone would not fit, and say what is no Parquet at all.
-fn check_footer_size(reader: &FileReader, memory: u64) -> Result<(), Fault> {
+/// The footer's size. It is read in whole: refuse one that alone would not fit, and say what is no Parquet at all.
+fn check_footer_size(reader: &FileReader, memory: u64) -> Result<u64, Fault> {
     let not_parquet =
         || Fault::file("it does not end as a Parquet file does; is it cut off, or another format?");
     if reader.size < 12 {
@@ -173,7 +202,7 @@ fn check_footer_size(reader: &FileReader, memory: u64) -> Result<(), Fault> {
             memory.max(64 << 20),
         ));
     }
-    Ok(())
+    Ok(length)
 }
 
 impl Tasks for ParquetFile {

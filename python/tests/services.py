@@ -1,0 +1,159 @@
+"""An HDFS and an S3 of the tests' own, and what goes wrong with them."""
+
+import http.client
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+JARS = PROJECT / ".hdfs-mini-cluster"
+
+
+class Hdfs:
+    """Hadoop's mini cluster: scripts/hdfs-mini-cluster/Main.java knows what it can be told."""
+
+    def __init__(self, folder, datanodes=2):
+        words = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx400m", "-cp", f"{JARS}:{JARS}/*", "Main"]
+        words += [folder / "data", str(datanodes), f"dfs.replication={datanodes}"]
+        self._log = open(folder / "log", "w")
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, cwd=folder
+        )
+        ready = self._process.stdout.readline()
+        assert ready.startswith("ready "), (folder / "log").read_text()
+        self.url = f"hdfs://127.0.0.1:{int(ready.split()[1])}"
+
+    def tell(self, line):
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().strip()
+        assert answer.startswith("ok"), f"{line}: {answer}"
+        return answer[2:].strip()
+
+    def list(self, path):
+        """The paths of the files below a folder."""
+        return sorted(entry.rpartition("=")[0] for entry in self.tell(f"list {path}").split())
+
+    def get(self, path, folder):
+        """Copies the files of a folder to a local one."""
+        folder.mkdir()
+        self.tell(f"get {path} {folder}")
+        return folder
+
+    def end(self):
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+class S3:
+    """A simulated S3 behind a proxy that fails as it is told."""
+
+    ACCESS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
+
+    def __init__(self):
+        import boto3
+        from moto.server import ThreadedMotoServer
+
+        self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._moto.start()
+        host, port = self._moto.get_host_and_port()
+        self._proxy = _Proxy((host, port))
+        self.requests = self._proxy.requests
+        self.environment = {**self.ACCESS, "AWS_ENDPOINT_URL": self._proxy.url}
+        self._client = boto3.client(
+            "s3",
+            endpoint_url=f"http://{host}:{port}",
+            region_name="us-east-1",
+            aws_access_key_id="a",
+            aws_secret_access_key="b",
+        )
+        self._client.create_bucket(Bucket="versions")
+
+    def on(self, fault):
+        """Asks `fault` about each request, as (method, path): it may wait, and gives what is to become of it: None, a status to answer with, "cut"
+        to break the connection, or "short" to break it in the middle of the answer."""
+        self._proxy.fault = fault
+
+    def list(self, prefix=""):
+        answer = self._client.list_objects_v2(Bucket="versions", Prefix=prefix)
+        return sorted(item["Key"] for item in answer.get("Contents", []))
+
+    def get(self, prefix, folder):
+        folder.mkdir()
+        for name in self.list(prefix):
+            self._client.download_file("versions", name, str(folder / name.rpartition("/")[2]))
+        return folder
+
+    def put(self, local, name):
+        self._client.upload_file(str(local), "versions", name)
+
+    def sent(self):
+        """How many bytes of objects were answered so far."""
+        return self._proxy.sent
+
+    def end(self):
+        self._proxy.end()
+        self._moto.stop()
+
+
+class _Proxy:
+    def __init__(self, target):
+        proxy = self
+        self.fault = None
+        self.requests = []
+        self.sent = 0
+        self._target = target
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do(self):
+                proxy._carry(self)
+
+            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = do
+
+            def log_message(self, *_):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def _carry(self, request):
+        body = request.rfile.read(int(request.headers.get("content-length") or 0))
+        self.requests.append((request.command, request.path))
+        fault = self.fault and self.fault(request.command, request.path)
+        if fault == "cut":
+            request.close_connection = True
+            return
+        if isinstance(fault, int):
+            request.send_response(fault)
+            request.send_header("content-length", "0")
+            request.end_headers()
+            return
+        upstream = http.client.HTTPConnection(*self._target)
+        headers = {name: value for name, value in request.headers.items() if name.lower() != "connection"}
+        upstream.request(request.command, request.path, body=body, headers=headers)
+        answer = upstream.getresponse()
+        content = answer.read()
+        request.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("connection", "transfer-encoding", "content-length", "date", "server"):
+                request.send_header(name, value)
+        length = answer.getheader("content-length") if request.command == "HEAD" else len(content)
+        request.send_header("content-length", str(length or 0))
+        request.end_headers()
+        if fault == "short":
+            content = content[: len(content) // 2]
+            request.close_connection = True
+        if request.command != "HEAD":
+            self.sent += len(content)
+            request.wfile.write(content)
+        upstream.close()
+
+    def end(self):
+        self._server.shutdown()
+        self._server.server_close()
