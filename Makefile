@@ -7,10 +7,10 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster bg test wheel fmt fuzz setup
+.PHONY: help demo cluster bg test test-spark-3.5 wheel fmt fuzz setup
 
 help: ## List the targets.
-	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-14s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9.-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-14s %s\n", $$1, $$2 }'
 
 demo: ## Build larder and run `larder demo`. ARGS='--help' shows what it takes.
 	@scripts/setup
@@ -31,9 +31,19 @@ test: ## Install what the tests need, then run `cargo xtask ci`: format, lints, 
 	@scripts/setup test
 	cargo xtask ci
 
-wheel: ## Build the Python package `larder` into dist/.
+test-spark-3.5: ## Test the Python package on PySpark 3.5, in a virtual environment of its own; `make test` does on the newest PySpark.
 	@scripts/setup test
-	cd python && ../.venv/bin/maturin build --release --locked --out ../dist
+	@cmp -s scripts/requirements-spark-3.5.txt .venv-spark-3.5/installed-requirements.txt || { \
+		rm -rf .venv-spark-3.5 && python3 -m venv .venv-spark-3.5 && \
+		.venv-spark-3.5/bin/pip install --quiet --requirement scripts/requirements-spark-3.5.txt && \
+		cp scripts/requirements-spark-3.5.txt .venv-spark-3.5/installed-requirements.txt; }
+	cargo build --locked --package larder-python --package larder-cli
+	rm -f python/larder/_native.abi3.so && cp target/debug/liblarder_python.so python/larder/_native.abi3.so
+	PYTHONPATH=$$PWD/python .venv-spark-3.5/bin/pytest -q python $(ARGS)
+
+wheel: ## Build the Python package `larder` into dist/.
+	@scripts/setup wheel
+	cd python && ../.venv-wheel/bin/maturin build --release --locked --out ../dist
 
 fmt: ## Format all Rust code.
 	cargo fmt --all
