@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use larder_batch::segment::{SegmentOptions, SegmentPlan, SegmentWriter};
-use larder_batch::{Built, Compression, DigestKind, Manifest, SecretKey, SegmentEntry};
+use larder_batch::{Built, Compression, DigestKind, Layer, Manifest, SecretKey, SegmentEntry};
 use larder_cluster::map::{Epoch, Incarnation, NodeId, Term};
 use larder_cluster::peer::{
     Ends, Exchange, Execution, FORMAT, Frame, Hello, Last, Peer, Piece, Replicate, Requests,
@@ -79,6 +79,7 @@ fn segments() -> Result<(), Box<dyn std::error::Error>> {
                     block_size: 256,
                     filter,
                     format,
+                    is_delta: false,
                 };
                 let filtered = if filter { "filter" } else { "large" };
                 // The uncompressed large value would make a seed of 66 kB; the compressed ones show as much.
@@ -97,6 +98,7 @@ fn segments() -> Result<(), Box<dyn std::error::Error>> {
         block_size: 256,
         filter: false,
         format: 2,
+        is_delta: false,
     };
     // With a value that a flipped bit makes into the reference to a large one.
     let mut records = some(&|number| "v".repeat(number as usize));
@@ -109,6 +111,23 @@ fn segments() -> Result<(), Box<dyn std::error::Error>> {
     fs::write(
         folder.join("none-uniform-2.seed"),
         segment(plain.clone(), records, Some((5, 12)))?,
+    )?;
+    // Of a delta, whose values end with what they say of the key.
+    let delta = SegmentOptions {
+        filter: true,
+        is_delta: true,
+        ..plain.clone()
+    };
+    let mut records = some(&|number| ["vv", "v", ""][number as usize % 3].to_owned() + "\0");
+    records.push((b"removed".to_vec(), vec![1]));
+    fs::write(
+        folder.join("delta-varied-2.seed"),
+        segment(delta.clone(), records, None)?,
+    )?;
+    let records = some(&|_| "\x01".to_owned()).split_off(10);
+    fs::write(
+        folder.join("delta-removed-2.seed"),
+        segment(delta, records, Some((5, 1)))?,
     )?;
     // Far more records in a block than it is made for.
     let crowd = (0..50)
@@ -159,20 +178,31 @@ fn manifests() -> Result<(), Box<dyn std::error::Error>> {
         options: [("on-duplicate".to_owned(), "last".to_owned())].into(),
         ..Built::default()
     };
+    let built_on = Built {
+        on: vec!["../monday".to_owned(), "s3://bucket/tuesday".to_owned()],
+        ..built.clone()
+    };
     for (name, format, partitions, built) in [
         ("1-partitions", 1, 1u32, None),
         ("3-partitions", 1, 3, None),
         ("built", 2, 1, Some(built.clone())),
         ("blake3", 3, 2, None),
         ("blake3-built", 3, 1, Some(built)),
+        ("delta", 4, 1, Some(built_on)),
+        ("delta-untold", 4, 2, None),
     ] {
-        let segment = |partition: u32| SegmentEntry {
-            file: larder_batch::manifest::segment_file(partition),
+        let below = if format == 4 { 2 } else { 0 };
+        let segment = |partition: u32, layer: usize| SegmentEntry {
+            file: larder_batch::manifest::layer_file(partition, layer),
             partition: PartitionId(partition),
             slots: larder_batch::manifest::slots_of(partition, partitions),
             size_bytes: 1234,
             record_count: 5,
             digest: DigestKind::of_manifest(format).of(b""),
+        };
+        let segments = |layer| -> Vec<SegmentEntry> {
+            let all = 0..partitions;
+            all.map(|partition| segment(partition, layer)).collect()
         };
         let manifest = Manifest {
             format,
@@ -181,15 +211,21 @@ fn manifests() -> Result<(), Box<dyn std::error::Error>> {
             record_count: 5 * u64::from(partitions),
             key_bytes: 20,
             value_bytes: 400,
-            size_bytes: 1234 * u64::from(partitions),
+            size_bytes: 1234 * u64::from(partitions) * (below as u64 + 1),
             compression: Compression::Zstd { level: 3 },
-            segments: (0..partitions).map(segment).collect(),
+            segments: segments(below),
+            layers: (0..below)
+                .map(|layer| Layer {
+                    digest: DigestKind::Blake3.of(&[layer as u8]),
+                    segments: segments(layer),
+                })
+                .collect(),
             built,
             signature: None,
             digest: String::new(),
         };
         fs::write(folder.join(format!("{name}.seed")), manifest.encode())?;
-        if format == 3 {
+        if format >= 3 {
             let mut manifest = manifest;
             manifest.sign(&SecretKey::from_seed([7; 32]));
             fs::write(

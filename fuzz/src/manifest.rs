@@ -19,7 +19,7 @@ fn check(bytes: &[u8]) {
         bytes,
         "an accepted manifest is written as it was read"
     );
-    for segment in &manifest.segments {
+    for segment in manifest.entries() {
         let plain = segment
             .file
             .bytes()
@@ -40,12 +40,24 @@ fn check(bytes: &[u8]) {
         let _ = manifest.check_signature(&[signature.key]);
     }
     assert_eq!(manifest.segments.len(), manifest.partitions as usize);
-    let records: u64 = manifest
-        .segments
-        .iter()
-        .map(|segment| segment.record_count)
-        .sum();
-    assert_eq!(records, manifest.record_count);
+    assert!(manifest.layer_count() <= Manifest::LAYERS_MAX);
+    let files: std::collections::BTreeSet<&str> =
+        manifest.entries().map(|entry| &entry.file[..]).collect();
+    assert_eq!(
+        files.len(),
+        manifest.layer_count() * manifest.partitions as usize,
+        "all layers fit into one folder"
+    );
+    let records: u64 = manifest.entries().map(|entry| entry.record_count).sum();
+    match manifest.is_delta() {
+        false => assert_eq!(records, manifest.record_count),
+        true => assert!(records >= manifest.record_count),
+    }
+    if let Some(built) = &manifest.built {
+        for told in &built.on {
+            larder_batch::version::joined("/built/tuesday", told);
+        }
+    }
 }
 
 /// The same manifest, as far as it can be read, with the digest that its contents call for.

@@ -1,6 +1,7 @@
 //! Segments: files that come with a pull, and lie on disks that may damage them.
 
 use larder_batch::Error;
+use larder_batch::delta::{Said, said};
 use larder_batch::segment::block::{Block, LargeRef, Varied};
 use larder_batch::segment::format::{FOOTER_SIZE, HEADER_SIZE, Layout, check_header, header};
 use larder_batch::segment::{
@@ -44,8 +45,14 @@ pub fn read_segment(bytes: &[u8]) -> Result<u64, Error> {
         let stored = &bytes[range.start as usize..range.end as usize];
         let mut each = |record: RecordRef<'_>| {
             records += 1;
-            if let FoundValue::Large(large) = record.value {
-                open_large(large, number, stored, &index)?;
+            match record.value {
+                FoundValue::Large(large) => open_large(large, number, stored, &index)?,
+                FoundValue::Inline(marked) if index.footer.is_delta => {
+                    if let Some(Said::Value(value)) = said(marked) {
+                        assert_eq!(value.len() + 1, marked.len());
+                    }
+                }
+                FoundValue::Inline(_) => {}
             }
             look_up(&index, bytes, record.key)
         };
@@ -228,6 +235,7 @@ fn unsealed_footer(bytes: &[u8]) -> Footer {
         block_size: half(24),
         compression: bytes[100],
         directory_kind: bytes[101],
+        is_delta: bytes[103] & 1 == 1,
         layout: match bytes[102] {
             1 => Layout::Uniform,
             2 => Layout::Varied,

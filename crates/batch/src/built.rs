@@ -33,6 +33,9 @@ pub struct Built {
     /// How the array is written that every value is, if they were collected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collect_as: Option<CollectAs>,
+    /// Where the versions below a delta were, the lowest first: URLs, or paths, from the delta's own folder where they are not absolute.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<String>,
     /// The other options that were given and bear on the version, by name.
     pub options: BTreeMap<String, String>,
     /// Of this part's own text, with this value empty.

@@ -14,10 +14,14 @@
 //! Segment writers and readers see bytes and `Write` only. Files appear in `version`, and in
 //! `build::spill` for what does not fit in memory.
 //!
+//! A version may be a *delta* on another: `build::on` says how it is made, `delta` what its values end with, `version::layers` how
+//! it is looked up, `build::compact` how it becomes a whole version again.
+//!
 //! Read `segment` first: the format is there.
 
 pub mod build;
 mod built;
+pub mod delta;
 pub mod diff;
 mod digest;
 mod error;
@@ -28,13 +32,14 @@ mod signature;
 pub mod version;
 
 pub use build::{
-    BuildOptions, BuildProgress, Builder, CollectAs, OnDuplicate, RowWriter, SegmentPart,
+    Base, BuildOptions, BuildProgress, Builder, Changes, CollectAs, Compaction, On, OnDuplicate,
+    RowWriter, SegmentPart,
 };
 pub use built::Built;
 pub use digest::{DigestKind, SegmentDigest};
 pub use error::Error;
 pub use fault::fault_point;
-pub use manifest::{Manifest, SegmentEntry};
+pub use manifest::{Layer, Manifest, SegmentEntry};
 pub use segment::Compression;
 pub use signature::{PublicKey, SecretKey, Signature};
 pub use version::{Attempt, Partitions, Residency, StoreDir, Value, VerifyReport, Version, Walk};

@@ -4,6 +4,9 @@
 //! written last. Its own digest is that of the file with the digest's value left empty; what it
 //! says of its build (`built`, from format 2 on) has another and is left out, so that the same data has the
 //! same digest. A changed byte anywhere is found. From format 3 on digests are BLAKE3, before XXH3-128 (`digest.rs`).
+//!
+//! A *delta*, which has format 4, says what differs from a base: `segments` are its own, `layers` those of the versions below,
+//! the lowest first. So it names every file that a lookup may read, each with its digest, and needs no other manifest.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +31,9 @@ pub struct Manifest {
     pub size_bytes: u64,
     pub compression: Compression,
     pub segments: Vec<SegmentEntry>,
+    /// Of a delta, the versions below it, the lowest first: that one is whole, the others are deltas as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<Layer>,
     /// How it was built; absent from format 1, and where who built it did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built: Option<Built>,
@@ -47,6 +53,15 @@ pub struct SegmentEntry {
     pub size_bytes: u64,
     pub record_count: u64,
     pub digest: String,
+}
+
+/// A version below a delta.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layer {
+    /// Of its manifest.
+    pub digest: String,
+    pub segments: Vec<SegmentEntry>,
 }
 
 impl SegmentEntry {
@@ -76,19 +91,31 @@ pub fn slots_of(partition: u32, partitions: u32) -> (u16, u16) {
     (first(partition), first(partition + 1) - 1)
 }
 
-/// The file name of a partition's segment.
+/// The file name of a partition's segment, of a version that is no delta.
 pub fn segment_file(partition: u32) -> String {
-    format!("p{partition:05}.segment")
+    layer_file(partition, 0)
+}
+
+/// The file name of a partition's segment of one layer, the lowest being 0: all layers fit into one folder.
+pub fn layer_file(partition: u32, layer: usize) -> String {
+    match layer {
+        0 => format!("p{partition:05}.segment"),
+        _ => format!("p{partition:05}.{layer}.segment"),
+    }
 }
 
 impl Manifest {
     pub const FILE: &str = "manifest.json";
-    /// What is written, unless a reader of before is to understand it.
+    /// What is written of a whole version, unless a reader of before is to understand it.
     pub const FORMAT: u32 = 3;
+    /// Of a delta.
+    pub const FORMAT_DELTA: u32 = 4;
+    /// A version has no more layers: what is built on one of so many is built whole, or compacted before.
+    pub const LAYERS_MAX: usize = 8;
     /// From which on it may be signed.
     pub const FORMAT_SIGNED_MIN: u32 = 3;
-    /// No manifest is longer: 16,384 segments of some 280 bytes.
-    pub const SIZE_MAX: u64 = 16 << 20;
+    /// No manifest is longer: eight layers of 16,384 segments of some 310 bytes each.
+    pub const SIZE_MAX: u64 = 64 << 20;
 
     /// In place of one that is not known: of one partition, without records.
     pub(crate) fn unknown(store: StoreName) -> Manifest {
@@ -110,6 +137,7 @@ impl Manifest {
             size_bytes: 0,
             compression: Compression::None,
             segments: vec![segment],
+            layers: Vec::new(),
             built: None,
             signature: None,
             digest: String::new(),
@@ -158,13 +186,13 @@ impl Manifest {
         let is_known = match manifest.format {
             1 => manifest.built.is_none(),
             2 => manifest.built.is_some(),
-            format => format == Self::FORMAT,
+            format => format == Self::FORMAT || format == Self::FORMAT_DELTA,
         };
         if !is_known {
             return Err(damaged(format!(
                 "it is of format {}, this larder reads 1 to {}",
                 manifest.format,
-                Self::FORMAT
+                Self::FORMAT_DELTA
             )));
         }
         if manifest.signature.is_some() && manifest.format < Self::FORMAT_SIGNED_MIN {
@@ -214,13 +242,41 @@ impl Manifest {
     }
 
     pub(crate) fn check(&self) -> Result<(), &'static str> {
-        if !(1..=PARTITIONS_MAX).contains(&self.partitions)
-            || self.segments.len() != self.partitions as usize
-        {
+        if !(1..=PARTITIONS_MAX).contains(&self.partitions) {
             return Err("the number of segments is not the number of partitions");
         }
-        for (partition, segment) in (0..).zip(&self.segments) {
-            if segment.file != segment_file(partition)
+        if self.is_delta() != (self.format == Self::FORMAT_DELTA) {
+            return Err("only a delta has layers below it, and its format is 4");
+        }
+        if self.layer_count() > Self::LAYERS_MAX {
+            return Err("it has more layers than a version may");
+        }
+        for (layer, below) in self.layers.iter().enumerate() {
+            self.check_layer(layer, &below.segments)?;
+            if !self.digest_kind().fits(&below.digest) {
+                return Err("the digest of a version below it is not one of its format");
+            }
+        }
+        self.check_layer(self.layers.len(), &self.segments)?;
+        let sum =
+            |of: fn(&SegmentEntry) -> u64| self.entries().map(of).try_fold(0, u64::checked_add);
+        let records = sum(|s| s.record_count);
+        let fits = |records: u64| match self.is_delta() {
+            false => records == self.record_count,
+            true => records >= self.record_count,
+        };
+        if sum(|s| s.size_bytes) != Some(self.size_bytes) || !records.is_some_and(fits) {
+            return Err("its sums do not add up");
+        }
+        Ok(())
+    }
+
+    fn check_layer(&self, layer: usize, segments: &[SegmentEntry]) -> Result<(), &'static str> {
+        if segments.len() != self.partitions as usize {
+            return Err("the number of segments is not the number of partitions");
+        }
+        for (partition, segment) in (0..).zip(segments) {
+            if segment.file != layer_file(partition, layer)
                 || segment.partition != PartitionId(partition)
             {
                 return Err("a segment's file or partition is not the one in its place");
@@ -232,15 +288,35 @@ impl Manifest {
                 return Err("a segment's slots are not those of its partition");
             }
         }
-        let sum = |of: fn(&SegmentEntry) -> u64| {
-            self.segments.iter().map(of).try_fold(0, u64::checked_add)
-        };
-        if sum(|s| s.size_bytes) != Some(self.size_bytes)
-            || sum(|s| s.record_count) != Some(self.record_count)
-        {
-            return Err("its sums do not add up");
-        }
         Ok(())
+    }
+
+    /// Whether it says only what differs from a version below it.
+    pub fn is_delta(&self) -> bool {
+        !self.layers.is_empty()
+    }
+
+    /// How many versions a lookup may have to ask: itself, and those below it.
+    pub fn layer_count(&self) -> usize {
+        self.layers.len() + 1
+    }
+
+    /// The segments of all layers, the lowest layer first: every file that the version consists of.
+    pub fn entries(&self) -> impl Iterator<Item = &SegmentEntry> {
+        let below = self.layers.iter().flat_map(|layer| &layer.segments);
+        below.chain(&self.segments)
+    }
+
+    /// The segments of one partition, the lowest layer first.
+    pub fn entries_of(&self, partition: u32) -> impl Iterator<Item = &SegmentEntry> {
+        let at = partition as usize;
+        let below = self.layers.iter().map(move |layer| &layer.segments[at]);
+        below.chain(std::iter::once(&self.segments[at]))
+    }
+
+    /// Bytes of its own segments, without those of the layers below.
+    pub fn own_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.size_bytes).sum()
     }
 }
 
@@ -268,9 +344,64 @@ mod tests {
             size_bytes: 10 * u64::from(partitions),
             compression: Compression::None,
             segments: (0..partitions).map(segment).collect(),
+            layers: Vec::new(),
             built: None,
             signature: None,
             digest: String::new(),
+        }
+    }
+
+    /// On `below` versions.
+    pub fn delta(partitions: u32, below: usize) -> Manifest {
+        let mut manifest = example(partitions, Manifest::FORMAT_DELTA);
+        let of_layer = |layer: usize| -> Vec<SegmentEntry> {
+            let mut segments = manifest.segments.clone();
+            for (partition, segment) in (0..).zip(&mut segments) {
+                segment.file = layer_file(partition, layer);
+            }
+            segments
+        };
+        let layer = |at: usize| Layer {
+            digest: DigestKind::Blake3.of(&[at as u8]),
+            segments: of_layer(at),
+        };
+        let (layers, segments) = ((0..below).map(layer).collect(), of_layer(below));
+        manifest.size_bytes *= below as u64 + 1;
+        (manifest.layers, manifest.segments) = (layers, segments);
+        manifest
+    }
+
+    #[test]
+    fn a_delta_names_every_file_and_has_a_bounded_number_of_layers() {
+        let decode = |manifest: &Manifest| Manifest::decode("m", &manifest.encode());
+        let most = delta(2, Manifest::LAYERS_MAX - 1);
+        let read = decode(&most).expect("intact");
+        assert_eq!(read.layer_count(), 8);
+        let files = |partition| -> Vec<String> {
+            let entries = read.entries_of(partition);
+            entries.map(|entry| entry.file.clone()).collect()
+        };
+        assert_eq!(
+            files(1)[..3],
+            ["p00001.segment", "p00001.1.segment", "p00001.2.segment"]
+        );
+        assert_eq!(read.entries().count(), 16);
+        assert!(
+            decode(&delta(2, Manifest::LAYERS_MAX)).is_err(),
+            "one too many"
+        );
+        let wrong: [fn(&mut Manifest); 6] = [
+            |it| it.format = 3,
+            |it| it.layers.clear(),
+            |it| it.layers.swap(0, 1),
+            |it| it.layers[0].digest.push('0'),
+            |it| it.layers[1].segments[0].size_bytes += 1,
+            |it| drop(it.layers[0].segments.pop()),
+        ];
+        for change in wrong {
+            let mut changed = delta(2, 2);
+            change(&mut changed);
+            assert!(decode(&changed).is_err());
         }
     }
 
@@ -298,6 +429,7 @@ mod tests {
             example(2, 3),
             told_too(3),
             signed,
+            delta(2, 2),
         ] {
             let bytes = manifest.encode();
             assert_eq!(Manifest::decode("m", &bytes).expect("intact").partitions, 2);

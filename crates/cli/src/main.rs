@@ -6,6 +6,7 @@
 mod build;
 mod cluster;
 mod command_line;
+mod compact;
 mod config;
 mod connection;
 mod demo;
@@ -38,6 +39,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Build a version from files, without a server
     Build(build::BuildCommand),
+    /// Make one whole version of a version that was built on others
+    Compact(compact::CompactArgs),
     /// Make a key that signs versions
     Keygen(keygen::KeygenArgs),
     /// Build a version and make it live on a server
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Build(command) => build::run(command),
+        Command::Compact(args) => compact::run(args),
         Command::Keygen(args) => keygen::run(&args),
         Command::Push(args) => push::run(args),
         Command::Get(args) => in_place::get(args),

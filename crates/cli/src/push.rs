@@ -43,7 +43,7 @@ Exits with 4 when a gate refuses the version; the live version then stays as it 
 #[command(after_help = EXAMPLES)]
 pub struct PushArgs {
     /// Files, globs or URLs to build from, or one built version: a folder or URL with manifest.json
-    #[arg(required = true, value_name = "INPUT")]
+    #[arg(required_unless_present = "deleted", value_name = "INPUT")]
     inputs: Vec<String>,
     /// The store; made by its first push
     #[arg(long, value_name = "NAME")]
@@ -222,7 +222,12 @@ impl Source {
         }
         let temp = build::temp_folder(args.build.temp.as_deref())?;
         let out = temp.path().join("version");
-        let built = build::build_into(&args.inputs, &args.build, &args.store, &out, args.json)?;
+        let place = args
+            .via
+            .clone()
+            .unwrap_or_else(|| out.display().to_string());
+        let (inputs, build) = (&args.inputs, &args.build);
+        let built = build::build_into(inputs, build, &args.store, &out, &place, args.json)?;
         if !args.json {
             eprintln!("{}", built.summary());
         }

@@ -53,6 +53,6 @@ pub use in_memory::ingest_text;
 pub use options::{
     AtRow, Format, InputOptions, NullPolicy, Progress, RowSink, SinkError, Summary, ValueSpec,
 };
-pub use places::Places;
+pub use places::{Places, seq_after};
 pub use run::ingest;
 pub use write::ParquetWriter;

@@ -34,4 +34,14 @@ impl Places {
             .sum::<u64>();
         Some((&file.name, At::Line(file.lines_skipped + before + line + 1)))
     }
+
+    /// Of a run after this one, whose rows are numbered by [`seq_after`] as many files.
+    pub fn append(&mut self, more: Places) {
+        self.0.extend(more.0);
+    }
+}
+
+/// The number of a row of a run that comes after so many files of another.
+pub fn seq_after(files: u64, seq: u64) -> u64 {
+    files.saturating_mul(1 << 44).saturating_add(seq)
 }

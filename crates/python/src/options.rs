@@ -173,6 +173,7 @@ impl Options {
                 true => Some(self.collect()?),
                 false => None,
             },
+            on: Vec::new(),
             options: self.given.clone(),
             digest: String::new(),
         })

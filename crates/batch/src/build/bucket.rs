@@ -11,6 +11,7 @@ use larder_types::key_hash;
 use super::collect::{CollectAs, Collected};
 use super::spill::{Chunk, Held, Place, Row, RowSizes, Rows, Spill};
 use super::{OnDuplicate, heavy};
+use crate::delta::{PRESENT, Said, said};
 use crate::error::{Error, show_key};
 
 #[derive(Default)]
@@ -26,6 +27,8 @@ pub struct Bucket {
 pub struct Duplicates {
     pub policy: OnDuplicate,
     pub collect_as: CollectAs,
+    /// Values end with what a delta says of a key.
+    pub is_marked: bool,
     /// What is collected may be no longer.
     pub value_bytes_max: u64,
     /// What collecting the values of one key may take at once.
@@ -314,7 +317,18 @@ pub fn collect<'a>(
     count: usize,
 ) -> Result<Vec<u8>, Error> {
     let mut collected = Collected::new(duplicates.collect_as, count);
-    for value in values {
+    for marked in values {
+        let value = match (duplicates.is_marked, said(marked)) {
+            (false, _) => marked,
+            (true, Some(Said::Value(value))) => value,
+            (true, _) if count == 1 => return Ok(marked.to_vec()),
+            (true, _) => {
+                return Err(Error::state(format!(
+                    "key {} has values to be collected and is removed as well; leave out one of both",
+                    show_key(key)
+                )));
+            }
+        };
         collected.push(value).map_err(|reason| {
             let what = format!("a value of key {}", show_key(key));
             Error::limit(what, reason)
@@ -338,5 +352,9 @@ pub fn collect<'a>(
             ));
         }
     }
-    Ok(collected.finish())
+    let mut array = collected.finish();
+    if duplicates.is_marked {
+        array.push(PRESENT);
+    }
+    Ok(array)
 }

@@ -20,7 +20,9 @@
 
 mod bucket;
 mod collect;
+mod compact;
 mod heavy;
+mod on;
 mod options;
 mod out_folder;
 mod parts;
@@ -31,15 +33,19 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use larder_types::{PartitionId, SlotPrefix};
+use larder_types::{ByteSize, PartitionId, SlotPrefix};
 
 use crate::error::Error;
 use crate::fault::fault_point;
-use crate::manifest::{Manifest, SegmentEntry, segment_file, slots_of};
+use crate::manifest::{Manifest, SegmentEntry, layer_file, slots_of};
 use crate::segment::{SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter};
 use crate::version::files;
-use bucket::{Bucket, Duplicates, Room};
+use bucket::{Bucket, Duplicates, Emit, Room};
 pub use collect::CollectAs;
+pub use compact::Compaction;
+use on::Comparison;
+pub use on::{Base, Changes, On};
+use options::MEMORY_MIN;
 pub use options::{BuildOptions, OnDuplicate};
 use out_folder::OutFolder;
 pub use parts::SegmentPart;
@@ -66,6 +72,8 @@ pub struct Builder {
     memory_for_chunks: u64,
     writers: AtomicUsize,
     failed: Mutex<Option<Error>>,
+    /// Takes what differs from the base, if the rows are all of the new version.
+    changes: Option<Box<Builder>>,
 }
 
 /// What a chunk holds, unless one row alone is longer.
@@ -78,8 +86,29 @@ impl Builder {
     /// For options out of bounds, a folder that holds something already, or one that cannot be
     /// written.
     pub fn new(options: BuildOptions, out: &Path) -> Result<Builder, Error> {
-        options.check()?;
+        let mut options = options.settled()?;
         let folder = OutFolder::create(out)?;
+        let changes = match options.on.clone().filter(|on| on.is_full) {
+            None => None,
+            Some(on) => {
+                let memory = ByteSize((options.memory.0 / 8).max(MEMORY_MIN));
+                let rest = options.memory.0.saturating_sub(memory.0);
+                options.memory = ByteSize(rest.max(MEMORY_MIN));
+                let of_changes = BuildOptions {
+                    on: Some(On {
+                        is_full: false,
+                        ..on
+                    }),
+                    memory,
+                    on_duplicate: OnDuplicate::Error,
+                    ..options.clone()
+                };
+                let mut changes = Builder::new(of_changes, out)?;
+                // What is in the folder is for this builder to remove.
+                changes.out.keep();
+                Some(Box::new(changes))
+            }
+        };
         let spill = Spill::create(options.temp_dir.as_deref().unwrap_or(out))?;
         const BUCKETS: u32 = 512;
         let buckets_per_partition = (BUCKETS / options.partitions).max(1);
@@ -94,6 +123,7 @@ impl Builder {
             memory_for_chunks: options.memory.0 / 4 * 3,
             writers: AtomicUsize::new(0),
             failed: Mutex::new(None),
+            changes,
             options,
         })
     }
@@ -108,7 +138,13 @@ impl Builder {
             builder: self,
             open: self.buckets.iter().map(|_| Chunk::default()).collect(),
             chunk_bytes: share.clamp(512, CHUNK_BYTES_MAX) as usize,
+            marked: Vec::new(),
         }
+    }
+
+    /// Whether its rows are changes to a base.
+    fn writes_changes(&self) -> bool {
+        self.options.on.is_some() && self.changes.is_none()
     }
 
     /// Writes only the segments of partitions that have rows, and no manifest: others build the rest of the version, and who has all parts
@@ -180,12 +216,18 @@ impl Builder {
         Manifest::decode("just written", &bytes)
     }
 
-    fn part(&self, partition: u32, summary: SegmentSummary) -> SegmentPart {
+    fn layer(&self) -> usize {
+        let on = self.options.on.as_ref();
+        on.map_or(0, |on| on.base.manifest().layer_count())
+    }
+
+    fn part(&self, partition: u32, (summary, changes): Written) -> SegmentPart {
         SegmentPart {
+            changes: self.writes_changes().then_some(changes),
             key_bytes: summary.key_bytes,
             value_bytes: summary.value_bytes,
             entry: SegmentEntry {
-                file: segment_file(partition),
+                file: layer_file(partition, self.layer()),
                 partition: PartitionId(partition),
                 slots: slots_of(partition, self.options.partitions),
                 size_bytes: summary.size_bytes,
@@ -201,6 +243,25 @@ impl Builder {
         is_wanted: &(dyn Fn(usize) -> bool + Sync),
         progress: &(dyn Fn(BuildProgress) + Sync),
     ) -> Result<Vec<SegmentPart>, Error> {
+        if let Some(changes) = &self.changes {
+            let compare = |partition, work: &Work<'_>| self.compare(partition, changes, work);
+            self.each_partition(is_wanted, progress, &compare)?;
+            self.spill.remove();
+            return changes.write_parts(is_wanted, progress);
+        }
+        let write = |partition, work: &Work<'_>| self.write_segment(partition, work);
+        let done = self.each_partition(is_wanted, progress, &write)?;
+        let done = done.into_iter();
+        Ok(done.map(|(at, written)| self.part(at, written)).collect())
+    }
+
+    /// Does `one` of the partitions that are wanted, on several threads; gives what it made of each, in their order.
+    fn each_partition<T: Send>(
+        &self,
+        is_wanted: &(dyn Fn(usize) -> bool + Sync),
+        progress: &(dyn Fn(BuildProgress) + Sync),
+        one: &(dyn Fn(u32, &Work<'_>) -> Result<T, Error> + Sync),
+    ) -> Result<Vec<(u32, T)>, Error> {
         let partitions = self.options.partitions;
         let threads = self.options.threads.min(partitions as usize);
         let work = Work {
@@ -218,8 +279,7 @@ impl Builder {
             heavy_turn: Mutex::new(()),
             progress,
         };
-        let summaries: Vec<Mutex<Option<SegmentSummary>>> =
-            (0..partitions).map(|_| Mutex::new(None)).collect();
+        let made: Vec<Mutex<Option<T>>> = (0..partitions).map(|_| Mutex::new(None)).collect();
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
@@ -231,10 +291,8 @@ impl Builder {
                         if !is_wanted(partition) {
                             continue;
                         }
-                        match self.write_segment(partition as u32, &work) {
-                            Ok(summary) => {
-                                *summaries[partition].lock().expect("ours alone") = Some(summary)
-                            }
+                        match one(partition as u32, &work) {
+                            Ok(done) => *made[partition].lock().expect("ours alone") = Some(done),
                             Err(error) => self.fail(error),
                         }
                     }
@@ -244,17 +302,32 @@ impl Builder {
         if let Some(error) = self.failed.lock().expect("no thread panicked").take() {
             return Err(error);
         }
-        let done = (0..).zip(summaries).filter_map(|(partition, summary)| {
-            let summary = summary.into_inner().expect("no thread panicked")?;
-            Some(self.part(partition, summary))
+        let made = (0..).zip(made).filter_map(|(partition, done)| {
+            Some((partition, done.into_inner().expect("no thread panicked")?))
         });
-        Ok(done.collect())
+        Ok(made.collect())
     }
 
-    fn write_segment(&self, partition: u32, work: &Work<'_>) -> Result<SegmentSummary, Error> {
-        let path = self.out.path.join(segment_file(partition));
+    fn compare(&self, partition: u32, changes: &Builder, work: &Work<'_>) -> Result<(), Error> {
+        let on = self
+            .options
+            .on
+            .as_ref()
+            .expect("there is a base to compare with");
+        let mut comparison = Comparison::new(&on.base, partition as usize, changes.writer())?;
+        self.emit(partition, work, &mut |hash, key, value| {
+            comparison.push(hash, key, value)
+        })?;
+        comparison.finish()
+    }
+
+    fn buckets_of(&self, partition: u32) -> &[Mutex<Bucket>] {
         let first = (partition * self.buckets_per_partition) as usize;
-        let buckets = &self.buckets[first..first + self.buckets_per_partition as usize];
+        &self.buckets[first..first + self.buckets_per_partition as usize]
+    }
+
+    fn write_segment(&self, partition: u32, work: &Work<'_>) -> Result<Written, Error> {
+        let path = self.out.path.join(layer_file(partition, self.layer()));
         let mut plan = SegmentPlan {
             partition,
             partitions: self.options.partitions,
@@ -265,7 +338,7 @@ impl Builder {
             OnDuplicate::Collect => RowSizes::Mixed,
             _ => RowSizes::NoRows,
         };
-        for bucket in buckets {
+        for bucket in self.buckets_of(partition) {
             let bucket = bucket.lock().expect("no writer panicked");
             plan.record_count += bucket.rows;
             plan.inline_bytes += bucket.inline_bytes;
@@ -283,11 +356,35 @@ impl Builder {
             ),
             filter: self.options.filter,
             format: self.options.segment_format,
+            is_delta: self.writes_changes(),
         };
         let file = files::StreamingFile::create(&path)?;
+        let io = || Error::io("write", &path);
+        let mut writer = SegmentWriter::new(file, options, plan).map_err(io())?;
+        let mut changes = Changes::default();
+        let base = self.options.on.as_ref().map(|on| &*on.base);
+        self.emit(partition, work, &mut |hash, key, value| {
+            if let Some(base) = base
+                && !changes.count(base, key, value)?
+            {
+                return Ok(());
+            }
+            writer.push(hash, key, value).map_err(io())
+        })?;
+        let (file, summary) = writer.finish().map_err(io())?;
+        file.finish(&path)?;
+        work.bytes_written
+            .fetch_add(summary.size_bytes, Ordering::Relaxed);
+        fault_point("build.segment");
+        Ok((summary, changes))
+    }
+
+    /// Gives the records of a partition, in their order, duplicates settled.
+    fn emit(&self, partition: u32, work: &Work<'_>, each: &mut Emit<'_>) -> Result<(), Error> {
         let duplicates = Duplicates {
             policy: self.options.on_duplicate,
             collect_as: self.options.collect_as,
+            is_marked: self.writes_changes(),
             value_bytes_max: self.options.value_bytes_max,
             // As much again for the array, and twice more where it is written.
             collect_bytes_max: self.options.memory.0 / 8,
@@ -296,10 +393,8 @@ impl Builder {
             bytes_max: work.bucket_bytes_max,
             heavy_turn: &work.heavy_turn,
         };
-        let io = || Error::io("write", &path);
-        let mut writer = SegmentWriter::new(file, options, plan).map_err(io())?;
         let mut unasked = 0;
-        for bucket in buckets {
+        for bucket in self.buckets_of(partition) {
             let bucket = std::mem::take(&mut *bucket.lock().expect("no writer panicked"));
             let (rows, chunk_bytes) = (bucket.rows, bucket.memory_bytes());
             bucket.emit(&self.spill, duplicates, room, &mut |hash, key, value| {
@@ -310,7 +405,7 @@ impl Builder {
                         return Err(Error::Cancelled);
                     }
                 }
-                writer.push(hash, key, value).map_err(io())
+                each(hash, key, value)
             })?;
             self.memory_used.fetch_sub(chunk_bytes, Ordering::Relaxed);
             let records_done = work.records_done.fetch_add(rows, Ordering::Relaxed) + rows;
@@ -323,12 +418,7 @@ impl Builder {
                 return Err(Error::Cancelled);
             }
         }
-        let (file, summary) = writer.finish().map_err(io())?;
-        file.finish(&path)?;
-        work.bytes_written
-            .fetch_add(summary.size_bytes, Ordering::Relaxed);
-        fault_point("build.segment");
-        Ok(summary)
+        Ok(())
     }
 
     /// Takes a full chunk, into memory while there is room, else to the spill file.
@@ -365,6 +455,9 @@ impl Builder {
             .get_or_insert(error);
     }
 }
+
+/// A segment that was written, and what of it is new to the base of a delta.
+type Written = (SegmentSummary, Changes);
 
 struct Work<'a> {
     next: AtomicUsize,

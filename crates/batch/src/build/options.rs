@@ -6,6 +6,7 @@ use larder_types::{ByteSize, StoreName, VALUE_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 
 use super::collect::CollectAs;
+use super::on::On;
 use crate::built::Built;
 use crate::error::Error;
 use crate::manifest::PARTITIONS_MAX;
@@ -45,6 +46,9 @@ impl std::str::FromStr for OnDuplicate {
     }
 }
 
+/// A builder takes no less.
+pub(super) const MEMORY_MIN: u64 = 16 << 20;
+
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
     pub store: StoreName,
@@ -66,6 +70,9 @@ pub struct BuildOptions {
     /// How [`OnDuplicate::Collect`] writes its arrays. The values of one key may take an eighth of the memory.
     pub collect_as: CollectAs,
     pub value_bytes_max: u64,
+    /// What a delta is built on; `None` for a whole version. The partitions, the compression and the block's size are those of
+    /// the base, and there is a filter.
+    pub on: Option<On>,
     /// What the manifest says of the build.
     pub built: Option<Built>,
     /// Signs the manifest; not one of format 1.
@@ -89,14 +96,32 @@ impl BuildOptions {
             on_duplicate: OnDuplicate::Error,
             collect_as: CollectAs::default(),
             value_bytes_max: VALUE_BYTES_MAX,
+            on: None,
             built: None,
             sign: None,
             is_cancelled: || false,
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), Error> {
-        const MEMORY_MIN: u64 = 16 << 20;
+    /// With what the base decides.
+    pub(super) fn settled(mut self) -> Result<BuildOptions, Error> {
+        self.check()?;
+        let Some(on) = &self.on else { return Ok(self) };
+        let base = on.base.manifest();
+        if base.store != self.store {
+            return Err(Error::state(format!(
+                "the base is a version of store {}, and a version of {} is to be built on it",
+                base.store, self.store
+            )));
+        }
+        self.partitions = base.partitions;
+        self.compression = on.base.compression();
+        self.block_size = on.base.version().block_size().or(self.block_size);
+        (self.filter, self.segment_format) = (true, FORMAT);
+        Ok(self)
+    }
+
+    fn check(&self) -> Result<(), Error> {
         if !(1..=PARTITIONS_MAX).contains(&self.partitions) {
             return Err(Error::limit(
                 "--partitions",

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::BuildOptions;
+use super::on::{Base, Changes};
 use crate::built::Built;
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry};
@@ -16,6 +17,9 @@ pub struct SegmentPart {
     pub entry: SegmentEntry,
     pub key_bytes: u64,
     pub value_bytes: u64,
+    /// Of a delta.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Changes>,
 }
 
 impl Manifest {
@@ -30,6 +34,8 @@ impl Manifest {
     ) -> Result<Manifest, Error> {
         parts.sort_by_key(|part| part.entry.partition.0);
         let sum = |of: fn(&SegmentPart) -> u64| parts.iter().map(of).sum::<u64>();
+        let changes = parts.iter().filter_map(|part| part.changes);
+        let changes = changes.fold(Changes::default(), Changes::with);
         let mut manifest = Manifest {
             format: Manifest::format_of(options.segment_format, built.as_ref()),
             store: options.store.clone(),
@@ -40,10 +46,14 @@ impl Manifest {
             size_bytes: sum(|it| it.entry.size_bytes),
             compression: options.compression,
             segments: parts.into_iter().map(|part| part.entry).collect(),
+            layers: Vec::new(),
             built,
             signature: None,
             digest: String::new(),
         };
+        if let Some(on) = &options.on {
+            manifest.put_on(&on.base, changes);
+        }
         if let Some(key) = &options.sign {
             manifest.sign(key);
         }
@@ -52,6 +62,21 @@ impl Manifest {
             Err(detail) => Err(Error::state(format!(
                 "the parts of this version do not make one: {detail}"
             ))),
+        }
+    }
+
+    /// Makes it one of a delta, whose parts it has, on a base.
+    fn put_on(&mut self, base: &Base, changes: Changes) {
+        let below = base.manifest();
+        let sum = |count: u64, change: i64| count.saturating_add_signed(change);
+        self.format = Manifest::FORMAT_DELTA;
+        self.record_count = (below.record_count + changes.added).saturating_sub(changes.removed);
+        self.key_bytes = sum(below.key_bytes, changes.key_bytes);
+        self.value_bytes = sum(below.value_bytes, changes.value_bytes);
+        self.size_bytes += below.size_bytes;
+        self.layers = base.layers();
+        if let Some(built) = &mut self.built {
+            built.on = base.places();
         }
     }
 }

@@ -6,9 +6,13 @@ use larder_types::{ByteSize, KEY_BYTES_MAX, key_hash};
 
 use super::spill::Chunk;
 use super::{BuildOptions, Builder};
+use crate::delta;
 use crate::error::{Error, show_key};
 use crate::manifest::partition_of;
 use crate::segment::LARGE_VALUE_BYTES_MIN;
+
+/// What one long value leaves of memory is given back.
+const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// One thread's way into a [`Builder`]. Close it: rows of a writer that is merely dropped are lost,
 /// and the build fails.
@@ -16,6 +20,8 @@ pub struct RowWriter<'a> {
     pub(super) builder: &'a Builder,
     pub(super) open: Vec<Chunk>,
     pub(super) chunk_bytes: usize,
+    /// A value with what a delta puts behind it.
+    pub(super) marked: Vec<u8>,
 }
 
 impl RowWriter<'_> {
@@ -24,8 +30,41 @@ impl RowWriter<'_> {
     /// # Errors
     /// A key or value out of bounds, or a full disk.
     pub fn push(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        check_row(&self.builder.options, key, value)?;
+        self.push_checked(seq, key, value)
+    }
+
+    /// Says that a key is removed from what the builder builds on. It is a row as any other where several have one key.
+    ///
+    /// # Errors
+    /// As for [`RowWriter::push`]; [`Error::State`] if the builder does not build a delta from changes.
+    pub fn push_removed(&mut self, seq: u64, key: &[u8]) -> Result<(), Error> {
+        if !self.builder.writes_changes() {
+            return Err(Error::state(
+                "only what is built from changes to another version removes keys of it",
+            ));
+        }
+        check_row(&self.builder.options, key, &[])?;
+        self.add(seq, key, &[delta::REMOVED])
+    }
+
+    pub(super) fn push_checked(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        if !self.builder.writes_changes() {
+            return self.add(seq, key, value);
+        }
+        let mut marked = std::mem::take(&mut self.marked);
+        marked.clear();
+        marked.extend_from_slice(value);
+        marked.push(delta::PRESENT);
+        let added = self.add(seq, key, &marked);
+        if marked.capacity() <= KEPT_BYTES_MAX {
+            self.marked = marked;
+        }
+        added
+    }
+
+    fn add(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let options = &self.builder.options;
-        check_row(options, key, value)?;
         let slot = if options.partitions == 1 {
             0
         } else {

@@ -10,6 +10,8 @@ use super::block::prefetch;
 use super::memory::IndexBytes;
 
 pub const BITS_PER_KEY: u64 = 10;
+/// Of the filters of deltas. A lookup asks one for each layer, and each that lets a stranger pass costs it a record.
+pub const BITS_PER_KEY_DELTA: u64 = 16;
 
 const WORDS: usize = 8;
 const LINE_SIZE: usize = WORDS * 4;
@@ -24,15 +26,19 @@ const SALT: [u32; WORDS] = [
     0x5c6b_fb31,
 ];
 
+/// The bits of a hash in its line.
+pub type Mask = [u32; WORDS];
+
 /// A filter that is being filled.
 pub struct FilterBuilder {
     words: Vec<u32>,
 }
 
 impl FilterBuilder {
-    /// The number of lines is a multiple of `multiple`, so that what follows begins where a line of the cache may.
-    pub fn for_keys(key_count: u64, multiple: u64) -> FilterBuilder {
-        let lines = (key_count * BITS_PER_KEY)
+    /// Of so many bits. The number of lines is a multiple of `multiple`, so that what follows begins where a line of the
+    /// cache may.
+    pub fn for_bits(bits: u64, multiple: u64) -> FilterBuilder {
+        let lines = bits
             .div_ceil(LINE_SIZE as u64 * 8)
             .max(1)
             .next_multiple_of(multiple);
@@ -72,9 +78,15 @@ impl Filter {
     /// False only if `hash` was never inserted. One cache line.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
+        self.may_contain_mask(hash, &mask(hash))
+    }
+
+    /// As [`Filter::may_contain`], with the hash's mask: who asks several filters makes it once.
+    #[inline]
+    pub fn may_contain_mask(&self, hash: u64, mask: &Mask) -> bool {
         let line = &self.bytes[line_index(hash, self.lines) * LINE_SIZE..][..LINE_SIZE];
         let mut missing = 0;
-        for (word, bit) in line.chunks_exact(4).zip(mask(hash)) {
+        for (word, bit) in line.chunks_exact(4).zip(mask) {
             missing |= !u32::from_le_bytes([word[0], word[1], word[2], word[3]]) & bit;
         }
         missing == 0
@@ -101,7 +113,7 @@ fn line_index(hash: u64, lines: usize) -> usize {
 
 /// One bit for each of the eight words, from the hash's low half (the high half picks the line).
 #[inline]
-fn mask(hash: u64) -> [u32; WORDS] {
+pub fn mask(hash: u64) -> Mask {
     std::array::from_fn(|word| 1 << ((hash as u32).wrapping_mul(SALT[word]) >> 27))
 }
 
@@ -113,7 +125,7 @@ mod tests {
     #[test]
     fn no_key_is_denied_and_few_strangers_pass() {
         let hash = |i: u32| key_hash(&i.to_le_bytes());
-        let mut builder = FilterBuilder::for_keys(100_000, 1);
+        let mut builder = FilterBuilder::for_bits(100_000 * BITS_PER_KEY, 1);
         (0..100_000).for_each(|i| builder.insert(hash(i)));
         let filter = Filter::decode(IndexBytes::of(&builder.encode())).expect("round trip");
         assert!((0..100_000).all(|i| filter.may_contain(hash(i))));

@@ -19,7 +19,7 @@
 //!                                         compression       100 1  0 none, 1 lz4, 2 zstd
 //!                                         directory_kind    101 1  0 narrow, 1 medium, 2 wide
 //!                                         layout            102 1  of format 2, see [`Layout`]
-//!                                         reserved          103 1  zero
+//!                                         delta             103 1  1: values end with a byte, see `delta.rs`
 //!                                         key_size          104 4  of all keys, if uniform
 //!                                         value_size        108 4  of all values, if uniform
 //!                                         reserved          112 32 zero
@@ -107,6 +107,8 @@ pub struct Footer {
     pub compression: u8,
     pub directory_kind: u8,
     pub layout: Layout,
+    /// Whether it is of a delta: a byte at the end of each value says what becomes of the key.
+    pub is_delta: bool,
     /// Of all keys and of all values, in a uniform segment; else 0.
     pub key_size: u32,
     pub value_size: u32,
@@ -129,6 +131,7 @@ impl Footer {
         bytes[100] = self.compression;
         bytes[101] = self.directory_kind;
         bytes[102] = self.layout as u8;
+        bytes[103] = u8::from(self.is_delta);
         bytes[104..108].copy_from_slice(&self.key_size.to_le_bytes());
         bytes[108..112].copy_from_slice(&self.value_size.to_le_bytes());
         let checksum = xxh3_64(&bytes[..CHECKSUM_OFFSET]);
@@ -179,9 +182,13 @@ impl Footer {
             compression: bytes[100],
             directory_kind: bytes[101],
             layout,
+            is_delta: bytes[103] == 1,
             key_size: half(104),
             value_size: half(108),
         };
+        if bytes[103] > 1 {
+            return Err(damaged("its kind is unknown to this larder"));
+        }
         if layout != Layout::Sealed && (footer.compression != 0 || footer.dictionary_size != 0) {
             return Err(damaged(
                 "records with checks of their own are not compressed",

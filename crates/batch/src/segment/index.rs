@@ -5,7 +5,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::block::prefetch;
 use super::compression::Codec;
 use super::directory::Directory;
-use super::filter::Filter;
+use super::filter::{Filter, Mask};
 use super::format::{Footer, HEADER_SIZE, Layout};
 use super::memory::IndexBytes;
 use super::ranks::{self, Candidates, block_and_fraction};
@@ -169,6 +169,17 @@ impl SegmentIndex {
     pub fn may_contain(&self, hash: u64) -> bool {
         let filter = self.filter.as_ref();
         filter.is_none_or(|filter| filter.may_contain(hash))
+    }
+
+    /// As [`SegmentIndex::may_contain`], with the mask of the hash.
+    #[inline]
+    pub fn may_contain_mask(&self, hash: u64, mask: &Mask) -> bool {
+        let filter = self.filter.as_ref();
+        filter.is_none_or(|filter| filter.may_contain_mask(hash, mask))
+    }
+
+    pub fn has_filter(&self) -> bool {
+        self.filter.is_some()
     }
 
     /// Block `index`, or `None` if it has no records.

@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::block::{BLOCK_OVERHEAD, BlockBuilder};
 use super::check::{self, CHECK_SIZE};
 use super::compression::{Compression, Encoder};
-use super::filter::FilterBuilder;
+use super::filter::{self, FilterBuilder};
 use super::format::{FORMAT, Footer, HEADER_SIZE, LARGE_VALUE_BYTES_MIN, Layout, header};
 use super::ranks::{self, block_and_fraction};
 use super::{directory, uniform};
@@ -21,6 +21,9 @@ pub struct SegmentOptions {
     pub filter: bool,
     /// [`FORMAT`], or 1 for readers of before.
     pub format: u32,
+    /// Of a delta: the values that are pushed end with the byte of `delta.rs`, and the filter is wider, as a lookup asks
+    /// those of all layers.
+    pub is_delta: bool,
 }
 
 /// What is known of a segment before its first record. It decides how many blocks there are; the
@@ -124,6 +127,7 @@ impl<W: Write> SegmentWriter<W> {
             block_size: options.block_size,
             compression: options.compression.code(),
             layout,
+            is_delta: options.is_delta,
             key_size,
             value_size,
             ..Footer::default()
@@ -133,9 +137,13 @@ impl<W: Write> SegmentWriter<W> {
             block_count,
             positions: Vec::new(),
             words: Vec::new(),
-            filter: options
-                .filter
-                .then(|| FilterBuilder::for_keys(plan.record_count, u64::from(options.format))),
+            filter: options.filter.then(|| {
+                let bits = match options.is_delta {
+                    true => filter::BITS_PER_KEY_DELTA,
+                    false => filter::BITS_PER_KEY,
+                };
+                FilterBuilder::for_bits(plan.record_count * bits, u64::from(options.format))
+            }),
             current: BlockBuilder::default(),
             current_index: 0,
             fractions: Vec::new(),

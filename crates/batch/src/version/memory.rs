@@ -72,7 +72,7 @@ pub fn find_batch<'a>(
         }
         *place = segment.index.place(hash);
         if let Some(located) = place {
-            prefetch(segment, located);
+            prefetch_records(segment, located);
         }
     }
     for (segment, place) in segments.iter().zip(&places) {
@@ -99,7 +99,7 @@ pub fn find_batch<'a>(
 
 /// Asks for what is read next: of varied segments the head alone, since it says where the records are.
 #[inline(always)]
-fn prefetch(segment: &SegmentFile, located: &Located) {
+pub fn prefetch_records(segment: &SegmentFile, located: &Located) {
     let bytes = segment.mapped(located.range);
     match &segment.index.records {
         Records::Varied(_) => Varied::prefetch_ends(bytes, located.candidates),

@@ -8,13 +8,18 @@
 //! - otherwise one positioned read of the block; [`Version::try_get`] makes it only if it need not
 //!   wait for the disk (`RWF_NOWAIT`), so that a serving thread is never held up.
 //!
+//! A delta has layers below it (`layers.rs`), whose files are in its own folder or, where it was built, in theirs (`below.rs`).
+//!
 //! Invariants: an open version never changes; all that a lookup reads is checked first; an absent key,
 //! a damaged block and a key whose partition is not in the folder (`partitions.rs`) are different answers. A file that is cut while it is open is damage like any other: whoever
 //! takes a borrowed [`Value`] out of the map asks [`Version::is_whole`] after the last look at it (`bus_fault.rs`).
 
+mod below;
 mod bus_fault;
 pub mod files;
+mod layers;
 mod memory;
+mod merged;
 mod partitions;
 mod publish;
 mod segment_file;
@@ -32,7 +37,8 @@ use larder_types::{SlotPrefix, StoreName, key_hash};
 
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry, partition_of};
-use crate::segment::{IndexArena, IndexBytes};
+use crate::segment::{Footer, IndexArena, IndexBytes};
+pub use below::joined;
 use bus_fault::MapState;
 pub use partitions::Partitions;
 pub use publish::StoreDir;
@@ -53,7 +59,7 @@ impl Deref for Value<'_> {
     }
 }
 
-impl Value<'_> {
+impl<'a> Value<'a> {
     pub fn into_vec(self) -> Vec<u8> {
         self.0.into_owned()
     }
@@ -61,6 +67,17 @@ impl Value<'_> {
     /// Whether the bytes lie in the version's own map, and so live as long as the version does.
     pub fn is_borrowed(&self) -> bool {
         matches!(self.0, Cow::Borrowed(_))
+    }
+
+    /// Without its last byte.
+    fn without_last(self) -> Value<'a> {
+        Value(match self.0 {
+            Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[..bytes.len().saturating_sub(1)]),
+            Cow::Owned(mut bytes) => {
+                bytes.pop();
+                Cow::Owned(bytes)
+            }
+        })
     }
 }
 
@@ -77,8 +94,10 @@ pub struct Version {
     manifest: Manifest,
     path: PathBuf,
     slots: SlotPrefix,
-    /// One a partition; none where it is not here.
+    /// One a partition; none where it is not here. Of the lowest layer.
     segments: Vec<Option<SegmentFile>>,
+    /// The layers above it, for each partition, the newest first; nothing of a version without layers.
+    deltas: Vec<Vec<SegmentFile>>,
     /// Bytes of the segments that are here.
     size_here_bytes: u64,
     state: Arc<MapState>,
@@ -99,13 +118,14 @@ impl Version {
             fs::read(&manifest_path).map_err(Error::of_part(&place, "read", &manifest_path))?;
         let manifest = Manifest::decode(&shown, &bytes)?;
         let here = Partitions::read(path, &manifest)?;
-        let entries = manifest.segments.iter();
-        let entries: Vec<&SegmentEntry> = entries
-            .filter(|entry| here.contains(entry.partition.0))
-            .collect();
-        let opened = entries
+        let folders = below::folders(path, &manifest, &here)?;
+        let entries = here
             .iter()
-            .map(|entry| OpenedSegment::open(path, &manifest, entry));
+            .flat_map(|partition| manifest.entries_of(partition));
+        let entries: Vec<&SegmentEntry> = entries.collect();
+        let layers = (0..manifest.layer_count()).cycle();
+        let opened = (entries.iter().zip(layers.clone()))
+            .map(|(entry, layer)| OpenedSegment::open(&folders[layer], &manifest, entry, layer));
         let opened = opened.collect::<Result<Vec<_>, Error>>()?;
         let mut arena = IndexArena::for_sections(opened.iter().map(OpenedSegment::sections_size));
         let mut ranges = Vec::with_capacity(opened.len());
@@ -118,9 +138,19 @@ impl Version {
         let state = Arc::new(MapState::default());
         let mut segments = Vec::new();
         segments.resize_with(manifest.segments.len(), || None);
-        for ((segment, range), entry) in opened.into_iter().zip(ranges).zip(&entries) {
+        let mut deltas = Vec::new();
+        if manifest.is_delta() {
+            deltas.resize_with(manifest.segments.len(), Vec::new);
+        }
+        for (((segment, range), entry), layer) in
+            opened.into_iter().zip(ranges).zip(&entries).zip(layers)
+        {
             let mapped = segment.map(IndexBytes::new(&arena, range), &state)?;
-            segments[entry.partition.0 as usize] = Some(mapped);
+            let partition = entry.partition.0 as usize;
+            match layer {
+                0 => segments[partition] = Some(mapped),
+                _ => deltas[partition].insert(0, mapped),
+            }
         }
         let size_here_bytes = entries.iter().map(|entry| entry.size_bytes).sum();
         Ok(Version {
@@ -128,6 +158,7 @@ impl Version {
             manifest,
             path: path.to_owned(),
             segments,
+            deltas,
             size_here_bytes,
             state,
             resident_bytes: AtomicU64::new(0),
@@ -145,6 +176,7 @@ impl Version {
             manifest,
             path: PathBuf::new(),
             segments,
+            deltas: Vec::new(),
             size_here_bytes: 0,
             state: Arc::new(MapState::default()),
             resident_bytes: AtomicU64::new(0),
@@ -166,6 +198,19 @@ impl Version {
             .sum()
     }
 
+    /// Bytes of records that a block of the lowest layer was to hold, if any partition is here.
+    pub(crate) fn block_size(&self) -> Option<u32> {
+        let segment = self.segments.iter().flatten().next();
+        segment.map(|segment| segment.index.footer.block_size)
+    }
+
+    /// Of the lowest layer's segment of a partition.
+    pub(crate) fn base_footer(&self, partition: usize) -> Result<&Footer, Error> {
+        let segment = self.segments[partition].as_ref();
+        let segment = segment.ok_or_else(|| self.partition_not_here(partition))?;
+        Ok(&segment.index.footer)
+    }
+
     /// Bytes of memory of the directories alone.
     pub fn directory_bytes(&self) -> usize {
         self.here()
@@ -179,6 +224,9 @@ impl Version {
     /// [`Error::Corrupted`] if the block that would hold the key is damaged, [`Error::NotHere`] if its partition is elsewhere.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
+        if self.has_layers() {
+            return self.get_layered(key);
+        }
         let hash = key_hash(key);
         let Some(segment) = self.segment(key) else {
             return Err(self.not_here(key));
@@ -214,6 +262,9 @@ impl Version {
     /// As [`Version::get`].
     #[inline]
     pub fn try_get(&self, key: &[u8]) -> Result<Attempt<'_>, Error> {
+        if self.has_layers() {
+            return self.try_get_layered(key);
+        }
         let hash = key_hash(key);
         let Some(segment) = self.segment(key) else {
             return Err(self.not_here(key));
@@ -230,6 +281,9 @@ impl Version {
     /// Looks up many keys, appending an answer for each, in order. Memory is fetched ahead, so that
     /// lookups overlap. May wait for the disk.
     pub fn get_many<'a>(&'a self, keys: &[&[u8]], out: &mut Vec<Result<Option<Value<'a>>, Error>>) {
+        if self.has_layers() {
+            return self.get_many_layered(keys, out);
+        }
         let Some(some) = self.here().next().filter(|_| self.is_resident()) else {
             out.extend(keys.iter().map(|key| self.get(key)));
             return;
@@ -269,9 +323,27 @@ impl Version {
         self.segments[self.segment_index(key)].as_ref()
     }
 
-    /// The segments that are here, in the order of their partitions.
+    /// Whether lookups ask several layers.
+    #[inline]
+    fn has_layers(&self) -> bool {
+        !self.deltas.is_empty()
+    }
+
+    /// The segments that are here: of the lowest layer in the order of their partitions, then those above.
     fn here(&self) -> impl Iterator<Item = &SegmentFile> {
-        self.segments.iter().flatten()
+        let above = self.deltas.iter().flatten();
+        self.segments.iter().flatten().chain(above)
+    }
+
+    /// The segments of a partition, the newest layer first.
+    ///
+    /// # Errors
+    /// [`Error::NotHere`].
+    fn layers_of(&self, partition: usize) -> Result<impl Iterator<Item = &SegmentFile>, Error> {
+        let base = self.segments[partition].as_ref();
+        let base = base.ok_or_else(|| self.partition_not_here(partition))?;
+        let above = self.deltas.get(partition).into_iter().flatten();
+        Ok(above.chain(std::iter::once(base)))
     }
 
     /// The partitions that are in the folder.

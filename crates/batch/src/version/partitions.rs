@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files;
 use crate::error::Error;
-use crate::manifest::{Manifest, partition_of, segment_file};
+use crate::manifest::{Manifest, SegmentEntry, partition_of};
 
 /// Some of a version's partitions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -136,8 +136,9 @@ impl Partitions {
     /// [`Error::Io`].
     pub fn keep_only(&self, folder: &Path, manifest: &Manifest) -> Result<(), Error> {
         self.write(folder)?;
-        for partition in (0..manifest.partitions).filter(|it| !self.contains(*it)) {
-            let path = folder.join(segment_file(partition));
+        let gone = |entry: &&SegmentEntry| !self.contains(entry.partition.0);
+        for entry in manifest.entries().filter(gone) {
+            let path = folder.join(&entry.file);
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(Error::io("remove", &path)(error));

@@ -61,6 +61,7 @@ impl OpenedSegment {
         folder: &Path,
         manifest: &Manifest,
         entry: &SegmentEntry,
+        layer: usize,
     ) -> Result<OpenedSegment, Error> {
         let path = folder.join(&entry.file);
         let place = format!("segment {}", path.display());
@@ -87,6 +88,10 @@ impl OpenedSegment {
         if (footer.partition, footer.partitions, footer.record_count) != expected {
             let detail =
                 "it is not the segment that the manifest means: partition or record count differ";
+            return Err(Error::corrupted(place, detail));
+        }
+        if footer.is_delta != (layer > 0) || (footer.is_delta && footer.filter_size == 0) {
+            let detail = "it is not the segment that the manifest means: one of a delta, with a filter, is above the lowest layer, and only there";
             return Err(Error::corrupted(place, detail));
         }
         Ok(OpenedSegment {

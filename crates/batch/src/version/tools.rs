@@ -7,15 +7,16 @@ use larder_types::key_hash;
 use super::segment_file::SegmentFile;
 use super::walk::{BlockReader, Record, WINDOW_BYTES, Walk};
 use super::{Partitions, Version};
+use crate::delta::said;
 use crate::error::{Error, show_key};
-use crate::manifest::slots_of;
+use crate::manifest::{SegmentEntry, slots_of};
 
 const READ_BYTES: usize = 1 << 20;
 /// A scan reads some keys at a time.
-const SCAN_WINDOW_BYTES: usize = 16 << 10;
+pub(super) const SCAN_WINDOW_BYTES: usize = 16 << 10;
 /// The low bits of a scan's cursor: a block's number in its partition, whose number is above them. So whoever has a partition can
 /// go on in it, without the others.
-const CURSOR_BLOCK_BITS: u32 = 33;
+pub(super) const CURSOR_BLOCK_BITS: u32 = 33;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VerifyReport {
@@ -57,38 +58,92 @@ impl Version {
         partitions: &Partitions,
         progress: &dyn Fn(u64) -> bool,
     ) -> Result<VerifyReport, Error> {
-        let mut report = VerifyReport::default();
-        for at in partitions.iter().map(|partition| partition as usize) {
-            let entry = &self.manifest.segments[at];
-            let segment = self.segments[at].as_ref();
-            let segment = segment.ok_or_else(|| self.partition_not_here(at))?;
-            let mut digest = entry.begin_digest();
-            read_through(segment, &mut |bytes| {
-                digest.update(bytes);
-                report.size_bytes += bytes.len() as u64;
-                progress(report.size_bytes)
-            })?;
-            let records = self.verify_records(segment)?;
-            if records != entry.record_count {
-                return Err(Error::corrupted(
-                    &segment.place,
-                    format!(
-                        "it has {records} records, the manifest says {}",
-                        entry.record_count
-                    ),
-                ));
-            }
-            let digest = digest.finish_hex();
-            if digest != entry.digest {
-                return Err(Error::corrupted(
-                    &segment.place,
-                    format!("its digest is {digest}, the manifest says {}", entry.digest),
-                ));
-            }
-            report.record_count += records;
-            report.block_count += segment.index.footer.block_count;
+        let report = self.verify_files(partitions, &|_| true, progress)?;
+        let is_all = partitions.len() == self.segments.len();
+        if is_all && report.record_count != self.manifest.record_count {
+            return Err(Error::corrupted(
+                format!("version {}", self.path.display()),
+                format!(
+                    "it has {} records, the manifest says {}",
+                    report.record_count, self.manifest.record_count
+                ),
+            ));
         }
         Ok(report)
+    }
+
+    /// As [`Version::verify_partitions`], of those of their segments alone that are wanted. The records of a version with layers are
+    /// counted if all of a partition's are.
+    ///
+    /// # Errors
+    /// As [`Version::verify_partitions`].
+    pub fn verify_files(
+        &self,
+        partitions: &Partitions,
+        is_wanted: &dyn Fn(&SegmentEntry) -> bool,
+        progress: &dyn Fn(u64) -> bool,
+    ) -> Result<VerifyReport, Error> {
+        let mut report = VerifyReport::default();
+        for partition in partitions.iter() {
+            let entries: Vec<&SegmentEntry> = self.manifest.entries_of(partition).collect();
+            let segments: Vec<&SegmentFile> = self.layers_of(partition as usize)?.collect();
+            let wanted: Vec<_> = (entries.iter().zip(segments.iter().rev()))
+                .filter(|(entry, _)| is_wanted(entry))
+                .collect();
+            let mut records = 0;
+            for (entry, segment) in &wanted {
+                records = self.verify_segment(entry, segment, &mut report, progress)?;
+            }
+            report.record_count += match wanted.len() == entries.len() && self.has_layers() {
+                true => self.count_merged(partition as usize)?,
+                false => records,
+            };
+        }
+        Ok(report)
+    }
+
+    fn count_merged(&self, partition: usize) -> Result<u64, Error> {
+        let mut walk = Walk::of_partitions(self, partition..partition + 1);
+        let mut count = 0;
+        while walk.step()?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// How many records the segment has.
+    fn verify_segment(
+        &self,
+        entry: &SegmentEntry,
+        segment: &SegmentFile,
+        report: &mut VerifyReport,
+        progress: &dyn Fn(u64) -> bool,
+    ) -> Result<u64, Error> {
+        let mut digest = entry.begin_digest();
+        read_through(segment, &mut |bytes| {
+            digest.update(bytes);
+            report.size_bytes += bytes.len() as u64;
+            progress(report.size_bytes)
+        })?;
+        let records = self.verify_records(segment)?;
+        if records != entry.record_count {
+            return Err(Error::corrupted(
+                &segment.place,
+                format!(
+                    "it has {records} records, the manifest says {}",
+                    entry.record_count
+                ),
+            ));
+        }
+        let digest = digest.finish_hex();
+        if digest != entry.digest {
+            return Err(Error::corrupted(
+                &segment.place,
+                format!("its digest is {digest}, the manifest says {}", entry.digest),
+            ));
+        }
+        report.block_count += segment.index.footer.block_count;
+        Ok(records)
     }
 
     fn verify_records(&self, segment: &SegmentFile) -> Result<u64, Error> {
@@ -122,7 +177,10 @@ impl Version {
                 {
                     return Err(wrong("it is out of order"));
                 }
-                found.value()?;
+                let value = found.value()?;
+                if footer.is_delta && said(&value).is_none() {
+                    return Err(crate::delta::wrong(&segment.place));
+                }
                 last = Some((hash, key.into()));
                 count += 1;
                 Ok(())
@@ -165,6 +223,9 @@ impl Version {
         let mut sample = Sampled::default();
         let mut left = bytes;
         let mut seen = std::collections::HashSet::new();
+        if self.has_layers() {
+            return self.sample_layered(count, bytes, seed);
+        }
         let here: Vec<&SegmentFile> = self.here().collect();
         let records_here: u64 = here.iter().map(|it| it.index.footer.record_count).sum();
         let few = records_here <= count as u64;
@@ -221,6 +282,9 @@ impl Version {
     /// [`Error::Corrupted`] for a damaged block; [`Error::Limit`] for a cursor that none was given; [`Error::NotHere`] if the
     /// cursor's partition is not here.
     pub fn scan(&self, cursor: u64, count: usize) -> Result<ScanPage, Error> {
+        if self.has_layers() {
+            return self.scan_layered(cursor, count);
+        }
         let mut page = ScanPage::default();
         let past_end = || {
             Error::limit(

@@ -5,10 +5,11 @@ use std::borrow::{Borrow, Cow};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use larder_types::KEY_BYTES_MAX;
+use larder_types::{KEY_BYTES_MAX, key_hash};
 
 use super::Version;
 use super::segment_file::SegmentFile;
+use crate::delta::{Said, said, wrong};
 use crate::error::Error;
 use crate::segment::block::{Block, FoundValue, LargeRef, Varied};
 use crate::segment::{BlockRange, RecordRef, Records};
@@ -224,24 +225,97 @@ impl LargeAt {
     }
 }
 
-/// Every record of a version, or of some partitions of it, segment by segment, in (hash, key) order. After an error it ends.
+/// Every record of a version, or of some partitions of it, partition by partition, in (hash, key) order. After an error it ends.
+///
+/// Of a version with layers it merges them: each is read front to back, and of records with one key the newest layer's counts.
 pub struct Walk<V> {
     version: V,
-    segment: usize,
+    partition: usize,
     /// The partition before which it ends.
     end: usize,
+    /// Of the layers of the partition, the newest first; none before it is begun.
+    cursors: Vec<Cursor>,
+    /// In the first partition, records of lower hashes are passed over.
+    from_hash: u64,
+    window_bytes: usize,
+    failed: bool,
+}
+
+/// How far one segment is read.
+#[derive(Default)]
+struct Cursor {
     block: u64,
     /// What is left of the window of the segment.
     window: Vec<u8>,
     window_start: u64,
     /// Of the block before.
     pending: VecDeque<Pending>,
-    failed: bool,
 }
 
-enum Pending {
-    Here(Record),
-    Apart(usize, Box<[u8]>, LargeAt),
+struct Pending {
+    /// Only where there are layers to be merged, or a hash to begin from.
+    hash: u64,
+    key: Box<[u8]>,
+    value: PendingValue,
+}
+
+enum PendingValue {
+    Here(Box<[u8]>),
+    Apart(LargeAt),
+}
+
+/// A record whose value may not have been read yet.
+pub(super) struct Stepped {
+    /// As in [`Pending`].
+    pub hash: u64,
+    pub key: Box<[u8]>,
+    partition: usize,
+    /// 0 is the newest.
+    layer: usize,
+    value: PendingValue,
+}
+
+impl Cursor {
+    /// Reads blocks until a record is pending, or the segment has ended. `hashed`: hashes are wanted, and of records from this one on.
+    fn fill(
+        &mut self,
+        segment: &SegmentFile,
+        hashed: Option<u64>,
+        window_bytes: usize,
+    ) -> Result<(), Error> {
+        while self.pending.is_empty() {
+            if self.block == segment.index.footer.block_count {
+                self.window = Vec::new();
+                return Ok(());
+            }
+            self.block += 1;
+            let Some(range) = segment.index.block(self.block - 1) else {
+                continue;
+            };
+            let mut reader = BlockReader {
+                segment,
+                window_bytes,
+                window: std::mem::take(&mut self.window),
+                start: self.window_start,
+            };
+            let pending = &mut self.pending;
+            reader.each_record(range, &mut |found| {
+                let hash = hashed.map_or(0, |_| key_hash(found.key));
+                if hashed.is_some_and(|from| hash < from) {
+                    return Ok(());
+                }
+                let value = match &found.value {
+                    FoundAt::Here(value) => PendingValue::Here((*value).into()),
+                    FoundAt::Apart(apart) => PendingValue::Apart(*apart),
+                };
+                let key = found.key.into();
+                pending.push_back(Pending { hash, key, value });
+                Ok(())
+            })?;
+            (self.window, self.window_start) = (reader.window, reader.start);
+        }
+        Ok(())
+    }
 }
 
 impl<V: Borrow<Version>> Walk<V> {
@@ -254,65 +328,137 @@ impl<V: Borrow<Version>> Walk<V> {
     pub fn of_partitions(version: V, partitions: Range<usize>) -> Walk<V> {
         Walk {
             version,
-            segment: partitions.start,
+            partition: partitions.start,
             end: partitions.end,
-            block: 0,
-            window: Vec::new(),
-            window_start: 0,
-            pending: VecDeque::new(),
+            cursors: Vec::new(),
+            from_hash: 0,
+            window_bytes: WINDOW_BYTES,
             failed: false,
         }
     }
 
-    /// Reads the next block that has records; false at the end.
-    fn read_block(&mut self) -> Result<bool, Error> {
-        let version: &Version = self.version.borrow();
-        while self.segment < self.end {
-            let segment = version.segments[self.segment].as_ref();
-            let segment = segment.ok_or_else(|| version.partition_not_here(self.segment))?;
-            if self.block == segment.index.footer.block_count {
-                (self.segment, self.block) = (self.segment + 1, 0);
-                self.window.clear();
-                continue;
-            }
-            self.block += 1;
-            let Some(range) = segment.index.block(self.block - 1) else {
-                continue;
-            };
-            let mut reader = BlockReader {
-                segment,
-                window_bytes: WINDOW_BYTES,
-                window: std::mem::take(&mut self.window),
-                start: self.window_start,
-            };
-            let (number, pending) = (self.segment, &mut self.pending);
-            reader.each_record(range, &mut |found| {
-                pending.push_back(match &found.value {
-                    FoundAt::Here(value) => Pending::Here((found.key.into(), (*value).into())),
-                    FoundAt::Apart(apart) => Pending::Apart(number, found.key.into(), *apart),
-                });
-                Ok(())
-            })?;
-            (self.window, self.window_start) = (reader.window, reader.start);
-            return Ok(true);
+    /// Of one partition, from a hash on, reading so much at a time.
+    pub(super) fn from_hash(
+        version: V,
+        partition: usize,
+        from_hash: u64,
+        window_bytes: usize,
+    ) -> Walk<V> {
+        Walk {
+            from_hash,
+            window_bytes,
+            ..Walk::of_partitions(version, partition..partition + 1)
         }
-        Ok(false)
     }
 
-    fn step(&mut self) -> Result<Option<Record>, Error> {
-        loop {
-            match self.pending.pop_front() {
-                Some(Pending::Here(record)) => return Ok(Some(record)),
-                Some(Pending::Apart(segment, key, apart)) => {
-                    let version: &Version = self.version.borrow();
-                    let segment = version.segments[segment].as_ref();
-                    let value = apart.read(segment.expect("it was read from"))?;
-                    return Ok(Some((key, value.into())));
-                }
-                None if !self.read_block()? => return Ok(None),
-                None => {}
+    /// The next record; its value is not read yet if it is large.
+    pub(super) fn step(&mut self) -> Result<Option<Stepped>, Error> {
+        while self.partition < self.end {
+            let version: &Version = self.version.borrow();
+            let layers = version.layers_of(self.partition)?;
+            if self.cursors.is_empty() {
+                let begun = version.layers_of(self.partition)?;
+                self.cursors = begun
+                    .map(|segment| Cursor {
+                        block: segment.index.block_index(self.from_hash),
+                        ..Cursor::default()
+                    })
+                    .collect();
             }
+            let is_hashed = self.cursors.len() > 1 || self.from_hash > 0;
+            let hashed = is_hashed.then_some(self.from_hash);
+            let mut first: Option<(usize, u64, &[u8])> = None;
+            for (cursor, segment) in self.cursors.iter_mut().zip(layers) {
+                cursor.fill(segment, hashed, self.window_bytes)?;
+            }
+            for (layer, cursor) in self.cursors.iter().enumerate() {
+                let Some(head) = cursor.pending.front() else {
+                    continue;
+                };
+                let is_first =
+                    |(_, hash, key): (usize, u64, &[u8])| (head.hash, &head.key[..]) < (hash, key);
+                if first.is_none_or(is_first) {
+                    first = Some((layer, head.hash, &head.key));
+                }
+            }
+            let Some((layer, ..)) = first else {
+                (self.partition, self.from_hash) = (self.partition + 1, 0);
+                self.cursors.clear();
+                continue;
+            };
+            let taken = self.cursors[layer]
+                .pending
+                .pop_front()
+                .expect("a head was seen");
+            for below in &mut self.cursors[layer + 1..] {
+                if below
+                    .pending
+                    .front()
+                    .is_some_and(|head| head.hash == taken.hash && head.key == taken.key)
+                {
+                    below.pending.pop_front();
+                }
+            }
+            let Pending {
+                hash,
+                key,
+                mut value,
+            } = taken;
+            if layer + 1 < self.cursors.len()
+                && let PendingValue::Here(marked) = &value
+            {
+                match said(marked) {
+                    Some(Said::Value(plain)) => value = PendingValue::Here(plain.into()),
+                    Some(Said::Removed) => continue,
+                    None => {
+                        let place = version.layers_of(self.partition)?.nth(layer);
+                        return Err(wrong(place.map_or("a segment", |it| &it.place)));
+                    }
+                }
+            }
+            return Ok(Some(Stepped {
+                hash,
+                key,
+                partition: self.partition,
+                layer,
+                value,
+            }));
         }
+        Ok(None)
+    }
+
+    fn record(&mut self) -> Result<Option<Record>, Error> {
+        match self.step()? {
+            None => Ok(None),
+            Some(stepped) => stepped.read(self.version.borrow()).map(Some),
+        }
+    }
+}
+
+impl Stepped {
+    pub fn value_size(&self) -> u64 {
+        match &self.value {
+            PendingValue::Here(value) => value.len() as u64,
+            PendingValue::Apart(apart) => apart.large.size,
+        }
+    }
+
+    /// With its value, of the version that it was found in.
+    pub fn read(self, version: &Version) -> Result<Record, Error> {
+        let apart = match self.value {
+            PendingValue::Here(value) => return Ok((self.key, value)),
+            PendingValue::Apart(apart) => apart,
+        };
+        let mut layers = version.layers_of(self.partition)?;
+        let segment = layers.nth(self.layer).expect("it was read from");
+        let mut value = apart.read(segment)?;
+        if segment.index.footer.is_delta {
+            match said(&value) {
+                Some(Said::Value(_)) => value.pop(),
+                _ => return Err(wrong(&segment.place)),
+            };
+        }
+        Ok((self.key, value.into()))
     }
 }
 
@@ -323,7 +469,7 @@ impl<V: Borrow<Version>> Iterator for Walk<V> {
         if self.failed {
             return None;
         }
-        let record = self.step();
+        let record = self.record();
         self.failed = record.is_err();
         record.transpose()
     }

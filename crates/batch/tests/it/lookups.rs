@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use crate::support::{build, options, pairs, records, some_records, uniform_records};
 
 /// Everything that can be asked of a version, against a map of what was built.
-fn check(version: &Version, oracle: &BTreeMap<Vec<u8>, Vec<u8>>) {
+pub fn check(version: &Version, oracle: &BTreeMap<Vec<u8>, Vec<u8>>) {
     assert_eq!(version.manifest().record_count, oracle.len() as u64);
     for (key, value) in oracle {
         assert_eq!(

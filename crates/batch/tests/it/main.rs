@@ -3,6 +3,7 @@
 
 mod damage;
 mod golden;
+mod layers;
 mod lookups;
 mod publishing;
 mod support;

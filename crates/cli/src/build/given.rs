@@ -33,6 +33,10 @@ impl Given {
             .collect()
     }
 
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|option| option.name == name)
+    }
+
     /// Those that mean nothing where a version has been built already: `--key, --compress`; `None` without any.
     pub fn for_building(&self) -> Option<String> {
         // It is also what a push may do.

@@ -7,6 +7,7 @@
 //! Read `rows` for how rows get from files into the builder and how the memory is shared.
 
 mod given;
+mod on;
 pub mod rows;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ use crate::keygen;
 use crate::output::{self, bytes, count, duration, rate};
 use crate::progress::{Progress, Unit};
 use given::Given;
+use on::OnArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,6 +34,8 @@ Examples:
     larder build s3://lake/recs/*.parquet --store pymk --key country,member --out s3://bucket/built/pymk
     larder build songs.csv --store songs --key artist --value title --out built/songs --on-duplicate collect
     larder build recs.parquet --store pymk --key member --out built/pymk --sign release.key
+    larder build changes.csv --store pymk --key member --on built/monday --deleted gone.csv --out built/tuesday
+    larder build all.parquet --store pymk --key member --on built/monday --full --out built/tuesday
 
 A built version can be pushed to any number of servers with `larder push`.";
 
@@ -39,7 +43,7 @@ A built version can be pushed to any number of servers with `larder push`.";
 #[command(after_help = EXAMPLES)]
 pub struct BuildCommand {
     /// Files, globs or URLs: Parquet, Arrow IPC, Avro, CSV, TSV or JSON lines, also .gz and .zst
-    #[arg(required = true, value_name = "INPUT")]
+    #[arg(required_unless_present = "deleted", value_name = "INPUT")]
     inputs: Vec<String>,
     /// The store that this is a version of
     #[arg(long, value_name = "NAME")]
@@ -59,6 +63,8 @@ pub struct BuildCommand {
 pub struct BuildArgs {
     #[command(flatten)]
     pub given: Given,
+    #[command(flatten)]
+    pub on: OnArgs,
     /// The column, or columns, that make the key: their texts with ":" between them
     #[arg(
         long,
@@ -187,6 +193,7 @@ impl BuildArgs {
     pub fn json_lines(key: &str) -> BuildArgs {
         BuildArgs {
             given: Given::default(),
+            on: OnArgs::default(),
             key: vec![key.to_owned()],
             value: None,
             values: None,
@@ -263,6 +270,7 @@ impl BuildArgs {
             value: value.to_owned(),
             value_column,
             collect_as: (self.on_duplicate == OnDuplicate::Collect).then_some(collect_as),
+            on: Vec::new(),
             options: self.given.of_version(),
             digest: String::new(),
         })
@@ -286,11 +294,11 @@ pub fn run(command: BuildCommand) -> Result<(), Failure> {
     } = command;
     let place = parse_location(&out)?;
     let built = match place.as_local() {
-        Some(folder) => build_into(&inputs, &build, &store, folder, json)?,
+        Some(folder) => build_into(&inputs, &build, &store, folder, &out, json)?,
         None => {
             let temp = temp_folder(build.temp.as_deref())?;
             let folder = temp.path().join("version");
-            let built = build_into(&inputs, &build, &store, &folder, json)?;
+            let built = build_into(&inputs, &build, &store, &folder, &out, json)?;
             put_version(&folder, &place, json)?;
             built
         }
@@ -315,6 +323,9 @@ pub struct Built {
 impl Built {
     /// One line: records, sizes, what the format adds, and how fast it went.
     pub fn summary(&self) -> String {
+        if self.manifest.is_delta() {
+            return self.delta_summary();
+        }
         let Manifest {
             record_count,
             key_bytes,
@@ -353,9 +364,24 @@ impl Built {
         )
     }
 
+    fn delta_summary(&self) -> String {
+        let manifest = &self.manifest;
+        let changes = manifest.segments.iter().map(|it| it.record_count).sum();
+        format!(
+            "built {} changes, {}, in {}: layer {} of a version of {} records",
+            count(changes),
+            bytes(manifest.own_bytes()),
+            duration(self.took),
+            manifest.layer_count(),
+            count(manifest.record_count)
+        )
+    }
+
     fn to_json(&self, place: &Location) -> serde_json::Value {
         let manifest = &self.manifest;
         serde_json::json!({
+            "layers": manifest.layer_count(),
+            "own_bytes": manifest.own_bytes(),
             "store": manifest.store,
             "out": place.to_string(),
             "record_count": manifest.record_count,
@@ -370,12 +396,13 @@ impl Built {
     }
 }
 
-/// Builds the inputs into the folder `out`. On any failure, ctrl-c included, nothing is left there.
+/// Builds the inputs into the folder `out`; `place` is where the version will be. On any failure, ctrl-c included, nothing is left there.
 pub fn build_into(
     inputs: &[String],
     args: &BuildArgs,
     store: &StoreName,
     out: &Path,
+    place: &str,
     quiet: bool,
 ) -> Result<Built, Failure> {
     if args.key.is_empty() {
@@ -395,7 +422,11 @@ pub fn build_into(
     }
     let started = Instant::now();
     let memory = rows::Memory::share(args.memory)?;
+    let on = args
+        .on
+        .open(&args.given, store, place, args.temp.as_deref())?;
     let options = BuildOptions {
+        on,
         partitions: args.partitions,
         memory: memory.sorting,
         threads: args.threads(),
@@ -434,16 +465,14 @@ pub fn build_into(
 /// version that is not whole.
 pub fn put_version(folder: &Path, target: &Location, quiet: bool) -> Result<(), Failure> {
     let manifest = read_manifest(folder)?;
-    let total = manifest.size_bytes;
+    let files: Vec<&str> = files_in(folder, &manifest).collect();
+    let sizes = files.iter().map(|file| folder.join(file).metadata());
+    let total = sizes.map(|it| it.map_or(0, |it| it.len())).sum();
     let progress = Progress::new(Unit::Bytes, "copying", quiet);
     let runtime = copying_runtime()?;
     let remote = |error: larder_remote::Error| Failure::new(error.to_string());
-    let files = manifest
-        .segments
-        .iter()
-        .map(|segment| segment.file.as_str());
     let mut done_before = 0;
-    for file in files.chain([Manifest::FILE]) {
+    for file in files.into_iter().chain([Manifest::FILE]) {
         interrupt::check()?;
         let local = folder.join(file);
         let place = target.join(file).map_err(remote)?;
@@ -465,12 +494,20 @@ pub fn remove_version(folder: &Path, target: &Location) -> Result<(), Failure> {
     let manifest = read_manifest(folder)?;
     let runtime = copying_runtime()?;
     let remote = |error: larder_remote::Error| Failure::new(error.to_string());
-    let segments = manifest.segments.iter().map(|entry| entry.file.as_str());
+    let segments = files_in(folder, &manifest);
     for file in [Manifest::FILE].into_iter().chain(segments) {
         let place = target.join(file).map_err(remote)?;
         runtime.block_on(place.remove()).map_err(remote)?;
     }
     Ok(())
+}
+
+/// The segments that a version's folder is to have: its own, and of versions below it those that are there, too.
+fn files_in<'a>(folder: &'a Path, manifest: &'a Manifest) -> impl Iterator<Item = &'a str> {
+    let below = manifest.layers.iter().flat_map(|layer| &layer.segments);
+    let below = below.filter(|entry| folder.join(&entry.file).exists());
+    let all = below.chain(&manifest.segments);
+    all.map(|entry| entry.file.as_str())
 }
 
 pub fn read_manifest(folder: &Path) -> Result<Manifest, Failure> {
@@ -512,7 +549,7 @@ fn shown(input: &str) -> String {
 }
 
 /// Seconds since 1970. `SOURCE_DATE_EPOCH` overrules the clock, for builds that are to be the same byte for byte.
-fn build_time() -> Result<u64, Failure> {
+pub fn build_time() -> Result<u64, Failure> {
     const FIXED: &str = "SOURCE_DATE_EPOCH";
     match std::env::var(FIXED) {
         Err(_) => {

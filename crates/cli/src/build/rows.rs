@@ -51,7 +51,48 @@ pub fn feed(
     builder: &Builder,
     quiet: bool,
 ) -> Result<Summary, Failure> {
-    let options = input_options(inputs, args, memory)?;
+    let mut done = Summary::default();
+    if !inputs.is_empty() {
+        let options = input_options(inputs, args, memory)?;
+        done = feed_files(&options, args, builder, quiet, Says::Given)?;
+    }
+    if args.on.deleted.is_empty() {
+        refuse_empty(args, &done)?;
+        return Ok(done);
+    }
+    let mut options = input_options(&args.on.deleted, args, memory)?;
+    // It has to be one that is there; nobody looks at it.
+    options.value = ValueSpec::Column(args.key[0].clone());
+    let says = Says::Removed {
+        files_before: done.files,
+    };
+    let removed = feed_files(&options, args, builder, quiet, says)?;
+    done.files += removed.files;
+    done.rows += removed.rows;
+    done.skipped += removed.skipped;
+    done.skipped_missing += removed.skipped_missing;
+    done.places.append(removed.places);
+    refuse_empty(args, &done)?;
+    Ok(done)
+}
+
+/// What rows say of their keys.
+#[derive(Clone, Copy)]
+enum Says {
+    Given,
+    /// They come after the rows of so many files.
+    Removed {
+        files_before: u64,
+    },
+}
+
+fn feed_files(
+    options: &InputOptions,
+    args: &BuildArgs,
+    builder: &Builder,
+    quiet: bool,
+    says: Says,
+) -> Result<Summary, Failure> {
     let progress = Progress::new(Unit::Bytes, "reading", quiet);
     let report = |done: larder_ingest::Progress| {
         progress.set("reading", done.bytes_read, done.bytes_total.unwrap_or(0));
@@ -59,16 +100,15 @@ pub fn feed(
     let sink = || -> Result<Box<dyn RowSink + '_>, SinkError> {
         Ok(Box::new(Sink {
             writer: builder.writer(),
+            says,
         }))
     };
-    let done = larder_ingest::ingest(&options, &sink, &report).map_err(|error| {
+    larder_ingest::ingest(options, &sink, &report).map_err(|error| {
         if interrupt::is_interrupted() {
             return Failure::interrupted("interrupted; nothing was left behind");
         }
         failure(error, args.memory)
-    })?;
-    refuse_empty(args, &done)?;
-    Ok(done)
+    })
 }
 
 /// The columns of the first input that says what they are, for who did not name a key. Nothing is read of standard input.
@@ -153,11 +193,18 @@ const SHARE_OF_KEY: u64 = 11;
 
 struct Sink<'a> {
     writer: RowWriter<'a>,
+    says: Says,
 }
 
 impl RowSink for Sink<'_> {
     fn row(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
-        Ok(self.writer.push(seq, key, value)?)
+        Ok(match self.says {
+            Says::Given => self.writer.push(seq, key, value)?,
+            Says::Removed { files_before } => {
+                let seq = larder_ingest::seq_after(files_before, seq);
+                self.writer.push_removed(seq, key)?
+            }
+        })
     }
 
     fn check(&mut self) -> Result<(), SinkError> {

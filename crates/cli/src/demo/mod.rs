@@ -163,7 +163,14 @@ impl Demo<'_> {
         let out = self.folder.join(format!("version-{build}"));
         let input = rows.join("*.jsonl").display().to_string();
         let args = BuildArgs::json_lines("member");
-        let built = build::build_into(&[input], &args, &self.store, &out, true)?;
+        let built = build::build_into(
+            &[input],
+            &args,
+            &self.store,
+            &out,
+            &out.display().to_string(),
+            true,
+        )?;
         story.tell(
             "Build a version: sorted, packed, checked, immutable",
             &[built.summary()],

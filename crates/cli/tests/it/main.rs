@@ -13,6 +13,7 @@ mod descriptors;
 mod examples;
 mod fixture;
 mod in_place;
+mod increments;
 mod inputs;
 mod memory;
 #[path = "../../../remote/tests/it/moto.rs"]

@@ -1,0 +1,203 @@
+//! Compaction: a version of several layers becomes a whole one.
+//!
+//! Each partition is read front to back, twice: once for how many records there are and of which sizes, which decides how a
+//! segment is laid out, and once to write it. So what is written is, byte for byte, what a build of the same records with the
+//! options of the lowest layer would have written. What it takes of memory is a window of each layer.
+
+use std::path::Path;
+
+use larder_types::key_hash;
+
+use super::on::Changes;
+use super::out_folder::OutFolder;
+use super::spill::RowSizes;
+use super::{BuildOptions, SegmentPart};
+use crate::built::Built;
+use crate::error::Error;
+use crate::fault::fault_point;
+use crate::manifest::{Manifest, SegmentEntry, segment_file};
+use crate::segment::{
+    LARGE_VALUE_BYTES_MIN, SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter,
+};
+use crate::signature::SecretKey;
+use crate::version::{Version, Walk, files};
+
+/// How a compaction goes about it.
+pub struct Compaction<'a> {
+    pub version: &'a Version,
+    /// The program and its version, and the time, for the manifest.
+    pub by: String,
+    pub at: u64,
+    pub sign: Option<&'a SecretKey>,
+    /// Told of bytes of records that have been read, twice for each, before more are: it may wait, and says whether to go on.
+    pub pace: &'a (dyn Fn(u64) -> bool + Sync),
+}
+
+/// `pace` is asked after so many bytes.
+const PACE_BYTES: u64 = 256 << 10;
+
+impl Compaction<'_> {
+    /// Writes into a new folder; on an error nothing is left in it.
+    ///
+    /// # Errors
+    /// As for [`Compaction::write`]; [`Error::State`] for a folder that is not empty.
+    pub fn write_new(&self, out: &Path) -> Result<Manifest, Error> {
+        let mut folder = OutFolder::create(out)?;
+        let manifest = self.write(out)?;
+        folder.keep();
+        Ok(manifest)
+    }
+
+    /// Writes the segments and then the manifest into a folder that has neither, durably.
+    ///
+    /// # Errors
+    /// [`Error::State`] for a version that is not all here, or has one layer; what reading it or writing the other meets, a full
+    /// disk included; [`Error::Cancelled`].
+    pub fn write(&self, out: &Path) -> Result<Manifest, Error> {
+        let manifest = self.version.manifest();
+        if !manifest.is_delta() {
+            return Err(Error::state(format!(
+                "the version in {} has one layer; there is nothing to compact",
+                self.version.path().display()
+            )));
+        }
+        if !self.version.has_all_partitions() {
+            return Err(Error::state(format!(
+                "only a part of the version is in {}; compact it where all of it is",
+                self.version.path().display()
+            )));
+        }
+        let mut parts = Vec::new();
+        for partition in 0..manifest.partitions {
+            parts.push(self.segment(partition, out)?);
+            fault_point("compact.segment");
+        }
+        let options = BuildOptions {
+            partitions: manifest.partitions,
+            compression: manifest.compression,
+            sign: self.sign.cloned(),
+            ..BuildOptions::new(manifest.store.clone())
+        };
+        let whole = Manifest::of_parts(&options, Some(self.built()), parts)?;
+        if (whole.record_count, whole.key_bytes, whole.value_bytes)
+            != (
+                manifest.record_count,
+                manifest.key_bytes,
+                manifest.value_bytes,
+            )
+        {
+            return Err(Error::corrupted(
+                format!("version {}", self.version.path().display()),
+                format!(
+                    "its layers have {} records together, its manifest says {}",
+                    whole.record_count, manifest.record_count
+                ),
+            ));
+        }
+        let bytes = whole.encode();
+        fault_point("compact.manifest");
+        files::write_durably(&out.join(Manifest::FILE), &bytes)?;
+        Manifest::decode("just written", &bytes)
+    }
+
+    /// What the manifest says of it: what it said of the newest layer's build, and that it was compacted.
+    fn built(&self) -> Built {
+        let manifest = self.version.manifest();
+        let mut built = manifest.built.clone().unwrap_or_default();
+        (built.by, built.at) = (self.by.clone(), self.at);
+        built.on = Vec::new();
+        let layers = format!("{} layers", manifest.layer_count());
+        built.options.insert("compacted".to_owned(), layers);
+        built
+    }
+
+    fn segment(&self, partition: u32, out: &Path) -> Result<SegmentPart, Error> {
+        let version = self.version;
+        let manifest = version.manifest();
+        let path = out.join(segment_file(partition));
+        let io = || Error::io("write", &path);
+        let base = version.base_footer(partition as usize)?;
+        let options = SegmentOptions {
+            compression: manifest.compression,
+            block_size: base.block_size,
+            filter: base.filter_size > 0,
+            format: crate::segment::format::FORMAT,
+            is_delta: false,
+        };
+        let plan = self.plan(partition)?;
+        let file = files::StreamingFile::create(&path)?;
+        let mut writer = SegmentWriter::new(file, options, plan).map_err(io())?;
+        self.each(partition, &mut |key, value| {
+            writer.push(key_hash(key), key, value).map_err(io())
+        })?;
+        let (file, summary) = writer.finish().map_err(io())?;
+        file.finish(&path)?;
+        Ok(part(&manifest.segments[partition as usize], summary))
+    }
+
+    fn plan(&self, partition: u32) -> Result<SegmentPlan, Error> {
+        let manifest = self.version.manifest();
+        let mut plan = SegmentPlan {
+            partition,
+            partitions: manifest.partitions,
+            ..SegmentPlan::default()
+        };
+        let is_collected = manifest
+            .built
+            .as_ref()
+            .is_some_and(|built| built.collect_as.is_some());
+        let mut sizes = match is_collected {
+            true => RowSizes::Mixed,
+            false => RowSizes::NoRows,
+        };
+        self.each(partition, &mut |key, value| {
+            plan.record_count += 1;
+            plan.inline_bytes += key.len() as u64;
+            if value.len() <= LARGE_VALUE_BYTES_MIN {
+                plan.inline_bytes += value.len() as u64;
+            }
+            sizes = sizes.with(RowSizes::Same(key.len() as u32, value.len() as u32));
+            Ok(())
+        })?;
+        if let RowSizes::Same(key, value) = sizes {
+            plan.sizes = Some((key, value));
+        }
+        Ok(plan)
+    }
+
+    fn each(
+        &self,
+        partition: u32,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let at = partition as usize;
+        let mut unpaced = 0;
+        for record in Walk::of_partitions(self.version, at..at + 1) {
+            let (key, value) = record?;
+            unpaced += (key.len() + value.len()) as u64;
+            if unpaced >= PACE_BYTES && !(self.pace)(std::mem::take(&mut unpaced)) {
+                return Err(Error::Cancelled);
+            }
+            each(&key, &value)?;
+        }
+        match (self.pace)(unpaced) {
+            true => Ok(()),
+            false => Err(Error::Cancelled),
+        }
+    }
+}
+
+fn part(place: &SegmentEntry, summary: SegmentSummary) -> SegmentPart {
+    SegmentPart {
+        key_bytes: summary.key_bytes,
+        value_bytes: summary.value_bytes,
+        changes: None::<Changes>,
+        entry: SegmentEntry {
+            file: segment_file(place.partition.0),
+            size_bytes: summary.size_bytes,
+            record_count: summary.record_count,
+            digest: summary.digest,
+            ..place.clone()
+        },
+    }
+}

@@ -1,0 +1,96 @@
+//! Where the files of the layers below a delta are.
+//!
+//! On a server all of a version's files are in its folder: those that another version of the store has already are linked
+//! there. Where a delta was built, the folder holds its own segments alone, and those of a version below it are where that
+//! version is: `built.on` of the manifest says where that was when the delta was built. What is found there is taken only if its
+//! manifest is the one that the delta was built on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Partitions;
+use crate::error::Error;
+use crate::manifest::{Layer, Manifest};
+
+/// The folder of each layer's files, the lowest first, of the partitions that are here.
+///
+/// # Errors
+/// [`Error::State`] for a version below that is gone, or another; [`Error::Corrupted`] if it is damaged; [`Error::Io`].
+pub fn folders(path: &Path, manifest: &Manifest, here: &Partitions) -> Result<Vec<PathBuf>, Error> {
+    let mut folders = Vec::with_capacity(manifest.layer_count());
+    for (at, layer) in manifest.layers.iter().enumerate() {
+        let entries = &layer.segments;
+        let mut wanted = entries.iter().filter(|it| here.contains(it.partition.0));
+        // One that is missing among others is damage, and is found as such.
+        let is_own = here.is_empty() || wanted.any(|it| path.join(&it.file).exists());
+        folders.push(match is_own {
+            true => path.to_owned(),
+            false => elsewhere(path, manifest, layer, at)?,
+        });
+    }
+    folders.push(path.to_owned());
+    Ok(folders)
+}
+
+fn elsewhere(path: &Path, manifest: &Manifest, layer: &Layer, at: usize) -> Result<PathBuf, Error> {
+    let lost = |why: String| {
+        Error::state(format!(
+            "the version in {} is a delta, and the version below it with digest {} {why}; put it there again, or build a whole version",
+            path.display(),
+            layer.digest
+        ))
+    };
+    let told = manifest.built.as_ref().and_then(|built| built.on.get(at));
+    let told = told.ok_or_else(|| lost("is not in its folder".to_owned()))?;
+    if told.contains("://") {
+        return Err(lost(format!("is at {told}, not on this machine")));
+    }
+    let own = std::path::absolute(path).map_err(Error::io("find", path))?;
+    let folder = PathBuf::from(joined(&own.to_string_lossy(), told));
+    let manifest_path = folder.join(Manifest::FILE);
+    let bytes = match fs::read(&manifest_path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(lost(format!("is not at {}", folder.display())));
+        }
+        read => read.map_err(Error::io("read", &manifest_path))?,
+    };
+    let found = Manifest::decode(&manifest_path.display().to_string(), &bytes)?;
+    if found.digest != layer.digest {
+        return Err(lost(format!(
+            "is not at {}, where there is another one, with digest {}",
+            folder.display(),
+            found.digest
+        )));
+    }
+    Ok(folder)
+}
+
+/// The path or URL that `told` means at a version's place.
+pub fn joined(place: &str, told: &str) -> String {
+    if told.contains("://") || told.starts_with('/') {
+        return told.to_owned();
+    }
+    let mut path = place.trim_end_matches('/').to_owned();
+    for part in told.split('/').filter(|part| !matches!(*part, "" | ".")) {
+        let parent = path.rsplit_once('/').map(|(parent, _)| parent.len());
+        match (part, parent) {
+            ("..", Some(parent)) => path.truncate(parent),
+            _ => path = format!("{path}/{part}"),
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_told_from_the_versions_own_on() {
+        assert_eq!(joined("/b/tuesday", "../monday"), "/b/monday");
+        assert_eq!(joined("/b/tuesday/", "../../monday"), "/monday");
+        assert_eq!(joined("s3://b/x/tuesday", "../monday"), "s3://b/x/monday");
+        assert_eq!(joined("/b/tuesday", "/a/monday"), "/a/monday");
+        assert_eq!(joined("/b/tuesday", "s3://b/monday"), "s3://b/monday");
+    }
+}

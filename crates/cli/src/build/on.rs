@@ -1,0 +1,142 @@
+//! `--on`: a build of what differs from a version that there is.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Args;
+use larder_batch::version::joined;
+use larder_batch::{Base, Manifest, On};
+use larder_types::StoreName;
+use tempfile::TempDir;
+
+use super::given::Given;
+use super::{parse_location, read_manifest, temp_folder};
+use crate::failure::Failure;
+use crate::interrupt;
+
+#[derive(Args, Clone, Default)]
+pub struct OnArgs {
+    /// Build a delta on this version, a folder or URL that `larder build` made: the inputs hold what is new or changed, and
+    /// every other key keeps its value
+    #[arg(long, value_name = "PATH|URL", help_heading = "Increment")]
+    pub on: Option<String>,
+    /// The inputs hold all that the new version is to have: what differs is found, and keys that are not in them are
+    /// removed
+    #[arg(
+        long,
+        requires = "on",
+        conflicts_with = "deleted",
+        help_heading = "Increment"
+    )]
+    pub full: bool,
+    /// A file of the keys to be removed, with the columns of --key; other columns do not count
+    #[arg(long, value_name = "FILE", requires = "on", help_heading = "Increment")]
+    pub deleted: Vec<String>,
+}
+
+/// What the version that is built on decides.
+const OF_THE_BASE: [&str; 3] = ["partitions", "compress", "no-filter"];
+
+impl OnArgs {
+    /// Opens the version that is built on, if there is one. `out` is where what is built will be.
+    ///
+    /// # Errors
+    /// There is no version, or none that can be built on for this store; an option is not to be given with it.
+    pub fn open(
+        &self,
+        given: &Given,
+        store: &StoreName,
+        out: &str,
+        temp: Option<&Path>,
+    ) -> Result<Option<On>, Failure> {
+        let Some(told) = &self.on else {
+            return Ok(None);
+        };
+        if let Some(name) = OF_THE_BASE.iter().find(|name| given.has(name)) {
+            return Err(Failure::usage(format!(
+                "--{name} is decided by the version that is built on; leave it out, or build a whole version"
+            )));
+        }
+        let place = parse_location(told)?;
+        let (folder, place, _temp) = match place.as_local() {
+            Some(folder) => {
+                if !folder.join(Manifest::FILE).is_file() {
+                    return Err(Failure::usage(format!(
+                        "--on {told} is not a version: a folder with a {} is",
+                        Manifest::FILE
+                    )));
+                }
+                let folder = folder
+                    .canonicalize()
+                    .map_err(Failure::io(format!("open {told}")))?;
+                let place = folder.to_string_lossy().into_owned();
+                (folder, place, None)
+            }
+            None => {
+                let fetched = fetch(told, temp)?;
+                let place = told.trim_end_matches('/').to_owned();
+                // The version keeps its files open, so they may go when it has been opened.
+                (fetched.path().to_owned(), place, Some(fetched))
+            }
+        };
+        let own = read_manifest(&folder)?.store;
+        if own != *store {
+            return Err(Failure::usage(format!(
+                "--on {told} is a version of store {own}, and one of {store} cannot be built on it"
+            )));
+        }
+        let base = Base::open(&folder, &place, &absolute(out)?)?;
+        Ok(Some(On {
+            base: Arc::new(base),
+            is_full: self.full,
+        }))
+    }
+}
+
+/// Copies a version, with those below it, into a folder of its own.
+fn fetch(url: &str, temp: Option<&Path>) -> Result<TempDir, Failure> {
+    let folder = temp_folder(temp)?;
+    let failed = |error: larder_remote::Error| Failure::new(error.to_string());
+    let copy = |root: &str, file: &str| -> Result<(), Failure> {
+        interrupt::check()?;
+        let place = parse_location(root)?.join(file).map_err(failed)?;
+        let mut reader = place.reader().map_err(failed)?;
+        let path = folder.path().join(file);
+        let copied = File::create(&path).and_then(|mut out| io::copy(&mut reader, &mut out));
+        copied
+            .map(drop)
+            .map_err(Failure::io(format!("copy {place} to {}", path.display())))
+    };
+    copy(url, Manifest::FILE)?;
+    let manifest = read_manifest(folder.path())?;
+    let below = manifest.built.as_ref().map_or(&[][..], |built| &built.on);
+    for (at, layer) in manifest.layers.iter().enumerate() {
+        let root = below
+            .get(at)
+            .map_or(url.to_owned(), |told| joined(url, told));
+        for entry in &layer.segments {
+            copy(&root, &entry.file)?;
+        }
+    }
+    for entry in &manifest.segments {
+        copy(url, &entry.file)?;
+    }
+    Ok(folder)
+}
+
+/// The path that stays the same wherever it is read from, or the URL.
+fn absolute(out: &str) -> Result<String, Failure> {
+    let place = parse_location(out)?;
+    let Some(path) = place.as_local() else {
+        return Ok(out.trim_end_matches('/').to_owned());
+    };
+    let failed = || Failure::io(format!("find {out}"));
+    let path = std::path::absolute(path).map_err(failed())?;
+    let name = path.file_name().unwrap_or_default();
+    // The folder may not be there yet, and links before it would make it no neighbour of the other.
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_owned());
+    Ok(parent.join(name).to_string_lossy().into_owned())
+}

@@ -1,0 +1,182 @@
+//! `larder build --on` and `larder compact`, as a user types them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{larder, show};
+
+/// A folder with a table of three rows, built as `monday`, and files to build on it.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        let place = Place(tempfile::tempdir().unwrap());
+        let rows: String = (0..100).map(|n| format!("k{n},{n}\n")).collect();
+        place.write("monday.csv", &format!("key,value\n{rows}"));
+        place.write("changes.csv", "key,value\nk1,one\nnew,100\nk2,2\n");
+        place.write("gone.csv", "key,why\nk3,sold\nnever there,\n");
+        let all = rows.replace("k1,1\n", "k1,one\n").replace("k3,3\n", "");
+        place.write("tuesday.csv", &format!("key,value\n{all}new,100\n"));
+        place.ok(place.build(&["monday.csv", "--out", "monday"]));
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    fn larder(&self, args: &[&str]) -> Command {
+        let mut command = larder();
+        command.current_dir(self.0.path()).args(args);
+        command
+    }
+
+    fn build(&self, args: &[&str]) -> Command {
+        let mut command = self.larder(&[
+            "build", "--store", "prices", "--key", "key", "--value", "value",
+        ]);
+        command.args(args);
+        command
+    }
+
+    #[track_caller]
+    fn ok(&self, mut command: Command) -> String {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", show(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[track_caller]
+    fn refused(&self, mut command: Command) -> String {
+        let output = command.output().unwrap();
+        assert!(!output.status.success(), "{}", show(&output));
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// The keys, in order, each with its value.
+    fn dump(&self, version: &str) -> Vec<String> {
+        let text = self.ok(self.larder(&["dump", version]));
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+}
+
+fn segments(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if name.ends_with(".segment") {
+            files.push((name, fs::read(path).unwrap()));
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn changes_and_a_whole_new_input_make_the_same_version() {
+    let place = Place::new();
+    let told = place.ok(place.build(&[
+        "changes.csv",
+        "--deleted",
+        "gone.csv",
+        "--on",
+        "monday",
+        "--out",
+        "tuesday",
+    ]));
+    assert!(told.contains("built 3 changes, "), "{told}");
+    assert!(
+        told.contains("layer 2 of a version of 100 records"),
+        "{told}"
+    );
+    place.ok(place.build(&[
+        "tuesday.csv",
+        "--on",
+        "monday",
+        "--full",
+        "--out",
+        "by-difference",
+    ]));
+    place.ok(place.build(&["tuesday.csv", "--out", "whole"]));
+    let expected = place.dump("whole");
+    assert_eq!(expected.len(), 100);
+    assert_eq!(place.dump("tuesday"), expected);
+    assert_eq!(place.dump("by-difference"), expected);
+    assert_eq!(place.ok(place.larder(&["get", "tuesday", "k1"])), "one\n");
+    assert!(
+        place
+            .refused(place.larder(&["get", "tuesday", "k3"]))
+            .contains("holds no key")
+    );
+    assert_eq!(
+        segments(&place.path("tuesday")),
+        segments(&place.path("by-difference"))
+    );
+
+    // Only keys to be removed, on the delta.
+    place.ok(place.build(&[
+        "--deleted",
+        "gone.csv",
+        "--on",
+        "tuesday",
+        "--out",
+        "wednesday",
+    ]));
+    assert_eq!(place.dump("wednesday"), expected);
+    let told = place.ok(place.larder(&["compact", "wednesday", "--out", "compacted"]));
+    assert!(told.contains("compacted 3 layers to 100 records"), "{told}");
+    assert!(segments(&place.path("compacted")) == segments(&place.path("whole")));
+    let again = place.refused(place.larder(&["compact", "compacted", "--out", "again"]));
+    assert!(again.contains("nothing to compact"), "{again}");
+}
+
+#[test]
+fn what_cannot_be_built_on_is_refused_and_nothing_is_left() {
+    let place = Place::new();
+    let refused = |args: &[&str]| {
+        let told = place.refused(place.build(args));
+        assert!(!place.path("out").exists(), "{told}");
+        told
+    };
+    let on = |more: &[&str]| {
+        let all = [&["changes.csv", "--out", "out", "--on", "monday"], more].concat();
+        refused(&all)
+    };
+    assert!(on(&["--partitions", "4"]).contains("--partitions is decided by the version"));
+    assert!(on(&["--deleted", "nowhere.csv"]).contains("nowhere.csv"));
+    let other = ["changes.csv", "--out", "out", "--on", "monday.csv"];
+    assert!(refused(&other).contains("is not a version"));
+    place.write("both.csv", "key\nk1\n");
+    let both = on(&["--deleted", "both.csv"]);
+    assert!(both.contains("two rows have the key \"k1\""), "{both}");
+    assert!(
+        both.contains("changes.csv") && both.contains("both.csv"),
+        "{both}"
+    );
+    let mut command = place.larder(&["build", "changes.csv", "--store", "other", "--key", "key"]);
+    command.args(["--on", "monday", "--out", "out"]);
+    assert!(
+        place
+            .refused(command)
+            .contains("is a version of store prices")
+    );
+    fs::rename(place.path("monday"), place.path("moved")).unwrap();
+    let without = place.build(&["changes.csv", "--full", "--out", "out"]);
+    assert!(place.refused(without).contains("--on"));
+
+    place.ok(place.build(&["changes.csv", "--on", "moved", "--out", "tuesday"]));
+    fs::rename(place.path("moved"), place.path("away")).unwrap();
+    let gone = place.refused(place.larder(&["get", "tuesday", "k1"]));
+    assert!(
+        gone.contains("is a delta, and the version below it"),
+        "{gone}"
+    );
+}
