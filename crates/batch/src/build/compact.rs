@@ -33,6 +33,9 @@ pub struct Compaction<'a> {
     pub pace: &'a (dyn Fn(u64) -> bool + Sync),
 }
 
+/// Takes a key and its value.
+type Each<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'a;
+
 /// `pace` is asked after so many bytes.
 const PACE_BYTES: u64 = 256 << 10;
 
@@ -168,7 +171,7 @@ impl Compaction<'_> {
     fn each(
         &self,
         partition: u32,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), Error>,
+        each: &mut Each<'_>,
     ) -> Result<(), Error> {
         let at = partition as usize;
         let mut unpaced = 0;
