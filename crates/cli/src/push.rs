@@ -120,9 +120,23 @@ pub fn pull_to_end(
     request: &PullRequest,
     quiet: bool,
 ) -> Result<PullStatus, Failure> {
+    let pull = admin.pull(store, request)?;
+    follow(admin, store, pull, "pulling", quiet)
+}
+
+/// Waits until what was begun is live. `fetching`: what the first part of it is called.
+///
+/// # Errors
+/// As for [`pull_to_end`].
+pub fn follow(
+    admin: &AdminClient,
+    store: &StoreName,
+    mut pull: PullStatus,
+    fetching: &'static str,
+    quiet: bool,
+) -> Result<PullStatus, Failure> {
     const POLLS: [u64; 4] = [10, 20, 50, 150];
-    let mut pull = admin.pull(store, request)?;
-    let progress = Progress::new(Unit::Bytes, "pulling", quiet);
+    let progress = Progress::new(Unit::Bytes, fetching, quiet);
     let mut nodes = NodeBars::new(quiet);
     let mut polls = POLLS.into_iter();
     let mut pause = POLLS[0];
@@ -133,7 +147,11 @@ pub fn pull_to_end(
             admin.cancel_pull(&pull)?;
         }
         match pull.nodes.is_empty() {
-            true => progress.set(label(pull.state), pull.bytes_done, pull.bytes_total),
+            true => progress.set(
+                label(pull.state, fetching),
+                pull.bytes_done,
+                pull.bytes_total,
+            ),
             false => nodes.set(&pull.nodes),
         }
         pause = polls.next().unwrap_or(pause);
@@ -183,9 +201,9 @@ fn pulled(store: &StoreName, pull: &PullStatus) -> String {
     }
 }
 
-fn label(state: PullState) -> &'static str {
+fn label(state: PullState, fetching: &'static str) -> &'static str {
     match state {
-        PullState::Fetching => "pulling",
+        PullState::Fetching => fetching,
         other => other.name(),
     }
 }
@@ -466,6 +484,7 @@ fn report(
             "record_count": version.map(|version| version.record_count),
             "size_bytes": version.map(|version| version.size_bytes),
             "skipped_rows": skipped_rows,
+            "linked_bytes": pull.bytes_linked,
             "took_ms": took.as_millis() as u64,
         }));
     }
@@ -481,8 +500,12 @@ fn report(
     } else {
         "live"
     };
+    let linked = match pull.bytes_linked {
+        0 => String::new(),
+        linked => format!("{} of it were there already, ", bytes(linked)),
+    };
     output::print_line(&format!(
-        "{} version {} is {state} ({held}after {})",
+        "{} version {} is {state} ({held}{linked}after {})",
         args.store,
         pull.version,
         duration(took)

@@ -139,6 +139,15 @@ impl AdminClient {
         )
     }
 
+    /// Starts to compact what is live of the store; it is followed as a pull is.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with `REFUSED` for what has one layer or cannot be compacted there.
+    pub fn compact(&self, name: &StoreName) -> Result<PullStatus, Error> {
+        let path = format!("/v1/stores/{name}/compact");
+        self.send(Method::POST, &path, None::<&()>)
+    }
+
     pub fn pull_status(&self, pull: &PullStatus) -> Result<PullStatus, Error> {
         self.get(&format!("/v1/pulls/{}", path_segment(pull.id.as_bytes())))
     }

@@ -48,6 +48,9 @@ pub struct VersionStatus {
     pub key_bytes: u64,
     pub value_bytes: u64,
     pub partitions: u32,
+    /// 1 of a whole version, more of a delta.
+    #[serde(default)]
+    pub layers: u32,
     /// `none`, `lz4` or `zstd:LEVEL`.
     pub compression: String,
     /// The inputs that it was built from, where its builder said; else where it was pulled from. Without credentials.
@@ -211,6 +214,9 @@ pub struct PullStatus {
     /// 0 until the manifest is read.
     pub bytes_total: u64,
     pub bytes_per_second: u64,
+    /// Of `bytes_done`, those that another version of the store had here already.
+    #[serde(default)]
+    pub bytes_linked: u64,
     pub error: Option<ErrorInfo>,
     pub started_at: u64,
     pub ended_at: Option<u64>,

@@ -42,5 +42,6 @@ mod unsent;
 
 pub use error::Error;
 pub use fetch::FAULT_POINTS;
+pub use fetch::compact::FAULT_POINTS as COMPACT_FAULT_POINTS;
 pub use server::{Server, Shared};
 pub use stores::previous_version;

@@ -1,5 +1,5 @@
 //! Maintenance of stores, on threads of low priority: after a start it reads the live versions into memory; from then on it measures
-//! what is in memory, closes versions that were removed, and removes old ones.
+//! what is in memory, closes versions that were removed, removes old ones, and has those of many layers compacted.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -40,9 +40,11 @@ impl Maintenance {
         let upkeep = spawn_low("larder-upkeep", move || {
             let mut retained_at = Instant::now();
             let mut told = HashSet::new();
+            let mut compacted = HashSet::new();
             loop {
                 let pause = refresh_residency(&shared, &mut told);
                 shared.stores.reap();
+                shared.pulls.compact_all(&shared, &mut compacted);
                 if retained_at.elapsed() >= RETENTION_EVERY {
                     shared.stores.retain_all(shared.settings.retention());
                     retained_at = Instant::now();

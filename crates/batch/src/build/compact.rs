@@ -168,11 +168,7 @@ impl Compaction<'_> {
         Ok(plan)
     }
 
-    fn each(
-        &self,
-        partition: u32,
-        each: &mut Each<'_>,
-    ) -> Result<(), Error> {
+    fn each(&self, partition: u32, each: &mut Each<'_>) -> Result<(), Error> {
         let at = partition as usize;
         let mut unpaced = 0;
         for record in Walk::of_partitions(self.version, at..at + 1) {

@@ -27,6 +27,8 @@ pub enum StoreCommand {
     Verify(versions::VerifyArgs),
     /// Make the previous version, or a given one, live again
     Rollback(versions::RollbackArgs),
+    /// Make one whole version of a live one that was built on others
+    Compact(versions::CompactArgs),
     /// Make a kept version live
     Swap(versions::SwapArgs),
     /// Remove a store with all its versions, or one version that is not live
@@ -61,6 +63,7 @@ pub fn run(command: StoreCommand) -> Result<(), Failure> {
         StoreCommand::Diff(args) => records::diff(args),
         StoreCommand::Verify(args) => versions::verify(args),
         StoreCommand::Rollback(args) => versions::rollback(args),
+        StoreCommand::Compact(args) => versions::compact(args),
         StoreCommand::Swap(args) => versions::swap(args),
         StoreCommand::Remove(args) => versions::remove(args),
     }

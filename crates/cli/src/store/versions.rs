@@ -9,8 +9,10 @@ use larder_types::{StoreName, WhichVersion};
 use super::VersionArgs;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::{self, bytes, count, duration};
 use crate::progress::{Progress, Unit};
+use crate::push;
 
 #[derive(Args)]
 #[command(
@@ -44,6 +46,20 @@ pub struct RollbackArgs {
     /// Return also to a version that a verify found damaged, or to an empty one
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n    larder store compact pymk\n\nReads go on meanwhile; the version of several layers stays as the previous one.\nExits with 4 when the live version has one layer, or the server cannot compact it."
+)]
+pub struct CompactArgs {
+    /// The store
+    store: StoreName,
     #[command(flatten)]
     server: ServerArgs,
     /// Print JSON
@@ -142,6 +158,27 @@ pub fn swap(args: SwapArgs) -> Result<(), Failure> {
         return output::print_json(&result);
     }
     output::print_line(&swapped(&args.store, &result, "live"))
+}
+
+pub fn compact(args: CompactArgs) -> Result<(), Failure> {
+    interrupt::listen()?;
+    let started = Instant::now();
+    let admin = args.server.admin()?;
+    let begun = admin.compact(&args.store)?;
+    let done = push::follow(&admin, &args.store, begun, "compacting", args.json)?;
+    if args.json {
+        return output::print_json(&serde_json::json!({
+            "store": args.store,
+            "live": done.version,
+            "took_ms": started.elapsed().as_millis() as u64,
+        }));
+    }
+    output::print_line(&format!(
+        "{} version {} is live, of one layer (in {})",
+        args.store,
+        done.version,
+        duration(started.elapsed())
+    ))
 }
 
 pub fn remove(args: RemoveArgs) -> Result<(), Failure> {

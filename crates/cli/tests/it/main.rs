@@ -14,6 +14,7 @@ mod examples;
 mod fixture;
 mod in_place;
 mod increments;
+mod increments_served;
 mod inputs;
 mod memory;
 #[path = "../../../remote/tests/it/moto.rs"]

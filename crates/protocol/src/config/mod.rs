@@ -232,6 +232,8 @@ sections! {
         retain_age_hours: u64 = 0, "hours";
         /// The most that one store's versions may take on disk; the oldest go first, never the live and the previous one. 0 is unlimited.
         retain_bytes: ByteSize = ByteSize(0), "bytes";
+        /// A live version of more layers than this (`larder build --on`) is compacted to a whole one, at low priority; once, until the next start, if that fails. 0 leaves it to `larder store compact`. In a cluster, and where `signed_by` names keys, it is not done: `larder compact` does it where versions are built.
+        compact_layers: u32 = 6, "layers", between(0, 8);
         /// A new version with fewer records does not go live.
         min_records: u64 = 0, "records";
         /// A new version that lost more than this share of the live one's records does not go live. 100 allows any.

@@ -33,6 +33,8 @@ pub struct Root {
     pub place: Location,
     /// First and last of each range.
     pub slots: Vec<(u16, u16)>,
+    /// Of a delta: the one layer whose segments are there; those of any layer may be if it is none.
+    pub layer: Option<usize>,
 }
 
 impl Root {
@@ -40,36 +42,40 @@ impl Root {
         Root {
             place,
             slots: vec![(0, SLOTS - 1)],
+            layer: None,
         }
     }
 
     /// Who has one slot of a partition has all of the partition.
-    fn may_have(&self, entry: &SegmentEntry) -> bool {
-        let (first, last) = entry.slots;
+    fn may_have(&self, wanted: &Wanted<'_>) -> bool {
+        let (first, last) = wanted.entry.slots;
         let overlaps = |&(from, to): &(u16, u16)| from <= last && to >= first;
-        self.slots.iter().any(overlaps)
+        self.layer.is_none_or(|layer| layer == wanted.layer) && self.slots.iter().any(overlaps)
     }
 }
 
 /// A segment that is wanted, and the file it is fetched into.
 pub struct Wanted<'a> {
     pub entry: &'a SegmentEntry,
+    /// Counted from the lowest, 0.
+    pub layer: usize,
     pub path: PathBuf,
 }
 
 impl<'a> Wanted<'a> {
-    /// Those of some partitions, into files of `folder` with the segments' names and `suffix`.
+    /// Those of all layers of some partitions, into files of `folder` with the segments' names and `suffix`.
     pub fn of(
         manifest: &'a Manifest,
         partitions: &Partitions,
         folder: &Path,
         suffix: &str,
     ) -> Vec<Wanted<'a>> {
-        let entries = manifest.segments.iter();
-        let wanted = entries.filter(|entry| partitions.contains(entry.partition.0));
+        let wanted = (0..manifest.partitions).filter(|it| partitions.contains(*it));
         wanted
-            .map(|entry| Wanted {
+            .flat_map(|partition| manifest.entries_of(partition).enumerate())
+            .map(|(layer, entry)| Wanted {
                 entry,
+                layer,
                 path: folder.join(format!("{}{suffix}", entry.file)),
             })
             .collect()
@@ -116,7 +122,7 @@ impl Download<'_> {
         let manifest = Manifest::decode(&source.to_string(), &bytes)
             .map_err(|error| wrong(error.to_string()))?;
         fits(&manifest).map_err(|why| wrong(format!("the version at {root} {why}")))?;
-        for segment in &manifest.segments {
+        for segment in manifest.entries() {
             if !is_plain_name(&segment.file) {
                 return Err(wrong(format!(
                     "the manifest at {root} names the file {:?}, which is outside the version's folder",
@@ -218,11 +224,11 @@ impl Download<'_> {
         useless: &Mutex<BTreeSet<usize>>,
     ) -> Result<(), Error> {
         let mut order: Vec<usize> = (0..self.roots.len())
-            .filter(|at| self.roots[*at].may_have(wanted.entry))
+            .filter(|at| self.roots[*at].may_have(wanted))
             .collect();
         {
             let useless = useless.lock().unwrap_or_else(PoisonError::into_inner);
-            order.sort_by_key(|root| useless.contains(root));
+            order.sort_by_key(|root| (useless.contains(root), self.roots[*root].layer.is_none()));
         }
         let mut errors: Vec<(usize, Error)> = Vec::new();
         for at in order {
@@ -248,7 +254,7 @@ impl Download<'_> {
     /// Where there are other places, a faulty one is not waited for.
     fn patience(&self) -> Patience {
         let patience = Patience::of(self.shared);
-        match self.roots.len() {
+        match self.roots.iter().filter(|it| it.layer.is_none()).count() {
             0 | 1 => patience,
             _ => Patience {
                 retries: patience.retries.min(1),

@@ -17,15 +17,18 @@
 //! 1. At most one pull of a store runs or waits at a time.
 //! 2. A pull that has ended never changes its status again.
 
+mod below;
 pub(crate) mod cluster;
+pub(crate) mod compact;
 mod download;
+mod local;
 pub(crate) mod pull;
 mod segment;
 mod space;
 mod throttle;
 pub(crate) mod warm;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -36,7 +39,7 @@ use larder_protocol::http::{
     ErrorInfo, NodePull, NodePullState, PullRequest, PullState, PullStatus,
 };
 use larder_remote::{Allowed, Location};
-use larder_types::StoreName;
+use larder_types::{StoreName, VersionId};
 use tokio::sync::watch;
 
 use crate::Shared;
@@ -44,7 +47,7 @@ use crate::error::Error;
 use crate::low_priority::spawn_low;
 use crate::membership::Membership;
 use crate::metrics::EndedCounts;
-use crate::stores::unix_seconds;
+use crate::stores::{Store, unix_seconds};
 
 use cluster::Order;
 pub use throttle::Throttle;
@@ -58,6 +61,7 @@ const ENDED_LEN_MAX: usize = 200;
 /// any of them leaves the old version live up to `pull.before_live`, the new one from `pull.live` on.
 pub const FAULT_POINTS: &[&str] = &[
     "pull.manifest",
+    "pull.linked",
     "pull.reserved",
     "pull.segment",
     "pull.fetched",
@@ -110,6 +114,10 @@ pub struct Pull {
     bytes_total: AtomicU64,
     /// Since the start; not what an earlier attempt left.
     bytes_fetched: AtomicU64,
+    /// Not fetched, as they were here.
+    bytes_linked: AtomicU64,
+    /// It compacts what is live, and pulls nothing.
+    is_compaction: bool,
     progress: Mutex<Progress>,
     /// Of a push in a cluster.
     nodes: Mutex<Vec<NodePull>>,
@@ -184,7 +192,7 @@ impl Pulls {
             return Err(Error::Conflict("the server is stopping".to_owned()));
         }
         if let Some(running) = registry.of(&store) {
-            if running.request.source == request.source {
+            if !running.is_compaction && running.request.source == request.source {
                 return Ok(running.status());
             }
             return Err(Error::Conflict(format!(
@@ -207,13 +215,92 @@ impl Pulls {
             request,
             location.to_string(),
         ));
-        match waits {
-            true => registry.waiting.push_back(pull.clone()),
-            false => registry.run(shared, &pull)?,
+        registry.enter(shared, pull, waits)
+    }
+
+    /// Starts to compact what is live of a store, or answers the compaction that runs.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for what cannot be compacted, [`Error::Conflict`] with a pull of the store, [`Error::Overloaded`].
+    pub fn compact(&self, shared: &Arc<Shared>, store: &Store) -> Result<PullStatus, Error> {
+        if shared
+            .membership
+            .as_ref()
+            .is_some_and(Membership::is_in_etcd)
+        {
+            return Err(Error::Refused(
+                "in a cluster no node has all of a version: compact it where it was built, with `larder compact`, and push that".to_owned(),
+            ));
         }
-        registry.all.push_back(pull.clone());
-        registry.forget_oldest();
-        Ok(pull.status())
+        let (id, _) = compact::candidate(shared, store)?;
+        let mut registry = self.lock();
+        if registry.closed {
+            return Err(Error::Conflict("the server is stopping".to_owned()));
+        }
+        if let Some(running) = registry.of(&store.name) {
+            if running.is_compaction {
+                return Ok(running.status());
+            }
+            return Err(Error::Conflict(format!(
+                "pull {} of store {} is under way; wait for it, or cancel it with DELETE /v1/pulls/{}",
+                running.id, store.name, running.id
+            )));
+        }
+        let waits = registry.running.len() >= self.running_max;
+        if waits && registry.waiting.len() >= self.waiting_max {
+            return Err(Error::Overloaded(
+                "too many pulls are running and waiting; try again later".to_owned(),
+            ));
+        }
+        registry.last_id += 1;
+        let request = PullRequest {
+            source: String::new(),
+            gates: None,
+            activate: true,
+            allow_missing_replicas: 0,
+        };
+        let source = format!("{}{id}", compact::SOURCE);
+        let pull = Arc::new(Pull {
+            is_compaction: true,
+            ..Pull::new(
+                registry.last_id.to_string(),
+                store.name.clone(),
+                request,
+                source,
+            )
+        });
+        registry.enter(shared, pull, waits)
+    }
+
+    /// Starts to compact the live versions that have more layers than `stores.compact_layers`, but those that are in `tried`.
+    pub(crate) fn compact_all(
+        &self,
+        shared: &Arc<Shared>,
+        tried: &mut HashSet<(StoreName, VersionId)>,
+    ) {
+        let layers_max = shared.config.stores.compact_layers as usize;
+        let is_cluster = shared
+            .membership
+            .as_ref()
+            .is_some_and(Membership::is_in_etcd);
+        if layers_max == 0 || is_cluster || shared.stores.needs_signature() {
+            return;
+        }
+        for store in shared.stores.list() {
+            let Some((id, version)) = store.live() else {
+                continue;
+            };
+            let is_due = version.manifest().layer_count() > layers_max;
+            if !is_due
+                || self.lock().of(&store.name).is_some()
+                || !tried.insert((store.name.clone(), id))
+            {
+                continue;
+            }
+            if let Err(error) = self.compact(shared, &store) {
+                tracing::warn!(store = %store.name, %error, "the live version has many layers and was not compacted");
+            }
+        }
     }
 
     pub(crate) fn running_max(&self) -> usize {
@@ -310,6 +397,21 @@ impl Pulls {
 }
 
 impl Registry {
+    fn enter(
+        &mut self,
+        shared: &Arc<Shared>,
+        pull: Arc<Pull>,
+        waits: bool,
+    ) -> Result<PullStatus, Error> {
+        match waits {
+            true => self.waiting.push_back(pull.clone()),
+            false => self.run(shared, &pull)?,
+        }
+        self.all.push_back(pull.clone());
+        self.forget_oldest();
+        Ok(pull.status())
+    }
+
     /// The store's pull that runs or waits.
     fn of(&self, store: &StoreName) -> Option<&Arc<Pull>> {
         let running = self.running.get(store).map(|(pull, _)| pull);
@@ -323,6 +425,7 @@ impl Registry {
         let thread = spawn_low("larder-pull", move || {
             let is_in_etcd = |membership: &Membership| membership.is_in_etcd();
             let result = match thread_shared.membership.as_ref().is_some_and(is_in_etcd) {
+                _ if thread_pull.is_compaction => compact::run(&thread_shared, &thread_pull),
                 true => cluster::push::run(&thread_shared, &thread_pull),
                 false => pull::run(&thread_shared, &thread_pull),
             };
@@ -411,6 +514,8 @@ impl Pull {
             bytes_done: AtomicU64::new(0),
             bytes_total: AtomicU64::new(0),
             bytes_fetched: AtomicU64::new(0),
+            bytes_linked: AtomicU64::new(0),
+            is_compaction: false,
             progress: Mutex::new(Progress {
                 state: PullState::Waiting,
                 error: None,
@@ -478,6 +583,7 @@ impl Pull {
             bytes_done: self.bytes_done.load(Relaxed),
             bytes_total: self.bytes_total.load(Relaxed),
             bytes_per_second: (self.bytes_fetched.load(Relaxed) as f64 / seconds) as u64,
+            bytes_linked: self.bytes_linked.load(Relaxed),
             error: progress.error.clone(),
             started_at: self.started_at,
             ended_at: progress.ended_at,
@@ -578,6 +684,11 @@ impl Pull {
 
     fn resumed(&self, bytes: u64) {
         self.bytes_done.fetch_add(bytes, Relaxed);
+    }
+
+    fn linked(&self, bytes: u64) {
+        self.bytes_done.fetch_add(bytes, Relaxed);
+        self.bytes_linked.fetch_add(bytes, Relaxed);
     }
 
     fn discarded(&self, bytes: u64) {

@@ -16,12 +16,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use larder_batch::{Manifest, Partitions, Version, fault_point};
+use larder_batch::{Manifest, Partitions, SegmentEntry, Version, fault_point};
 use larder_protocol::http::{Gates, PullState};
 use larder_types::{StoreName, VersionId};
 
 use super::download::{Download, Root, Wanted};
-use super::{Pull, Stop, space, warm};
+use super::local::{self, Linked};
+use super::{Pull, Stop, below, space, warm};
 use crate::Shared;
 use crate::error::Error;
 use crate::stores::{PullRecord, Store, gates, unchecked, unix_seconds};
@@ -67,19 +68,19 @@ impl Steps<'_> {
         let manifest = self.manifest()?;
         fault_point("pull.manifest");
         let store = self.shared.stores.get_or_create(&self.pull.store)?;
-        let id = match self.place(&store, &manifest)? {
+        let (id, linked) = match self.place(&store, &manifest)? {
             Place::Published { id } => {
                 self.pull.resumed(manifest.size_bytes);
-                id
+                (id, Linked::default())
             }
             Place::Partial { id, folder } => {
-                self.fetch(&store, id, &folder, &manifest)?;
+                let linked = self.fetch(&store, id, &folder, &manifest)?;
                 store.dir.publish(id)?;
-                id
+                (id, linked)
             }
         };
         fault_point("pull.published");
-        let ready = self.prepare(&store, id);
+        let ready = self.prepare(&store, id, &linked);
         if let Err(error) = ready {
             self.remove_refused(&store, id, &error);
             return Err(error);
@@ -162,10 +163,12 @@ impl Steps<'_> {
         id: VersionId,
         folder: &Path,
         manifest: &Manifest,
-    ) -> Result<(), Error> {
-        let resumable = || -> Result<(), Error> {
+    ) -> Result<Linked, Error> {
+        let resumable = || -> Result<Linked, Error> {
             let all = Partitions::all(manifest.partitions);
             let wanted = Wanted::of(manifest, &all, folder, "");
+            let (wanted, linked) = local::link(store, self.pull, wanted)?;
+            fault_point("pull.linked");
             space::reserve(folder, &wanted)?;
             let record = PullRecord {
                 source: self.pull.source.clone(),
@@ -176,13 +179,21 @@ impl Steps<'_> {
             let path = folder.join(Manifest::FILE);
             std::fs::write(&path, manifest.encode()).map_err(Error::io("write", &path))?;
             fault_point("pull.reserved");
-            self.download().segments(&wanted)?;
+            let source = &self.pull.request.source;
+            let below = below::find(self.shared, self.pull, manifest, source, &wanted)?;
+            let roots = [&self.roots[..], &below.roots].concat();
+            let download = Download {
+                roots: &roots,
+                ..self.download()
+            };
+            let fetched = download.segments(&wanted);
+            fetched.map_err(|error| below.explain(error))?;
             fault_point("pull.fetched");
-            Ok(())
+            Ok(linked)
         };
         let result = resumable();
         let keep = match &result {
-            Ok(()) | Err(Error::Source { .. }) => true,
+            Ok(_) | Err(Error::Source { .. }) => true,
             Err(Error::Cancelled) => self.pull.stopped() == Some(Stop::Shutdown),
             Err(_) => false,
         };
@@ -194,11 +205,11 @@ impl Steps<'_> {
     }
 
     /// Opens, verifies, judges and warms the published version, and adds it to the store.
-    fn prepare(&self, store: &Store, id: VersionId) -> Result<(), Error> {
+    fn prepare(&self, store: &Store, id: VersionId, linked: &Linked) -> Result<(), Error> {
         self.pull.enter(PullState::Verifying);
         let path = store.dir.version_path(id);
         let version = Version::open(&path)?;
-        version.verify(&|_| self.pull.stopped().is_none())?;
+        verify_fetched(self.pull, &version, linked)?;
         self.pull.check_cancelled()?;
         fault_point("pull.verified");
         let live = store.live();
@@ -244,6 +255,14 @@ pub(super) fn may_be_pulled(
     }
 }
 
+/// Verifies what of a version was fetched.
+pub(super) fn verify_fetched(pull: &Pull, version: &Version, linked: &Linked) -> Result<(), Error> {
+    let here = version.partitions_here();
+    let is_fetched = |entry: &SegmentEntry| !linked.has(entry);
+    version.verify_files(&here, &is_fetched, &|_| pull.stopped().is_none())?;
+    Ok(())
+}
+
 /// Removes from an interrupted pull what the manifest does not want: the source may have changed.
 pub(super) fn drop_other_files(folder: &Path, manifest: &Manifest) -> Result<(), Error> {
     let before = std::fs::read(folder.join(Manifest::FILE))
@@ -252,10 +271,9 @@ pub(super) fn drop_other_files(folder: &Path, manifest: &Manifest) -> Result<(),
     let wanted = |name: &str| {
         let old = before
             .as_ref()?
-            .segments
-            .iter()
+            .entries()
             .find(|entry| entry.file == name)?;
-        let new = manifest.segments.iter().find(|entry| entry.file == name)?;
+        let new = manifest.entries().find(|entry| entry.file == name)?;
         (old.digest == new.digest && old.size_bytes == new.size_bytes).then_some(())
     };
     for entry in std::fs::read_dir(folder).map_err(Error::io("list", folder))? {

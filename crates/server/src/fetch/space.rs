@@ -39,7 +39,7 @@ pub fn reserve(folder: &Path, wanted: &[Wanted<'_>]) -> Result<(), Error> {
     if need.saturating_add(SPARE_BYTES) > free && need > 0 {
         return Err(full(folder, need, free));
     }
-    for (index, Wanted { entry, path }) in wanted.iter().enumerate() {
+    for (index, Wanted { entry, path, .. }) in wanted.iter().enumerate() {
         let file = File::options()
             .write(true)
             .create(true)
@@ -66,6 +66,18 @@ pub fn reserve(folder: &Path, wanted: &[Wanted<'_>]) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether so much can be written under `folder`. Nothing is reserved.
+///
+/// # Errors
+/// [`Error::DiskFull`].
+pub fn check(folder: &Path, need: u64) -> Result<(), Error> {
+    let free = free_bytes(folder)?;
+    match need.saturating_add(SPARE_BYTES) > free {
+        true => Err(full(folder, need, free)),
+        false => Ok(()),
+    }
+}
+
 fn free_bytes(folder: &Path) -> Result<u64, Error> {
     let stat = statvfs(folder).map_err(|errno| Error::io("look at", folder)(errno.into()))?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
@@ -73,8 +85,8 @@ fn free_bytes(folder: &Path) -> Result<u64, Error> {
 
 fn full(folder: &Path, need: u64, free: u64) -> Error {
     Error::DiskFull(format!(
-        "the pull needs {} ({need} bytes) more on the disk of {} and {} ({free} bytes) are free; \
-         remove old versions or lower stores.retain_versions, then pull again",
+        "it needs {} ({need} bytes) more on the disk of {} and {} ({free} bytes) are free; \
+         remove old versions or lower stores.retain_versions, then try again",
         ByteSize(need),
         folder.display(),
         ByteSize(free)

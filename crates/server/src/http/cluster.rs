@@ -230,7 +230,7 @@ fn planned(map: &Map, changes: &Changes, bytes: &[u64]) -> Result<ClusterPlan, S
 fn slot_bytes(shared: &Shared, view: &View) -> Vec<u64> {
     let mut bytes = vec![0; usize::from(SLOTS)];
     for live in shared.catalog.load().iter() {
-        for segment in &live.version.manifest().segments {
+        for segment in live.version.manifest().entries() {
             let (from, to) = segment.slots;
             let slots = SlotRange::new(from, to);
             for slot in slots.slots() {

@@ -35,8 +35,7 @@ pub async fn file(
             "version {id} of store {name} has no file {file:?} here"
         ))
     };
-    let entries = version.manifest().segments.iter();
-    let entry = entries.clone().find(|entry| entry.file == file);
+    let entry = version.manifest().entries().find(|it| it.file == file);
     let here = version.partitions_here();
     let entry = entry.filter(|entry| here.contains(entry.partition.0));
     let entry = entry.ok_or_else(absent)?;

@@ -75,6 +75,7 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
         .route("/v1/stores", get(stores))
         .route("/v1/stores/{store}", get(store).delete(remove_store))
         .route("/v1/stores/{store}/pull", post(pull))
+        .route("/v1/stores/{store}/compact", post(compact))
         .route("/v1/stores/{store}/swap", post(swap))
         .route("/v1/stores/{store}/rollback", post(rollback))
         .route(
@@ -236,6 +237,15 @@ async fn pull(
         .map_err(|error: larder_types::NameError| Error::BadRequest(error.to_string()))?;
     let request: PullRequest = decode(&body)?;
     let status = shared.pulls.start(&shared, name, request)?;
+    Ok((StatusCode::ACCEPTED, Json(status)))
+}
+
+async fn compact(
+    State(shared): Server,
+    Path(name): Path<String>,
+) -> Result<(StatusCode, Json<PullStatus>), Failure> {
+    let store = shared.stores.get(&name)?;
+    let status = shared.pulls.compact(&shared, &store)?;
     Ok((StatusCode::ACCEPTED, Json(status)))
 }
 

@@ -23,7 +23,7 @@ mod recover;
 mod retention;
 pub(crate) mod unchecked;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -140,6 +140,27 @@ impl Stores {
         self.go_live_locked(store, &mut state, id, started)
     }
 
+    /// As [`Stores::go_live`], if `before` is what is live still.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if another is.
+    pub fn go_live_in_place_of(
+        &self,
+        store: &Store,
+        id: VersionId,
+        before: VersionId,
+    ) -> Result<Swapped, Error> {
+        let started = Instant::now();
+        let mut state = store.lock()?;
+        if state.live != Some(before) {
+            return Err(Error::Conflict(format!(
+                "another version of store {} went live while version {before} was compacted; what came of that is dropped",
+                store.name
+            )));
+        }
+        self.go_live_locked(store, &mut state, id, started)
+    }
+
     /// Whether the manifest is signed as the configuration asks.
     ///
     /// # Errors
@@ -149,6 +170,11 @@ impl Stores {
             true => Ok(()),
             false => manifest.check_signature(&self.signers),
         }
+    }
+
+    /// Whether only signed versions go live.
+    pub fn needs_signature(&self) -> bool {
+        !self.signers.is_empty()
     }
 
     /// As [`Stores::check_signature`], of a version that the map is to make live, if it is here.
@@ -376,6 +402,41 @@ impl Store {
         Ok(found.map(|(id, _)| *id))
     }
 
+    /// The segments of all kept versions that are sound, by their digests.
+    pub fn segments_here(&self) -> HashMap<String, PathBuf> {
+        let mut segments = HashMap::new();
+        let Ok(state) = self.lock() else {
+            return segments;
+        };
+        let sound = |kept: &&Kept| kept.damaged.is_none() && kept.unchecked.is_none();
+        for kept in state.kept.values().filter(sound) {
+            let Some(version) = kept.opened.as_ref().ok().filter(|it| it.is_whole()) else {
+                continue;
+            };
+            for partition in version.partitions_here().iter() {
+                for entry in version.manifest().entries_of(partition) {
+                    let path = version.path().join(&entry.file);
+                    segments.insert(entry.digest.clone(), path);
+                }
+            }
+        }
+        segments
+    }
+
+    /// Versions that are newer than the live one and came from a source that begins like this.
+    pub fn newer_than_live_from(&self, source: &str) -> Result<Vec<VersionId>, Error> {
+        let state = self.lock()?;
+        let newer = state.kept.iter().filter(|(id, _)| Some(**id) > state.live);
+        let is_of = |kept: &Kept| {
+            let record = kept.record.as_ref();
+            record.is_some_and(|record| record.source.starts_with(source))
+        };
+        Ok(newer
+            .filter(|(_, kept)| is_of(kept))
+            .map(|(id, _)| *id)
+            .collect())
+    }
+
     /// Removes a published version that is not to be kept, listed here or not.
     pub fn forget(&self, id: VersionId) -> Result<(), Error> {
         let kept = self.lock()?.kept.remove(&id);
@@ -479,6 +540,7 @@ impl Kept {
             key_bytes: manifest.map_or(0, |m| m.key_bytes),
             value_bytes: manifest.map_or(0, |m| m.value_bytes),
             partitions: manifest.map_or(0, |m| m.partitions),
+            layers: manifest.map_or(1, |m| m.layer_count() as u32),
             compression: manifest.map_or(String::new(), |m| m.compression.to_string()),
             source: inputs.or_else(|| pulled_from.clone()),
             pulled_from,

@@ -23,8 +23,9 @@ use super::wanted::place;
 use crate::Shared;
 use crate::error::Error;
 use crate::fetch::download::{Download, Root, Wanted};
-use crate::fetch::pull::{drop_other_files, may_be_pulled};
-use crate::fetch::{Pull, Stop, space, warm};
+use crate::fetch::local::{self, Linked};
+use crate::fetch::pull::{drop_other_files, may_be_pulled, verify_fetched};
+use crate::fetch::{Pull, Stop, below, space, warm};
 use crate::stores::{PullRecord, Store, gates, unchecked, unix_seconds};
 
 /// Of segments that are fetched into the folder of a version that is kept.
@@ -78,6 +79,7 @@ fn roots(shared: &Shared, order: &Order) -> Vec<Result<Root, Error>> {
         Ok(Root {
             place: place(shared, &peer.root)?,
             slots: peer.slots.clone(),
+            layer: None,
         })
     });
     std::iter::once(source).chain(peers).collect()
@@ -106,7 +108,7 @@ impl Steps<'_> {
             .map_or_else(Partitions::default, |version| version.partitions_here());
         let lacking = wanted.without(&here);
         let of = |partitions: &Partitions| -> u64 {
-            let entries = manifest.segments.iter();
+            let entries = manifest.entries();
             let some = entries.filter(|entry| partitions.contains(entry.partition.0));
             some.map(|entry| entry.size_bytes).sum()
         };
@@ -144,6 +146,19 @@ impl Steps<'_> {
         })
     }
 
+    fn fetch(&self, manifest: &Manifest, wanted: &[Wanted<'_>]) -> Result<(), Error> {
+        let below = below::find(self.shared, self.pull, manifest, &self.order.source, wanted)?;
+        let fetched = self.with_download(|download| {
+            let roots = [download.roots, &below.roots].concat();
+            Download {
+                roots: &roots,
+                ..download
+            }
+            .segments(wanted)
+        });
+        fetched.map_err(|error| below.explain(error))
+    }
+
     /// A source that may not be read is what is told if nobody else has the version.
     fn with_download<T>(
         &self,
@@ -169,13 +184,13 @@ impl Steps<'_> {
         if !self.is_to_be_resumed(&fetched) {
             store.dir.remove_pull(id)?;
         }
-        fetched?;
+        let linked = fetched?;
         fault_point("pull.fetched");
         // What is in its place is of another version with this number.
         store.forget_other(id)?;
         store.dir.publish(id)?;
         fault_point("pull.published");
-        let ready = self.prepare(id);
+        let ready = self.prepare(id, &linked);
         if let Err(error) = &ready
             && self.pull.stopped() != Some(Stop::Shutdown)
         {
@@ -190,18 +205,20 @@ impl Steps<'_> {
         folder: &Path,
         manifest: &Manifest,
         partitions: &Partitions,
-    ) -> Result<(), Error> {
+    ) -> Result<Linked, Error> {
         drop_other_files(folder, manifest)?;
         let wanted = Wanted::of(manifest, partitions, folder, "");
+        let (wanted, linked) = local::link(self.store, self.pull, wanted)?;
         space::reserve(folder, &wanted)?;
         self.record().write(folder)?;
         unchecked::mark(folder, &self.order.gates.clone().unwrap_or_else(passed))?;
         let path = folder.join(Manifest::FILE);
         std::fs::write(&path, manifest.encode()).map_err(Error::io("write", &path))?;
         fault_point("pull.reserved");
-        self.with_download(|download| download.segments(&wanted))?;
+        self.fetch(manifest, &wanted)?;
         // An interrupted pull may have been of other slots.
-        Ok(partitions.keep_only(folder, manifest)?)
+        partitions.keep_only(folder, manifest)?;
+        Ok(linked)
     }
 
     fn record(&self) -> PullRecord {
@@ -211,20 +228,20 @@ impl Steps<'_> {
         }
     }
 
-    fn is_to_be_resumed(&self, result: &Result<(), Error>) -> bool {
+    fn is_to_be_resumed<T>(&self, result: &Result<T, Error>) -> bool {
         match result {
-            Ok(()) | Err(Error::Source { .. }) => true,
+            Ok(_) | Err(Error::Source { .. }) => true,
             Err(Error::Cancelled) => self.pull.stopped() == Some(Stop::Shutdown),
             Err(_) => false,
         }
     }
 
     /// Opens, verifies, judges and warms the published version, and adds it to the store.
-    fn prepare(&self, id: VersionId) -> Result<(), Error> {
+    fn prepare(&self, id: VersionId, linked: &Linked) -> Result<(), Error> {
         self.pull.enter(PullState::Verifying);
         let path = self.store.dir.version_path(id);
         let version = Version::open(&path)?;
-        version.verify(&|_| self.pull.stopped().is_none())?;
+        verify_fetched(self.pull, &version, linked)?;
         self.pull.check_cancelled()?;
         if let Some(gates) = &self.order.gates {
             let live = self.store.live();
@@ -254,16 +271,18 @@ impl Steps<'_> {
     ) -> Result<(), Error> {
         let id = self.order.version;
         let folder = self.store.dir.version_path(id);
-        let wanted = Wanted::of(manifest, lacking, &folder, FETCHED);
-        let fetched = space::reserve(&folder, &wanted)
-            .and_then(|()| self.with_download(|download| download.segments(&wanted)));
+        let wanted = || Wanted::of(manifest, lacking, &folder, FETCHED);
+        let (fetching, _) = local::link(self.store, self.pull, wanted())?;
+        let fetched =
+            space::reserve(&folder, &fetching).and_then(|()| self.fetch(manifest, &fetching));
+        let wanted = wanted();
         if !self.is_to_be_resumed(&fetched) {
             for segment in &wanted {
                 let _ = std::fs::remove_file(&segment.path);
             }
         }
         fetched?;
-        for Wanted { entry, path } in &wanted {
+        for Wanted { entry, path, .. } in &wanted {
             files::sync_file(path)?;
             let to = folder.join(&entry.file);
             std::fs::rename(path, &to).map_err(Error::io("rename to its place", &to))?;

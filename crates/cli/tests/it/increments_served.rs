@@ -1,0 +1,274 @@
+//! Increments on a server: what is fetched and what is linked, a base that is gone or another, compaction, and the server killed in
+//! every step of one.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use larder_batch::{Base, BuildOptions, Builder, Built, Manifest, On};
+use larder_protocol::http::{PullState, PullStatus, VersionStatus};
+
+use crate::fixture::{RECORDS, STORE, build, leftovers, pull, pull_ok, served, store, value};
+use crate::support::{Server, run_failing, run_ok, spawn_server, spawn_server_with};
+
+/// Builds a delta that gives every key its value in the data set of `letter`.
+fn build_on(letter: char, base: &Path, folder: &Path) -> PathBuf {
+    build_some_on(letter, base, folder, 1)
+}
+
+/// As [`build_on`], of every `step`th key.
+fn build_some_on(letter: char, base: &Path, folder: &Path, step: usize) -> PathBuf {
+    let (place, target) = (base.to_str().unwrap(), folder.to_str().unwrap());
+    let options = BuildOptions {
+        on: Some(On {
+            base: Arc::new(Base::open(base, place, target).unwrap()),
+            is_full: false,
+        }),
+        built: Some(Built::default()),
+        ..BuildOptions::new(store())
+    };
+    let builder = Builder::new(options, folder).unwrap();
+    let mut rows = builder.writer();
+    for number in (0..RECORDS).step_by(step) {
+        let (key, value) = (format!("key{number}"), value(letter, number));
+        rows.push(number, key.as_bytes(), value.as_bytes()).unwrap();
+    }
+    rows.close().unwrap();
+    builder.finish(&|_| {}).unwrap();
+    folder.to_owned()
+}
+
+fn manifest(folder: &Path) -> Manifest {
+    let bytes = fs::read(folder.join(Manifest::FILE)).unwrap();
+    Manifest::decode("a version", &bytes).unwrap()
+}
+
+fn live(server: &Server) -> VersionStatus {
+    let status = server.admin().store(&store()).unwrap();
+    status.versions.into_iter().find(|it| it.live).unwrap()
+}
+
+#[track_caller]
+fn pulled(server: &Server, source: &Path) -> PullStatus {
+    let status = pull(server, source.to_str().unwrap()).unwrap();
+    assert_eq!(status.state, PullState::Done, "{:?}", status.error);
+    status
+}
+
+#[track_caller]
+fn refused(server: &Server, source: &Path) -> String {
+    let status = pull(server, source.to_str().unwrap()).unwrap();
+    assert_eq!(status.state, PullState::Failed);
+    status.error.unwrap().message
+}
+
+#[test]
+fn a_delta_costs_its_own_bytes_and_outlives_its_base() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = |name: &str| temp.path().join(name);
+    let a = build('a', &place("a"));
+    let b = build_on('b', &a, &place("b"));
+    let c = build_on('c', &b, &place("c"));
+    let data = place("data");
+    let server = spawn_server_with(&data, |command| {
+        command.env("LARDER_STORES_RETAIN_VERSIONS", "1");
+    });
+    assert_eq!(pulled(&server, &a).bytes_linked, 0);
+    for (version, letter) in [(&b, 'b'), (&c, 'c')] {
+        let status = pulled(&server, version);
+        let fetched = status.bytes_done - status.bytes_linked;
+        assert_eq!(fetched, manifest(version).own_bytes());
+        assert_eq!(served(&server), letter);
+    }
+    assert_eq!(live(&server).layers, 3);
+    // The version that both are built on is gone, here and where it was built.
+    let kept = server.admin().store(&store()).unwrap().versions;
+    assert_eq!(kept.len(), 2);
+    fs::remove_dir_all(&a).unwrap();
+    assert!(server.admin().verify(&store(), None).unwrap().ok);
+    let server_url = ["--server", &server.http];
+    let told = run_ok(
+        [
+            &["store", "diff", STORE, "previous", "live"][..],
+            &server_url,
+        ]
+        .concat(),
+    );
+    assert!(told.contains("3,000") || told.contains("3000"), "{told}");
+    let info = run_ok([&["store", "info", STORE][..], &server_url].concat());
+    assert!(info.contains("layers"), "{info}");
+    run_ok([&["store", "rollback", STORE][..], &server_url].concat());
+    assert_eq!(served(&server), 'b');
+    server.kill();
+    let server = spawn_server(&data);
+    assert_eq!(served(&server), 'b');
+    // Another server has it from this one, without the base.
+    let other = spawn_server(&place("other"));
+    let files = format!("{}/v1/stores/{STORE}/versions/live/files", server.http);
+    let host = server.http.trim_start_matches("http://").to_owned();
+    drop(other);
+    let other = spawn_server_with(&place("other"), |command| {
+        command.env("LARDER_FETCH_ALLOW", format!("http://{host}/"));
+    });
+    let status = pull(&other, &files).unwrap();
+    assert_eq!(status.state, PullState::Done, "{:?}", status.error);
+    assert_eq!(served(&other), 'b');
+}
+
+#[test]
+fn a_server_without_the_base_pulls_it_from_where_it_was_built() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = |name: &str| temp.path().join(name);
+    let a = build('a', &place("a"));
+    let b = build_on('b', &a, &place("b"));
+    let server = spawn_server(&place("data"));
+    fs::rename(&a, place("away")).unwrap();
+    let told = refused(&server, &b);
+    assert!(
+        told.contains("this version is a delta") && told.contains("push that one first"),
+        "{told}"
+    );
+    build('x', &a);
+    let told = refused(&server, &b);
+    assert!(
+        told.contains("is another one than the delta was built on"),
+        "{told}"
+    );
+    fs::remove_dir_all(&a).unwrap();
+    fs::rename(place("away"), &a).unwrap();
+    let segment = a.join("p00002.segment");
+    let bytes = fs::read(&segment).unwrap();
+    let mut damaged = bytes.clone();
+    damaged[100] ^= 1;
+    fs::write(&segment, damaged).unwrap();
+    let told = refused(&server, &b);
+    assert!(
+        told.contains("p00002.segment does not have the digest"),
+        "{told}"
+    );
+    fs::write(&segment, bytes).unwrap();
+    assert_eq!(pulled(&server, &b).bytes_linked, 0);
+    assert_eq!(served(&server), 'b');
+    assert_eq!(leftovers(&place("data")), [""; 0]);
+}
+
+#[test]
+fn a_partition_that_did_not_change_is_linked_and_one_that_is_damaged_here_is_fetched() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = |name: &str| temp.path().join(name);
+    let (a, data) = (build('a', &place("a")), place("data"));
+    let server = spawn_server(&data);
+    pull_ok(&server, &a);
+    let again = pulled(&server, &a);
+    assert_eq!(again.bytes_linked, manifest(&a).size_bytes);
+    let file = |version: u64| data.join(format!("stores/{STORE}/v{version:010}/p00001.segment"));
+    let inode = |version| fs::metadata(file(version)).unwrap().ino();
+    assert_eq!(inode(1), inode(2));
+    let mut bytes = fs::read(file(1)).unwrap();
+    bytes[100] ^= 1;
+    fs::write(file(1), bytes).unwrap();
+    let again = pulled(&server, &a);
+    let size = manifest(&a).segments[1].size_bytes;
+    assert_eq!(again.bytes_done - again.bytes_linked, size);
+    assert!(server.admin().verify(&store(), None).unwrap().ok);
+    assert_ne!(inode(2), inode(3));
+}
+
+#[test]
+fn a_compacted_version_is_the_one_that_a_whole_build_makes() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = |name: &str| temp.path().join(name);
+    let a = build('a', &place("a"));
+    let b = build_some_on('b', &a, &place("b"), 7);
+    let c = build_on('c', &b, &place("c"));
+    let whole = build('c', &place("whole"));
+    let server = spawn_server(&place("data"));
+    let compact = ["store", "compact", STORE, "--server", &server.http];
+    pull_ok(&server, &a);
+    assert!(run_failing(4, compact).contains("one layer"));
+    pull_ok(&server, &c);
+    let told = run_ok(compact);
+    assert!(told.contains("is live, of one layer"), "{told}");
+    let now = live(&server);
+    assert_eq!((now.layers, now.digest), (1, manifest(&whole).digest));
+    assert_eq!(served(&server), 'c');
+    server.admin().rollback(&store(), None).unwrap();
+    assert_eq!((served(&server), live(&server).layers), ('c', 3));
+}
+
+#[test]
+fn a_version_of_many_layers_is_compacted_by_itself() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = |name: &str| temp.path().join(name);
+    let a = build('a', &place("a"));
+    let b = build_on('b', &a, &place("b"));
+    let server = spawn_server_with(&place("data"), |command| {
+        command.env("LARDER_STORES_COMPACT_LAYERS", "1");
+    });
+    pull_ok(&server, &a);
+    pull_ok(&server, &b);
+    while live(&server).layers > 1 {
+        assert_eq!(served(&server), 'b');
+    }
+    assert_eq!(served(&server), 'b');
+}
+
+#[test]
+fn a_server_killed_at_any_step_of_a_compaction_serves_what_it_did_and_compacts_again() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = |name: &str| temp.path().join(name);
+    let a = build('a', &place("a"));
+    let b = build_on('b', &a, &place("b"));
+    let before = place("before");
+    let server = spawn_server(&before);
+    pull_ok(&server, &a);
+    pull_ok(&server, &b);
+    server.kill();
+    let points = larder_server::COMPACT_FAULT_POINTS;
+    let live_from = points
+        .iter()
+        .position(|point| *point == "pull.live")
+        .unwrap();
+    for (index, point) in points.iter().enumerate() {
+        let data = place(point);
+        copy_tree(&before, &data);
+        let server = spawn_server_with(&data, |command| {
+            command.env("LARDER_FAULT_POINT", point);
+        });
+        let compact = || -> Result<PullStatus, larder_client::Error> {
+            let admin = server.admin();
+            let mut status = admin.compact(&store())?;
+            while !status.state.is_over() {
+                status = admin.pull_status(&status)?;
+            }
+            Ok(status)
+        };
+        assert!(compact().is_err(), "{point}: the compaction passed it");
+        assert_eq!(server.wait().signal(), Some(9), "{point}");
+
+        let server = spawn_server(&data);
+        assert_eq!(served(&server), 'b', "{point}");
+        let layers = if index < live_from { 2 } else { 1 };
+        assert_eq!(live(&server).layers, layers, "{point}");
+        assert!(server.admin().verify(&store(), None).unwrap().ok, "{point}");
+        if layers == 2 {
+            run_ok(["store", "compact", STORE, "--server", &server.http]);
+        }
+        assert_eq!((served(&server), live(&server).layers), ('b', 1), "{point}");
+        assert_eq!(leftovers(&data), [""; 0], "{point}");
+        let kept = server.admin().store(&store()).unwrap().versions;
+        assert_eq!(kept.len(), 3, "{point}: nothing of the first try is left");
+        server.kill();
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .arg(from)
+        .arg(to)
+        .status();
+    assert!(copied.unwrap().success());
+}

@@ -1,0 +1,174 @@
+//! A compaction on the server: the live version's layers become one whole version, which takes its place.
+//!
+//! It is done as a pull is, on a thread of low priority and in the store's one place for pulls, and what a crash leaves is as there:
+//!
+//! | crash | left |
+//! |---|---|
+//! | while it writes | `<v>.pull`, which the next pull or compaction of the store removes |
+//! | between publishing and going live | the version, not live; the next compaction removes it and begins anew |
+//!
+//! Until `go_live` the version of several layers is served. If another went live meanwhile, the compacted one is not wanted any more.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use larder_batch::{Compaction, Version, fault_point};
+use larder_protocol::http::{Gates, PullState};
+use larder_types::VersionId;
+
+use super::download::Runtime;
+use super::{Pull, Stop, space, warm};
+use crate::Shared;
+use crate::error::Error;
+use crate::stores::{PullRecord, Store, unchecked, unix_seconds};
+
+/// What a compacted version's record says that it came from.
+pub const SOURCE: &str = "compaction of version ";
+
+/// The points at which a test may kill a compaction, in the order in which it passes them. The version of several layers is live up to
+/// `compact.before_live`.
+pub const FAULT_POINTS: &[&str] = &[
+    "compact.begun",
+    "compact.segment",
+    "compact.manifest",
+    "compact.written",
+    "publish.synced",
+    "compact.published",
+    "compact.verified",
+    "compact.before_live",
+    "pull.live",
+    "compact.live",
+];
+
+/// Runs the compaction to its end.
+pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
+    tracing::info!(pull = pull.id, store = %pull.store, "compaction started");
+    let result = compact(shared, pull);
+    match &result {
+        Ok(()) => tracing::info!(pull = pull.id, store = %pull.store, "compaction done"),
+        Err(error) => {
+            tracing::warn!(pull = pull.id, store = %pull.store, %error, "compaction ended; the live version is unchanged");
+        }
+    }
+    result
+}
+
+/// The live version of the store, if it can be compacted.
+///
+/// # Errors
+/// [`Error::Refused`] and why not.
+pub fn candidate(shared: &Shared, store: &Store) -> Result<(VersionId, Arc<Version>), Error> {
+    let (id, version) = store.version(None)?;
+    let refused = |why: &str| {
+        Err(Error::Refused(format!(
+            "version {id} of store {}: {why}",
+            store.name
+        )))
+    };
+    if !version.manifest().is_delta() {
+        return refused("it has one layer, there is nothing to compact");
+    }
+    if shared.stores.needs_signature() {
+        return refused(
+            "only signed versions go live here (stores.signed_by), and a server signs nothing; compact it with `larder compact --sign` and push that",
+        );
+    }
+    Ok((id, version))
+}
+
+fn compact(shared: &Shared, pull: &Pull) -> Result<(), Error> {
+    let store = shared.stores.get(pull.store.as_str())?;
+    let (base_id, version) = candidate(shared, &store)?;
+    let source = format!("{SOURCE}{base_id}");
+    remove_leftovers(&store)?;
+    let manifest = version.manifest();
+    let data_bytes = manifest.key_bytes + manifest.value_bytes;
+    pull.bytes_total.store(2 * data_bytes, Relaxed);
+    let id = store.dir.next_version()?;
+    pull.version.store(id.0, Relaxed);
+    let folder = store.dir.begin_pull(id)?;
+    let written = (|| {
+        space::check(&folder, data_bytes)?;
+        let record = PullRecord {
+            source,
+            pulled_at: unix_seconds(),
+        };
+        record.write(&folder)?;
+        unchecked::mark(&folder, &passed())?;
+        fault_point("compact.begun");
+        let runtime = Runtime::new()?;
+        let compaction = Compaction {
+            version: &version,
+            by: format!("larder {}", env!("CARGO_PKG_VERSION")),
+            at: unix_seconds(),
+            sign: None,
+            pace: &|bytes| {
+                runtime.block_on(shared.pulls.throttle.take(bytes));
+                pull.resumed(bytes);
+                pull.stopped().is_none()
+            },
+        };
+        compaction.write(&folder)?;
+        fault_point("compact.written");
+        Ok::<_, Error>(())
+    })();
+    if let Err(error) = written {
+        store.dir.remove_pull(id)?;
+        return Err(error);
+    }
+    store.dir.publish(id)?;
+    fault_point("compact.published");
+    let ready = prepare(shared, pull, &store, id).and_then(|()| {
+        pull.enter(PullState::Swapping);
+        fault_point("compact.before_live");
+        shared.stores.go_live_in_place_of(&store, id, base_id)
+    });
+    if let Err(error) = ready {
+        if pull.stopped() != Some(Stop::Shutdown) {
+            store.forget(id)?;
+        }
+        return Err(error);
+    }
+    fault_point("compact.live");
+    if let Err(error) = store.retain(shared.settings.retention()) {
+        tracing::warn!(store = %store.name, %error, "old versions were not removed");
+    }
+    Ok(())
+}
+
+/// What compactions before this one have left.
+fn remove_leftovers(store: &Store) -> Result<(), Error> {
+    for (id, folder) in store.dir.pulls()? {
+        let is_ours = |record: PullRecord| record.source.starts_with(SOURCE);
+        if PullRecord::read(&folder).is_some_and(is_ours) {
+            store.dir.remove_pull(id)?;
+        }
+    }
+    for id in store.newer_than_live_from(SOURCE)? {
+        store.forget(id)?;
+    }
+    Ok(())
+}
+
+fn prepare(shared: &Shared, pull: &Pull, store: &Store, id: VersionId) -> Result<(), Error> {
+    pull.enter(PullState::Verifying);
+    let path = store.dir.version_path(id);
+    let version = Version::open(&path)?;
+    version.verify(&|_| pull.stopped().is_none())?;
+    pull.check_cancelled()?;
+    fault_point("compact.verified");
+    pull.enter(PullState::Warming);
+    warm::warm_new(shared, &version, &|| pull.stopped().is_none());
+    pull.check_cancelled()?;
+    unchecked::clear(&path)?;
+    let record = PullRecord::read(&path).unwrap_or_default();
+    store.add(id, Arc::new(version), record)
+}
+
+/// It holds what was live: no gate is asked again.
+fn passed() -> Gates {
+    Gates {
+        allow_empty: true,
+        ..Gates::default()
+    }
+}
