@@ -11,6 +11,7 @@
 
 mod cluster;
 mod first_fill;
+mod increments;
 mod karma;
 mod keys;
 mod large_work;
@@ -62,6 +63,8 @@ enum Bench {
     SwapLatency(swap_latency::SwapLatencyArgs),
     /// Lookups in a version, in process: out of the map, and by position
     Lookups(lookups::LookupsArgs),
+    /// A daily change beside a whole build, and lookups in several layers beside one
+    Increments(increments::IncrementsArgs),
     /// The ordered table alone, in process, beside BTreeMaps: puts, range reads, bytes a row
     Table(table::TableArgs),
     /// Timelines in process, by the join engine alone: CPU seconds, rows, bytes
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         Bench::ClusterGrowth(args) => cluster::growth::run(&args),
         Bench::SwapLatency(args) => swap_latency::run(&args),
         Bench::Lookups(args) => lookups::run(&args),
+        Bench::Increments(args) => increments::run(&args),
         Bench::Table(args) => table::run(&args),
         Bench::Twip(args) => twip::run(&args),
         Bench::Karma(args) => karma::run(&args),
