@@ -360,9 +360,11 @@ impl Scrape {
             ("space_objects", "Objects that a space finds", |it| {
                 it.objects
             }),
-            ("space_memory_bytes", "Memory of a space's indexes", |it| {
-                it.memory_bytes
-            }),
+            (
+                "space_memory_bytes",
+                "Memory of a space's indexes and copies",
+                |it| it.memory_bytes,
+            ),
             (
                 "space_failures",
                 "Fields that did not fit their attributes",

@@ -104,6 +104,13 @@ impl Copies {
         !self.held.is_empty() || !self.subscribed.is_empty() || self.is_stale
     }
 
+    /// What is held of a space, about.
+    pub fn memory_bytes(&self, space: &str) -> usize {
+        let held = self.held.iter();
+        let of_space = held.filter(|held| held.declared.definition.name == space);
+        of_space.map(|held| held.holder.memory_bytes()).sum()
+    }
+
     /// Holds what these spaces have.
     pub fn follow(&mut self, spaces: &BTreeMap<String, Space>) -> Vec<Said> {
         let mut before = std::mem::take(&mut self.held);

@@ -65,7 +65,7 @@ pub enum Behind {
 pub struct Figures {
     pub name: String,
     pub objects: u64,
-    /// Of its indexes.
+    /// Of its indexes, of copies in regions, and of what is known of where objects lie.
     pub memory_bytes: u64,
     /// Fields that did not fit.
     pub failures: u64,
@@ -95,7 +95,7 @@ impl Spaces {
             Figures {
                 name: name.clone(),
                 objects: space.index.len(),
-                memory_bytes: space.index.memory_bytes() as u64,
+                memory_bytes: (space.memory_bytes() + all.copies.memory_bytes(name)) as u64,
                 failures: space.index.failures().count,
                 left: standing.of - standing.looked_at,
             }
@@ -106,7 +106,7 @@ impl Spaces {
         figures
     }
 
-    /// What all indexes took when [`Spaces::figures`] was last asked.
+    /// What all spaces took when [`Spaces::figures`] was last asked.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes.get()
     }

@@ -19,6 +19,8 @@ pub struct Placed {
     pub regions: Arc<Regions>,
     /// Of each object its generation, and then its region in each subspace that there was.
     of: HashMap<Bytes, Box<[u16]>>,
+    /// Of all their keys.
+    key_bytes: usize,
     generation: u16,
     /// Of earlier generations, for each subspace that there is now the place that it had.
     earlier: Vec<(u16, Vec<Option<usize>>)>,
@@ -40,6 +42,7 @@ impl Placed {
                 .collect(),
             regions,
             of: HashMap::new(),
+            key_bytes: 0,
             generation: 0,
             earlier: Vec::new(),
             changed: 0,
@@ -74,6 +77,13 @@ impl Placed {
     /// All objects were placed since the last [`Placed::follow`].
     pub fn note_all_placed(&mut self) {
         self.earlier.clear();
+    }
+
+    /// What is known of where objects lie takes so much, about.
+    pub fn memory_bytes(&self) -> usize {
+        let places = (1 + self.filled.len()) * size_of::<u16>();
+        let entry = size_of::<(Bytes, Box<[u16]>)>() + places;
+        self.key_bytes + self.of.len() * entry
     }
 
     pub fn filled(&self) -> Vec<Vec<u64>> {
@@ -138,7 +148,10 @@ impl Placed {
         let kept: Box<[u16]> = [self.generation].into_iter().chain(regions).collect();
         let before = match self.of.get_mut(key) {
             Some(of) => Some(std::mem::replace(of, kept)),
-            None => self.of.insert(key.into(), kept),
+            None => {
+                self.key_bytes += key.len();
+                self.of.insert(key.into(), kept)
+            }
         };
         if let Some(before) = &before {
             let pairs = moved.iter_mut().zip(self.before(before));
@@ -152,6 +165,7 @@ impl Placed {
         let Some(before) = self.of.remove(key) else {
             return Vec::new();
         };
+        self.key_bytes -= key.len();
         let after = None;
         let moved = self.before(&before).map(|before| Moved { before, after });
         let moved: Vec<Moved> = moved.collect();

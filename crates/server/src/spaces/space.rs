@@ -122,6 +122,12 @@ impl Space {
         }
     }
 
+    /// What its indexes take, and what is known of where objects lie.
+    pub fn memory_bytes(&self) -> usize {
+        let placed = self.placed.as_ref().map_or(0, Placed::memory_bytes);
+        self.index.memory_bytes() + placed
+    }
+
     /// How many objects lie in each region of each subspace; `None`: it is not known of all yet.
     pub fn filled(&self) -> Option<Vec<Vec<u64>>> {
         let is_whole = self.behind() == Behind::Nothing;

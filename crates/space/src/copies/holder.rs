@@ -30,6 +30,8 @@ pub struct Holder {
     index: SpaceIndex,
     /// How many copies each region has, of those that have any.
     full: BTreeMap<u16, u32>,
+    /// What the copies take, without the index of them.
+    bytes: usize,
 }
 
 /// Regions that are asked for together.
@@ -39,8 +41,17 @@ struct Claim {
     regions: Vec<Run>,
     /// By slot of keys: all objects are here.
     is_here: Box<[bool]>,
+    /// Of how many slots they are not.
+    lacking: usize,
     /// By owner, what it was asked and has yet to answer.
     asked: BTreeMap<u16, Asked>,
+}
+
+impl Claim {
+    /// Searches ask whether all is here, and there are thousands of slots.
+    fn count(&mut self) {
+        self.lacking = self.is_here.iter().filter(|here| !**here).count();
+    }
 }
 
 struct Asked {
@@ -55,6 +66,15 @@ struct Copy {
     bytes: Bytes,
     /// When it goes, in milliseconds.
     expires_at: Option<u64>,
+}
+
+impl Copy {
+    /// What it takes with its key, as nodes of the tree are two thirds full.
+    fn size_bytes(&self, key: &[u8]) -> usize {
+        let entry = size_of::<Bytes>() + size_of::<Copy>();
+        let going = self.expires_at.map_or(0, |_| key.len() + 40);
+        key.len() + self.bytes.len() + entry * 3 / 2 + going
+    }
 }
 
 /// By key.
@@ -79,6 +99,7 @@ impl Holder {
             going: BTreeSet::new(),
             index: SpaceIndex::new(definition),
             full: BTreeMap::new(),
+            bytes: 0,
         }
     }
 
@@ -108,6 +129,7 @@ impl Holder {
                 number,
                 regions: new,
                 is_here: vec![false; usize::from(SLOTS)].into(),
+                lacking: usize::from(SLOTS),
                 asked: BTreeMap::new(),
             });
         }
@@ -177,6 +199,7 @@ impl Holder {
             for (slot, is_here) in (0..).zip(&mut claim.is_here) {
                 *is_here &= !is_gone(slot);
             }
+            claim.count();
             let is_hit = |asked: &Asked| asked.slots.iter().cloned().flatten().any(&is_gone);
             claim.asked.retain(|_, asked| !is_hit(asked));
         }
@@ -212,7 +235,9 @@ impl Holder {
                     bytes,
                     expires_at,
                 };
+                self.bytes += copy.size_bytes(key);
                 if let Some(before) = self.copies.0.insert(key.into(), copy) {
+                    self.bytes -= before.size_bytes(key);
                     self.leave(before.region);
                 }
                 *self.full.entry(region.0).or_default() += 1;
@@ -237,6 +262,7 @@ impl Holder {
             for slot in asked.slots.into_iter().flatten() {
                 claim.is_here[usize::from(slot)] = true;
             }
+            claim.count();
         }
     }
 
@@ -252,7 +278,7 @@ impl Holder {
             let contacted: Vec<u16> = of
                 .filter(|region| contacts.contains(Region(*region)))
                 .collect();
-            if !contacted.is_empty() && !claim.is_here.iter().all(|here| *here) {
+            if !contacted.is_empty() && claim.lacking > 0 {
                 return false;
             }
             found.extend(contacted);
@@ -263,6 +289,7 @@ impl Holder {
 
     fn remove(&mut self, key: &[u8]) {
         if let Some(copy) = self.copies.0.remove(key) {
+            self.bytes -= copy.size_bytes(key);
             self.index.remove(key);
             self.leave(copy.region);
             if let Some(at) = copy.expires_at {
@@ -296,10 +323,7 @@ impl Holder {
 
     /// How many regions are whole: all objects that lie in them are here.
     pub fn whole(&self) -> u64 {
-        let whole = self
-            .claims
-            .iter()
-            .filter(|claim| claim.is_here.iter().all(|here| *here));
+        let whole = self.claims.iter().filter(|claim| claim.lacking == 0);
         let regions = whole.flat_map(|claim| &claim.regions);
         regions
             .map(|run| u64::from(run.end() - run.start()) + 1)
@@ -326,6 +350,12 @@ impl Holder {
 
     pub fn len(&self) -> usize {
         self.copies.0.len()
+    }
+
+    /// What copies and their index take in memory, about.
+    pub fn memory_bytes(&self) -> usize {
+        let claims = self.claims.len() * usize::from(SLOTS);
+        self.bytes + claims + self.index.memory_bytes()
     }
 
     pub fn is_empty(&self) -> bool {

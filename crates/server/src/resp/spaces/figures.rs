@@ -302,7 +302,8 @@ pub(super) async fn figures(
         let nowhere = of.regions.is_none().then(Vec::new);
         Ok(Figures {
             objects: space.index.len(),
-            memory_bytes: space.index.memory_bytes() as u64,
+            memory_bytes: (space.memory_bytes() + spaces.copies.memory_bytes(&of.definition.name))
+                as u64,
             looked_at: standing.looked_at,
             of: standing.of,
             is_walking: standing.is_walking,
