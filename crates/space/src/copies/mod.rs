@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  an object changes at its owner ─► regions::Regions: where it was, where it is ─► part::Told ─► the holders of these regions
-//!  a search ─► route: the subspace that asks the fewest places ─► holder::Holder: what it finds in its regions
+//!  a search ─► route: the cheapest way ─► holder::Holder: what it finds in its regions
 //! ```
 //!
 //! The owner of an object's key keeps the object; what a holder has is derived from that, as the rows that a join computes are. A holder asks all
@@ -35,4 +35,4 @@ pub use drift::{CUT_OBJECTS_MIN, to_cut};
 pub use holder::Holder;
 pub use part::{Part, Told};
 pub use regions::{Moved, Regions};
-pub use route::{Route, route};
+pub use route::{Estimate, Places, Route, Way, route, ways};

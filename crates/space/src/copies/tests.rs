@@ -195,8 +195,12 @@ impl World {
         let text = texts[random.below(texts.len() as u64) as usize];
         let predicate = parse(text.as_bytes(), &self.definition, &Params::default());
         let predicate = predicate.expect("it is a query");
-        let holder = |slot| Some(self.owner(slot));
-        let route = route(&self.regions, &predicate, &self.definition, 5, holder);
+        let places = Even {
+            owners: 5,
+            holder: &|slot| Some(self.owner(slot)),
+            estimate: Estimate::default(),
+        };
+        let route = route(&self.regions, &predicate, &self.definition, &places);
         let Route::Regions { subspace, requests } = route else {
             return false;
         };
@@ -261,10 +265,14 @@ fn holders_that_are_whole_find_what_all_objects_have() {
 fn a_search_that_fixes_the_first_attribute_asks_few_places() {
     let definition = definition();
     let regions = Regions::by_hash(&definition).expect("16 regions are enough");
-    let holder = |slot: u16| Some(slot / 1024);
+    let places = Even {
+        owners: 16,
+        holder: &|slot: u16| Some(slot / 1024),
+        estimate: Estimate::default(),
+    };
     let asked = |text: &str| {
         let predicate = parse(text.as_bytes(), &definition, &Params::default()).expect("a query");
-        match route(&regions, &predicate, &definition, 16, holder) {
+        match route(&regions, &predicate, &definition, &places) {
             Route::Owners => 16,
             Route::Regions { requests, .. } => requests.len(),
         }
@@ -389,4 +397,103 @@ fn cuts_follow_a_drift_and_hot_values_are_spread() {
         second.version == 2 && times_mean(&balance) <= 2.0,
         "{balance:?}"
     );
+}
+
+/// Places that cost the same, 10 us each.
+struct Even<'a> {
+    owners: u16,
+    holder: &'a dyn Fn(u16) -> Option<u16>,
+    estimate: Estimate,
+}
+
+impl Places<u16> for Even<'_> {
+    fn owners(&self) -> usize {
+        self.owners.into()
+    }
+
+    fn holder(&self, slot: u16) -> Option<u16> {
+        (self.holder)(slot)
+    }
+
+    fn asking_us(&self, places: Option<&mut dyn Iterator<Item = &u16>>) -> f64 {
+        10.0 * places.map_or(self.owners(), |places| places.count()) as f64
+    }
+
+    fn estimate(&self) -> Estimate {
+        self.estimate.clone()
+    }
+}
+
+/// Both subspaces ask one place. By city it has all that the index of city leads to; by stars an eighth of it.
+#[test]
+fn of_two_that_ask_one_place_the_one_is_asked_that_looks_at_less() {
+    let line = "x SUBSPACES 2 city:4 stars:4 REGIONS 16 SCHEMA city TAG stars NUMERIC";
+    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    let definition = Definition::parse_create(&words).expect("it fits");
+    let regions = Regions::by_hash(&definition).expect("16 regions are enough");
+    let query = parse(
+        b"@city:{rome} @stars:[3 3]",
+        &definition,
+        &Params::default(),
+    );
+    let query = query.expect("a query");
+    let by = |attribute: u16| {
+        let places = Even {
+            owners: 8,
+            holder: &|slot: u16| Some(slot / 2048),
+            estimate: Estimate {
+                candidates: 1000.0,
+                by: vec![crate::schema::AttributeId(attribute)],
+            },
+        };
+        let all = ways(&regions, &query, &definition, &places);
+        let Route::Regions { subspace, .. } = route(&regions, &query, &definition, &places) else {
+            panic!("a subspace is cheaper");
+        };
+        assert_eq!(all.last().map(|way| &way.route), Some(&Route::Owners));
+        subspace
+    };
+    assert_eq!((by(0), by(1)), (1, 0));
+}
+
+/// All of one subspace's holders are far away, those of the other near.
+#[test]
+fn places_that_are_cheap_to_ask_are_asked_even_if_they_are_more() {
+    struct Near;
+    impl Places<u16> for Near {
+        fn owners(&self) -> usize {
+            16
+        }
+
+        fn holder(&self, slot: u16) -> Option<u16> {
+            Some(slot / 1024)
+        }
+
+        fn asking_us(&self, places: Option<&mut dyn Iterator<Item = &u16>>) -> f64 {
+            let us = |place: u16| if place % 2 == 0 { 1.0 } else { 50.0 };
+            match places {
+                Some(places) => places.map(|place| us(*place)).sum(),
+                None => (0..16).map(us).sum(),
+            }
+        }
+
+        fn estimate(&self) -> Estimate {
+            Estimate::default()
+        }
+    }
+    let line = "x SUBSPACES 2 city:4 stars:3 REGIONS 16 SCHEMA city TAG stars NUMERIC";
+    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    let definition = Definition::parse_create(&words).expect("it fits");
+    let regions = Regions::by_hash(&definition).expect("16 regions are enough");
+    for text in [
+        "@city:{rome|oslo|lima} @stars:[1 1]",
+        "@city:{a|b} @stars:[2 2]",
+    ] {
+        let query = parse(text.as_bytes(), &definition, &Params::default()).expect("a query");
+        let all = ways(&regions, &query, &definition, &Near);
+        let cheapest = all.first().expect("owners are one").route.clone();
+        assert_eq!(route(&regions, &query, &definition, &Near), cheapest);
+        let is_cheapest = all.windows(2).all(|two| two[0].cost_us <= two[1].cost_us);
+        assert!(is_cheapest && all.len() == 3, "{all:?}");
+    }
 }

@@ -23,6 +23,7 @@ use super::access::{Access, walk_ranks};
 use super::check::{Check, SIFTED_MAX, are_sketched};
 use super::plan::{Origin, Plan};
 use crate::query::Predicate;
+use crate::schema::AttributeId;
 use crate::search::SortKey;
 use crate::search::request::SortBy;
 
@@ -155,6 +156,21 @@ fn is_list_cheaper(access: &Access, index: &SpaceIndex, predicate: &Predicate) -
         || (access.is_exact && count * 8 <= all)
         || count * LISTED <= scan_effort(index, predicate);
     access.is_list() && count <= LIST_MAX && is_cheaper
+}
+
+/// See [`SpaceIndex::estimate`].
+pub(super) fn estimate(index: &SpaceIndex, predicate: &Predicate) -> (f64, Vec<AttributeId>) {
+    let access = index.access(predicate);
+    match is_list_cheaper(&access, index, predicate) {
+        true => (
+            access.count as f64,
+            Origin::of(&access, index).attributes().collect(),
+        ),
+        false => {
+            let scan = scan_effort(index, predicate) as f64 / LISTED as f64;
+            (scan.min(access.count as f64), Vec::new())
+        }
+    }
 }
 
 impl Candidates {

@@ -55,6 +55,18 @@ impl Origin {
         }
     }
 
+    /// Those whose index it is; none of a union of several.
+    pub fn attributes(&self) -> impl Iterator<Item = AttributeId> + '_ {
+        let (one, several) = match self {
+            Origin::Ranges(id, _) | Origin::Terms(id, _) | Origin::Missing(id) => {
+                (Some(*id), &[][..])
+            }
+            Origin::Composite(ids, _) => (None, &ids[..]),
+            Origin::Nothing | Origin::All | Origin::Keys(_) | Origin::Union(_) => (None, &[][..]),
+        };
+        one.into_iter().chain(several.iter().copied())
+    }
+
     fn write(&self, definition: &Definition, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |id: AttributeId| definition.attribute(id).map_or("?", |it| &it.name);
         match self {

@@ -348,6 +348,12 @@ impl SpaceIndex {
         Finder::new(self, &asked, None).plan(self, &asked)
     }
 
+    /// About how many objects a search looks at, and the attributes whose index leads to them; none if all are looked at one after the other, which costs a
+    /// fraction for each.
+    pub fn estimate(&self, predicate: &Predicate) -> (f64, Vec<AttributeId>) {
+        super::finder::estimate(self, predicate)
+    }
+
     pub(super) fn access(&self, predicate: &Predicate) -> Access {
         Access::of(predicate, self)
     }

@@ -70,6 +70,11 @@ impl Contacts {
         Contacts { sets }
     }
 
+    /// The bits and the cells of each dimension, the first outermost.
+    pub fn sets(&self) -> &[(u8, CellSet)] {
+        &self.sets
+    }
+
     pub fn count(&self) -> u32 {
         self.sets.iter().map(|(_, set)| set.count()).product()
     }

@@ -52,12 +52,32 @@ impl Placement {
         owner: impl Fn(u16) -> N,
     ) -> BTreeMap<N, Vec<RangeInclusive<u16>>> {
         let mut requests: BTreeMap<N, Vec<RangeInclusive<u16>>> = BTreeMap::new();
-        for region in contacts.regions() {
-            let runs = requests.entry(owner(self.slot(region))).or_default();
+        let mut add = |owner: N, run: RangeInclusive<u16>| {
+            let runs = requests.entry(owner).or_default();
             match runs.last_mut() {
-                Some(run) if *run.end() + 1 == region.0 => *run = *run.start()..=region.0,
-                _ => runs.push(region.0..=region.0),
+                Some(before) if *before.end() + 1 == *run.start() => {
+                    *before = *before.start()..=*run.end();
+                }
+                _ => runs.push(run),
             }
+        };
+        // Neighbours are mostly of one owner: each search does this for each subspace.
+        let mut open: Option<(N, RangeInclusive<u16>)> = None;
+        for Region(region) in contacts.regions() {
+            let owner = owner(self.slot(Region(region)));
+            match &mut open {
+                Some((same, run)) if *same == owner && *run.end() + 1 == region => {
+                    *run = *run.start()..=region;
+                }
+                _ => {
+                    if let Some((owner, run)) = open.replace((owner, region..=region)) {
+                        add(owner, run);
+                    }
+                }
+            }
+        }
+        if let Some((owner, run)) = open {
+            add(owner, run);
         }
         requests
     }

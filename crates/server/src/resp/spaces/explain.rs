@@ -53,7 +53,7 @@ async fn explained<Q: Question>(
     }
     let all = whole(asker, command, declared, &question, Depth::Planned).await?;
     let mut text = query::explain(question.predicate(), &declared.definition);
-    let _ = write!(text, "\n{}\n", all.contacted.describe());
+    let _ = write!(text, "\n{}\n", all.contacted.describe_choice());
     for told in &all.part.told {
         let _ = writeln!(text, "{}: {}", told.name, told.plan);
     }

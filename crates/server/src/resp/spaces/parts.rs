@@ -86,7 +86,10 @@ pub(super) async fn whole<Q: Question>(
     let order = asker.order(declared, question.timeout_ms(), depth);
     let mut contacted = match depth {
         Depth::Found => Contacted::default(),
-        _ => Contacted::owners(asker),
+        _ => Contacted {
+            considered: regions::considered(asker, declared, question.predicate()),
+            ..Contacted::owners(asker)
+        },
     };
     if let Some(asked) = regions::asked(asker, declared, question.predicate()) {
         let of_regions = match depth {

@@ -46,6 +46,8 @@ pub(super) struct Contacted {
     pub nodes_in_all: u64,
     pub cores: u64,
     pub cores_in_all: u64,
+    /// All ways that there were, the cheapest first; empty without subspaces.
+    pub considered: String,
 }
 
 impl Contacted {
@@ -79,6 +81,14 @@ impl Contacted {
             cores: asked.cores,
             nodes: asked.by_node.len() as u64,
             ..self.clone()
+        }
+    }
+
+    /// In one line; in another one, what there was to choose from.
+    pub fn describe_choice(&self) -> String {
+        match self.considered.is_empty() {
+            true => self.describe(),
+            false => format!("{}\nconsidered: {}", self.describe(), self.considered),
         }
     }
 
@@ -248,11 +258,13 @@ fn describe(
         encoder.array(0);
     }
     encoder.text("Coordinator");
-    encoder.map(8);
+    encoder.map(9);
     encoder.text("Total Coordinator time");
     encoder.double(begun.elapsed().as_secs_f64() * 1000.0);
     encoder.text("Asked");
     encoder.text(&contacted.describe());
+    encoder.text("Considered");
+    encoder.text(&contacted.considered);
     for (name, number) in [
         ("Regions", contacted.regions),
         ("Regions in all", contacted.regions_in_all),

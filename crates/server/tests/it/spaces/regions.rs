@@ -73,6 +73,86 @@ fn a_search_and_an_aggregation_ask_one_core_and_say_which_and_why() {
     );
 }
 
+/// Of two subspaces that ask one core each, that one is asked in which less is looked at; what each would cost is told.
+#[test]
+fn the_cheapest_way_is_taken_and_all_ways_are_told() {
+    let server = server(3);
+    let client = &mut Client::connect(&server);
+    declare(client, "SUBSPACES 2 level:4 size:4 REGIONS 16");
+    add(client, 0..60);
+    indexed(client, "things");
+    let query = "@level==0 @size==7";
+    until("the regions are filled", || {
+        ask(client, &["FT.EXPLAIN", "things", query]).contains("at 1 of 3 cores")
+    });
+    let explained = ask(client, &["FT.EXPLAIN", "things", query]);
+    let considered = explained
+        .lines()
+        .find_map(|it| it.strip_prefix("considered: "));
+    let considered = considered.expect("it is told");
+    let ways: Vec<(&str, u64)> = considered
+        .trim_end_matches('|')
+        .split(", ")
+        .map(|way| {
+            let (name, us) = way
+                .trim_end_matches(" us")
+                .rsplit_once(' ')
+                .expect("a cost");
+            (name, us.parse().expect("a number"))
+        })
+        .collect();
+    assert_eq!(ways.len(), 3, "{considered}");
+    assert!(
+        ways.windows(2).all(|two| two[0].1 <= two[1].1),
+        "{considered}"
+    );
+    assert_eq!(ways[2].0, "all owners", "{considered}");
+    assert!(
+        explained.contains(&format!("subspace {}: ", ways[0].0)),
+        "{explained}"
+    );
+    let profile = ask(client, &["FT.PROFILE", "things", "SEARCH", "QUERY", query]);
+    assert!(profile.contains("|Considered|"), "{profile}");
+    // Without subspaces there is no choice.
+    let created = "FT.CREATE plain PREFIX 1 thing: SCHEMA level NUMERIC";
+    assert_eq!(ask(client, &words(created)), "+OK");
+    let explained = ask(client, &["FT.EXPLAIN", "plain", "@level==0"]);
+    assert!(!explained.contains("considered"), "{explained}");
+}
+
+#[test]
+fn copies_in_regions_count_as_memory() {
+    const THINGS: u64 = 300;
+    const NOTE_BYTES: f64 = 2000.0;
+    let server = server(3);
+    let client = &mut Client::connect(&server);
+    declare(client, "");
+    let note = "x".repeat(NOTE_BYTES as usize);
+    for number in 0..THINGS {
+        let line = format!("HSET thing:{number} level {number} extra {note}");
+        assert_eq!(ask(client, &words(&line)), ":2");
+    }
+    indexed(client, "things");
+    let memory =
+        |client: &mut Client| figure(client, "things", "memory_bytes").expect("it is told");
+    let plain = memory(client);
+    let begin = "FT.ALTER things SUBSPACES 2 level:4 size:4 REGIONS 16";
+    assert_eq!(ask(client, &words(begin)), "+OK");
+    until("the regions are filled", || {
+        ask(client, &words("FT.ALTER things SUBSPACES SWITCH")) == "+OK"
+    });
+    let both = memory(client) - plain;
+    let of_copies = 2.0 * THINGS as f64 * NOTE_BYTES;
+    assert!(
+        (of_copies..1.5 * of_copies).contains(&both),
+        "{both} of {of_copies}"
+    );
+    assert_eq!(ask(client, &words("FT.ALTER things SUBSPACES 0")), "+OK");
+    until("they are gone", || {
+        memory(client) < plain + of_copies / 10.0
+    });
+}
+
 /// Gives each thing a size.
 fn set_sizes(client: &mut Client, count: u64, size: impl Fn(u64) -> u64) {
     let requests = (0..count).map(|number| {
