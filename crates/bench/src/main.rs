@@ -85,6 +85,8 @@ enum Bench {
     Spaces(spaces::beside::SpacesArgs),
     /// What searches of a space take: from one row to half of all, one to four predicates, orders, cursors
     SpaceShapes(spaces::shapes::SpaceShapesArgs),
+    /// What the model of subspaces predicts, beside what larder takes, over sampled configurations
+    SpaceModel(spaces::model::SpaceModelArgs),
 }
 
 fn main() -> ExitCode {
@@ -108,6 +110,7 @@ fn main() -> ExitCode {
         Bench::Newp(args) => net::newp::run(&args),
         Bench::Spaces(args) => spaces::beside::run(&args),
         Bench::SpaceShapes(args) => spaces::shapes::run(&args),
+        Bench::SpaceModel(args) => spaces::model::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

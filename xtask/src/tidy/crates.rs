@@ -35,7 +35,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     (
         "bench",
         &[
-            "types", "table", "batch", "join", "validate", "protocol", "client", "testing",
+            "types", "table", "batch", "join", "space", "validate", "protocol", "client", "testing",
         ],
     ),
     ("bg", &["types", "validate", "page", "protocol", "client"]),

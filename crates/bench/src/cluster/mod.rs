@@ -11,10 +11,10 @@
 pub mod cost;
 pub mod failover;
 pub mod growth;
-mod map;
+pub mod map;
 mod nodes;
 mod probes;
 mod redis;
 pub mod replicas;
-mod servers;
+pub mod servers;
 pub mod twip;

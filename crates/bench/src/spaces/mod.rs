@@ -14,5 +14,6 @@
 pub mod beside;
 mod drive;
 mod hotels;
+pub mod model;
 pub mod shapes;
 mod systems;

@@ -1,0 +1,296 @@
+//! The workloads: classes of searches, three sets of them, and of modifications; three mixes of each set.
+//!
+//! | set | what is searched for |
+//! |---|---|
+//! | A | places: a town, a town and what I can pay, a postcode and its stars |
+//! | B | places and qualities: a town and its stars, a price and a rating anywhere, a postcode |
+//! | C | qualities alone, of few values and many hotels: stars and a rating, a kind and a price, a number of rooms and stars |
+//!
+//! Mix 1 reads (nine searches of ten operations), 2 is balanced, 3 writes (one of ten).
+
+use larder_space::plan::{Configuration, LarderModel, Modification, QueryClass, Workload};
+use larder_types::Random;
+
+use super::hotels::{Hotels, drawn, telephone, tenths};
+
+/// A class, and what share it has of the searches of its set, or of the modifications.
+pub struct Class {
+    pub name: &'static str,
+    /// None: a modification.
+    pub set: Option<char>,
+    pub share: f64,
+    pub ask: fn(&Hotels, &mut Random) -> Vec<String>,
+    /// Attributes of which one value is asked for, and a range; or those that change.
+    equal: &'static [&'static str],
+    range: &'static [&'static str],
+}
+
+pub const CLASSES: [Class; 13] = [
+    Class {
+        name: "town",
+        set: Some('A'),
+        share: 0.6,
+        ask: |all, random| search(&format!("@town:{{{}}}", all.any(random).town)),
+        equal: &["town"],
+        range: &[],
+    },
+    Class {
+        name: "town, price",
+        set: Some('A'),
+        share: 0.3,
+        ask: |all, random| {
+            let price = range("price", &all.prices, 0.1, random, u32::to_string);
+            search(&format!("@town:{{{}}} {price}", all.any(random).town))
+        },
+        equal: &["town"],
+        range: &["price"],
+    },
+    Class {
+        name: "postcode, stars",
+        set: Some('A'),
+        share: 0.1,
+        ask: |all, random| {
+            let hotel = all.any(random);
+            let stars = hotel.stars;
+            search(&format!(
+                "@postcode:{{{}}} @stars:[{stars} {stars}]",
+                hotel.postcode
+            ))
+        },
+        equal: &["postcode", "stars"],
+        range: &[],
+    },
+    Class {
+        name: "town, stars",
+        set: Some('B'),
+        share: 0.4,
+        ask: |all, random| {
+            let (hotel, stars) = (all.any(random), all.any(random).stars);
+            search(&format!(
+                "@town:{{{}}} @stars:[{stars} {stars}]",
+                hotel.town
+            ))
+        },
+        equal: &["town", "stars"],
+        range: &[],
+    },
+    Class {
+        name: "price, rating",
+        set: Some('B'),
+        share: 0.2,
+        ask: |all, random| {
+            let price = range("price", &all.prices, 0.01, random, u32::to_string);
+            let rating = range("rating", &all.ratings, 0.1, random, |it| tenths(*it));
+            search(&format!("{price} {rating}"))
+        },
+        equal: &[],
+        range: &["price", "rating"],
+    },
+    Class {
+        name: "postcode",
+        set: Some('B'),
+        share: 0.4,
+        ask: |all, random| search(&format!("@postcode:{{{}}}", all.any(random).postcode)),
+        equal: &["postcode"],
+        range: &[],
+    },
+    Class {
+        name: "stars, rating",
+        set: Some('C'),
+        share: 0.3,
+        ask: |all, random| {
+            let stars = all.any(random).stars;
+            let rating = range("rating", &all.ratings, 0.03, random, |it| tenths(*it));
+            search(&format!("@stars:[{stars} {stars}] {rating}"))
+        },
+        equal: &["stars"],
+        range: &["rating"],
+    },
+    Class {
+        name: "kind, price",
+        set: Some('C'),
+        share: 0.4,
+        ask: |all, random| {
+            let price = range("price", &all.prices, 0.005, random, u32::to_string);
+            search(&format!("@kind:{{{}}} {price}", all.any(random).kind))
+        },
+        equal: &["kind"],
+        range: &["price"],
+    },
+    Class {
+        name: "rooms, stars",
+        set: Some('C'),
+        share: 0.3,
+        ask: |all, random| {
+            let (rooms, stars) = (all.any(random).rooms.unwrap_or(12), all.any(random).stars);
+            search(&format!(
+                "@rooms:[{rooms} {rooms}] @stars:[{stars} {stars}]"
+            ))
+        },
+        equal: &["rooms", "stars"],
+        range: &[],
+    },
+    Class {
+        name: "a price changes",
+        set: None,
+        share: 0.6,
+        ask: |all, random| {
+            let number = random.index(all.all.len());
+            let price = drawn(all.all[number].stars, random).0.to_string();
+            set(number, &[("price", price)])
+        },
+        equal: &["price"],
+        range: &[],
+    },
+    Class {
+        name: "a rating changes",
+        set: None,
+        share: 0.25,
+        ask: |all, random| {
+            let number = random.index(all.all.len());
+            set(number, &[("rating", tenths(drawn(3, random).1))])
+        },
+        equal: &["rating"],
+        range: &[],
+    },
+    Class {
+        name: "a telephone changes",
+        set: None,
+        share: 0.1,
+        ask: |all, random| {
+            let number = random.index(all.all.len());
+            set(number, &[("telephone", telephone(random.below(1 << 30)))])
+        },
+        equal: &[],
+        range: &[],
+    },
+    Class {
+        name: "stars and price change",
+        set: None,
+        share: 0.05,
+        ask: |all, random| {
+            let number = random.index(all.all.len());
+            let stars = all.any(random).stars;
+            let price = drawn(stars, random).0.to_string();
+            set(number, &[("stars", stars.to_string()), ("price", price)])
+        },
+        equal: &["stars", "price"],
+        range: &[],
+    },
+];
+
+/// The nine: a set, and the share of its searches among all operations.
+pub const WORKLOADS: [(char, u8, f64); 9] = [
+    ('A', 1, 0.9),
+    ('A', 2, 0.5),
+    ('A', 3, 0.1),
+    ('B', 1, 0.9),
+    ('B', 2, 0.5),
+    ('B', 3, 0.1),
+    ('C', 1, 0.9),
+    ('C', 2, 0.5),
+    ('C', 3, 0.1),
+];
+
+/// Rows that a search asks for.
+const ROWS: &str = "20";
+
+fn search(query: &str) -> Vec<String> {
+    let words = ["FT.SEARCH", "hotels", query, "LIMIT", "0", ROWS];
+    words.map(str::to_owned).to_vec()
+}
+
+fn set(number: usize, values: &[(&str, String)]) -> Vec<String> {
+    let mut words = vec!["HSET".to_owned(), Hotels::key(number)];
+    for (name, value) in values {
+        words.extend([(*name).to_owned(), value.clone()]);
+    }
+    words
+}
+
+/// A range that has about this share of the values.
+fn range(
+    name: &str,
+    sorted: &[u32],
+    share: f64,
+    random: &mut Random,
+    text: impl Fn(&u32) -> String,
+) -> String {
+    let width = (sorted.len() as f64 * share) as usize;
+    let first = random.index(sorted.len() - width);
+    let (low, high) = (text(&sorted[first]), text(&sorted[first + width]));
+    format!("@{name}:[{low} {high}]")
+}
+
+/// The share of each class in a workload.
+pub fn shares((set, _, searches): (char, u8, f64)) -> Vec<f64> {
+    let share = |class: &Class| match class.set {
+        Some(of) if of == set => class.share * searches,
+        Some(_) => 0.0,
+        None => class.share * (1.0 - searches),
+    };
+    CLASSES.iter().map(share).collect()
+}
+
+impl Class {
+    fn is_query(&self, query: &QueryClass) -> bool {
+        let same = |own: &[&str], other: &mut dyn Iterator<Item = &String>| {
+            let mut other: Vec<&str> = other.map(String::as_str).collect();
+            let mut own = own.to_vec();
+            own.sort_unstable();
+            other.sort_unstable();
+            own == other
+        };
+        self.set.is_some()
+            && same(self.equal, &mut query.equal.iter())
+            && same(self.range, &mut query.range.keys())
+    }
+
+    fn is_modification(&self, modification: &Modification) -> bool {
+        let mut own = self.equal.to_vec();
+        own.sort_unstable();
+        let mut other: Vec<&str> = modification.changes.iter().map(String::as_str).collect();
+        other.sort_unstable();
+        self.set.is_none() && own == other
+    }
+}
+
+/// A recording as one of the workloads: the classes in their order, as often as they are in it. Those that a share is not given for stay, and are not asked.
+///
+/// # Errors
+/// A class was not recorded.
+pub fn weighted(recorded: &Workload, shares: &[f64]) -> Result<Workload, String> {
+    let mut workload = Workload {
+        gets: 0.0,
+        queries: Vec::new(),
+        modifications: Vec::new(),
+        ..recorded.clone()
+    };
+    for (class, share) in CLASSES.iter().zip(shares) {
+        let lacking = || format!("the recording has no class {:?}", class.name);
+        if class.set.is_some() {
+            let found = recorded.queries.iter().find(|it| class.is_query(it));
+            workload.queries.push(QueryClass {
+                name: class.name.to_owned(),
+                frequency: *share,
+                ..found.ok_or_else(lacking)?.clone()
+            });
+        } else {
+            let found = (recorded.modifications.iter()).find(|it| class.is_modification(it));
+            workload.modifications.push(Modification {
+                name: class.name.to_owned(),
+                frequency: *share,
+                ..found.ok_or_else(lacking)?.clone()
+            });
+        }
+    }
+    Ok(workload)
+}
+
+/// What the model says that an operation of each class takes, in microseconds.
+pub fn predicted(model: &LarderModel<'_>, configuration: &Configuration) -> Vec<f64> {
+    use larder_space::plan::CostModel;
+    let prediction = model.predict(configuration);
+    let classes = prediction.classes.iter();
+    classes.map(|it| it.parts.work()).collect()
+}

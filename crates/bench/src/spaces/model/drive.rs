@@ -1,0 +1,204 @@
+//! Clients that each wait for a reply, at one server or the nodes of a cluster; and the processor time that the servers take meanwhile.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use larder_client::RespClient;
+use larder_protocol::resp::client::{Reply, request};
+use larder_types::{SLOTS, slot_of};
+
+use crate::Result;
+use crate::cluster::map;
+use crate::net::resp::Replies;
+
+/// A request, and the node that it goes to; none: any.
+pub struct Request {
+    bytes: Vec<u8>,
+    node: Option<usize>,
+}
+
+pub struct Deployed {
+    addresses: Vec<String>,
+    /// The node of each slot.
+    owners: Vec<usize>,
+    nodes: Vec<RespClient>,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Spent {
+    /// Of all servers, for one operation, in microseconds.
+    pub cpu_us: f64,
+}
+
+impl Deployed {
+    /// A server or cluster, of which a node listens here.
+    pub fn at(address: &str) -> Result<Deployed> {
+        let one = RespClient::new(address.to_owned());
+        let mut deployed = Deployed {
+            addresses: vec![address.to_owned()],
+            owners: vec![0; usize::from(SLOTS)],
+            nodes: Vec::new(),
+        };
+        let ports = match map::slots(&one) {
+            Ok(slots) => slots,
+            // A server that stands alone has none.
+            Err(_) => Vec::new(),
+        };
+        let host = address.rsplit_once(':').map_or("127.0.0.1", |it| it.0);
+        for (from, to, port) in ports {
+            let address = format!("{host}:{port}");
+            let known = deployed.addresses.iter().position(|it| *it == address);
+            let node = known.unwrap_or_else(|| {
+                deployed.addresses.push(address);
+                deployed.addresses.len() - 1
+            });
+            deployed.owners[from..=to].fill(node);
+        }
+        let clients = deployed.addresses.iter().cloned().map(RespClient::new);
+        deployed.nodes = clients.collect();
+        Ok(deployed)
+    }
+
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub fn command(&self, words: &[&str]) -> Result<Reply> {
+        let parts: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        Ok(self.nodes[0].command(&parts)?)
+    }
+
+    pub fn request(&self, words: &[String]) -> Request {
+        let parts: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let mut bytes = Vec::new();
+        request(&mut bytes, &parts);
+        let is_search = words[0].starts_with("FT.");
+        let owner = || self.owners[usize::from(slot_of(words[1].as_bytes()))];
+        Request {
+            bytes,
+            node: (!is_search).then(owner),
+        }
+    }
+
+    /// Processor time of all nodes so far, in microseconds.
+    pub fn cpu_us(&self) -> Result<f64> {
+        let mut all = 0.0;
+        for node in &self.nodes {
+            let Reply::Bulk(text) = node.command(&[b"INFO", b"cpu"])? else {
+                return Err("INFO cpu is answered by something else than a text".into());
+            };
+            let text = String::from_utf8_lossy(&text).into_owned();
+            for name in ["used_cpu_user:", "used_cpu_sys:"] {
+                let line = text.lines().find_map(|line| line.strip_prefix(name));
+                let seconds: f64 = line.ok_or("INFO cpu lacks a time")?.trim().parse()?;
+                all += seconds * 1e6;
+            }
+        }
+        Ok(all)
+    }
+
+    /// How busy the servers are by themselves, in processors.
+    pub fn idle(&self, time: Duration) -> Result<f64> {
+        let (before, begun) = (self.cpu_us()?, Instant::now());
+        std::thread::sleep(time);
+        Ok((self.cpu_us()? - before) / 1e6 / begun.elapsed().as_secs_f64())
+    }
+
+    /// So many clients send these requests for a while, each from another place on; less what the servers do by themselves.
+    pub fn drive(
+        &self,
+        requests: &[Request],
+        clients: usize,
+        time: Duration,
+        idle: f64,
+    ) -> Result<Spent> {
+        let mut lines = Vec::new();
+        for client in 0..clients {
+            let mut own = Vec::new();
+            for address in &self.addresses {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                own.push(stream);
+            }
+            lines.push((client, own));
+        }
+        let (before, begun) = (self.cpu_us()?, Instant::now());
+        let done = std::thread::scope(|scope| {
+            let clients = lines.into_iter().map(|(client, mut streams)| {
+                scope.spawn(move || -> std::result::Result<u64, String> {
+                    let mut at = client * requests.len() / clients;
+                    let mut answered = 0;
+                    while begun.elapsed() < time {
+                        let request = &requests[at % requests.len()];
+                        let node = request.node.unwrap_or((client + at) % streams.len());
+                        ask(&mut streams[node], &request.bytes).map_err(|it| it.to_string())?;
+                        (at, answered) = (at + 1, answered + 1);
+                    }
+                    Ok(answered)
+                })
+            });
+            let clients: Vec<_> = clients.collect();
+            let joined = clients
+                .into_iter()
+                .map(|it| it.join().expect("no client panics"));
+            joined.collect::<std::result::Result<Vec<_>, String>>()
+        })?;
+        let elapsed = begun.elapsed().as_secs_f64();
+        let spent = self.cpu_us()? - before - idle * elapsed * 1e6;
+        let answered: u64 = done.into_iter().sum();
+        Ok(Spent {
+            cpu_us: spent / answered.max(1) as f64,
+        })
+    }
+}
+
+/// Sends a request and reads its reply.
+fn ask(stream: &mut TcpStream, bytes: &[u8]) -> Result<()> {
+    stream.write_all(bytes)?;
+    let (mut replies, mut input) = (Replies::default(), Vec::new());
+    let mut some = [0; 16 << 10];
+    loop {
+        let count = stream.read(&mut some)?;
+        if count == 0 {
+            return Err("the server closed a connection".into());
+        }
+        input.extend_from_slice(&some[..count]);
+        if replies.size(&input)?.is_some() {
+            return Ok(());
+        }
+    }
+}
+
+/// Loads in parts: each node its own, many at a time.
+pub fn load(deployed: &Deployed, requests: &[Request]) -> Result<()> {
+    const BATCH: usize = 256;
+    for node in 0..deployed.nodes() {
+        let mut stream = TcpStream::connect(&deployed.addresses[node])?;
+        let own: Vec<&Request> = requests.iter().filter(|it| it.node == Some(node)).collect();
+        for some in own.chunks(BATCH) {
+            let bytes: Vec<u8> = some
+                .iter()
+                .flat_map(|it| it.bytes.iter().copied())
+                .collect();
+            stream.write_all(&bytes)?;
+            let (mut replies, mut input, mut left) = (Replies::default(), Vec::new(), some.len());
+            let mut part = [0; 16 << 10];
+            while left > 0 {
+                let count = stream.read(&mut part)?;
+                if count == 0 {
+                    return Err("the server closed a connection".into());
+                }
+                input.extend_from_slice(&part[..count]);
+                while left > 0
+                    && let Some(size) = replies.size(&input)?
+                {
+                    input.drain(..size);
+                    left -= 1;
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,470 @@
+//! `larder-bench space-model`: what the model of subspaces predicts, beside what larder takes.
+//!
+//! ```text
+//!  larder space calibrate ─► costs ┐
+//!  SPACE.RECORD ─► classes ────────┴─► the model ─► predicted ─┐
+//!  configurations (drawn, chosen, by simple rules) ─► larder ─► measured ─┴─► report
+//! ```
+//!
+//! Measured is processor time of the servers for each operation: who else uses the machine, and the client, count little.
+//!
+//! Read `classes` and `hotels`, then this, then `report`.
+
+mod classes;
+mod drive;
+mod hotels;
+mod plot;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use larder_protocol::resp::client::Reply;
+use larder_space::plan::{
+    AttributeSet, Configuration, Deployment, Heuristic, LarderModel, Layout, Options, Workload,
+    plan,
+};
+use larder_types::Random;
+use serde_json::{Value, json};
+
+use self::classes::{CLASSES, WORKLOADS, predicted, shares, weighted};
+use self::drive::{Deployed, Request, load};
+use self::hotels::{Hotels, SCHEMA};
+use crate::Result;
+use crate::cluster::servers::Cluster;
+use crate::process;
+
+#[derive(Args)]
+pub struct SpaceModelArgs {
+    /// French hotels, one in a line: `Hébergements classés` of Atout France, unpacked
+    #[arg(long)]
+    file: PathBuf,
+    #[arg(long, default_value_t = 256_000)]
+    hotels: usize,
+    /// Nodes of one core each, on one core of this machine together; 0: one server of two cores
+    #[arg(long, default_value_t = 0)]
+    nodes: usize,
+    /// Configurations that are drawn
+    #[arg(long, default_value_t = 128)]
+    configurations: usize,
+    #[arg(long, default_value_t = 8)]
+    clients: usize,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 0.1)]
+    seconds: f64,
+    /// Begin no other configuration after so many minutes; the same command again goes on
+    #[arg(long, default_value_t = 7.0)]
+    minutes: f64,
+    /// The binary larder [default: built beside this program]
+    #[arg(long)]
+    larder: Option<PathBuf>,
+    /// Costs that were measured before [default: measured now]
+    #[arg(long)]
+    deployment: Option<PathBuf>,
+    /// What was measured is kept here, as `<name>.jsonl`, with the report and its plot
+    #[arg(long)]
+    out: PathBuf,
+    #[arg(long, default_value = "space-model")]
+    name: String,
+    /// Measure nothing: write the report of what was measured
+    #[arg(long)]
+    report: bool,
+}
+
+/// The requests of each class, and then of each workload's mix.
+const REQUESTS: usize = 6_000;
+/// Of a subspace that is drawn.
+const REGION_BITS: u8 = 8;
+/// Each measurement is done so often, in turns with the others; the least counts, since whatever disturbs it adds to it.
+const PASSES: usize = 3;
+const REGIONS: &str = "256";
+const FILLED_MAX: Duration = Duration::from_secs(120);
+
+/// What was measured of one configuration.
+pub struct Measured {
+    pub lists: Vec<String>,
+    /// `drawn`, or who chose it, as in `A1 best`.
+    pub by: Vec<String>,
+    /// By class.
+    pub classes_us: Vec<f64>,
+    /// By workload; those that were measured.
+    pub mixes_us: Vec<Option<f64>>,
+}
+
+pub struct Bench {
+    pub deployment: Deployment,
+    pub recorded: Workload,
+    pub all: Vec<Measured>,
+}
+
+pub fn run(args: &SpaceModelArgs) -> Result<()> {
+    let raw = args.out.join(format!("{}.jsonl", args.name));
+    if !args.report {
+        std::fs::create_dir_all(&args.out)?;
+        measure(args, &raw)?;
+    }
+    report::write(args, &read(&raw)?)
+}
+
+impl SpaceModelArgs {
+    pub fn path(&self, ending: &str) -> PathBuf {
+        self.out.join(format!("{}.{ending}", self.name))
+    }
+
+    pub fn deployed(&self) -> String {
+        match self.nodes {
+            0 => "one server of two cores".to_owned(),
+            nodes => format!("{nodes} servers of one core each, all on one core of the machine"),
+        }
+    }
+}
+
+/// What keeps the servers running.
+enum Running {
+    One(process::Server),
+    Nodes(Cluster),
+}
+
+impl Running {
+    fn start(args: &SpaceModelArgs, binary: &Path, folder: &Path) -> Result<Running> {
+        Ok(match args.nodes {
+            0 => Running::One(process::start_larder_with(binary, folder, None, 2, &[])?),
+            nodes => Running::Nodes(Cluster::of_larder(binary, folder, nodes, 1)?),
+        })
+    }
+
+    fn addresses(&self) -> Result<(String, String)> {
+        let (resp, http) = match self {
+            Running::One(server) => (server.resp, server.http.clone()),
+            Running::Nodes(cluster) => (cluster.nodes[0].resp, cluster.nodes[0].http.clone()),
+        };
+        Ok((
+            resp.to_string(),
+            http.ok_or("larder did not say its http address")?,
+        ))
+    }
+}
+
+fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
+    let begun = Instant::now();
+    let binary = process::larder_binary(args.larder.as_deref())?;
+    let hotels = Hotels::read(&args.file, args.hotels)?;
+    let folder = tempfile::tempdir()?;
+    let running = Running::start(args, &binary, folder.path())?;
+    let (resp, http) = running.addresses()?;
+    let deployed = Deployed::at(&resp)?;
+    let mut measured = match raw.exists() {
+        true => read(raw)?,
+        false => {
+            let deployment = calibrated(args, &binary, &http, folder.path())?;
+            Bench {
+                deployment,
+                recorded: Workload::from_toml_unchecked("objects = 0")
+                    .map_err(|it| it.to_string())?,
+                all: Vec::new(),
+            }
+        }
+    };
+    let create = format!("FT.CREATE hotels ON HASH PREFIX 1 hotel: {SCHEMA}");
+    deployed.command(&create.split(' ').collect::<Vec<_>>())?;
+    let writes = (0..hotels.all.len()).map(|it| deployed.request(&hotels.words(it)));
+    load(&deployed, &writes.collect::<Vec<_>>())?;
+    eprintln!("{} hotels after {:?}", hotels.all.len(), begun.elapsed());
+    let requests = requests(&deployed, &hotels);
+    if measured.recorded.objects == 0 {
+        measured.recorded = recorded(args, &deployed, &requests)?;
+        let line = json!({
+            "deployment": measured.deployment.to_toml(), "recorded": measured.recorded.to_toml(),
+        });
+        append(raw, &line)?;
+    }
+    for (by, configuration) in configurations(args, &measured)? {
+        let lists = texts(&configuration, &measured.recorded);
+        if let Some(known) = measured.all.iter_mut().find(|it| it.lists == lists) {
+            if !known.by.contains(&by) {
+                append(raw, &json!({"lists": lists, "also": by}))?;
+                known.by.push(by);
+            }
+            continue;
+        }
+        if begun.elapsed().as_secs_f64() > args.minutes * 60.0 {
+            eprintln!("the time is over; the same command again goes on");
+            break;
+        }
+        apply(&deployed, &lists)?;
+        let is_drawn = by == "drawn";
+        let at = measured.all.len();
+        let one = measure_one(args, &deployed, &requests, lists, by, |mix| {
+            !is_drawn || mix == at % WORKLOADS.len()
+        })?;
+        append(raw, &line(&one))?;
+        measured.all.push(one);
+    }
+    Ok(())
+}
+
+fn append(raw: &Path, line: &Value) -> Result<()> {
+    use std::io::Write;
+    let mut file = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(raw)?;
+    writeln!(file, "{line}")?;
+    eprintln!("{line}");
+    Ok(())
+}
+
+fn calibrated(
+    args: &SpaceModelArgs,
+    binary: &Path,
+    http: &str,
+    folder: &Path,
+) -> Result<Deployment> {
+    let path = match &args.deployment {
+        Some(path) => path.clone(),
+        None => {
+            let path = folder.join("servers.toml");
+            let mut calibrate = Command::new(binary);
+            calibrate
+                .args(["space", "calibrate", "--server", http, "-o"])
+                .arg(&path);
+            if !calibrate.status()?.success() {
+                return Err("larder space calibrate has failed".into());
+            }
+            path
+        }
+    };
+    let text = std::fs::read_to_string(&path)?;
+    eprintln!("{text}");
+    Ok(Deployment::from_toml(&text).map_err(|error| error.to_string())?)
+}
+
+fn requests(deployed: &Deployed, hotels: &Hotels) -> Vec<Vec<Request>> {
+    let mut random = Random::new(5);
+    let mut all: Vec<Vec<Request>> = CLASSES
+        .iter()
+        .map(|class| {
+            let words = (0..REQUESTS).map(|_| (class.ask)(hotels, &mut random));
+            words.map(|it| deployed.request(&it)).collect()
+        })
+        .collect();
+    for workload in WORKLOADS {
+        let shares = shares(workload);
+        let drawn = (0..REQUESTS).map(|_| {
+            let mut left = random.index(1_000_000) as f64 / 1e6;
+            let class = CLASSES.iter().zip(&shares).find(|(_, share)| {
+                left -= **share;
+                left < 0.0
+            });
+            let class = class.map_or(&CLASSES[CLASSES.len() - 1], |it| it.0);
+            deployed.request(&(class.ask)(hotels, &mut random))
+        });
+        all.push(drawn.collect());
+    }
+    all
+}
+
+/// What larder records of the classes.
+fn recorded(
+    args: &SpaceModelArgs,
+    deployed: &Deployed,
+    requests: &[Vec<Request>],
+) -> Result<Workload> {
+    deployed.command(&["SPACE.RECORD", "START", "hotels"])?;
+    for of_class in &requests[..CLASSES.len()] {
+        let time = Duration::from_secs_f64(args.seconds.max(1.0));
+        deployed.drive(of_class, args.clients, time, 0.0)?;
+    }
+    let reply = deployed.command(&["SPACE.RECORD", "GET", "hotels"])?;
+    deployed.command(&["SPACE.RECORD", "STOP", "hotels"])?;
+    let Reply::Bulk(toml) = reply else {
+        return Err("SPACE.RECORD GET is answered by something else than a text".into());
+    };
+    let toml = String::from_utf8_lossy(&toml).into_owned();
+    Ok(Workload::from_toml(&toml).map_err(|error| error.to_string())?)
+}
+
+/// Those of the simple rules and the best ones, by workload, and then those that are drawn.
+fn configurations(args: &SpaceModelArgs, bench: &Bench) -> Result<Vec<(String, Configuration)>> {
+    let mut all = Vec::new();
+    let configuration = |lists: &[String], workload: &Workload| {
+        let lists: Vec<&str> = lists.iter().map(String::as_str).collect();
+        Configuration::parse(&lists, workload, bench.deployment.regions)
+    };
+    for workload in WORKLOADS {
+        let name = format!("{}{}", workload.0, workload.1);
+        let weighted = weighted(&bench.recorded, &shares(workload))?;
+        let options = Options {
+            // The space has one for each attribute.
+            indexes: Some(AttributeSet::of(0..weighted.attributes.len())),
+            ..Options::default()
+        };
+        let report = plan(&weighted, &bench.deployment, None, &options)?;
+        let best = configuration(&report.best.subspaces, &weighted)?;
+        all.push((format!("{name} best"), best));
+        for heuristic in &report.heuristics {
+            let of = configuration(&heuristic.prediction.subspaces, &weighted)?;
+            all.push((format!("{name} {}", heuristic.name), of));
+        }
+    }
+    let mut random = Random::new(3);
+    for _ in 0..args.configurations {
+        let subspaces = (0..random.index(4) + 1).map(|_| layout(&bench.recorded, &mut random));
+        let mut subspaces: Vec<Layout> = subspaces.collect();
+        subspaces.sort_by_key(|it| it.text(&bench.recorded));
+        subspaces.dedup();
+        let indexes = AttributeSet::of(0..bench.recorded.attributes.len());
+        let drawn = Configuration { subspaces, indexes };
+        all.push(("drawn".to_owned(), drawn));
+    }
+    Ok(all)
+}
+
+/// A subspace of one to three attributes, which share the bits as they are drawn.
+fn layout(workload: &Workload, random: &mut Random) -> Layout {
+    let mut attributes: Vec<u8> = (0..workload.attributes.len() as u8).collect();
+    let count = 1 + random.index(3);
+    let mut left = REGION_BITS;
+    let dimensions = (0..count).map(|at| {
+        let attribute = attributes.remove(random.index(attributes.len()));
+        // One at least is left for each that follows.
+        let most = left - (count - 1 - at) as u8;
+        let bits = 1 + random.index(usize::from(most)) as u8;
+        left -= bits;
+        (attribute, bits)
+    });
+    Layout {
+        dimensions: dimensions.collect(),
+    }
+}
+
+fn texts(configuration: &Configuration, workload: &Workload) -> Vec<String> {
+    let lists = configuration.subspaces.iter();
+    lists.map(|it| it.text(workload)).collect()
+}
+
+fn apply(deployed: &Deployed, lists: &[String]) -> Result<()> {
+    let count = lists.len().to_string();
+    let mut words = vec!["FT.ALTER", "hotels", "SUBSPACES", &count];
+    words.extend(lists.iter().map(String::as_str));
+    if !lists.is_empty() {
+        words.extend(["REGIONS", REGIONS]);
+    }
+    let begun = Instant::now();
+    let patient = |words: &[&str]| loop {
+        match deployed.command(words) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.to_string().contains("TRYAGAIN") => {
+                if begun.elapsed() > FILLED_MAX {
+                    return Err(error);
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    match patient(&words) {
+        Err(error) if error.to_string().contains("already") => return Ok(()),
+        done => done?,
+    }
+    match patient(&["FT.ALTER", "hotels", "SUBSPACES", "SWITCH"]) {
+        Err(error) if lists.is_empty() => eprintln!("{error}"),
+        done => done?,
+    }
+    // What went is taken down.
+    while deployed.idle(Duration::from_millis(100))? > 0.1 && begun.elapsed() < FILLED_MAX {}
+    Ok(())
+}
+
+fn measure_one(
+    args: &SpaceModelArgs,
+    deployed: &Deployed,
+    requests: &[Vec<Request>],
+    lists: Vec<String>,
+    by: String,
+    is_wanted: impl Fn(usize) -> bool,
+) -> Result<Measured> {
+    let idle = deployed.idle(Duration::from_millis(200))?;
+    let time = Duration::from_secs_f64(args.seconds);
+    let (classes, mixes) = requests.split_at(CLASSES.len());
+    let mut one = Measured {
+        lists,
+        by: vec![by],
+        classes_us: vec![f64::INFINITY; classes.len()],
+        mixes_us: vec![None; mixes.len()],
+    };
+    let drive = |of: &[Request]| deployed.drive(of, args.clients, time, idle);
+    for _ in 0..PASSES {
+        for (least, of) in one.classes_us.iter_mut().zip(classes) {
+            *least = least.min(drive(of)?.cpu_us);
+        }
+        for (at, of) in mixes.iter().enumerate().filter(|it| is_wanted(it.0)) {
+            let us = drive(of)?.cpu_us;
+            let least = &mut one.mixes_us[at];
+            *least = Some(least.map_or(us, |least| least.min(us)));
+        }
+    }
+    Ok(one)
+}
+
+fn line(one: &Measured) -> Value {
+    json!({"lists": one.lists, "by": one.by[0], "classes_us": one.classes_us, "mixes_us": one.mixes_us})
+}
+
+fn read(raw: &Path) -> Result<Bench> {
+    let text = std::fs::read_to_string(raw)?;
+    let mut lines = text.lines().map(serde_json::from_str::<Value>);
+    let head = lines.next().ok_or("nothing was measured")??;
+    let of = |name: &str| head[name].as_str().unwrap_or_default().to_owned();
+    let mut bench = Bench {
+        deployment: Deployment::from_toml(&of("deployment")).map_err(|it| it.to_string())?,
+        recorded: Workload::from_toml(&of("recorded")).map_err(|it| it.to_string())?,
+        all: Vec::new(),
+    };
+    for line in lines {
+        let line = line?;
+        let strings = |value: &Value| -> Vec<String> {
+            let all = value.as_array().into_iter().flatten();
+            all.filter_map(|it| it.as_str().map(str::to_owned))
+                .collect()
+        };
+        let lists = strings(&line["lists"]);
+        if let Some(by) = line["also"].as_str() {
+            let known = bench.all.iter_mut().find(|it| it.lists == lists);
+            known.ok_or("a line is of nothing")?.by.push(by.to_owned());
+            continue;
+        }
+        let numbers = |name: &str| -> Vec<Option<f64>> {
+            let all = line[name].as_array().into_iter().flatten();
+            all.map(Value::as_f64).collect()
+        };
+        bench.all.push(Measured {
+            lists,
+            by: vec![line["by"].as_str().unwrap_or_default().to_owned()],
+            classes_us: numbers("classes_us").into_iter().flatten().collect(),
+            mixes_us: numbers("mixes_us"),
+        });
+    }
+    Ok(bench)
+}
+
+/// The names of what is compared with.
+pub fn heuristics() -> impl Iterator<Item = &'static str> {
+    Heuristic::ALL.iter().map(|it| it.name())
+}
+
+/// What is predicted of each configuration, by class.
+pub fn predictions(bench: &Bench) -> Result<Vec<Vec<f64>>> {
+    let even = vec![1.0; CLASSES.len()];
+    let workload = weighted(&bench.recorded, &even)?;
+    let everything = AttributeSet::of(0..workload.attributes.len());
+    let model = LarderModel::new(&workload, &bench.deployment, everything)?;
+    let of = |one: &Measured| -> Result<Vec<f64>> {
+        let lists: Vec<&str> = one.lists.iter().map(String::as_str).collect();
+        let configuration = Configuration::parse(&lists, &workload, bench.deployment.regions)?;
+        Ok(predicted(&model, &configuration))
+    };
+    bench.all.iter().map(of).collect()
+}

@@ -1,0 +1,287 @@
+//! What was measured beside what was predicted, and both beside the bars.
+
+use std::fmt::Write as _;
+
+use super::classes::{CLASSES, WORKLOADS, shares};
+use super::plot::{Series, plot};
+use super::{Bench, Measured, SpaceModelArgs, heuristics, predictions};
+use crate::Result;
+use crate::report::{command, median, verdict};
+
+const SEARCHES_BAR: f64 = 5.0;
+const MODIFICATIONS_BAR: f64 = 5.0;
+const MIXES_BAR: f64 = 8.0;
+/// What costs at most so much more than the cheapest costs the same.
+const TIE: f64 = 0.03;
+
+/// A share of the measured, in percent.
+fn error(measured: f64, predicted: f64) -> f64 {
+    (predicted / measured - 1.0).abs() * 100.0
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), it| (sum + it, count + 1.0));
+    sum / count
+}
+
+fn mixed(shares: &[f64], classes: &[f64]) -> f64 {
+    shares
+        .iter()
+        .zip(classes)
+        .map(|(share, us)| share * us)
+        .sum()
+}
+
+/// What one workload takes with each configuration.
+struct OfWorkload {
+    name: String,
+    /// Of the classes as they were measured one by one, by their shares.
+    measured: Vec<f64>,
+    predicted: Vec<f64>,
+}
+
+pub fn write(args: &SpaceModelArgs, bench: &Bench) -> Result<()> {
+    let predicted = predictions(bench)?;
+    let workloads: Vec<OfWorkload> = WORKLOADS
+        .iter()
+        .map(|workload| {
+            let shares = shares(*workload);
+            OfWorkload {
+                name: format!("{}{}", workload.0, workload.1),
+                measured: bench
+                    .all
+                    .iter()
+                    .map(|it| mixed(&shares, &it.classes_us))
+                    .collect(),
+                predicted: predicted.iter().map(|it| mixed(&shares, it)).collect(),
+            }
+        })
+        .collect();
+    let drawn = bench
+        .all
+        .iter()
+        .filter(|it| it.by.iter().any(|by| by == "drawn"))
+        .count();
+    let mut text = format!(
+        "## What the model of subspaces predicts, beside larder\n\n{} hotels with the towns, postcodes, stars, kinds and rooms of French ones; {}; {} clients that each wait \
+         for a reply. {} configurations, {drawn} of them drawn. Measured is processor time of the servers (INFO cpu) for one operation, the least of three times {} s for each class and configuration. \
+         Predicted is by the costs that `larder space calibrate` measured on the same servers just before, and by what SPACE.RECORD has seen of the classes.\n\n",
+        args.hotels,
+        args.deployed(),
+        args.clients,
+        bench.all.len(),
+        args.seconds
+    );
+    classes(&mut text, bench, &predicted)?;
+    let series = mixes(&mut text, bench, &workloads)?;
+    choices(&mut text, bench, &workloads)?;
+    writeln!(
+        text,
+        "\nCosts:\n\n```\n{}```\n\nCommand: `{}`",
+        bench.deployment.to_toml(),
+        command()
+    )?;
+    println!("{text}");
+    std::fs::write(args.path("md"), &text)?;
+    let svg = plot(
+        "Processor time of an operation, by configuration and workload",
+        "us",
+        &series,
+    );
+    std::fs::write(args.path("svg"), svg)?;
+    Ok(())
+}
+
+fn classes(text: &mut String, bench: &Bench, predicted: &[Vec<f64>]) -> Result<()> {
+    writeln!(
+        text,
+        "| class | measured us, median | least | most | mean error % | mean of predicted / measured |\n|---|---|---|---|---|---|"
+    )?;
+    let mut of_kind = [Vec::new(), Vec::new()];
+    for (at, class) in CLASSES.iter().enumerate() {
+        let pairs = bench
+            .all
+            .iter()
+            .zip(predicted)
+            .map(|(one, predicted)| (one.classes_us[at], predicted[at]));
+        let pairs: Vec<(f64, f64)> = pairs.collect();
+        let measured: Vec<f64> = pairs.iter().map(|it| it.0).collect();
+        let errors = || pairs.iter().map(|it| error(it.0, it.1));
+        of_kind[usize::from(class.set.is_none())].extend(errors());
+        let least = measured.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = measured.iter().copied().fold(0.0, f64::max);
+        let set = class.set.map_or(String::new(), |set| format!("{set}: "));
+        writeln!(
+            text,
+            "| {set}{} | {:.1} | {least:.1} | {most:.1} | {:.1} | {:.2} |",
+            class.name,
+            median(&measured),
+            mean(errors()),
+            mean(pairs.iter().map(|it| it.1 / it.0)),
+        )?;
+    }
+    for (name, errors, bar) in [
+        ("Searches", &of_kind[0], SEARCHES_BAR),
+        ("Modifications", &of_kind[1], MODIFICATIONS_BAR),
+    ] {
+        let error = mean(errors.iter().copied());
+        writeln!(
+            text,
+            "\n{name}: {error:.1} % on average (bar {bar}; {}).",
+            verdict(error <= bar)
+        )?;
+    }
+    writeln!(text)?;
+    Ok(())
+}
+
+fn mixes(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result<Vec<Series>> {
+    writeln!(
+        text,
+        "| workload | mean error %, by classes | the mix itself: configurations | mean error % |\n|---|---|---|---|"
+    )?;
+    let mut series: Vec<Series> = Vec::new();
+    let mut of_sets: Vec<(char, Vec<f64>)> = Vec::new();
+    for (at, workload) in workloads.iter().enumerate() {
+        let of_classes = || workload.measured.iter().zip(&workload.predicted);
+        let mixes = || {
+            let measured = bench
+                .all
+                .iter()
+                .map(|it| it.mixes_us.get(at).copied().flatten());
+            measured
+                .zip(&workload.predicted)
+                .filter_map(|(it, predicted)| Some((it?, *predicted)))
+        };
+        let mixed: Vec<f64> = mixes().map(|it| error(it.0, it.1)).collect();
+        writeln!(
+            text,
+            "| {} | {:.1} | {} | {:.1} |",
+            workload.name,
+            mean(of_classes().map(|it| error(*it.0, *it.1))),
+            mixed.len(),
+            mean(mixed.iter().copied()),
+        )?;
+        let set = WORKLOADS[at].0;
+        match of_sets.iter_mut().find(|it| it.0 == set) {
+            Some((_, all)) => all.extend(mixed),
+            None => {
+                of_sets.push((set, mixed));
+                series.push(Series {
+                    name: format!("workload {set}"),
+                    points: Vec::new(),
+                });
+            }
+        }
+        series
+            .last_mut()
+            .expect("one is there")
+            .points
+            .extend(of_classes().map(|it| (*it.0, *it.1)));
+    }
+    for (set, errors) in of_sets {
+        let error = mean(errors.into_iter());
+        writeln!(
+            text,
+            "\nMixed, {set}: {error:.1} % (bar {MIXES_BAR}; {}).",
+            verdict(error <= MIXES_BAR)
+        )?;
+    }
+    writeln!(text)?;
+    Ok(series)
+}
+
+/// The number of the least of some values.
+fn least(values: impl Iterator<Item = f64>) -> usize {
+    let all = values
+        .enumerate()
+        .min_by(|one, other| one.1.total_cmp(&other.1));
+    all.map_or(0, |it| it.0)
+}
+
+fn choices(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result<()> {
+    writeln!(
+        text,
+        "What the model ranks first of all that were measured, beside what was measured cheapest; and what `plan` chose, beside the best of the simple rules.\n"
+    )?;
+    writeln!(
+        text,
+        "| workload | ranked first | us | cheapest measured | us | more % | chosen | us | best simple rule | us | more % | tau |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
+    )?;
+    let (mut first, mut ties, mut beats) = (0, 0, 0);
+    for of in workloads {
+        let (ranked, cheapest) = (
+            least(of.predicted.iter().copied()),
+            least(of.measured.iter().copied()),
+        );
+        let of_name = |name: &str| {
+            let name = format!("{} {name}", of.name);
+            bench.all.iter().position(|it| it.by.contains(&name))
+        };
+        let more = of.measured[ranked] / of.measured[cheapest] - 1.0;
+        first += usize::from(ranked == cheapest);
+        ties += usize::from(more <= TIE);
+        let chosen = of_name("best");
+        let rules = heuristics().filter_map(|name| Some((name, of_name(name)?)));
+        let rule = rules.min_by(|one, other| of.measured[one.1].total_cmp(&of.measured[other.1]));
+        let text_of = |at: usize| lists(&bench.all[at]);
+        write!(
+            text,
+            "| {} | {} | {:.1} | {} | {:.1} | {:.1} |",
+            of.name,
+            text_of(ranked),
+            of.measured[ranked],
+            text_of(cheapest),
+            of.measured[cheapest],
+            more * 100.0
+        )?;
+        if let (Some(chosen), Some((name, rule))) = (chosen, rule) {
+            let more = of.measured[chosen] / of.measured[rule] - 1.0;
+            beats += usize::from(more <= TIE);
+            write!(
+                text,
+                " {} | {:.1} | {name}: {} | {:.1} | {:.1} |",
+                text_of(chosen),
+                of.measured[chosen],
+                text_of(rule),
+                of.measured[rule],
+                more * 100.0
+            )?;
+        }
+        writeln!(text, " {:.2} |", tau(of))?;
+    }
+    let all = workloads.len();
+    writeln!(
+        text,
+        "\nThe cheapest is ranked first in {first} of {all}; what is ranked first is within 3 % of the cheapest in {ties} of {all}. \
+        What is chosen beats the best simple rule or ties within 3 % in {beats} of {all} ({}).",
+        verdict(beats == all)
+    )?;
+    Ok(())
+}
+
+fn lists(one: &Measured) -> String {
+    match one.lists.is_empty() {
+        true => "none".to_owned(),
+        false => one.lists.join(" "),
+    }
+}
+
+/// Kendall's: 1 where both order all alike.
+fn tau(of: &OfWorkload) -> f64 {
+    let (mut sum, mut pairs) = (0.0, 0.0);
+    for one in 0..of.measured.len() {
+        for other in 0..one {
+            let measured = of.measured[one] - of.measured[other];
+            let predicted = of.predicted[one] - of.predicted[other];
+            let product = measured * predicted;
+            sum += if product == 0.0 {
+                0.0
+            } else {
+                product.signum()
+            };
+            pairs += 1.0;
+        }
+    }
+    sum / pairs
+}
