@@ -2,7 +2,7 @@
 
 use larder_client::Reply;
 
-use super::info::{items, value};
+use super::info::{Space, items, value};
 use super::nodes::Nodes;
 use crate::failure::Failure;
 
@@ -13,6 +13,8 @@ pub struct Layout {
     pub subspaces: Vec<String>,
     /// Of each at most.
     pub regions: u32,
+    /// The attributes that have local indexes.
+    pub indexed: Vec<String>,
 }
 
 impl Layout {
@@ -30,7 +32,10 @@ impl Layout {
         let subspaces = value(&reply, "subspaces").map(items).unwrap_or_default();
         let regions = value(&reply, "regions").and_then(number);
         let regions = regions.and_then(|it| u32::try_from(it).ok());
+        let indexed = Space::read(&reply)?.definition;
+        let indexed = indexed.indexed().map(|it| it.name.clone()).collect();
         Ok(Layout {
+            indexed,
             subspaces: subspaces.iter().filter_map(text).collect(),
             regions: regions.ok_or_else(|| {
                 Failure::new("FT.INFO does not tell how many regions the space has: bring the server to the version of this program")

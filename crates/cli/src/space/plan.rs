@@ -161,7 +161,7 @@ fn in_shares(workload: &Workload) -> Workload {
 }
 
 fn computed(args: &PlanArgs, workload: &Workload, deployment: Deployment) -> Result<Plan, Failure> {
-    let options = Options {
+    let mut options = Options {
         top: args.top,
         ..Options::default()
     };
@@ -170,6 +170,9 @@ fn computed(args: &PlanArgs, workload: &Workload, deployment: Deployment) -> Res
             .map_err(|error| error.to_string())
     } else {
         let current = current(args, workload, &deployment)?;
+        // A space that there is keeps its indexes.
+        let of_space = current.as_ref().filter(|_| args.space.is_some());
+        options.indexes = of_space.map(|it| it.indexes);
         plan(workload, &deployment, current.as_ref(), &options)
     };
     let shown = |path: &Path| path.display().to_string();
@@ -189,17 +192,21 @@ fn current(
     workload: &Workload,
     deployment: &Deployment,
 ) -> Result<Option<Configuration>, Failure> {
-    let (lists, regions) = if let Some(name) = &args.space {
+    let (lists, regions, indexed) = if let Some(name) = &args.space {
         let space = Layout::of(&Nodes::of(&args.server)?, name)?;
-        (space.subspaces, space.regions)
+        (space.subspaces, space.regions, Some(space.indexed))
     } else if let Some(lists) = &args.current {
         let lists = lists.split_whitespace().map(str::to_owned);
-        (lists.collect(), deployment.regions)
+        (lists.collect(), deployment.regions, None)
     } else {
         return Ok(None);
     };
     let lists: Vec<&str> = lists.iter().map(String::as_str).collect();
     let current = Configuration::parse(&lists, workload, regions);
+    let current = current.map(|current| match &indexed {
+        None => current,
+        Some(names) => current.with_indexes(names.iter().map(String::as_str), workload),
+    });
     current.map(Some).map_err(|error| {
         Failure::new(format!(
             "the subspaces that there are now: {error}; the workload must name all of their attributes"

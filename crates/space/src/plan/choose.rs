@@ -23,6 +23,8 @@ pub struct Options {
     /// Steps for the proof. A step is one query of one layout: some nanoseconds. With 0 there is none.
     pub proof_steps: u64,
     pub seed: u64,
+    /// The attributes that have local indexes. None: those that are best are chosen, too.
+    pub indexes: Option<AttributeSet>,
 }
 
 impl Default for Options {
@@ -33,6 +35,7 @@ impl Default for Options {
             starts: 12,
             proof_steps: 2_000_000_000,
             seed: 1,
+            indexes: None,
         }
     }
 }

@@ -98,6 +98,21 @@ impl Configuration {
         clauses.join(" ").trim_end().to_owned()
     }
 
+    /// The same with local indexes on these attributes. Those that the workload does not name count for nothing: it neither asks for them nor changes them.
+    pub fn with_indexes<'n>(
+        self,
+        names: impl IntoIterator<Item = &'n str>,
+        workload: &Workload,
+    ) -> Configuration {
+        let known = names
+            .into_iter()
+            .filter_map(|name| workload.attribute(name));
+        Configuration {
+            indexes: AttributeSet::of(known),
+            ..self
+        }
+    }
+
     /// A configuration from lists such as `city:4,price`, with local indexes on all attributes. Attributes without a number share the bits that `regions` leaves.
     ///
     /// # Errors

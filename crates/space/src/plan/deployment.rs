@@ -15,18 +15,27 @@ pub struct Costs {
     pub query_us: f64,
     /// A server that is contacted: a message there and one back.
     pub server_us: f64,
-    /// A region that is searched.
+    /// A region that is contacted.
     pub region_us: f64,
     /// An object that is looked at.
     pub candidate_us: f64,
-    /// An object that is sent.
+    /// An object that a server finds and sends.
     pub result_us: f64,
-    /// One server of a write's chain.
+    /// What the owner of the key does for a write.
+    pub write_us: f64,
+    /// What a server does that keeps a copy of what is written, and the owner for it.
     pub stage_us: f64,
-    /// One copy that moves to another region.
+    /// One copy that moves to another server.
     pub move_us: f64,
     /// One entry of a local index, added or removed.
     pub index_entry_us: f64,
+}
+
+impl Costs {
+    /// One copy more of an object, with so many local indexes.
+    pub fn copy_us(&self, indexes: usize) -> f64 {
+        self.stage_us + indexes as f64 * self.index_entry_us
+    }
 }
 
 impl Default for Costs {
@@ -39,6 +48,7 @@ impl Default for Costs {
             region_us: 2.0,
             candidate_us: 0.3,
             result_us: 1.0,
+            write_us: 6.0,
             stage_us: 6.0,
             move_us: 8.0,
             index_entry_us: 1.0,
@@ -160,6 +170,7 @@ impl Deployment {
             ("costs.region_us", costs.region_us),
             ("costs.candidate_us", costs.candidate_us),
             ("costs.result_us", costs.result_us),
+            ("costs.write_us", costs.write_us),
             ("costs.stage_us", costs.stage_us),
             ("costs.move_us", costs.move_us),
             ("costs.index_entry_us", costs.index_entry_us),

@@ -12,16 +12,23 @@
 //! | none | `d` |
 //!
 //! **Regions** contacted are their product. **Servers**: regions lie on servers in runs (`mapping/placement`), so an outer dimension that is fixed
-//! leaves few of them. **Candidates** are the objects of those regions, or those of them that a local index finds for the one constraint that it finds
-//! the fewest for. The key subspace has all objects on all servers.
+//! leaves few of them.
+//!
+//! **Candidates**: a server keeps all of its regions of a subspace in one index. So what it looks at are its objects that the local index finds for the one
+//! constraint that it finds the fewest for, in whichever of its regions they are; or all that it has, one after the other, where that is less work. The key
+//! subspace has all objects on all servers.
+//!
+//! **Results**: each server finds as many as are sent, if it has them, and they are merged. Of `m` objects that match in the mean, of which `r` are sent,
+//! `m (1 - (1 - r/m)^s)` are found on `s` servers, if numbers of matches are distributed exponentially.
 //!
 //! **Skew**: the busiest server is the one with the value asked for most often. What it works more than the mean counts for all servers, since the
 //! throughput ends where the first server is full. The most asked for places of several classes are taken to be on one server, which they need
 //! not be: the prediction errs to the low side, by at most that much. Fewer regions than servers leave servers without work, and regions that do not
 //! divide evenly by servers leave some with a region more: that counts as skew, too.
 //!
-//! **A modification** passes the replicas of each subspace, and those of the region that the object leaves where it moves. It moves where an
-//! attribute changes, unless the new value's cell is the same by chance. Each copy keeps its local indexes.
+//! **A modification** passes the replicas of each subspace, and those of the server that the object leaves where it moves. It moves where an
+//! attribute changes, unless the new value's region is on the same server by chance. Each copy keeps its local indexes. What the owner of the key does for a
+//! write costs other than what the keeper of a copy does.
 
 use super::configuration::{AttributeSet, Configuration, Layout};
 use super::deployment::Deployment;
@@ -69,6 +76,19 @@ struct Write {
     kind: Kind,
     changes: AttributeSet,
 }
+
+impl Query {
+    /// How many are found on so many servers together, each of which finds no more than are sent.
+    fn found_on(&self, servers: f64) -> f64 {
+        if self.results >= self.matches {
+            return self.results;
+        }
+        self.matches * (1.0 - (1.0 - self.results / self.matches).powf(servers))
+    }
+}
+
+/// So many objects are looked at one after the other in the time that it takes to look at one of a list.
+const SCANNED: f64 = 64.0;
 
 /// What one query does with one subspace.
 #[derive(Debug, Clone, Copy)]
@@ -179,51 +199,42 @@ impl<'a> LarderModel<'a> {
 
     fn estimate(&self, query: &Query, layout: Option<&Layout>) -> Estimate {
         let objects = self.workload.objects as f64;
-        let (regions, contacted, placed) = match layout {
+        let (regions, placed) = match layout {
             None => {
                 let regions = self.servers() * f64::from(self.deployment.key_regions);
-                (regions, 1.0, Placed::everywhere(self.servers()))
+                (regions, Placed::everywhere(self.servers()))
             }
             Some(layout) => {
-                let (mut regions, mut contacted) = (1.0, 1.0);
-                for &(attribute, bits) in &layout.dimensions {
-                    let cells = f64::from(1 << bits);
-                    let contacts = self.contacts(query, attribute.into(), cells);
-                    regions *= contacts;
-                    contacted *= contacts / cells;
-                }
-                (regions, contacted, self.placed(query, layout))
+                let contacts = layout.dimensions.iter().map(|&(attribute, bits)| {
+                    self.contacts(query, attribute.into(), f64::from(1 << bits))
+                });
+                (contacts.product(), self.placed(query, layout))
             }
         };
-        let in_regions = objects * contacted;
-        let mut candidates = in_regions;
+        let here = objects * placed.share;
+        let mut candidates = here;
         let mut index = None;
         for constraint in &query.constraints {
             if !self.indexes.contains(constraint.attribute) {
                 continue;
             }
-            // The regions contacted are chosen by this attribute, too: among their objects more pass.
-            let chosen = layout.map_or(1.0, |layout| {
-                let of = |it: &&(u8, u8)| usize::from(it.0) == constraint.attribute;
-                let dimension = layout.dimensions.iter().find(of);
-                dimension.map_or(1.0, |&(attribute, bits)| {
-                    let cells = f64::from(1 << bits);
-                    self.contacts(query, attribute.into(), cells) / cells
-                })
-            });
-            let found = in_regions * (constraint.selectivity / chosen).min(1.0);
+            // The servers contacted are chosen by this attribute, too: among their objects more pass.
+            let chosen = placed.chosen_by(constraint.attribute);
+            let found = here * (constraint.selectivity / chosen).min(1.0);
             if found < candidates {
                 (candidates, index) = (found, Some(constraint.attribute));
             }
         }
-        let candidates = candidates.max(query.matches).min(objects);
+        // All objects one after the other cost a fraction, and then those that pass are looked at.
+        let scanned = here / SCANNED + query.matches;
+        let candidates = candidates.max(query.matches).min(scanned).min(objects);
         let costs = &self.deployment.costs;
         let mut parts = Parts {
             queries: costs.query_us,
             servers: placed.servers * costs.server_us,
             regions: regions * costs.region_us,
             candidates: candidates * costs.candidate_us,
-            results: query.results * costs.result_us,
+            results: query.found_on(placed.servers) * costs.result_us,
             ..Parts::default()
         };
         let of_a_server = (parts.work() - parts.queries) / placed.servers;
@@ -278,6 +289,7 @@ impl<'a> LarderModel<'a> {
         let of_a_server = (layout.regions() / servers).max(1.0);
         let mut width = layout.regions();
         let (mut contacted, mut even, mut hottest) = (1.0, 1.0, 1.0);
+        let mut chosen = Vec::new();
         for &(attribute, bits) in &layout.dimensions {
             // What is within one server is there whatever the inner dimensions are.
             if width <= of_a_server {
@@ -291,17 +303,27 @@ impl<'a> LarderModel<'a> {
             hottest *= self.hottest(query, attribute, cells);
             // Servers that a cell of the dimensions so far is on, of which several cells may share one.
             let here = width / of_a_server;
-            contacted *= if inner >= of_a_server {
-                contacts
+            let (most, of_these) = if inner >= of_a_server {
+                (cells, contacts)
             } else if self.is_run(query, attribute) {
-                (1.0 + (contacts - 1.0) * inner / of_a_server).min(here.max(1.0))
+                let run = 1.0 + (contacts - 1.0) * inner / of_a_server;
+                (here.max(1.0), run.min(here.max(1.0)))
             } else {
                 let here = here.max(1.0);
-                here * (1.0 - (1.0 - 1.0 / here).powf(contacts))
+                let run = self.run_of_a_value(query, attribute, cells);
+                let of_one = (1.0 + (run - 1.0) * inner / of_a_server).min(here);
+                (
+                    here,
+                    here * (1.0 - (1.0 - of_one / here).powf(contacts / run)),
+                )
             };
+            contacted *= of_these;
+            chosen.push((attribute, of_these / most));
             width = inner;
         }
         Placed {
+            share: chosen.iter().map(|it| it.1).product(),
+            chosen,
             servers: contacted.clamp(1.0, servers),
             excess: (hottest - even).max(0.0)
                 + contacted.clamp(1.0, servers) / servers
@@ -312,6 +334,19 @@ impl<'a> LarderModel<'a> {
     /// How many times the mean of all servers the one has that has most of so many regions.
     fn unevenness(&self, regions: f64) -> f64 {
         self.servers() * (regions / self.servers()).ceil() / regions
+    }
+
+    /// How many cells, side by side, a value asked for is in.
+    fn run_of_a_value(&self, query: &Query, attribute: usize, cells: f64) -> f64 {
+        let mut constraints = query.constraints.iter();
+        match constraints.find(|it| it.attribute == attribute) {
+            None => 1.0,
+            Some(_) => {
+                let profile = &self.workload.attributes[attribute];
+                let values = Values::of(profile, self.workload.objects);
+                values.cells(cells).min(cells)
+            }
+        }
     }
 
     /// Whether the cells contacted are adjacent.
@@ -332,13 +367,18 @@ impl<'a> LarderModel<'a> {
         let (moves, entries) = match write.kind {
             Kind::Create | Kind::Delete => (0.0, all),
             Kind::Update => {
-                let moves = layout.map_or(0.0, |layout| moves(write.changes, layout));
+                let moves =
+                    layout.map_or(0.0, |layout| moves(write.changes, layout, self.servers()));
                 (moves, 2.0 * (moves * all + (1.0 - moves) * changed))
             }
         };
         let chain = replicas * (1.0 + moves);
+        let stages = match layout {
+            Some(_) => chain * costs.stage_us,
+            None => costs.write_us + (chain - 1.0) * costs.stage_us,
+        };
         let mut parts = Parts {
-            stages: chain * costs.stage_us,
+            stages,
             moves: replicas * moves * costs.move_us,
             index_entries: replicas * entries * costs.index_entry_us,
             ..Parts::default()
@@ -381,9 +421,13 @@ impl<'a> LarderModel<'a> {
 }
 
 /// On how many servers the contacted regions are, and how much more often than the mean the busiest one is contacted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Placed {
     servers: f64,
+    /// Of all objects, those on these servers.
+    share: f64,
+    /// What share of the servers each attribute leaves of those that there are by the others.
+    chosen: Vec<(usize, f64)>,
     /// Beyond the mean, of all times that the query comes.
     excess: f64,
 }
@@ -392,19 +436,30 @@ impl Placed {
     fn everywhere(servers: f64) -> Placed {
         Placed {
             servers,
+            share: 1.0,
+            chosen: Vec::new(),
             excess: 0.0,
         }
     }
+
+    fn chosen_by(&self, attribute: usize) -> f64 {
+        let chosen = self.chosen.iter().find(|it| it.0 == attribute);
+        chosen.map_or(1.0, |it| it.1)
+    }
 }
 
-/// How often an update of these attributes changes the region.
-fn moves(changes: AttributeSet, layout: &Layout) -> f64 {
-    let same = layout
-        .dimensions
-        .iter()
-        .filter(|it| changes.contains(it.0.into()));
-    let same = same.map(|&(_, bits)| 1.0 / f64::from(1 << bits));
-    1.0 - same.product::<f64>()
+/// How often an update of these attributes moves the object to another server. Regions lie on servers in runs, so only the outer bits say which it is.
+fn moves(changes: AttributeSet, layout: &Layout, servers: f64) -> f64 {
+    let mut places = servers.min(layout.regions());
+    let mut same = 1.0;
+    for &(attribute, bits) in &layout.dimensions {
+        let of_these = f64::from(1 << bits).min(places);
+        if changes.contains(attribute.into()) {
+            same /= of_these;
+        }
+        places = (places / of_these).max(1.0);
+    }
+    1.0 - same
 }
 
 /// The values of an attribute: the hot ones, and others of equal parts.

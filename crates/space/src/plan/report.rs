@@ -217,12 +217,17 @@ fn choose_layouts(model: &LarderModel<'_>, known: &[Layout], options: &Options) 
 }
 
 /// Local indexes are the space's, not a subspace's, and are chosen around the subspaces: from all that are searched by, one is left out or taken in as long as that
-/// is better with the subspaces as they are, and then the subspaces are chosen anew.
+/// is better with the subspaces as they are, and then the subspaces are chosen anew. Those that were given stay.
 fn with_best_indexes<'a>(
     model: LarderModel<'a>,
     known: &[Layout],
     options: &Options,
 ) -> (LarderModel<'a>, Choice) {
+    if let Some(indexes) = options.indexes {
+        let model = model.with_indexes(indexes);
+        let choice = choose_layouts(&model, known, options);
+        return (model, choice);
+    }
     let quick = Options {
         proof_steps: 0,
         ..*options

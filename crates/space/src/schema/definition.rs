@@ -70,6 +70,15 @@ impl Default for Layout {
 }
 
 impl Definition {
+    /// The attributes by which a local index leads to objects: by itself, or as the first one of several.
+    pub fn indexed(&self) -> impl Iterator<Item = &Attribute> {
+        let leads = |attribute: &&Attribute| match &self.layout.indexes {
+            None => !attribute.options.no_index,
+            Some(lists) => lists.iter().any(|list| list.first() == Some(&attribute.id)),
+        };
+        self.attributes.iter().filter(leads)
+    }
+
     pub fn attribute(&self, id: AttributeId) -> Option<&Attribute> {
         self.attributes.iter().find(|attribute| attribute.id == id)
     }

@@ -25,7 +25,11 @@ pub fn shown(space: &str, plan: &Plan, state: &State, turnover: &Turnover) -> St
     let report = &plan.report;
     text += &format!("\n\n{}", compared(report.current.as_ref(), &report.best));
     let copies = state.objects * turnover.come.len() as u64;
-    let processor = Duration::from_micros((copies as f64 * plan.servers.costs.move_us) as u64);
+    let copy_us = plan
+        .servers
+        .costs
+        .copy_us(state.definition.indexed().count());
+    let processor = Duration::from_micros((copies as f64 * copy_us) as u64);
     text += &format!(
         "\n\nto copy: {} objects, about {} of a processor, over all servers{}",
         count(copies),
@@ -35,10 +39,11 @@ pub fn shown(space: &str, plan: &Plan, state: &State, turnover: &Turnover) -> St
             None => "; costs are guesses",
         }
     );
-    if let Some((_, index)) = report.best.configuration.split_once(" INDEX ") {
-        text += &format!(
-            "\nindexes stay as they are; the plan is for INDEX {index}, which FT.CREATE takes"
-        );
+    // A plan that was computed with --space is for the indexes of the space.
+    text += "\nindexes stay as they are";
+    if let (None, Some((_, index))) = (&plan.space, report.best.configuration.split_once(" INDEX "))
+    {
+        text += &format!("; the plan is for INDEX {index}, which FT.CREATE takes");
     }
     text
 }

@@ -121,7 +121,7 @@ fn look(
         operations,
         now_us,
         best_us,
-        move_us: copies as f64 * deployment.costs.move_us,
+        move_us: copies as f64 * deployment.costs.copy_us(state.definition.indexed().count()),
     };
     let verdict = follower.step(Some(&window));
     let text = target.text();
@@ -149,10 +149,13 @@ fn planned(state: &State, workload: &Workload, deployment: &Deployment) -> Resul
     let current = Configuration::parse(&lists, workload, regions);
     let current = current.or_else(|_| Configuration::parse(&[], workload, regions));
     let current = current.map_err(|error| Failure::new(error.to_string()))?;
+    let indexed = state.definition.indexed().map(|it| it.name.as_str());
+    let current = current.with_indexes(indexed, workload);
     let options = Options {
         top: 1,
         random: 0,
         proof_steps: PROOF_STEPS,
+        indexes: Some(current.indexes),
         ..Options::default()
     };
     plan(workload, deployment, Some(&current), &options).map_err(Failure::new)

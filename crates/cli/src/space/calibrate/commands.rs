@@ -5,7 +5,11 @@ pub const OBJECTS: u64 = 20_000;
 /// With the same `k`: a number, since of a tag an object may have several, and a search by it asks one region more.
 pub const GROUP: u64 = 100;
 /// With `a` set, and as many with `b`.
-pub const MANY: u64 = 2_000;
+const MANY: u64 = 2_000;
+/// Objects that [`few`] leads to.
+pub const FEW: u64 = 200;
+/// Of numbers, which are as good as drawn.
+const NUMBERS: u64 = 1_000_003;
 
 pub fn key(number: u64) -> String {
     format!("{PREFIX}{number}")
@@ -32,11 +36,18 @@ pub fn set(number: u64, fields: &[&str]) -> Vec<String> {
                 "{}",
                 (number / GROUP + number / OBJECTS) % (OBJECTS / GROUP)
             ),
-            _ => format!("{}", number * 7919 % 1_000_003),
+            _ => format!("{}", number * 7919 % NUMBERS),
         };
         words.extend([(*field).to_owned(), value]);
     }
     words
+}
+
+/// What looks at some hundred objects that an index leads to, and finds about half of them.
+pub fn few(number: u64) -> String {
+    let width = NUMBERS * FEW / OBJECTS;
+    let low = number * 7919 % (NUMBERS - width);
+    format!("@n1:[{low} {}] @n2:[0 {}]", low + width, NUMBERS / 2)
 }
 
 pub fn search(space: &str, query: &str, rows: u64) -> Vec<String> {

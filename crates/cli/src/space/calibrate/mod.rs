@@ -8,16 +8,19 @@
 //! | `get_us` | HGETALL |
 //! | `server_us`, `query_us` | a search that finds nothing: of all servers, and of one region |
 //! | `region_us` | the same, of several regions |
-//! | `candidate_us` | a search that looks at many objects and finds none |
-//! | `result_us` | a search that answers 100 objects, and 1 |
-//! | `index_entry_us` | an update of five attributes, and of one |
-//! | `stage_us` | an update with one copy kept in a region |
-//! | `move_us` | an update by which the copy moves |
+//! | `candidate_us` | a search that looks at many objects, and one that looks at none |
+//! | `result_us` | a search that answers 100 objects, and one that counts them |
+//! | `index_entry_us`, `write_us` | an update of five attributes, and of one |
+//! | `stage_us` | an update with one copy in regions, with three, and with none |
+//! | `move_us` | an update by which the copy moves to another server, as often as the next value is on another one |
+//!
+//! A difference that is less than what its measurements differ by among themselves is told as such.
 //!
 //! All of it is done with spaces and keys of its own, which [`Workbench`] removes whatever happens. Where a server stands alone there are no copies: what cannot be measured
 //! is guessed, and the file says so.
 
 mod commands;
+mod took;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +30,10 @@ use clap::Args;
 use larder_client::RespClient;
 use larder_space::plan::{Costs, Deployment};
 
-use self::commands::{GROUP, MANY, OBJECTS, PREFIX, contacted_in, key, object, parts, search, set};
+use self::commands::{
+    FEW, GROUP, OBJECTS, PREFIX, contacted_in, few, key, object, parts, search, set,
+};
+use self::took::{Found, Took};
 use super::info::value;
 use super::layout::{number, text};
 use super::nodes::Nodes;
@@ -53,10 +59,10 @@ const CUT: &str = "larder-calibrate-2";
 
 /// Between two values that there are.
 const NOTHING: &str = "@k:[100.5 100.5]";
-/// Each measurement is done so often, each time for so long; the least counts, since whatever disturbs it adds to it.
-const TIMES: u64 = 3;
-const TIME: Duration = Duration::from_millis(600);
-const CLIENTS: u64 = 4;
+/// Each measurement is done so often, each time for so long.
+const TURNS: u64 = 7;
+const TIME: Duration = Duration::from_millis(250);
+const CLIENTS: u64 = 8;
 /// Attributes that have indexes: k, a, b, and five numbers.
 const INDEXES: f64 = 8.0;
 /// Regions are waited for no longer.
@@ -110,6 +116,8 @@ struct Measured {
     deployment: Deployment,
     /// Of these it is not known, and the guess is kept.
     guessed: Vec<&'static str>,
+    /// These cannot be told from nothing: what came out, and how sure that is.
+    uncertain: Vec<(&'static str, Took)>,
     /// How busy the servers were by themselves, in processors.
     busy: f64,
 }
@@ -120,8 +128,14 @@ fn told(measured: &Measured) -> String {
             .to_owned();
     if !measured.guessed.is_empty() {
         text += &format!(
-            "# There is one server alone, which keeps no copies: {} are guesses.\n",
+            "# There are too few servers to measure what copies cost: {} are guesses.\n",
             measured.guessed.join(", ")
+        );
+    }
+    for (name, took) in &measured.uncertain {
+        text += &format!(
+            "# {name} is so little that it cannot be told from nothing: {:.3}, give or take {:.3}.\n",
+            took.us, took.spread_us
         );
     }
     if measured.busy > 0.1 {
@@ -208,7 +222,7 @@ impl<'a> Workbench<'a> {
 
     fn measure(&mut self) -> Result<Measured, Failure> {
         self.declare(PLAIN, "")?;
-        self.progress.set("measuring", 50, STEPS);
+        self.progress.set("measuring", 45, STEPS);
         let (before, begun) = (self.cpu_us()?, Instant::now());
         interrupt::wait(Duration::from_secs(1));
         interrupt::check()?;
@@ -218,63 +232,86 @@ impl<'a> Workbench<'a> {
             let k = at % (OBJECTS / GROUP);
             format!("@k:[{k} {k}]")
         };
-        let get = self.cost(60, &|at| vec!["HGETALL".to_owned(), key(at % OBJECTS)])?;
-        let all = self.cost(72, &|_| search(PLAIN, NOTHING, 0))?;
-        let one = self.cost(84, &|at| search(PLAIN, &group(at), 1))?;
-        let hundred = self.cost(96, &|at| search(PLAIN, &group(at), GROUP))?;
-        let many = self.cost(108, &|_| search(PLAIN, "@a:{yes} @b:{yes}", 0))?;
-        let update = self.cost(120, &|at| set(at, &["n1"]))?;
-        let five = self.cost(132, &|at| set(at, &["n1", "n2", "n3", "n4", "n5"]))?;
-        let mut costs = Costs {
-            get_us: get,
-            result_us: positive((hundred - one) / (GROUP - 1) as f64),
-            candidate_us: positive((many - all) / MANY as f64),
-            // Each value that changes leaves an entry and makes one.
-            index_entry_us: positive((five - update) / 8.0),
-            ..Costs::default()
-        };
-        let entries = 2.0 * costs.index_entry_us;
-        let mut guessed = Vec::new();
-        if places > 1 {
+        let [get, all, counted, listed, looked_at, update, five] = self.costs(
+            50,
+            [
+                &|at| vec!["HGETALL".to_owned(), key(at % OBJECTS)],
+                &|_| search(PLAIN, NOTHING, 0),
+                &|at| search(PLAIN, &group(at), 0),
+                &|at| search(PLAIN, &group(at), GROUP),
+                &|at| search(PLAIN, &few(at), 0),
+                &|at| set(at, &["n1"]),
+                &|at| set(at, &["n1", "n2", "n3", "n4", "n5"]),
+            ],
+        )?;
+        let mut found = Found::default();
+        found.add("get_us", get);
+        found.add("result_us", listed.less(counted).over(GROUP as f64));
+        found.add("candidate_us", looked_at.less(all).over(FEW as f64));
+        // Each value that changes leaves an entry and makes one.
+        let entry = found.add("index_entry_us", five.less(update).over(8.0));
+        let write = found.add("write_us", update.less(entry.times(2.0)));
+        if places == 1 {
+            let (server, region) = (found.costs.server_us, found.costs.region_us);
+            found
+                .guessed
+                .extend(["server_us", "region_us", "stage_us", "move_us"]);
+            found.add("query_us", all.less(Took::exactly(server + region)));
+        } else {
             self.nodes.patient(&["FT.DROPINDEX", PLAIN])?;
             self.declare(CUT, "SUBSPACES 1 k:8 REGIONS 256 ")?;
-            self.wait_until_filled()?;
-            let (_, near) = self.contacted(CUT, NOTHING)?;
-            let region = self.cost(150, &|_| search(CUT, NOTHING, 0))?;
-            let values = (0..16).map(|it| format!("@k:[{0}.5 {0}.5]", it * 12));
-            let values: Vec<String> = values.collect();
-            let several = values.join(" | ");
-            let (regions, far) = self.contacted(CUT, &several)?;
-            let some = self.cost(162, &|_| search(CUT, &several, 0))?;
-            // A server with its region, as far as one more was asked; then what more regions cost beside their servers.
-            let server = positive((all - region) / places.saturating_sub(near).max(1) as f64);
-            let further = far.saturating_sub(near) as f64;
-            // Of a few servers several regions are on all, and then owners are asked.
-            let more = regions.saturating_sub(far) as f64;
-            costs.region_us = match more > 0.0 {
-                true => positive((some - region - further * server) / more).min(server),
-                false => 0.0,
-            };
-            costs.server_us = server - costs.region_us;
-            costs.query_us = positive(region - near as f64 * server);
-            let kept = self.cost(174, &|at| set(at, &["n1"]))?;
-            let moved = self.cost(186, &|at| set(at, &["k"]))?;
-            costs.stage_us = positive((kept - 2.0 * entries) / 2.0);
-            let others = 3.0 * costs.stage_us + entries + 2.0 * INDEXES * costs.index_entry_us;
-            costs.move_us = positive(moved - others);
-        } else {
-            guessed.extend(["server_us", "region_us", "move_us"]);
-            costs.query_us = positive(all - costs.server_us - costs.region_us);
-            costs.stage_us = positive(update - entries);
+            self.wait_until_filled(OBJECTS)?;
+            // A range of which nothing is found, since no object has the flag.
+            let wide = "@a:{none} @k:[60.5 90.5]";
+            let (regions_near, near) = self.contacted(CUT, NOTHING)?;
+            let (regions_far, far) = self.contacted(CUT, wide)?;
+            let [region, some, kept, moved] = self.costs(
+                110,
+                [
+                    &|_| search(CUT, NOTHING, 0),
+                    &|_| search(CUT, wide, 0),
+                    &|at| set(at, &["n1"]),
+                    &|at| set(at, &["k"]),
+                ],
+            )?;
+            // One region's search asks fewer servers by so many; then many regions' more, and more regions.
+            let fewer = places.saturating_sub(near).max(1) as f64;
+            let server = found.add("server_us", all.less(region).over(fewer));
+            let further = server.times(far.saturating_sub(near) as f64);
+            let regions = regions_far.saturating_sub(regions_near).max(1) as f64;
+            match regions_far > regions_near {
+                true => {
+                    found.add("region_us", some.less(region).less(further).over(regions));
+                }
+                // Of a few servers these regions are on all, and then owners are asked.
+                false => found.guessed.push("region_us"),
+            }
+            found.add("query_us", region.less(server.times(near as f64)));
+            let entries = entry.times(2.0);
+            let one = kept.less(update).less(entries);
+            self.nodes.patient(&["FT.DROPINDEX", CUT])?;
+            self.declare(CUT, "SUBSPACES 3 k:8 n2:8 n3:8 REGIONS 256 ")?;
+            self.wait_until_filled(3 * OBJECTS)?;
+            let [kept] = self.costs(160, [&|at| set(at, &["n1"])])?;
+            let three = kept.less(update).less(entries.times(3.0));
+            // The line through nothing that is nearest to both.
+            let stage = found.add("stage_us", one.plus(three.times(3.0)).over(10.0));
+            // As often as that the new value is on another server.
+            let other = (places - 1) as f64 / places as f64;
+            let others = write.plus(entries).plus(stage.times(1.0 + other));
+            let entries_moved = 2.0 * (other * INDEXES + 1.0 - other);
+            let others = others.plus(entry.times(entries_moved));
+            found.add("move_us", moved.less(others).over(other));
         }
         Ok(Measured {
             deployment: Deployment {
                 servers: u32::try_from(places).unwrap_or(u32::MAX).max(1),
                 message_us: self.message_us()?,
-                costs: rounded(costs),
+                costs: rounded(found.costs),
                 ..Deployment::default()
             },
-            guessed,
+            guessed: found.guessed,
+            uncertain: found.uncertain,
             busy: self.idle,
         })
     }
@@ -286,20 +323,20 @@ impl<'a> Workbench<'a> {
         );
         let words: Vec<&str> = line.split(' ').collect();
         self.nodes.patient(&words)?;
-        self.wait_for(name, "objects are found", || {
+        self.wait_for(name, "objects are found", OBJECTS, || {
             let info = self.nodes.patient(&["FT.INFO", name])?;
             Ok(value(&info, "num_docs").and_then(number).unwrap_or(0))
         })
     }
 
-    fn wait_until_filled(&self) -> Result<(), Failure> {
-        self.wait_for(CUT, "copies are in regions", || {
+    fn wait_until_filled(&self, copies: u64) -> Result<(), Failure> {
+        self.wait_for(CUT, "copies are in regions", copies, || {
             let info = self.nodes.patient(&["FT.INFO", CUT])?;
             let counted = |name| value(&info, name).and_then(number).unwrap_or(0);
             // A place has its copies a little before it knows that they are all. And they are cut by what objects have once these are known.
             let (regions, _) = self.contacted(CUT, NOTHING)?;
             let is_whole = regions > 0 && counted("cuts") > 0;
-            Ok(counted("copies").min(if is_whole { OBJECTS } else { OBJECTS - 1 }))
+            Ok(counted("copies").min(if is_whole { copies } else { copies - 1 }))
         })
     }
 
@@ -307,18 +344,19 @@ impl<'a> Workbench<'a> {
         &self,
         space: &str,
         what: &str,
+        all: u64,
         count: impl Fn() -> Result<u64, Failure>,
     ) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
             interrupt::check()?;
             let there = count()?;
-            if there >= OBJECTS {
+            if there >= all {
                 return Ok(());
             }
             if begun.elapsed() > FILLED_MAX {
                 return Err(Failure::new(format!(
-                    "{there} of {OBJECTS} {what} of {space} after {}: the servers are too busy to be measured",
+                    "{there} of {all} {what} of {space} after {}: the servers are too busy to be measured",
                     output::duration(begun.elapsed())
                 )));
             }
@@ -354,20 +392,23 @@ impl<'a> Workbench<'a> {
         Ok(seconds * 1e6)
     }
 
-    /// What one of these commands costs, of which each has a number.
-    fn cost(
+    /// What each of some commands costs, of which each has a number. They take turns, so that what disturbs them does not disturb one alone.
+    fn costs<const N: usize>(
         &self,
         step: u64,
-        command: &(dyn Fn(u64) -> Vec<String> + Sync),
-    ) -> Result<f64, Failure> {
-        let mut least = f64::INFINITY;
-        for time in 0..TIMES {
-            self.progress.set("measuring", step + time * 4, STEPS);
-            // Other numbers each time: what is written differs from what was there.
-            let first = (step * TIMES + time) * OBJECTS;
-            least = least.min(self.cost_once(first, command)?);
+        commands: [&(dyn Fn(u64) -> Vec<String> + Sync); N],
+    ) -> Result<[Took; N], Failure> {
+        let mut times = [(); N].map(|()| Vec::new());
+        for turn in 0..TURNS {
+            for (at, command) in commands.iter().enumerate() {
+                let done = turn * N as u64 + at as u64;
+                self.progress.set("measuring", step + done, STEPS);
+                // Other numbers each time: what is written differs from what was there.
+                let first = (step + done) * OBJECTS;
+                times[at].push(self.cost_once(first, *command)?);
+            }
         }
-        Ok(positive(least))
+        Ok(times.map(Took::of))
     }
 
     fn cost_once(
@@ -410,11 +451,6 @@ impl<'a> Workbench<'a> {
     }
 }
 
-/// What a measurement cannot tell from nothing is nothing.
-fn positive(cost: f64) -> f64 {
-    cost.max(0.0)
-}
-
 /// Three digits behind the point: nanoseconds.
 fn rounded(costs: Costs) -> Costs {
     let round = |cost: f64| (cost * 1e3).round() / 1e3;
@@ -425,6 +461,7 @@ fn rounded(costs: Costs) -> Costs {
         region_us: round(costs.region_us),
         candidate_us: round(costs.candidate_us),
         result_us: round(costs.result_us),
+        write_us: round(costs.write_us),
         stage_us: round(costs.stage_us),
         move_us: round(costs.move_us),
         index_entry_us: round(costs.index_entry_us),

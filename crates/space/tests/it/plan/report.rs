@@ -13,6 +13,7 @@ fn options() -> Options {
         starts: 4,
         proof_steps: 20_000_000,
         seed: 7,
+        indexes: None,
     }
 }
 
