@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 OPTIONS = """
     store: the store that this is a version of: letters, digits, ``_``, ``-`` and ``.``.
@@ -17,6 +17,11 @@ OPTIONS = """
     filter: whether reads of absent keys are answered without the disk.
     on_duplicate: rows that share a key: ``"error"``, ``"first"``, ``"last"`` or ``"collect"`` (an array of all values).
     collect_as: how ``"collect"`` writes the values of one column: ``"text"``, ``"json"`` or ``"bytes"``.
+    profile: count and sample what the columns hold, for gates, for reports and to compare the next version with; not on Spark.
+    min_records, max_shrink_percent, max_growth_percent: gates on how many records there are; the last two beside ``against``. Not on Spark.
+    max_nulls, max_empty, max_shift: gates on the columns, as a number for all or as ``{column: number}``: the most nulls and empty texts in percent of
+        the rows, and the farthest shift of the values from ``against`` (a population stability index). Not on Spark.
+    against: the folder or URL of the version that gates compare with.
     skip_nulls: leave out rows whose key, or one value column, is null. Else they are refused.
     allow_empty: build a version also when there are no rows.
     memory: a bound for parsing and sorting, such as ``"1GiB"``; what does not fit goes to disk.
@@ -31,6 +36,14 @@ _DEFAULTS: dict[str, Any] = {
     "filter": True,
     "on_duplicate": "error",
     "collect_as": None,
+    "profile": True,
+    "min_records": None,
+    "max_shrink_percent": None,
+    "max_growth_percent": None,
+    "max_nulls": None,
+    "max_empty": None,
+    "max_shift": None,
+    "against": None,
     "skip_nulls": False,
     "allow_empty": False,
     "memory": "1GiB",
@@ -38,7 +51,9 @@ _DEFAULTS: dict[str, Any] = {
     "temp": None,
 }
 # What the manifest says of its build as fields of their own, and what bears on the machine and not on the version.
-_NOT_TOLD = {"value", "values", "collect_as", "allow_empty", "memory", "threads", "temp"}
+#: Judged where a version is built; they do not change it.
+GATES = {"min_records", "max_shrink_percent", "max_growth_percent", "max_nulls", "max_empty", "max_shift", "against"}
+_NOT_TOLD = {"value", "values", "collect_as", "allow_empty", "memory", "threads", "temp", "profile"} | GATES
 
 Key = Union[str, Sequence[str]]
 
@@ -59,9 +74,26 @@ def options(store: str, key: Key, source: str, given: dict[str, Any]) -> str:
     every = {**_DEFAULTS, **given}
     if every["temp"] is not None:
         every["temp"] = os.fspath(every["temp"])
+    for name in ("max_nulls", "max_empty", "max_shift"):
+        every[name] = limits(every[name], name)
+    if every["against"] is not None:
+        every["against"] = place(every["against"])
     told = {name.replace("_", "-"): str(value) for name, value in given.items() if name not in _NOT_TOLD}
     at = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
     return json.dumps({**every, "store": store, "key": columns, "at": at, "input": source, "given": told})
+
+
+def limits(given: Any, name: str) -> dict[str, float]:
+    """Limits by column; ``*`` is every other one.
+
+    Raises:
+        ValueError: one is no number of zero or more.
+    """
+    by_column = {} if given is None else dict(given) if isinstance(given, Mapping) else {"*": given}
+    for column, limit in by_column.items():
+        if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit < float("inf"):
+            raise ValueError(f"{name} of column {column!r} is {limit!r}; it is to be a number of zero or more")
+    return by_column
 
 
 def place(out: Union[str, "os.PathLike[str]"]) -> str:

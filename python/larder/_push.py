@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import Any, Mapping, Optional, Union
 
 
+from larder._options import limits
+
+Limits = Union[float, Mapping[str, float], None]
+
+
 class PushError(Exception):
     """The server could not pull the version, or refused it.
 
@@ -29,6 +34,10 @@ def push(
     password: Optional[str] = None,
     min_records: Optional[int] = None,
     max_shrink_percent: Optional[float] = None,
+    max_growth_percent: Optional[float] = None,
+    max_nulls: Limits = None,
+    max_empty: Limits = None,
+    max_shift: Limits = None,
     canary: Optional[Mapping[str, str]] = None,
     activate: bool = True,
     allow_missing_replicas: int = 0,
@@ -43,6 +52,10 @@ def push(
         server: its HTTP address.
         min_records: refuse a version with fewer.
         max_shrink_percent: refuse a version that lost more of the live one's records.
+        max_growth_percent: refuse a version that has more than the live one by more than this.
+        max_nulls, max_empty: refuse a version in which a column is null, or an empty text, in more percent of the rows: a number for every
+            column, or ``{column: number}``.
+        max_shift: refuse a version in which a column has shifted further from the live one, as a population stability index.
         canary: keys that must have exactly these values.
         activate: false keeps the version beside the live one.
         allow_missing_replicas: in a cluster, so many nodes may lack the version when it goes live.
@@ -61,6 +74,12 @@ def push(
         gates["min_records"] = min_records
     if max_shrink_percent is not None:
         gates["max_shrink_percent"] = max_shrink_percent
+    if max_growth_percent is not None:
+        gates["max_growth_percent"] = max_growth_percent
+    for name, given in (("max_nulls", max_nulls), ("max_empty", max_empty), ("max_shift", max_shift)):
+        by_column = limits(given, name)
+        if by_column:
+            gates[name] = [{"column": column, "limit": limit} for column, limit in by_column.items()]
     if canary:
         gates["canary"] = [{"key": key, "value": value} for key, value in canary.items()]
     request: dict[str, Any] = {"source": source, "activate": activate}

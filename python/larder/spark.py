@@ -18,7 +18,7 @@ from typing import Any, Iterator
 
 from larder import _native
 from larder._build import Built, Path, built, reader
-from larder._options import OPTIONS, Key, options, place
+from larder._options import GATES, OPTIONS, Key, options, place
 
 __all__ = ["build_store"]
 
@@ -33,6 +33,9 @@ def build_store(df: Any, *, store: str, key: Key, out: Path, **given: Any) -> Bu
         raise ValueError(
             "rows of a Spark data frame have no order, so none of a key is the first or the last: make keys unique before, as with dropDuplicates or collect_list"
         )
+    for name in sorted(GATES):
+        if given.get(name) is not None:
+            raise ValueError(f"{name} judges a profile, and builds on Spark make none: give it to larder.push, or build without Spark")
     text = options(store, key, "a Spark data frame", given)
     target = place(out)
     _native.check_out(text, target)

@@ -186,3 +186,30 @@ def test_a_version_is_built_to_an_object_store(tmp_path, monkeypatch):
         larder.open(tmp_path).verify()
     finally:
         server.stop()
+
+
+def test_gates_refuse_what_is_not_as_it_should_be(tmp_path):
+    def prices(add, nulls=0):
+        values = [None] * nulls + [float(number * 7919 % 2000 + add) for number in range(nulls, 2000)]
+        return pa.table({"sku": [f"s{number}" for number in range(2000)], "price": values})
+
+    common = {"store": "prices", "key": "sku"}
+    larder.build(prices(0), out=tmp_path / "first", **common)
+    profile = larder.open(tmp_path / "first").manifest["built"]["profile"]
+    assert profile["rows"] == 2000 and profile["columns"][0]["name"] == "price" and profile["columns"][0]["distinct"] == 2000
+    gates = {"max_nulls": {"price": 1}, "max_shift": 0.25, "max_growth_percent": 0, "against": tmp_path / "first"}
+    larder.build(prices(0, nulls=20), out=tmp_path / "passed", **gates, **common)
+    for frame, told in [
+        (prices(900), 'column "price" has shifted by'),
+        (prices(0, nulls=21), 'column "price" is null in 21 of 2000 rows'),
+    ]:
+        with pytest.raises(larder.Error, match=told):
+            larder.build(frame, out=tmp_path / "refused", **gates, **common)
+        assert not (tmp_path / "refused").exists()
+    with pytest.raises(larder.Error, match="min_records asks for 2001"):
+        larder.build(prices(0), out=tmp_path / "refused", min_records=2001, **common)
+    with pytest.raises(larder.Error, match="no profile"):
+        larder.build(prices(0), out=tmp_path / "refused", profile=False, max_nulls=5, **common)
+    for wrong in ["5", -1, {"price": None}, True]:
+        with pytest.raises(ValueError, match="max_nulls of column"):
+            larder.build(prices(0), out=tmp_path / "refused", max_nulls=wrong, **common)

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::build::CollectAs;
 use crate::digest::DigestKind;
+use crate::profile::Profile;
 
 /// The part `built` of a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +39,9 @@ pub struct Built {
     pub on: Vec<String>,
     /// The other options that were given and bear on the version, by name.
     pub options: BTreeMap<String, String>,
+    /// What its columns hold, in numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
     /// Of this part's own text, with this value empty.
     pub digest: String,
 }

@@ -34,6 +34,8 @@ pub enum Error {
     NotHere { place: String, partition: u32 },
     /// The folder or version is not in the state that the call needs.
     State { detail: String },
+    /// Who builds it judged it, and does not want it: why.
+    Refused(String),
     /// The caller's progress function asked to stop.
     Cancelled,
 }
@@ -105,6 +107,7 @@ impl fmt::Display for Error {
                 "two rows have the key {}; remove one, or choose with --on-duplicate first, last or collect",
                 show_key(key)
             ),
+            Error::Refused(why) => write!(f, "a gate refuses the version: {why}"),
             Error::KeyMemory {
                 key,
                 values,

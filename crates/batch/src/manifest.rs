@@ -15,6 +15,7 @@ use larder_types::{PartitionId, SLOTS, StoreName};
 use crate::built::Built;
 use crate::digest::{DigestKind, SegmentDigest};
 use crate::error::Error;
+use crate::profile::Profile;
 use crate::segment::Compression;
 use crate::signature::Signature;
 
@@ -233,6 +234,11 @@ impl Manifest {
             ..self.clone()
         };
         self.digest_kind().of(&open.text())
+    }
+
+    /// What its columns hold, if the build told.
+    pub fn profile(&self) -> Option<&Profile> {
+        self.built.as_ref()?.profile.as_ref()
     }
 
     fn text(&self) -> Vec<u8> {

@@ -17,6 +17,7 @@ mod keygen;
 mod output;
 mod progress;
 mod push;
+mod quality;
 mod serve;
 mod space;
 mod store;

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use larder_batch::{Manifest, StoreDir};
 use larder_client::AdminClient;
-use larder_protocol::http::{Canary, Gates, PullRequest, PullState, PullStatus};
-use larder_types::StoreName;
+use larder_protocol::http::{Gates, PullRequest, PullState, PullStatus};
+use larder_types::{StoreName, WhichVersion};
 
 use crate::build::{self, BuildArgs};
 use crate::command_line::whole_number;
@@ -27,6 +27,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, bytes, count, duration};
 use crate::progress::{NodeBars, Progress, Unit};
+use crate::quality::{Asked, Earlier, GateArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,16 +57,8 @@ pub struct PushArgs {
     /// is removed once it is pulled
     #[arg(long, value_name = "URL", help_heading = "Pull")]
     via: Option<String>,
-    /// Refuse a version with fewer records
-    #[arg(long, value_name = "N", value_parser = whole_number::<u64>, help_heading = "Gates")]
-    min_records: Option<u64>,
-    /// Refuse a version that lost more than this share of the live one's records
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = "Gates")]
-    max_shrink: Option<f64>,
-    /// Refuse a version unless these keys have these values: lines of KEY, a tab and VALUE; a line
-    /// with a key alone asks for any value
-    #[arg(long, value_name = "FILE", help_heading = "Gates")]
-    canary: Option<PathBuf>,
+    #[command(flatten)]
+    gates: GateArgs,
     /// Keep the version beside the live one; `larder store swap` makes it live later
     #[arg(long, help_heading = "Pull")]
     no_activate: bool,
@@ -83,13 +76,16 @@ pub fn run(args: PushArgs) -> Result<(), Failure> {
     let admin = args.server.admin()?;
     // Before minutes of building: is there a server, and can it reach what we make?
     admin.stores()?;
-    let gates = gates(&args)?;
+    let asked = args.gates.read(args.build.allow_empty)?;
     let started = Instant::now();
     let source = Source::find(&args, &admin)?;
+    if asked.looks_here() {
+        look(&asked, &source, &args, &admin)?;
+    }
     let staged = stage(&source, &args, &admin)?;
     let request = PullRequest {
         source: staged.url.clone(),
-        gates,
+        gates: (asked.gates != Gates::default()).then_some(asked.gates),
         activate: !args.no_activate,
         allow_missing_replicas: args.allow_missing_replicas,
     };
@@ -190,6 +186,33 @@ pub fn follow(
             "{} did not go live; the server gave no reason, its log may",
             pulled(store, &pull)
         ))),
+    }
+}
+
+/// Has the version looked at before the server pulls it, beside the one that is live.
+fn look(
+    asked: &Asked,
+    source: &Source,
+    args: &PushArgs,
+    admin: &AdminClient,
+) -> Result<(), Failure> {
+    let live = match admin.manifest(&args.store, WhichVersion::Live) {
+        Ok(bytes) => Some(Earlier {
+            name: "the live version".to_owned(),
+            manifest: Manifest::decode("of the live version", &bytes)?,
+        }),
+        Err(error) if matches!(error.code(), Some("NO_SUCH_STORE" | "NO_LIVE_VERSION")) => None,
+        Err(error) => return Err(error.into()),
+    };
+    match source {
+        Source::Folder { path, .. } => {
+            let manifest = build::read_manifest(path)?;
+            asked.look(&manifest, Some(path), live.as_ref())
+        }
+        Source::Url => {
+            let new = Earlier::read(&args.inputs[0])?;
+            asked.look(&new.manifest, None, live.as_ref())
+        }
     }
 }
 
@@ -415,55 +438,6 @@ fn unix_seconds() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-fn gates(args: &PushArgs) -> Result<Option<Gates>, Failure> {
-    let canary = match &args.canary {
-        Some(path) => read_canary(path)?,
-        None => Vec::new(),
-    };
-    let gates = Gates {
-        min_records: args.min_records,
-        max_shrink_percent: args.max_shrink,
-        allow_empty: args.build.allow_empty,
-        canary,
-    };
-    Ok((gates != Gates::default()).then_some(gates))
-}
-
-fn read_canary(path: &Path) -> Result<Vec<Canary>, Failure> {
-    let text = std::fs::read_to_string(path).map_err(Failure::io(format!(
-        "read the canary file {}",
-        path.display()
-    )))?;
-    let lines = text.lines().filter(|line| !line.is_empty());
-    let canary: Vec<Canary> = lines
-        .map(|line| match line.split_once('\t') {
-            Some((key, value)) => Canary {
-                key: key.to_owned(),
-                value: Some(value.to_owned()),
-            },
-            None => Canary {
-                key: line.to_owned(),
-                value: None,
-            },
-        })
-        .collect();
-    if canary.is_empty() {
-        return Err(Failure::usage(format!(
-            "{} names no keys; write lines of KEY, a tab and VALUE",
-            path.display()
-        )));
-    }
-    Ok(canary)
-}
-
-fn parse_percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim();
-    match number.parse::<f64>() {
-        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
-        _ => Err("write a share from 0% to 100%, such as 20%".to_owned()),
-    }
-}
-
 fn report(
     args: &PushArgs,
     admin: &AdminClient,
@@ -522,27 +496,6 @@ fn report(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn shares_are_written_with_or_without_a_percent_sign() {
-        assert_eq!(parse_percent("20%"), Ok(20.0));
-        assert_eq!(parse_percent("0.5"), Ok(0.5));
-        for bad in ["", "%", "120%", "-1", "a fifth"] {
-            assert!(parse_percent(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_canary_is_a_key_and_its_value_or_a_key_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("canary.tsv");
-        std::fs::write(&path, "1\t{\"a\": 1}\n\n2\n").unwrap();
-        let canary = read_canary(&path).unwrap();
-        assert_eq!(canary[0].value.as_deref(), Some("{\"a\": 1}"));
-        assert_eq!((canary[1].key.as_str(), &canary[1].value), ("2", &None));
-        std::fs::write(&path, "\n").unwrap();
-        assert_eq!(read_canary(&path).unwrap_err().exit_code, 2);
-    }
 
     #[test]
     fn a_pull_that_ended_before_it_had_a_number_is_told_without_one() {

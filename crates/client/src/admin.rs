@@ -313,6 +313,17 @@ impl AdminClient {
         })
     }
 
+    /// The manifest of a version, as its file is.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with `NO_SUCH_STORE`, `NO_SUCH_VERSION` or `NO_LIVE_VERSION`.
+    pub fn manifest(&self, name: &StoreName, version: WhichVersion) -> Result<Vec<u8>, Error> {
+        let path = format!("/v1/stores/{name}/versions/{version}/files/manifest.json");
+        let mut response = self.request(&self.agent, Method::GET, &path)?;
+        let body = response.body_mut().with_config().limit(BODY_BYTES_MAX);
+        body.read_to_vec().map_err(|error| self.failed(error))
+    }
+
     pub fn remove_store(&self, name: &StoreName) -> Result<(), Error> {
         self.request(&self.agent, Method::DELETE, &format!("/v1/stores/{name}"))
             .map(drop)

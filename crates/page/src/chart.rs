@@ -123,25 +123,7 @@ fn mark(out: &mut String, series: &Series, x: f64, y: f64, says: &str) {
 
 /// Bars side by side, each with its name under it.
 pub fn bars(title: &str, y: &Axis, bars: &[(String, f64)], class: &str) -> String {
-    let x = Axis {
-        title: title.to_owned(),
-        scale: Scale::Linear,
-        label: |_| String::new(),
-    };
-    let across = Span {
-        scale: Scale::Linear,
-        low: 0.0,
-        high: bars.len() as f64,
-        start: LEFT,
-        end: WIDTH - RIGHT,
-        marks: Vec::new(),
-    };
-    let up = Span::of(
-        y,
-        bars.iter().map(|(_, value)| *value),
-        HEIGHT - BOTTOM,
-        TOP,
-    );
+    let (x, across, up) = beside_each_other(title, y, bars);
     let mut out = frame(&x, y, &across, &up);
     let width = across.at(1.0) - across.at(0.0);
     for (index, (name, value)) in bars.iter().enumerate() {
@@ -161,6 +143,94 @@ pub fn bars(title: &str, y: &Axis, bars: &[(String, f64)], class: &str) -> Strin
         );
     }
     out + "</svg>"
+}
+
+/// A share now, and before if there is something to compare with.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    pub name: String,
+    pub before: Option<f64>,
+    pub now: f64,
+}
+
+/// Bars in pairs, the one before on the left, each pair with the front of its name under it.
+pub fn pairs(title: &str, pairs: &[Pair]) -> String {
+    let y = Axis {
+        title: title.to_owned(),
+        scale: Scale::Linear,
+        label: crate::figures::number,
+    };
+    let all: Vec<(String, f64)> = (pairs.iter())
+        .map(|pair| (String::new(), pair.now.max(pair.before.unwrap_or(0.0))))
+        .collect();
+    let (x, across, up) = beside_each_other("", &y, &all);
+    let mut out = frame(&x, &y, &across, &up);
+    let width = across.at(1.0) - across.at(0.0);
+    // As many letters as have room.
+    let letters = ((width / 7.0) as usize).max(1);
+    for (index, pair) in pairs.iter().enumerate() {
+        let left = across.at(index as f64);
+        let halves = [(pair.before, "b", "before"), (Some(pair.now), "a", "now")];
+        let thick = match pair.before {
+            Some(_) => 0.4,
+            None => 0.8,
+        };
+        let shown = halves
+            .into_iter()
+            .filter_map(|(value, class, when)| Some((value?, class, when)));
+        for (place, (value, class, when)) in shown.enumerate() {
+            let top = up.at(value);
+            let _ = write!(
+                out,
+                "<rect class=\"bar {class}\" x={:.1} y={top:.1} width={:.1} height={:.1}><title>{}, {when}: {}</title></rect>",
+                left + width * (0.1 + thick * place as f64),
+                width * thick,
+                HEIGHT - BOTTOM - top,
+                escape(&pair.name),
+                (y.label)(value),
+            );
+        }
+        let front: String = match pair.name.chars().count() > letters {
+            true => pair.name.chars().take(letters - 1).chain(['…']).collect(),
+            false => pair.name.clone(),
+        };
+        let _ = write!(
+            out,
+            "<text class=tick x={:.1} y={:.1} text-anchor=middle>{}<title>{}</title></text>",
+            left + width / 2.0,
+            HEIGHT - BOTTOM + 16.0,
+            escape(&front),
+            escape(&pair.name),
+        );
+    }
+    let is_compared = pairs.iter().any(|pair| pair.before.is_some());
+    let legend = match is_compared {
+        true => {
+            "<p class=legend><span class=\"key b\">■</span> before &ensp; <span class=\"key a\">■</span> now</p>"
+        }
+        false => "",
+    };
+    out + "</svg>" + legend
+}
+
+/// The axes of bars.
+fn beside_each_other(title: &str, y: &Axis, bars: &[(String, f64)]) -> (Axis, Span, Span) {
+    let x = Axis {
+        title: title.to_owned(),
+        scale: Scale::Linear,
+        label: |_| String::new(),
+    };
+    let across = Span {
+        scale: Scale::Linear,
+        low: 0.0,
+        high: bars.len() as f64,
+        start: LEFT,
+        end: WIDTH - RIGHT,
+        marks: Vec::new(),
+    };
+    let values = bars.iter().map(|(_, value)| *value);
+    let up = Span::of(y, values, HEIGHT - BOTTOM, TOP);
+    (x, across, up)
 }
 
 fn frame(x: &Axis, y: &Axis, across: &Span, up: &Span) -> String {
@@ -322,6 +392,25 @@ fn doubling_marks(least: f64, most: f64) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pairs_show_what_was_before_where_there_is_something() {
+        let pair = |name: &str, before, now| Pair {
+            name: name.to_owned(),
+            before,
+            now,
+        };
+        let alone = pairs("percent", &[pair("a<b", None, 40.0), pair("c", None, 60.0)]);
+        assert_eq!(alone.matches("<rect").count(), 2);
+        assert!(alone.contains("a&lt;b") && !alone.contains("before"));
+        let both = pairs(
+            "percent",
+            &[pair("a rather long name", Some(10.0), 40.0); 20],
+        );
+        assert_eq!(both.matches("<rect").count(), 40);
+        assert!(both.contains("a rather long name, before: 10") && both.contains('…'));
+        assert!(pairs("percent", &[]).starts_with("<svg"));
+    }
 
     #[test]
     fn marks_hold_the_values() {

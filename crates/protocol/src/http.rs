@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::errors::Code;
 
+pub use crate::gates::{Canary, ColumnLimit, Gates, StoreLimit};
+
 pub use cluster::{
     ClusterAnswer, ClusterAsk, ClusterFlow, ClusterMember, ClusterMoves, ClusterPlan, ClusterPull,
     ClusterPush, ClusterPushEnd, ClusterSettings, ClusterSettingsWanted, ClusterShare,
@@ -127,32 +129,6 @@ fn is_zero(count: &u32) -> bool {
 
 fn yes() -> bool {
     true
-}
-
-/// What a new version must satisfy before it may go live. An absent gate takes the server's configured value.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Gates {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_records: Option<u64>,
-    /// The new version may hold at most this much fewer records than the live one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_shrink_percent: Option<f64>,
-    /// Lets a version without records replace one that has some; without it that is refused.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub allow_empty: bool,
-    /// Keys (without the store's prefix) that must have exactly these values.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub canary: Vec<Canary>,
-}
-
-/// A value of `null` asks that the key be present with any value.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Canary {
-    pub key: String,
-    #[serde(default)]
-    pub value: Option<String>,
 }
 
 /// `GET /v1/joins`, oldest first.

@@ -7,6 +7,7 @@
 //!
 //!  resp::client  the other side of the two arrows: requests out, replies in
 //!  http     JSON bodies of /v1, shared by the server, the client and the command line
+//!  gates    what a version must satisfy before it may go live
 //!  browser  which HTTP requests come for a page of another site
 //!  errors   one row per error code: its RESP prefix, its HTTP status, whether to retry
 //!  config   every key of larder.toml: default, unit, environment variable, documentation
@@ -19,5 +20,6 @@ pub mod columns;
 pub mod commands;
 pub mod config;
 pub mod errors;
+mod gates;
 pub mod http;
 pub mod resp;

@@ -1,7 +1,9 @@
 //! A version of a data frame, or of files.
 
+use std::io::Read;
 use std::path::Path;
 
+use larder_batch::profile::{self, Before};
 use larder_batch::{Builder, Manifest, RowWriter};
 use larder_ingest::{InputOptions, RowSink, SinkError, Summary, ingest, ingest_batches};
 use larder_remote::Location;
@@ -79,11 +81,28 @@ fn build(
     feed: impl FnOnce(&Builder) -> PyResult<Summary>,
 ) -> PyResult<(String, u64)> {
     let place = place(out)?;
+    let before = options.against.as_deref().map(earlier).transpose()?;
+    let judge = |manifest: &Manifest| {
+        let before = before
+            .as_ref()
+            .map(|(name, manifest)| Before { name, manifest });
+        let verdicts = profile::judge(&options.limits(), manifest, before);
+        let told: Vec<String> = (verdicts.into_iter())
+            .filter(|it| !it.is_passed)
+            .map(|it| it.told)
+            .collect();
+        match told.is_empty() {
+            true => Ok(()),
+            false => Err(larder_batch::Error::Refused(told.join("; "))),
+        }
+    };
     let build_into = |folder: &Path| -> PyResult<(Manifest, u64)> {
-        let builder = Builder::new(options.build()?, folder).map_err(failed)?;
+        let mut build = options.build()?;
+        build.profile = options.profile;
+        let builder = Builder::new(build, folder).map_err(failed)?;
         let done = feed(&builder)?;
         refuse_empty(options, &done)?;
-        let manifest = builder.finish(&|_| {}).map_err(failed)?;
+        let manifest = builder.finish_judged(&|_| {}, &judge).map_err(failed)?;
         Ok((manifest, done.skipped))
     };
     let (manifest, skipped) = match place.as_local() {
@@ -100,6 +119,19 @@ fn build(
         }
     };
     Ok((text(&manifest), skipped))
+}
+
+/// The version that gates compare with, and how it is called.
+fn earlier(against: &str) -> PyResult<(String, Manifest)> {
+    let location = place(against)?;
+    let name = format!("the version at {location}");
+    let file = location.join(Manifest::FILE).map_err(failed)?;
+    let mut bytes = Vec::new();
+    let reader = file.reader().map_err(failed)?;
+    let read = reader.take(Manifest::SIZE_MAX).read_to_end(&mut bytes);
+    read.map_err(failed)?;
+    let manifest = Manifest::decode(&location.to_string(), &bytes).map_err(failed)?;
+    Ok((name, manifest))
 }
 
 fn refuse_empty(options: &Options, done: &Summary) -> PyResult<()> {

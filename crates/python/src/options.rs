@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use larder_batch::profile::{ColumnLimit, Limits};
 use larder_batch::{BuildOptions, Built, CollectAs, Compression, OnDuplicate};
 use larder_ingest::{InputOptions, NullPolicy, ValueSpec};
 use larder_types::{ByteSize, StoreName, VALUE_BYTES_MAX};
@@ -27,6 +28,16 @@ pub struct Options {
     filter: bool,
     on_duplicate: OnDuplicate,
     collect_as: Option<CollectAs>,
+    pub profile: bool,
+    min_records: Option<u64>,
+    max_shrink_percent: Option<f64>,
+    max_growth_percent: Option<f64>,
+    /// By column, `*` for every other one.
+    max_nulls: BTreeMap<String, f64>,
+    max_empty: BTreeMap<String, f64>,
+    max_shift: BTreeMap<String, f64>,
+    /// Where the version is that gates compare with.
+    pub against: Option<String>,
     skip_nulls: bool,
     pub allow_empty: bool,
     memory: String,
@@ -55,6 +66,26 @@ impl Options {
         options.compression()?;
         options.memory()?;
         Ok(options)
+    }
+
+    /// The gates.
+    pub fn limits(&self) -> Limits {
+        let columns = |limits: &BTreeMap<String, f64>| {
+            let each = limits.iter().map(|(column, limit)| ColumnLimit {
+                column: column.clone(),
+                limit: *limit,
+            });
+            each.collect()
+        };
+        Limits {
+            min_records: self.min_records,
+            max_shrink_percent: self.max_shrink_percent,
+            max_growth_percent: self.max_growth_percent,
+            allow_empty: self.allow_empty,
+            max_nulls: columns(&self.max_nulls),
+            max_empty: columns(&self.max_empty),
+            max_shift: columns(&self.max_shift),
+        }
     }
 
     fn value_spec(&self) -> PyResult<ValueSpec> {
@@ -175,6 +206,7 @@ impl Options {
             },
             on: Vec::new(),
             options: self.given.clone(),
+            profile: None,
             digest: String::new(),
         })
     }

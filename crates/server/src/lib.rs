@@ -44,4 +44,4 @@ pub use error::Error;
 pub use fetch::FAULT_POINTS;
 pub use fetch::compact::FAULT_POINTS as COMPACT_FAULT_POINTS;
 pub use server::{Server, Shared};
-pub use stores::previous_version;
+pub use stores::{gates, previous_version, program};

@@ -219,6 +219,7 @@ impl Shared {
             catalog.clone(),
             config.cluster.mode == ClusterMode::Etcd,
             crate::stores::gates::signers(&config)?,
+            crate::stores::gates::program(&config),
         )?;
         let cores = crate::stats::thread_count(&config);
         let cursors = match config.cluster.mode {

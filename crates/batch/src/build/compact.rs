@@ -16,6 +16,7 @@ use crate::built::Built;
 use crate::error::Error;
 use crate::fault::fault_point;
 use crate::manifest::{Manifest, SegmentEntry, segment_file};
+use crate::profile::{Collector, Shape};
 use crate::segment::{
     LARGE_VALUE_BYTES_MIN, SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter,
 };
@@ -70,10 +71,15 @@ impl Compaction<'_> {
                 self.version.path().display()
             )));
         }
+        let mut built = self.built();
+        let mut collector = wanted_profile(&built).map(Collector::new);
         let mut parts = Vec::new();
         for partition in 0..manifest.partitions {
-            parts.push(self.segment(partition, out)?);
+            parts.push(self.segment(partition, out, &mut collector)?);
             fault_point("compact.segment");
+        }
+        if let Some(collector) = collector {
+            built.profile = Some(collector.finish(&built.key));
         }
         let options = BuildOptions {
             partitions: manifest.partitions,
@@ -81,7 +87,7 @@ impl Compaction<'_> {
             sign: self.sign.cloned(),
             ..BuildOptions::new(manifest.store.clone())
         };
-        let whole = Manifest::of_parts(&options, Some(self.built()), parts)?;
+        let whole = Manifest::of_parts(&options, Some(built), parts)?;
         if (whole.record_count, whole.key_bytes, whole.value_bytes)
             != (
                 manifest.record_count,
@@ -114,7 +120,12 @@ impl Compaction<'_> {
         built
     }
 
-    fn segment(&self, partition: u32, out: &Path) -> Result<SegmentPart, Error> {
+    fn segment(
+        &self,
+        partition: u32,
+        out: &Path,
+        collector: &mut Option<Collector>,
+    ) -> Result<SegmentPart, Error> {
         let version = self.version;
         let manifest = version.manifest();
         let path = out.join(segment_file(partition));
@@ -131,6 +142,9 @@ impl Compaction<'_> {
         let file = files::StreamingFile::create(&path)?;
         let mut writer = SegmentWriter::new(file, options, plan).map_err(io())?;
         self.each(partition, &mut |key, value| {
+            if let Some(collector) = collector {
+                collector.add(key, value);
+            }
             writer.push(key_hash(key), key, value).map_err(io())
         })?;
         let (file, summary) = writer.finish().map_err(io())?;
@@ -183,6 +197,15 @@ impl Compaction<'_> {
             true => Ok(()),
             false => Err(Error::Cancelled),
         }
+    }
+}
+
+/// How values have columns, if the version is to have a profile and its newest layer has none: a delta's rows are not the version's.
+fn wanted_profile(built: &Built) -> Option<Shape> {
+    let is_refused = built.options.contains_key("no-profile");
+    match built.profile.is_none() && !is_refused {
+        true => Shape::of(built),
+        false => None,
     }
 }
 

@@ -38,6 +38,7 @@ use larder_types::{ByteSize, PartitionId, SlotPrefix};
 use crate::error::Error;
 use crate::fault::fault_point;
 use crate::manifest::{Manifest, SegmentEntry, layer_file, slots_of};
+use crate::profile::{Collector, Shape};
 use crate::segment::{SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter};
 use crate::version::files;
 use bucket::{Bucket, Duplicates, Emit, Room};
@@ -74,6 +75,10 @@ pub struct Builder {
     failed: Mutex<Option<Error>>,
     /// Takes what differs from the base, if the rows are all of the new version.
     changes: Option<Box<Builder>>,
+    /// How values have columns, if a profile is asked for.
+    shape: Option<Shape>,
+    /// Of the writers that are closed.
+    collected: Mutex<Option<Collector>>,
 }
 
 /// What a chunk holds, unless one row alone is longer.
@@ -109,6 +114,7 @@ impl Builder {
                 Some(Box::new(changes))
             }
         };
+        let of_changes = options.on.is_some() && changes.is_none();
         let spill = Spill::create(options.temp_dir.as_deref().unwrap_or(out))?;
         const BUCKETS: u32 = 512;
         let buckets_per_partition = (BUCKETS / options.partitions).max(1);
@@ -123,6 +129,12 @@ impl Builder {
             memory_for_chunks: options.memory.0 / 4 * 3,
             writers: AtomicUsize::new(0),
             failed: Mutex::new(None),
+            shape: match (&options.built, options.profile) {
+                // A delta's rows are those that changed: they say nothing of the whole version.
+                (Some(built), true) if options.segment_format > 1 && !of_changes => Shape::of(built),
+                _ => None,
+            },
+            collected: Mutex::default(),
             changes,
             options,
         })
@@ -139,6 +151,10 @@ impl Builder {
             open: self.buckets.iter().map(|_| Chunk::default()).collect(),
             chunk_bytes: share.clamp(512, CHUNK_BYTES_MAX) as usize,
             marked: Vec::new(),
+            collector: self
+                .shape
+                .as_ref()
+                .map(|shape| Box::new(Collector::new(shape.clone()))),
         }
     }
 
@@ -200,13 +216,31 @@ impl Builder {
     ///
     /// # Errors
     /// A duplicate key, a full disk, or whatever a writer met before. Nothing is left in `out`.
-    pub fn finish(mut self, progress: &(dyn Fn(BuildProgress) + Sync)) -> Result<Manifest, Error> {
+    pub fn finish(self, progress: &(dyn Fn(BuildProgress) + Sync)) -> Result<Manifest, Error> {
+        self.finish_judged(progress, &|_| Ok(()))
+    }
+
+    /// As [`Builder::finish`], of a version that `judge` lets through: it is asked before the manifest is written.
+    ///
+    /// # Errors
+    /// Those of [`Builder::finish`], or what `judge` says. Nothing is left in `out`.
+    pub fn finish_judged(
+        mut self,
+        progress: &(dyn Fn(BuildProgress) + Sync),
+        judge: &dyn Fn(&Manifest) -> Result<(), Error>,
+    ) -> Result<Manifest, Error> {
         self.check_writers()?;
         fault_point("build.sorted");
         let parts = self.write_parts(&|_| true, progress)?;
         fault_point("build.segments");
-        let built = self.options.built.take();
+        let mut built = self.options.built.take();
+        if let (Some(built), Some(shape)) = (&mut built, self.shape.take()) {
+            let collected = self.collected.get_mut().expect("no writer panicked").take();
+            let collector = collected.unwrap_or_else(|| Collector::new(shape));
+            built.profile = Some(collector.finish(&built.key));
+        }
         let manifest = Manifest::of_parts(&self.options, built, parts)?;
+        judge(&manifest)?;
         let bytes = manifest.encode();
         self.spill.remove();
         fault_point("build.manifest");
@@ -419,6 +453,15 @@ impl Builder {
             }
         }
         Ok(())
+    }
+
+    /// Takes what a writer has counted of its rows.
+    fn collected(&self, collector: Collector) {
+        let mut all = self.collected.lock().expect("no thread panicked");
+        match &mut *all {
+            Some(all) => all.merge(collector),
+            None => *all = Some(collector),
+        }
     }
 
     /// Takes a full chunk, into memory while there is room, else to the spill file.

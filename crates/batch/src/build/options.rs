@@ -75,6 +75,8 @@ pub struct BuildOptions {
     pub on: Option<On>,
     /// What the manifest says of the build.
     pub built: Option<Built>,
+    /// Counts and samples rows for the profile that `built` gets; without `built` there is none.
+    pub profile: bool,
     /// Signs the manifest; not one of format 1.
     pub sign: Option<SecretKey>,
     /// Asked now and then while segments are written; `true` ends the build with [`Error::Cancelled`].
@@ -98,6 +100,7 @@ impl BuildOptions {
             value_bytes_max: VALUE_BYTES_MAX,
             on: None,
             built: None,
+            profile: false,
             sign: None,
             is_cancelled: || false,
         }

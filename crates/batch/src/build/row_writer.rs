@@ -9,6 +9,7 @@ use super::{BuildOptions, Builder};
 use crate::delta;
 use crate::error::{Error, show_key};
 use crate::manifest::partition_of;
+use crate::profile::Collector;
 use crate::segment::LARGE_VALUE_BYTES_MIN;
 
 /// What one long value leaves of memory is given back.
@@ -22,6 +23,8 @@ pub struct RowWriter<'a> {
     pub(super) chunk_bytes: usize,
     /// A value with what a delta puts behind it.
     pub(super) marked: Vec<u8>,
+    /// Of this thread's rows, if a profile is asked for.
+    pub(super) collector: Option<Box<Collector>>,
 }
 
 impl RowWriter<'_> {
@@ -31,6 +34,9 @@ impl RowWriter<'_> {
     /// A key or value out of bounds, or a full disk.
     pub fn push(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), Error> {
         check_row(&self.builder.options, key, value)?;
+        if let Some(collector) = &mut self.collector {
+            collector.add(key, value);
+        }
         self.push_checked(seq, key, value)
     }
 
@@ -109,6 +115,9 @@ impl RowWriter<'_> {
             if chunk.rows > 0 {
                 self.builder.take_chunk(bucket, chunk)?;
             }
+        }
+        if let Some(collector) = self.collector.take() {
+            self.builder.collected(*collector);
         }
         Ok(())
     }

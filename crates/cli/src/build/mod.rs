@@ -6,6 +6,7 @@
 //!
 //! Read `rows` for how rows get from files into the builder and how the memory is shared.
 
+mod aside;
 mod given;
 mod on;
 pub mod rows;
@@ -24,6 +25,8 @@ use crate::interrupt;
 use crate::keygen;
 use crate::output::{self, bytes, count, duration, rate};
 use crate::progress::{Progress, Unit};
+use crate::quality::{Earlier, GateArgs};
+use aside::Aside;
 use given::Given;
 use on::OnArgs;
 
@@ -36,6 +39,8 @@ Examples:
     larder build recs.parquet --store pymk --key member --out built/pymk --sign release.key
     larder build changes.csv --store pymk --key member --on built/monday --deleted gone.csv --out built/tuesday
     larder build all.parquet --store pymk --key member --on built/monday --full --out built/tuesday
+    larder build recs.parquet --store pymk --key member --out built/pymk --against built/before \
+        --max-nulls 5% --max-shift score:0.25 --report report.html
 
 A built version can be pushed to any number of servers with `larder push`.";
 
@@ -53,6 +58,12 @@ pub struct BuildCommand {
     out: String,
     #[command(flatten)]
     build: BuildArgs,
+    #[command(flatten)]
+    gates: GateArgs,
+    /// The version that gates and the report compare with, such as the one that is live:
+    /// http://larder-1:7070/v1/stores/pymk/versions/live/files
+    #[arg(long, value_name = "PATH|URL", help_heading = "Gates")]
+    against: Option<String>,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -162,6 +173,9 @@ pub struct BuildArgs {
     /// Leave out the filter that answers reads of absent keys without the disk
     #[arg(long, help_heading = "Version")]
     pub no_filter: bool,
+    /// Leave the profile out: what the columns hold in numbers, by which gates and reports judge versions
+    #[arg(long, help_heading = "Version")]
+    pub no_profile: bool,
     /// Sign the version with the key in this file, which `larder keygen` makes
     #[arg(long, value_name = "KEYFILE", help_heading = "Version")]
     pub sign: Option<PathBuf>,
@@ -211,6 +225,7 @@ impl BuildArgs {
             partitions: 8,
             compress: Compression::None,
             no_filter: false,
+            no_profile: false,
             sign: None,
             memory: ByteSize(256 << 20),
             threads: None,
@@ -272,6 +287,7 @@ impl BuildArgs {
             collect_as: (self.on_duplicate == OnDuplicate::Collect).then_some(collect_as),
             on: Vec::new(),
             options: self.given.of_version(),
+            profile: None,
             digest: String::new(),
         })
     }
@@ -290,15 +306,36 @@ pub fn run(command: BuildCommand) -> Result<(), Failure> {
         store,
         out,
         build,
+        gates,
+        against,
         json,
     } = command;
     let place = parse_location(&out)?;
+    let gates = gates.read(build.allow_empty)?;
+    if place.as_local().is_none() && build.on.on.is_some() && gates.opens_version() {
+        return Err(Failure::usage(
+            "--canary and --check look into the version, and a delta whose place is a URL cannot be looked into before it is there; build it into a folder",
+        ));
+    }
+    let before = against.as_deref().map(Earlier::read).transpose()?;
+    let judge = |folder: &Path| match gates.is_any() {
+        true => gates.judge(folder, before.as_ref()),
+        false => Ok(()),
+    };
     let built = match place.as_local() {
+        Some(folder) if gates.is_any() => {
+            let aside = Aside::of(folder)?;
+            let built = build_into(&inputs, &build, &store, aside.version(), &out, json)?;
+            judge(aside.version())?;
+            aside.take_its_place()?;
+            built
+        }
         Some(folder) => build_into(&inputs, &build, &store, folder, &out, json)?,
         None => {
             let temp = temp_folder(build.temp.as_deref())?;
             let folder = temp.path().join("version");
             let built = build_into(&inputs, &build, &store, &folder, &out, json)?;
+            judge(&folder)?;
             put_version(&folder, &place, json)?;
             built
         }
@@ -436,6 +473,7 @@ pub fn build_into(
         on_duplicate: args.on_duplicate,
         collect_as: args.collect_as()?,
         built: Some(args.provenance(inputs)?),
+        profile: !args.no_profile,
         sign: args.sign.as_deref().map(keygen::read).transpose()?,
         is_cancelled: interrupt::is_interrupted,
         ..BuildOptions::new(store.clone())

@@ -23,6 +23,7 @@ mod moto;
 mod pipe;
 mod progress;
 mod push;
+mod quality;
 mod redis_client;
 mod routing;
 mod s3;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{ConfigError, ServerConfig};
+use crate::http::StoreLimit;
 
 impl ServerConfig {
     /// # Errors
@@ -52,6 +53,20 @@ impl ServerConfig {
                 &format!("{key:?}"),
                 "public keys, as `larder keygen` prints them: ed25519: and 64 hexadecimal digits",
             )?;
+        }
+        for (key, entries) in [
+            ("stores.max_nulls", &self.stores.max_nulls),
+            ("stores.max_empty", &self.stores.max_empty),
+            ("stores.max_shift", &self.stores.max_shift),
+        ] {
+            for entry in entries {
+                rule(
+                    entry.parse::<StoreLimit>().is_ok(),
+                    key,
+                    &format!("{entry:?}"),
+                    "limits of columns such as prices/price:5, STORE/COLUMN:LIMIT, with * for every store or column",
+                )?;
+            }
         }
         if let (true, Some(mapped)) = (self.postgres.url.is_empty(), self.mapped.first()) {
             return Err(ConfigError(format!(

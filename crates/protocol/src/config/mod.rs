@@ -238,6 +238,18 @@ sections! {
         min_records: u64 = 0, "records";
         /// A new version that lost more than this share of the live one's records does not go live. 100 allows any.
         max_shrink_percent: f64 = 100.0, "percent", between(0, 100);
+        /// A new version that has more records than the live one by more than this share does not go live. 0 allows any.
+        max_growth_percent: f64 = 0.0, "percent", at_least(0);
+        /// The most nulls that a column of a new version may have, in percent of its rows, as `STORE/COLUMN:PERCENT`; `*` is every store, or every column. A field that a JSON object does not have is null. In the environment, entries are separated by commas.
+        max_nulls: Vec<String> = Vec::new(), "";
+        /// The most empty texts that a column may have, written as `max_nulls`.
+        max_empty: Vec<String> = Vec::new(), "";
+        /// How far the values of a column may have shifted from the live version's, as `STORE/COLUMN:INDEX`: a population stability index, of which 0.1 is a small and 0.25 a large shift. docs/guide/quality.md says how it is measured.
+        max_shift: Vec<String> = Vec::new(), "";
+        /// A program and its arguments that judges every new version before it goes live: it is run with the version's folder as its last argument and a description in JSON at its standard input, and an exit status other than 0 refuses the version. Empty: none. In the environment, entries are separated by commas.
+        gate_program: Vec<String> = Vec::new(), "";
+        /// After so long `gate_program` is ended, and the version refused.
+        gate_program_seconds: u64 = 300, "seconds", between(1, 86_400);
         /// Public keys, as `larder keygen` prints them: only versions that one of them has signed (`larder build --sign`) are pulled and go live. A version that is live when a key is first named stays so. In the environment, keys are separated by commas. Nodes of a cluster should agree on it.
         signed_by: Vec<String> = Vec::new(), "";
     }

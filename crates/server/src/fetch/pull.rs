@@ -214,7 +214,12 @@ impl Steps<'_> {
         fault_point("pull.verified");
         let live = store.live();
         let live = live.as_ref().map(|(id, version)| (*id, &**version));
-        gates::check(&self.gates(), &version, live)?;
+        let go_on = || self.pull.stopped().is_none();
+        let program = self.shared.stores.program();
+        let judged = gates::check(&self.gates(), program, &version, live, &go_on);
+        // A program that was ended on account of it has no say.
+        self.pull.check_cancelled()?;
+        judged?;
         self.pull.enter(PullState::Warming);
         warm::warm_new(self.shared, &version, &|| self.pull.stopped().is_none());
         self.pull.check_cancelled()?;
@@ -236,7 +241,11 @@ impl Steps<'_> {
     }
 
     fn gates(&self) -> Gates {
-        gates::configured(self.shared, self.pull.request.gates.clone())
+        gates::configured(
+            self.shared,
+            &self.pull.store,
+            self.pull.request.gates.clone(),
+        )
     }
 }
 

@@ -1,24 +1,65 @@
 //! What a new version must satisfy before it may go live.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_batch::profile::{self, Before, Limits, judge};
 use larder_batch::{Manifest, PublicKey, Version};
 use larder_protocol::config::ServerConfig;
-use larder_protocol::http::{Canary, Gates};
-use larder_types::VersionId;
+use larder_protocol::http::{Canary, ColumnLimit, Gates, StoreLimit};
+use larder_types::{StoreName, VersionId};
 
+use super::program::{Program, description};
 use crate::Shared;
 use crate::error::Error;
 
 /// What was asked for, with the configuration's gates where nothing was.
-pub fn configured(shared: &Shared, asked: Option<Gates>) -> Gates {
+pub fn configured(shared: &Shared, store: &StoreName, asked: Option<Gates>) -> Gates {
     let configured = &shared.config.stores;
     let asked = asked.unwrap_or_default();
+    let columns = |asked, entries: &[String]| {
+        ColumnLimit::merged(asked, &StoreLimit::of_store(entries, store.as_str()))
+    };
+    let growth = configured.max_growth_percent;
     Gates {
         min_records: asked.min_records.or(Some(configured.min_records)),
         max_shrink_percent: asked
             .max_shrink_percent
             .or(Some(configured.max_shrink_percent)),
+        max_growth_percent: asked
+            .max_growth_percent
+            .or((growth > 0.0).then_some(growth)),
         allow_empty: asked.allow_empty,
         canary: asked.canary,
+        max_nulls: columns(asked.max_nulls, &configured.max_nulls),
+        max_empty: columns(asked.max_empty, &configured.max_empty),
+        max_shift: columns(asked.max_shift, &configured.max_shift),
+    }
+}
+
+/// The program that judges every version, if the configuration names one.
+pub fn program(config: &ServerConfig) -> Option<Arc<Program>> {
+    let limit = Duration::from_secs(config.stores.gate_program_seconds);
+    Program::new(&config.stores.gate_program, limit).map(Arc::new)
+}
+
+/// As the judge takes them.
+pub fn limits(gates: &Gates) -> Limits {
+    let columns = |limits: &[ColumnLimit]| {
+        let each = limits.iter().map(|it| profile::ColumnLimit {
+            column: it.column.clone(),
+            limit: it.limit,
+        });
+        each.collect()
+    };
+    Limits {
+        min_records: gates.min_records,
+        max_shrink_percent: gates.max_shrink_percent,
+        max_growth_percent: gates.max_growth_percent,
+        allow_empty: gates.allow_empty,
+        max_nulls: columns(&gates.max_nulls),
+        max_empty: columns(&gates.max_empty),
+        max_shift: columns(&gates.max_shift),
     }
 }
 
@@ -36,64 +77,63 @@ pub fn signers(config: &ServerConfig) -> Result<Vec<PublicKey>, Error> {
         .map_err(Error::BadRequest)
 }
 
-/// Judges a version by its manifest, and by those of its records that are here: keys whose partition is on another node of the
-/// cluster are judged there.
+/// Judges a version by its manifest, by those of its records that are here (keys whose partition is on another node of the
+/// cluster are judged there), and by the configuration's program. `go_on` is asked while that runs.
 ///
 /// # Errors
 /// [`Error::Refused`] says which gate, its limit, and what the version holds instead.
 pub fn check(
     gates: &Gates,
+    program: Option<&Program>,
     version: &Version,
     live: Option<(VersionId, &Version)>,
+    go_on: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let live = live.map(|(id, live)| (id, live.manifest()));
-    check_counts(gates, version.manifest(), live)?;
-    check_canaries(gates, version)
+    check_manifest(gates, version.manifest(), live)?;
+    check_canaries(gates, version)?;
+    let Some(program) = program else {
+        return Ok(());
+    };
+    let description = description(version.manifest(), live.map(|it| it.1));
+    let judged = program.judge(version.path(), &description, go_on);
+    judged.map_err(|told| Error::Refused(format!("{told}; {UNCHANGED}")))
 }
+
+const UNCHANGED: &str = "the live version is unchanged";
 
 /// The gates that the manifests alone decide.
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_counts(
+pub fn check_manifest(
     gates: &Gates,
     manifest: &Manifest,
     live: Option<(VersionId, &Manifest)>,
 ) -> Result<(), Error> {
-    let records = manifest.record_count;
-    if let Some(min) = gates.min_records
-        && records < min
-    {
-        return Err(Error::Refused(format!(
-            "the new version holds {records} records and min_records asks for {min}; the live version is unchanged"
-        )));
+    let name = live.map(|(id, _)| format!("live version {id}"));
+    let before = live
+        .zip(name.as_deref())
+        .map(|((_, manifest), name)| Before { name, manifest });
+    let mut verdicts = judge(&limits(gates), manifest, before).into_iter();
+    match verdicts.find(|verdict| !verdict.is_passed) {
+        None => Ok(()),
+        Some(verdict) => Err(Error::Refused(format!("{}; {UNCHANGED}", verdict.told))),
     }
-    if let Some((id, live)) = live
-        && records == 0
-        && !gates.allow_empty
-        && live.record_count > 0
-    {
-        return Err(Error::Refused(format!(
-            "the new version holds no records and live version {id} has {}; if that is meant, push with --allow-empty \
-             (allow_empty among the pull's gates); the live version is unchanged",
-            live.record_count
-        )));
-    }
-    if let (Some(percent), Some((id, live))) = (gates.max_shrink_percent, live) {
-        let before = live.record_count;
-        let least = before as f64 * (1.0 - percent / 100.0);
-        if (records as f64) < least {
-            let shrink = 100.0 * (before - records) as f64 / before as f64;
-            return Err(Error::Refused(format!(
-                "the new version holds {records} records, {shrink:.1} % fewer than live version {id} with {before}, \
-                 and max_shrink_percent allows {percent}; the live version is unchanged"
-            )));
-        }
-    }
-    Ok(())
 }
 
 fn check_canaries(gates: &Gates, version: &Version) -> Result<(), Error> {
+    match canaries(gates, version)? {
+        None => Ok(()),
+        Some(told) => Err(Error::Refused(format!("{told}; {UNCHANGED}"))),
+    }
+}
+
+/// What is wrong with the first canary key that is not as it should be.
+///
+/// # Errors
+/// Those of reading the version.
+pub fn canaries(gates: &Gates, version: &Version) -> Result<Option<String>, Error> {
     let here = |canary: &&Canary| version.holds(canary.key.as_bytes());
     for canary in gates.canary.iter().filter(here) {
         let found = version.get(canary.key.as_bytes())?;
@@ -110,13 +150,13 @@ fn check_canaries(gates: &Gates, version: &Version) -> Result<(), Error> {
             return Err(version.lost().into());
         }
         if let Some(what) = refused {
-            return Err(Error::Refused(format!(
-                "canary key {:?} {what}; the live version is unchanged",
+            return Ok(Some(format!(
+                "canary key {:?} {what}",
                 shorten(&canary.key)
             )));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 fn shorten(text: &str) -> String {

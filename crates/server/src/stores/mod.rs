@@ -19,6 +19,7 @@ mod damaged;
 mod followed;
 pub mod gates;
 mod meta;
+pub mod program;
 mod recover;
 mod retention;
 pub(crate) mod unchecked;
@@ -37,6 +38,8 @@ use larder_types::{StoreName, VersionId, WhichVersion};
 use crate::catalog::{Catalog, LiveStore, Unavailable};
 use crate::error::Error;
 
+pub use program::Program;
+
 pub use meta::{PullRecord, unix_seconds};
 pub use recover::{FolderLock, previous_version};
 pub use retention::Retention;
@@ -49,6 +52,8 @@ pub struct Stores {
     is_followed: bool,
     /// Whose signature a version needs; none needs one if there are none.
     signers: Vec<PublicKey>,
+    /// Judges every version before it goes live.
+    program: Option<Arc<Program>>,
     /// The epoch of the map that the catalog shows.
     shown: Mutex<Epoch>,
     by_name: Mutex<BTreeMap<StoreName, Arc<Store>>>,
@@ -68,6 +73,7 @@ pub struct Store {
     pub(crate) dir: StoreDir,
     state: Mutex<State>,
     graveyard: Graveyard,
+    program: Option<Arc<Program>>,
 }
 
 struct State {
@@ -124,11 +130,17 @@ impl Stores {
             name,
             &self.catalog,
             self.graveyard.clone(),
+            self.program.clone(),
             self.is_followed,
         )?;
         let store = Arc::new(store);
         by_name.insert(name.clone(), store.clone());
         Ok(store)
+    }
+
+    /// The program that judges every version, if there is one.
+    pub fn program(&self) -> Option<&Program> {
+        self.program.as_deref()
     }
 
     /// Makes a kept version live: on disk first, then for readers. One that a crash left unchecked is

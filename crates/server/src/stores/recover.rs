@@ -21,6 +21,7 @@ use larder_batch::{PublicKey, StoreDir, Version};
 use larder_types::{StoreName, VersionId};
 use rustix::fs::{FlockOperation, flock};
 
+use super::program::Program;
 use super::{
     Graveyard, Kept, PullRecord, State, Store, Stores, damaged, followed, meta, nothing_live,
     remove_in_background, unchecked,
@@ -71,6 +72,7 @@ impl Stores {
         catalog: Arc<Catalog>,
         is_followed: bool,
         signers: Vec<PublicKey>,
+        program: Option<Arc<Program>>,
     ) -> Result<Stores, Error> {
         let stores_folder = data.join("stores");
         fs::create_dir_all(&stores_folder).map_err(Error::io("create", &stores_folder))?;
@@ -85,7 +87,14 @@ impl Stores {
                 tracing::warn!(%name, "a file in the stores' folder was left alone");
                 continue;
             }
-            match recover_store(data, &name, &catalog, graveyard.clone(), is_followed) {
+            match recover_store(
+                data,
+                &name,
+                &catalog,
+                graveyard.clone(),
+                program.clone(),
+                is_followed,
+            ) {
                 Ok(store) => {
                     by_name.insert(name, Arc::new(store));
                 }
@@ -101,6 +110,7 @@ impl Stores {
             catalog,
             is_followed,
             signers,
+            program,
             shown: Mutex::default(),
             by_name: Mutex::new(by_name),
             graveyard,
@@ -130,6 +140,7 @@ pub(super) fn recover_store(
     name: &StoreName,
     catalog: &Catalog,
     graveyard: Graveyard,
+    program: Option<Arc<Program>>,
     is_followed: bool,
 ) -> Result<Store, Error> {
     let dir = StoreDir::open_or_create(data, name)?;
@@ -195,6 +206,7 @@ pub(super) fn recover_store(
             removed: false,
         }),
         graveyard,
+        program,
     })
 }
 

@@ -86,7 +86,7 @@ impl Store {
             lower_this_thread();
             version.verify(&|_| true)?;
             let live = live.as_ref().map(|(id, version)| (*id, &**version));
-            gates::check(&gates, &version, live)
+            gates::check(&gates, self.program.as_deref(), &version, live, &|| true)
         };
         let judged = std::thread::scope(|scope| scope.spawn(judge).join());
         judged.unwrap_or_else(|_| {

@@ -246,7 +246,11 @@ impl Steps<'_> {
         if let Some(gates) = &self.order.gates {
             let live = self.store.live();
             let live = live.as_ref().map(|(id, version)| (*id, &**version));
-            gates::check(gates, &version, live)?;
+            let go_on = || self.pull.stopped().is_none();
+            let program = self.shared.stores.program();
+            let judged = gates::check(gates, program, &version, live, &go_on);
+            self.pull.check_cancelled()?;
+            judged?;
         }
         self.warm(&version)?;
         unchecked::clear(&path)?;

@@ -109,11 +109,11 @@ fn prepared(shared: &Arc<Shared>, pull: &Pull) -> Result<(Manifest, Ask), Error>
         roots: &roots,
     };
     let manifest = download.manifest(&|manifest| may_be_pulled(shared, manifest, &pull.store))?;
-    let gates = gates::configured(shared, pull.request.gates.clone());
+    let gates = gates::configured(shared, &pull.store, pull.request.gates.clone());
     let live = shared.stores.get(pull.store.as_str()).ok();
     let live = live.and_then(|store| store.live());
     let live = live.as_ref().map(|(id, version)| (*id, version.manifest()));
-    gates::check_counts(&gates, &manifest, live)?;
+    gates::check_manifest(&gates, &manifest, live)?;
     let gates = serde_json::to_string(&gates).expect("plain structs become JSON");
     let ask = Ask::Push {
         store: pull.store.clone(),

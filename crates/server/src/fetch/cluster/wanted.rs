@@ -91,7 +91,7 @@ impl Wants {
             gates: self
                 .gates
                 .clone()
-                .map(|asked| gates::configured(shared, Some(asked))),
+                .map(|asked| gates::configured(shared, &self.store, Some(asked))),
             peers,
         }
     }

@@ -609,3 +609,89 @@ fn noise(seed: usize, bytes: usize) -> String {
     };
     (0..bytes).map(|_| next()).collect()
 }
+
+/// A version of numbers about `center`, with its profile.
+fn profiled(center: usize) -> tempfile::TempDir {
+    use larder_batch::{BuildOptions, Builder, Built};
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut options = BuildOptions::new("s".parse().expect("a name"));
+    options.partitions = PARTITIONS;
+    options.profile = true;
+    options.built = Some(Built {
+        value: "column".to_owned(),
+        value_column: Some("price".to_owned()),
+        key: vec!["sku".to_owned()],
+        ..Built::default()
+    });
+    let builder = Builder::new(options, folder.path()).expect("a builder");
+    let mut writer = builder.writer();
+    for row in 0..KEYS {
+        let value = (center + row * 7 % KEYS).to_string();
+        let pushed = writer.push(row as u64, format!("k{row}").as_bytes(), value.as_bytes());
+        pushed.expect("pushed");
+    }
+    writer.close().expect("closed");
+    builder.finish(&|_| {}).expect("built");
+    folder
+}
+
+#[test]
+fn a_shift_is_refused_by_the_node_that_is_asked_and_no_node_pulls() {
+    let Some(stores) = Stores::of(2) else { return };
+    let (first, moved) = (profiled(0), profiled(10 * KEYS));
+    stores.push_live(0, text(first.path()), 1);
+    let live = || -> Vec<Value> {
+        let nodes = stores.0.running().into_iter();
+        nodes
+            .map(|node| stores.json(node, "/v1/stores/s")["live"].clone())
+            .collect()
+    };
+    for gates in [
+        json!({ "max_shift": [{"column": "price", "limit": 0.25}] }),
+        json!({ "max_nulls": [{"column": "prize", "limit": 1}] }),
+    ] {
+        let push = json!({ "source": text(moved.path()), "gates": gates });
+        let gate = gates
+            .as_object()
+            .expect("an object")
+            .keys()
+            .next()
+            .expect("one");
+        stores.check_failed(
+            &stores.push(1, &push),
+            "REFUSED",
+            &[gate, "live version is unchanged"],
+        );
+        assert_eq!(live(), [1, 1, 1]);
+    }
+    let far = json!({ "max_shift": [{"column": "*", "limit": 100}], "max_nulls": [{"column": "price", "limit": 0}] });
+    let push = json!({ "source": text(moved.path()), "gates": far });
+    assert_eq!(stores.push(2, &push)["state"], "done");
+    assert_eq!(live(), [2, 2, 2]);
+}
+
+/// Each node runs it on its own part, and one that refuses is enough.
+#[test]
+fn a_program_that_refuses_on_a_node_keeps_the_version_from_all() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let veto = folder.path().join("veto");
+    let script = format!("/bin/sh,-c,test ! -e {}", text(&veto));
+    let options = Options::new(3).set("tables.replicas", 2);
+    let Some(stores) = options
+        .set("stores.gate_program", script)
+        .start()
+        .map(Stores)
+    else {
+        return;
+    };
+    stores.push_live(0, text(version("first").path()), 1);
+    std::fs::write(&veto, "").expect("written");
+    let refused = version("other");
+    let push = json!({ "source": text(refused.path()) });
+    stores.check_failed(
+        &stores.push(1, &push),
+        "REFUSED",
+        &["/bin/sh refuses the version"],
+    );
+    stores.check_live(1, "first");
+}

@@ -1,0 +1,134 @@
+//! A bounded sample of rows: those whose hashes are the least, so that which rows they are depends on the rows alone, and the samples of several threads
+//! make that of all ("bottom-k": E. Cohen, H. Kaplan, Summarizing data using bottom-k sketches, 2007). A hash is as good as a die, so the rows are
+//! taken without bias; rows that are the same share a hash, and are in it or not together.
+
+use std::collections::BinaryHeap;
+
+/// Rows in a sample, where they have few columns.
+pub const ROWS_MAX: usize = 4096;
+/// Cells of all rows in a sample together.
+pub const CELLS_MAX: usize = 128 << 10;
+/// Of a text so many bytes are kept.
+pub const TEXT_MAX: usize = 48;
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Sampled {
+    Number(f64),
+    Boolean(bool),
+    Empty,
+    /// The front of a text, its length, and the hash of the whole.
+    Text {
+        front: Box<[u8]>,
+        bytes: u64,
+        hash: u64,
+    },
+    Nested {
+        bytes: u64,
+        hash: u64,
+    },
+}
+
+/// One row: what is not null in it, by the numbers of its columns.
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub hash: u64,
+    pub cells: Vec<(u32, Sampled)>,
+}
+
+impl PartialEq for Row {
+    fn eq(&self, other: &Row) -> bool {
+        self.hash == other.hash
+    }
+}
+
+impl Eq for Row {}
+
+impl PartialOrd for Row {
+    fn partial_cmp(&self, other: &Row) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Row {
+    fn cmp(&self, other: &Row) -> std::cmp::Ordering {
+        self.hash.cmp(&other.hash)
+    }
+}
+
+#[derive(Default)]
+pub struct Sample {
+    /// The greatest hash on top.
+    rows: BinaryHeap<Row>,
+    rows_max: usize,
+}
+
+impl Sample {
+    /// Of rows with so many columns. More columns make a sample smaller, never larger.
+    pub fn set_columns(&mut self, columns: usize) {
+        self.rows_max = rows_max(columns);
+        while self.rows.len() > self.rows_max {
+            self.rows.pop();
+        }
+    }
+
+    #[inline]
+    pub fn wants(&self, hash: u64) -> bool {
+        self.rows.len() < self.rows_max || self.rows.peek().is_some_and(|most| hash < most.hash)
+    }
+
+    pub fn add(&mut self, row: Row) {
+        if self.rows.len() >= self.rows_max {
+            self.rows.pop();
+        }
+        self.rows.push(row);
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// By hash.
+    pub fn into_rows(self) -> Vec<Row> {
+        self.rows.into_sorted_vec()
+    }
+}
+
+fn rows_max(columns: usize) -> usize {
+    (CELLS_MAX / columns.max(1)).min(ROWS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_of_the_least_hashes_whatever_their_order() {
+        let mut random = larder_types::Random::new(5);
+        let hashes: Vec<u64> = (0..20_000).map(|_| random.word()).collect();
+        let sample_of = |hashes: &[u64], columns| {
+            let mut sample = Sample::default();
+            sample.set_columns(1);
+            for &hash in hashes {
+                if sample.wants(hash) {
+                    sample.add(Row {
+                        hash,
+                        cells: Vec::new(),
+                    });
+                }
+            }
+            sample.set_columns(columns);
+            sample
+                .into_rows()
+                .into_iter()
+                .map(|row| row.hash)
+                .collect::<Vec<_>>()
+        };
+        let mut least = hashes.clone();
+        least.sort_unstable();
+        assert_eq!(sample_of(&hashes, 1), least[..ROWS_MAX]);
+        let mut other = hashes.clone();
+        other.reverse();
+        assert_eq!(sample_of(&other, 1), least[..ROWS_MAX]);
+        assert_eq!(sample_of(&other, 256), least[..512]);
+    }
+}

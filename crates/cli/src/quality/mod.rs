@@ -1,0 +1,370 @@
+//! Gates of `larder build` and `larder push`: what a version must satisfy, and the report on it.
+//!
+//! ```text
+//!  larder build ─► a folder beside --out ─► judged here ─► renamed to --out
+//!  larder push  ─► the program here ─► the server, which judges before the swap
+//! ```
+//!
+//! `larder build` judges before anything is at `--out`. In a push the server judges; what is told here of the same gates is for the report.
+
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use larder_batch::profile::{Before, Verdict, judge};
+use larder_batch::{Manifest, Version};
+use larder_protocol::http::{Canary, ColumnLimit, Gates};
+use larder_server::gates::{canaries, limits};
+use larder_server::program::{Program, description};
+
+use crate::build::parse_location;
+use crate::command_line::whole_number;
+use crate::failure::Failure;
+use crate::interrupt;
+
+/// What a version must satisfy; `larder build` and `larder push` share it.
+#[derive(Args)]
+pub struct GateArgs {
+    /// Refuse a version with fewer records
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>, help_heading = "Gates")]
+    min_records: Option<u64>,
+    /// Refuse a version that lost more than this share of the records of the one before
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = "Gates")]
+    max_shrink: Option<f64>,
+    /// Refuse a version that has more records than the one before by more than this share
+    #[arg(long, value_name = "PERCENT", value_parser = parse_growth, help_heading = "Gates")]
+    max_growth: Option<f64>,
+    /// Refuse a version in which a column is null in more of the rows than this share: of every column, or of one
+    #[arg(
+        long,
+        value_name = "[COL:]PERCENT",
+        value_delimiter = ',',
+        help_heading = "Gates"
+    )]
+    max_nulls: Vec<ColumnLimit>,
+    /// The same of empty texts
+    #[arg(
+        long,
+        value_name = "[COL:]PERCENT",
+        value_delimiter = ',',
+        help_heading = "Gates"
+    )]
+    max_empty: Vec<ColumnLimit>,
+    /// Refuse a version in which a column's values have shifted from the version before by more than this: a population
+    /// stability index, 0.1 is a small shift, 0.25 a large one
+    #[arg(
+        long,
+        value_name = "[COL:]INDEX",
+        value_delimiter = ',',
+        help_heading = "Gates"
+    )]
+    max_shift: Vec<ColumnLimit>,
+    /// Refuse a version unless these keys have these values: lines of KEY, a tab and VALUE; a line
+    /// with a key alone asks for any value
+    #[arg(long, value_name = "FILE", help_heading = "Gates")]
+    canary: Option<PathBuf>,
+    /// Run this program, and its arguments with spaces between them, with the version's folder as its last argument and a
+    /// description in JSON at its standard input; an exit status other than 0 refuses the version
+    #[arg(long, value_name = "PROGRAM", help_heading = "Gates")]
+    check: Option<String>,
+    /// End the program after so many seconds, and refuse the version
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 300,
+        value_parser = whole_number::<u64>,
+        requires = "check",
+        help_heading = "Gates"
+    )]
+    check_seconds: u64,
+    /// Write a page with charts of the version's columns and what its gates say, which opens from disk
+    #[arg(long, value_name = "FILE", help_heading = "Gates")]
+    report: Option<PathBuf>,
+}
+
+/// The gates that were asked for, read and in order.
+pub struct Asked {
+    pub gates: Gates,
+    program: Option<Program>,
+    report: Option<PathBuf>,
+}
+
+/// The version that a new one is compared with.
+pub struct Earlier {
+    /// As people call it.
+    pub name: String,
+    pub manifest: Manifest,
+}
+
+impl Earlier {
+    /// The version at a path or URL.
+    pub fn read(place: &str) -> Result<Earlier, Failure> {
+        let location = parse_location(place)?;
+        let manifest = location.join(Manifest::FILE);
+        let read = manifest.and_then(|it| {
+            use std::io::Read;
+            let mut bytes = Vec::new();
+            let reader = it.reader()?;
+            let read = reader.take(Manifest::SIZE_MAX).read_to_end(&mut bytes);
+            Ok(read.map(|_| bytes))
+        });
+        let cannot = |why: &dyn std::fmt::Display| {
+            Failure::not_found(format!(
+                "there is no version to compare with at {place}: {why}; --against names a folder or URL with {}",
+                Manifest::FILE
+            ))
+        };
+        let bytes = read
+            .map_err(|error| cannot(&error))?
+            .map_err(|error| cannot(&error))?;
+        Ok(Earlier {
+            name: format!("the version at {location}"),
+            manifest: Manifest::decode(&location.to_string(), &bytes)?,
+        })
+    }
+}
+
+impl GateArgs {
+    /// Reads what the options name, before minutes of building. `allow_empty` is an option of the build.
+    pub fn read(&self, allow_empty: bool) -> Result<Asked, Failure> {
+        let canary = match &self.canary {
+            Some(path) => read_canary(path)?,
+            None => Vec::new(),
+        };
+        let words = self.check.iter().flat_map(|text| text.split_whitespace());
+        let command: Vec<String> = words.map(str::to_owned).collect();
+        if self.check.is_some() && (command.is_empty() || self.check_seconds == 0) {
+            return Err(Failure::usage(
+                "--check names a program, and --check-seconds gives it at least one second",
+            ));
+        }
+        Ok(Asked {
+            gates: Gates {
+                min_records: self.min_records,
+                max_shrink_percent: self.max_shrink,
+                max_growth_percent: self.max_growth,
+                allow_empty,
+                canary,
+                max_nulls: self.max_nulls.clone(),
+                max_empty: self.max_empty.clone(),
+                max_shift: self.max_shift.clone(),
+            },
+            program: Program::new(&command, Duration::from_secs(self.check_seconds)),
+            report: self.report.clone(),
+        })
+    }
+}
+
+impl Asked {
+    /// Whether `larder build` has anything to judge or to report.
+    pub fn is_any(&self) -> bool {
+        let plain = Gates {
+            allow_empty: self.gates.allow_empty,
+            ..Gates::default()
+        };
+        self.gates != plain || self.looks_here()
+    }
+
+    /// Whether what is judged is more than the manifest.
+    pub fn opens_version(&self) -> bool {
+        self.program.is_some() || !self.gates.canary.is_empty()
+    }
+
+    /// Whether a push has to look at the version itself.
+    pub fn looks_here(&self) -> bool {
+        self.program.is_some() || self.report.is_some()
+    }
+
+    /// Judges a version in a folder, and writes the report, passed or not.
+    ///
+    /// # Errors
+    /// `REFUSED`: every gate that was not passed.
+    pub fn judge(&self, folder: &Path, before: Option<&Earlier>) -> Result<(), Failure> {
+        let manifest = crate::build::read_manifest(folder)?;
+        let mut verdicts = self.of_manifest(&manifest, before);
+        verdicts.extend(self.of_canaries(folder)?);
+        verdicts.extend(self.of_program(folder, &manifest, before));
+        interrupt::check()?;
+        self.report(&manifest, before, &verdicts)?;
+        refused(&verdicts, "nothing was left at its place")
+    }
+
+    /// What this machine can do for a push: the program, and the report on what the server will judge as well.
+    ///
+    /// # Errors
+    /// `REFUSED` by the program; the other gates are the server's.
+    pub fn look(
+        &self,
+        manifest: &Manifest,
+        folder: Option<&Path>,
+        before: Option<&Earlier>,
+    ) -> Result<(), Failure> {
+        let mut verdicts = self.of_manifest(manifest, before);
+        let program = match folder {
+            Some(folder) => {
+                verdicts.extend(self.of_canaries(folder)?);
+                self.of_program(folder, manifest, before)
+            }
+            None if self.program.is_some() => {
+                return Err(Failure::usage(
+                    "--check looks at a version's files, and this one is at a URL; run the program where the version is built, or name it as the server's stores.gate_program",
+                ));
+            }
+            None => None,
+        };
+        let judged = program.clone();
+        verdicts.extend(program);
+        self.report(manifest, before, &verdicts)?;
+        refused(judged.as_slice(), "the live version is unchanged")
+    }
+
+    fn of_manifest(&self, manifest: &Manifest, before: Option<&Earlier>) -> Vec<Verdict> {
+        let before = before.map(|it| Before {
+            name: &it.name,
+            manifest: &it.manifest,
+        });
+        judge(&limits(&self.gates), manifest, before)
+    }
+
+    fn of_canaries(&self, folder: &Path) -> Result<Vec<Verdict>, Failure> {
+        if self.gates.canary.is_empty() {
+            return Ok(Vec::new());
+        }
+        let version = Version::open(folder)?;
+        let judged = canaries(&self.gates, &version);
+        let found = judged.map_err(|error| Failure::new(error.to_string()))?;
+        let keys = self.gates.canary.len();
+        Ok(vec![Verdict {
+            gate: "canary",
+            column: None,
+            expected: format!("{keys} keys with their values"),
+            got: found.clone().unwrap_or_else(|| "all of them".to_owned()),
+            is_passed: found.is_none(),
+            told: found.unwrap_or_default(),
+        }])
+    }
+
+    fn of_program(
+        &self,
+        folder: &Path,
+        manifest: &Manifest,
+        before: Option<&Earlier>,
+    ) -> Option<Verdict> {
+        let program = self.program.as_ref()?;
+        let description = description(manifest, before.map(|it| &it.manifest));
+        let judged = program.judge(folder, &description, &|| !interrupt::is_interrupted());
+        let told = judged.err();
+        Some(Verdict {
+            gate: "check",
+            column: None,
+            expected: "exit status 0".to_owned(),
+            got: told.clone().unwrap_or_else(|| "exit status 0".to_owned()),
+            is_passed: told.is_none(),
+            told: told.unwrap_or_default(),
+        })
+    }
+
+    fn report(
+        &self,
+        manifest: &Manifest,
+        before: Option<&Earlier>,
+        verdicts: &[Verdict],
+    ) -> Result<(), Failure> {
+        let Some(path) = &self.report else {
+            return Ok(());
+        };
+        std::fs::write(path, report::page(manifest, before, verdicts))
+            .map_err(Failure::io(format!("write {}", path.display())))
+    }
+}
+
+fn refused(verdicts: &[Verdict], left: &str) -> Result<(), Failure> {
+    let told: Vec<&str> = verdicts
+        .iter()
+        .filter(|verdict| !verdict.is_passed)
+        .map(|verdict| verdict.told.as_str())
+        .collect();
+    match told.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::refused(format!(
+            "a gate refuses the version: {}; correct the input, or the gate if the version is right; {left}",
+            told.join("; ")
+        ))),
+    }
+}
+
+fn read_canary(path: &Path) -> Result<Vec<Canary>, Failure> {
+    let text = std::fs::read_to_string(path).map_err(Failure::io(format!(
+        "read the canary file {}",
+        path.display()
+    )))?;
+    let lines = text.lines().filter(|line| !line.is_empty());
+    let canary: Vec<Canary> = lines
+        .map(|line| match line.split_once('\t') {
+            Some((key, value)) => Canary {
+                key: key.to_owned(),
+                value: Some(value.to_owned()),
+            },
+            None => Canary {
+                key: line.to_owned(),
+                value: None,
+            },
+        })
+        .collect();
+    if canary.is_empty() {
+        return Err(Failure::usage(format!(
+            "{} names no keys; write lines of KEY, a tab and VALUE",
+            path.display()
+        )));
+    }
+    Ok(canary)
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim();
+    match number.parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("write a share from 0% to 100%, such as 20%".to_owned()),
+    }
+}
+
+/// A version may grow to many times what it was.
+fn parse_growth(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim();
+    match number.parse::<f64>() {
+        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent),
+        _ => Err("write a share from 0% on, such as 20%".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_written_with_or_without_a_percent_sign() {
+        assert_eq!(parse_percent("20%"), Ok(20.0));
+        assert_eq!(parse_percent("0.5"), Ok(0.5));
+        assert_eq!(parse_growth("250 %"), Ok(250.0));
+        for bad in ["", "%", "120%", "-1", "a fifth"] {
+            assert!(parse_percent(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "-1", "inf", "much"] {
+            assert!(parse_growth(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_canary_is_a_key_and_its_value_or_a_key_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("canary.tsv");
+        std::fs::write(&path, "1\t{\"a\": 1}\n\n2\n").unwrap();
+        let canary = read_canary(&path).unwrap();
+        assert_eq!(canary[0].value.as_deref(), Some("{\"a\": 1}"));
+        assert_eq!((canary[1].key.as_str(), &canary[1].value), ("2", &None));
+        std::fs::write(&path, "\n").unwrap();
+        assert_eq!(read_canary(&path).unwrap_err().exit_code, 2);
+    }
+}

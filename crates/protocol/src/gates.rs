@@ -1,0 +1,184 @@
+//! Gates: what a version must satisfy before it may go live, as clients ask for it and configurations name it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What a new version must satisfy before it may go live. An absent gate takes the server's configured value; of limits of columns, those columns
+/// that are not named take it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gates {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_records: Option<u64>,
+    /// The new version may hold at most this much fewer records than the live one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_shrink_percent: Option<f64>,
+    /// The new version may hold at most this much more records than the live one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_growth_percent: Option<f64>,
+    /// Lets a version without records replace one that has some; without it that is refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_empty: bool,
+    /// Keys (without the store's prefix) that must have exactly these values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub canary: Vec<Canary>,
+    /// The most nulls of a column, in percent of the rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub max_nulls: Vec<ColumnLimit>,
+    /// The most empty texts of a column, in percent of the rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub max_empty: Vec<ColumnLimit>,
+    /// How far a column's values may have shifted from the live version's: the population stability index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub max_shift: Vec<ColumnLimit>,
+}
+
+/// A value of `null` asks that the key be present with any value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Canary {
+    pub key: String,
+    #[serde(default)]
+    pub value: Option<String>,
+}
+
+/// A limit of one column, or of `*`: all that have none of their own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ColumnLimit {
+    pub column: String,
+    pub limit: f64,
+}
+
+impl ColumnLimit {
+    pub const EVERY: &str = "*";
+
+    /// Those that were asked for, and of `others` those of columns that were not.
+    pub fn merged(asked: Vec<ColumnLimit>, others: &[ColumnLimit]) -> Vec<ColumnLimit> {
+        let mut all = asked;
+        for other in others {
+            if !all.iter().any(|it| it.column == other.column) {
+                all.push(other.clone());
+            }
+        }
+        all
+    }
+}
+
+/// `COLUMN:LIMIT`, or a limit alone for every column. A column's name may hold colons; a limit may end with a percent sign.
+impl FromStr for ColumnLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ColumnLimit, String> {
+        let (column, number) = text.rsplit_once(':').unwrap_or((ColumnLimit::EVERY, text));
+        let number = number.trim().trim_end_matches('%').trim_end();
+        match number.parse::<f64>() {
+            Ok(limit) if limit >= 0.0 && limit.is_finite() && !column.is_empty() => {
+                Ok(ColumnLimit {
+                    column: column.to_owned(),
+                    limit,
+                })
+            }
+            _ => Err(format!(
+                "{text:?} is not a limit such as 5, or of one column such as price:5"
+            )),
+        }
+    }
+}
+
+/// A limit of one store's column, or of `*`: every store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoreLimit {
+    pub store: String,
+    pub limit: ColumnLimit,
+}
+
+impl StoreLimit {
+    /// The limits of a store among those of a configuration, which was checked. Those that name it come first.
+    pub fn of_store(entries: &[String], store: &str) -> Vec<ColumnLimit> {
+        let parsed: Vec<StoreLimit> = entries.iter().filter_map(|it| it.parse().ok()).collect();
+        let of = |name: &str| -> Vec<ColumnLimit> {
+            let some = parsed.iter().filter(|it| it.store == name);
+            some.map(|it| it.limit.clone()).collect()
+        };
+        ColumnLimit::merged(of(store), &of(ColumnLimit::EVERY))
+    }
+}
+
+/// `STORE/COLUMN:LIMIT`.
+impl FromStr for StoreLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<StoreLimit, String> {
+        let parts = text.split_once('/');
+        let parsed = parts.and_then(|(store, rest)| Some((store, rest.parse().ok()?)));
+        match parsed {
+            Some((store, limit))
+                if store == "*" || store.parse::<larder_types::StoreName>().is_ok() =>
+            {
+                Ok(StoreLimit {
+                    store: store.to_owned(),
+                    limit,
+                })
+            }
+            _ => Err(format!(
+                "{text:?} is not STORE/COLUMN:LIMIT, such as prices/price:5, with * for every store or column"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for ColumnLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.column, self.limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_of_a_column_or_of_all() {
+        for (text, column, limit) in [
+            ("5", "*", 5.0),
+            ("0.25", "*", 0.25),
+            ("price:5%", "price", 5.0),
+            ("a:b:0", "a:b", 0.0),
+            ("*:1", "*", 1.0),
+        ] {
+            let parsed: ColumnLimit = text.parse().expect(text);
+            assert_eq!((parsed.column.as_str(), parsed.limit), (column, limit));
+        }
+        for bad in [
+            "",
+            "price",
+            "price:",
+            ":5",
+            "price:-1",
+            "price:nan",
+            "price:inf",
+            "5 5",
+        ] {
+            assert!(bad.parse::<ColumnLimit>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_stores_own_limits_come_before_those_of_all() {
+        let entries: Vec<String> = ["*/*:20", "prices/price:5", "other/price:1", "*/price:9"]
+            .map(str::to_owned)
+            .to_vec();
+        let told = |store| -> Vec<String> {
+            let limits = StoreLimit::of_store(&entries, store);
+            limits.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(told("prices"), ["price:5", "*:20"]);
+        assert_eq!(told("third"), ["*:20", "price:9"]);
+        for bad in ["price:5", "/price:5", "a b/price:5", "prices/price"] {
+            assert!(bad.parse::<StoreLimit>().is_err(), "{bad}");
+        }
+    }
+}
