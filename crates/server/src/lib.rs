@@ -23,6 +23,7 @@ mod error;
 mod fetch;
 mod glob;
 mod guesses;
+mod hot_keys;
 mod http;
 mod log_limit;
 mod low_priority;

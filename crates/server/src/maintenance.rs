@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::Shared;
 use crate::error::Error;
+use crate::fetch::Pace;
 use crate::fetch::warm::warm_served;
 use crate::low_priority::spawn_low;
 
@@ -37,13 +38,21 @@ impl Maintenance {
         })
         .map_err(failed)?;
         let (stop, stopped) = sync_channel::<()>(0);
+        let upkeep_stopping = stopping.clone();
         let upkeep = spawn_low("larder-upkeep", move || {
             let mut retained_at = Instant::now();
             let mut told = HashSet::new();
             let mut compacted = HashSet::new();
             loop {
+                shared.hot_keys.fold();
+                shared
+                    .hot_keys
+                    .keep_only(|name| shared.stores.get(name.as_str()).is_ok());
                 let pause = refresh_residency(&shared, &mut told);
-                shared.stores.reap();
+                let pace = shared.pulls.throttle.pace();
+                shared
+                    .stores
+                    .reap(&|| release_step(&pace, &upkeep_stopping));
                 shared.pulls.compact_all(&shared, &mut compacted);
                 if retained_at.elapsed() >= RETENTION_EVERY {
                     shared.stores.retain_all(shared.settings.retention());
@@ -70,6 +79,15 @@ impl Maintenance {
                 tracing::error!("an upkeep thread panicked");
             }
         }
+    }
+}
+
+/// Memory goes back to the system in pieces, with a pause after each: taking a page from a process interrupts all threads that serve.
+fn release_step(pace: &Pace<'_>, stopping: &AtomicBool) {
+    const PAUSE: Duration = Duration::from_millis(1);
+    if !stopping.load(Relaxed) {
+        pace.step(0, &|| !stopping.load(Relaxed));
+        std::thread::sleep(PAUSE);
     }
 }
 

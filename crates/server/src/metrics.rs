@@ -596,7 +596,29 @@ impl Scrape {
             None,
             MetricType::Counter,
         )?;
-        ConstCounter::new(fetched).encode(metric)
+        ConstCounter::new(fetched).encode(metric)?;
+        let budget = self.0.pulls.throttle.figures();
+        let mut counter = |name, help, value| {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(value).encode(metric)
+        };
+        counter(
+            "background_bytes",
+            "Bytes that background work on stores has gone through: fetched, verified, warmed",
+            budget.passed_bytes,
+        )?;
+        counter(
+            "background_yields",
+            "How often background work has halved its share, as reads waited",
+            budget.yielded_count,
+        )?;
+        let metric = encoder.encode_descriptor(
+            "background_share",
+            "The share of time and of its rate that background work takes, 0.1 to 1",
+            None,
+            MetricType::Gauge,
+        )?;
+        ConstGauge::new(budget.share).encode(metric)
     }
 }
 

@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::fetch::Pulls;
 use crate::fetch::cluster::{AgentThread, Wake};
 use crate::guesses::Guesses;
+use crate::hot_keys::HotKeys;
 use crate::http::HttpThread;
 use crate::maintenance::Maintenance;
 use crate::membership::{Listens, Membership};
@@ -44,6 +45,7 @@ pub struct Shared {
     pub(crate) guesses: Guesses,
     pub(crate) stores: Stores,
     pub(crate) pulls: Pulls,
+    pub(crate) hot_keys: HotKeys,
     /// Of the stores of a cluster.
     pub(crate) agent: Wake,
     pub(crate) samples: http::Samples,
@@ -233,7 +235,16 @@ impl Shared {
         let tables = TablesHandle::new(cores, !config.mapped.is_empty(), cursors, space_cursors);
         let tables = Arc::new(tables);
         let postgres = Postgres::start(&config, tables.clone())?;
+        let pulls = Pulls::new(&config.fetch)?;
+        let throttle = pulls.throttle.clone();
+        let filled = move |bytes| {
+            throttle.charge(bytes);
+            throttle.figures().share
+        };
+        // Nobody has set it before.
+        let _ = tables.background.set(Box::new(filled));
         Ok(Shared {
+            hot_keys: HotKeys::new(config.fetch.warm_keys as usize),
             stats: Stats::new(&config),
             catalog,
             client_tls: ClientTls::open(&config)?,
@@ -241,7 +252,7 @@ impl Shared {
             descriptors: Descriptors::prepare(&config),
             guesses: Guesses::default(),
             stores,
-            pulls: Pulls::new(&config.fetch)?,
+            pulls,
             agent: Wake::default(),
             samples: http::Samples::default(),
             http_work: http::Work::new(&config),

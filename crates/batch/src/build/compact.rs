@@ -31,7 +31,7 @@ pub struct Compaction<'a> {
     pub at: u64,
     pub sign: Option<&'a SecretKey>,
     /// Told of bytes of records that have been read, twice for each, before more are: it may wait, and says whether to go on.
-    pub pace: &'a (dyn Fn(u64) -> bool + Sync),
+    pub pace: &'a dyn Fn(u64) -> bool,
 }
 
 /// Takes a key and its value.

@@ -131,7 +131,9 @@ impl Builder {
             failed: Mutex::new(None),
             shape: match (&options.built, options.profile) {
                 // A delta's rows are those that changed: they say nothing of the whole version.
-                (Some(built), true) if options.segment_format > 1 && !of_changes => Shape::of(built),
+                (Some(built), true) if options.segment_format > 1 && !of_changes => {
+                    Shape::of(built)
+                }
                 _ => None,
             },
             collected: Mutex::default(),

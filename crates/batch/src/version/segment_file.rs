@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,6 +47,10 @@ type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> Result<bool, Error> + 'a;
 
 /// A block and its extents of up to this size are fetched by one read; of more, the block first.
 const WHOLE_READ_BYTES_MAX: u64 = 256 << 10;
+/// What is done at once of what a whole map needs: a huge page.
+const PIECE_BYTES: usize = 2 << 20;
+/// What is given back at once.
+const RELEASED_BYTES: usize = 8 << 20;
 
 /// A segment whose header and footer have been checked, and whose index is not in memory yet.
 pub struct OpenedSegment {
@@ -441,7 +445,6 @@ impl SegmentFile {
     /// `progress` is told of each piece's bytes; false stops, and is the answer then. What fails
     /// here is left for lookups to find.
     pub fn load(&self, progress: &mut dyn FnMut(u64) -> bool) -> bool {
-        const PIECE_BYTES: usize = 8 << 20;
         // A map of its own: the map of lookups must not ask for 2 MiB when it misses one block.
         // SAFETY: as for the map of lookups; its bytes are not even looked at.
         let Ok(map) = (unsafe { MmapOptions::new().map(&self.file) }) else {
@@ -461,19 +464,47 @@ impl SegmentFile {
         true
     }
 
-    /// Enters the map into the process's page table, in huge pages where that can still be had.
-    /// It is advice: where it fails, pages are entered as they are touched.
-    pub fn populate(&self) {
+    /// Enters the map into the process's page table, in huge pages where that can still be had. `go_on` is asked after
+    /// each piece; false stops, and is the answer then. It is advice: where it fails, pages are entered as they are touched.
+    pub fn populate(&self, go_on: &mut dyn FnMut() -> bool) -> bool {
         const MADV_COLLAPSE: libc::c_int = 25;
-        // SAFETY: the range is the map; the advice changes no bytes.
-        unsafe {
-            libc::madvise(
-                self.map.as_ptr().cast_mut().cast(),
-                self.map.len(),
-                MADV_COLLAPSE,
-            )
-        };
-        let _ = self.map.advise(Advice::PopulateRead);
+        for (start, size) in pieces(&self.map, PIECE_BYTES) {
+            // SAFETY: the range lies within the map and starts at a page; the advice changes no bytes.
+            unsafe {
+                let begin = self.map.as_ptr().add(start).cast_mut().cast();
+                libc::madvise(begin, size, MADV_COLLAPSE)
+            };
+            let _ = self.map.advise_range(Advice::PopulateRead, start, size);
+            if !go_on() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes the map out of the page table, piece by piece, and the bytes of a file that has no name any more out of the page
+    /// cache. Whoever else has the file open reads on, from the disk if need be.
+    pub(super) fn release(&self, step: &dyn Fn()) {
+        let is_unnamed = self.file.metadata().is_ok_and(|it| it.nlink() == 0);
+        for (start, size) in pieces(&self.map, RELEASED_BYTES) {
+            // SAFETY: the range lies within the map and starts at a page. The map is of a file and shared, so nothing is lost.
+            unsafe {
+                let begin = self.map.as_ptr().add(start).cast_mut().cast();
+                libc::madvise(begin, size, libc::MADV_DONTNEED)
+            };
+            if is_unnamed {
+                // SAFETY: the descriptor is open; the call only gives advice.
+                unsafe {
+                    libc::posix_fadvise(
+                        self.file.as_raw_fd(),
+                        start as libc::off_t,
+                        size as libc::off_t,
+                        libc::POSIX_FADV_DONTNEED,
+                    )
+                };
+            }
+            step();
+        }
     }
 
     pub fn codec(&self) -> &Codec {
@@ -489,6 +520,18 @@ impl SegmentFile {
     }
 }
 
+/// Parts of a map that end where addresses are multiples of `bytes`, as huge pages do: begins and sizes.
+fn pieces(map: &[u8], bytes: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+    let (base, length) = (map.as_ptr().addr(), map.len());
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let size = (bytes - (base + start) % bytes).min(length - start);
+        let piece = (size > 0).then_some((start, size));
+        start += size;
+        piece
+    })
+}
+
 /// A file that ends too early was cut since it was opened: that is damage, not a fault of the disk.
 #[cold]
 fn failed(place: &str, path: &Path, error: std::io::Error) -> Error {
@@ -502,4 +545,25 @@ fn failed(place: &str, path: &Path, error: std::io::Error) -> Error {
 fn extent(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     bytes.get(start..start.checked_add(usize::try_from(size).ok()?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_of_the_whole_map_and_end_where_huge_pages_do() {
+        let bytes = vec![0u8; 100_000];
+        for length in [0, 1, 4095, 4096, 100_000] {
+            let map = &bytes[..length];
+            let mut next = 0;
+            for (start, size) in pieces(map, 4096) {
+                assert_eq!(start, next);
+                next += size;
+                let end = map.as_ptr().addr() + next;
+                assert!(end.is_multiple_of(4096) || next == length);
+            }
+            assert_eq!(next, length);
+        }
+    }
 }

@@ -39,6 +39,9 @@ pub struct ScanPage {
     pub next_cursor: u64,
 }
 
+/// Long work asks after so many records whether to go on.
+const ASK_EVERY: u64 = 4096;
+
 impl Version {
     /// Reads everything that is here and checks it against every checksum and rule of the format. `progress`
     /// gets the bytes done and says whether to go on.
@@ -95,18 +98,21 @@ impl Version {
                 records = self.verify_segment(entry, segment, &mut report, progress)?;
             }
             report.record_count += match wanted.len() == entries.len() && self.has_layers() {
-                true => self.count_merged(partition as usize)?,
+                true => self.count_merged(partition as usize, &|| progress(report.size_bytes))?,
                 false => records,
             };
         }
         Ok(report)
     }
 
-    fn count_merged(&self, partition: usize) -> Result<u64, Error> {
+    fn count_merged(&self, partition: usize, go_on: &dyn Fn() -> bool) -> Result<u64, Error> {
         let mut walk = Walk::of_partitions(self, partition..partition + 1);
         let mut count = 0;
         while walk.step()?.is_some() {
             count += 1;
+            if count % ASK_EVERY == 0 && !go_on() {
+                return Err(Error::Cancelled);
+            }
         }
         Ok(count)
     }
@@ -125,7 +131,8 @@ impl Version {
             report.size_bytes += bytes.len() as u64;
             progress(report.size_bytes)
         })?;
-        let records = self.verify_records(segment)?;
+        let done = report.size_bytes;
+        let records = self.verify_records(segment, &|| progress(done))?;
         if records != entry.record_count {
             return Err(Error::corrupted(
                 &segment.place,
@@ -146,12 +153,24 @@ impl Version {
         Ok(records)
     }
 
-    fn verify_records(&self, segment: &SegmentFile) -> Result<u64, Error> {
+    /// `go_on` is asked now and then.
+    fn verify_records(
+        &self,
+        segment: &SegmentFile,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<u64, Error> {
         let footer = &segment.index.footer;
         let (first_slot, last_slot) = slots_of(footer.partition, footer.partitions);
         let mut count = 0;
         let mut blocks = BlockReader::new(segment, WINDOW_BYTES);
+        let mut asked = 0;
         for index in 0..footer.block_count {
+            if count - asked >= ASK_EVERY {
+                asked = count;
+                if !go_on() {
+                    return Err(Error::Cancelled);
+                }
+            }
             let Some(range) = segment.index.block(index) else {
                 continue;
             };
@@ -202,9 +221,18 @@ impl Version {
             if !go_on {
                 break;
             }
-            segment.populate();
+            if !segment.populate(&mut || progress(done)) {
+                break;
+            }
         }
         self.refresh_residency();
+    }
+
+    /// Gives its memory back in pieces, and calls `step` after each: of files that have no name any more in the page cache, too.
+    pub fn release(self, step: &dyn Fn()) {
+        for segment in self.here() {
+            segment.release(step);
+        }
     }
 
     /// Every record, segment by segment, in (hash, key) order. After an error the iterator ends. A partition that is

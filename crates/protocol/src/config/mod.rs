@@ -207,8 +207,10 @@ sections! {
     }
     /// How new versions are pulled.
     fetch: FetchSection {
-        /// The most that all pulls together read in a second. 0 is unlimited. PATCH /v1/settings changes it until a restart.
+        /// The most that pulls, the verification and the warm-up of what they bring, and other background work on stores go through in a second, all together. 0 is unlimited. PATCH /v1/settings changes it until a restart.
         bytes_per_second: u64 = 0, "bytes a second";
+        /// Background work on stores yields to reads: when serving threads that have work wait longer than this for a processor, on average over a tenth of a second, its share of time and of `bytes_per_second` is halved, down to a tenth; when they do not, it comes back. 0 never yields.
+        yield_at_us: u64 = 200, "microseconds";
         /// Segments that one pull fetches at a time. Of a local source at most one for every four cores: more would only take them from readers.
         parallel: u32 = 4, "segments", between(1, 256);
         /// Pulls that run at one time; others wait.
@@ -223,6 +225,8 @@ sections! {
         retries: u32 = 8, "times";
         /// Read a new version into memory before it goes live.
         warm: bool = true, "";
+        /// Before a version goes live, read so many of the keys that were read most of the live one, also of a version that is too large to be read into memory as a whole. They are estimated from one read in 61. 0 reads none, and draws none.
+        warm_keys: u32 = 0, "keys", at_most(1_000_000);
     }
     /// Which versions are kept, and what a new one must satisfy. A pull may ask for more.
     stores: StoresSection {

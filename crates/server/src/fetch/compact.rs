@@ -16,7 +16,6 @@ use larder_batch::{Compaction, Version, fault_point};
 use larder_protocol::http::{Gates, PullState};
 use larder_types::VersionId;
 
-use super::download::Runtime;
 use super::{Pull, Stop, space, warm};
 use crate::Shared;
 use crate::error::Error;
@@ -96,16 +95,17 @@ fn compact(shared: &Shared, pull: &Pull) -> Result<(), Error> {
         record.write(&folder)?;
         unchecked::mark(&folder, &passed())?;
         fault_point("compact.begun");
-        let runtime = Runtime::new()?;
+        let go_on = || pull.stopped().is_none();
+        let pace = shared.pulls.throttle.pace();
         let compaction = Compaction {
             version: &version,
             by: format!("larder {}", env!("CARGO_PKG_VERSION")),
             at: unix_seconds(),
             sign: None,
             pace: &|bytes| {
-                runtime.block_on(shared.pulls.throttle.take(bytes));
+                pace.step(bytes, &go_on);
                 pull.resumed(bytes);
-                pull.stopped().is_none()
+                go_on()
             },
         };
         compaction.write(&folder)?;
@@ -154,11 +154,14 @@ fn prepare(shared: &Shared, pull: &Pull, store: &Store, id: VersionId) -> Result
     pull.enter(PullState::Verifying);
     let path = store.dir.version_path(id);
     let version = Version::open(&path)?;
-    version.verify(&|_| pull.stopped().is_none())?;
+    let go_on = || pull.stopped().is_none();
+    let pace = shared.pulls.throttle.pace();
+    version.verify(&|done| pace.reached(done, &go_on))?;
     pull.check_cancelled()?;
     fault_point("compact.verified");
     pull.enter(PullState::Warming);
-    warm::warm_new(shared, &version, &|| pull.stopped().is_none());
+    warm::warm_new(shared, &version, &go_on);
+    warm::warm_hot_keys(shared, &store.name, &version, &go_on);
     pull.check_cancelled()?;
     unchecked::clear(&path)?;
     let record = PullRecord::read(&path).unwrap_or_default();

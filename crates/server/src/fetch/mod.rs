@@ -9,7 +9,7 @@
 //! Each pull runs on a thread of low priority, with as many more as `fetch.parallel` says while it
 //! fetches; serving threads do none of its work. `fetch.pulls` run at one time, and `fetch.queue` wait, which takes nothing
 //! but their entry. `pull.rs` has the steps in order, `download.rs` the threads, `segment.rs` the
-//! transfer of one file, `space.rs` the reservation; the conditions for going live are in `stores/gates.rs`.
+//! transfer of one file, `space.rs` the reservation, `budget.rs` and `throttle.rs` what all of it may take of the machine; the conditions for going live are in `stores/gates.rs`.
 //!
 //! A pull that was told to stop shows itself as `cancelling` until it has: it notices at its next step, and removes what it fetched.
 //!
@@ -18,6 +18,7 @@
 //! 2. A pull that has ended never changes its status again.
 
 mod below;
+mod budget;
 pub(crate) mod cluster;
 pub(crate) mod compact;
 mod download;
@@ -50,7 +51,7 @@ use crate::metrics::EndedCounts;
 use crate::stores::{Store, unix_seconds};
 
 use cluster::Order;
-pub use throttle::Throttle;
+pub use throttle::{Pace, Throttle};
 
 const SOURCE_BYTES_MAX: usize = 8 << 10;
 
@@ -77,7 +78,8 @@ pub const FAULT_POINTS: &[&str] = &[
 
 /// All pulls since the server started.
 pub struct Pulls {
-    pub throttle: Throttle,
+    /// What all background work shares.
+    pub throttle: Arc<Throttle>,
     /// `fetch.allow`.
     allowed: Arc<Allowed>,
     running_max: usize,
@@ -149,7 +151,7 @@ impl Pulls {
         let allowed = Allowed::parse(&config.allow)
             .map_err(|wrong| Error::BadRequest(format!("fetch.allow: {wrong}")))?;
         Ok(Pulls {
-            throttle: Throttle::new(config.bytes_per_second),
+            throttle: Arc::new(Throttle::new(config.bytes_per_second, config.yield_at_us)),
             allowed,
             running_max: config.pulls as usize,
             waiting_max: config.queue as usize,

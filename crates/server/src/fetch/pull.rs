@@ -209,19 +209,20 @@ impl Steps<'_> {
         self.pull.enter(PullState::Verifying);
         let path = store.dir.version_path(id);
         let version = Version::open(&path)?;
-        verify_fetched(self.pull, &version, linked)?;
+        let go_on = || self.pull.stopped().is_none();
+        verify_fetched(self.shared, self.pull, &version, linked)?;
         self.pull.check_cancelled()?;
         fault_point("pull.verified");
         let live = store.live();
         let live = live.as_ref().map(|(id, version)| (*id, &**version));
-        let go_on = || self.pull.stopped().is_none();
         let program = self.shared.stores.program();
         let judged = gates::check(&self.gates(), program, &version, live, &go_on);
         // A program that was ended on account of it has no say.
         self.pull.check_cancelled()?;
         judged?;
         self.pull.enter(PullState::Warming);
-        warm::warm_new(self.shared, &version, &|| self.pull.stopped().is_none());
+        warm::warm_new(self.shared, &version, &go_on);
+        warm::warm_hot_keys(self.shared, &store.name, &version, &go_on);
         self.pull.check_cancelled()?;
         fault_point("pull.warmed");
         unchecked::clear(&path)?;
@@ -265,10 +266,17 @@ pub(super) fn may_be_pulled(
 }
 
 /// Verifies what of a version was fetched.
-pub(super) fn verify_fetched(pull: &Pull, version: &Version, linked: &Linked) -> Result<(), Error> {
+pub(super) fn verify_fetched(
+    shared: &Shared,
+    pull: &Pull,
+    version: &Version,
+    linked: &Linked,
+) -> Result<(), Error> {
     let here = version.partitions_here();
     let is_fetched = |entry: &SegmentEntry| !linked.has(entry);
-    version.verify_files(&here, &is_fetched, &|_| pull.stopped().is_none())?;
+    let pace = shared.pulls.throttle.pace();
+    let go_on = || pull.stopped().is_none();
+    version.verify_files(&here, &is_fetched, &|done| pace.reached(done, &go_on))?;
     Ok(())
 }
 

@@ -146,6 +146,7 @@ impl Fetch<'_> {
         )
         .await;
         let opened = opened.map_err(|_| stalled(source, stall, partial.at))?;
+        let pace = self.throttle.pace();
         let mut chunks = std::pin::pin!(opened.map_err(remote)?);
         loop {
             let next = tokio::time::timeout(stall, chunks.next()).await;
@@ -166,6 +167,7 @@ impl Fetch<'_> {
             self.throttle.take(bytes).await;
             partial.append(&chunk).map_err(Error::io("write", path))?;
             self.pull.fetched(bytes);
+            pace.stepped().await;
         }
         if partial.at < entry.size_bytes {
             return Err(Error::Source {
@@ -195,6 +197,8 @@ impl Fetch<'_> {
             file.set_len(0).map_err(Error::io("empty", path))?;
         }
         let mut buffer = vec![0; 256 << 10];
+        let pace = self.throttle.pace();
+        let go_on = || self.pull.stopped().is_none();
         loop {
             let count = file.read(&mut buffer).map_err(Error::io("read", path))?;
             if count == 0 {
@@ -203,6 +207,7 @@ impl Fetch<'_> {
             digest.update(&buffer[..count]);
             at += count as u64;
             self.pull.resumed(count as u64);
+            pace.step(count as u64, &go_on);
             self.pull.check_cancelled()?;
         }
         Ok(Partial {

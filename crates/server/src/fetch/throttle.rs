@@ -1,85 +1,219 @@
-//! One token bucket over all fetches of the server, with a rate that may change at any time.
+//! The one [`Budget`] of a node with its clocks: pulls, verification, warm-up and what else works in the background go through it.
 //!
-//! Invariants:
-//! 1. Over any period of `t` seconds at rate `r`, at most `r * t`, a quarter of a second's burst and
-//!    one chunk per fetch thread pass.
-//! 2. A change of the rate takes effect within [`NAP_MAX`], also for those who wait.
+//! How long reads wait is what the system says of the serving threads: the time that they stood ready to run and had no processor
+//! (`/proc/self/task/<thread>/schedstat`), over the times that they ran. It costs reads nothing, and it is what background work takes from them. Where
+//! the system does not tell, nobody yields.
+//!
+//! A change of the rate takes effect within [`NAP_MAX`], also for those who wait.
 
-use std::sync::{Mutex, PoisonError};
+use std::cell::Cell;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest that a fetch sleeps before it looks at the rate again.
+use super::budget::{Budget, BudgetFigures, Ticket};
+
+/// The longest that anybody sleeps before looking at the rate again.
 const NAP_MAX: Duration = Duration::from_millis(200);
-const BURST_SECONDS: f64 = 0.25;
 
 pub struct Throttle {
-    bucket: Mutex<Bucket>,
+    began: Instant,
+    budget: Mutex<Budget>,
+    serving: Mutex<Vec<ServingThread>>,
 }
 
-struct Bucket {
-    /// 0 is unlimited.
-    bytes_per_second: u64,
-    /// Below zero while a chunk larger than the bucket is being paid off.
-    tokens: f64,
-    filled_at: Instant,
+/// A thread that answers reads.
+struct ServingThread {
+    schedstat: File,
+    /// Nanoseconds of waiting, and how often it ran.
+    seen: (u64, u64),
 }
 
 impl Throttle {
-    /// `bytes_per_second` of 0 lets everything pass.
-    pub fn new(bytes_per_second: u64) -> Throttle {
+    /// `bytes_per_second` of 0 lets everything pass; with a `yield_at_us` of 0 nobody yields.
+    pub fn new(bytes_per_second: u64, yield_at_us: u64) -> Throttle {
         Throttle {
-            bucket: Mutex::new(Bucket {
-                bytes_per_second,
-                tokens: 0.0,
-                filled_at: Instant::now(),
-            }),
+            began: Instant::now(),
+            budget: Mutex::new(Budget::new(bytes_per_second, yield_at_us, 0)),
+            serving: Mutex::default(),
         }
     }
 
     pub fn set_rate(&self, bytes_per_second: u64) {
-        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.fill(Instant::now());
-        bucket.bytes_per_second = bytes_per_second;
-        bucket.tokens = bucket.tokens.max(0.0);
+        let now = self.now_us();
+        self.lock().set_rate(now, bytes_per_second);
+    }
+
+    pub fn figures(&self) -> BudgetFigures {
+        self.lock().figures()
+    }
+
+    /// Says that the calling thread answers reads.
+    pub fn add_serving_thread(&self) {
+        // SAFETY: gettid takes nothing and cannot fail.
+        let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+        let Ok(schedstat) = File::open(format!("/proc/self/task/{thread}/schedstat")) else {
+            return;
+        };
+        let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        serving.push(ServingThread {
+            schedstat,
+            seen: (0, 0),
+        });
     }
 
     /// Returns once `bytes` may pass.
     pub async fn take(&self, bytes: u64) {
-        loop {
-            let nap = {
-                let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-                bucket.take(bytes, Instant::now())
-            };
-            match nap {
-                None => return,
-                Some(nap) => tokio::time::sleep(nap.min(NAP_MAX)).await,
-            }
+        let place = Place::of(self);
+        while let Some(nap) = place.nap(bytes) {
+            tokio::time::sleep(nap).await;
         }
+    }
+
+    /// As [`Throttle::take`], for threads that may block. `go_on` is asked while it waits; false ends the waiting.
+    pub fn take_blocking(&self, bytes: u64, go_on: &dyn Fn() -> bool) {
+        let place = Place::of(self);
+        while let Some(nap) = place.nap(bytes).filter(|_| go_on()) {
+            std::thread::sleep(nap);
+        }
+    }
+
+    /// Bytes that have passed already: who waits, waits for them.
+    pub fn charge(&self, bytes: u64) {
+        if bytes > 0 {
+            let now = self.now_us();
+            self.lock().charge(now, bytes);
+        }
+    }
+
+    /// For one thread's work in steps.
+    pub fn pace(&self) -> Pace<'_> {
+        Pace {
+            throttle: self,
+            cpu: Cell::new(thread_cpu()),
+            done: Cell::new(0),
+        }
+    }
+
+    fn look(&self, now_us: u64) {
+        if !self.lock().is_look_due(now_us) {
+            return;
+        }
+        let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = serving.iter_mut().filter_map(ServingThread::wait_us);
+        // The one that waited longest: a connection is on one thread.
+        if let Some(wait) = waits.max() {
+            self.lock().observe(now_us, wait);
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        self.began.elapsed().as_micros() as u64
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Budget> {
+        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Bucket {
-    fn fill(&mut self, now: Instant) {
-        let rate = self.bytes_per_second as f64;
-        let earned = rate * now.saturating_duration_since(self.filled_at).as_secs_f64();
-        self.tokens = (self.tokens + earned).min(rate * BURST_SECONDS);
-        self.filled_at = now;
+/// A ticket that is given back when nobody waits for it any more.
+struct Place<'a> {
+    throttle: &'a Throttle,
+    ticket: Ticket,
+}
+
+impl Place<'_> {
+    fn of(throttle: &Throttle) -> Place<'_> {
+        let ticket = throttle.lock().ask();
+        Place { throttle, ticket }
     }
 
-    /// `None` if the bytes may pass, else how long until some may.
-    fn take(&mut self, bytes: u64, now: Instant) -> Option<Duration> {
-        if self.bytes_per_second == 0 {
-            return None;
-        }
-        self.fill(now);
-        if self.tokens >= 0.0 {
-            self.tokens -= bytes as f64;
-            return None;
-        }
-        let wait = -self.tokens / self.bytes_per_second as f64;
-        // Not below a millisecond, so that rounding never turns waiting into spinning.
-        Some(Duration::from_secs_f64(wait.clamp(0.001, 3600.0)))
+    /// How long to wait before the next try; `None` once the bytes have passed.
+    fn nap(&self, bytes: u64) -> Option<Duration> {
+        let now = self.throttle.now_us();
+        self.throttle.look(now);
+        let wait = self.throttle.lock().may_pass(now, &self.ticket, bytes);
+        wait.map(|wait| Duration::from_micros(wait).min(NAP_MAX))
     }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.throttle.lock().give_back(&self.ticket);
+    }
+}
+
+/// Work in steps on one thread: after each it waits for its bytes, and rests by the processor time that the step took.
+pub struct Pace<'a> {
+    throttle: &'a Throttle,
+    /// The thread's processor time after the last step.
+    cpu: Cell<Duration>,
+    /// As the work counts.
+    done: Cell<u64>,
+}
+
+impl Pace<'_> {
+    /// After a step of so many bytes. May sleep; `go_on` is asked while it does.
+    pub fn step(&self, bytes: u64, go_on: &dyn Fn() -> bool) {
+        self.throttle.take_blocking(bytes, go_on);
+        let rest = self.rest();
+        if !rest.is_zero() && go_on() {
+            std::thread::sleep(rest);
+        }
+    }
+
+    /// For work that tells how many bytes it has done in all, and wants to know whether to go on.
+    pub fn reached(&self, done: u64, go_on: &dyn Fn() -> bool) -> bool {
+        let step = done.saturating_sub(self.done.replace(done));
+        if go_on() {
+            self.step(step, go_on);
+        }
+        go_on()
+    }
+
+    /// As [`Pace::step`], of work whose bytes were taken already.
+    pub async fn stepped(&self) {
+        let rest = self.rest();
+        if !rest.is_zero() {
+            tokio::time::sleep(rest).await;
+        }
+    }
+
+    fn rest(&self) -> Duration {
+        let now = thread_cpu();
+        let busy = now.saturating_sub(self.cpu.replace(now));
+        let rest = self.throttle.lock().rest_us(busy.as_micros() as u64);
+        Duration::from_micros(rest)
+    }
+}
+
+impl ServingThread {
+    /// How long it waited for a processor since the last look, on average, each time that it had work; `None` if it had none or is gone.
+    fn wait_us(&mut self) -> Option<u64> {
+        let mut text = [0; 80];
+        let size = self.schedstat.read_at(&mut text, 0).ok()?;
+        let now = parse_schedstat(std::str::from_utf8(&text[..size]).ok()?)?;
+        let before = std::mem::replace(&mut self.seen, now);
+        let (wait_ns, ran) = (
+            now.0.saturating_sub(before.0),
+            now.1.saturating_sub(before.1),
+        );
+        // Of its whole life until now nothing is said.
+        (before.1 > 0 && ran > 0).then(|| wait_ns / ran / 1000)
+    }
+}
+
+/// Nanoseconds of waiting, and how often the thread ran: the second and the third number.
+fn parse_schedstat(text: &str) -> Option<(u64, u64)> {
+    let mut numbers = text.split_whitespace().skip(1);
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// The processor time of the calling thread.
+fn thread_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[cfg(test)]
@@ -87,27 +221,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_in_a_second_is_the_rate_and_a_burst() {
-        let start = Instant::now();
-        let mut bucket = Bucket {
-            bytes_per_second: 1_000_000,
-            tokens: 0.0,
-            filled_at: start,
-        };
-        let mut passed = 0;
-        for millisecond in 0..10_000 {
-            let now = start + Duration::from_millis(millisecond);
-            while bucket.take(10_000, now).is_none() {
-                passed += 10_000;
-            }
-        }
-        assert!((9_900_000..=10_300_000).contains(&passed), "{passed}");
+    fn no_rate_is_no_limit_and_nobody_is_left_in_the_queue() {
+        let throttle = Throttle::new(0, 0);
+        throttle.take_blocking(u64::MAX >> 1, &|| true);
+        throttle.set_rate(1);
+        throttle.take_blocking(1 << 40, &|| true);
+        throttle.take_blocking(1, &|| false);
+        assert_eq!(throttle.figures().waiting, 0);
+        assert_eq!(throttle.figures().passed_bytes, (u64::MAX >> 1) + (1 << 40));
     }
 
     #[test]
-    fn no_rate_is_no_limit() {
-        let throttle = Throttle::new(0);
-        let mut bucket = throttle.bucket.lock().unwrap();
-        assert_eq!(bucket.take(u64::MAX, Instant::now()), None);
+    fn work_in_steps_passes_each_byte_once() {
+        let throttle = Throttle::new(0, 0);
+        let pace = throttle.pace();
+        for done in [10, 10, 25, 40] {
+            assert!(pace.reached(done, &|| true));
+        }
+        assert!(!pace.reached(90, &|| false));
+        assert_eq!(throttle.figures().passed_bytes, 40);
+    }
+
+    #[test]
+    fn the_system_tells_how_long_a_thread_waited() {
+        assert_eq!(parse_schedstat("12 3749939 17\n"), Some((3_749_939, 17)));
+        assert_eq!(parse_schedstat("12 3"), None);
+        let throttle = Throttle::new(0, 100);
+        throttle.add_serving_thread();
+        let mut serving = throttle.serving.lock().unwrap();
+        for thread in serving.iter_mut() {
+            assert_eq!(thread.wait_us(), None, "of the time before nothing is said");
+        }
     }
 }

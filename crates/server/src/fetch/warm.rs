@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use larder_batch::Version;
-use larder_types::ByteSize;
+use larder_types::{ByteSize, StoreName};
 
 use crate::Shared;
 
@@ -18,8 +18,35 @@ pub fn warm_new(shared: &Shared, version: &Version, go_on: &dyn Fn() -> bool) {
         .map(|live| live.version.residency().resident_bytes);
     let need = version.size_here_bytes().saturating_add(served.sum());
     if shared.config.fetch.warm && fits(need) {
-        version.warm(&|_| go_on());
+        let pace = shared.pulls.throttle.pace();
+        version.warm(&|done| pace.reached(done, go_on));
     }
+}
+
+/// Reads the keys that are read most of the store's live version in one that is to go live, if `fetch.warm_keys` asks for some. Gives how many were found.
+pub fn warm_hot_keys(
+    shared: &Shared,
+    store: &StoreName,
+    version: &Version,
+    go_on: &dyn Fn() -> bool,
+) -> u64 {
+    let pace = shared.pulls.throttle.pace();
+    let mut found = 0;
+    for key in shared.hot_keys.hottest(store) {
+        if !go_on() {
+            break;
+        }
+        // What is wrong with a key is for its readers to learn; it may be new, or another node's.
+        if let Ok(Some(value)) = version.get(&key) {
+            found += 1;
+            pace.step(value.len() as u64, go_on);
+        }
+    }
+    shared.hot_keys.add_warmed(found);
+    if found > 0 {
+        tracing::info!(%store, found, "the keys that are read most were read in the new version");
+    }
+    found
 }
 
 /// Warms what is live, one store after the other, until the server stops: for the time after a start.
@@ -34,9 +61,10 @@ pub fn warm_served(shared: &Arc<Shared>, go_on: &dyn Fn() -> bool) {
         .map(|live| live.version.clone())
         .collect();
     if fits(live.iter().map(|version| version.size_here_bytes()).sum()) {
-        live.iter()
-            .take_while(|_| go_on())
-            .for_each(|version| version.warm(&|_| go_on()));
+        live.iter().take_while(|_| go_on()).for_each(|version| {
+            let pace = shared.pulls.throttle.pace();
+            version.warm(&|done| pace.reached(done, go_on));
+        });
     }
 }
 

@@ -12,6 +12,7 @@ use super::nodes::Nodes;
 use super::tables::RowCounts;
 use crate::Shared;
 use crate::clients::Clients;
+use crate::hot_keys::Sampler;
 use crate::stats::{CoreStats, Series};
 use crate::tables::Tables;
 
@@ -44,6 +45,8 @@ pub(super) struct Core {
     pub tables: Rc<Tables>,
     /// How long answers of the tables have been.
     pub row_counts: RowCounts,
+    /// Draws keys that are read, if keys are to be warm in the next version.
+    pub hot: Option<Sampler>,
     spares: RefCell<Vec<Vec<u8>>>,
     /// Capacity of all spares.
     spare_bytes: Cell<usize>,
@@ -104,6 +107,7 @@ impl Core {
             sessions: Cell::new(0),
             tables,
             row_counts: RowCounts::default(),
+            hot: shared.hot_keys.sampler(),
             spares: RefCell::default(),
             spare_bytes: Cell::new(0),
             plain: CommandSeries::new(None),

@@ -94,6 +94,9 @@ impl<'s, 'i> GetRun<'s, 'i> {
             return;
         }
         let keys = &self.keys[..std::mem::take(&mut self.len)];
+        if let Some(hot) = &state.core.hot {
+            hot.read(&live.name, keys);
+        }
         let (absent, intact) = get_run(state, live, keys);
         let now = Instant::now();
         let took = now - std::mem::replace(clock, now);

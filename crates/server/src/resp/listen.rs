@@ -180,6 +180,7 @@ fn live(
     stop: watch::Receiver<bool>,
     (opening, opened): (&Opening, std::sync::mpsc::Sender<Result<(), Error>>),
 ) {
+    shared.pulls.throttle.add_serving_thread();
     let tables = match tables::open(&shared, index, opening) {
         Ok(tables) => Rc::new(tables),
         Err(error) => {

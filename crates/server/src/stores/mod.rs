@@ -304,8 +304,8 @@ impl Stores {
         }
     }
 
-    /// Lets go of removed versions that nobody else reads any more.
-    pub fn reap(&self) {
+    /// Lets go of removed versions that nobody else reads any more, in pieces: `step` is called after each.
+    pub fn reap(&self, step: &dyn Fn()) {
         let done: Vec<Arc<Version>> = {
             let mut buried = self.graveyard.lock();
             // Nobody can gain a removed version, so a count of one stays one.
@@ -313,7 +313,9 @@ impl Stores {
                 .extract_if(.., |version| Arc::strong_count(version) == 1)
                 .collect()
         };
-        drop(done);
+        for version in done.into_iter().filter_map(Arc::into_inner) {
+            version.release(step);
+        }
     }
 
     /// Names of stores that have a live version which is not open; the server is not ready then.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use larder_join::{JoinInfo, Shard, SlotOwners, TableInfo, row_slot};
@@ -175,6 +175,9 @@ fn add_joins(all: &mut Vec<JoinInfo>, others: &[JoinInfo]) {
     }
 }
 
+/// Takes bytes, gives a share.
+pub type Background = Box<dyn Fn(u64) -> f64 + Send + Sync>;
+
 /// Shared by all threads.
 pub struct TablesHandle {
     cores: Vec<mpsc::UnboundedSender<CoreMessage>>,
@@ -198,6 +201,8 @@ pub struct TablesHandle {
     owners: ArcSwapOption<SlotOwners>,
     /// What own slots' owners want of the cluster's map.
     pub slot_asks: Arc<SlotAsks>,
+    /// Tells what fillings of replicas have sent to whoever keeps account of background work; gives their share.
+    pub background: OnceLock<Background>,
     pub leaving: Leaving,
     /// Which each core goes on with when it is told: see [`Tables::follow_spaces`].
     pub spaces: ArcSwap<Catalog>,
@@ -228,6 +233,7 @@ impl TablesHandle {
             expiring: Expiring::new(cores),
             owners: ArcSwapOption::empty(),
             slot_asks: Arc::default(),
+            background: OnceLock::new(),
             leaving: Leaving::default(),
             spaces: ArcSwap::default(),
             space_cursors,

@@ -1,6 +1,7 @@
 //! The server as its users see it: over HTTP and RESP, on a folder of its own, with sources that fail.
 
 mod allowed;
+mod background;
 mod bounds;
 mod clients;
 mod cluster;

@@ -229,6 +229,17 @@ impl Owner {
         }
     }
 
+    /// Fillings go at this part of their rate, more than 0 and up to 1.
+    pub fn share_fillings(&mut self, share: f64) {
+        let rate = self.limits.fill_bytes_per_second as f64 * share;
+        self.tokens.set_rate(rate as u64);
+    }
+
+    /// What fillings have sent since the last call.
+    pub fn take_filled_bytes(&mut self) -> u64 {
+        self.tokens.take_spent()
+    }
+
     /// Whether fillings could go on if time had passed: end a turn in some milliseconds.
     pub fn waits_to_fill(&self) -> bool {
         self.waits_to_fill

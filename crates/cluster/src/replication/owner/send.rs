@@ -23,6 +23,8 @@ pub(super) struct Tokens {
     /// In bytes times 1,000.
     left: u64,
     refilled_ms: u64,
+    /// Since somebody asked.
+    spent_bytes: u64,
 }
 
 impl Tokens {
@@ -31,6 +33,7 @@ impl Tokens {
             per_second,
             left: per_second * SAVED_MS,
             refilled_ms: 0,
+            spent_bytes: 0,
         }
     }
 
@@ -41,12 +44,23 @@ impl Tokens {
         self.left = more.min(self.per_second * SAVED_MS);
     }
 
+    /// From now on so much; never nothing, as a filling that stands still keeps its slot from its replicas.
+    pub fn set_rate(&mut self, per_second: u64) {
+        self.per_second = per_second.max(1_000);
+        self.left = self.left.min(self.per_second * SAVED_MS);
+    }
+
+    pub fn take_spent(&mut self) -> u64 {
+        std::mem::take(&mut self.spent_bytes)
+    }
+
     fn are_left(&self) -> bool {
         self.left > 0
     }
 
     fn spend(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes as u64 * 1_000);
+        self.spent_bytes += bytes as u64;
     }
 }
 

@@ -241,12 +241,12 @@ impl Steps<'_> {
         self.pull.enter(PullState::Verifying);
         let path = self.store.dir.version_path(id);
         let version = Version::open(&path)?;
-        verify_fetched(self.pull, &version, linked)?;
+        let go_on = || self.pull.stopped().is_none();
+        verify_fetched(self.shared, self.pull, &version, linked)?;
         self.pull.check_cancelled()?;
         if let Some(gates) = &self.order.gates {
             let live = self.store.live();
             let live = live.as_ref().map(|(id, version)| (*id, &**version));
-            let go_on = || self.pull.stopped().is_none();
             let program = self.shared.stores.program();
             let judged = gates::check(gates, program, &version, live, &go_on);
             self.pull.check_cancelled()?;
@@ -261,7 +261,9 @@ impl Steps<'_> {
 
     fn warm(&self, version: &Version) -> Result<(), Error> {
         self.pull.enter(PullState::Warming);
-        warm::warm_new(self.shared, version, &|| self.pull.stopped().is_none());
+        let go_on = || self.pull.stopped().is_none();
+        warm::warm_new(self.shared, version, &go_on);
+        warm::warm_hot_keys(self.shared, &self.store.name, version, &go_on);
         version.refresh_residency();
         self.pull.check_cancelled()
     }
@@ -298,7 +300,9 @@ impl Steps<'_> {
         fault_point("pull.added");
         self.pull.enter(PullState::Verifying);
         let version = Version::open(&folder)?;
-        let verified = version.verify_partitions(lacking, &|_| self.pull.stopped().is_none());
+        let go_on = || self.pull.stopped().is_none();
+        let pace = self.shared.pulls.throttle.pace();
+        let verified = version.verify_partitions(lacking, &|done| pace.reached(done, &go_on));
         if let Err(error) = verified {
             here.keep_only(&folder, manifest)?;
             unchecked::clear(&folder)?;

@@ -27,6 +27,7 @@ const SECTIONS: &[(&str, Section)] = &[
     ("cpu", info_cpu),
     ("modules", |_, _| super::modules::info_modules()),
     ("stores", info_stores),
+    ("background", info_background),
     ("tables", info_tables),
     ("joins", info_joins),
     ("spaces", info_spaces),
@@ -68,6 +69,19 @@ fn lines(pairs: &[(&str, &dyn std::fmt::Display)]) -> String {
     pairs.iter().fold(String::new(), |text, (name, value)| {
         text + &format!("{name}:{value}\r\n")
     })
+}
+
+/// What background work on stores may take, and has taken.
+fn info_background(state: &State, _: &Snapshot) -> String {
+    let budget = state.core.shared.pulls.throttle.figures();
+    lines(&[
+        ("background_bytes_per_second", &budget.bytes_per_second),
+        ("background_share_percent", &(budget.share * 100.0).round()),
+        ("background_waiting", &budget.waiting),
+        ("background_bytes", &budget.passed_bytes),
+        ("background_yields", &budget.yielded_count),
+        ("background_hot_keys", &state.core.shared.hot_keys.warmed()),
+    ])
 }
 
 fn info_cluster(state: &State, _: &Snapshot) -> String {

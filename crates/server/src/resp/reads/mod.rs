@@ -181,6 +181,11 @@ pub(in crate::resp) fn read<'k>(
             }
         }
     }
+    if let Some(hot) = &state.core.hot {
+        for (live, key) in &targets {
+            hot.read(&live.name, &[*key]);
+        }
+    }
     let mark = state.output.mark();
     let mut answer = ReplyBuilder::new(query, targets.len());
     let mut done = 0;

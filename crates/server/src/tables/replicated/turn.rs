@@ -16,6 +16,9 @@ pub(super) const TICK_MS: u64 = 100;
 /// Fillings go on after so long.
 const FILL_PAUSE: Duration = Duration::from_millis(2);
 
+/// A slot with a copy too few is a harm of its own, so fillings yield less than other background work.
+const FILL_SHARE_MIN: f64 = 0.25;
+
 impl Tables {
     /// Wakes maintenance as often as replication looks at the time. Runs for ever.
     pub async fn run_replication(self: std::rc::Rc<Self>) {
@@ -62,6 +65,10 @@ impl Tables {
         }
         with_rows!(state, &mut *engine, |replication, rows, out| {
             replication.owner.set_lease(lease_until_ms);
+            if is_due && let Some(background) = self.handle.background.get() {
+                let share = background(replication.owner.take_filled_bytes());
+                replication.owner.share_fillings(share.max(FILL_SHARE_MIN));
+            }
             if let Some(upto) = durable {
                 replication.durable(upto, out);
             }

@@ -1,0 +1,263 @@
+//! The keys of stores that are read most: a bounded estimate, so that a new version can have them in memory before it is read.
+//!
+//! ```text
+//!  reads ─ one key in 61 ─► the thread's list (bounded; what does not fit is left out) ─ fold ─► a summary of each store ─► hottest
+//! ```
+//!
+//! A summary is that of J. Misra and D. Gries (Finding repeated elements, 1982), kept with spare room: when there are twice as many keys as are asked
+//! for, all counts are lowered by that of the first key too many, and keys without a count go. A count is too small by at most one in `count` of all
+//! that was counted, so what is read more often than that is in it. Counts are halved now and then: what was hot yesterday is forgotten.
+//!
+//! Reads that are not drawn cost the decrement of a number of their thread's. Where no keys are asked for there is no sampler.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use larder_types::StoreName;
+
+/// A prime, so that no pattern of reads falls in with it.
+const ONE_IN: usize = 61;
+/// Of one thread, between two folds.
+const DRAWN_MAX: usize = 4096;
+/// Longer keys are not kept.
+const KEY_BYTES_MAX: usize = 1024;
+/// After so many draws of a store its counts are halved.
+const HALVE_EVERY: u64 = 1 << 20;
+
+type Drawn = Mutex<Vec<(StoreName, Box<[u8]>)>>;
+
+/// Of all serving threads.
+pub struct HotKeys {
+    /// Keys that are asked for of each store; 0 draws nothing.
+    count: usize,
+    threads: Mutex<Vec<Arc<Drawn>>>,
+    stores: Mutex<HashMap<StoreName, Summary>>,
+    /// Found in new versions, since the server started.
+    warmed: AtomicU64,
+}
+
+/// A serving thread's.
+pub struct Sampler {
+    /// Keys until the one that is drawn.
+    left: Cell<usize>,
+    drawn: Arc<Drawn>,
+}
+
+impl HotKeys {
+    pub fn new(count: usize) -> HotKeys {
+        HotKeys {
+            count,
+            threads: Mutex::default(),
+            stores: Mutex::default(),
+            warmed: AtomicU64::new(0),
+        }
+    }
+
+    /// For a thread that serves; `None` where nothing is drawn.
+    pub fn sampler(&self) -> Option<Sampler> {
+        if self.count == 0 {
+            return None;
+        }
+        let drawn: Arc<Drawn> = Arc::default();
+        lock(&self.threads).push(drawn.clone());
+        Some(Sampler {
+            left: Cell::new(ONE_IN),
+            drawn,
+        })
+    }
+
+    /// Takes what the threads have drawn. Call it now and then, off the serving threads.
+    pub fn fold(&self) {
+        let threads = lock(&self.threads).clone();
+        for thread in threads {
+            // A serving thread that finds the list locked draws nothing, so the lock is held for a moment.
+            let drawn = std::mem::take(&mut *lock(&thread));
+            let mut stores = lock(&self.stores);
+            for (store, key) in drawn {
+                stores.entry(store).or_default().add(key, self.count);
+            }
+        }
+    }
+
+    /// The hottest keys of a store, the hottest first: at most as many as are asked for.
+    pub fn hottest(&self, store: &StoreName) -> Vec<Box<[u8]>> {
+        self.fold();
+        let stores = lock(&self.stores);
+        let counts = stores.get(store).into_iter().flat_map(|it| &it.counts);
+        let mut all: Vec<(&Box<[u8]>, u64)> = counts.map(|(key, count)| (key, *count)).collect();
+        all.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
+        all.truncate(self.count);
+        all.into_iter().map(|(key, _)| key.clone()).collect()
+    }
+
+    /// So many of them were found in a new version.
+    pub fn add_warmed(&self, keys: u64) {
+        self.warmed.fetch_add(keys, Relaxed);
+    }
+
+    pub fn warmed(&self) -> u64 {
+        self.warmed.load(Relaxed)
+    }
+
+    /// Forgets stores that are gone.
+    pub fn keep_only(&self, is_there: impl Fn(&StoreName) -> bool) {
+        lock(&self.stores).retain(|store, _| is_there(store));
+    }
+}
+
+impl Sampler {
+    /// Reads of these keys of one store.
+    #[inline]
+    pub fn read(&self, store: &StoreName, keys: &[&[u8]]) {
+        let left = self.left.get();
+        if left > keys.len() {
+            self.left.set(left - keys.len());
+            return;
+        }
+        self.draw(store, keys, left);
+    }
+
+    #[cold]
+    fn draw(&self, store: &StoreName, keys: &[&[u8]], left: usize) {
+        let places = (left - 1..keys.len()).step_by(ONE_IN);
+        let last = left - 1 + (places.len() - 1) * ONE_IN;
+        self.left.set(ONE_IN - (keys.len() - 1 - last));
+        let Ok(mut drawn) = self.drawn.try_lock() else {
+            return;
+        };
+        for key in places.map(|place| keys[place]) {
+            if drawn.len() < DRAWN_MAX && key.len() <= KEY_BYTES_MAX {
+                drawn.push((store.clone(), key.into()));
+            }
+        }
+    }
+}
+
+/// Of one store.
+#[derive(Default)]
+struct Summary {
+    counts: HashMap<Box<[u8]>, u64>,
+    drawn: u64,
+}
+
+impl Summary {
+    fn add(&mut self, key: Box<[u8]>, count: usize) {
+        *self.counts.entry(key).or_insert(0) += 1;
+        self.drawn += 1;
+        if self.counts.len() >= 2 * count.max(1) {
+            let mut all: Vec<u64> = self.counts.values().copied().collect();
+            let (_, first_too_many, _) = all.select_nth_unstable_by(count, |a, b| b.cmp(a));
+            let lower = *first_too_many;
+            self.lower(|had| had - had.min(lower));
+        }
+        if self.drawn.is_multiple_of(HALVE_EVERY) {
+            self.lower(|had| had / 2);
+        }
+    }
+
+    fn lower(&mut self, lowered: impl Fn(u64) -> u64) {
+        self.counts.retain(|_, had| {
+            *had = lowered(*had);
+            *had > 0
+        });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_types::Random;
+
+    use super::*;
+
+    fn store(name: &str) -> StoreName {
+        name.parse().expect("a name")
+    }
+
+    /// Draws as a thread does that reads one key at a time or many.
+    fn reads(hot: &HotKeys, at_a_time: usize, count: usize, mut key: impl FnMut() -> u64) {
+        let sampler = hot.sampler().expect("keys are asked for");
+        for round in 0..count / at_a_time {
+            let keys: Vec<String> = (0..at_a_time).map(|_| key().to_string()).collect();
+            let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+            sampler.read(&store("s"), &keys);
+            if round % 64 == 0 {
+                hot.fold();
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_read_most_is_found_among_a_million_others() {
+        for at_a_time in [1, 7, 32, 200] {
+            let hot = HotKeys::new(100);
+            let mut random = Random::new(at_a_time as u64);
+            reads(&hot, at_a_time, 600_000, || match random.below(2) {
+                0 => random.below(20),
+                _ => 1_000 + random.below(1_000_000),
+            });
+            let hottest = hot.hottest(&store("s"));
+            let first: Vec<u64> = hottest[..20]
+                .iter()
+                .map(|key| String::from_utf8_lossy(key).parse().expect("a number"))
+                .collect();
+            assert!(first.iter().all(|key| *key < 20), "{at_a_time}: {first:?}");
+            assert!(hottest.len() <= 100);
+        }
+    }
+
+    #[test]
+    fn one_key_in_so_many_is_drawn_whatever_comes_at_a_time() {
+        for at_a_time in [1, 2, 60, 61, 62, 122, 123, 500] {
+            let hot = HotKeys::new(1_000_000);
+            let sampler = hot.sampler().expect("keys are asked for");
+            let mut next = 0u64;
+            let mut drawn = Vec::new();
+            while next < 61 * 50 {
+                let keys: Vec<[u8; 8]> = (0..at_a_time as u64)
+                    .map(|at| (next + at).to_be_bytes())
+                    .collect();
+                next += at_a_time as u64;
+                let keys: Vec<&[u8]> = keys.iter().map(|it| &it[..]).collect();
+                sampler.read(&store("s"), &keys);
+                drawn.append(&mut lock(&sampler.drawn));
+            }
+            let places = drawn
+                .iter()
+                .map(|(_, key)| u64::from_be_bytes((**key).try_into().expect("eight")));
+            let expected: Vec<u64> = (0..)
+                .map(|at| 60 + at * 61)
+                .take_while(|at| *at < next)
+                .collect();
+            assert_eq!(places.collect::<Vec<_>>(), expected, "{at_a_time}");
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_and_stores_are_kept_apart() {
+        let hot = HotKeys::new(10);
+        let sampler = hot.sampler().expect("keys are asked for");
+        let long = vec![b'x'; KEY_BYTES_MAX + 1];
+        for number in 0..1_000_000u64 {
+            let key = number.to_be_bytes();
+            sampler.read(&store(["a", "b"][(number % 2) as usize]), &[&key]);
+        }
+        assert_eq!(lock(&sampler.drawn).len(), DRAWN_MAX);
+        for _ in 0..ONE_IN {
+            sampler.read(&store("a"), &[&long]);
+        }
+        hot.fold();
+        for summary in lock(&hot.stores).values() {
+            assert!(summary.counts.len() < 20);
+        }
+        assert_eq!(hot.hottest(&store("c")), Vec::<Box<[u8]>>::new());
+        hot.keep_only(|name| name.as_str() == "a");
+        assert_eq!(lock(&hot.stores).len(), 1);
+        assert!(HotKeys::new(0).sampler().is_none());
+    }
+}
