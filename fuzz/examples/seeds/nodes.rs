@@ -1,0 +1,281 @@
+//! What nodes say to each other.
+
+use std::fs;
+
+use larder_cluster::map::{Epoch, Incarnation, NodeId, Term};
+use larder_cluster::peer::{
+    Ends, Exchange, Execution, FORMAT, Frame, Hello, Last, Peer, Piece, Replicate, Requests,
+    STREAMS_MIN, StreamId, Welcome,
+};
+use larder_cluster::replication::{
+    Answer, Begin, Entry as Change, Kind, Message, Part, Position, Record as SlotRecord, Row,
+    SlotChanges,
+};
+use larder_join::{EngineMessage, KeyRange};
+
+use super::folder;
+
+/// What each side of a connection sends, and one that is refused.
+pub fn peers() -> std::io::Result<()> {
+    let from = |node| Peer {
+        node: NodeId(node),
+        incarnation: Incarnation(1),
+        core: 3,
+        epoch: Epoch(2),
+        lease_ms: 3_000,
+        streams_max: STREAMS_MIN,
+        pieces_max: 4,
+    };
+    let hello = |format| {
+        Frame::Hello(Hello {
+            format,
+            cluster: "larder".to_owned(),
+            receiver: NodeId(2),
+            from: from(1),
+        })
+    };
+    let stream = |place| StreamId { place, turn: 1 };
+    let requests = |place, execution, client: &str| {
+        let requests = Requests {
+            core: 1,
+            execution,
+            proto: 3,
+            client: client.parse().ok(),
+            epoch: 7,
+            versions: vec![("pymk".to_owned(), 42)],
+            batch: b"\x01\0\0\0\x01\0\0\0\x04\0\0\0PING"[..].into(),
+        };
+        Frame::Requests(stream(place), requests)
+    };
+    let piece = |place, last, ends: &[usize], moment| {
+        let piece = Piece {
+            last,
+            moment,
+            ends: Ends::new(ends),
+            bytes: b"+PONG\r\n+PO"[..].into(),
+        };
+        Frame::Answer(stream(place), piece)
+    };
+    let exchange = Exchange {
+        from_core: 0,
+        to_core: 1,
+        conversation: 9,
+        bytes: b"\x06"[..].into(),
+    };
+    let replicate = Replicate {
+        from_core: 1,
+        to_core: 0,
+        bytes: b"journal"[..].into(),
+    };
+    let asks = vec![
+        hello(FORMAT),
+        requests(0, Execution::OneByOne, "127.0.0.1:80"),
+        Frame::Ping(1_000),
+        requests(1, Execution::Transaction, "[::1]:9"),
+        requests(2, Execution::Prefetch, ""),
+        Frame::Exchange(exchange),
+        Frame::Replicate(replicate),
+        Frame::Taken(stream(1)),
+        Frame::Cancel(stream(2)),
+        Frame::Pong(1_000, 700),
+    ];
+    let welcome = Frame::Welcome(Welcome {
+        format: FORMAT,
+        from: from(2),
+    });
+    let answers = vec![
+        welcome,
+        Frame::Pong(1_000, 700),
+        piece(0, Last::No, &[7], Some((4, 5))),
+        piece(0, Last::Whole, &[3, 10], None),
+        piece(1, Last::NotDone, &[], None),
+        piece(2, Last::Unknown, &[], None),
+    ];
+    let refused = vec![hello(FORMAT + 1), Frame::Refused("no".to_owned())];
+    let seeds = [("asks", asks), ("answers", answers), ("refused", refused)];
+    for (name, frames) in seeds {
+        let mut bytes = Vec::new();
+        frames.iter().for_each(|frame| frame.encode(&mut bytes));
+        fs::write(folder("peer")?.join(format!("{name}.seed")), bytes)?;
+    }
+    Ok(())
+}
+
+/// What a place hears of an owned slot, of one that it copies, and of one that it is given; and the records of a copy. How it is cut into
+/// pieces is said in `fuzz/src/replication.rs`.
+pub fn replication() -> std::io::Result<()> {
+    let position = |term, number| Position {
+        term: Term(term),
+        number,
+    };
+    let entry = |number, is_open| Change {
+        at: position(1, number),
+        row: Row::new(b"t|a|1", (number % 2 > 0).then_some(&b"value"[..])),
+        is_open,
+    };
+    let changes = |slot, entries| {
+        Part::Changes(vec![SlotChanges {
+            slot,
+            term: Term(1),
+            settled: 1,
+            entries,
+        }])
+    };
+    let begin = |slot, kind| {
+        Part::Begin(Begin {
+            slot,
+            term: Term(1),
+            kind,
+            floor: position(0, 0),
+            history: Vec::new(),
+        })
+    };
+    let rows = vec![
+        Row::new(b"t|b|1", Some(b"v")),
+        Row::new(b"t|b|2", Some(b"")),
+    ];
+    let answer = |answer| Message::Answer {
+        slot: 7,
+        term: Term(1),
+        answer,
+    };
+    let stream = |(at, part): (usize, Part)| Message::Stream {
+        sequence: at as u64 + 1,
+        part,
+    };
+    let copies = [
+        begin(8, Kind::InSync),
+        changes(8, vec![entry(1, false), entry(2, true), entry(3, false)]),
+        Part::Confirm(vec![(8, Term(1)), (7, Term(2))]),
+        Part::Beat,
+        changes(8, vec![entry(4, true)]),
+    ];
+    let filled = [
+        begin(9, Kind::Fill(Epoch(1))),
+        Part::Rows {
+            slot: 9,
+            term: Term(1),
+            rows: rows.clone(),
+        },
+        changes(9, vec![entry(2, false)]),
+        Part::Filled {
+            slot: 9,
+            term: Term(1),
+            at: position(1, 2),
+        },
+        begin(9, Kind::FillOn(Epoch(1))),
+    ];
+    let owned = [
+        answer(Answer::At(position(0, 0))),
+        Message::Acknowledged { sequence: 1 },
+        Message::Acknowledged { sequence: 3 },
+        answer(Answer::Lacks),
+        answer(Answer::Refused(Term(2))),
+        answer(Answer::Ahead(position(2, 9))),
+    ];
+    let slot = 8;
+    let records = [
+        SlotRecord::Clear { slot },
+        SlotRecord::Rows { slot, rows },
+        SlotRecord::Filled {
+            slot,
+            at: position(1, 1),
+        },
+        SlotRecord::Term {
+            slot,
+            term: Term(2),
+        },
+        SlotRecord::Change {
+            slot,
+            entry: entry(2, false),
+        },
+        SlotRecord::Change {
+            slot,
+            entry: entry(3, true),
+        },
+        SlotRecord::Settled { slot, number: 2 },
+        SlotRecord::Cut { slot, number: 2 },
+        SlotRecord::Gone { slot },
+    ];
+    let spoken = |from, messages: Vec<Message>| {
+        let bytes = |message: &Message| {
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            bytes
+        };
+        pieces(from, messages.iter().map(bytes))
+    };
+    let recorded = records.iter().map(|record| {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        bytes
+    });
+    let folder = folder("replication")?;
+    let copied = copies.into_iter().enumerate().map(stream);
+    let given = filled.into_iter().enumerate().map(stream);
+    fs::write(folder.join("owned.seed"), spoken(1, owned.into()))?;
+    fs::write(folder.join("copied.seed"), spoken(1, copied.collect()))?;
+    fs::write(folder.join("filled.seed"), spoken(2, given.collect()))?;
+    fs::write(folder.join("records.seed"), pieces(0, recorded))
+}
+
+fn pieces(kind: u8, of: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for piece in of {
+        bytes.push(kind);
+        bytes.extend((piece.len() as u16).to_le_bytes());
+        bytes.extend(piece);
+    }
+    bytes
+}
+
+/// Commands as they go to another node, and each message of engines.
+pub fn wire() -> std::io::Result<()> {
+    let folder = folder("wire")?;
+    let text = |parts: &[&str]| {
+        let mut bytes = (parts.len() as u32).to_le_bytes().to_vec();
+        for part in parts {
+            bytes.extend((part.len() as u32).to_le_bytes());
+            bytes.extend(part.as_bytes());
+        }
+        bytes
+    };
+    let commands = [
+        text(&["SET", "t|a|1", "v"]),
+        text(&["MGET", "t|a|1", "t|a|2"]),
+        text(&["RANGE", "t|a|", "t|a}"]),
+    ];
+    let mut batch = (commands.len() as u32).to_le_bytes().to_vec();
+    commands.iter().for_each(|it| batch.extend(it));
+    fs::write(folder.join("commands.seed"), batch)?;
+    let range = || KeyRange::prefix(b"t|a|");
+    let messages = [
+        EngineMessage::Ask {
+            range: range(),
+            epoch: 7,
+        },
+        EngineMessage::Unsubscribe(range()),
+        EngineMessage::Supply {
+            range: range(),
+            rows: vec![(b"t|a|1"[..].into(), b"v"[..].into())],
+            epoch: 7,
+        },
+        EngineMessage::Changes {
+            rows: [
+                (b"t|a|1"[..].into(), Some(b"w"[..].into())),
+                (b"t|a|2"[..].into(), None),
+            ]
+            .into(),
+            mark: 9,
+            whole: true,
+        },
+        EngineMessage::Ack(9),
+        EngineMessage::Taken,
+    ];
+    for (at, message) in messages.iter().enumerate() {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        fs::write(folder.join(format!("message-{at}.seed")), bytes)?;
+    }
+    Ok(())
+}
