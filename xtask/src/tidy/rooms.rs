@@ -95,7 +95,8 @@ const ROOMS: [(&str, &[Room]); 4] = [
             (
                 "copies",
                 &[
-                    "base", "object", "schema", "value", "query", "search", "mapping", "index",
+                    "plan", "base", "object", "schema", "value", "query", "search", "mapping",
+                    "index",
                 ],
             ),
         ],

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use larder_join::NOBODY;
-use larder_space::copies::{Route, route};
+use larder_join::{NOBODY, Shard};
+use larder_space::copies::{Estimate, Places, Route, route};
 use larder_space::object::{Hash, Object};
 use larder_space::search::Search;
 use larder_types::{object_row, row_slot};
@@ -353,6 +353,27 @@ enum Going {
     Done,
 }
 
+/// All nodes cost the same to be asked, so that the fewest are.
+struct Alike<'a>(&'a Shard);
+
+impl Places<u16> for Alike<'_> {
+    fn owners(&self) -> usize {
+        self.0.owners().count()
+    }
+
+    fn holder(&self, slot: u16) -> Option<u16> {
+        Some(self.0.owner_of_slot(slot)).filter(|owner| *owner != NOBODY)
+    }
+
+    fn asking_us(&self, places: Option<&mut dyn Iterator<Item = &u16>>) -> f64 {
+        places.map_or(self.owners(), |places| places.count()) as f64
+    }
+
+    fn estimate(&self) -> Estimate {
+        Estimate::default()
+    }
+}
+
 impl Searching {
     fn found(&self) -> Found {
         let parts = self.parts.iter().flat_map(|part| match &part.state {
@@ -368,11 +389,13 @@ impl Searching {
         let Some(regions) = node.spaces.regions(declared) else {
             return false;
         };
-        let shard = &node.shard;
-        let owner = |slot: u16| Some(shard.owner_of_slot(slot)).filter(|owner| *owner != NOBODY);
         let predicate = &self.search.predicate;
-        let owners = shard.owners().count();
-        let route = route(&regions, predicate, &declared.definition, owners, owner);
+        let route = route(
+            &regions,
+            predicate,
+            &declared.definition,
+            &Alike(&node.shard),
+        );
         let Route::Regions { subspace, requests } = route else {
             return false;
         };
