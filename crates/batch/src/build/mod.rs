@@ -27,6 +27,7 @@ mod options;
 mod out_folder;
 mod parts;
 mod row_writer;
+mod segment;
 mod spill;
 
 use std::path::Path;
@@ -39,7 +40,7 @@ use crate::error::Error;
 use crate::fault::fault_point;
 use crate::manifest::{Manifest, SegmentEntry, layer_file, slots_of};
 use crate::profile::{Collector, Shape};
-use crate::segment::{SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter};
+use crate::segment::SegmentSummary;
 use crate::version::files;
 use bucket::{Bucket, Duplicates, Emit, Room};
 pub use collect::CollectAs;
@@ -51,7 +52,7 @@ pub use options::{BuildOptions, OnDuplicate};
 use out_folder::OutFolder;
 pub use parts::SegmentPart;
 pub use row_writer::RowWriter;
-use spill::{Chunk, RowSizes, Spill};
+use spill::{Chunk, Held, Spill};
 
 /// How far `finish` has come.
 #[derive(Debug, Clone, Copy, Default)]
@@ -362,59 +363,6 @@ impl Builder {
         &self.buckets[first..first + self.buckets_per_partition as usize]
     }
 
-    fn write_segment(&self, partition: u32, work: &Work<'_>) -> Result<Written, Error> {
-        let path = self.out.path.join(layer_file(partition, self.layer()));
-        let mut plan = SegmentPlan {
-            partition,
-            partitions: self.options.partitions,
-            ..SegmentPlan::default()
-        };
-        // What is collected is longer than the rows that it is made of.
-        let mut sizes = match self.options.on_duplicate {
-            OnDuplicate::Collect => RowSizes::Mixed,
-            _ => RowSizes::NoRows,
-        };
-        for bucket in self.buckets_of(partition) {
-            let bucket = bucket.lock().expect("no writer panicked");
-            plan.record_count += bucket.rows;
-            plan.inline_bytes += bucket.inline_bytes;
-            sizes = sizes.with(bucket.sizes);
-        }
-        if let RowSizes::Same(key, value) = sizes {
-            plan.sizes = Some((key, value));
-        }
-        let options = SegmentOptions {
-            compression: self.options.compression,
-            block_size: self.options.block_size.unwrap_or(
-                self.options
-                    .compression
-                    .block_size(self.options.segment_format),
-            ),
-            filter: self.options.filter,
-            format: self.options.segment_format,
-            is_delta: self.writes_changes(),
-        };
-        let file = files::StreamingFile::create(&path)?;
-        let io = || Error::io("write", &path);
-        let mut writer = SegmentWriter::new(file, options, plan).map_err(io())?;
-        let mut changes = Changes::default();
-        let base = self.options.on.as_ref().map(|on| &*on.base);
-        self.emit(partition, work, &mut |hash, key, value| {
-            if let Some(base) = base
-                && !changes.count(base, key, value)?
-            {
-                return Ok(());
-            }
-            writer.push(hash, key, value).map_err(io())
-        })?;
-        let (file, summary) = writer.finish().map_err(io())?;
-        file.finish(&path)?;
-        work.bytes_written
-            .fetch_add(summary.size_bytes, Ordering::Relaxed);
-        fault_point("build.segment");
-        Ok((summary, changes))
-    }
-
     /// Gives the records of a partition, in their order, duplicates settled.
     fn emit(&self, partition: u32, work: &Work<'_>, each: &mut Emit<'_>) -> Result<(), Error> {
         let duplicates = Duplicates {
@@ -468,6 +416,15 @@ impl Builder {
 
     /// Takes a full chunk, into memory while there is room, else to the spill file.
     fn take_chunk(&self, bucket: usize, chunk: Chunk) -> Result<(), Error> {
+        let held = self.hold(chunk)?;
+        self.buckets[bucket]
+            .lock()
+            .expect("no writer panicked")
+            .add(held);
+        Ok(())
+    }
+
+    fn hold(&self, chunk: Chunk) -> Result<Held, Error> {
         let bytes = chunk.bytes.len() as u64;
         let used = self.memory_used.fetch_add(bytes, Ordering::Relaxed);
         // Next to a huge value there are others like it: one being read, one in each open chunk.
@@ -475,17 +432,11 @@ impl Builder {
             0..=CHUNK_BYTES_MAX => self.memory_for_chunks,
             _ => self.memory_for_chunks / 2,
         };
-        let held = if used + bytes <= limit {
-            chunk.into_memory()
-        } else {
-            self.memory_used.fetch_sub(bytes, Ordering::Relaxed);
-            self.spill.write(chunk)?
-        };
-        self.buckets[bucket]
-            .lock()
-            .expect("no writer panicked")
-            .add(held);
-        Ok(())
+        if used + bytes <= limit {
+            return Ok(chunk.into_memory());
+        }
+        self.memory_used.fetch_sub(bytes, Ordering::Relaxed);
+        self.spill.write(chunk)
     }
 
     fn has_failed(&self) -> bool {

@@ -247,7 +247,10 @@ impl Download<'_> {
                 Err(error) => return Err(error),
             }
         }
-        let first = errors.into_iter().min_by_key(|(at, _)| *at);
+        // Where the layer is said to be says more than where only the delta is.
+        let first = errors
+            .into_iter()
+            .min_by_key(|(at, _)| (self.roots[*at].layer.is_none(), *at));
         Err(first.map_or_else(nowhere, |(_, error)| error))
     }
 

@@ -1,0 +1,139 @@
+//! The segment of one partition: how it is laid out follows from what it holds, and then its records come in their order.
+//!
+//! Of a delta that is known only when rows have been looked up in the base: those that say what the base says are left out. So the
+//! others are held, as rows on their way to a bucket are, until there are no more. A delta is small.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use super::bucket::Bucket;
+use super::on::{Base, Changes};
+use super::spill::{Chunk, RowSizes};
+use super::{Builder, CHUNK_BYTES_MAX, OnDuplicate, Work, Written};
+use crate::error::Error;
+use crate::fault::fault_point;
+use crate::manifest::layer_file;
+use crate::segment::{SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter};
+use crate::version::files;
+
+/// A segment that is being written.
+struct Open {
+    path: PathBuf,
+    writer: SegmentWriter<files::StreamingFile>,
+}
+
+impl Open {
+    fn push(&mut self, hash: u64, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let pushed = self.writer.push(hash, key, value);
+        pushed.map_err(Error::io("write", &self.path))
+    }
+}
+
+impl Builder {
+    pub(super) fn write_segment(&self, partition: u32, work: &Work<'_>) -> Result<Written, Error> {
+        let (summary, changes) = match &self.options.on {
+            Some(on) => self.write_changes(partition, &on.base, work)?,
+            None => (self.write_all(partition, work)?, Changes::default()),
+        };
+        work.bytes_written
+            .fetch_add(summary.size_bytes, Ordering::Relaxed);
+        fault_point("build.segment");
+        Ok((summary, changes))
+    }
+
+    fn write_all(&self, partition: u32, work: &Work<'_>) -> Result<SegmentSummary, Error> {
+        let buckets = self.buckets_of(partition).iter();
+        let buckets = buckets.map(|bucket| bucket.lock().expect("no writer panicked"));
+        let plan = self.plan(partition, buckets);
+        let mut segment = self.open(partition, plan)?;
+        self.emit(partition, work, &mut |hash, key, value| {
+            segment.push(hash, key, value)
+        })?;
+        finish(segment)
+    }
+
+    fn write_changes(
+        &self,
+        partition: u32,
+        base: &Base,
+        work: &Work<'_>,
+    ) -> Result<Written, Error> {
+        let mut changes = Changes::default();
+        let (mut held, mut open) = (Bucket::default(), Chunk::default());
+        self.emit(partition, work, &mut |_, key, value| {
+            if !changes.count(base, key, value)? {
+                return Ok(());
+            }
+            if !open.has_room(key, value, CHUNK_BYTES_MAX as usize) {
+                held.add(self.hold(std::mem::take(&mut open))?);
+            }
+            open.push(0, key, value, CHUNK_BYTES_MAX as usize);
+            Ok(())
+        })?;
+        held.add(self.hold(open)?);
+        let mut segment = self.open(partition, self.plan(partition, [&held].into_iter()))?;
+        let mut failed = None;
+        held.each_row(&self.spill, &mut |row, hash| {
+            failed = segment.push(hash, row.key, row.value).err();
+            failed.is_none()
+        })?;
+        self.memory_used
+            .fetch_sub(held.memory_bytes(), Ordering::Relaxed);
+        match failed {
+            Some(error) => Err(error),
+            None => Ok((finish(segment)?, changes)),
+        }
+    }
+
+    /// The layout of a segment of these rows. Duplicates may fall away from them.
+    fn plan<B: std::ops::Deref<Target = Bucket>>(
+        &self,
+        partition: u32,
+        buckets: impl Iterator<Item = B>,
+    ) -> SegmentPlan {
+        let mut plan = SegmentPlan {
+            partition,
+            partitions: self.options.partitions,
+            ..SegmentPlan::default()
+        };
+        // What is collected is longer than the rows that it is made of; that of a delta has been by now.
+        let mut sizes = match (self.options.on_duplicate, &self.options.on) {
+            (OnDuplicate::Collect, None) => RowSizes::Mixed,
+            _ => RowSizes::NoRows,
+        };
+        for bucket in buckets {
+            plan.record_count += bucket.rows;
+            plan.inline_bytes += bucket.inline_bytes;
+            sizes = sizes.with(bucket.sizes);
+        }
+        if let RowSizes::Same(key, value) = sizes {
+            plan.sizes = Some((key, value));
+        }
+        plan
+    }
+
+    fn open(&self, partition: u32, plan: SegmentPlan) -> Result<Open, Error> {
+        let options = SegmentOptions {
+            compression: self.options.compression,
+            block_size: self.options.block_size.unwrap_or(
+                self.options
+                    .compression
+                    .block_size(self.options.segment_format),
+            ),
+            filter: self.options.filter,
+            format: self.options.segment_format,
+            is_delta: self.writes_changes(),
+        };
+        let path = self.out.path.join(layer_file(partition, self.layer()));
+        let file = files::StreamingFile::create(&path)?;
+        let writer = SegmentWriter::new(file, options, plan).map_err(Error::io("write", &path))?;
+        Ok(Open { path, writer })
+    }
+}
+
+fn finish(segment: Open) -> Result<SegmentSummary, Error> {
+    let written = segment.writer.finish();
+    let (file, summary) = written.map_err(Error::io("write", &segment.path))?;
+    file.finish(&segment.path)?;
+    Ok(summary)
+}
