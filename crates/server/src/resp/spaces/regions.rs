@@ -48,6 +48,8 @@ type Runs = Vec<RangeInclusive<u16>>;
 /// which their proportion is enough: what they are on servers of one's own, `larder space calibrate` says.
 const NODE_US: f64 = 25.0;
 const CORE_US: f64 = 5.0;
+/// To look at all, wherever it is.
+const PLACE_US: f64 = 2.0;
 
 /// What is asked of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -191,8 +193,9 @@ impl Places<u16> for Known<'_> {
 
     fn asking_us(&self, places: Option<&mut dyn Iterator<Item = &u16>>) -> f64 {
         let tables = &self.asker.core.tables;
-        let (mut nodes, mut cores) = (BTreeSet::new(), 0);
+        let (mut nodes, mut cores, mut all) = (BTreeSet::new(), 0, 0);
         let mut add = |place: u16| {
+            all += 1;
             if usize::from(place) >= tables.handle().cores() {
                 nodes.insert(tables.place(place).map(|it| it.node));
             }
@@ -202,7 +205,7 @@ impl Places<u16> for Known<'_> {
             Some(places) => places.for_each(|place| add(*place)),
             None => self.shard.owners().for_each(add),
         }
-        nodes.len() as f64 * NODE_US + cores as f64 * CORE_US
+        nodes.len() as f64 * NODE_US + cores as f64 * CORE_US + f64::from(all) * PLACE_US
     }
 
     /// As if what this core owns were like what all own.
