@@ -405,7 +405,7 @@ mod tests {
         assert!(alone.contains("a&lt;b") && !alone.contains("before"));
         let both = pairs(
             "percent",
-            &[pair("a rather long name", Some(10.0), 40.0); 20],
+            &std::array::from_fn::<_, 20, _>(|_| pair("a rather long name", Some(10.0), 40.0)),
         );
         assert_eq!(both.matches("<rect").count(), 40);
         assert!(both.contains("a rather long name, before: 10") && both.contains('…'));

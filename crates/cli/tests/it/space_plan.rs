@@ -41,7 +41,7 @@ fn the_example_is_planned_as_a_table_as_json_and_as_a_page() {
         "best ",
         "one per attribute",
         "rooms in a city",
-        "FT.CREATE name SUBSPACES 3 city:7 ",
+        "FT.CREATE name SUBSPACES 2 city:7 ",
         " REGIONS 256 INDEX ",
     ] {
         assert!(table.contains(part), "{part}: {table}");

@@ -312,7 +312,8 @@ fn a_node_that_comes_back_is_asked_again() {
     while closes.load(Ordering::SeqCst) > 0 || !is_well() {
         client.get(&key).unwrap();
     }
-    assert!(fakes.asked(0, &command) >= 6);
+    // Once before, three times in vain, and once since.
+    assert!(fakes.asked(0, &command) >= 5);
 }
 
 #[test]

@@ -75,6 +75,10 @@ fn wrong_bytes_are_fetched_once_more_and_then_refused() {
     check_done(&server.pull_from("pymk", source.url()));
     assert_eq!(source.requests(SEGMENT), [0, 0]);
 
+    // What the server has already it would not fetch.
+    let versions = tempfile::tempdir().unwrap();
+    build(versions.path(), "pymk", 100, "v2");
+    let source = Source::serve(versions.path());
     source.break_next(SEGMENT, Fault::WrongByte);
     source.break_next(SEGMENT, Fault::WrongByte);
     check_failed(

@@ -594,7 +594,7 @@ fn a_full_disk_on_one_node_fails_the_push_everywhere() {
     let rows = (0..KEYS).map(|i| (format!("k{i}"), noise(i, 400 << 10)));
     build_rows(large.path(), "s", rows, PARTITIONS);
     let pull = stores.push(0, &json!({ "source": text(large.path()) }));
-    stores.check_failed(&pull, "DISK_FULL", &["n2: ", "the pull needs"]);
+    stores.check_failed(&pull, "DISK_FULL", &["n2: ", "it needs"]);
     stores.check_live(1, "one");
 }
 

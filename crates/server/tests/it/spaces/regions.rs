@@ -5,7 +5,7 @@ use crate::resp::Client;
 use crate::support::until;
 
 fn words(line: &str) -> Vec<&str> {
-    line.split(' ').collect()
+    line.split_whitespace().collect()
 }
 
 /// Declares things, with what else the space is to have.
