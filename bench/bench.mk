@@ -1,10 +1,15 @@
 # Comparisons with other engines. Nothing else needs what these install and compile.
 
-.PHONY: bench-stores bench-twip bench-newp bench-first-fill bench-twip-bars bench-cluster bench-spaces bench-bg-ttl bench-bg
+.PHONY: bench-stores bench-evaluation bench-twip bench-newp bench-first-fill bench-twip-bars bench-cluster bench-spaces bench-bg-ttl bench-bg
 
 bench-stores: ## Compare stores with LMDB, RocksDB, cdb and more: 10 million keys, about an hour. ARGS='--keys 1000000' is quicker.
 	@scripts/setup-bench
 	cargo run --release --manifest-path bench/peers/Cargo.toml --bin bench-stores -- $(ARGS)
+
+bench-evaluation: ## Voldemort's own evaluation: builds of 1 to 8 GB beside LMDB, its layout and MyISAM, reads at a steady rate, a new version. 30 GB of disk.
+	@scripts/setup-bench
+	cargo build --release --locked --package larder-cli
+	cargo run --release --manifest-path bench/peers/Cargo.toml --bin bench-stores -- --evaluation 1,2,4,8 $(ARGS)
 
 bench-twip: ## Timelines over the network: larder's join beside Redis, memcached and PostgreSQL, and clients that fan out. ARGS='--edges FILE'.
 	@scripts/setup-bench twip

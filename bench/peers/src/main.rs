@@ -12,6 +12,7 @@ mod child;
 mod data;
 mod engine;
 mod engines;
+mod evaluation;
 mod host;
 mod measure;
 mod report;
@@ -64,6 +65,25 @@ struct Args {
     /// What the machine is called in the results [default: its name]
     #[arg(long)]
     host: Option<String>,
+    /// Redo Voldemort's evaluation instead: builds of so many GB, such as 1,2,4,8
+    #[arg(long, value_delimiter = ',', value_name = "GB")]
+    evaluation: Vec<u64>,
+    /// With --evaluation: the size at which is read
+    #[arg(long, default_value_t = 2, value_name = "GB")]
+    read_size: u64,
+    /// With --evaluation: reads a second
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1000,2000,4000,8000,16000"
+    )]
+    rates: Vec<u64>,
+    /// With --evaluation: seconds of reads at each rate
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// With --evaluation: the binary larder
+    #[arg(long, default_value = "target/release/larder")]
+    larder: PathBuf,
     /// Only make summary.md again, from the raw.jsonl of this folder
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
@@ -102,6 +122,18 @@ fn run(args: &Args) -> Result<()> {
         args.host.clone().unwrap_or_else(host::name)
     ));
     fs::create_dir_all(&folder)?;
+    if !args.evaluation.is_empty() {
+        return evaluation::run(&evaluation::Options {
+            sizes_gb: args.evaluation.clone(),
+            read_gb: args.read_size,
+            rates: args.rates.clone(),
+            seconds: args.seconds,
+            larder: args.larder.clone(),
+            work,
+            folder,
+            command: command(),
+        });
+    }
     let mut run = Run {
         raw: fs::File::create(folder.join("raw.jsonl"))?,
         counts: Counts {

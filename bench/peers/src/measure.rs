@@ -205,7 +205,7 @@ fn clock_ns() -> f64 {
 }
 
 /// All files under a folder.
-fn files(folder: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
+pub fn files(folder: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -219,7 +219,7 @@ fn files(folder: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
 }
 
 /// Bytes that the files take: their lengths, or less where they have holes.
-fn folder_bytes(folder: &Path) -> std::io::Result<u64> {
+pub fn folder_bytes(folder: &Path) -> std::io::Result<u64> {
     let mut bytes = 0;
     for file in files(folder)? {
         let metadata = file.metadata()?;
@@ -239,7 +239,7 @@ fn read_all(folder: &Path) -> std::io::Result<()> {
 }
 
 /// Empties the page cache; says whether all of it, or only of the files in the folder.
-fn drop_caches(folder: &Path) -> Result<bool> {
+pub fn drop_caches(folder: &Path) -> Result<bool> {
     // SAFETY: `sync` takes nothing.
     unsafe { libc::sync() };
     if std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {

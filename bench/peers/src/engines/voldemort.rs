@@ -1,4 +1,4 @@
-//! Voldemort's read-only layout, `replica-chunks-with-keys`, as one chunk.
+//! Voldemort's read-only layout, `replica-chunks-with-keys`, in as many chunks as keep each below 2 GiB.
 //!
 //! Index: 12-byte entries, the first 8 bytes of the key's md5 and a 4-byte offset, sorted. Data: i16 count, then
 //! per record i32 key length, i32 value length, key, value; keys whose md5 begins alike share an entry. All big-endian.
@@ -26,6 +26,8 @@ pub struct Voldemort {
 }
 
 const ENTRY_BYTES: usize = 12;
+/// Of rows; a chunk ends at 2 GiB.
+const CHUNK_BYTES: usize = 3 << 29;
 
 fn prefix_of(key: &[u8]) -> u64 {
     let digest = Md5::digest(key);
@@ -41,31 +43,14 @@ impl Engine for Voldemort {
         data::split_rows(data::after_header(&bytes), |key, value| {
             rows.push((prefix_of(key), key, value))
         });
-        rows.par_sort_unstable_by_key(|row| row.0);
-        let create = |name: &str| -> Result<BufWriter<File>> {
-            Ok(BufWriter::with_capacity(
-                1 << 20,
-                File::create_new(out.join(name))?,
-            ))
-        };
-        let (mut index, mut records) = (create("0_0_0.index")?, create("0_0_0.data")?);
-        let mut at = 0u64;
-        for group in rows.chunk_by(|a, b| a.0 == b.0) {
-            let offset = i32::try_from(at).map_err(|_| "a chunk of this layout ends at 2 GiB")?;
-            index.write_all(&group[0].0.to_be_bytes())?;
-            index.write_all(&offset.to_be_bytes())?;
-            records.write_all(&(group.len() as i16).to_be_bytes())?;
-            at += 2;
-            for (_, key, value) in group {
-                records.write_all(&(key.len() as i32).to_be_bytes())?;
-                records.write_all(&(value.len() as i32).to_be_bytes())?;
-                records.write_all(key)?;
-                records.write_all(value)?;
-                at += 8 + (key.len() + value.len()) as u64;
-            }
+        let chunks = bytes.len().div_ceil(CHUNK_BYTES).max(1);
+        // By chunk and then by prefix.
+        rows.par_sort_unstable_by_key(|row| (chunk_of(row.0, chunks), row.0));
+        for (number, rows) in
+            (0..).zip(rows.chunk_by(|a, b| chunk_of(a.0, chunks) == chunk_of(b.0, chunks)))
+        {
+            write_chunk(out, number, rows)?;
         }
-        index.into_inner()?.sync_all()?;
-        records.into_inner()?.sync_all()?;
         File::open(out)?.sync_all()?;
         Ok(())
     }
@@ -77,21 +62,72 @@ impl Engine for Voldemort {
             map.advise(Advice::Random)?;
             Ok(map)
         };
-        Ok(Box::new(Opened {
-            search: self.search,
-            index: map("0_0_0.index")?,
-            records: map("0_0_0.data")?,
-        }))
+        let mut chunks = Vec::new();
+        while out.join(format!("0_0_{}.index", chunks.len())).exists() {
+            let number = chunks.len();
+            chunks.push(Chunk {
+                search: self.search,
+                index: map(&format!("0_0_{number}.index"))?,
+                records: map(&format!("0_0_{number}.data"))?,
+            });
+        }
+        Ok(Box::new(Opened(chunks)))
     }
 }
 
-struct Opened {
+/// A prefix's chunk, by its last bits: the first order the chunk.
+fn chunk_of(prefix: u64, chunks: usize) -> usize {
+    (prefix & 0xffff_ffff) as usize % chunks
+}
+
+fn write_chunk(out: &Path, number: u32, rows: &[(u64, &[u8], &[u8])]) -> Result<()> {
+    let create = |name: &str| -> Result<BufWriter<File>> {
+        Ok(BufWriter::with_capacity(
+            1 << 20,
+            File::create_new(out.join(name))?,
+        ))
+    };
+    let (mut index, mut records) = (
+        create(&format!("0_0_{number}.index"))?,
+        create(&format!("0_0_{number}.data"))?,
+    );
+    let mut at = 0u64;
+    for group in rows.chunk_by(|a, b| a.0 == b.0) {
+        let offset = i32::try_from(at).map_err(|_| "a chunk of this layout ends at 2 GiB")?;
+        index.write_all(&group[0].0.to_be_bytes())?;
+        index.write_all(&offset.to_be_bytes())?;
+        records.write_all(&(group.len() as i16).to_be_bytes())?;
+        at += 2;
+        for (_, key, value) in group {
+            records.write_all(&(key.len() as i32).to_be_bytes())?;
+            records.write_all(&(value.len() as i32).to_be_bytes())?;
+            records.write_all(key)?;
+            records.write_all(value)?;
+            at += 8 + (key.len() + value.len()) as u64;
+        }
+    }
+    index.into_inner()?.sync_all()?;
+    records.into_inner()?.sync_all()?;
+    Ok(())
+}
+
+struct Opened(Vec<Chunk>);
+
+impl Reader for Opened {
+    fn get(&mut self, key: &[u8]) -> Option<u64> {
+        let prefix = prefix_of(key);
+        let chunk = chunk_of(prefix, self.0.len());
+        self.0[chunk].get(prefix, key)
+    }
+}
+
+struct Chunk {
     search: Search,
     index: Mmap,
     records: Mmap,
 }
 
-impl Opened {
+impl Chunk {
     fn prefix_at(&self, entry: usize) -> u64 {
         let at = entry * ENTRY_BYTES;
         self.index[at..]
@@ -130,11 +166,8 @@ impl Opened {
         }
         None
     }
-}
 
-impl Reader for Opened {
-    fn get(&mut self, key: &[u8]) -> Option<u64> {
-        let prefix = prefix_of(key);
+    fn get(&self, prefix: u64, key: &[u8]) -> Option<u64> {
         let entry = match self.search {
             Search::Binary => self.find(prefix, |low, high, _| low + (high - low) / 2)?,
             Search::Interpolation => self.find_by_interpolation(prefix)?,

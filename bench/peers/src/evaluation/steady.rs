@@ -1,0 +1,156 @@
+//! Reads at a steady rate, each timed from the moment it was due: a server that stalls is charged for every read that had to wait.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::clients::Client;
+use crate::data::{DataSet, Random};
+use crate::engine::Result;
+
+pub const CONNECTIONS: u64 = 8;
+
+/// Which keys are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Draw {
+    Uniform,
+    /// The `i`th most popular of all is read `1 / i` times as often as the first.
+    Zipf,
+}
+
+/// Of the reads that were due in one second.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Second {
+    pub reads: u64,
+    pub failed: u64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+}
+
+pub struct Load<'a> {
+    pub data: &'a DataSet,
+    pub draw: Draw,
+    pub rate: u64,
+    pub seconds: u64,
+}
+
+/// What was read, by the second in which it was due.
+pub struct Seconds(Vec<(Histogram<u64>, u64)>);
+
+impl Seconds {
+    fn new(seconds: u64) -> Result<Seconds> {
+        let all: std::result::Result<Vec<_>, hdrhistogram::CreationError> = (0..seconds)
+            // Up to a minute; `saturating_record` does not widen a histogram.
+            .map(|_| Ok((Histogram::new_with_bounds(1, 60_000_000_000, 3)?, 0)))
+            .collect();
+        Ok(Seconds(all?))
+    }
+
+    pub fn each(&self) -> Vec<Second> {
+        self.0
+            .iter()
+            .map(|(all, failed)| of(all, *failed))
+            .collect()
+    }
+
+    pub fn whole(&self) -> Result<Second> {
+        let mut whole = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
+        for (one, _) in &self.0 {
+            whole.add(one)?;
+        }
+        Ok(of(&whole, self.0.iter().map(|it| it.1).sum()))
+    }
+}
+
+fn of(latency_ns: &Histogram<u64>, failed: u64) -> Second {
+    let at = |quantile| latency_ns.value_at_quantile(quantile) as f64 / 1e3;
+    Second {
+        reads: latency_ns.len(),
+        failed,
+        p50_us: at(0.5),
+        p99_us: at(0.99),
+    }
+}
+
+/// By the ranks' shares, which rank is the `draw`th.
+struct Zipf(Vec<f64>);
+
+impl Zipf {
+    fn of(ranks: u64) -> Zipf {
+        let mut sum = 0.0;
+        let upto = (1..=ranks).map(|rank| {
+            sum += 1.0 / rank as f64;
+            sum
+        });
+        Zipf(upto.collect())
+    }
+
+    fn rank(&self, random: &mut Random) -> u64 {
+        let whole = self.0.last().copied().unwrap_or_default();
+        let at = (random.next() >> 11) as f64 / (1u64 << 53) as f64 * whole;
+        self.0.partition_point(|upto| *upto <= at) as u64
+    }
+}
+
+/// Reads on all connections until the time is up.
+pub fn read(load: &Load<'_>, clients: Vec<Box<dyn Client>>) -> Result<Seconds> {
+    let zipf = (load.draw == Draw::Zipf).then(|| Zipf::of(load.data.keys));
+    let began = Instant::now() + Duration::from_millis(20);
+    let mut all = Seconds::new(load.seconds)?;
+    std::thread::scope(|scope| -> Result<()> {
+        let threads = (0..).zip(clients).map(|(number, client)| {
+            let zipf = zipf.as_ref();
+            scope.spawn(move || {
+                let read = on_one(load, zipf, number, began, client);
+                read.map_err(|error| error.to_string())
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        for thread in threads {
+            let part = thread.join().map_err(|_| "a reader panicked")??;
+            for (whole, part) in all.0.iter_mut().zip(part.0) {
+                whole.0.add(part.0)?;
+                whole.1 += part.1;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+fn on_one(
+    load: &Load<'_>,
+    zipf: Option<&Zipf>,
+    number: u64,
+    began: Instant,
+    mut client: Box<dyn Client>,
+) -> Result<Seconds> {
+    let mut seconds = Seconds::new(load.seconds)?;
+    let mut random = Random::new(7 + number);
+    // Popular keys are not neighbours.
+    let place = |rank: u64| rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % load.data.keys;
+    for turn in (number..load.rate * load.seconds).step_by(CONNECTIONS as usize) {
+        let due = began + Duration::from_nanos(turn * 1_000_000_000 / load.rate);
+        let key = match zipf {
+            Some(zipf) => place(zipf.rank(&mut random)),
+            None => random.below(load.data.keys),
+        };
+        let key = load.data.key(key);
+        let now = Instant::now();
+        // That a reader woke late is not the server's doing; that the read before took long is.
+        let from = if now < due {
+            std::thread::sleep(due - now);
+            Instant::now()
+        } else {
+            due
+        };
+        let second = &mut seconds.0[(turn / load.rate) as usize];
+        match client.get(key.bytes())? {
+            true => second.0.saturating_record(from.elapsed().as_nanos() as u64),
+            false => second.1 += 1,
+        }
+    }
+    Ok(seconds)
+}
