@@ -148,6 +148,8 @@ fn copies_in_regions_count_as_memory() {
         "{both} of {of_copies}"
     );
     assert_eq!(ask(client, &words("FT.ALTER things SUBSPACES 0")), "+OK");
+    let switch = "FT.ALTER things SUBSPACES SWITCH";
+    until("there are none", || ask(client, &words(switch)) == "+OK");
     until("they are gone", || {
         memory(client) < plain + of_copies / 10.0
     });
