@@ -170,6 +170,10 @@ fn each<'a>(
     };
     let Some(profile) = new.profile() else {
         let column = &limits[0].column;
+        let asked = match column.as_str() {
+            "*" => "every column".to_owned(),
+            name => format!("column {name:?}"),
+        };
         let how = match new.is_delta() {
             true => "build it from the whole input (--full), compact it first (larder compact)",
             false => "build it with one, as `larder build` does without --no-profile",
@@ -178,7 +182,7 @@ fn each<'a>(
             column,
             "no profile",
             format!(
-                "{gate} asks about column {column:?} and the new version has no profile: {how}, or push it without this gate"
+                "{gate} asks about {asked} and the new version has no profile: {how}, or push it without this gate"
             ),
         );
         return Vec::new();
@@ -189,8 +193,7 @@ fn each<'a>(
             &limits[0].column,
             "too many columns",
             format!(
-                "{gate} asks about column {:?} and the new version has more than {most} columns, of which no profile is made",
-                limits[0].column
+                "{gate} asks about columns and the new version has more than {most}, of which no profile is made",
             ),
         );
         return Vec::new();

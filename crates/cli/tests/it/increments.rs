@@ -80,6 +80,36 @@ fn segments(folder: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
+/// A delta of changes says nothing of the rows that it leaves as they are, so it has no profile; and it is judged where the version below it is found.
+#[test]
+fn gates_judge_deltas_of_a_whole_input_and_what_is_compacted() {
+    let place = Place::new();
+    let delta = ["changes.csv", "--deleted", "gone.csv", "--on", "monday"];
+    let gates = ["--out", "tuesday", "--max-nulls", "5%"];
+    let told = place.refused(place.build(&[&delta[..], &gates].concat()));
+    assert!(
+        told.contains("max_nulls asks about every column and the new version has no profile: build it from the whole input (--full)"),
+        "{told}"
+    );
+    place.write("canary.tsv", "k1\tone\nk2\t2\nnew\t100\n");
+    let gates = ["--out", "tuesday", "--canary", "canary.tsv"];
+    place.ok(place.build(&[&delta[..], &gates].concat()));
+    place.ok(place.larder(&["compact", "tuesday", "--out", "compacted"]));
+    let full = ["tuesday.csv", "--full", "--on", "monday"];
+    let gates = ["--out", "full", "--max-nulls", "5%", "--max-shift", "0.5"];
+    let against = ["--against", "compacted"];
+    place.ok(place.build(&[&full[..], &gates, &against].concat()));
+    place.ok(place.build(&["tuesday.csv", "--out", "whole"]));
+    let profile = |version: &str| {
+        let manifest = fs::read(place.path(version).join("manifest.json")).unwrap();
+        let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+        manifest["built"]["profile"].clone()
+    };
+    assert!(profile("tuesday").is_null());
+    assert_eq!(profile("full"), profile("whole"));
+    assert_eq!(profile("compacted"), profile("whole"));
+}
+
 #[test]
 fn changes_and_a_whole_new_input_make_the_same_version() {
     let place = Place::new();
