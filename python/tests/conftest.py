@@ -3,6 +3,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -50,6 +51,38 @@ def s3(shared_s3, monkeypatch):
     shared_s3.on(None)
 
 
+@pytest.fixture
+def program():
+    """The path of larder."""
+    return larder_program()
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory, shared_s3):
+    """Spark with two executors of a core each, processes of their own."""
+    sql = pytest.importorskip("pyspark.sql")
+    folder = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.local.dir": folder,
+        "spark.sql.warehouse.dir": folder / "warehouse",
+        "spark.sql.shuffle.partitions": 4,
+        "spark.executor.memory": "512m",
+        "spark.task.maxFailures": 2,
+        # An HDFS without datanodes is given up soon.
+        "spark.hadoop.dfs.client.retry.window.base": 100,
+        **{f"spark.executorEnv.{name}": value for name, value in shared_s3.environment.items()},
+    }
+    builder = sql.SparkSession.builder.master("local-cluster[2,1,1024]")
+    for name, value in settings.items():
+        builder = builder.config(name, str(value))
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """A larder that runs: the addresses of its RESP and HTTP ports."""
@@ -66,10 +99,7 @@ def start_server(tmp_path):
 
 @contextmanager
 def running(data):
-    program = os.environ.get("LARDER") or PROJECT / "target" / "debug" / "larder"
-    if not Path(program).exists():
-        pytest.skip(f"there is no {program}: cargo build --package larder-cli")
-    words = [program, "serve", "--json", "--data", data, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    words = [larder_program(), "serve", "--json", "--data", data, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     started = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         ready = json.loads(started.stdout.readline())
@@ -77,3 +107,10 @@ def running(data):
     finally:
         started.terminate()
         started.wait()
+
+
+def larder_program():
+    program = os.environ.get("LARDER") or PROJECT / "target" / "debug" / "larder"
+    if not Path(program).exists():
+        pytest.skip(f"there is no {program}: cargo build --package larder-cli")
+    return program
