@@ -5,7 +5,7 @@ import os
 from typing import Any, Iterable, NamedTuple, Union
 
 from larder import _native
-from larder._options import OPTIONS, Key, options, place
+from larder._options import OPTIONS, Key, check_deleted, options, place
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -28,14 +28,13 @@ def built(location: str, manifest: str, skipped_rows: Union[int, None]) -> Built
     return Built(location, told["record_count"], told["size_bytes"], told["digest"], skipped_rows)
 
 
-def build(frame: Any, *, store: str, key: Key, out: Path, **given: Any) -> Built:
-    source = inputs(frame)
-    if source is not None:
-        text = options(store, key, source[0] if len(source) == 1 else f"{len(source)} inputs", given)
-        manifest, skipped = _native.build_files(source, text, place(out))
-    else:
-        text = options(store, key, f"a {type(frame).__name__}", given)
-        manifest, skipped = _native.build_frame(stream(frame), text, place(out))
+def build(frame: Any, *, store: str, key: Key, out: Path, deleted: Any = None, **given: Any) -> Built:
+    if deleted is not None:
+        check_deleted(given)
+    elif frame is None:
+        raise ValueError("there is nothing to build of: give a frame, or deleted keys")
+    text = options(store, key, named(deleted if frame is None else frame), given)
+    manifest, skipped = _native.build(source(frame), source(deleted), text, place(out))
     return built(place(out), manifest, skipped)
 
 
@@ -43,16 +42,31 @@ build.__doc__ = f"""Builds a version of a store: from a data frame, record batch
 
     larder.build(frame, store="pymk", key="member", out="built/pymk")
     larder.build("day/*.parquet", store="prices", key=["country", "sku"], value="price", out="s3://bucket/prices")
+    larder.build(changes, deleted=gone, on="built/monday", store="pymk", key="member", out="built/tuesday")
 
 Args:
     frame: whatever hands its rows over by the Arrow C stream interface (a frame of pandas 2.2 or later, Polars or DuckDB, a table or reader
-        of pyarrow), an iterable of record batches, or paths and URLs of files as ``larder build`` takes.
+        of pyarrow), an iterable of record batches, or paths and URLs of files as ``larder build`` takes. With ``deleted`` it may be None.
+    deleted: with ``on``: keys to be removed, in whatever a frame may be; other columns than those of ``key`` do not count.
     out: a folder that is empty or not there yet, or a URL.{OPTIONS}
 
 Raises:
     ValueError, TypeError: an argument is not what it should be.
     larder.Error: a row, a disk or a place refuses; nothing is left behind.
 """
+
+
+def source(frame: Any) -> Any:
+    """What the native code takes."""
+    return None if frame is None else inputs(frame) or stream(frame)
+
+
+def named(frame: Any) -> str:
+    """How the manifest calls it."""
+    paths = inputs(frame)
+    if paths is None:
+        return f"a {type(frame).__name__}"
+    return paths[0] if len(paths) == 1 else f"{len(paths)} inputs"
 
 
 def inputs(frame: Any) -> Union[list[str], None]:

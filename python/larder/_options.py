@@ -7,6 +7,8 @@ import os
 import time
 from typing import Any, Mapping, Optional, Sequence, Union
 
+from larder import _native
+
 OPTIONS = """
     store: the store that this is a version of: letters, digits, ``_``, ``-`` and ``.``.
     key: the column, or columns, that make the key: their texts with ``:`` between them.
@@ -22,6 +24,9 @@ OPTIONS = """
     max_nulls, max_empty, max_shift: gates on the columns, as a number for all or as ``{column: number}``: the most nulls and empty texts in percent of
         the rows, and the farthest shift of the values from ``against`` (a population stability index). Not on Spark.
     against: the folder or URL of the version that gates compare with.
+    on: the folder or URL of a version: what is built is a delta on it, and the rows are what is new or changed. Its partitions and compression are
+        the base's.
+    full: with ``on``: the rows are all that the new version is to have. What differs is found, and keys that are not among them are removed.
     skip_nulls: leave out rows whose key, or one value column, is null. Else they are refused.
     allow_empty: build a version also when there are no rows.
     memory: a bound for parsing and sorting, such as ``"1GiB"``; what does not fit goes to disk.
@@ -44,6 +49,8 @@ _DEFAULTS: dict[str, Any] = {
     "max_empty": None,
     "max_shift": None,
     "against": None,
+    "on": None,
+    "full": False,
     "skip_nulls": False,
     "allow_empty": False,
     "memory": "1GiB",
@@ -53,7 +60,9 @@ _DEFAULTS: dict[str, Any] = {
 # What the manifest says of its build as fields of their own, and what bears on the machine and not on the version.
 #: Judged where a version is built; they do not change it.
 GATES = {"min_records", "max_shrink_percent", "max_growth_percent", "max_nulls", "max_empty", "max_shift", "against"}
-_NOT_TOLD = {"value", "values", "collect_as", "allow_empty", "memory", "threads", "temp", "profile"} | GATES
+_NOT_TOLD = {"value", "values", "collect_as", "allow_empty", "memory", "threads", "temp", "profile", "on", "full"} | GATES
+#: What the version that is built on decides.
+_OF_THE_BASE = ("partitions", "compress", "filter")
 
 Key = Union[str, Sequence[str]]
 
@@ -72,6 +81,14 @@ def options(store: str, key: Key, source: str, given: dict[str, Any]) -> str:
     if not columns:
         raise ValueError("no key column is named; name one or more")
     every = {**_DEFAULTS, **given}
+    full = every.pop("full")
+    if every["on"] is not None:
+        for name in _OF_THE_BASE:
+            if given.get(name) is not None:
+                raise ValueError(f"{name} is decided by the version that is built on; leave it out, or build a whole version")
+        every["on"] = {"place": place(every["on"]), "full": bool(full), "digest": None}
+    elif full:
+        raise ValueError("full compares the rows with the version that is built on: name it by on")
     if every["temp"] is not None:
         every["temp"] = os.fspath(every["temp"])
     for name in ("max_nulls", "max_empty", "max_shift"):
@@ -81,6 +98,29 @@ def options(store: str, key: Key, source: str, given: dict[str, Any]) -> str:
     told = {name.replace("_", "-"): str(value) for name, value in given.items() if name not in _NOT_TOLD}
     at = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
     return json.dumps({**every, "store": store, "key": columns, "at": at, "input": source, "given": told})
+
+
+def check_deleted(given: Mapping[str, Any]) -> None:
+    """Whether keys can be removed in a build with these options.
+
+    Raises:
+        ValueError: why not.
+    """
+    if given.get("on") is None:
+        raise ValueError("deleted names keys to be removed from the version that is built on: name it by on")
+    if given.get("full"):
+        raise ValueError("full removes all keys that are not among the rows: leave deleted out, or full")
+
+
+def of_base(text: str, out: str) -> tuple[str, int]:
+    """Options with what the base decides, as the tasks take them, and its partitions.
+
+    Raises:
+        larder.Error: nothing can be built on it.
+    """
+    told = json.loads(text)
+    told["on"]["digest"], told["partitions"] = _native.base(text, out)
+    return json.dumps(told), told["partitions"]
 
 
 def limits(given: Any, name: str) -> dict[str, float]:

@@ -2,7 +2,8 @@
 
     from larder.spark import build_store
 
-    build_store(df, store="pymk", key="member", out="s3://bucket/built/pymk", partitions=64)
+    build_store(df, store="pymk", key="member", out="s3://bucket/built/monday", partitions=64)
+    build_store(changes, deleted=gone, on="s3://bucket/built/monday", store="pymk", key="member", out="s3://bucket/built/tuesday")
 
     df ── rows as (partition, key, value) ── shuffle by partition ──► one task a partition ──► its segment, at `out`
                                                                                                    │
@@ -10,6 +11,9 @@
 
 What a task leaves is a pure function of its partition's rows: a task that is tried again, or runs twice at once, leaves the same bytes under the
 same name. The manifest is written last; before that there is no version, and a build that failed can be begun again at the same place.
+
+A delta's task compares its rows with the base's segments of its partitions, and reads no others. If the base is another one than when the build began,
+the tasks refuse it.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from typing import Any, Iterator
 
 from larder import _native
 from larder._build import Built, Path, built, reader
-from larder._options import GATES, OPTIONS, Key, options, place
+from larder._options import GATES, OPTIONS, Key, check_deleted, of_base, options, place
 
 __all__ = ["build_store"]
 
@@ -26,7 +30,7 @@ _ROWS = "partition int, key binary, value binary"
 _TASK_MEMORY = "256MiB"
 
 
-def build_store(df: Any, *, store: str, key: Key, out: Path, **given: Any) -> Built:
+def build_store(df: Any, *, store: str, key: Key, out: Path, deleted: Any = None, **given: Any) -> Built:
     given.setdefault("memory", _TASK_MEMORY)
     given.setdefault("threads", 1)
     if given.get("on_duplicate", "error") != "error":
@@ -36,15 +40,26 @@ def build_store(df: Any, *, store: str, key: Key, out: Path, **given: Any) -> Bu
     for name in sorted(GATES):
         if given.get(name) is not None:
             raise ValueError(f"{name} judges a profile, and builds on Spark make none: give it to larder.push, or build without Spark")
+    if deleted is not None:
+        check_deleted(given)
+    elif df is None:
+        raise ValueError("there is nothing to build of: give a data frame, or deleted keys")
     text = options(store, key, "a Spark data frame", given)
     target = place(out)
     _native.check_out(text, target)
-    columns = [key] if isinstance(key, str) else list(key)
-    if given.get("value") is not None:
-        # Only what is read is moved.
-        df = df.select(*dict.fromkeys([*columns, given["value"]]))
     partitions = given.get("partitions", 8)
-    rows = df.mapInArrow(_Assemble(text), _ROWS)
+    if given.get("on") is not None:
+        text, partitions = of_base(text, target)
+    columns = [key] if isinstance(key, str) else list(key)
+    rows = None
+    if df is not None:
+        if given.get("value") is not None:
+            # Only what is read is moved.
+            df = df.select(*dict.fromkeys([*columns, given["value"]]))
+        rows = df.mapInArrow(_Assemble(text, False), _ROWS)
+    if deleted is not None:
+        removed = deleted.select(*columns).mapInArrow(_Assemble(text, True), _ROWS)
+        rows = removed if rows is None else rows.union(removed)
     if hasattr(rows, "repartitionById"):
         rows = rows.repartitionById(partitions, rows["partition"])
     else:
@@ -60,8 +75,9 @@ Executors need this package, pyarrow 14 or later, and access to ``out``. A task 
 ``spark.executor.memoryOverhead``.
 
 Args:
-    df: a data frame of PySpark 3.5 or later.
-    out: a URL, or a path that all executors share.{OPTIONS}
+    df: a data frame of PySpark 3.5 or later. With ``deleted`` it may be None.
+    out: a URL, or a path that all executors share; ``on`` as well.
+    deleted: with ``on``: a data frame of keys to be removed; other columns than those of ``key`` do not count.{OPTIONS}
 
 Raises:
     ValueError, TypeError: an argument is not what it should be.
@@ -73,8 +89,9 @@ Raises:
 class _Assemble:
     """Rows of a task's batches as partition, key and value."""
 
-    def __init__(self, options: str) -> None:
+    def __init__(self, options: str, is_removed: bool) -> None:
         self._options = options
+        self._is_removed = is_removed
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         rows = _some(batches)
@@ -82,7 +99,7 @@ class _Assemble:
             return
         import pyarrow as pa
 
-        stream = _native.assemble(rows, self._options)
+        stream = _native.assemble(rows, self._options, self._is_removed)
         yield from pa.RecordBatchReader.from_stream(stream)
 
 

@@ -34,7 +34,7 @@ pub mod version;
 
 pub use build::{
     Base, BuildOptions, BuildProgress, Builder, Changes, CollectAs, Compaction, On, OnDuplicate,
-    RowWriter, SegmentPart,
+    OpenPart, RowWriter, SegmentPart,
 };
 pub use built::Built;
 pub use digest::{DigestKind, SegmentDigest};

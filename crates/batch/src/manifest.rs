@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::profile::Profile;
 use crate::segment::Compression;
 use crate::signature::Signature;
+use crate::version::joined;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -318,6 +319,16 @@ impl Manifest {
         let at = partition as usize;
         let below = self.layers.iter().map(move |layer| &layer.segments[at]);
         below.chain(std::iter::once(&self.segments[at]))
+    }
+
+    /// The path or URL where each layer's segments are, the lowest first, of a version at `place`.
+    pub fn roots(&self, place: &str) -> Vec<String> {
+        let told = self.built.as_ref().map_or(&[][..], |built| &built.on);
+        let below = (0..self.layers.len()).map(|at| match told.get(at) {
+            Some(told) => joined(place, told),
+            None => place.to_owned(),
+        });
+        below.chain([place.to_owned()]).collect()
     }
 
     /// Bytes of its own segments, without those of the layers below.

@@ -27,7 +27,10 @@ const BATCH_BYTES: usize = 16 << 20;
 /// Of a key, the partition that its row is of.
 pub type PartitionOf = Box<dyn Fn(&[u8]) -> u32 + Send + Sync>;
 
-/// Batches of three columns: the partition, the key and the value of each row.
+/// Of a row's value, the bytes that stand in the column.
+pub type Written = Box<dyn Fn(&[u8], &mut Vec<u8>) + Send + Sync>;
+
+/// Batches of three columns: the partition, the key and the value of each row, as `written` writes it.
 ///
 /// # Errors
 /// Of the options or the columns; those of rows come with the batches.
@@ -35,6 +38,7 @@ pub fn assemble(
     batches: Batches,
     options: InputOptions,
     partition_of: PartitionOf,
+    written: Written,
 ) -> Result<impl Iterator<Item = Result<RecordBatch, ArrowError>> + Send, Error> {
     check_columns(&options)?;
     let plan = BatchPlan::new(batches.schema().fields(), &Vec::new(), &options);
@@ -44,6 +48,7 @@ pub fn assemble(
         batches,
         options,
         partition_of,
+        written,
         first_row: 0,
         ready: VecDeque::new(),
     })
@@ -57,8 +62,9 @@ pub fn assemble_c_stream(
     batches: Batches,
     options: InputOptions,
     partition_of: PartitionOf,
+    written: Written,
 ) -> Result<FFI_ArrowArrayStream, Error> {
-    let assembled = assemble(batches, options, partition_of)?;
+    let assembled = assemble(batches, options, partition_of, written)?;
     let reader = RecordBatchIterator::new(assembled, schema());
     Ok(FFI_ArrowArrayStream::new(Box::new(reader)))
 }
@@ -78,6 +84,7 @@ struct Assembled {
     options: InputOptions,
     budget: Budget,
     partition_of: PartitionOf,
+    written: Written,
     first_row: u64,
     ready: VecDeque<RecordBatch>,
 }
@@ -89,6 +96,8 @@ impl Assembled {
         let (plan, options, budget) = (&self.plan, &self.options, &self.budget);
         let sink = Columns {
             partition_of: &self.partition_of,
+            written: &self.written,
+            value: Vec::new(),
             partitions: Int32Builder::new(),
             keys: BinaryBuilder::new(),
             values: BinaryBuilder::new(),
@@ -126,6 +135,9 @@ impl Iterator for Assembled {
 /// Rows in the making.
 struct Columns<'a> {
     partition_of: &'a PartitionOf,
+    written: &'a Written,
+    /// Room for one.
+    value: Vec<u8>,
     partitions: Int32Builder,
     keys: BinaryBuilder,
     values: BinaryBuilder,
@@ -157,8 +169,10 @@ impl RowSink for Columns<'_> {
         self.partitions
             .append_value((self.partition_of)(key) as i32);
         self.keys.append_value(key);
-        self.values.append_value(value);
-        self.bytes += key.len() + value.len();
+        self.value.clear();
+        (self.written)(value, &mut self.value);
+        self.values.append_value(&self.value);
+        self.bytes += key.len() + self.value.len();
         match self.bytes >= BATCH_BYTES {
             true => self.flush(),
             false => Ok(()),

@@ -45,7 +45,9 @@ mod time;
 mod write;
 
 pub use arrow_array::ffi_stream::FFI_ArrowArrayStream as CStream;
-pub use assemble::{KEY_COLUMN, PARTITION_COLUMN, VALUE_COLUMN, assemble, assemble_c_stream};
+pub use assemble::{
+    KEY_COLUMN, PARTITION_COLUMN, VALUE_COLUMN, Written, assemble, assemble_c_stream,
+};
 pub use batches::{Batches, ingest_batches};
 pub use csv::types::CellType;
 pub use error::{At, Error};

@@ -1,62 +1,100 @@
 //! A version of a data frame, or of files.
 
-use std::io::Read;
 use std::path::Path;
 
 use larder_batch::profile::{self, Before};
 use larder_batch::{Builder, Manifest, RowWriter};
-use larder_ingest::{InputOptions, RowSink, SinkError, Summary, ingest, ingest_batches};
+use larder_ingest::{
+    Batches, InputOptions, RowSink, SinkError, Summary, ingest, ingest_batches, seq_after,
+};
 use larder_remote::Location;
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 
 use crate::interrupt::{is_interrupted, without_lock};
+use crate::on::read_manifest;
 use crate::options::Options;
 use crate::{arrow, bad_argument, failed};
 
-/// Builds of what a data frame hands over; gives the manifest's text and how many rows were left out.
-#[pyfunction]
-pub fn build_frame(
-    py: Python<'_>,
-    frame: &Bound<'_, PyAny>,
-    options: &str,
-    out: &str,
-) -> PyResult<(String, u64)> {
-    let options = Options::parse(options)?;
-    let batches = arrow::batches(frame)?;
-    without_lock(py, move || {
-        let input = options.input()?;
-        build(&options, out, |builder| {
-            ingest_batches(batches, &input, &|| sink(builder)).map_err(failed)
-        })
-    })
+/// Where rows come from.
+enum Source {
+    Batches(Batches),
+    /// A list of paths and URLs, as `larder build` takes them.
+    Files(Vec<String>),
 }
 
-/// Builds of files, as `larder build` does.
+impl Source {
+    fn of(given: &Bound<'_, PyAny>) -> PyResult<Source> {
+        Ok(match given.cast::<PyList>() {
+            Ok(files) => Source::Files(files.extract()?),
+            Err(_) => Source::Batches(arrow::batches(given)?),
+        })
+    }
+
+    fn ingest<'a>(
+        self,
+        input: InputOptions,
+        sink: &(dyn Fn() -> Box<dyn RowSink + 'a> + Sync),
+    ) -> PyResult<Summary> {
+        let sink = || Ok(sink());
+        let done = match self {
+            Source::Batches(batches) => ingest_batches(batches, &input, &sink),
+            Source::Files(inputs) => {
+                let input = InputOptions { inputs, ..input };
+                ingest(&input, &sink, &|_| {})
+            }
+        };
+        done.map_err(failed)
+    }
+}
+
+/// Builds of rows, of keys that are to be removed from what is built on, or of both; gives the manifest's text and how many rows were left out.
 #[pyfunction]
-pub fn build_files(
+pub fn build(
     py: Python<'_>,
-    inputs: Vec<String>,
+    rows: Option<&Bound<'_, PyAny>>,
+    deleted: Option<&Bound<'_, PyAny>>,
     options: &str,
     out: &str,
 ) -> PyResult<(String, u64)> {
     let options = Options::parse(options)?;
+    let rows = rows.map(Source::of).transpose()?;
+    let deleted = deleted.map(Source::of).transpose()?;
     without_lock(py, move || {
-        let input = InputOptions {
-            inputs,
-            ..options.input()?
-        };
-        build(&options, out, |builder| {
-            ingest(&input, &|| sink(builder), &|_| {}).map_err(failed)
+        build_judged(&options, out, |builder| {
+            let mut done = Summary::default();
+            if let Some(rows) = rows {
+                done = rows.ingest(options.input()?, &|| Box::new(sink(builder)))?;
+            }
+            if let Some(deleted) = deleted {
+                let files_before = done.files;
+                let removed = deleted.ingest(options.input_of_keys()?, &|| {
+                    Box::new(Removed {
+                        rows: sink(builder),
+                        files_before,
+                    })
+                })?;
+                done.rows += removed.rows;
+                done.skipped += removed.skipped;
+            }
+            Ok(done)
         })
     })
 }
 
 /// Rows into a builder.
-pub fn sink(builder: &Builder) -> Result<Box<dyn RowSink + '_>, SinkError> {
-    Ok(Box::new(Sink(builder.writer())))
+pub fn sink(builder: &Builder) -> Sink<'_> {
+    Sink(builder.writer())
 }
 
-struct Sink<'a>(RowWriter<'a>);
+pub struct Sink<'a>(RowWriter<'a>);
+
+impl Sink<'_> {
+    /// A key that is removed from what is built on.
+    pub fn removed(&mut self, seq: u64, key: &[u8]) -> Result<(), SinkError> {
+        Ok(self.0.push_removed(seq, key)?)
+    }
+}
 
 impl RowSink for Sink<'_> {
     fn row(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
@@ -75,7 +113,27 @@ impl RowSink for Sink<'_> {
     }
 }
 
-fn build(
+/// Rows of which only the key counts. They come after those of so many files.
+struct Removed<'a> {
+    rows: Sink<'a>,
+    files_before: u64,
+}
+
+impl RowSink for Removed<'_> {
+    fn row(&mut self, seq: u64, key: &[u8], _: &[u8]) -> Result<(), SinkError> {
+        self.rows.removed(seq_after(self.files_before, seq), key)
+    }
+
+    fn check(&mut self) -> Result<(), SinkError> {
+        self.rows.check()
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Box::new(self.rows).finish()
+    }
+}
+
+fn build_judged(
     options: &Options,
     out: &str,
     feed: impl FnOnce(&Builder) -> PyResult<Summary>,
@@ -97,7 +155,7 @@ fn build(
         }
     };
     let build_into = |folder: &Path| -> PyResult<(Manifest, u64)> {
-        let mut build = options.build()?;
+        let mut build = options.build_at(out)?;
         build.profile = options.profile;
         let builder = Builder::new(build, folder).map_err(failed)?;
         let done = feed(&builder)?;
@@ -125,13 +183,7 @@ fn build(
 fn earlier(against: &str) -> PyResult<(String, Manifest)> {
     let location = place(against)?;
     let name = format!("the version at {location}");
-    let file = location.join(Manifest::FILE).map_err(failed)?;
-    let mut bytes = Vec::new();
-    let reader = file.reader().map_err(failed)?;
-    let read = reader.take(Manifest::SIZE_MAX).read_to_end(&mut bytes);
-    read.map_err(failed)?;
-    let manifest = Manifest::decode(&location.to_string(), &bytes).map_err(failed)?;
-    Ok((name, manifest))
+    Ok((name, read_manifest(&location)?))
 }
 
 fn refuse_empty(options: &Options, done: &Summary) -> PyResult<()> {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  larder.build(frame) ─────────────► build: rows of Arrow batches ─► Builder ─► a version
+//!                                     on:    what a delta is built on, here and below
 //!  larder.spark.build_store(df) ─┬──► parts::assemble  (before the shuffle: partition, key, value)
 //!                                ├──► parts::write_parts (behind it: the segments of one task)
 //!                                └──► parts::finish      (the driver: what is missing, and the manifest)
@@ -14,6 +15,7 @@
 mod arrow;
 mod build;
 mod interrupt;
+mod on;
 mod options;
 mod parts;
 mod store;
@@ -46,8 +48,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::Store>()?;
     module.add_class::<store::Records>()?;
     module.add_class::<arrow::Stream>()?;
-    module.add_function(wrap_pyfunction!(build::build_frame, module)?)?;
-    module.add_function(wrap_pyfunction!(build::build_files, module)?)?;
+    module.add_function(wrap_pyfunction!(build::build, module)?)?;
+    module.add_function(wrap_pyfunction!(on::base, module)?)?;
     module.add_function(wrap_pyfunction!(parts::assemble, module)?)?;
     module.add_function(wrap_pyfunction!(parts::write_parts, module)?)?;
     module.add_function(wrap_pyfunction!(parts::check_out, module)?)?;

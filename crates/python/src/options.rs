@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::bad_argument;
 use crate::interrupt;
+use crate::on::{self, OnOptions};
 
 /// A builder takes so many writers at a time.
 const WRITERS_MAX: usize = 16;
@@ -40,6 +41,8 @@ pub struct Options {
     pub against: Option<String>,
     skip_nulls: bool,
     pub allow_empty: bool,
+    /// Of a delta.
+    pub on: Option<OnOptions>,
     memory: String,
     threads: Option<usize>,
     pub temp: Option<PathBuf>,
@@ -66,6 +69,11 @@ impl Options {
         options.compression()?;
         options.memory()?;
         Ok(options)
+    }
+
+    /// Whether the rows are changes to another version.
+    pub fn is_of_changes(&self) -> bool {
+        self.on.as_ref().is_some_and(|on| !on.full)
     }
 
     /// The gates.
@@ -164,6 +172,28 @@ impl Options {
             null_value: nulls,
             ..InputOptions::default()
         })
+    }
+
+    /// Of rows of which only the key counts.
+    ///
+    /// # Errors
+    /// As [`Options::parse`].
+    pub fn input_of_keys(&self) -> PyResult<InputOptions> {
+        Ok(InputOptions {
+            // It has to be a column that is there; nobody looks at it.
+            value: ValueSpec::Column(self.key[0].clone()),
+            ..self.input()?
+        })
+    }
+
+    /// Of a version that is to be at `target`: a delta, if it is built on another.
+    ///
+    /// # Errors
+    /// As [`Options::parse`], and of what it is built on.
+    pub fn build_at(&self, target: &str) -> PyResult<BuildOptions> {
+        let mut options = self.build()?;
+        options.on = on::open(self, target)?;
+        Ok(options)
     }
 
     /// # Errors

@@ -4,28 +4,48 @@
 //!    same names.
 //! 2. The manifest is written last, by the driver. Before that there is no version.
 
+use std::collections::BTreeSet;
+
+use larder_batch::delta::{self, Said};
 use larder_batch::manifest::partition_of;
 use larder_batch::{Builder, Manifest, SegmentPart};
 use larder_ingest::{
-    InputOptions, KEY_COLUMN, VALUE_COLUMN, ValueSpec, assemble_c_stream, ingest_batches,
+    InputOptions, KEY_COLUMN, RowSink, SinkError, VALUE_COLUMN, ValueSpec, Written,
+    assemble_c_stream, ingest_batches,
 };
 use larder_types::SlotPrefix;
 use pyo3::prelude::*;
 
-use crate::build::{place, put, sink, temp_folder, text};
+use crate::build::{Sink, place, put, sink, temp_folder, text};
 use crate::interrupt::without_lock;
 use crate::options::Options;
 use crate::{arrow, failed};
 
-/// Rows as three columns: their partition, key and value.
+/// Rows as three columns: their partition, key and value. Of a delta the value ends as there; the rows of keys that are to be removed say nothing else.
 #[pyfunction]
-pub fn assemble(frame: &Bound<'_, PyAny>, options: &str) -> PyResult<arrow::Stream> {
+pub fn assemble(
+    frame: &Bound<'_, PyAny>,
+    options: &str,
+    is_removed: bool,
+) -> PyResult<arrow::Stream> {
     let options = Options::parse(options)?;
+    let input = match is_removed {
+        true => options.input_of_keys()?,
+        false => options.input()?,
+    };
+    let written: Written = match (is_removed, options.is_of_changes()) {
+        (true, _) => Box::new(|_, out| out.push(delta::REMOVED)),
+        (false, true) => Box::new(|value, out| {
+            out.extend_from_slice(value);
+            out.push(delta::PRESENT);
+        }),
+        (false, false) => Box::new(|value, out| out.extend_from_slice(value)),
+    };
     let slots = SlotPrefix::new(format!("{}:", options.store).as_bytes());
     let partitions = options.partitions;
     let partition_of = move |key: &[u8]| partition_of(slots.slot(key), partitions);
     let batches = arrow::batches(frame)?;
-    let stream = assemble_c_stream(batches, options.input()?, Box::new(partition_of));
+    let stream = assemble_c_stream(batches, input, Box::new(partition_of), written);
     Ok(arrow::Stream::new(stream.map_err(failed)?))
 }
 
@@ -46,22 +66,51 @@ pub fn write_parts(
             value: ValueSpec::Column(VALUE_COLUMN.to_owned()),
             ..options.input()?
         };
-        write(&options, &place, |builder| {
-            ingest_batches(batches, &input, &|| sink(builder))
-                .map(drop)
-                .map_err(failed)
+        write(&options, out, &place, |builder| {
+            let is_of_changes = options.is_of_changes();
+            let sink = || -> Result<Box<dyn RowSink + '_>, SinkError> {
+                let sink = sink(builder);
+                Ok(match is_of_changes {
+                    true => Box::new(Marked(sink)),
+                    false => Box::new(sink),
+                })
+            };
+            let done = ingest_batches(batches, &input, &sink);
+            done.map(drop).map_err(failed)
         })
     })
 }
 
+/// Of rows whose values end as in a delta.
+struct Marked<'a>(Sink<'a>);
+
+impl RowSink for Marked<'_> {
+    fn row(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
+        match delta::said(value) {
+            Some(Said::Value(value)) => self.0.row(seq, key, value),
+            Some(Said::Removed) => self.0.removed(seq, key),
+            None => Err("a row came otherwise than it was sent".into()),
+        }
+    }
+
+    fn check(&mut self) -> Result<(), SinkError> {
+        self.0.check()
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Box::new(self.0).finish()
+    }
+}
+
 fn write(
     options: &Options,
+    out: &str,
     place: &larder_remote::Location,
     feed: impl FnOnce(&Builder) -> PyResult<()>,
 ) -> PyResult<Vec<String>> {
     let temp = temp_folder(options)?;
     let folder = temp.path().join("parts");
-    let builder = Builder::new(options.build()?, &folder).map_err(failed)?;
+    let builder = Builder::new(options.build_at(out)?, &folder).map_err(failed)?;
     feed(&builder)?;
     let parts = builder.finish_parts(&|_| {}).map_err(failed)?;
     parts
@@ -106,15 +155,16 @@ pub fn finish(py: Python<'_>, parts: Vec<String>, options: &str, out: &str) -> P
         }
         let temp = temp_folder(&options)?;
         let folder = temp.path().join("empty");
-        let mut build = options.build()?;
+        let mut build = options.build_at(out)?;
         let built = build.built.take();
         let empty = Builder::new(build.clone(), &folder).map_err(failed)?;
-        for part in empty.finish_all_parts(&|_| {}).map_err(failed)? {
-            let is_same = |it: &SegmentPart| it.entry.partition == part.entry.partition;
-            if !parts.iter().any(is_same) {
-                put(&folder, &place, &part.entry.file)?;
-                parts.push(part);
-            }
+        let there: BTreeSet<usize> = (parts.iter())
+            .map(|part| part.entry.partition.0 as usize)
+            .collect();
+        let missing = empty.finish_parts_of(&|partition| !there.contains(&partition), &|_| {});
+        for part in missing.map_err(failed)? {
+            put(&folder, &place, &part.entry.file)?;
+            parts.push(part);
         }
         let manifest = Manifest::of_parts(&build, built, parts).map_err(failed)?;
         let text = text(&manifest);

@@ -132,6 +132,23 @@ impl Location {
         }
     }
 
+    /// How others find what `text` named: a path that stays the same wherever it is read from, or the URL without a slash at its end. The folder itself
+    /// need not be there yet.
+    ///
+    /// # Errors
+    /// `Failed`, if this process has no folder to start from.
+    pub fn told_as(&self, text: &str) -> Result<String> {
+        let Place::Local(path) = &self.place else {
+            return Ok(text.trim_end_matches('/').to_owned());
+        };
+        let path = std::path::absolute(path).map_err(|error| Error::failed(self, &error))?;
+        let name = path.file_name().unwrap_or_default();
+        // Links before the last name would make it no neighbour of another in the same folder.
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_owned());
+        Ok(parent.join(name).to_string_lossy().into_owned())
+    }
+
     /// The location of `name` in this folder. `name` may hold `/`, but neither climb nor be
     /// absolute. A query string of an HTTP URL is kept, as it may hold the permission to read.
     ///

@@ -46,7 +46,7 @@ use bucket::{Bucket, Duplicates, Emit, Room};
 pub use collect::CollectAs;
 pub use compact::Compaction;
 use on::Comparison;
-pub use on::{Base, Changes, On};
+pub use on::{Base, Changes, On, OpenPart};
 use options::MEMORY_MIN;
 pub use options::{BuildOptions, OnDuplicate};
 use out_folder::OutFolder;
@@ -188,16 +188,17 @@ impl Builder {
         Ok(parts)
     }
 
-    /// As [`Builder::finish_parts`], with the segments of partitions that have no rows.
+    /// As [`Builder::finish_parts`], of the partitions that are wanted, though they have no rows.
     ///
     /// # Errors
     /// As [`Builder::finish`].
-    pub fn finish_all_parts(
+    pub fn finish_parts_of(
         mut self,
+        is_wanted: &(dyn Fn(usize) -> bool + Sync),
         progress: &(dyn Fn(BuildProgress) + Sync),
     ) -> Result<Vec<SegmentPart>, Error> {
         self.check_writers()?;
-        let parts = self.write_parts(&|_| true, progress)?;
+        let parts = self.write_parts(is_wanted, progress)?;
         self.spill.remove();
         self.out.keep();
         Ok(parts)
@@ -351,7 +352,7 @@ impl Builder {
             .on
             .as_ref()
             .expect("there is a base to compare with");
-        let mut comparison = Comparison::new(&on.base, partition as usize, changes.writer())?;
+        let mut comparison = Comparison::new(&on.base, partition, changes.writer())?;
         self.emit(partition, work, &mut |hash, key, value| {
             comparison.push(hash, key, value)
         })?;

@@ -4,8 +4,9 @@
 //! can say exactly how many records the version has. A whole new input: it is sorted like that of a whole version, and merged
 //! with the base, which is read front to back; what differs goes to a builder of changes. Both give the same delta.
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use larder_types::key_hash;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ use crate::delta::{Said, said};
 use crate::error::Error;
 use crate::manifest::{Layer, Manifest};
 use crate::segment::Compression;
-use crate::version::{Record, Version, Walk, joined};
+use crate::version::{Record, Version, Walk};
 
 /// What a build writes the difference to.
 #[derive(Clone)]
@@ -27,12 +28,27 @@ pub struct On {
 
 /// A version that deltas are built on.
 pub struct Base {
-    version: Version,
+    manifest: Manifest,
+    partitions: Opened,
+    /// Bytes of records that a block of its was to hold, once it is known.
+    block_size: OnceLock<Option<u32>>,
     /// The absolute path or URL that it is told to be at.
     place: String,
     /// That of the delta.
     target: String,
 }
+
+enum Opened {
+    Whole(Arc<Version>),
+    /// One by one, when they are compared with. They stay open.
+    Parts {
+        open: Box<OpenPart>,
+        opened: Mutex<BTreeMap<u32, Arc<Version>>>,
+    },
+}
+
+/// Opens a version of which one partition is here, at least.
+pub type OpenPart = dyn Fn(u32) -> Result<Version, Error> + Send + Sync;
 
 impl std::fmt::Debug for On {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -48,15 +64,42 @@ impl Base {
     /// As for [`Version::open`]; [`Error::State`] for a version on which none can be built.
     pub fn open(folder: &Path, place: &str, target: &str) -> Result<Base, Error> {
         let version = Version::open(folder)?;
-        let manifest = version.manifest();
+        if !version.has_all_partitions() {
+            return Err(Error::state(format!(
+                "nothing can be built on {place}: it is a part of a version; name the place of the whole"
+            )));
+        }
+        let manifest = version.manifest().clone();
+        version.refresh_residency();
+        let partitions = Opened::Whole(Arc::new(version));
+        Base::new(manifest, partitions, place, target)
+    }
+
+    /// The version that `manifest` is of, for who builds on some of its partitions: `open` is asked for each that something is compared with.
+    ///
+    /// # Errors
+    /// [`Error::State`] for a version on which none can be built.
+    pub fn of_parts(
+        manifest: Manifest,
+        open: Box<OpenPart>,
+        place: &str,
+        target: &str,
+    ) -> Result<Base, Error> {
+        let opened = Mutex::default();
+        Base::new(manifest, Opened::Parts { open, opened }, place, target)
+    }
+
+    fn new(
+        manifest: Manifest,
+        partitions: Opened,
+        place: &str,
+        target: &str,
+    ) -> Result<Base, Error> {
         let refused = |why: &str| {
             Err(Error::state(format!(
                 "nothing can be built on {place}: {why}"
             )))
         };
-        if !version.has_all_partitions() {
-            return refused("it is a part of a version; name the place of the whole");
-        }
         if manifest.format < Manifest::FORMAT {
             return refused("it was built by a larder before this one; build a whole version once");
         }
@@ -66,20 +109,50 @@ impl Base {
                 manifest.layer_count()
             ));
         }
-        version.refresh_residency();
         Ok(Base {
-            version,
+            manifest,
+            partitions,
+            block_size: OnceLock::new(),
             place: place.to_owned(),
             target: target.to_owned(),
         })
     }
 
     pub fn manifest(&self) -> &Manifest {
-        self.version.manifest()
+        &self.manifest
     }
 
-    pub(super) fn version(&self) -> &Version {
-        &self.version
+    /// The version, with one of its partitions at least.
+    pub(super) fn partition(&self, partition: u32) -> Result<Arc<Version>, Error> {
+        let (open, opened) = match &self.partitions {
+            Opened::Whole(version) => return Ok(version.clone()),
+            Opened::Parts { open, opened } => (open, opened),
+        };
+        let all = || opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(version) = all().get(&partition) {
+            return Ok(version.clone());
+        }
+        let version = open(partition)?;
+        let found = &version.manifest().digest;
+        if *found != self.manifest.digest {
+            return Err(Error::state(format!(
+                "the version at {} is another one now, with digest {found} and not {}; build the delta again, on what is there",
+                self.place, self.manifest.digest
+            )));
+        }
+        version.refresh_residency();
+        let version = Arc::new(version);
+        all().insert(partition, version.clone());
+        Ok(version)
+    }
+
+    /// Bytes of records that a block of its was to hold. If no partition is open yet, this one is opened.
+    pub(super) fn block_size(&self, partition: u32) -> Result<Option<u32>, Error> {
+        if let Some(known) = self.block_size.get() {
+            return Ok(*known);
+        }
+        let size = self.partition(partition)?.block_size();
+        Ok(*self.block_size.get_or_init(|| size))
     }
 
     pub(super) fn compression(&self) -> Compression {
@@ -98,10 +171,7 @@ impl Base {
 
     /// Where each of them is, as the delta's manifest has it.
     pub(super) fn places(&self) -> Vec<String> {
-        let built = self.manifest().built.as_ref();
-        let below = built.map_or(&[][..], |built| &built.on);
-        let below = below.iter().map(|told| joined(&self.place, told));
-        let all = below.chain([self.place.clone()]);
+        let all = self.manifest.roots(&self.place).into_iter();
         all.map(|place| told_from(&self.target, place)).collect()
     }
 }
@@ -133,16 +203,21 @@ pub struct Changes {
 
 impl Changes {
     /// Counts what a row says of a key; whether it says anything new.
-    pub(super) fn count(&mut self, base: &Base, key: &[u8], marked: &[u8]) -> Result<bool, Error> {
-        let before = base.version.get(key)?;
+    pub(super) fn count(
+        &mut self,
+        base: &Version,
+        key: &[u8],
+        marked: &[u8],
+    ) -> Result<bool, Error> {
+        let before = base.get(key)?;
         let value = match said(marked) {
             Some(Said::Value(value)) => Some(value),
             _ => None,
         };
         let size_before = before.as_ref().map(|before| before.len() as i64);
         let is_same = before.as_deref() == value;
-        if before.is_some_and(|before| before.is_borrowed()) && !base.version.is_whole() {
-            return Err(base.version.lost());
+        if before.is_some_and(|before| before.is_borrowed()) && !base.is_whole() {
+            return Err(base.lost());
         }
         let key_size = key.len() as i64;
         match (size_before, value.map(|value| value.len() as i64)) {
@@ -181,19 +256,20 @@ impl Changes {
 
 /// Compares the records of one partition, which come in their order, with those of the base.
 pub(super) struct Comparison<'a> {
-    base: Walk<&'a Version>,
+    base: Walk<Arc<Version>>,
     head: Option<(u64, Record)>,
     changes: RowWriter<'a>,
 }
 
 impl<'a> Comparison<'a> {
     pub fn new(
-        base: &'a Base,
-        partition: usize,
+        base: &Base,
+        partition: u32,
         changes: RowWriter<'a>,
     ) -> Result<Comparison<'a>, Error> {
+        let at = partition as usize;
         let mut comparison = Comparison {
-            base: Walk::of_partitions(&base.version, partition..partition + 1),
+            base: Walk::of_partitions(base.partition(partition)?, at..at + 1),
             head: None,
             changes,
         };

@@ -119,7 +119,6 @@ impl BuildOptions {
         }
         self.partitions = base.partitions;
         self.compression = on.base.compression();
-        self.block_size = on.base.version().block_size().or(self.block_size);
         (self.filter, self.segment_format) = (true, FORMAT);
         Ok(self)
     }

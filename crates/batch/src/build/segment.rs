@@ -60,8 +60,14 @@ impl Builder {
     ) -> Result<Written, Error> {
         let mut changes = Changes::default();
         let (mut held, mut open) = (Bucket::default(), Chunk::default());
+        // Of a partition without changes nothing is read.
+        let mut before = None;
         self.emit(partition, work, &mut |_, key, value| {
-            if !changes.count(base, key, value)? {
+            let before = match &before {
+                Some(before) => before,
+                None => &*before.insert(base.partition(partition)?),
+            };
+            if !changes.count(before, key, value)? {
                 return Ok(());
             }
             if !open.has_room(key, value, CHUNK_BYTES_MAX as usize) {
@@ -113,9 +119,13 @@ impl Builder {
     }
 
     fn open(&self, partition: u32, plan: SegmentPlan) -> Result<Open, Error> {
+        let block_size = match &self.options.on {
+            Some(on) => on.base.block_size(partition)?.or(self.options.block_size),
+            None => self.options.block_size,
+        };
         let options = SegmentOptions {
             compression: self.options.compression,
-            block_size: self.options.block_size.unwrap_or(
+            block_size: block_size.unwrap_or(
                 self.options
                     .compression
                     .block_size(self.options.segment_format),

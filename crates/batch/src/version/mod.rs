@@ -111,13 +111,35 @@ impl Version {
     /// # Errors
     /// [`Error::Corrupted`] for damage, missing files included, [`Error::Io`] if a file cannot be read.
     pub fn open(path: &Path) -> Result<Version, Error> {
+        Version::open_some(path, None)
+    }
+
+    /// As [`Version::open`], of one partition that is in the folder.
+    ///
+    /// # Errors
+    /// As for [`Version::open`].
+    pub fn open_partition(path: &Path, partition: u32) -> Result<Version, Error> {
+        Version::open_some(path, Some(partition))
+    }
+
+    fn open_some(path: &Path, partition: Option<u32>) -> Result<Version, Error> {
         let manifest_path = path.join(Manifest::FILE);
         let shown = manifest_path.display().to_string();
         let place = format!("manifest {shown}");
         let bytes =
             fs::read(&manifest_path).map_err(Error::of_part(&place, "read", &manifest_path))?;
         let manifest = Manifest::decode(&shown, &bytes)?;
-        let here = Partitions::read(path, &manifest)?;
+        let mut here = Partitions::read(path, &manifest)?;
+        if let Some(partition) = partition {
+            let one = Partitions::from_iter([partition]);
+            if !here.includes(&one) {
+                return Err(Error::state(format!(
+                    "partition {partition} of the version in {} is not there",
+                    path.display()
+                )));
+            }
+            here = one;
+        }
         let folders = below::folders(path, &manifest, &here)?;
         let entries = here
             .iter()

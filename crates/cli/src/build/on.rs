@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
-use larder_batch::version::joined;
 use larder_batch::{Base, Manifest, On};
 use larder_types::StoreName;
 use tempfile::TempDir;
@@ -87,7 +86,9 @@ impl OnArgs {
                 "--on {told} is a version of store {own}, and one of {store} cannot be built on it"
             )));
         }
-        let base = Base::open(&folder, &place, &absolute(out)?)?;
+        let target = parse_location(out)?.told_as(out);
+        let target = target.map_err(|error| Failure::new(error.to_string()))?;
+        let base = Base::open(&folder, &place, &target)?;
         Ok(Some(On {
             base: Arc::new(base),
             is_full: self.full,
@@ -111,32 +112,11 @@ fn fetch(url: &str, temp: Option<&Path>) -> Result<TempDir, Failure> {
     };
     copy(url, Manifest::FILE)?;
     let manifest = read_manifest(folder.path())?;
-    let below = manifest.built.as_ref().map_or(&[][..], |built| &built.on);
-    for (at, layer) in manifest.layers.iter().enumerate() {
-        let root = below
-            .get(at)
-            .map_or(url.to_owned(), |told| joined(url, told));
-        for entry in &layer.segments {
-            copy(&root, &entry.file)?;
+    let roots = manifest.roots(url);
+    for partition in 0..manifest.partitions {
+        for (root, entry) in roots.iter().zip(manifest.entries_of(partition)) {
+            copy(root, &entry.file)?;
         }
     }
-    for entry in &manifest.segments {
-        copy(url, &entry.file)?;
-    }
     Ok(folder)
-}
-
-/// The path that stays the same wherever it is read from, or the URL.
-fn absolute(out: &str) -> Result<String, Failure> {
-    let place = parse_location(out)?;
-    let Some(path) = place.as_local() else {
-        return Ok(out.trim_end_matches('/').to_owned());
-    };
-    let failed = || Failure::io(format!("find {out}"));
-    let path = std::path::absolute(path).map_err(failed())?;
-    let name = path.file_name().unwrap_or_default();
-    // The folder may not be there yet, and links before it would make it no neighbour of the other.
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_owned());
-    Ok(parent.join(name).to_string_lossy().into_owned())
 }

@@ -1,0 +1,156 @@
+//! What a delta is built on. Its partitions are opened one by one, when they are compared with, so that a task reads what its own rows are compared
+//! with and nothing else.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use larder_batch::{Base, Error, Manifest, On, Partitions, Version};
+use larder_remote::Location;
+use pyo3::prelude::*;
+use serde::Deserialize;
+
+use crate::build::{place, temp_folder};
+use crate::interrupt::is_interrupted;
+use crate::options::Options;
+use crate::{bad_argument, failed};
+
+/// As it comes from Python.
+#[derive(Deserialize, Clone)]
+#[serde(deny_unknown_fields)]
+pub struct OnOptions {
+    place: String,
+    /// The rows are all of the new version.
+    pub full: bool,
+    /// Of the version that the driver has found there: its tasks build on no other.
+    digest: Option<String>,
+}
+
+/// The manifest of a version that is built.
+///
+/// # Errors
+/// There is none, or it is damaged.
+pub fn read_manifest(location: &Location) -> PyResult<Manifest> {
+    let file = location.join(Manifest::FILE).map_err(failed)?;
+    let read = file.reader().map(|reader| {
+        let mut bytes = Vec::new();
+        let read = reader.take(Manifest::SIZE_MAX).read_to_end(&mut bytes);
+        read.map(|_| bytes)
+    });
+    let bytes = match read {
+        Err(larder_remote::Error::NotFound { .. }) => {
+            return Err(failed(format!(
+                "there is no version at {location}: a place with a {} is one",
+                Manifest::FILE
+            )));
+        }
+        read => read.map_err(failed)?.map_err(failed)?,
+    };
+    Manifest::decode(&location.to_string(), &bytes).map_err(failed)
+}
+
+/// Opens what the options say that is built on. `target` is where the version is to be.
+///
+/// # Errors
+/// There is no version there, another one, or none that can be built on for this store.
+pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
+    let Some(on) = &options.on else {
+        return Ok(None);
+    };
+    let location = place(&on.place)?;
+    let manifest = read_manifest(&location)?;
+    if let Some(digest) = on.digest.as_ref().filter(|it| **it != manifest.digest) {
+        return Err(failed(format!(
+            "the version at {location} is another one now, with digest {} and not {digest}; build the delta again, on what is there",
+            manifest.digest
+        )));
+    }
+    if manifest.store != options.store {
+        return Err(failed(format!(
+            "the version at {location} is one of store {}, and one of {} cannot be built on it",
+            manifest.store, options.store
+        )));
+    }
+    if let Some(folder) = location.as_local() {
+        let here = Partitions::read(folder, &manifest).map_err(failed)?;
+        if here.len() < manifest.partitions as usize {
+            return Err(failed(format!(
+                "nothing can be built on {location}: it is a part of a version; name the place of the whole"
+            )));
+        }
+    }
+    let base_place = absolute(&on.place)?;
+    let open: Box<larder_batch::OpenPart> = match location.as_local().map(PathBuf::from) {
+        Some(folder) => Box::new(move |partition| Version::open_partition(&folder, partition)),
+        None => {
+            let (root, manifest) = (base_place.clone(), manifest.clone());
+            let options = options.clone();
+            Box::new(move |partition| fetch(&root, &manifest, partition, &options))
+        }
+    };
+    let target = absolute(target)?;
+    let base = Base::of_parts(manifest, open, &base_place, &target).map_err(failed)?;
+    Ok(Some(On {
+        base: Arc::new(base),
+        is_full: on.full,
+    }))
+}
+
+/// Copies the segments of one partition, with those of the layers below, to this machine. They are read through the version, which keeps them open
+/// when their folder has gone.
+fn fetch(
+    root: &str,
+    manifest: &Manifest,
+    partition: u32,
+    options: &Options,
+) -> Result<Version, Error> {
+    let lost = |detail: String| Error::State { detail };
+    let temp = temp_folder(options).map_err(|error| lost(error.to_string()))?;
+    for (root, entry) in manifest
+        .roots(root)
+        .iter()
+        .zip(manifest.entries_of(partition))
+    {
+        if is_interrupted() {
+            return Err(Error::Cancelled);
+        }
+        let path = temp.path().join(&entry.file);
+        copy(root, &entry.file, &path).map_err(lost)?;
+    }
+    let path = temp.path().join(Manifest::FILE);
+    let written = std::fs::write(&path, manifest.encode());
+    written.map_err(|error| lost(format!("cannot write {}: {error}", path.display())))?;
+    Version::open_partition(temp.path(), partition)
+}
+
+fn copy(root: &str, file: &str, to: &Path) -> Result<(), String> {
+    let from = Location::parse(root).and_then(|root| root.join(file));
+    let from = from.map_err(|error| error.to_string())?;
+    let mut reader = from
+        .reader()
+        .map_err(|error| format!("cannot read the version that is built on: {error}"))?;
+    let copied = File::create(to).and_then(|mut out| io::copy(&mut reader, &mut out));
+    let shown = to.display();
+    (copied.map(drop)).map_err(|error| format!("cannot copy {from} to {shown}: {error}"))
+}
+
+/// What the driver finds out, for the options of the tasks: the base's digest and how many partitions it has.
+///
+/// # Errors
+/// As for [`open`].
+#[pyfunction]
+pub fn base(py: Python<'_>, options: &str, out: &str) -> PyResult<(String, u32)> {
+    let options = Options::parse(options)?;
+    crate::interrupt::without_lock(py, move || {
+        let on = open(&options, out)?;
+        let on = on.ok_or_else(|| bad_argument("on is missing"))?;
+        let manifest = on.base.manifest();
+        Ok((manifest.digest.clone(), manifest.partitions))
+    })
+}
+
+/// The path that stays the same wherever it is read from, or the URL.
+fn absolute(text: &str) -> PyResult<String> {
+    place(text)?.told_as(text).map_err(failed)
+}
