@@ -198,13 +198,14 @@ struct Sink<'a> {
 
 impl RowSink for Sink<'_> {
     fn row(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
-        Ok(match self.says {
-            Says::Given => self.writer.push(seq, key, value)?,
+        let pushed = match self.says {
+            Says::Given => self.writer.push(seq, key, value),
             Says::Removed { files_before } => {
                 let seq = larder_ingest::seq_after(files_before, seq);
-                self.writer.push_removed(seq, key)?
+                self.writer.push_removed(seq, key)
             }
-        })
+        };
+        Ok(pushed?)
     }
 
     fn check(&mut self) -> Result<(), SinkError> {

@@ -13,7 +13,7 @@ fn prices(folder: &Path, name: &str, nulls: usize, add: u64) -> PathBuf {
         false => format!(
             "{{\"sku\":{row},\"price\":{},\"name\":\"{}\"}}\n",
             row as u64 * 7919 % 1600 + add,
-            if row % 4 == 0 { "" } else { "n" }
+            if row.is_multiple_of(4) { "" } else { "n" }
         ),
     };
     let path = folder.join(format!("{name}.jsonl"));
