@@ -1,6 +1,6 @@
 # Comparisons with other engines. Nothing else needs what these install and compile.
 
-.PHONY: bench-stores bench-evaluation bench-twip bench-newp bench-first-fill bench-twip-bars bench-cluster bench-spaces bench-bg-ttl bench-bg
+.PHONY: bench-stores bench-evaluation bench-twip bench-newp bench-first-fill bench-twip-bars bench-cluster bench-spaces bench-spark bench-bg-ttl bench-bg
 
 bench-stores: ## Compare stores with LMDB, RocksDB, cdb and more: 10 million keys, about an hour. ARGS='--keys 1000000' is quicker.
 	@scripts/setup-bench
@@ -41,6 +41,12 @@ bench-spaces: ## Hotels by their attributes, beside PostgreSQL; and searches by 
 	cargo build --release --locked --package larder-cli --package larder-bench
 	target/release/larder-bench spaces --larder target/release/larder $(ARGS)
 	target/release/larder-bench space-shapes --larder target/release/larder
+
+bench-spark: ## Builds on Spark, into a folder, HDFS and S3, beside the builder of one process: rows per CPU second, memory. ARGS='--rows 500000'.
+	@scripts/setup test
+	cargo build --release --locked --package larder-python
+	rm -f python/larder/_native.abi3.so && cp target/release/liblarder_python.so python/larder/_native.abi3.so
+	PYTHONPATH=$$PWD/python .venv/bin/python bench/spark.py $(ARGS)
 
 BG_RUNS ?= bench/runs/$(shell date +%Y-%m-%d)-$(shell hostname)
 
