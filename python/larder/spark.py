@@ -71,8 +71,8 @@ def build_store(df: Any, *, store: str, key: Key, out: Path, deleted: Any = None
 
 build_store.__doc__ = f"""Builds a version of a store from a Spark data frame, on Spark's executors.
 
-Executors need this package, pyarrow 14 or later, and access to ``out``. A task takes ``memory`` (256 MiB unless it is said) beside the JVM's: see
-``spark.executor.memoryOverhead``.
+Executors need this package, pyarrow 14 or later, and access to ``out``. A task takes ``memory`` (256 MiB unless it is said), and some 170 MiB for Python
+and pyarrow, beside the JVM's: see ``spark.executor.memoryOverhead``.
 
 Args:
     df: a data frame of PySpark 3.5 or later. With ``deleted`` it may be None.
