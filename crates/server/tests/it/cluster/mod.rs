@@ -15,6 +15,7 @@ mod objects;
 mod pushes;
 mod replicated;
 mod rows;
+mod signed;
 mod spaces;
 mod status;
 mod stores;
