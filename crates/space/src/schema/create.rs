@@ -524,13 +524,16 @@ fn attribute_option(
         ("SEPARATOR", Kind::Tag { separator, .. }) => {
             args.skip();
             let sign = args.take("a separator")?;
-            let &[sign] = sign else {
-                return Err(args.refuse_last(format!(
-                    "Tag separator must be a single character: {:?} is not",
-                    shown(sign)
-                )));
+            *separator = match sign {
+                [] => None,
+                &[sign] => Some(sign),
+                _ => {
+                    return Err(args.refuse_last(format!(
+                        "Tag separator must be a single character, or none ('') where each value is one tag: {:?} is neither",
+                        shown(sign)
+                    )));
+                }
             };
-            *separator = Some(sign);
             return Ok(true);
         }
         ("NOSTEM", Kind::Text { no_stem, .. }) => *no_stem = true,

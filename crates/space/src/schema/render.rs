@@ -221,11 +221,9 @@ fn attribute_arguments(attribute: &Attribute, on: ObjectKind, out: &mut Out) {
             separator,
             is_case_sensitive,
         } => {
-            if let Some(sign) = separator
-                && *separator != Attribute::default_separator(on)
-            {
+            if *separator != Attribute::default_separator(on) {
                 out.words(&["SEPARATOR"]);
-                out.0.push(vec![*sign]);
+                out.0.push(separator.iter().copied().collect());
             }
             if *is_case_sensitive {
                 out.words(&["CASESENSITIVE"]);

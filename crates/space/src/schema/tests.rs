@@ -48,6 +48,33 @@ fn options_stand_in_any_order() {
 }
 
 #[test]
+fn a_tag_without_a_separator_is_all_of_a_field() {
+    let words = "i SCHEMA t TAG SEPARATOR _ u TAG".split(' ');
+    let words: Vec<&[u8]> = words
+        .map(|word| {
+            if word == "_" {
+                &b""[..]
+            } else {
+                word.as_bytes()
+            }
+        })
+        .collect();
+    let definition = Definition::parse_create(&words).expect("it fits");
+    let single = |name: &str| {
+        let mut all = definition.attributes.iter();
+        all.find(|it| it.name == name)
+            .map(Attribute::is_single_valued)
+    };
+    assert_eq!((single("t"), single("u")), (Some(true), Some(false)));
+    let again = definition.to_arguments();
+    let again: Vec<&[u8]> = again.iter().map(Vec::as_slice).collect();
+    assert_eq!(
+        Definition::parse_create(&again).expect("it was one"),
+        definition
+    );
+}
+
+#[test]
 fn what_does_not_fit_is_named() {
     check(
         "i",
@@ -83,7 +110,7 @@ fn what_does_not_fit_is_named() {
     );
     check(
         "i SCHEMA t TAG SEPARATOR ab",
-        "! Tag separator must be a single character: \"ab\" is not (argument 5)",
+        "! Tag separator must be a single character, or none ('') where each value is one tag: \"ab\" is neither (argument 5)",
     );
     check(
         "i PREFIX 3 a SCHEMA t TAG",

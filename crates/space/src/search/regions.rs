@@ -158,6 +158,26 @@ mod tests {
         assert!(count("@n:[-4 -2]") < count("@n:[-4 2]"));
     }
 
+    #[test]
+    fn a_tag_that_is_not_split_lies_in_one_region_alone() {
+        let words: [&[u8]; 5] = [b"i", b"SCHEMA", b"t", b"TAG", b"SEPARATOR"];
+        let words = [&words[..], &[b""]].concat();
+        let space = Definition::parse_create(&words).unwrap();
+        let cut = Dimension {
+            attribute: Attribute(0),
+            cut: Cut::by_hash(4).unwrap(),
+        };
+        let subspace = Subspace::new(vec![cut]).unwrap();
+        let predicate = parse(b"@t:{a\\,b}", &space, &Params::default()).unwrap();
+        let asked = contacts(&subspace, &predicate, &space);
+        let mut hash = Hash::default();
+        hash.set(b"t", "a,b");
+        let (row, _) = Row::of(&space, &Object::Hash(hash));
+        assert!(matches(&predicate, &row));
+        assert_eq!(asked.count(), 1);
+        assert!(asked.contains(region(&subspace, &row, b"k")));
+    }
+
     proptest! {
         #[test]
         fn a_search_contacts_the_regions_of_all_that_it_finds(
