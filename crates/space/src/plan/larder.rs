@@ -11,6 +11,9 @@
 //! | range of a share `f` | `1 + f (d - 1)` |
 //! | none | `d` |
 //!
+//! Objects that have several values of an attribute, or none, have a cell of their own; a search for a value of an attribute that may have several contacts that cell as well, with
+//! whatever else it contacts, and so does every other one: it is the hottest.
+//!
 //! **Regions** contacted are their product. **Servers**: regions lie on servers in runs (`mapping/placement`), so an outer dimension that is fixed
 //! leaves few of them.
 //!
@@ -261,7 +264,13 @@ impl<'a> LarderModel<'a> {
                 let values =
                     Values::of(&self.workload.attributes[attribute], self.workload.objects);
                 let one = values.cells(cells).min(cells) / cells;
-                cells * (1.0 - (1.0 - one).powf(count))
+                let missed = (1.0 - one).powf(count);
+                // Those that have several values, or none, lie in one that has to be asked, too.
+                let others = match values.profile.lists {
+                    true => missed,
+                    false => 0.0,
+                };
+                cells * (1.0 - missed) + others
             }
         }
     }
@@ -276,11 +285,17 @@ impl<'a> LarderModel<'a> {
         let Some(Asks::Values(_)) = constraint.map(|it| it.asks) else {
             return even;
         };
-        let hot = self.workload.attributes[attribute].hot.iter();
-        let hottest = hot.map(|value| match value.objects * cells > 1.0 {
-            true => value.queries,
-            false => value.queries + (1.0 - value.queries) / cells,
-        });
+        let profile = &self.workload.attributes[attribute];
+        if profile.lists {
+            return 1.0;
+        }
+        let hottest = profile
+            .hot
+            .iter()
+            .map(|value| match value.objects * cells > 1.0 {
+                true => value.queries,
+                false => value.queries + (1.0 - value.queries) / cells,
+            });
         hottest.fold(even, f64::max)
     }
 

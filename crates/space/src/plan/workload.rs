@@ -61,6 +61,9 @@ pub struct AttributeProfile {
     /// Whether its values are ordered, so that they can be asked for by range.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ordered: bool,
+    /// Whether an object may have several of them, as a `TAG` that is split. Those that do lie in a cell of their own, which each search for a value contacts, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lists: bool,
     /// How many different values there are. Without it each object has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distinct: Option<u64>,

@@ -216,7 +216,12 @@ impl Seen {
             return Err((Code::BadRequest, message));
         };
         let object_bytes = self.bytes.checked_div(self.measured).unwrap_or(0);
-        let workload = recorder.workload(self.objects, object_bytes.max(1));
+        let mut workload = recorder.workload(self.objects, object_bytes.max(1));
+        for profile in &mut workload.attributes {
+            let mut attributes = declared.definition.attributes.iter();
+            let attribute = attributes.find(|it| it.name == profile.name);
+            profile.lists = attribute.is_some_and(|it| !it.is_single_valued());
+        }
         Ok(workload.to_toml())
     }
 

@@ -290,6 +290,7 @@ impl Observed {
         AttributeProfile {
             name: self.name.clone(),
             ordered: self.ordered,
+            lists: false,
             distinct: Some(distinct.max(values.len() as u64)),
             hot: values,
         }

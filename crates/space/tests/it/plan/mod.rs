@@ -26,6 +26,7 @@ fn attribute(name: &str) -> AttributeProfile {
     AttributeProfile {
         name: name.to_owned(),
         ordered: true,
+        lists: false,
         distinct: None,
         hot: Vec::new(),
     }
