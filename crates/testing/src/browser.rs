@@ -127,6 +127,18 @@ impl Browser {
         self.ask("Input.insertText", json!({"text": text}));
     }
 
+    /// Chooses a file in a field for files.
+    pub fn choose(&mut self, selector: &str, file: &Path) {
+        let expression = format!("document.querySelector({selector:?})");
+        let field = self.ask("Runtime.evaluate", json!({"expression": expression}));
+        let field = &field["result"]["objectId"];
+        assert!(field.is_string(), "there is no {selector}");
+        self.ask(
+            "DOM.setFileInputFiles",
+            json!({"files": [file], "objectId": field}),
+        );
+    }
+
     /// How wide the window is, and whether pages are dark.
     pub fn look(&mut self, width: u32, dark: bool) {
         self.ask(

@@ -1,9 +1,11 @@
-//! The console in a browser: the nodes of a cluster, the slots as a ring, and who is down; spaces, and their subspaces as pictures.
+//! The console in a browser: the nodes of a cluster, the slots as a ring, and who is down; spaces, their subspaces as pictures, and plans.
 
 use larder_testing::browser::Browser;
 
+use serde_json::Value;
+
 use crate::cluster_local::{Local, folder};
-use crate::support::spawn_server_with;
+use crate::support::{run_ok, spawn_server_with};
 
 #[test]
 fn the_console_shows_nodes_and_slots_and_who_is_down() {
@@ -125,5 +127,102 @@ fn the_console_shows_spaces_and_which_regions_a_query_asks() {
     assert_eq!(
         browser.value("document.body.classList.contains('lost')"),
         false
+    );
+}
+
+#[test]
+fn the_console_shows_a_plan_beside_what_there_is_and_how_far_it_is_applied() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let data = tempfile::tempdir().expect("a folder");
+    let server = spawn_server_with(data.path(), |command| {
+        command.args(["--set", "server.threads=2"]);
+    });
+    let resp = server.resp();
+    let command = |line: &str| {
+        let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        resp.command(&parts).expect(line)
+    };
+    command("FT.CREATE hotels PREFIX 1 hotel: SUBSPACES 1 price SCHEMA city TAG price NUMERIC");
+    for number in 0..200 {
+        command(&format!(
+            "HSET hotel:{number} city town{} price {number}",
+            number % 17
+        ));
+    }
+    let file = |name: &str, text: &str| {
+        let path = data.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path
+    };
+    let workload = file(
+        "workload.toml",
+        "objects = 100000\n[[attribute]]\nname = \"city\"\ndistinct = 2000\n[[attribute]]\nname = \"price\"\nordered = true\n\
+         [[query]]\nname = \"in a city\"\nfrequency = 1.0\nequal = [\"city\"]\nresults = 20.0\n",
+    );
+    let workload = workload.display().to_string();
+    let asked = ["space", "plan", "--json", "--space", "hotels"];
+    let asked = [
+        &asked[..],
+        &["--workload", &workload, "--server", &server.http],
+    ];
+    let printed = run_ok(asked.concat());
+    let plan: Value = serde_json::from_str(&printed).expect("JSON");
+    let lists = plan["best"]["subspaces"].as_array().expect("a list");
+    let lists: Vec<&str> = lists.iter().filter_map(Value::as_str).collect();
+    assert!(!lists.is_empty(), "{printed}");
+    browser.open(&format!("{}/#space=hotels", server.http));
+    browser.wait_until("document.querySelector('#plan-file') !== null");
+    // What is no plan is told.
+    for (name, text) in [("bad.json", "{"), ("other.json", "{\"best\": {}}")] {
+        let path = file(name, text);
+        browser.choose("#plan-file", &path);
+        browser.wait_until(&format!(
+            "document.querySelector('.plan .note')?.textContent.startsWith('{name} is no plan')"
+        ));
+    }
+    browser.choose("#plan-file", &file("plan.json", &printed));
+    browser.wait_until("document.querySelector('#plan') !== null");
+    let names = browser.text("#plan tbody td:first-child");
+    let heuristics = plan["heuristics"].as_array().expect("a list");
+    let expected = ["best", "now"].into_iter().map(str::to_owned);
+    let expected = expected.chain(heuristics.iter().map(|it| {
+        let name = it["name"].as_str();
+        name.expect("a name").to_owned()
+    }));
+    assert_eq!(names, expected.collect::<Vec<_>>().join("\n"));
+    assert!(
+        browser
+            .text("#plan tbody tr:first-child")
+            .contains(lists[0])
+    );
+    assert_eq!(browser.text("#plan .tag"), "not applied");
+    let drawn = plan["random"].as_array().expect("a list").len();
+    assert_eq!(
+        browser.value("document.querySelectorAll('#plan circle').length"),
+        (drawn + 2 + heuristics.len()) as u64
+    );
+    let wide = "document.querySelector('#plan .bar.best i').getBoundingClientRect().width >= document.querySelector('#plan .bar.now i').getBoundingClientRect().width";
+    assert_eq!(browser.value(wide), true);
+    for (width, dark) in [(1200, false), (390, true)] {
+        browser.look(width, dark);
+        let fits = "document.documentElement.scrollWidth <= window.innerWidth";
+        assert_eq!(browser.value(fits), true, "it is wider than {width}");
+    }
+    // It is applied, and the page tells how far it is.
+    let regions = plan["servers"]["regions"].as_u64().expect("a number");
+    command(&format!(
+        "FT.ALTER hotels SUBSPACES {} {} REGIONS {regions}",
+        lists.len(),
+        lists.join(" ")
+    ));
+    browser.wait_until("document.querySelector('#plan .tag').textContent === 'on its way'");
+    browser.wait_until("document.querySelector('#filling progress').value === 1");
+    command("FT.ALTER hotels SUBSPACES SWITCH");
+    browser.wait_until("document.querySelector('#plan .tag').textContent === 'in place'");
+    assert_eq!(
+        browser.value("document.querySelector('#filling')"),
+        Value::Null
     );
 }
