@@ -87,6 +87,12 @@ enum Bench {
     SpaceShapes(spaces::shapes::SpaceShapesArgs),
     /// What the model of subspaces predicts, beside what larder takes, over sampled configurations
     SpaceModel(spaces::model::SpaceModelArgs),
+    /// What searches take of 1, 2, 4 and 8 servers together, on a subspace and without; and regions after a drift
+    SpaceServers(spaces::servers::SpaceServersArgs),
+    /// What clients notice while a space gets other subspaces
+    SpaceOnline(spaces::online::SpaceOnlineArgs),
+    /// A space of four times the data that the server has memory for
+    SpaceOutgrown(spaces::outgrown::SpaceOutgrownArgs),
 }
 
 fn main() -> ExitCode {
@@ -111,6 +117,9 @@ fn main() -> ExitCode {
         Bench::Spaces(args) => spaces::beside::run(&args),
         Bench::SpaceShapes(args) => spaces::shapes::run(&args),
         Bench::SpaceModel(args) => spaces::model::run(&args),
+        Bench::SpaceServers(args) => spaces::servers::run(&args),
+        Bench::SpaceOnline(args) => spaces::online::run(&args),
+        Bench::SpaceOutgrown(args) => spaces::outgrown::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

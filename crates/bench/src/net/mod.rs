@@ -16,6 +16,7 @@
 
 pub mod drive;
 pub mod larder;
+pub mod mariadb;
 mod memcached;
 pub mod newp;
 mod newp_larder;

@@ -76,6 +76,30 @@ pub fn start_postgres_with(folder: &Path, durable: &[&str]) -> Result<Server> {
     Ok(server)
 }
 
+/// MariaDB on an empty folder: without the tables of rights and times, which nobody asks for here.
+pub fn start_mariadb(folder: &Path) -> Result<Server> {
+    let program = find("mariadbd").ok_or("MariaDB is not installed")?;
+    let data = folder.join("mariadb");
+    std::fs::create_dir(&data)?;
+    let port = free_port()?;
+    let mut command = process::on_core(&program, Some(SERVER_CORE));
+    command.args([
+        "--no-defaults",
+        "--bind-address=127.0.0.1",
+        "--skip-grant-tables",
+    ]);
+    command.arg(format!("--datadir={}", data.display()));
+    command.arg(format!("--socket={}", data.join("socket").display()));
+    command.arg(format!("--port={port}"));
+    command.args(["--innodb-buffer-pool-size=1G", "--innodb-log-file-size=1G"]);
+    command.args(["--innodb-stats-persistent=0", "--query-cache-type=0"]);
+    if is_root() {
+        command.arg("--user=root");
+    }
+    command.stderr(Stdio::null());
+    process::start_listening(command, port, "mariadbd")
+}
+
 fn is_root() -> bool {
     // SAFETY: takes nothing.
     unsafe { libc::geteuid() == 0 }

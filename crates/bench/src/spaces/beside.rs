@@ -1,4 +1,4 @@
-//! `larder-bench spaces`: hotels by key and by attributes, and updates, beside PostgreSQL with the best indexes.
+//! `larder-bench spaces`: hotels by key and by attributes, and updates, beside PostgreSQL with the best indexes, and beside MariaDB and SQLite with the same.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::drive::{Driven, drive};
 use super::hotels::Hotels;
-use super::systems::{Larder, Postgres, Question, System};
+use super::sqlite::{Sqlite, version};
+use super::systems::{INDEXES_OF_LARDER, Larder, MariaDb, Postgres, Question, System};
 use crate::Result;
 use crate::net::services::{self, CLIENT_CORE, SERVER_CORE};
 use crate::process::{self, Server};
@@ -58,7 +59,17 @@ enum Durable {
 enum Which {
     Larder,
     Postgres,
+    MariaDb,
+    /// In this process: there is no server, and nothing is pipelined.
+    Sqlite,
 }
+
+const ALL: [Which; 4] = [
+    Which::Larder,
+    Which::Postgres,
+    Which::MariaDb,
+    Which::Sqlite,
+];
 
 /// What was measured of one question.
 struct Sample {
@@ -83,7 +94,7 @@ pub fn run(args: &SpacesArgs) -> Result<()> {
     let mut raw = Vec::new();
     for round in 0..args.rounds {
         for durable in [Durable::Soon, Durable::Now] {
-            for which in [Which::Larder, Which::Postgres] {
+            for which in ALL {
                 for sample in measure(args, &binary, &hotels, which, durable)? {
                     raw.push(raw_line(round, &sample));
                     eprintln!("{}", raw[raw.len() - 1]);
@@ -113,7 +124,7 @@ fn start(
                 process::start_larder_with(binary, folder, Some(SERVER_CORE), 1, &settings)?;
             let system = Box::new(Larder {
                 address: server.resp,
-                indexes: "INDEX 3 city city,price address",
+                indexes: INDEXES_OF_LARDER,
             });
             Ok((server, system))
         }
@@ -126,7 +137,42 @@ fn start(
             let system = Box::new(Postgres(server.resp));
             Ok((server, system))
         }
+        Which::MariaDb => {
+            let flush = match durable {
+                Durable::Soon => 2,
+                Durable::Now => 1,
+            };
+            let server = services::start_mariadb(folder)?;
+            let system = Box::new(MariaDb(server.resp, flush));
+            Ok((server, system))
+        }
+        Which::Sqlite => Err("SQLite is no server".into()),
     }
+}
+
+/// As [`measure`], in this process.
+fn measure_sqlite(args: &SpacesArgs, hotels: &Hotels, durable: Durable) -> Result<Vec<Sample>> {
+    let folder = tempfile::tempdir()?;
+    let sqlite = Sqlite::load(folder.path(), hotels, durable == Durable::Now)?;
+    let time = Duration::from_secs_f64(args.seconds);
+    let mut samples = Vec::new();
+    for question in Question::ALL {
+        if durable == Durable::Now && question != Question::Update {
+            continue;
+        }
+        sqlite.drive(question, hotels, Duration::from_millis(300))?;
+        let asked = sqlite.drive(question, hotels, time)?;
+        samples.push(Sample {
+            which: Which::Sqlite,
+            durable,
+            question,
+            depth: 1,
+            per_cpu_s: asked.answered as f64 / asked.cpu_s,
+            per_s: asked.answered as f64 / asked.elapsed.as_secs_f64(),
+            p99_us: asked.latencies.value_at_quantile(0.99) as f64 / 1e3,
+        });
+    }
+    Ok(samples)
 }
 
 /// All questions, or where each write is on disk when it is answered, updates alone.
@@ -137,6 +183,9 @@ fn measure(
     which: Which,
     durable: Durable,
 ) -> Result<Vec<Sample>> {
+    if which == Which::Sqlite {
+        return measure_sqlite(args, hotels, durable);
+    }
     let folder = tempfile::tempdir()?;
     let (server, system) = start(which, durable, binary, folder.path())?;
     system.load(hotels)?;
@@ -187,6 +236,8 @@ impl Which {
         match self {
             Which::Larder => "larder",
             Which::Postgres => "PostgreSQL",
+            Which::MariaDb => "MariaDB",
+            Which::Sqlite => "SQLite",
         }
     }
 }
@@ -200,73 +251,122 @@ impl Durable {
     }
 }
 
+/// The figures of one system, question and depth, of all rounds.
+struct Of<'a> {
+    samples: &'a [Sample],
+    durable: Durable,
+    question: Question,
+    depth: usize,
+}
+
+impl Of<'_> {
+    fn all(&self, which: Which, figure: fn(&Sample) -> f64) -> Vec<f64> {
+        let samples = self.samples.iter().filter(|it| {
+            (it.which, it.durable, it.question, it.depth)
+                == (which, self.durable, self.question, self.depth)
+        });
+        samples.map(figure).collect()
+    }
+
+    fn median(&self, which: Which, figure: fn(&Sample) -> f64) -> f64 {
+        median(&self.all(which, figure))
+    }
+
+    fn title(&self) -> &'static str {
+        match (self.question, self.durable) {
+            (Question::Update, Durable::Soon) => "update, on disk soon",
+            (Question::Update, Durable::Now) => "update, on disk when answered",
+            _ => self.question.title(),
+        }
+    }
+}
+
+/// All that was measured of a depth, in the order of the tables.
+fn measured(samples: &[Sample], depth: usize) -> Vec<Of<'_>> {
+    let both = [Durable::Soon, Durable::Now].into_iter();
+    let all = both.flat_map(|durable| {
+        Question::ALL.map(|question| Of {
+            samples,
+            durable,
+            question,
+            depth,
+        })
+    });
+    all.filter(|it| !it.all(Which::Larder, |it| it.per_s).is_empty())
+        .collect()
+}
+
 fn text(args: &SpacesArgs, samples: &[Sample]) -> Result<String> {
-    let mut text = String::new();
-    writeln!(text, "## Hotels by their attributes, beside PostgreSQL\n")?;
-    writeln!(
-        text,
-        "{} generated hotels of ten attributes, fifty in each city; one server process on one core, {} connections over loopback from another. \
-         PostgreSQL has B-trees on the key, on city and address and on city and price, and prepared statements; larder has indexes of city, of city and price and of address; rows are answered whole by both. \
+    let mut text = format!(
+        "## Hotels by their attributes, beside PostgreSQL, MariaDB and SQLite\n\n{} generated hotels of ten attributes, fifty in each city; one server process on one core, {} connections over loopback from another. \
+         PostgreSQL and MariaDB have B-trees on the key, on city and address and on city and price, and prepared statements; larder has indexes of city, of city and price and of address; rows are answered whole by all. \
          Answers for each second of the server's CPU time (all its processes), median (minimum-maximum) of {} rounds of {} s; each answer's number of \
-         rows is checked.\n",
-        args.hotels, args.connections, args.rounds, args.seconds
-    )?;
+         rows is checked. SQLite {} has the same B-trees and is asked in process, by one thread that reads each column of each row: no server, no client, no connection.\n",
+        args.hotels,
+        args.connections,
+        args.rounds,
+        args.seconds,
+        version()?
+    );
     for depth in DEPTHS {
+        let heading = match depth {
+            1 => "One request at a time".to_owned(),
+            depth => format!("{depth} requests at a time"),
+        };
         writeln!(
             text,
-            "### {}\n",
-            if depth == 1 {
-                "One request at a time".to_owned()
+            "\n### {heading}\n\n| | larder /CPU s | PostgreSQL /CPU s | times | bar | | larder /s | PostgreSQL /s | p99 us | PostgreSQL's |\n|---|---|---|---|---|---|---|---|---|---|"
+        )?;
+        for of in measured(samples, depth) {
+            let own = of.all(Which::Larder, |it| it.per_cpu_s);
+            let other = of.all(Which::Postgres, |it| it.per_cpu_s);
+            let times = median(&own) / median(&other);
+            let bar = if depth == 1 {
+                of.question.bar()
             } else {
-                format!("{depth} requests at a time")
-            }
-        )?;
+                PIPELINED_BAR
+            };
+            writeln!(
+                text,
+                "| {} | {} | {} | {times:.2} | {bar} | {} | {:.0} | {:.0} | {:.0} | {:.0} |",
+                of.title(),
+                spread(&own, 0),
+                spread(&other, 0),
+                verdict(times >= bar),
+                of.median(Which::Larder, |it| it.per_s),
+                of.median(Which::Postgres, |it| it.per_s),
+                of.median(Which::Larder, |it| it.p99_us),
+                of.median(Which::Postgres, |it| it.p99_us),
+            )?;
+        }
         writeln!(
             text,
-            "| | larder /CPU s | PostgreSQL /CPU s | times | bar | | larder /s | PostgreSQL /s | p99 us | PostgreSQL's |"
+            "\n| | MariaDB /CPU s | larder, times | MariaDB's p99 us | SQLite in process /CPU s | larder, times | SQLite's p99 us |\n|---|---|---|---|---|---|---|"
         )?;
-        writeln!(text, "|---|---|---|---|---|---|---|---|---|---|")?;
-        for durable in [Durable::Soon, Durable::Now] {
-            for question in Question::ALL {
-                let of = |which: Which, figure: fn(&Sample) -> f64| -> Vec<f64> {
-                    let samples = samples.iter().filter(|it| {
-                        (it.which, it.durable, it.question, it.depth)
-                            == (which, durable, question, depth)
-                    });
-                    samples.map(figure).collect()
-                };
-                let own = of(Which::Larder, |it| it.per_cpu_s);
-                let other = of(Which::Postgres, |it| it.per_cpu_s);
-                if own.is_empty() {
-                    continue;
-                }
-                let times = median(&own) / median(&other);
-                let bar = if depth == 1 {
-                    question.bar()
-                } else {
-                    PIPELINED_BAR
-                };
-                let title = match (question, durable) {
-                    (Question::Update, Durable::Soon) => "update, on disk soon",
-                    (Question::Update, Durable::Now) => "update, on disk when answered",
-                    _ => question.title(),
-                };
-                let at = |which, figure| median(&of(which, figure));
-                writeln!(
+        for of in measured(samples, depth) {
+            let own = of.median(Which::Larder, |it| it.per_cpu_s);
+            let maria = of.all(Which::MariaDb, |it| it.per_cpu_s);
+            let sqlite = of.all(Which::Sqlite, |it| it.per_cpu_s);
+            write!(
+                text,
+                "| {} | {} | {:.2} | {:.0} |",
+                of.title(),
+                spread(&maria, 0),
+                own / median(&maria),
+                of.median(Which::MariaDb, |it| it.p99_us),
+            )?;
+            match sqlite.is_empty() {
+                true => writeln!(text, " - | - | - |")?,
+                false => writeln!(
                     text,
-                    "| {title} | {} | {} | {times:.2} | {bar} | {} | {:.0} | {:.0} | {:.0} | {:.0} |",
-                    spread(&own, 0),
-                    spread(&other, 0),
-                    verdict(times >= bar),
-                    at(Which::Larder, |it| it.per_s),
-                    at(Which::Postgres, |it| it.per_s),
-                    at(Which::Larder, |it| it.p99_us),
-                    at(Which::Postgres, |it| it.p99_us),
-                )?;
+                    " {} | {:.2} | {:.0} |",
+                    spread(&sqlite, 0),
+                    own / median(&sqlite),
+                    of.median(Which::Sqlite, |it| it.p99_us),
+                )?,
             }
         }
-        writeln!(text)?;
     }
-    writeln!(text, "Command: `{}`", report::command())?;
+    writeln!(text, "\nCommand: `{}`", report::command())?;
     Ok(text)
 }

@@ -46,6 +46,15 @@ impl Hotels {
     pub fn key(number: usize) -> String {
         format!("hotel:{number}")
     }
+
+    /// The words by which larder is given a hotel.
+    pub fn words(&self, number: usize) -> Vec<String> {
+        let mut words = vec!["HSET".to_owned(), Hotels::key(number)];
+        for (name, value) in ATTRIBUTES.iter().zip(&self.all[number].values) {
+            words.extend([(*name).to_owned(), value.clone()]);
+        }
+        words
+    }
 }
 
 impl Hotel {

@@ -5,10 +5,11 @@ use std::net::{SocketAddr, TcpStream};
 use larder_protocol::resp::client::{Token, request};
 use larder_types::Random;
 
+use super::deployed::{Deployed, words_of};
 use super::drive::{Asked, Line, Replies, send_all};
-use super::hotels::{ATTRIBUTES, Hotels, price_text};
+use super::hotels::{Hotels, price_text};
 use crate::Result;
-use crate::net::{postgres, resp};
+use crate::net::{mariadb, postgres, resp};
 
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +54,37 @@ impl Question {
     }
 }
 
+/// What a request is about.
+pub struct Drawn {
+    /// A hotel.
+    pub number: usize,
+    /// From and to, in hundredths.
+    pub prices: (u32, u32),
+}
+
+pub fn drawn(hotels: &Hotels, random: &mut Random) -> Drawn {
+    let number = hotels.any(random);
+    let low = 2000 + random.index(43_200) as u32;
+    let prices = (low, low + 4800);
+    Drawn { number, prices }
+}
+
+impl Drawn {
+    /// How many rows it must be answered.
+    pub fn rows(&self, question: Question, hotels: &Hotels) -> usize {
+        let city = &hotels.of_city[hotels.all[self.number].city as usize];
+        let in_range = |at: &&u32| {
+            let price = hotels.all[**at as usize].price;
+            self.prices.0 <= price && price <= self.prices.1
+        };
+        match question {
+            Question::Get | Question::Address | Question::Update => 1,
+            Question::City => city.len(),
+            Question::Price => city.iter().filter(in_range).count(),
+        }
+    }
+}
+
 pub trait System {
     fn connect(&self) -> Result<Line>;
     /// Makes what keeps them, and puts all in.
@@ -72,21 +104,9 @@ pub trait System {
         let mut random = Random::new(7);
         let mut asked = Asked::default();
         for _ in 0..count {
-            let number = hotels.any(&mut random);
-            let low = 2000 + random.index(43_200) as u32;
-            let prices = (low, low + 4800);
-            self.ask(&mut asked, question, hotels, number, prices);
-            let hotel = &hotels.all[number];
-            let city = &hotels.of_city[hotel.city as usize];
-            let in_range = |at: &&u32| {
-                let price = hotels.all[**at as usize].price;
-                prices.0 <= price && price <= prices.1
-            };
-            asked.end(match question {
-                Question::Get | Question::Address | Question::Update => 1,
-                Question::City => city.len(),
-                Question::Price => city.iter().filter(in_range).count(),
-            });
+            let drawn = drawn(hotels, &mut random);
+            self.ask(&mut asked, question, hotels, drawn.number, drawn.prices);
+            asked.end(drawn.rows(question, hotels));
         }
         asked
     }
@@ -117,7 +137,20 @@ impl Replies for OfLarder {
     }
 }
 
-const SCHEMA_OF_LARDER: &str = "SCHEMA name TEXT address TAG city TAG kind TAG stars NUMERIC price NUMERIC rooms NUMERIC opened NUMERIC place GEO pets TAG";
+const SCHEMA_OF_LARDER: &str = "SCHEMA name TEXT address TAG SEPARATOR '' city TAG SEPARATOR '' kind TAG stars NUMERIC price NUMERIC rooms NUMERIC opened NUMERIC place GEO pets TAG";
+
+/// The indexes that serve the questions best.
+pub const INDEXES_OF_LARDER: &str = "INDEX 3 city city,price address";
+
+/// Declares the space `hotels`, without subspaces.
+pub fn declare(deployed: &Deployed) -> Result<()> {
+    deployed.command(&words_of(&declaration(INDEXES_OF_LARDER)))?;
+    Ok(())
+}
+
+pub fn declaration(indexes: &str) -> String {
+    format!("FT.CREATE hotels ON HASH PREFIX 1 hotel: {indexes} {SCHEMA_OF_LARDER}")
+}
 
 impl Larder {
     pub fn search(&self, asked: &mut Asked, query: &str, more: &[&str]) {
@@ -137,19 +170,13 @@ impl System for Larder {
 
     fn load(&self, hotels: &Hotels) -> Result<()> {
         let mut asked = Asked::default();
-        let create = format!(
-            "FT.CREATE hotels ON HASH PREFIX 1 hotel: {} {SCHEMA_OF_LARDER}",
-            self.indexes
-        );
-        let create: Vec<&[u8]> = create.split_whitespace().map(str::as_bytes).collect();
+        let create = declaration(self.indexes);
+        let create: Vec<&[u8]> = words_of(&create).into_iter().map(str::as_bytes).collect();
         request(&mut asked.bytes, &create);
         asked.end(1);
-        for (number, hotel) in hotels.all.iter().enumerate() {
-            let key = Hotels::key(number);
-            let mut words: Vec<&[u8]> = vec![b"HSET", key.as_bytes()];
-            for (name, value) in ATTRIBUTES.iter().zip(&hotel.values) {
-                words.extend([name.as_bytes(), value.as_bytes()]);
-            }
+        for number in 0..hotels.all.len() {
+            let words = hotels.words(number);
+            let words: Vec<&[u8]> = words.iter().map(|it| it.as_bytes()).collect();
             request(&mut asked.bytes, &words);
             asked.end(1);
         }
@@ -290,6 +317,89 @@ impl System for Postgres {
             }
             Question::Price => postgres::execute(out, "price", &[city, &low, &high]),
             Question::Update => postgres::execute(out, "update", &[&key, &low]),
+        }
+    }
+}
+
+/// And how a commit is flushed: 2 to the system and to the disk once a second, 1 to the disk.
+pub struct MariaDb(pub SocketAddr, pub u8);
+
+/// However durable commits are, these may be lost.
+const LOADS_FAST: &str = "SET GLOBAL innodb_flush_log_at_trx_commit = 0";
+
+/// Counts rows that come, and those that a command says it changed.
+struct OfMariaDb;
+
+impl Replies for OfMariaDb {
+    fn next(&mut self, bytes: &[u8]) -> Result<Option<(usize, u32)>> {
+        mariadb::reply(bytes)
+    }
+}
+
+const DATABASE: &str = "larder";
+const SCHEMA_OF_MARIADB: &str = "CREATE TABLE hotels (`key` varchar(40) PRIMARY KEY, name varchar(80), address varchar(80), city varchar(40), kind varchar(20), stars int, \
+    price double, rooms int, opened bigint, place varchar(40), pets varchar(5)) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
+const INDEXES_OF_MARIADB: &str = "CREATE INDEX of_address ON hotels (city, address); CREATE INDEX of_price ON hotels (city, price); ANALYZE TABLE hotels";
+
+/// In the order of their ids, from 1.
+const STATEMENTS_OF_MARIADB: [&str; 6] = [
+    "INSERT INTO hotels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "SELECT * FROM hotels WHERE `key` = ?",
+    "SELECT * FROM hotels WHERE city = ?",
+    "SELECT * FROM hotels WHERE city = ? AND address = ?",
+    "SELECT * FROM hotels WHERE city = ? AND price BETWEEN ? AND ?",
+    "UPDATE hotels SET price = ? WHERE `key` = ?",
+];
+
+impl System for MariaDb {
+    fn connect(&self) -> Result<Line> {
+        let stream = mariadb::connect_with(self.0, DATABASE, &STATEMENTS_OF_MARIADB)?;
+        let replies = Box::new(OfMariaDb);
+        Ok(Line { stream, replies })
+    }
+
+    fn load(&self, hotels: &Hotels) -> Result<()> {
+        mariadb::run(self.0, "", &format!("CREATE DATABASE {DATABASE}"))?;
+        mariadb::run(self.0, DATABASE, SCHEMA_OF_MARIADB)?;
+        mariadb::run(self.0, "", LOADS_FAST)?;
+        let mut asked = Asked::default();
+        for (number, hotel) in hotels.all.iter().enumerate() {
+            let key = Hotels::key(number);
+            let mut values = vec![key.as_str()];
+            values.extend(hotel.values.iter().map(String::as_str));
+            mariadb::execute(&mut asked.bytes, 1, &values);
+            asked.end(1);
+        }
+        send_all(self.connect()?, &asked)?;
+        for statement in INDEXES_OF_MARIADB.split("; ") {
+            mariadb::run(self.0, DATABASE, statement)?;
+        }
+        mariadb::run(
+            self.0,
+            "",
+            &format!("SET GLOBAL innodb_flush_log_at_trx_commit = {}", self.1),
+        )
+    }
+
+    fn ask(
+        &self,
+        asked: &mut Asked,
+        question: Question,
+        hotels: &Hotels,
+        number: usize,
+        prices: (u32, u32),
+    ) {
+        let hotel = &hotels.all[number];
+        let key = Hotels::key(number);
+        let city = hotel.value("city");
+        let (low, high) = (price_text(prices.0), price_text(prices.1));
+        let out = &mut asked.bytes;
+        match question {
+            Question::Get => mariadb::execute(out, 2, &[&key]),
+            Question::City => mariadb::execute(out, 3, &[city]),
+            Question::Address => mariadb::execute(out, 4, &[city, hotel.value("address")]),
+            Question::Price => mariadb::execute(out, 5, &[city, &low, &high]),
+            Question::Update => mariadb::execute(out, 6, &[&low, &key]),
         }
     }
 }

@@ -15,8 +15,8 @@ const POSTCODE: usize = 8;
 const TOWN: usize = 9;
 const ROOMS: usize = 14;
 
-/// What is searched by; beside these, hotels have a telephone and an address.
-pub const SCHEMA: &str = "SCHEMA town TAG postcode TAG kind TAG stars NUMERIC price NUMERIC rating NUMERIC rooms NUMERIC";
+/// What is searched by, `''` being an empty argument: a hotel has one of each; beside these, hotels have a telephone and an address.
+pub const SCHEMA: &str = "SCHEMA town TAG SEPARATOR '' postcode TAG SEPARATOR '' kind TAG SEPARATOR '' stars NUMERIC price NUMERIC rating NUMERIC rooms NUMERIC";
 
 #[derive(Debug, Clone)]
 pub struct Hotel {

@@ -11,7 +11,6 @@
 //! Read `classes` and `hotels`, then this, then `report`.
 
 mod classes;
-mod drive;
 mod hotels;
 mod plot;
 mod report;
@@ -30,8 +29,8 @@ use larder_types::Random;
 use serde_json::{Value, json};
 
 use self::classes::{CLASSES, WORKLOADS, predicted, shares, weighted};
-use self::drive::{Deployed, Request, load};
 use self::hotels::{Hotels, SCHEMA};
+use super::deployed::{Deployed, Request, load, words_of};
 use crate::Result;
 use crate::cluster::servers::Cluster;
 use crate::process;
@@ -79,8 +78,6 @@ const REQUESTS: usize = 6_000;
 const REGION_BITS: u8 = 8;
 /// Each measurement is done so often, in turns with the others; the least counts, since whatever disturbs it adds to it.
 const PASSES: usize = 3;
-const REGIONS: &str = "256";
-const FILLED_MAX: Duration = Duration::from_secs(120);
 
 /// What was measured of one configuration.
 pub struct Measured {
@@ -168,7 +165,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
         }
     };
     let create = format!("FT.CREATE hotels ON HASH PREFIX 1 hotel: {SCHEMA}");
-    deployed.command(&create.split(' ').collect::<Vec<_>>())?;
+    deployed.command(&words_of(&create))?;
     let writes = (0..hotels.all.len()).map(|it| deployed.request(&hotels.words(it)));
     load(&deployed, &writes.collect::<Vec<_>>())?;
     eprintln!("{} hotels after {:?}", hotels.all.len(), begun.elapsed());
@@ -193,7 +190,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
             eprintln!("the time is over; the same command again goes on");
             break;
         }
-        apply(&deployed, &lists)?;
+        deployed.give_subspaces(&lists)?;
         let is_drawn = by == "drawn";
         let at = measured.all.len();
         let one = measure_one(args, &deployed, &requests, lists, by, |mix| {
@@ -343,39 +340,6 @@ fn layout(workload: &Workload, random: &mut Random) -> Layout {
 fn texts(configuration: &Configuration, workload: &Workload) -> Vec<String> {
     let lists = configuration.subspaces.iter();
     lists.map(|it| it.text(workload)).collect()
-}
-
-fn apply(deployed: &Deployed, lists: &[String]) -> Result<()> {
-    let count = lists.len().to_string();
-    let mut words = vec!["FT.ALTER", "hotels", "SUBSPACES", &count];
-    words.extend(lists.iter().map(String::as_str));
-    if !lists.is_empty() {
-        words.extend(["REGIONS", REGIONS]);
-    }
-    let begun = Instant::now();
-    let patient = |words: &[&str]| loop {
-        match deployed.command(words) {
-            Ok(_) => return Ok(()),
-            Err(error) if error.to_string().contains("TRYAGAIN") => {
-                if begun.elapsed() > FILLED_MAX {
-                    return Err(error);
-                }
-                std::thread::sleep(Duration::from_millis(100));
-            }
-            Err(error) => return Err(error),
-        }
-    };
-    match patient(&words) {
-        Err(error) if error.to_string().contains("already") => return Ok(()),
-        done => done?,
-    }
-    match patient(&["FT.ALTER", "hotels", "SUBSPACES", "SWITCH"]) {
-        Err(error) if lists.is_empty() => eprintln!("{error}"),
-        done => done?,
-    }
-    // What went is taken down.
-    while deployed.idle(Duration::from_millis(100))? > 0.1 && begun.elapsed() < FILLED_MAX {}
-    Ok(())
 }
 
 fn measure_one(

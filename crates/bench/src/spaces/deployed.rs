@@ -1,4 +1,4 @@
-//! Clients that each wait for a reply, at one server or the nodes of a cluster; and the processor time that the servers take meanwhile.
+//! One server or the nodes of a cluster: clients that each wait for a reply, the processor time that all servers take meanwhile, and a space that gets other subspaces.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,6 +24,12 @@ pub struct Deployed {
     owners: Vec<usize>,
     nodes: Vec<RespClient>,
 }
+
+/// Of a subspace at most, as subspaces are given here.
+const REGIONS: &str = "256";
+const FILLED_MAX: Duration = Duration::from_secs(120);
+/// How often it is asked whether all is whole.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What came of a run.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +88,64 @@ impl Deployed {
         }
     }
 
+    /// A connection to each node.
+    pub fn connect(&self) -> Result<Vec<TcpStream>> {
+        let connect = |address: &String| -> Result<TcpStream> {
+            let stream = TcpStream::connect(address)?;
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        };
+        self.addresses.iter().map(connect).collect()
+    }
+
+    /// Gives the space `hotels` other subspaces, and returns when they serve and what they came for is taken down.
+    pub fn give_subspaces(&self, lists: &[String]) -> Result<()> {
+        let begun = Instant::now();
+        match self.begin_subspaces(lists) {
+            Err(error) if error.to_string().contains("already") => return Ok(()),
+            done => done?,
+        }
+        match self.switch_subspaces() {
+            Err(error) if lists.is_empty() => eprintln!("{error}"),
+            done => done?,
+        }
+        while self.idle(LOOK)? > 0.1 && begun.elapsed() < FILLED_MAX {}
+        Ok(())
+    }
+
+    /// Has them filled beside those that there are.
+    pub fn begin_subspaces(&self, lists: &[String]) -> Result<()> {
+        let count = lists.len().to_string();
+        let mut words = vec!["FT.ALTER", "hotels", "SUBSPACES", &count];
+        words.extend(lists.iter().map(String::as_str));
+        if !lists.is_empty() {
+            words.extend(["REGIONS", REGIONS]);
+        }
+        self.patient(&words)
+    }
+
+    /// Has them serve, as soon as they are whole.
+    pub fn switch_subspaces(&self) -> Result<()> {
+        self.patient(&["FT.ALTER", "hotels", "SUBSPACES", "SWITCH"])
+    }
+
+    /// A command again and again, until it need not be tried again.
+    fn patient(&self, words: &[&str]) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            match self.command(words) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.to_string().contains("TRYAGAIN") => {
+                    if begun.elapsed() > FILLED_MAX {
+                        return Err(error);
+                    }
+                    std::thread::sleep(LOOK);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Processor time of all nodes so far, in microseconds.
     pub fn cpu_us(&self) -> Result<f64> {
         let mut all = 0.0;
@@ -116,13 +180,7 @@ impl Deployed {
     ) -> Result<Spent> {
         let mut lines = Vec::new();
         for client in 0..clients {
-            let mut own = Vec::new();
-            for address in &self.addresses {
-                let stream = TcpStream::connect(address)?;
-                stream.set_nodelay(true)?;
-                own.push(stream);
-            }
-            lines.push((client, own));
+            lines.push((client, self.connect()?));
         }
         let (before, begun) = (self.cpu_us()?, Instant::now());
         let done = std::thread::scope(|scope| {
@@ -132,8 +190,8 @@ impl Deployed {
                     let mut answered = 0;
                     while begun.elapsed() < time {
                         let request = &requests[at % requests.len()];
-                        let node = request.node.unwrap_or((client + at) % streams.len());
-                        ask(&mut streams[node], &request.bytes).map_err(|it| it.to_string())?;
+                        let asked = request.ask(&mut streams, client + at);
+                        asked.map_err(|it| it.to_string())?;
                         (at, answered) = (at + 1, answered + 1);
                     }
                     Ok(answered)
@@ -151,6 +209,25 @@ impl Deployed {
         Ok(Spent {
             cpu_us: spent / answered.max(1) as f64,
         })
+    }
+}
+
+/// The words of a command, of which `''` is an empty one.
+pub fn words_of(command: &str) -> Vec<&str> {
+    let words = command.split_whitespace();
+    words
+        .map(|word| if word == "''" { "" } else { word })
+        .collect()
+}
+
+impl Request {
+    /// Sends it to the node that it goes to, or to one of all, the next for the next number; and reads the reply.
+    ///
+    /// # Errors
+    /// It is refused, or not answered.
+    pub fn ask(&self, streams: &mut [TcpStream], number: usize) -> Result<()> {
+        let node = self.node.unwrap_or(number % streams.len());
+        ask(&mut streams[node], &self.bytes)
     }
 }
 

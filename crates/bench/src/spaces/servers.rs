@@ -1,0 +1,310 @@
+//! `larder-bench space-servers`: what a search takes of 1, 2, 4 and 8 servers together, where it asks all of them and where a subspace says which one; and regions after values have drifted.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use larder_protocol::resp::client::Reply;
+use larder_types::Random;
+use serde_json::{Value, json};
+
+use super::deployed::{Deployed, Request, load};
+use super::hotels::{Hotels, price_text};
+use crate::Result;
+use crate::cluster::servers::Cluster;
+use crate::process;
+use crate::report::{self, verdict};
+
+#[derive(Args)]
+pub struct SpaceServersArgs {
+    #[arg(long, default_value_t = 256_000)]
+    hotels: usize,
+    /// How many servers, each a process of one thread, all on one core
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8")]
+    servers: Vec<usize>,
+    #[arg(long, default_value_t = 8)]
+    clients: usize,
+    /// Seconds of each measurement, of which each is done three times
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// The binary larder [default: built beside this program]
+    #[arg(long)]
+    larder: Option<PathBuf>,
+    /// Also write the report and the raw numbers into this folder, under this name
+    #[arg(long)]
+    out: Option<PathBuf>,
+    #[arg(long, default_value = "space-servers")]
+    name: String,
+}
+
+const REQUESTS: usize = 6_000;
+/// The least counts: whatever disturbs a measurement adds to it.
+const PASSES: usize = 3;
+/// What is planned for these searches: all ask for a city.
+const SUBSPACE: &str = "city:8";
+/// The one whose values drift.
+const DRIFTING: &str = "price:6";
+/// A search on a subspace may take so much more of eight servers than of the fewest that hold regions.
+const GROWTH_BAR: f64 = 1.1;
+const HOTTEST_BAR: f64 = 2.0;
+const CUT_ANEW_MAX: Duration = Duration::from_secs(60);
+
+const QUESTIONS: [(&str, fn(&Hotels, &mut Random) -> String); 3] = [
+    ("city (50 rows)", |all, random| {
+        let hotel = &all.all[all.any(random)];
+        format!("@city:{{{}}}", hotel.value("city"))
+    }),
+    ("city and address (1 row)", |all, random| {
+        let hotel = &all.all[all.any(random)];
+        let (city, address) = (hotel.value("city"), hotel.value("address"));
+        format!("@city:{{{city}}} @address:{{\"{address}\"}}")
+    }),
+    ("city and a range of prices (5 rows)", |all, random| {
+        let hotel = &all.all[all.any(random)];
+        let low = 2000 + random.index(43_200) as u32;
+        let (from, to) = (price_text(low), price_text(low + 4800));
+        format!("@city:{{{}}} @price:[{from} {to}]", hotel.value("city"))
+    }),
+];
+
+/// What a question took of so many servers.
+struct Sample {
+    servers: usize,
+    question: &'static str,
+    /// On the subspace; otherwise all servers are asked.
+    planned: bool,
+    asked: f64,
+    us: f64,
+}
+
+pub fn run(args: &SpaceServersArgs) -> Result<()> {
+    let binary = process::larder_binary(args.larder.as_deref())?;
+    let hotels = Hotels::generate(args.hotels, 1);
+    let (mut samples, mut raw, mut drifted) = (Vec::new(), Vec::new(), None);
+    for (at, &servers) in args.servers.iter().enumerate() {
+        let folder = tempfile::tempdir()?;
+        let cluster = Cluster::of_larder(&binary, folder.path(), servers, 1)?;
+        let deployed = Deployed::at(&cluster.nodes[0].resp.to_string())?;
+        super::systems::declare(&deployed)?;
+        let writes = (0..hotels.all.len()).map(|it| deployed.request(&hotels.words(it)));
+        load(&deployed, &writes.collect::<Vec<_>>())?;
+        for planned in [false, true] {
+            if planned {
+                deployed.give_subspaces(&[SUBSPACE.to_owned()])?;
+            }
+            for sample in measure(args, &deployed, &hotels, servers, planned)? {
+                raw.push(line(&sample));
+                eprintln!("{}", raw[raw.len() - 1]);
+                samples.push(sample);
+            }
+        }
+        if at + 1 == args.servers.len() && servers > 1 {
+            let drift = drift(&deployed, &hotels, servers)?;
+            raw.push(drift.line());
+            drifted = Some(drift);
+        }
+    }
+    let text = text(args, &samples, drifted.as_ref())?;
+    report::keep(args.out.as_deref(), &args.name, &text, &raw)
+}
+
+fn measure(
+    args: &SpaceServersArgs,
+    deployed: &Deployed,
+    hotels: &Hotels,
+    servers: usize,
+    planned: bool,
+) -> Result<Vec<Sample>> {
+    let mut random = Random::new(17);
+    let idle = deployed.idle(Duration::from_millis(500))?;
+    let time = Duration::from_secs_f64(args.seconds);
+    let mut all = Vec::new();
+    for (question, query) in QUESTIONS {
+        let queries: Vec<String> = (0..REQUESTS).map(|_| query(hotels, &mut random)).collect();
+        let requests: Vec<Request> = queries
+            .iter()
+            .map(|query| {
+                let words = ["FT.SEARCH", "hotels", query, "LIMIT", "0", "1000"];
+                deployed.request(&words.map(str::to_owned))
+            })
+            .collect();
+        let mut us = f64::INFINITY;
+        for _ in 0..PASSES {
+            us = us.min(deployed.drive(&requests, args.clients, time, idle)?.cpu_us);
+        }
+        let some = &queries[..40];
+        let asked = some.iter().map(|query| servers_asked(deployed, query));
+        let asked: f64 = asked.sum::<Result<f64>>()? / some.len() as f64;
+        all.push(Sample {
+            servers,
+            question,
+            planned,
+            asked,
+            us,
+        });
+    }
+    Ok(all)
+}
+
+/// How many nodes FT.EXPLAIN says that a search asks: `.., 1 of 4 nodes`.
+fn servers_asked(deployed: &Deployed, query: &str) -> Result<f64> {
+    let reply = deployed.command(&["FT.EXPLAIN", "hotels", query])?;
+    let text = text_of(&reply);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == "nodes");
+    let count = at.and_then(|at| words.get(at.checked_sub(3)?)?.parse().ok());
+    count.ok_or_else(|| format!("FT.EXPLAIN does not say how many nodes are asked: {text}").into())
+}
+
+fn text_of(reply: &Reply) -> String {
+    match reply {
+        Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Reply::Simple(text) => text.clone(),
+        _ => String::new(),
+    }
+}
+
+/// How many times the mean the fullest region has.
+struct Drift {
+    servers: usize,
+    before: f64,
+    worst: f64,
+    after: f64,
+    took: Duration,
+}
+
+/// All prices go up, beyond the last that there was: until the subspace is cut anew one region has them all.
+fn drift(deployed: &Deployed, hotels: &Hotels, servers: usize) -> Result<Drift> {
+    deployed.give_subspaces(&[DRIFTING.to_owned()])?;
+    let before = times_mean(deployed)?;
+    let begun = Instant::now();
+    let writes = hotels.all.iter().enumerate().map(|(number, hotel)| {
+        let price = price_text(100_000 + hotel.price);
+        let words = ["HSET".to_owned(), Hotels::key(number), "price".to_owned()];
+        deployed.request(&[&words[..], &[price]].concat())
+    });
+    let writes: Vec<Request> = writes.collect();
+    let mut worst = before;
+    for some in writes.chunks(16_000) {
+        load(deployed, some)?;
+        worst = worst.max(times_mean(deployed)?);
+    }
+    let mut after = times_mean(deployed)?;
+    while after > HOTTEST_BAR && begun.elapsed() < CUT_ANEW_MAX {
+        std::thread::sleep(Duration::from_millis(250));
+        after = times_mean(deployed)?;
+        worst = worst.max(after);
+    }
+    Ok(Drift {
+        servers,
+        before,
+        worst,
+        after,
+        took: begun.elapsed(),
+    })
+}
+
+/// Of the copies in the regions of the one subspace.
+fn times_mean(deployed: &Deployed) -> Result<f64> {
+    let info = deployed.command(&["FT.INFO", "hotels", "REGIONS"])?;
+    let all = value(&info, "subspace regions").ok_or("FT.INFO does not tell of regions")?;
+    let Reply::Array(subspaces) = all else {
+        return Err("FT.INFO does not tell of subspaces".into());
+    };
+    let copies = subspaces.first().and_then(|it| value(it, "copies"));
+    let Some(Reply::Array(copies)) = copies else {
+        return Err("FT.INFO does not tell how full regions are".into());
+    };
+    let copies = copies.iter().map(|it| match it {
+        Reply::Integer(number) => *number as f64,
+        _ => 0.0,
+    });
+    let copies: Vec<f64> = copies.collect();
+    let mean = copies.iter().sum::<f64>() / copies.len() as f64;
+    Ok(copies.iter().copied().fold(0.0, f64::max) / mean.max(1.0))
+}
+
+fn value<'a>(reply: &'a Reply, name: &str) -> Option<&'a Reply> {
+    let Reply::Array(items) = reply else {
+        return None;
+    };
+    let mut pairs = items.chunks_exact(2);
+    pairs.find(|it| text_of(&it[0]) == name).map(|it| &it[1])
+}
+
+impl Drift {
+    fn line(&self) -> Value {
+        json!({
+            "servers": self.servers, "drift": DRIFTING, "before": self.before, "worst": self.worst, "after": self.after,
+            "took_s": self.took.as_secs_f64(),
+        })
+    }
+}
+
+fn line(one: &Sample) -> Value {
+    json!({"servers": one.servers, "question": one.question, "planned": one.planned, "asked": one.asked, "us": one.us})
+}
+
+fn text(args: &SpaceServersArgs, samples: &[Sample], drift: Option<&Drift>) -> Result<String> {
+    let mut text = format!(
+        "## Searches of 1, 2, 4 and 8 servers\n\n{} generated hotels, fifty in each city; servers of one thread each, all on one core; {} clients on another, each asking any server. Microseconds of processor \
+         time of all servers together for a search (INFO cpu), the least of {PASSES} times {} s; servers asked as FT.EXPLAIN tells them. \"All\": the space has no subspace; \"one\": it has `{SUBSPACE}`.\n\n\
+         | | servers | all: asked | us | one: asked | us | all / one | one, times that of the fewest |\n|---|---|---|---|---|---|---|---|\n",
+        args.hotels, args.clients, args.seconds
+    );
+    let mut lines = Vec::new();
+    for (question, _) in QUESTIONS {
+        let of = |servers: usize, planned: bool| {
+            let mut all = samples.iter();
+            all.find(|it| (it.servers, it.question, it.planned) == (servers, question, planned))
+        };
+        // One server has no copies: what it does is no search of a subspace.
+        let several: Vec<usize> = args.servers.iter().copied().filter(|it| *it > 1).collect();
+        let base = several.iter().min().and_then(|it| of(*it, true));
+        for &servers in &args.servers {
+            let (Some(all), Some(one)) = (of(servers, false), of(servers, true)) else {
+                continue;
+            };
+            let growth = base.filter(|_| servers > 1).map(|base| one.us / base.us);
+            writeln!(
+                text,
+                "| {question} | {servers} | {:.1} | {:.1} | {:.1} | {:.1} | {:.2} | {} |",
+                all.asked,
+                all.us,
+                one.asked,
+                one.us,
+                all.us / one.us,
+                growth.map_or("-".to_owned(), |it| format!("{it:.2}")),
+            )?;
+        }
+        let most = several.iter().max().and_then(|it| of(*it, true));
+        if let (Some(base), Some(most)) = (base, most) {
+            let growth = most.us / base.us;
+            lines.push(format!(
+                "{question}: on {} servers it asks {:.1} and takes {growth:.2} times what it takes on {} (bars: 1, {}; {GROWTH_BAR}, {}).",
+                most.servers,
+                most.asked,
+                base.servers,
+                verdict(most.asked < 1.05),
+                verdict(growth <= GROWTH_BAR),
+            ));
+        }
+    }
+    writeln!(text, "\n{}", lines.join("\n\n"))?;
+    if let Some(drift) = drift {
+        writeln!(
+            text,
+            "\nA drift: `{DRIFTING}` on {} servers, and every price goes up beyond the last that there was. The fullest region has {:.2} times the mean before, {:.1} at worst while prices are written, \
+             and {:.2} when it is cut anew, {:.1} s after the first write (bar {HOTTEST_BAR}; {}).",
+            drift.servers,
+            drift.before,
+            drift.worst,
+            drift.after,
+            drift.took.as_secs_f64(),
+            verdict(drift.after <= HOTTEST_BAR)
+        )?;
+    }
+    writeln!(text, "\nCommand: `{}`", report::command())?;
+    Ok(text)
+}

@@ -1,0 +1,333 @@
+//! SQLite in this process: Debian's library, opened while this runs, so that nobody links it who does not measure it.
+//!
+//! There is no server and no client: a thread asks, and reads each column of each row. So it is measured by that thread's processor time.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::Path;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use larder_types::Random;
+
+use super::hotels::{Hotels, price_text};
+use super::systems::{Question, drawn};
+use crate::Result;
+
+const LIBRARY: &CStr = c"libsqlite3.so.0";
+const ROW: c_int = 100;
+const DONE: c_int = 101;
+/// Read and write, and make it; one thread alone.
+const OPEN: c_int = 0x2 | 0x4 | 0x8000;
+/// Its default: text is copied when it is bound.
+const TRANSIENT: isize = -1;
+
+const SCHEMA: &str = "CREATE TABLE hotels (key text PRIMARY KEY, name text, address text, city text, kind text, stars int, \
+    price real, rooms int, opened int, place text, pets text);";
+const INDEXES: &str = "CREATE INDEX of_address ON hotels (city, address); CREATE INDEX of_price ON hotels (city, price); ANALYZE;";
+
+const STATEMENTS: [(Question, &str); 5] = [
+    (Question::Get, "SELECT * FROM hotels WHERE key = ?"),
+    (Question::City, "SELECT * FROM hotels WHERE city = ?"),
+    (
+        Question::Address,
+        "SELECT * FROM hotels WHERE city = ? AND address = ?",
+    ),
+    (
+        Question::Price,
+        "SELECT * FROM hotels WHERE city = ? AND price BETWEEN CAST(? AS real) AND CAST(? AS real)",
+    ),
+    (
+        Question::Update,
+        "UPDATE hotels SET price = CAST(? AS real) WHERE key = ?",
+    ),
+];
+
+type Handle = *mut c_void;
+type Destructor = isize;
+
+/// The functions of the library that are used here.
+struct Library {
+    open: unsafe extern "C" fn(*const c_char, *mut Handle, c_int, *const c_char) -> c_int,
+    close: unsafe extern "C" fn(Handle) -> c_int,
+    exec: unsafe extern "C" fn(Handle, *const c_char, Handle, Handle, Handle) -> c_int,
+    prepare: unsafe extern "C" fn(Handle, *const c_char, c_int, *mut Handle, Handle) -> c_int,
+    finalize: unsafe extern "C" fn(Handle) -> c_int,
+    bind: unsafe extern "C" fn(Handle, c_int, *const c_char, c_int, Destructor) -> c_int,
+    step: unsafe extern "C" fn(Handle) -> c_int,
+    reset: unsafe extern "C" fn(Handle) -> c_int,
+    columns: unsafe extern "C" fn(Handle) -> c_int,
+    text: unsafe extern "C" fn(Handle, c_int) -> *const c_char,
+    bytes: unsafe extern "C" fn(Handle, c_int) -> c_int,
+    changes: unsafe extern "C" fn(Handle) -> c_int,
+    error: unsafe extern "C" fn(Handle) -> *const c_char,
+    version: unsafe extern "C" fn() -> *const c_char,
+}
+
+impl Library {
+    fn open() -> Result<Library> {
+        // SAFETY: the name is a C string; the library stays loaded until the process ends, so its functions do, too.
+        let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW) };
+        if library.is_null() {
+            return Err("SQLite is not installed: no libsqlite3.so.0".into());
+        }
+        macro_rules! function {
+            ($name:literal) => {{
+                // SAFETY: the library is loaded; the function has this type since SQLite 3.5, which its documentation promises to keep.
+                let function = unsafe { libc::dlsym(library, $name.as_ptr()) };
+                if function.is_null() {
+                    return Err(format!("SQLite has no {:?}", $name).into());
+                }
+                // SAFETY: it is not null, and of the type that the field says.
+                unsafe { std::mem::transmute(function) }
+            }};
+        }
+        Ok(Library {
+            open: function!(c"sqlite3_open_v2"),
+            close: function!(c"sqlite3_close"),
+            exec: function!(c"sqlite3_exec"),
+            prepare: function!(c"sqlite3_prepare_v2"),
+            finalize: function!(c"sqlite3_finalize"),
+            bind: function!(c"sqlite3_bind_text"),
+            step: function!(c"sqlite3_step"),
+            reset: function!(c"sqlite3_reset"),
+            columns: function!(c"sqlite3_column_count"),
+            text: function!(c"sqlite3_column_text"),
+            bytes: function!(c"sqlite3_column_bytes"),
+            changes: function!(c"sqlite3_changes"),
+            error: function!(c"sqlite3_errmsg"),
+            version: function!(c"sqlite3_libversion"),
+        })
+    }
+}
+
+/// Of the library.
+pub fn version() -> Result<String> {
+    let library = Library::open()?;
+    // SAFETY: it answers a string that is always there.
+    let version = unsafe { CStr::from_ptr((library.version)()) };
+    Ok(version.to_string_lossy().into_owned())
+}
+
+/// A database of hotels.
+pub struct Sqlite {
+    library: Library,
+    database: Handle,
+    /// By [`STATEMENTS`].
+    prepared: Vec<Handle>,
+}
+
+/// What came of a question that was asked again and again.
+pub struct Asked {
+    pub answered: u64,
+    pub cpu_s: f64,
+    pub elapsed: Duration,
+    /// In nanoseconds: most take less than one of the units of others.
+    pub latencies: Histogram<u64>,
+}
+
+impl Sqlite {
+    /// Makes it in a folder, with all hotels. Syncs each write if it is to be durable when it is answered.
+    pub fn load(folder: &Path, hotels: &Hotels, durable: bool) -> Result<Sqlite> {
+        let path = folder.join("hotels.sqlite");
+        let path = CString::new(path.display().to_string())?;
+        let library = Library::open()?;
+        let mut database = ptr::null_mut();
+        // SAFETY: the path is a C string, and the handle is written before it is used.
+        let opened = unsafe { (library.open)(path.as_ptr(), &mut database, OPEN, ptr::null()) };
+        let mut own = Sqlite {
+            library,
+            database,
+            prepared: Vec::new(),
+        };
+        own.check(opened)?;
+        own.run("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA cache_size = -1048576; PRAGMA mmap_size = 1073741824;")?;
+        own.run(SCHEMA)?;
+        own.run("BEGIN")?;
+        let insert = own.prepare("INSERT INTO hotels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+        for (number, hotel) in hotels.all.iter().enumerate() {
+            let key = Hotels::key(number);
+            let mut values = vec![key.as_str()];
+            values.extend(hotel.values.iter().map(String::as_str));
+            own.rows(insert, &values)?;
+        }
+        // SAFETY: it was prepared here, and is not used afterwards.
+        unsafe { (own.library.finalize)(insert) };
+        own.run("COMMIT")?;
+        own.run(INDEXES)?;
+        own.run("PRAGMA wal_checkpoint(TRUNCATE)")?;
+        own.run(match durable {
+            true => "PRAGMA synchronous = FULL",
+            false => "PRAGMA synchronous = NORMAL",
+        })?;
+        for (_, text) in STATEMENTS {
+            let statement = own.prepare(text)?;
+            own.prepared.push(statement);
+        }
+        Ok(own)
+    }
+
+    /// Asks for a while, as others are asked, and counts the rows of each answer.
+    pub fn drive(&self, question: Question, hotels: &Hotels, time: Duration) -> Result<Asked> {
+        let at = STATEMENTS.iter().position(|it| it.0 == question);
+        let statement = self.prepared[at.ok_or("no such question")?];
+        let mut random = Random::new(7);
+        let mut asked = Asked {
+            answered: 0,
+            cpu_s: 0.0,
+            elapsed: Duration::ZERO,
+            latencies: Histogram::new(3)?,
+        };
+        let all: Vec<_> = (0..20_000)
+            .map(|_| {
+                let drawn = drawn(hotels, &mut random);
+                let hotel = &hotels.all[drawn.number];
+                let (city, key) = (hotel.value("city").to_owned(), Hotels::key(drawn.number));
+                let (low, high) = (price_text(drawn.prices.0), price_text(drawn.prices.1));
+                let words = match question {
+                    Question::Get => vec![key],
+                    Question::City => vec![city],
+                    Question::Address => vec![city, hotel.value("address").to_owned()],
+                    Question::Price => vec![city, low, high],
+                    Question::Update => vec![low, key],
+                };
+                (words, drawn.rows(question, hotels) as u64)
+            })
+            .collect();
+        let (begun, before) = (Instant::now(), thread_cpu_s()?);
+        while begun.elapsed() < time {
+            let (words, expected) = &all[asked.answered as usize % all.len()];
+            let since = Instant::now();
+            let rows = self.rows(statement, words)?;
+            asked.latencies.record(since.elapsed().as_nanos() as u64)?;
+            if rows != *expected {
+                return Err(format!("SQLite: {rows} rows and not {expected}: {words:?}").into());
+            }
+            asked.answered += 1;
+        }
+        asked.cpu_s = thread_cpu_s()? - before;
+        asked.elapsed = begun.elapsed();
+        Ok(asked)
+    }
+
+    fn run(&self, text: &str) -> Result<()> {
+        let text = CString::new(text)?;
+        let none = ptr::null_mut();
+        // SAFETY: the database is open, the text a C string; no callback, and no error text is asked for.
+        let done = unsafe { (self.library.exec)(self.database, text.as_ptr(), none, none, none) };
+        self.check(done)
+    }
+
+    fn prepare(&self, text: &str) -> Result<Handle> {
+        let mut statement = ptr::null_mut();
+        let (size, none) = (c_int::try_from(text.len())?, ptr::null_mut());
+        // SAFETY: the database is open; the text is read up to its size; the handle is written before it is used.
+        let done = unsafe {
+            let text = text.as_ptr().cast();
+            (self.library.prepare)(self.database, text, size, &mut statement, none)
+        };
+        self.check(done)?;
+        Ok(statement)
+    }
+
+    /// Runs a statement, and reads all columns of all rows; how many rows came, or were changed.
+    fn rows<T: AsRef<str>>(&self, statement: Handle, words: &[T]) -> Result<u64> {
+        let library = &self.library;
+        for (at, word) in words.iter().enumerate() {
+            let word = word.as_ref();
+            let (number, size) = (c_int::try_from(at + 1)?, c_int::try_from(word.len())?);
+            // SAFETY: the statement is prepared; the text is copied in this call.
+            let bound =
+                unsafe { (library.bind)(statement, number, word.as_ptr().cast(), size, TRANSIENT) };
+            self.check(bound)?;
+        }
+        let (mut rows, mut read) = (0, 0);
+        // SAFETY: the statement is prepared; columns are read of a row that is there, before the next step.
+        let last = unsafe {
+            let columns = (library.columns)(statement);
+            loop {
+                match (library.step)(statement) {
+                    ROW => {
+                        rows += 1;
+                        for column in 0..columns {
+                            let text = (library.text)(statement, column);
+                            read += usize::from(!text.is_null());
+                            read += (library.bytes)(statement, column) as usize;
+                        }
+                    }
+                    last => break last,
+                }
+            }
+        };
+        std::hint::black_box(read);
+        // SAFETY: the statement is prepared. What it answers is what the last step did.
+        let (columns, _) = unsafe { ((library.columns)(statement), (library.reset)(statement)) };
+        if last != DONE {
+            return Err(self.failure().into());
+        }
+        // SAFETY: the database is open.
+        let changed = unsafe { (library.changes)(self.database) };
+        Ok(match columns {
+            0 => u64::try_from(changed)?,
+            _ => rows,
+        })
+    }
+
+    fn check(&self, code: c_int) -> Result<()> {
+        match code {
+            0 => Ok(()),
+            _ => Err(self.failure().into()),
+        }
+    }
+
+    fn failure(&self) -> String {
+        // SAFETY: it answers a string, also for a database that could not be opened.
+        let text = unsafe { CStr::from_ptr((self.library.error)(self.database)) };
+        format!("SQLite: {}", text.to_string_lossy())
+    }
+}
+
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        // SAFETY: all were made here, and nothing uses them any more.
+        unsafe {
+            for statement in &self.prepared {
+                (self.library.finalize)(*statement);
+            }
+            (self.library.close)(self.database);
+        }
+    }
+}
+
+/// Processor time of this thread so far.
+fn thread_cpu_s() -> Result<f64> {
+    // SAFETY: all-zero bytes are a time; it lives through the call.
+    let time = unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        if libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) != 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        time
+    };
+    Ok(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_those_that_are_expected() {
+        if Library::open().is_err() {
+            larder_testing::missing("libsqlite3");
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let hotels = Hotels::generate(500, 1);
+        let sqlite = Sqlite::load(folder.path(), &hotels, false).expect("it loads");
+        for question in Question::ALL {
+            let asked = sqlite.drive(question, &hotels, Duration::from_millis(5));
+            assert!(asked.expect("rows are counted").answered > 0);
+        }
+    }
+}
