@@ -92,7 +92,9 @@ pub fn start_mariadb(folder: &Path) -> Result<Server> {
     command.arg(format!("--socket={}", data.join("socket").display()));
     command.arg(format!("--port={port}"));
     command.args(["--innodb-buffer-pool-size=1G", "--innodb-log-file-size=1G"]);
-    command.args(["--innodb-stats-persistent=0", "--query-cache-type=0"]);
+    // A thread that is used again goes on counting statements.
+    command.args(["--query-cache-type=0", "--thread-cache-size=0"]);
+    command.arg("--innodb-stats-persistent=0");
     if is_root() {
         command.arg("--user=root");
     }
