@@ -1,7 +1,7 @@
 //! What a daily change of a store costs, beside a whole build; and what layers cost lookups, beside one layer. In process, on one
 //! core, in CPU time, the best of the rounds; all of it in memory.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
@@ -79,7 +79,7 @@ fn bytes_of(folder: &Path) -> Result<u64> {
 }
 
 /// Changes every so many-th record, on each day others.
-fn build_on(base: &PathBuf, out: &Path, args: &IncrementsArgs, day: u64) -> Result<()> {
+fn build_on(base: &Path, out: &Path, args: &IncrementsArgs, day: u64) -> Result<()> {
     let base = Base::open(base, &base.to_string_lossy(), &out.to_string_lossy())?;
     let options = BuildOptions {
         on: Some(On {

@@ -51,7 +51,10 @@ const GROWTH_BAR: f64 = 1.1;
 const HOTTEST_BAR: f64 = 2.0;
 const CUT_ANEW_MAX: Duration = Duration::from_secs(60);
 
-const QUESTIONS: [(&str, fn(&Hotels, &mut Random) -> String); 3] = [
+/// A query for a hotel that is drawn, and others like it.
+type Query = fn(&Hotels, &mut Random) -> String;
+
+const QUESTIONS: [(&str, Query); 3] = [
     ("city (50 rows)", |all, random| {
         let hotel = &all.all[all.any(random)];
         format!("@city:{{{}}}", hotel.value("city"))

@@ -65,6 +65,10 @@ struct Library {
 }
 
 impl Library {
+    #[expect(
+        clippy::missing_transmute_annotations,
+        reason = "each field says of what type its function is"
+    )]
     fn open() -> Result<Library> {
         // SAFETY: the name is a C string; the library stays loaded until the process ends, so its functions do, too.
         let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW) };
