@@ -470,7 +470,7 @@ fn places_that_are_cheap_to_ask_are_asked_even_if_they_are_more() {
         }
 
         fn asking_us(&self, places: Option<&mut dyn Iterator<Item = &u16>>) -> f64 {
-            let us = |place: u16| if place % 2 == 0 { 1.0 } else { 50.0 };
+            let us = |place: u16| if place.is_multiple_of(2) { 1.0 } else { 50.0 };
             match places {
                 Some(places) => places.map(|place| us(*place)).sum(),
                 None => (0..16).map(us).sum(),
