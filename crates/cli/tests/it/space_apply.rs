@@ -41,11 +41,11 @@ fn is_filling(server: &Server) -> bool {
 
 /// Hotels, of which so many are there.
 fn declare(server: &Server, count: u64) {
-    say(
-        server,
-        "FT.CREATE hotels PREFIX 1 hotel: SUBSPACES 1 stars REGIONS 64 SCHEMA city TAG stars NUMERIC price NUMERIC rating NUMERIC",
-    );
     let resp = server.resp();
+    // Each is in one city.
+    let line = "FT.CREATE hotels PREFIX 1 hotel: SUBSPACES 1 stars REGIONS 64 SCHEMA city TAG SEPARATOR '' stars NUMERIC price NUMERIC rating NUMERIC";
+    let parts = line.split(' ').map(|it| it.trim_matches('\'').as_bytes());
+    resp.command(&parts.collect::<Vec<_>>()).unwrap();
     for number in 0..count {
         let line = format!(
             "HSET hotel:{number} city c{} stars {} price {number} rating {}",
