@@ -57,8 +57,8 @@ impl Tables {
                     engine.step(STEP_ROWS)
                 });
                 more |= self.expire_some();
-                more |= Tables::index_in_turn(&self);
-                more |= Tables::copy_in_turn(&self);
+                more |= self.index_in_turn();
+                more |= self.copy_in_turn();
                 self.deliver_row_changes();
                 if self.are_subscriptions_behind() {
                     self.subscriptions.behind.notify_one();

@@ -8,10 +8,11 @@ use larder_protocol::errors::Code;
 use larder_types::SLOTS;
 
 use super::{Gate, Refusal, Tables};
+use crate::spaces::copies::Said;
 use crate::spaces::{Behind, Catalog, Set, Spaces};
 
 /// Objects that are looked at in one step.
-pub(super) const STEP_OBJECTS: usize = 64;
+const STEP_OBJECTS: usize = 128;
 
 impl Tables {
     /// This core's part of all spaces.
@@ -24,8 +25,7 @@ impl Tables {
     pub(super) fn note_objects(&self, changes: &[LogEntry], engine: &Engine) {
         if self.spaces.is_any() {
             self.spaces.note(changes, engine);
-            // A turn in which nothing changed does not wake the next one: what is left may be resting.
-            if !changes.is_empty() && self.spaces.read().behind() != Behind::Nothing {
+            if self.spaces.read().behind() != Behind::Nothing {
                 self.wake_maintenance();
             }
         }
@@ -71,6 +71,50 @@ impl Tables {
             self.spaces.note_moved(moved.into_iter());
             self.wake_maintenance();
         }
+    }
+
+    /// As [`Tables::index_some`], for maintenance: says whether it is to be called again.
+    pub(super) fn index_in_turn(&self) -> bool {
+        !self.is_paused() && self.index_some() != Behind::Nothing
+    }
+
+    /// Asks others for the copies that this core is to hold, and goes on with what others ask of it, for maintenance: says whether it is to be called
+    /// again.
+    pub(super) fn copy_in_turn(&self) -> bool {
+        let (Some(sharing), true) = (&self.sharing, self.spaces.has_copies()) else {
+            return false;
+        };
+        if self.is_paused() {
+            return false;
+        }
+        let shard = sharing.shard();
+        let mut exchange = sharing.exchange.borrow_mut();
+        for said in self.spaces.take_said(&shard) {
+            match said {
+                Said::Ask {
+                    owner,
+                    number,
+                    part,
+                } => exchange.ask_part(owner, number, part),
+                Said::End(number) => exchange.end_part(number),
+            }
+        }
+        self.note_moved_objects();
+        let is_caught_up = self.spaces.read().behind() == Behind::Nothing;
+        if is_caught_up
+            && self
+                .spaces
+                .supply_own(&self.engine.borrow(), &shard, STEP_OBJECTS)
+        {
+            return true;
+        }
+        // Those who asked while it was behind.
+        let is_waited_for = is_caught_up && exchange.has_part_answers();
+        drop(exchange);
+        if is_waited_for {
+            self.exchange();
+        }
+        false
     }
 
     /// Whether the spaces here are those that the map has.
