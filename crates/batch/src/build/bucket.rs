@@ -9,7 +9,8 @@ use std::sync::Mutex;
 use larder_types::key_hash;
 
 use super::collect::{CollectAs, Collected};
-use super::spill::{Chunk, Held, Place, Row, RowSizes, Rows, Spill};
+use super::counts::Counts;
+use super::spill::{Chunk, Held, Place, Row, Rows, Spill};
 use super::{OnDuplicate, heavy};
 use crate::delta::{PRESENT, Said, said};
 use crate::error::{Error, show_key};
@@ -17,9 +18,7 @@ use crate::error::{Error, show_key};
 #[derive(Default)]
 pub struct Bucket {
     chunks: Vec<Held>,
-    pub rows: u64,
-    pub inline_bytes: u64,
-    pub sizes: RowSizes,
+    pub counts: Counts,
 }
 
 /// What becomes of rows that share a key.
@@ -61,9 +60,7 @@ struct Entry {
 
 impl Bucket {
     pub fn add(&mut self, held: Held) {
-        self.rows += held.rows;
-        self.inline_bytes += held.inline_bytes;
-        self.sizes = self.sizes.with(held.sizes);
+        self.counts.add(held.counts);
         self.chunks.push(held);
     }
 
@@ -170,7 +167,7 @@ impl Bucket {
                 return true;
             }
             let bytes = rows.bytes.len() + row.key.len() + row.value.len();
-            let fits = rows.rows == 0 || bytes as u64 <= bytes_max;
+            let fits = rows.counts.rows == 0 || bytes as u64 <= bytes_max;
             if fits {
                 rows.push(row.seq, row.key, row.value, 0);
             }

@@ -8,18 +8,16 @@ use std::path::Path;
 
 use larder_types::key_hash;
 
+use super::counts::Counts;
 use super::on::Changes;
 use super::out_folder::OutFolder;
-use super::spill::RowSizes;
 use super::{BuildOptions, SegmentPart};
 use crate::built::Built;
 use crate::error::Error;
 use crate::fault::fault_point;
 use crate::manifest::{Manifest, SegmentEntry, segment_file};
 use crate::profile::{Collector, Shape};
-use crate::segment::{
-    LARGE_VALUE_BYTES_MIN, SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter,
-};
+use crate::segment::{SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter};
 use crate::signature::SecretKey;
 use crate::version::{Version, Walk, files};
 
@@ -154,32 +152,16 @@ impl Compaction<'_> {
 
     fn plan(&self, partition: u32) -> Result<SegmentPlan, Error> {
         let manifest = self.version.manifest();
-        let mut plan = SegmentPlan {
-            partition,
-            partitions: manifest.partitions,
-            ..SegmentPlan::default()
-        };
         let is_collected = manifest
             .built
             .as_ref()
             .is_some_and(|built| built.collect_as.is_some());
-        let mut sizes = match is_collected {
-            true => RowSizes::Mixed,
-            false => RowSizes::NoRows,
-        };
+        let mut counts = Counts::new(is_collected);
         self.each(partition, &mut |key, value| {
-            plan.record_count += 1;
-            plan.inline_bytes += key.len() as u64;
-            if value.len() <= LARGE_VALUE_BYTES_MIN {
-                plan.inline_bytes += value.len() as u64;
-            }
-            sizes = sizes.with(RowSizes::Same(key.len() as u32, value.len() as u32));
+            counts.add_row(key, value);
             Ok(())
         })?;
-        if let RowSizes::Same(key, value) = sizes {
-            plan.sizes = Some((key, value));
-        }
-        Ok(plan)
+        Ok(counts.plan(partition, manifest.partitions))
     }
 
     fn each(&self, partition: u32, each: &mut Each<'_>) -> Result<(), Error> {

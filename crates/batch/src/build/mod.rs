@@ -21,6 +21,7 @@
 mod bucket;
 mod collect;
 mod compact;
+mod counts;
 mod heavy;
 mod on;
 mod options;
@@ -179,7 +180,7 @@ impl Builder {
         let has_rows: Vec<bool> = (self.buckets.chunks_mut(self.buckets_per_partition as usize))
             .map(|buckets| {
                 let mut buckets = buckets.iter_mut();
-                buckets.any(|bucket| bucket.get_mut().expect("no writer panicked").rows > 0)
+                buckets.any(|bucket| bucket.get_mut().expect("no writer panicked").counts.rows > 0)
             })
             .collect();
         let parts = self.write_parts(&|partition| has_rows[partition], progress)?;
@@ -309,7 +310,7 @@ impl Builder {
             records_total: self
                 .buckets
                 .iter()
-                .map(|bucket| bucket.lock().expect("no writer panicked").rows)
+                .map(|bucket| bucket.lock().expect("no writer panicked").counts.rows)
                 .sum(),
             // An eighth of the memory is for buckets while they are sorted; a row's index entry
             // and the output's buffers come on top of its bytes.
@@ -381,7 +382,7 @@ impl Builder {
         let mut unasked = 0;
         for bucket in self.buckets_of(partition) {
             let bucket = std::mem::take(&mut *bucket.lock().expect("no writer panicked"));
-            let (rows, chunk_bytes) = (bucket.rows, bucket.memory_bytes());
+            let (rows, chunk_bytes) = (bucket.counts.rows, bucket.memory_bytes());
             bucket.emit(&self.spill, duplicates, room, &mut |hash, key, value| {
                 unasked += 1 + value.len() / 1024;
                 if unasked >= 4096 {

@@ -112,7 +112,7 @@ impl RowWriter<'_> {
     /// A full disk.
     pub fn close(mut self) -> Result<(), Error> {
         for (bucket, chunk) in std::mem::take(&mut self.open).into_iter().enumerate() {
-            if chunk.rows > 0 {
+            if chunk.counts.rows > 0 {
                 self.builder.take_chunk(bucket, chunk)?;
             }
         }
@@ -125,7 +125,7 @@ impl RowWriter<'_> {
 
 impl Drop for RowWriter<'_> {
     fn drop(&mut self) {
-        if self.open.iter().any(|chunk| chunk.rows > 0) {
+        if self.open.iter().any(|chunk| chunk.counts.rows > 0) {
             self.builder.fail(Error::state(
                 "the input ended early: a row writer was dropped before it was closed",
             ));

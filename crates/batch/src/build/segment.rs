@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use super::bucket::Bucket;
+use super::counts::Counts;
 use super::on::{Base, Changes};
-use super::spill::{Chunk, RowSizes};
+use super::spill::Chunk;
 use super::{Builder, CHUNK_BYTES_MAX, OnDuplicate, Work, Written};
 use crate::error::Error;
 use crate::fault::fault_point;
 use crate::manifest::layer_file;
-use crate::segment::{SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter};
+use crate::segment::{SegmentOptions, SegmentSummary, SegmentWriter};
 use crate::version::files;
 
 /// A segment that is being written.
@@ -42,10 +43,11 @@ impl Builder {
     }
 
     fn write_all(&self, partition: u32, work: &Work<'_>) -> Result<SegmentSummary, Error> {
-        let buckets = self.buckets_of(partition).iter();
-        let buckets = buckets.map(|bucket| bucket.lock().expect("no writer panicked"));
-        let plan = self.plan(partition, buckets);
-        let mut segment = self.open(partition, plan)?;
+        let mut counts = Counts::new(self.options.on_duplicate == OnDuplicate::Collect);
+        for bucket in self.buckets_of(partition) {
+            counts.add(bucket.lock().expect("no writer panicked").counts);
+        }
+        let mut segment = self.open(partition, counts)?;
         self.emit(partition, work, &mut |hash, key, value| {
             segment.push(hash, key, value)
         })?;
@@ -77,7 +79,7 @@ impl Builder {
             Ok(())
         })?;
         held.add(self.hold(open)?);
-        let mut segment = self.open(partition, self.plan(partition, [&held].into_iter()))?;
+        let mut segment = self.open(partition, held.counts)?;
         let mut failed = None;
         held.each_row(&self.spill, &mut |row, hash| {
             failed = segment.push(hash, row.key, row.value).err();
@@ -91,34 +93,7 @@ impl Builder {
         }
     }
 
-    /// The layout of a segment of these rows. Duplicates may fall away from them.
-    fn plan<B: std::ops::Deref<Target = Bucket>>(
-        &self,
-        partition: u32,
-        buckets: impl Iterator<Item = B>,
-    ) -> SegmentPlan {
-        let mut plan = SegmentPlan {
-            partition,
-            partitions: self.options.partitions,
-            ..SegmentPlan::default()
-        };
-        // What is collected is longer than the rows that it is made of; that of a delta has been by now.
-        let mut sizes = match (self.options.on_duplicate, &self.options.on) {
-            (OnDuplicate::Collect, None) => RowSizes::Mixed,
-            _ => RowSizes::NoRows,
-        };
-        for bucket in buckets {
-            plan.record_count += bucket.rows;
-            plan.inline_bytes += bucket.inline_bytes;
-            sizes = sizes.with(bucket.sizes);
-        }
-        if let RowSizes::Same(key, value) = sizes {
-            plan.sizes = Some((key, value));
-        }
-        plan
-    }
-
-    fn open(&self, partition: u32, plan: SegmentPlan) -> Result<Open, Error> {
+    fn open(&self, partition: u32, counts: Counts) -> Result<Open, Error> {
         let block_size = match &self.options.on {
             Some(on) => on.base.block_size(partition)?.or(self.options.block_size),
             None => self.options.block_size,
@@ -134,6 +109,7 @@ impl Builder {
             format: self.options.segment_format,
             is_delta: self.writes_changes(),
         };
+        let plan = counts.plan(partition, self.options.partitions);
         let path = self.out.path.join(layer_file(partition, self.layer()));
         let file = files::StreamingFile::create(&path)?;
         let writer = SegmentWriter::new(file, options, plan).map_err(Error::io("write", &path))?;

@@ -8,46 +8,21 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::counts::Counts;
 use crate::error::Error;
-use crate::segment::LARGE_VALUE_BYTES_MIN;
 use crate::segment::format::{put_varint, take_varint};
 
 /// Rows of one bucket, as one writer gathers them.
 #[derive(Default)]
 pub struct Chunk {
     pub bytes: Vec<u8>,
-    pub rows: u64,
-    /// Bytes of keys and of the values that stay in blocks.
-    pub inline_bytes: u64,
-    pub sizes: RowSizes,
+    pub counts: Counts,
     last_seq: u64,
-}
-
-/// Whether rows all have one key size and one value size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum RowSizes {
-    #[default]
-    NoRows,
-    Same(u32, u32),
-    Mixed,
-}
-
-impl RowSizes {
-    #[inline]
-    pub fn with(self, other: RowSizes) -> RowSizes {
-        match (self, other) {
-            (RowSizes::NoRows, sizes) | (sizes, RowSizes::NoRows) => sizes,
-            (sizes, other) if sizes == other => sizes,
-            _ => RowSizes::Mixed,
-        }
-    }
 }
 
 /// A chunk that has been handed over.
 pub struct Held {
-    pub rows: u64,
-    pub inline_bytes: u64,
-    pub sizes: RowSizes,
+    pub counts: Counts,
     pub place: Place,
 }
 
@@ -78,13 +53,7 @@ impl Chunk {
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.last_seq = seq;
-        self.rows += 1;
-        let sizes = RowSizes::Same(key.len() as u32, value.len() as u32);
-        self.sizes = self.sizes.with(sizes);
-        self.inline_bytes += key.len() as u64;
-        if value.len() <= LARGE_VALUE_BYTES_MIN {
-            self.inline_bytes += value.len() as u64;
-        }
+        self.counts.add_row(key, value);
     }
 
     pub fn into_memory(mut self) -> Held {
@@ -93,9 +62,7 @@ impl Chunk {
             self.bytes.shrink_to_fit();
         }
         Held {
-            rows: self.rows,
-            inline_bytes: self.inline_bytes,
-            sizes: self.sizes,
+            counts: self.counts,
             place: Place::Memory(self.bytes),
         }
     }
@@ -197,9 +164,7 @@ impl Spill {
             .write_all_at(&chunk.bytes, offset)
             .map_err(Error::io("write spill file", &self.path))?;
         Ok(Held {
-            rows: chunk.rows,
-            inline_bytes: chunk.inline_bytes,
-            sizes: chunk.sizes,
+            counts: chunk.counts,
             place: Place::File { offset, size },
         })
     }
