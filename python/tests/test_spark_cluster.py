@@ -72,7 +72,7 @@ def test_a_version_in_s3_is_the_one_that_one_process_builds(spark, s3, alone, se
 
 
 def executors():
-    """The processes of this session's executors."""
+    """The processes of the executors of Spark's application."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
