@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
-use larder_batch::{Base, BuildOptions, Builder, Built, Compaction, Manifest, On, Version};
+use larder_batch::{Base, BuildOptions, Builder, Compaction, Manifest, On, Version};
 use larder_types::Random;
 
 use crate::Result;
@@ -86,8 +86,6 @@ fn build_on(base: &Path, out: &Path, args: &IncrementsArgs, day: u64) -> Result<
             base: Arc::new(base),
             is_full: false,
         }),
-        // It says where the versions below are.
-        built: Some(Built::default()),
         ..BuildOptions::new(store::NAME.parse()?)
     };
     let builder = Builder::new(options, out)?;

@@ -75,8 +75,6 @@ impl Manifest {
         self.value_bytes = sum(below.value_bytes, changes.value_bytes);
         self.size_bytes += below.size_bytes;
         self.layers = base.layers();
-        if let Some(built) = &mut self.built {
-            built.on = base.places();
-        }
+        self.built.get_or_insert_default().on = base.places();
     }
 }

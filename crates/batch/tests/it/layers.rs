@@ -409,6 +409,22 @@ fn a_base_that_is_gone_damaged_or_another_is_refused() {
     assert!(refused(&out).contains("manifest"), "{}", refused(&out));
 }
 
+/// Where the version below is must be told, whoever built the delta.
+#[test]
+fn a_delta_of_whose_build_nothing_is_told_finds_the_version_below_it() {
+    let temp = tempfile::tempdir().expect("temp dir");
+    let place = |at: usize| temp.path().join(format!("v{at}"));
+    let mut records = some_records(10, true);
+    build(options(), &place(0), pairs(&records)).expect("builds");
+    let untold = BuildOptions {
+        built: None,
+        ..delta_options(&place(0), &place(1), true).expect("a base")
+    };
+    records.remove(&key(3));
+    build(untold, &place(1), pairs(&records)).expect("builds");
+    check_all(&place(1), &records);
+}
+
 #[test]
 fn nothing_is_built_on_too_many_layers_on_a_part_or_for_another_store() {
     let temp = tempfile::tempdir().expect("temp dir");
