@@ -100,6 +100,12 @@ impl From<larder_client::Error> for Failure {
     }
 }
 
+impl From<larder_remote::Error> for Failure {
+    fn from(error: larder_remote::Error) -> Failure {
+        Failure::new(error.to_string())
+    }
+}
+
 impl From<larder_batch::Error> for Failure {
     fn from(error: larder_batch::Error) -> Failure {
         match &error {

@@ -508,16 +508,13 @@ pub fn put_version(folder: &Path, target: &Location, quiet: bool) -> Result<(), 
     let total = sizes.map(|it| it.map_or(0, |it| it.len())).sum();
     let progress = Progress::new(Unit::Bytes, "copying", quiet);
     let runtime = copying_runtime()?;
-    let remote = |error: larder_remote::Error| Failure::new(error.to_string());
     let mut done_before = 0;
     for file in files.into_iter().chain([Manifest::FILE]) {
         interrupt::check()?;
         let local = folder.join(file);
-        let place = target.join(file).map_err(remote)?;
+        let place = target.join(file)?;
         let report = |done| progress.set("copying", done_before + done, total);
-        runtime
-            .block_on(place.put_file(&local, &report))
-            .map_err(remote)?;
+        runtime.block_on(place.put_file(&local, &report))?;
         done_before += local.metadata().map_or(0, |metadata| metadata.len());
     }
     Ok(())
@@ -531,11 +528,10 @@ pub fn remove_version(folder: &Path, target: &Location) -> Result<(), Failure> {
     }
     let manifest = read_manifest(folder)?;
     let runtime = copying_runtime()?;
-    let remote = |error: larder_remote::Error| Failure::new(error.to_string());
     let segments = files_in(folder, &manifest);
     for file in [Manifest::FILE].into_iter().chain(segments) {
-        let place = target.join(file).map_err(remote)?;
-        runtime.block_on(place.remove()).map_err(remote)?;
+        let place = target.join(file)?;
+        runtime.block_on(place.remove())?;
     }
     Ok(())
 }

@@ -99,11 +99,10 @@ impl OnArgs {
 /// Copies a version, with those below it, into a folder of its own.
 fn fetch(url: &str, temp: Option<&Path>) -> Result<TempDir, Failure> {
     let folder = temp_folder(temp)?;
-    let failed = |error: larder_remote::Error| Failure::new(error.to_string());
     let copy = |root: &str, file: &str| -> Result<(), Failure> {
         interrupt::check()?;
-        let place = parse_location(root)?.join(file).map_err(failed)?;
-        let mut reader = place.reader().map_err(failed)?;
+        let place = parse_location(root)?.join(file)?;
+        let mut reader = place.reader()?;
         let path = folder.path().join(file);
         let copied = File::create(&path).and_then(|mut out| io::copy(&mut reader, &mut out));
         copied
