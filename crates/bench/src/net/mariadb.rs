@@ -74,7 +74,7 @@ pub fn run(address: SocketAddr, database: &str, text: &str) -> Result<()> {
 }
 
 /// A prepared statement with its parameters, as text.
-pub fn execute(out: &mut Vec<u8>, statement: u32, parameters: &[&str]) {
+pub fn execute<T: AsRef<str>>(out: &mut Vec<u8>, statement: u32, parameters: &[T]) {
     let mut body = vec![EXECUTE];
     body.extend_from_slice(&statement.to_le_bytes());
     // No cursor; once.
@@ -86,7 +86,7 @@ pub fn execute(out: &mut Vec<u8>, statement: u32, parameters: &[&str]) {
         parameters
             .iter()
             .for_each(|_| body.extend_from_slice(&[VAR_STRING, 0]));
-        for parameter in parameters {
+        for parameter in parameters.iter().map(AsRef::as_ref) {
             let size = u8::try_from(parameter.len()).ok().filter(|it| *it < 251);
             body.push(size.expect("parameters are short here"));
             body.extend_from_slice(parameter.as_bytes());

@@ -128,12 +128,12 @@ pub fn query(text: &str) -> Vec<u8> {
 }
 
 /// A prepared statement with its parameters, as text, and the end of its transaction.
-pub fn execute(out: &mut Vec<u8>, statement: &str, parameters: &[&str]) {
+pub fn execute<T: AsRef<str>>(out: &mut Vec<u8>, statement: &str, parameters: &[T]) {
     message(out, b'B', |out| {
         out.extend_from_slice(format!("\0{statement}\0").as_bytes());
         out.extend_from_slice(&0_u16.to_be_bytes());
         out.extend_from_slice(&(parameters.len() as u16).to_be_bytes());
-        for parameter in parameters {
+        for parameter in parameters.iter().map(AsRef::as_ref) {
             out.extend_from_slice(&(parameter.len() as u32).to_be_bytes());
             out.extend_from_slice(parameter.as_bytes());
         }

@@ -47,6 +47,14 @@ impl Hotels {
         format!("hotel:{number}")
     }
 
+    /// All, as rows of a table: a key, and then its values.
+    pub fn rows(&self) -> impl Iterator<Item = Vec<String>> + '_ {
+        self.all.iter().enumerate().map(|(number, hotel)| {
+            let values = hotel.values.iter().cloned();
+            std::iter::once(Hotels::key(number)).chain(values).collect()
+        })
+    }
+
     /// The words by which larder is given a hotel.
     pub fn words(&self, number: usize) -> Vec<String> {
         let mut words = vec!["HSET".to_owned(), Hotels::key(number)];

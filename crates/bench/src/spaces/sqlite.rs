@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use larder_types::Random;
 
-use super::hotels::{Hotels, price_text};
+use super::hotels::Hotels;
 use super::systems::{Question, drawn};
 use crate::Result;
 
@@ -149,11 +149,8 @@ impl Sqlite {
         own.run(SCHEMA)?;
         own.run("BEGIN")?;
         let insert = own.prepare("INSERT INTO hotels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
-        for (number, hotel) in hotels.all.iter().enumerate() {
-            let key = Hotels::key(number);
-            let mut values = vec![key.as_str()];
-            values.extend(hotel.values.iter().map(String::as_str));
-            own.rows(insert, &values)?;
+        for row in hotels.rows() {
+            own.rows(insert, &row)?;
         }
         // SAFETY: it was prepared here, and is not used afterwards.
         unsafe { (own.library.finalize)(insert) };
@@ -185,16 +182,7 @@ impl Sqlite {
         let all: Vec<_> = (0..20_000)
             .map(|_| {
                 let drawn = drawn(hotels, &mut random);
-                let hotel = &hotels.all[drawn.number];
-                let (city, key) = (hotel.value("city").to_owned(), Hotels::key(drawn.number));
-                let (low, high) = (price_text(drawn.prices.0), price_text(drawn.prices.1));
-                let words = match question {
-                    Question::Get => vec![key],
-                    Question::City => vec![city],
-                    Question::Address => vec![city, hotel.value("address").to_owned()],
-                    Question::Price => vec![city, low, high],
-                    Question::Update => vec![low, key],
-                };
+                let words = question.parameters(hotels, drawn.number, drawn.prices);
                 (words, drawn.rows(question, hotels) as u64)
             })
             .collect();

@@ -27,6 +27,20 @@ pub enum Question {
 }
 
 impl Question {
+    /// What it asks of a table with, about a hotel: the parameters of its statement.
+    pub fn parameters(self, hotels: &Hotels, number: usize, prices: (u32, u32)) -> Vec<String> {
+        let hotel = &hotels.all[number];
+        let (city, key) = (hotel.value("city").to_owned(), Hotels::key(number));
+        let (low, high) = (price_text(prices.0), price_text(prices.1));
+        match self {
+            Question::Get => vec![key],
+            Question::City => vec![city],
+            Question::Address => vec![city, hotel.value("address").to_owned()],
+            Question::Price => vec![city, low, high],
+            Question::Update => vec![low, key],
+        }
+    }
+
     pub const ALL: [Question; 5] = [
         Question::Get,
         Question::City,
@@ -265,7 +279,7 @@ const STATEMENTS: [(&str, &str); 6] = [
         "price",
         "SELECT * FROM hotels WHERE city = $1 AND price BETWEEN $2 AND $3",
     ),
-    ("update", "UPDATE hotels SET price = $2 WHERE key = $1"),
+    ("update", "UPDATE hotels SET price = $1 WHERE key = $2"),
 ];
 
 impl System for Postgres {
@@ -282,11 +296,8 @@ impl System for Postgres {
         // However durable commits are, these may be lost.
         asked.bytes = postgres::query("SET synchronous_commit = off");
         asked.end(0);
-        for (number, hotel) in hotels.all.iter().enumerate() {
-            let key = Hotels::key(number);
-            let mut values = vec![key.as_str()];
-            values.extend(hotel.values.iter().map(String::as_str));
-            postgres::execute(&mut asked.bytes, "put", &values);
+        for row in hotels.rows() {
+            postgres::execute(&mut asked.bytes, "put", &row);
             asked.end(0);
         }
         send_all(self.connect()?, &asked)?;
@@ -304,20 +315,15 @@ impl System for Postgres {
         number: usize,
         prices: (u32, u32),
     ) {
-        let hotel = &hotels.all[number];
-        let key = Hotels::key(number);
-        let city = hotel.value("city");
-        let (low, high) = (price_text(prices.0), price_text(prices.1));
-        let out = &mut asked.bytes;
-        match question {
-            Question::Get => postgres::execute(out, "get", &[&key]),
-            Question::City => postgres::execute(out, "city", &[city]),
-            Question::Address => {
-                postgres::execute(out, "address", &[city, hotel.value("address")]);
-            }
-            Question::Price => postgres::execute(out, "price", &[city, &low, &high]),
-            Question::Update => postgres::execute(out, "update", &[&key, &low]),
-        }
+        let name = match question {
+            Question::Get => "get",
+            Question::City => "city",
+            Question::Address => "address",
+            Question::Price => "price",
+            Question::Update => "update",
+        };
+        let parameters = question.parameters(hotels, number, prices);
+        postgres::execute(&mut asked.bytes, name, &parameters);
     }
 }
 
@@ -363,11 +369,8 @@ impl System for MariaDb {
         mariadb::run(self.0, DATABASE, SCHEMA_OF_MARIADB)?;
         mariadb::run(self.0, "", LOADS_FAST)?;
         let mut asked = Asked::default();
-        for (number, hotel) in hotels.all.iter().enumerate() {
-            let key = Hotels::key(number);
-            let mut values = vec![key.as_str()];
-            values.extend(hotel.values.iter().map(String::as_str));
-            mariadb::execute(&mut asked.bytes, 1, &values);
+        for row in hotels.rows() {
+            mariadb::execute(&mut asked.bytes, 1, &row);
             asked.end(1);
         }
         send_all(self.connect()?, &asked)?;
@@ -389,17 +392,14 @@ impl System for MariaDb {
         number: usize,
         prices: (u32, u32),
     ) {
-        let hotel = &hotels.all[number];
-        let key = Hotels::key(number);
-        let city = hotel.value("city");
-        let (low, high) = (price_text(prices.0), price_text(prices.1));
-        let out = &mut asked.bytes;
-        match question {
-            Question::Get => mariadb::execute(out, 2, &[&key]),
-            Question::City => mariadb::execute(out, 3, &[city]),
-            Question::Address => mariadb::execute(out, 4, &[city, hotel.value("address")]),
-            Question::Price => mariadb::execute(out, 5, &[city, &low, &high]),
-            Question::Update => mariadb::execute(out, 6, &[&low, &key]),
-        }
+        let id = match question {
+            Question::Get => 2,
+            Question::City => 3,
+            Question::Address => 4,
+            Question::Price => 5,
+            Question::Update => 6,
+        };
+        let parameters = question.parameters(hotels, number, prices);
+        mariadb::execute(&mut asked.bytes, id, &parameters);
     }
 }
