@@ -67,21 +67,25 @@ impl TestServer {
     }
 
     fn start_again(&mut self) {
+        let server = self.start_when_free().expect("the server starts");
+        self.base = format!("http://{}", server.http_addr());
+        self.server = Some(server);
+    }
+
+    /// Starts when nobody has the folder: a process that another test is just starting has its lock until it runs its program.
+    fn start_when_free(&self) -> Result<Server, Error> {
         let begun = Instant::now();
-        let server = loop {
+        loop {
             match self.start_another() {
-                // A process that another test is just starting has the folder's lock until it runs its program.
                 Err(error)
                     if error.to_string().contains("is in use by")
                         && begun.elapsed() < Duration::from_secs(10) =>
                 {
                     std::thread::yield_now();
                 }
-                started => break started.expect("the server starts"),
+                started => return started,
             }
-        };
-        self.base = format!("http://{}", server.http_addr());
-        self.server = Some(server);
+        }
     }
 
     /// A second server on the same folder.
@@ -107,7 +111,7 @@ impl TestServer {
     pub fn start_refused(&mut self, change: impl FnOnce(&mut ServerConfig)) -> String {
         self.stop();
         change(&mut self.config);
-        match self.start_another() {
+        match self.start_when_free() {
             Ok(_) => panic!("the server starts"),
             Err(error) => error.to_string(),
         }
