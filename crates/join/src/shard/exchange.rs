@@ -37,6 +37,10 @@ const CHUNK_ROWS: u64 = 2048;
 const CHUNK_BYTES: usize = 256 << 10;
 /// Chunks for one receiver that may be on their way: memory is bounded, however large a range is.
 pub(super) const CHUNKS_ON_WAY: usize = 4;
+/// Of them, those of parts at most, so that what reads of a join wait for is not behind them.
+pub(super) const PARTS_ON_WAY: usize = 2;
+/// What a row of a part weighs in a step: it is put into indexes, which takes so many times what a row of a join takes.
+pub(super) const PART_ROW_WEIGHT: usize = 128;
 /// What a chunk weighs in a step, beside its rows.
 pub(super) const CHUNK_WEIGHT: usize = 16;
 
@@ -124,8 +128,10 @@ pub struct Exchange {
     pub(super) peers: Vec<Peer>,
     /// The last change that was told to anybody.
     sequence: u64,
-    turn: usize,
+    pub(super) turn: usize,
     pub(super) chunk_rows: u64,
+    /// Parts come as fast as [`Exchange::take_part`] lets them.
+    pub(super) is_paced: bool,
     /// Where it is to be known which rows have changes that are not acknowledged.
     told: Option<Told>,
     /// Readers whose conversation has ended, which parts are yet to be told.
@@ -173,6 +179,8 @@ pub(super) struct OwnerSide {
     inbox: VecDeque<EngineMessage>,
     /// What it was asked for and has yet to give.
     asked: Spans,
+    /// Chunks of parts that were taken in, and that it has yet to be told of: until then it sends no more than a few.
+    pub(super) untold: usize,
     /// It is in this epoch, or a later one, as it has said.
     epoch: u64,
     /// Marks of changes that wait for a fan-out of this engine.
@@ -219,6 +227,7 @@ impl Exchange {
             sequence: 0,
             turn: 0,
             chunk_rows: CHUNK_ROWS,
+            is_paced: false,
             told: None,
             lost_readers: Vec::new(),
         }
@@ -577,6 +586,7 @@ impl Exchange {
                     match part_change(&key) {
                         Some((number, key)) => {
                             parts.change(&self.shard, from as u16, number, key, value.as_deref());
+                            spent += PART_ROW_WEIGHT;
                         }
                         None => {
                             let _ = engine.apply_replica(from as u16, &key, value.as_deref(), now);

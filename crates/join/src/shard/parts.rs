@@ -13,7 +13,7 @@
 //! rows of slots that are withdrawn are forgotten. A reader numbers what it asks for. With the same number it asks for the same again, for some reason
 //! of its own; whatever else it wants has another number, so that what is still on its way for the one is not taken for the other.
 
-use super::exchange::{CHUNK_WEIGHT, CHUNKS_ON_WAY, EngineMessage, Exchange};
+use super::exchange::{CHUNK_WEIGHT, EngineMessage, Exchange, PART_ROW_WEIGHT, PARTS_ON_WAY};
 use crate::base::owner::Shard;
 use crate::engine::Engine;
 
@@ -163,6 +163,24 @@ impl Exchange {
         }
     }
 
+    /// From now on an owner sends more of a part when [`Exchange::take_part`] says so, and not as soon as what it sent is taken in.
+    pub fn pace_parts(&mut self) {
+        self.is_paced = true;
+    }
+
+    /// Lets an owner that waits for it send another chunk of a part, each in its turn; whether there was one.
+    pub fn take_part(&mut self) -> bool {
+        let (first, count) = (self.turn, self.peers.len());
+        let mut turns = (0..count).map(|at| (first + at) % count);
+        let Some(at) = turns.find(|at| self.peers[*at].owner.untold > 0) else {
+            return false;
+        };
+        let owner = &mut self.peers[at].owner;
+        owner.untold -= 1;
+        owner.out.push(EngineMessage::Taken);
+        true
+    }
+
     /// Whether readers wait for parts.
     pub fn has_part_answers(&self) -> bool {
         let mut readers = self.peers.iter().map(|peer| &peer.reader);
@@ -186,8 +204,11 @@ impl Exchange {
                 is_last,
                 epoch,
             } => {
-                peer.owner.out.push(EngineMessage::Taken);
-                let spent = rows.len() + CHUNK_WEIGHT;
+                match self.is_paced {
+                    true => peer.owner.untold += 1,
+                    false => peer.owner.out.push(EngineMessage::Taken),
+                }
+                let spent = rows.len() * PART_ROW_WEIGHT + CHUNK_WEIGHT;
                 if epoch >= own_epoch {
                     parts.supply(&self.shard, from as u16, number, &part, rows, is_last);
                 }
@@ -229,7 +250,7 @@ impl Exchange {
         let (epoch, chunk_rows) = (self.epoch(), self.chunk_rows as usize);
         let shard = self.shard().clone();
         let reader = &mut self.peers[to].reader;
-        if reader.on_way >= CHUNKS_ON_WAY {
+        if reader.on_way >= PARTS_ON_WAY {
             return None;
         }
         let answers = reader.part_answers.iter_mut().enumerate();

@@ -176,6 +176,9 @@ fn a_reader_has_the_rows_that_it_wants_and_a_writer_waits_for_it() {
         let mut cores = cores();
         let mut all: BTreeMap<String, String> = BTreeMap::new();
         let mut number = 0;
+        if seed % 2 == 1 {
+            cores.iter_mut().for_each(|it| it.exchange.pace_parts());
+        }
         for _ in 0..300 {
             let at = random.index(usize::from(CORES));
             match random.below(10) {
@@ -213,6 +216,7 @@ fn a_reader_has_the_rows_that_it_wants_and_a_writer_waits_for_it() {
                     }
                 }
                 5 | 6 => {
+                    cores[at].exchange.take_part();
                     cores[at].step(random.index(20) + 1);
                 }
                 _ => {
@@ -239,7 +243,7 @@ fn a_reader_has_the_rows_that_it_wants_and_a_writer_waits_for_it() {
             for from in 0..usize::from(CORES) {
                 for to in (0..usize::from(CORES)).filter(|to| *to != from) {
                     carry(&mut cores, from, to);
-                    while cores[to].step(1000) {}
+                    while cores[to].step(1000) || cores[to].exchange.take_part() {}
                 }
             }
         }
@@ -251,6 +255,42 @@ fn a_reader_has_the_rows_that_it_wants_and_a_writer_waits_for_it() {
             }
         }
     }
+}
+
+#[test]
+fn a_reader_that_paces_itself_is_sent_a_few_chunks_and_then_one_for_each_that_it_takes() {
+    let mut cores = cores();
+    let (reader, owner) = (0, 1);
+    let own = Shard::new(0, CORES);
+    let keys = (0..200).map(|number| format!("o|{number:03}"));
+    let of_owner = |key: &String| usize::from(own.owner_of(key.as_bytes())) == owner;
+    let keys: Vec<String> = keys.filter(of_owner).collect();
+    for key in &keys {
+        write(&mut cores[owner], key, Some("a"));
+    }
+    cores[reader].exchange.pace_parts();
+    cores[reader].letters.wanted = (1, b"a".to_vec());
+    cores[reader]
+        .exchange
+        .ask_part(owner as u16, 1, b"a".to_vec());
+    let exchange = |cores: &mut [Core]| {
+        carry(cores, reader, owner);
+        while cores[owner].step(1000) {}
+        carry(cores, owner, reader);
+        while cores[reader].step(1000) {}
+        cores[reader].letters.rows.len()
+    };
+    // Chunks are of three rows here, and two are on their way at once.
+    assert_eq!(exchange(&mut cores), 6);
+    assert_eq!(exchange(&mut cores), 6);
+    let mut has = 6;
+    while cores[reader].exchange.take_part() {
+        let now = exchange(&mut cores);
+        assert!(now <= has + 3, "{has} and then {now}");
+        has = now;
+    }
+    assert_eq!(has, keys.len());
+    assert!(cores[reader].letters.whole.contains(&(owner as u16)));
 }
 
 /// A reader has of an owner exactly what it wants.

@@ -49,6 +49,12 @@ impl Throttle {
         self.lock().figures()
     }
 
+    /// The share of the processors that background work has now; for who works beside requests, on a thread that answers them.
+    pub fn share(&self) -> f64 {
+        self.look(self.now_us());
+        self.figures().share
+    }
+
     /// Says that the calling thread answers reads.
     pub fn add_serving_thread(&self) {
         // SAFETY: gettid takes nothing and cannot fail.

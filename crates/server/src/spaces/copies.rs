@@ -30,6 +30,9 @@ use super::walk::{end_of, tables_of};
 
 type Bytes = Box<[u8]>;
 
+/// Copies that are sent, or put here, at one go: what clients ask for comes between two of them.
+const CHUNK_COPIES: usize = 32;
+
 /// An object as it travels: when it goes, in milliseconds since 1970 (8 bytes, little-endian; 0: never), then its bytes.
 fn travelling(bytes: &[u8], expires_at: Option<u64>) -> Vec<u8> {
     [&expires_at.unwrap_or(0).to_le_bytes(), bytes].concat()
@@ -53,6 +56,8 @@ pub struct Copies {
     is_stale: bool,
     number: u32,
     serial: u64,
+    /// Copies that were put since somebody asked.
+    put: usize,
     /// This place, where there are several.
     own: u16,
     /// Another whenever what is held may lack something that it had.
@@ -343,6 +348,7 @@ impl Copies {
         let Some(holder) = holder_of(&mut self.held, number) else {
             return;
         };
+        self.put += rows.len();
         for (row, value) in rows {
             if let Some(key) = object_key(&row)
                 && shard.owner_of(&row) == owner
@@ -399,6 +405,11 @@ impl Copies {
     pub fn generation(&self) -> u64 {
         self.generation
     }
+
+    /// How many copies were supplied since this was asked last.
+    pub fn take_put(&mut self) -> usize {
+        std::mem::take(&mut self.put)
+    }
 }
 
 fn holder_of(held: &mut [Held], number: u32) -> Option<&mut Holder> {
@@ -448,7 +459,7 @@ fn placed_of<'a>(
     Some((&space.declared.definition, space.placed.as_ref()?, subspace))
 }
 
-/// The own objects of a part, from the first behind `after` on.
+/// The own objects of a part, from the first behind `after` on; not many.
 fn rows_of(
     (definition, placed, subspace): (&Definition, &Placed, usize),
     engine: &Engine,
@@ -468,7 +479,7 @@ fn rows_of(
         };
         let mut is_full = false;
         engine.read_base_rows(&lo, &end, &mut |row, bytes, expires_at| {
-            if found.visited == rows_max {
+            if found.visited == rows_max || found.rows.len() == CHUNK_COPIES {
                 is_full = true;
                 return ControlFlow::Break(());
             }

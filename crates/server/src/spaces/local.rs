@@ -294,6 +294,11 @@ impl Spaces {
         copies.supply_own(spaces, engine, shard, rows_max)
     }
 
+    /// How many copies were supplied since this was asked last.
+    pub fn take_put(&self) -> usize {
+        self.all.borrow_mut().copies.take_put()
+    }
+
     /// What engines say to one another of copies goes there.
     pub fn parts(&self) -> CopiesOf<'_> {
         CopiesOf(self)

@@ -201,7 +201,7 @@ pub struct TablesHandle {
     owners: ArcSwapOption<SlotOwners>,
     /// What own slots' owners want of the cluster's map.
     pub slot_asks: Arc<SlotAsks>,
-    /// Tells what fillings of replicas have sent to whoever keeps account of background work; gives their share.
+    /// Tells what fillings of replicas have sent to whoever keeps account of background work; gives the share that such work has.
     pub background: OnceLock<Background>,
     pub leaving: Leaving,
     /// Which each core goes on with when it is told: see [`Tables::follow_spaces`].

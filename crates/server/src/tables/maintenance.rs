@@ -58,7 +58,7 @@ impl Tables {
                 });
                 more |= self.expire_some();
                 more |= self.index_in_turn();
-                more |= self.copy_in_turn();
+                more |= Tables::copy_in_turn(&self);
                 self.deliver_row_changes();
                 if self.are_subscriptions_behind() {
                     self.subscriptions.behind.notify_one();

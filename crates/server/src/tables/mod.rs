@@ -19,6 +19,7 @@
 //!    [`Reading`](larder_join::Reading) remembers what changes meanwhile.
 
 mod conversations;
+mod copying;
 mod cursors;
 mod expiring;
 mod gate;
@@ -116,6 +117,8 @@ pub struct Tables {
     pause: RefCell<pause::Pause>,
     field_times: objects::FieldTimes,
     spaces: Spaces,
+    /// Regions are filled in steps; after some of them it rests.
+    copying: copying::Copying,
 }
 
 impl Tables {

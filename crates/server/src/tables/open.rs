@@ -175,6 +175,7 @@ fn part(shared: &Shared, replay: Replay, journal: Arc<Journal>) -> Result<Tables
         pause: RefCell::default(),
         field_times: FieldTimes::default(),
         spaces: Spaces::default(),
+        copying: super::copying::Copying::default(),
     };
     tables.note_field_times();
     tables.begin_spaces();

@@ -55,8 +55,10 @@ pub struct Sharing {
 
 impl Sharing {
     pub fn new(shard: Shard) -> Sharing {
+        let mut exchange = Exchange::new(shard.clone());
+        exchange.pace_parts();
         Sharing {
-            exchange: RefCell::new(Exchange::new(shard.clone())),
+            exchange: RefCell::new(exchange),
             shard: RefCell::new(Rc::new(shard)),
             waiting: RefCell::default(),
             is_in_cluster: false,

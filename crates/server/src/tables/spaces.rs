@@ -8,11 +8,10 @@ use larder_protocol::errors::Code;
 use larder_types::SLOTS;
 
 use super::{Gate, Refusal, Tables};
-use crate::spaces::copies::Said;
 use crate::spaces::{Behind, Catalog, Set, Spaces};
 
 /// Objects that are looked at in one step.
-const STEP_OBJECTS: usize = 128;
+pub(super) const STEP_OBJECTS: usize = 128;
 
 impl Tables {
     /// This core's part of all spaces.
@@ -76,45 +75,6 @@ impl Tables {
     /// As [`Tables::index_some`], for maintenance: says whether it is to be called again.
     pub(super) fn index_in_turn(&self) -> bool {
         !self.is_paused() && self.index_some() != Behind::Nothing
-    }
-
-    /// Asks others for the copies that this core is to hold, and goes on with what others ask of it, for maintenance: says whether it is to be called
-    /// again.
-    pub(super) fn copy_in_turn(&self) -> bool {
-        let (Some(sharing), true) = (&self.sharing, self.spaces.has_copies()) else {
-            return false;
-        };
-        if self.is_paused() {
-            return false;
-        }
-        let shard = sharing.shard();
-        let mut exchange = sharing.exchange.borrow_mut();
-        for said in self.spaces.take_said(&shard) {
-            match said {
-                Said::Ask {
-                    owner,
-                    number,
-                    part,
-                } => exchange.ask_part(owner, number, part),
-                Said::End(number) => exchange.end_part(number),
-            }
-        }
-        self.note_moved_objects();
-        let is_caught_up = self.spaces.read().behind() == Behind::Nothing;
-        if is_caught_up
-            && self
-                .spaces
-                .supply_own(&self.engine.borrow(), &shard, STEP_OBJECTS)
-        {
-            return true;
-        }
-        // Those who asked while it was behind.
-        let is_waited_for = is_caught_up && exchange.has_part_answers();
-        drop(exchange);
-        if is_waited_for {
-            self.exchange();
-        }
-        false
     }
 
     /// Whether the spaces here are those that the map has.
