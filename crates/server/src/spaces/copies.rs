@@ -25,7 +25,7 @@ use larder_types::{object_key, object_row, row_slot};
 
 use super::Declared;
 use super::placed::Placed;
-use super::space::{LARGE, Space};
+use super::space::{LARGE, Space, free};
 use super::walk::{end_of, tables_of};
 
 type Bytes = Box<[u8]>;
@@ -149,7 +149,7 @@ impl Copies {
         }
         self.end(&over);
         if before.iter().any(|held| held.holder.len() >= LARGE) {
-            std::thread::spawn(move || drop(before));
+            free(before);
         }
         over.into_iter().map(Said::End).collect()
     }

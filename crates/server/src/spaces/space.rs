@@ -13,6 +13,7 @@ use super::local::Behind;
 use super::placed::Placed;
 use super::recording::Recording;
 use super::walk::{Standing, Walk};
+use crate::low_priority::spawn_low;
 
 /// What is kept of so many objects or more is given back to the system by a thread of its own, since that takes a while.
 pub(super) const LARGE: usize = 4096;
@@ -75,7 +76,7 @@ impl Space {
             (_, None) => {
                 if let Some(placed) = self.placed.take() {
                     // It may have a place for each of very many objects.
-                    std::thread::spawn(move || drop(placed));
+                    free(placed);
                 }
                 self.placing = None;
                 return;
@@ -211,9 +212,15 @@ impl Space {
     }
 }
 
+/// Gives back to the system what is large: that takes a while, and nobody waits for it.
+pub(super) fn free<T: Send + 'static>(large: T) {
+    // Without a thread it is given back here.
+    let _ = spawn_low("larder-free", move || drop(large));
+}
+
 /// Gives an index back to the system.
 pub fn give_back(index: SpaceIndex) {
     if index.len() >= LARGE as u64 {
-        std::thread::spawn(move || drop(index));
+        free(index);
     }
 }

@@ -1,12 +1,13 @@
 //! Regions are filled while clients are served, so what fills them works in small steps and rests.
 //!
 //! ```text
-//!  others' objects ─ a chunk ─► put into indexes ─┐
-//!  own objects ──── a chunk ─► put into indexes ──┴─► STEP_COPIES of them ─► rest ─► the next chunks are let come
+//!  own objects ──── some ────► placed by the cuts of new subspaces ─┐
+//!  others' objects ─ a chunk ─► put into indexes ────────────────────┤
+//!  own objects ──── a chunk ─► put into indexes ─────────────────────┴─► STEP_US of it ─► rest ─► the next chunks are let come
 //! ```
 //!
-//! It rests for as long as these copies took, and longer where the budget of background work says so (docs/decisions/0026-one-budget.md): at a share of a half for
-//! three times as long. What a copy takes is not measured but known about, so that steps and rests are the same in each run of a simulation.
+//! It rests for as long as that took, and longer where the budget of background work says so (docs/decisions/0026-one-budget.md): at a share of a half for
+//! three times as long. What each object takes is not measured but known about, so that steps and rests are the same in each run of a simulation.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,19 +18,41 @@ use super::spaces::STEP_OBJECTS;
 use crate::spaces::Behind;
 use crate::spaces::copies::Said;
 
-/// Copies that are put between two rests.
-const STEP_COPIES: usize = 64;
-/// What one takes: it is put into an index of each attribute.
-const COPY_US: f64 = 25.0;
+/// What is done between two rests, in microseconds.
+const STEP_US: usize = 1600;
+/// What a copy takes: it is put into an index of each attribute.
+const COPY_US: usize = 25;
+/// What placing an object takes that is in the index already.
+const PLACED_US: usize = 4;
+/// Searches cost more until regions are filled, so this yields less than other background work.
+const SHARE_MIN: f64 = 0.2;
 
 #[derive(Default)]
 pub struct Copying {
-    /// Copies that were put since the last rest.
-    put: Cell<usize>,
+    /// What was done since the last rest, in microseconds.
+    done_us: Cell<usize>,
     is_resting: Cell<bool>,
 }
 
 impl Tables {
+    /// As [`Tables::index_some`], for maintenance: says whether it is to be called again. What a search waits for does not rest.
+    pub(super) fn index_in_turn(self: &Rc<Self>) -> bool {
+        if self.is_paused() {
+            return false;
+        }
+        self.note_moved_objects();
+        if self.spaces.read().behind() == Behind::Walk {
+            if !self.may_copy() {
+                return false;
+            }
+            let copying = &self.copying;
+            copying
+                .done_us
+                .set(copying.done_us.get() + STEP_OBJECTS * PLACED_US);
+        }
+        self.index_some() != Behind::Nothing
+    }
+
     /// Asks others for the copies that this core is to hold, and goes on with what others ask of it, for maintenance: says whether it is to be called
     /// again.
     pub(super) fn copy_in_turn(self: &Rc<Self>) -> bool {
@@ -72,13 +95,14 @@ impl Tables {
         false
     }
 
-    /// Begins to rest when enough was put. False while it rests; it is woken then.
+    /// Begins to rest when enough was done. False while it rests; maintenance is woken then.
     fn may_copy(self: &Rc<Self>) -> bool {
         let copying = &self.copying;
-        copying.put.set(copying.put.get() + self.spaces.take_put());
-        if !copying.is_resting.get() && copying.put.get() >= STEP_COPIES {
+        let copied_us = self.spaces.take_put() * COPY_US;
+        copying.done_us.set(copying.done_us.get() + copied_us);
+        if !copying.is_resting.get() && copying.done_us.get() >= STEP_US {
             copying.is_resting.set(true);
-            let rest = self.rest_of(copying.put.take());
+            let rest = self.rest_of(copying.done_us.take());
             let tables = self.clone();
             tokio::task::spawn_local(async move {
                 tokio::time::sleep(rest).await;
@@ -89,17 +113,17 @@ impl Tables {
         !copying.is_resting.get()
     }
 
-    fn rest_of(&self, copies: usize) -> Duration {
+    fn rest_of(&self, done_us: usize) -> Duration {
         let background = self.handle.background.get();
         let share = background.map_or(1.0, |share| share(0));
-        rest(copies, share)
+        rest(done_us, share)
     }
 }
 
-/// How long to rest after so many copies, where background work has such a share.
-fn rest(copies: usize, share: f64) -> Duration {
-    let busy = copies as f64 * COPY_US / 1e6;
-    Duration::from_secs_f64(busy * (2.0 / share.clamp(0.01, 1.0) - 1.0))
+/// How long to rest after so much, where background work has such a share.
+fn rest(done_us: usize, share: f64) -> Duration {
+    let done = done_us as f64 / 1e6;
+    Duration::from_secs_f64(done * (2.0 / share.clamp(SHARE_MIN, 1.0) - 1.0))
 }
 
 #[cfg(test)]
@@ -108,10 +132,10 @@ mod tests {
 
     #[test]
     fn it_rests_as_long_as_it_worked_and_longer_where_it_is_to_yield() {
-        let busy = Duration::from_micros(64 * 25);
-        assert_eq!(rest(64, 1.0), busy);
-        assert_eq!(rest(64, 0.5), 3 * busy);
-        assert_eq!(rest(64, 0.1).as_micros(), 19 * busy.as_micros());
-        assert!(rest(64, 0.0) < Duration::from_secs(1));
+        let done = Duration::from_micros(1600);
+        assert_eq!(rest(1600, 1.0), done);
+        assert_eq!(rest(1600, 0.5), 3 * done);
+        assert_eq!(rest(1600, 0.2).as_micros(), 9 * done.as_micros());
+        assert_eq!(rest(1600, 0.0), rest(1600, 0.2));
     }
 }

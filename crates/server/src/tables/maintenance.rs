@@ -57,7 +57,7 @@ impl Tables {
                     engine.step(STEP_ROWS)
                 });
                 more |= self.expire_some();
-                more |= self.index_in_turn();
+                more |= Tables::index_in_turn(&self);
                 more |= Tables::copy_in_turn(&self);
                 self.deliver_row_changes();
                 if self.are_subscriptions_behind() {

@@ -11,7 +11,7 @@ use super::{Gate, Refusal, Tables};
 use crate::spaces::{Behind, Catalog, Set, Spaces};
 
 /// Objects that are looked at in one step.
-pub(super) const STEP_OBJECTS: usize = 128;
+pub(super) const STEP_OBJECTS: usize = 64;
 
 impl Tables {
     /// This core's part of all spaces.
@@ -24,7 +24,8 @@ impl Tables {
     pub(super) fn note_objects(&self, changes: &[LogEntry], engine: &Engine) {
         if self.spaces.is_any() {
             self.spaces.note(changes, engine);
-            if self.spaces.read().behind() != Behind::Nothing {
+            // A turn in which nothing changed does not wake the next one: what is left may be resting.
+            if !changes.is_empty() && self.spaces.read().behind() != Behind::Nothing {
                 self.wake_maintenance();
             }
         }
@@ -70,11 +71,6 @@ impl Tables {
             self.spaces.note_moved(moved.into_iter());
             self.wake_maintenance();
         }
-    }
-
-    /// As [`Tables::index_some`], for maintenance: says whether it is to be called again.
-    pub(super) fn index_in_turn(&self) -> bool {
-        !self.is_paused() && self.index_some() != Behind::Nothing
     }
 
     /// Whether the spaces here are those that the map has.
