@@ -17,6 +17,9 @@ use super::super::walk::{end_of, tables_of};
 use super::super::{Behind, Catalog, Spaces};
 use super::Planted;
 
+/// What a copy weighs in a turn of the exchange.
+const COPY_WEIGHT: usize = 128;
+
 /// What of an answer is known when its last step is done: keys, and what each was.
 pub type Found = Vec<(u32, Option<State>)>;
 
@@ -56,6 +59,7 @@ impl Node {
         engine.record_changes(true);
         let mut exchange = Exchange::new(shard.clone());
         exchange.set_chunk_rows(3);
+        exchange.pace_parts();
         exchange.change_owners(&mut engine, shard.clone(), epoch);
         let spaces = Spaces::default();
         spaces.follow(catalog, &engine, true);
@@ -231,7 +235,7 @@ impl Node {
         self.spaces.look_at_some(&self.engine, rows);
         let mut parts = self.spaces.parts();
         self.exchange
-            .step_with(&mut self.engine, &mut parts, 0, 1 + rows);
+            .step_with(&mut self.engine, &mut parts, 0, 1 + rows * COPY_WEIGHT);
         for said in self.spaces.take_said(&self.shard) {
             match said {
                 Said::Ask {
@@ -242,8 +246,12 @@ impl Node {
                 Said::End(number) => self.exchange.end_part(number),
             }
         }
-        if self.spaces.read().behind() == Behind::Nothing {
-            self.spaces.supply_own(&self.engine, &self.shard, rows);
+        // Else it rests.
+        if rows % 2 == 0 {
+            self.exchange.take_part();
+            if self.spaces.read().behind() == Behind::Nothing {
+                self.spaces.supply_own(&self.engine, &self.shard, rows);
+            }
         }
         self.engine.take_changes();
         self.exchange.acknowledge(&self.engine);

@@ -348,9 +348,11 @@ impl World {
             return;
         }
         self.nodes[reader].owner_lost(owner as u16);
+        // Who may not act says nothing that is to be trusted: his rows may be another's.
+        let acts = self.nodes[owner].has_lease;
         let talk = self.talks.get_mut(&(reader, owner)).expect("all are there");
         talk.number += 1;
-        (talk.is_cut, talk.trusts) = (false, true);
+        (talk.is_cut, talk.trusts) = (!acts, acts);
         talk.to_reader.clear();
         talk.to_owner = VecDeque::from([(talk.number, None)]);
     }
