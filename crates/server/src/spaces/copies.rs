@@ -21,7 +21,7 @@ use larder_space::copies::{Holder, Moved, Part, Regions, Told};
 use larder_space::object::Object;
 use larder_space::schema::Definition;
 use larder_space::value::Row;
-use larder_types::{object_key, object_row, row_slot};
+use larder_types::{SLOTS, object_key, object_row, row_slot};
 
 use super::Declared;
 use super::placed::Placed;
@@ -31,7 +31,7 @@ use super::walk::{end_of, tables_of};
 type Bytes = Box<[u8]>;
 
 /// Copies that are sent, or put here, at one go: what clients ask for comes between two of them.
-const CHUNK_COPIES: usize = 32;
+const CHUNK_COPIES: usize = 8;
 
 /// An object as it travels: when it goes, in milliseconds since 1970 (8 bytes, little-endian; 0: never), then its bytes.
 fn travelling(bytes: &[u8], expires_at: Option<u64>) -> Vec<u8> {
@@ -149,7 +149,15 @@ impl Copies {
         }
         self.end(&over);
         if before.iter().any(|held| held.holder.len() >= LARGE) {
-            free(before);
+            free(move |pieces| {
+                while let Some(held) = before.last_mut() {
+                    if held.holder.take_apart(pieces) {
+                        return true;
+                    }
+                    before.pop();
+                }
+                false
+            });
         }
         over.into_iter().map(Said::End).collect()
     }
@@ -163,11 +171,16 @@ impl Copies {
 
     /// Slots changed their owner, or their owner was lost: what they have is asked for anew. `all`: so is what was asked and not answered yet.
     pub fn forget(&mut self, is_gone: impl Fn(u16) -> bool, all: bool) {
+        let gone: Vec<bool> = (0..SLOTS).map(is_gone).collect();
+        // To forget is to look at every copy.
+        let is_any_gone = gone.contains(&true);
         for held in &mut self.held {
             if all {
                 held.holder.ask_again();
             }
-            held.holder.forget(&is_gone);
+            if is_any_gone {
+                held.holder.forget(|slot| gone[usize::from(slot)]);
+            }
         }
         if all {
             self.own_parts.clear();

@@ -79,6 +79,11 @@ impl Placed {
         self.earlier.clear();
     }
 
+    /// Piece by piece, for who gives them back to the system.
+    pub fn into_places(self) -> impl Iterator<Item = (Bytes, Box<[u16]>)> {
+        self.of.into_iter()
+    }
+
     /// What is known of where objects lie takes so much, about.
     pub fn memory_bytes(&self) -> usize {
         let places = (1 + self.filled.len()) * size_of::<u16>();

@@ -1,6 +1,7 @@
 //! One space on one core: the index over the objects that the core owns, and where these lie in its subspaces.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use larder_join::Engine;
 use larder_space::copies::{Moved, Regions};
@@ -13,10 +14,11 @@ use super::local::Behind;
 use super::placed::Placed;
 use super::recording::Recording;
 use super::walk::{Standing, Walk};
-use crate::low_priority::spawn_low;
 
 /// What is kept of so many objects or more is given back to the system by a thread of its own, since that takes a while.
 pub(super) const LARGE: usize = 4096;
+/// Pieces of it that are given back at one go.
+const FREED_AT_ONCE: usize = 512;
 
 pub struct Space {
     pub declared: Arc<Declared>,
@@ -76,7 +78,8 @@ impl Space {
             (_, None) => {
                 if let Some(placed) = self.placed.take() {
                     // It may have a place for each of very many objects.
-                    free(placed);
+                    let mut places = placed.into_places();
+                    free(move |pieces| places.by_ref().take(pieces).count() == pieces);
                 }
                 self.placing = None;
                 return;
@@ -212,15 +215,23 @@ impl Space {
     }
 }
 
-/// Gives back to the system what is large: that takes a while, and nobody waits for it.
-pub(super) fn free<T: Send + 'static>(large: T) {
-    // Without a thread it is given back here.
-    let _ = spawn_low("larder-free", move || drop(large));
+/// Gives back to the system what is large: `some` does so many pieces of it, and says whether there is more. The thread that answers requests takes memory from
+/// the same place, and waits while that is held, so there are rests.
+pub(super) fn free(mut some: impl FnMut(usize) -> bool + Send + 'static) {
+    let all = move || {
+        while some(FREED_AT_ONCE) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let named = std::thread::Builder::new().name("larder-free".to_owned());
+    if let Err(error) = named.spawn(all) {
+        tracing::warn!(%error, "there is no thread that gives memory back, so a request waited for it");
+    }
 }
 
 /// Gives an index back to the system.
-pub fn give_back(index: SpaceIndex) {
+pub fn give_back(mut index: SpaceIndex) {
     if index.len() >= LARGE as u64 {
-        free(index);
+        free(move |pieces| index.take_apart(pieces));
     }
 }

@@ -107,18 +107,23 @@ impl Holder {
     /// needed. The numbers of claims that are over.
     pub fn hold(&mut self, number: u32, owns: impl Fn(u16) -> bool) -> Vec<u32> {
         let held = self.regions.held(self.subspace, &owns);
+        let mut is_less = false;
         for claim in &mut self.claims {
             let kept = claim.regions.iter().cloned().flatten();
-            claim.regions = runs(kept.filter(|region| contains(&held, *region)));
+            let kept = runs(kept.filter(|region| contains(&held, *region)));
+            is_less |= kept != claim.regions;
+            claim.regions = kept;
         }
         let over = |claim: &mut Claim| claim.regions.is_empty();
         let over = self.claims.extract_if(.., over).map(|claim| claim.number);
         let over = over.collect();
-        let gone: Vec<Bytes> = (self.copies.0.iter())
-            .filter(|(_, copy)| !contains(&held, copy.region.0))
-            .map(|(key, _)| key.clone())
-            .collect();
-        gone.iter().for_each(|key| self.remove(key));
+        if is_less {
+            let gone: Vec<Bytes> = (self.copies.0.iter())
+                .filter(|(_, copy)| !contains(&held, copy.region.0))
+                .map(|(key, _)| key.clone())
+                .collect();
+            gone.iter().for_each(|key| self.remove(key));
+        }
         let claimed = |region: &u16| {
             let mut claims = self.claims.iter();
             claims.any(|claim| contains(&claim.regions, *region))
@@ -360,5 +365,12 @@ impl Holder {
 
     pub fn is_empty(&self) -> bool {
         self.copies.0.is_empty()
+    }
+
+    /// Gives so many pieces of memory back, of a holder that nobody asks any more; whether there are more.
+    pub fn take_apart(&mut self, pieces: usize) -> bool {
+        let copies = std::iter::from_fn(|| self.copies.0.pop_first());
+        let given = copies.take(pieces).count();
+        given == pieces || self.index.take_apart(pieces - given)
     }
 }

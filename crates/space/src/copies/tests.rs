@@ -331,6 +331,26 @@ fn a_copy_goes_when_its_time_has_come() {
 }
 
 /// How many objects lie in each region of the first subspace, for these prices.
+#[test]
+fn a_holder_that_is_taken_apart_comes_to_its_end_piece_by_piece() {
+    let definition = definition();
+    let regions = Arc::new(Regions::by_hash(&definition).expect("it fits"));
+    let mut random = Random::new(3);
+    let mut holder = Holder::new(definition, regions, 0);
+    holder.hold(1, |_| true);
+    for number in 0..100 {
+        let object = object(&mut random).encode();
+        let key = format!("hotel:{number}");
+        holder.put(1, key.as_bytes(), Some((&object, None)));
+    }
+    let held = holder.len();
+    let goes = std::iter::repeat_with(|| holder.take_apart(7)).take_while(|more| *more);
+    // Beside the copies there are at least their keys in the index.
+    let times = goes.count();
+    assert!(held == 100 && times >= 2 * held / 7, "{times} for {held}");
+    assert!(holder.is_empty() && !holder.take_apart(7));
+}
+
 fn filled(regions: &Regions, definition: &Definition, prices: &[i64]) -> Vec<u64> {
     let count = regions.subspace(0).expect("there is one").regions();
     let mut filled = vec![0; count as usize];

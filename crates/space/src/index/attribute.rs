@@ -176,6 +176,13 @@ impl AttributeIndex {
         }
     }
 
+    /// See [`super::SpaceIndex::take_apart`].
+    pub fn take_apart(&mut self, pieces: &mut usize) {
+        if let Data::Values(values) = &mut self.data {
+            values.take_apart(pieces);
+        }
+    }
+
     pub fn heap_bytes(&self) -> usize {
         self.data.heap_bytes()
             + self.order.as_ref().map_or(0, Sorted::heap_bytes)

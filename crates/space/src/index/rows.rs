@@ -97,6 +97,11 @@ impl Rows {
         (0..self.end() as u32).filter(|row| self.is_alive(*row))
     }
 
+    /// See [`super::SpaceIndex::take_apart`].
+    pub fn take_apart(&mut self, pieces: &mut usize) {
+        drop_last(&mut self.keys, pieces);
+    }
+
     pub fn heap_bytes(&self) -> usize {
         self.keys.capacity() * size_of::<Bytes>()
             + self.long_bytes
@@ -105,4 +110,11 @@ impl Rows {
             + self.free.capacity() * 4
             + self.by_key.heap_bytes()
     }
+}
+
+/// Drops so many at the end of a list, as long as there are some.
+pub(super) fn drop_last<T>(list: &mut Vec<T>, count: &mut usize) {
+    let left = list.len().saturating_sub(*count);
+    *count -= list.len() - left;
+    list.truncate(left);
 }

@@ -312,6 +312,14 @@ impl SpaceIndex {
         self.rows.heap_bytes() + attributes + composites
     }
 
+    /// Gives so many pieces of memory back, of an index that nobody uses any more; whether there are more.
+    pub fn take_apart(&mut self, mut pieces: usize) -> bool {
+        self.rows.take_apart(&mut pieces);
+        let attributes = self.attributes.iter_mut();
+        attributes.for_each(|attribute| attribute.take_apart(&mut pieces));
+        pieces == 0
+    }
+
     pub fn failures(&self) -> &Failures {
         &self.failures
     }

@@ -8,6 +8,7 @@ use crate::base::ordered::Scalar;
 use crate::base::words::words;
 use crate::index::bytes::{Bytes, Sought};
 use crate::index::postings::Postings;
+use crate::index::rows::drop_last;
 use crate::index::sorted::Sorted;
 use crate::object::ObjectKind;
 use crate::schema::Attribute;
@@ -323,6 +324,12 @@ impl Values {
         let sought = Sought::new(bytes);
         self.by_bytes
             .rank(|id| self.terms[id as usize].bytes.is_below(sought))
+    }
+
+    /// See [`crate::index::SpaceIndex::take_apart`].
+    pub fn take_apart(&mut self, pieces: &mut usize) {
+        drop_last(&mut self.values, pieces);
+        drop_last(&mut self.terms, pieces);
     }
 
     pub fn heap_bytes(&self) -> usize {
