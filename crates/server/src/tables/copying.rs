@@ -18,20 +18,34 @@ use super::spaces::STEP_OBJECTS;
 use crate::spaces::Behind;
 use crate::spaces::copies::Said;
 
-/// What is done between two rests, in microseconds.
+/// What is done between two rests, in microseconds, where nobody waits for a processor; and where somebody does, who waits for as long as this at most.
 const STEP_US: usize = 1600;
+const YIELDING_STEP_US: usize = 320;
 /// What a copy takes: it is put into an index of each attribute.
-const COPY_US: usize = 25;
+const COPY_US: usize = 35;
 /// What placing an object takes that is in the index already.
 const PLACED_US: usize = 4;
-/// Searches cost more until regions are filled, so this yields less than other background work.
-const SHARE_MIN: f64 = 0.2;
 
-#[derive(Default)]
+/// The share that it begins with, and by how much it grows from one rest to the next at most: whether anybody waits is looked at ten times a second, and in between it
+/// must not take all that there is.
+const FIRST_SHARE: f64 = 0.1;
+const GROWTH: f64 = 1.005;
+
 pub struct Copying {
     /// What was done since the last rest, in microseconds.
     done_us: Cell<usize>,
     is_resting: Cell<bool>,
+    share: Cell<f64>,
+}
+
+impl Default for Copying {
+    fn default() -> Copying {
+        Copying {
+            done_us: Cell::default(),
+            is_resting: Cell::default(),
+            share: Cell::new(FIRST_SHARE),
+        }
+    }
 }
 
 impl Tables {
@@ -100,9 +114,17 @@ impl Tables {
         let copying = &self.copying;
         let copied_us = self.spaces.take_put() * COPY_US;
         copying.done_us.set(copying.done_us.get() + copied_us);
-        if !copying.is_resting.get() && copying.done_us.get() >= STEP_US {
+        let step_us = match copying.share.get() < 1.0 {
+            true => YIELDING_STEP_US,
+            false => STEP_US,
+        };
+        if !copying.is_resting.get() && copying.done_us.get() >= step_us {
             copying.is_resting.set(true);
-            let rest = self.rest_of(copying.done_us.take());
+            let background = self.handle.background.get();
+            let share = background.map_or(1.0, |share| share(0));
+            let share = share.min(copying.share.get() * GROWTH);
+            copying.share.set(share);
+            let rest = rest(copying.done_us.take(), share);
             let tables = self.clone();
             tokio::task::spawn_local(async move {
                 tokio::time::sleep(rest).await;
@@ -112,18 +134,12 @@ impl Tables {
         }
         !copying.is_resting.get()
     }
-
-    fn rest_of(&self, done_us: usize) -> Duration {
-        let background = self.handle.background.get();
-        let share = background.map_or(1.0, |share| share(0));
-        rest(done_us, share)
-    }
 }
 
 /// How long to rest after so much, where background work has such a share.
 fn rest(done_us: usize, share: f64) -> Duration {
     let done = done_us as f64 / 1e6;
-    Duration::from_secs_f64(done * (2.0 / share.clamp(SHARE_MIN, 1.0) - 1.0))
+    Duration::from_secs_f64(done * (2.0 / share.clamp(0.01, 1.0) - 1.0))
 }
 
 #[cfg(test)]
@@ -135,7 +151,7 @@ mod tests {
         let done = Duration::from_micros(1600);
         assert_eq!(rest(1600, 1.0), done);
         assert_eq!(rest(1600, 0.5), 3 * done);
-        assert_eq!(rest(1600, 0.2).as_micros(), 9 * done.as_micros());
-        assert_eq!(rest(1600, 0.0), rest(1600, 0.2));
+        assert_eq!(rest(1600, 0.1).as_micros(), 19 * done.as_micros());
+        assert!(rest(1600, 0.0) < Duration::from_secs(1));
     }
 }
