@@ -247,7 +247,7 @@ impl Node {
             }
         }
         // Else it rests.
-        if rows % 2 == 0 {
+        if rows.is_multiple_of(2) {
             self.exchange.take_part();
             if self.spaces.read().behind() == Behind::Nothing {
                 self.spaces.supply_own(&self.engine, &self.shard, rows);
