@@ -90,11 +90,14 @@ impl Builder {
     /// Prepares to build into the folder `out`, which is made if it is not there.
     ///
     /// # Errors
-    /// For options out of bounds, a folder that holds something already, or one that cannot be
-    /// written.
+    /// For options out of bounds, a folder that holds something already or that another build writes into, or one that
+    /// cannot be written.
     pub fn new(options: BuildOptions, out: &Path) -> Result<Builder, Error> {
-        let mut options = options.settled()?;
-        let folder = OutFolder::create(out)?;
+        let options = options.settled()?;
+        Builder::within(options, OutFolder::create(out)?)
+    }
+
+    fn within(mut options: BuildOptions, folder: OutFolder) -> Result<Builder, Error> {
         let changes = match options.on.clone().filter(|on| on.is_full) {
             None => None,
             Some(on) => {
@@ -110,14 +113,12 @@ impl Builder {
                     on_duplicate: OnDuplicate::Error,
                     ..options.clone()
                 };
-                let mut changes = Builder::new(of_changes, out)?;
-                // What is in the folder is for this builder to remove.
-                changes.out.keep();
+                let changes = Builder::within(of_changes.settled()?, folder.shared())?;
                 Some(Box::new(changes))
             }
         };
         let of_changes = options.on.is_some() && changes.is_none();
-        let spill = Spill::create(options.temp_dir.as_deref().unwrap_or(out))?;
+        let spill = Spill::create(options.temp_dir.as_deref().unwrap_or(&folder.path))?;
         const BUCKETS: u32 = 512;
         let buckets_per_partition = (BUCKETS / options.partitions).max(1);
         let bucket_count = options.partitions * buckets_per_partition;

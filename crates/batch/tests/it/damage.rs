@@ -200,6 +200,48 @@ fn a_folder_that_holds_something_is_not_built_into() {
     assert!(folder.path().join("mine").exists());
 }
 
+/// The second is refused and removes nothing; a build that was ended, however, holds up no later one.
+#[test]
+fn two_builds_into_one_folder_do_not_meet() {
+    let folder = tempfile::tempdir().expect("temp dir");
+    let out = folder.path().join("v");
+    let first = Builder::new(options(), &out).expect("begins");
+    let refused = || {
+        let error = Builder::new(options(), &out).err().expect("refused");
+        assert!(error.to_string().contains("another build"), "{error}");
+    };
+    refused();
+    let mut writer = first.writer();
+    for (seq, (key, value)) in (0..).zip(pairs(&records(100))) {
+        writer.push(seq, key, value).expect("takes the row");
+    }
+    writer.close().expect("closes");
+    refused();
+    first.finish(&|_| refused()).expect("builds");
+    let version = Version::open(&out).expect("opens");
+    assert_eq!(version.manifest().record_count, 100);
+    let error = Builder::new(options(), &out).err().expect("refused");
+    assert!(error.to_string().contains("not empty"), "{error}");
+
+    let out = folder.path().join("again");
+    drop(Builder::new(options(), &out).expect("begins"));
+    drop(Builder::new(options(), &out).expect("begins again"));
+    assert!(!out.exists());
+}
+
+/// Someone moves another folder to the place while it is built: its files are not the build's to remove.
+#[test]
+fn what_took_the_folders_place_stays() {
+    let folder = tempfile::tempdir().expect("temp dir");
+    let out = folder.path().join("v");
+    let builder = Builder::new(options(), &out).expect("begins");
+    fs::rename(&out, folder.path().join("aside")).expect("moves");
+    fs::create_dir(&out).expect("makes");
+    fs::write(out.join("mine"), "x").expect("write");
+    drop(builder);
+    assert!(out.join("mine").exists());
+}
+
 /// Someone truncates a file of the live version, or copies another over it. The process lives, sound blocks go on being
 /// answered, and what is gone is damage: never an absent key, never a value of zeros.
 #[test]
