@@ -170,7 +170,7 @@ impl Pulls {
         })
     }
 
-    /// Starts a pull, or has it wait for others; or answers the one that runs or waits if it has the same source.
+    /// Starts a pull, or has it wait for others; or answers the one that runs or waits if it was asked for in the same words.
     ///
     /// # Errors
     /// [`Error::Forbidden`] for a source that may not be read, [`Error::Conflict`] with another pull of the store,
@@ -194,11 +194,16 @@ impl Pulls {
             return Err(Error::Conflict("the server is stopping".to_owned()));
         }
         if let Some(running) = registry.of(&store) {
-            if !running.is_compaction && running.request.source == request.source {
+            if !running.is_compaction && running.request == request {
                 return Ok(running.status());
             }
+            let otherwise = match !running.is_compaction && running.request.source == request.source
+            {
+                true => " with other gates, or to be kept beside the live version or not",
+                false => "",
+            };
             return Err(Error::Conflict(format!(
-                "pull {} of store {store} from {} is under way; wait for it, or cancel it with DELETE /v1/pulls/{}",
+                "pull {} of store {store} from {} is under way{otherwise}; wait for it, or cancel it with DELETE /v1/pulls/{}",
                 running.id, running.source, running.id
             )));
         }

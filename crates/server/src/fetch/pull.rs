@@ -8,7 +8,7 @@
 //! | crash between publishing and the gates' word | the version, said to be unchecked: the next pull of its bytes, or a swap to it, starts at verifying |
 //! | crash between that and going live | the version, not live |
 //! | wrong manifest, no space, cancelled | nothing |
-//! | damaged version, gate refused | nothing |
+//! | damaged version, gate refused | nothing; of a version that an earlier pull had finished, that version |
 //!
 //! In all of them the live version is untouched: `go_live` is the only step that changes it.
 
@@ -59,7 +59,7 @@ struct Steps<'a> {
 enum Place {
     /// In a folder that may hold parts of it.
     Partial { id: VersionId, folder: PathBuf },
-    /// Published by an earlier pull that did not get further.
+    /// Published by an earlier pull, and not live.
     Published { id: VersionId },
 }
 
@@ -80,9 +80,13 @@ impl Steps<'_> {
             }
         };
         fault_point("pull.published");
-        let ready = self.prepare(&store, id, &linked);
+        // One that was judged before is others' as well: it can be swapped in, and removed, while it is judged once more.
+        let is_kept = store.is_judged(id);
+        let ready = self.prepare(&store, id, &linked, is_kept);
         if let Err(error) = ready {
-            self.remove_refused(&store, id, &error);
+            if !is_kept {
+                self.remove_refused(&store, id, &error);
+            }
             return Err(error);
         }
         if self.pull.request.activate {
@@ -204,8 +208,14 @@ impl Steps<'_> {
         result
     }
 
-    /// Opens, verifies, judges and warms the published version, and adds it to the store.
-    fn prepare(&self, store: &Store, id: VersionId, linked: &Linked) -> Result<(), Error> {
+    /// Opens, verifies, judges and warms the published version, and adds it to the store, unless it is kept there already.
+    fn prepare(
+        &self,
+        store: &Store,
+        id: VersionId,
+        linked: &Linked,
+        is_kept: bool,
+    ) -> Result<(), Error> {
         self.pull.enter(PullState::Verifying);
         let path = store.dir.version_path(id);
         let version = Version::open(&path)?;
@@ -225,6 +235,15 @@ impl Steps<'_> {
         warm::warm_hot_keys(self.shared, &store.name, &version, &go_on);
         self.pull.check_cancelled()?;
         fault_point("pull.warmed");
+        if is_kept {
+            return match store.is_judged(id) {
+                true => Ok(()),
+                false => Err(Error::Conflict(format!(
+                    "version {id} of store {}, which has these bytes, was removed while it was judged once more; push it again",
+                    store.name
+                ))),
+            };
+        }
         unchecked::clear(&path)?;
         fault_point("pull.checked");
         let record = PullRecord::read(&path).unwrap_or_default();

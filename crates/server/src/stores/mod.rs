@@ -416,6 +416,21 @@ impl Store {
         Ok(found.map(|(id, _)| *id))
     }
 
+    /// Whether this version is kept, and has passed its gates.
+    pub fn is_judged(&self, id: VersionId) -> bool {
+        let state = self.lock();
+        state.is_ok_and(|state| {
+            let kept = state.kept.get(&id);
+            kept.is_some_and(|kept| kept.unchecked.is_none())
+        })
+    }
+
+    /// Whether a verify found damage in a version that is kept.
+    pub fn has_damage(&self) -> bool {
+        let state = self.lock();
+        state.is_ok_and(|state| state.kept.values().any(|kept| kept.damaged.is_some()))
+    }
+
     /// The segments of all kept versions that are sound, by their digests.
     pub fn segments_here(&self) -> HashMap<String, PathBuf> {
         let mut segments = HashMap::new();
@@ -452,8 +467,19 @@ impl Store {
     }
 
     /// Removes a published version that is not to be kept, listed here or not.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if it is live.
     pub fn forget(&self, id: VersionId) -> Result<(), Error> {
-        let kept = self.lock()?.kept.remove(&id);
+        let mut state = self.lock()?;
+        if state.live == Some(id) {
+            return Err(Error::Conflict(format!(
+                "version {id} of store {} is live",
+                self.name
+            )));
+        }
+        let kept = state.kept.remove(&id);
+        drop(state);
         self.unlink(id, kept)
     }
 

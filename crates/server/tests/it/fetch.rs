@@ -215,6 +215,19 @@ fn one_pull_of_a_store_at_a_time_and_cancelling_leaves_nothing() {
 
     let (status, same) = server.post("/v1/stores/pymk/pull", json!({"source": source.url()}));
     assert_eq!((status, &same["id"]), (202, &first["id"]));
+    // Who asks for other gates, or for another place, is not answered with what this one comes to.
+    let asked = [
+        json!({"source": source.url(), "gates": {"min_records": 1}}),
+        json!({"source": source.url(), "activate": false}),
+    ];
+    for asked in asked {
+        let (status, other) = server.post("/v1/stores/pymk/pull", asked);
+        let message = other["error"]["message"].as_str().unwrap_or_default();
+        assert!(
+            status == 409 && message.contains("with other gates"),
+            "{other}"
+        );
+    }
     let (status, other) = server.post("/v1/stores/pymk/pull", json!({"source": "/elsewhere"}));
     assert_eq!((status, &other["error"]["code"]), (409, &json!("CONFLICT")));
     let (status, refused) = server.delete("/v1/stores/pymk");
@@ -374,6 +387,27 @@ fn a_pull_may_stage_a_version_for_a_later_swap() {
         200
     );
     server.check_value("pymk", "k0", "v1");
+}
+
+#[test]
+fn a_version_that_is_kept_outlives_a_push_of_its_bytes_that_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+    build(&old, "pymk", 10, "old");
+    build(&new, "pymk", 10, "new");
+    let server = TestServer::start();
+    check_done(&server.pull_from("pymk", old.to_str().unwrap()));
+    check_done(&server.pull("pymk", json!({"source": new, "activate": false})));
+    for _ in 0..2 {
+        let asked = json!({"source": new, "gates": {"min_records": 100}});
+        check_failed(&server.pull("pymk", asked), "REFUSED", "min_records");
+        let (_, status) = server.get("/v1/stores/pymk");
+        assert_eq!(status["versions"].as_array().map(Vec::len), Some(2));
+        server.check_value("pymk", "k1", "old");
+    }
+    let swapped = server.post("/v1/stores/pymk/swap", json!({"version": 2}));
+    assert_eq!(swapped.0, 200);
+    server.check_value("pymk", "k1", "new");
 }
 
 /// As a node of a cluster pulls from another when the source is gone.
