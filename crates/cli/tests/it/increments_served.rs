@@ -177,6 +177,34 @@ fn a_partition_that_did_not_change_is_linked_and_one_that_is_damaged_here_is_fet
 }
 
 #[test]
+fn damage_of_a_file_that_versions_share_is_of_all_of_them_and_the_next_push_mends_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = |name: &str| temp.path().join(name);
+    let (a, data) = (build('a', &place("a")), place("data"));
+    let b = build_some_on('b', &a, &place("b"), 7);
+    let server = spawn_server(&data);
+    pull_ok(&server, &a);
+    pull_ok(&server, &b);
+    let file = data.join(format!("stores/{STORE}/v0000000001/p00001.segment"));
+    assert_eq!(fs::metadata(&file).unwrap().nlink(), 2);
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let verified = server.admin().verify(&store(), None);
+    assert!(!verified.is_ok_and(|report| report.ok));
+    let status = server.admin().store(&store()).unwrap();
+    assert!(status.versions.iter().all(|it| it.damaged.is_some()));
+    let refused = run_failing(4, ["store", "rollback", STORE, "--server", &server.http]);
+    assert!(refused.contains("damaged"), "{refused}");
+    // Of the same delta, which finds nothing here that it may link; and then of one that finds what is sound.
+    assert_eq!(pulled(&server, &b).bytes_linked, 0);
+    assert!(server.admin().verify(&store(), None).unwrap().ok);
+    let again = pulled(&server, &b);
+    assert_eq!(again.bytes_linked, again.bytes_done);
+    assert!(server.admin().verify(&store(), None).unwrap().ok);
+}
+
+#[test]
 fn a_compacted_version_is_the_one_that_a_whole_build_makes() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);

@@ -5,9 +5,10 @@
 //!
 //! 1. A file that is linked is a published version's as well. So no file of a pull that has another link is ever opened to be written:
 //!    links that an interrupted pull left are removed first.
-//! 2. What is linked was verified when it was fetched, and nothing is linked from a version that was found damaged.
-//! 3. If all of a version is here, it is pushed once more, and most likely because something here is damaged: then what would be linked is
-//!    read first, and fetched where its digest is another.
+//! 2. What is linked was verified when it was fetched, and nothing is linked from a version that was found damaged; nor from others that
+//!    have the damaged file, which count as damaged with it.
+//! 3. If all of a version is here, it is pushed once more, and most likely because something here is damaged; and where one version is, others
+//!    may be. Then what would be linked is read first, and fetched where its digest is another.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -42,15 +43,14 @@ pub fn link<'a>(
     wanted: Vec<Wanted<'a>>,
 ) -> Result<(Vec<Wanted<'a>>, Linked), Error> {
     let have = store.segments_here();
-    let is_once_more = wanted
-        .iter()
-        .all(|one| have.contains_key(&one.entry.digest));
+    let is_here = |one: &Wanted<'_>| have.contains_key(&one.entry.digest);
+    let is_suspect = store.has_damage() || wanted.iter().all(is_here);
     let mut linked = Linked::default();
     let mut lacking = Vec::new();
     for one in wanted {
         unlink_shared(&one.path)?;
         let from = have.get(&one.entry.digest);
-        let from = from.filter(|from| !is_once_more || is_intact(from, one.entry, pull));
+        let from = from.filter(|from| !is_suspect || is_intact(from, one.entry, pull));
         pull.check_cancelled()?;
         if from.is_some_and(|from| is_linked(from, &one)) {
             pull.linked(one.entry.size_bytes);

@@ -5,14 +5,15 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use larder_batch::version::{VerifyReport, files};
 use larder_batch::{Error as BatchError, Version};
 use larder_types::VersionId;
 use serde::{Deserialize, Serialize};
 
-use super::{State, Store, unix_seconds};
+use super::{Kept, State, Store, unix_seconds};
 use crate::error::Error;
 
 const FILE: &str = "damaged.json";
@@ -59,8 +60,25 @@ fn write(version_dir: &Path, reason: Option<&str>) -> Result<(), Error> {
     Ok(files::sync_folder(version_dir)?)
 }
 
+fn files_of(version: &Version) -> impl Iterator<Item = PathBuf> {
+    let entries = version.manifest().entries();
+    entries.map(|entry| version.path().join(&entry.file))
+}
+
+/// The same of all links to one file.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = fs::metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+/// The file of a version that an error names.
+fn damaged_file(version: &Version, place: &str) -> Option<(u64, u64)> {
+    let named = |path: &PathBuf| place.contains(&*path.to_string_lossy());
+    identity(&files_of(version).find(named)?)
+}
+
 impl Store {
-    /// Keeps what a verify of a kept version found.
+    /// Keeps what a verify of a kept version found: damage of each version that has the damaged file.
     pub fn note_verified(
         &self,
         id: VersionId,
@@ -73,20 +91,31 @@ impl Store {
             // It says nothing about the bytes.
             Err(_) => return,
         };
-        let Ok(mut state) = self.lock() else { return };
-        let Some(kept) = state.kept.get_mut(&id) else {
-            return;
+        let damaged_file = match report {
+            Err(BatchError::Corrupted { place, .. }) => damaged_file(version, place),
+            _ => None,
         };
-        if found.is_some() == kept.damaged.is_some() {
-            return;
+        let Ok(mut state) = self.lock() else { return };
+        let shares = |kept: &Kept| {
+            let (Some(file), Ok(version)) = (damaged_file, &kept.opened) else {
+                return false;
+            };
+            files_of(version).any(|path| identity(&path) == Some(file))
+        };
+        for (kept_id, kept) in &mut state.kept {
+            let is_hit = *kept_id == id || shares(kept);
+            if !is_hit || found.is_some() == kept.damaged.is_some() {
+                continue;
+            }
+            if let Some(reason) = &found {
+                tracing::error!(store = %self.name, version = kept_id.0, %reason, "a verify found damage");
+            }
+            let path = self.dir.version_path(*kept_id);
+            if let Err(error) = write(&path, found.as_deref()) {
+                tracing::warn!(store = %self.name, version = kept_id.0, %error, "what a verify found is not written down; it is forgotten at a restart");
+            }
+            kept.damaged = found.clone();
         }
-        if let Some(reason) = &found {
-            tracing::error!(store = %self.name, version = id.0, %reason, "a verify found damage");
-        }
-        if let Err(error) = write(version.path(), found.as_deref()) {
-            tracing::warn!(store = %self.name, version = id.0, %error, "what a verify found is not written down; it is forgotten at a restart");
-        }
-        kept.damaged = found;
     }
 
     /// # Errors
