@@ -55,6 +55,18 @@ impl Aggregation {
             false => Err(refusal(&self.predicate, definition)),
         }
     }
+
+    /// As [`Aggregation::ensure_no_full_scan`], of objects that are found to be changed.
+    ///
+    /// # Errors
+    /// It looks at every object; what would help.
+    pub fn ensure_no_full_scan_for_change(&self, definition: &Definition) -> Result<()> {
+        match leads(&self.predicate, definition) {
+            true => Ok(()),
+            false if is_all(&self.predicate) => Err(refused("say which objects are meant")),
+            false => Err(refusal(&self.predicate, definition)),
+        }
+    }
 }
 
 fn refused(what_helps: &str) -> Refusal {

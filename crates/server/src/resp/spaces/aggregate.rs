@@ -30,6 +30,8 @@ use crate::tables::Refusal;
 const QUERY: usize = 2;
 /// The subcommand of FT.CURSOR by which a node asks another for its part.
 const PART: &[u8] = b"PART";
+/// The same, of all objects: also of those that were there before the space was declared, or altered.
+const PART_OF_ALL: &[u8] = b"PARTOFALL";
 /// Rows of an aggregation that says of no number.
 const ROWS_MAX: usize = 1_000_000;
 
@@ -40,6 +42,7 @@ pub(super) struct Aggregated {
     limits: Limits,
     /// Rows behind this key.
     after: Option<Vec<u8>>,
+    is_of_all: bool,
 }
 
 impl Aggregated {
@@ -63,6 +66,7 @@ impl Aggregated {
                 ..Limits::default()
             },
             after: None,
+            is_of_all: false,
         })
     }
 
@@ -70,6 +74,12 @@ impl Aggregated {
     fn window(mut self, rows: usize, after: Option<&[u8]>) -> Aggregated {
         self.limits.rows_max = rows;
         self.after = after.map(<[u8]>::to_vec);
+        self
+    }
+
+    /// Of all objects, whenever they came.
+    fn of_all(mut self) -> Aggregated {
+        self.is_of_all = true;
         self
     }
 
@@ -94,7 +104,7 @@ impl Aggregated {
     fn command(&self, declared: &Declared, arguments: &[&[u8]]) -> OwnedCommand {
         let rows = self.limits.rows_max.to_string();
         let head: [&[u8]; 5] = [
-            PART,
+            if self.is_of_all { PART_OF_ALL } else { PART },
             declared.definition.name.as_bytes(),
             rows.as_bytes(),
             if self.after.is_some() { b"1" } else { b"0" },
@@ -116,7 +126,15 @@ impl Question for Aggregated {
         self.aggregation.options.timeout_ms
     }
 
+    fn is_of_all(&self) -> bool {
+        self.is_of_all
+    }
+
     fn ensure_no_full_scan(&self, definition: &Definition) -> Result<(), Refusal> {
+        // Who wants all of them sees to that.
+        if self.is_of_all {
+            return Ok(());
+        }
         let ensured = self.aggregation.ensure_no_full_scan(definition);
         ensured.map_err(|refused| super::refusal(refused, 0))
     }
@@ -193,7 +211,7 @@ pub(super) async fn aggregate(asker: &mut Asker, command: Command<'_>) -> Result
 pub(super) async fn cursor(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
     let request = command.request;
     let asker = &*asker;
-    if command.arg(1) == PART
+    if [PART, PART_OF_ALL].contains(&command.arg(1))
         && let Reach::Part { .. } = asker.reach
     {
         return part_of(asker, command).await;
@@ -280,8 +298,25 @@ async fn next_rows(asker: &Asker, id: Option<u64>, mut cursor: Cursor) -> Result
     reply(asker, total, &rows, Some(next))
 }
 
-/// The keys of so many objects that a query finds behind a key, in their order; and whether there are no more. `query` is the query, and what may
-/// stand behind it.
+/// Before objects that a query finds are changed: not all objects are looked at for it, where that is refused. `query` as [`keys_behind`] has it.
+///
+/// # Errors
+/// All would be looked at.
+pub(super) fn ensure_no_full_scan(
+    asker: &Asker,
+    declared: &Declared,
+    query: &[&[u8]],
+) -> Result<(), Refusal> {
+    if !asker.core.shared.config.spaces.refuse_full_scans {
+        return Ok(());
+    }
+    let question = Aggregated::parse(asker, declared, query, QUERY)?;
+    let ensured = (question.aggregation).ensure_no_full_scan_for_change(&declared.definition);
+    ensured.map_err(|refused| super::refusal(refused, 0))
+}
+
+/// The keys of so many objects that a query finds behind a key, in their order; and whether there are no more: of all objects, whenever they came.
+/// `query` is the query, and what may stand behind it.
 pub(super) async fn keys_behind(
     asker: &Asker,
     declared: &Arc<Declared>,
@@ -292,7 +327,7 @@ pub(super) async fn keys_behind(
     let load: [&[u8]; 3] = [b"LOAD", b"1", b"@__key"];
     let arguments = [query, &load].concat();
     let question = Aggregated::parse(asker, declared, &arguments, QUERY)?;
-    let question = question.window(rows, after);
+    let question = question.window(rows, after).of_all();
     let partial = found(asker, declared, &question, &arguments).await?;
     let is_over = partial.total() <= rows as u64;
     let (_, rows) = question.rows(partial)?;
@@ -320,7 +355,10 @@ async fn part_of(asker: &Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal
     let after = (command.arg(4) == b"1").then(|| command.arg(5));
     let declared = asker.declared(command.arg(2))?;
     let question = Aggregated::parse(asker, &declared, &arguments, QUERY)?;
-    let question = question.window(rows.ok_or_else(damaged)?, after);
+    let mut question = question.window(rows.ok_or_else(damaged)?, after);
+    if command.arg(1) == PART_OF_ALL {
+        question = question.of_all();
+    }
     part(asker, asked, &declared, &question, Depth::Found).await
 }
 

@@ -9,7 +9,8 @@
 //! 1. An object is changed as one, if the query holds for it at that moment, and no object is changed twice.
 //! 2. Objects that refuse the change (a word is not added to) stay as they are, and the others are changed; the answer is an error then, which says
 //!    how many.
-//! 3. Where a node cannot be asked, the command ends; its error says how many were changed before.
+//! 3. Objects that were there before the space was declared, or altered, are waited for.
+//! 4. Where a node cannot be asked, the command ends; its error says how many were changed before.
 
 use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
@@ -21,7 +22,7 @@ use super::super::objects::check_change;
 use super::super::place::place_of;
 use super::super::replies::number;
 use super::super::tables::To;
-use super::aggregate::keys_behind;
+use super::aggregate::{ensure_no_full_scan, keys_behind};
 use super::reach::{Asker, Reach, again, refusal_of};
 use crate::error::show;
 use crate::tables::Refusal;
@@ -117,7 +118,9 @@ pub(super) async fn change(asker: &Asker, command: Command<'_>) -> Result<Vec<u8
         return Err((Code::BadRequest, message.to_owned()));
     }
     let told = Told::parse(command)?;
-    let definition = asker.declared(command.arg(1))?.definition.clone();
+    let declared = asker.declared(command.arg(1))?;
+    ensure_no_full_scan(asker, &declared, &told.query)?;
+    let definition = declared.definition.clone();
     let example = told.of_object(b"key", &definition.name);
     check_change(example.command().request, definition.on)?;
     let rows = BYTES_AT_ONCE / example.memory_bytes().max(1);

@@ -21,8 +21,9 @@ use larder_types::key_hash;
 
 use super::super::core::Core;
 use super::super::tables::{anywhere, ask_nodes, wait_for_change};
-use super::reach::{Asker, Reach};
-use super::{layout, search, text};
+use super::aggregate::keys_behind;
+use super::reach::{Asker, Reach, again};
+use super::{layout, text};
 use crate::spaces::{Catalog, Change, Set, change};
 use crate::tables::{Gate, Refusal, Tables, read_catalog, stopping};
 
@@ -216,19 +217,19 @@ pub(crate) async fn follow_spaces(tables: &Rc<Tables>, map: &Map) {
     let _ = follow_everywhere(tables).await;
 }
 
-/// Removes the objects of a space: those that it finds.
+/// Removes the objects of a space: all that there are when it begins, also those that its index does not have yet.
 async fn remove_objects(asker: &Asker, name: &str) -> Result<(), Refusal> {
     let catalog = asker.core.shared.tables.spaces.load_full();
     let declared = catalog.space(name).ok_or_else(change::unknown_name)?;
-    let count = REMOVED_AT_ONCE.to_string();
-    let all: [&[u8]; 5] = [b"*", b"NOCONTENT", b"LIMIT", b"0", count.as_bytes()];
     loop {
-        let found = search::find(asker, name, &all, declared).await?;
-        if found.is_empty() {
+        let found = again(&asker.core, asker.reach, async || {
+            keys_behind(asker, declared, &[b"*"], None, REMOVED_AT_ONCE).await
+        });
+        let (keys, _) = found.await?;
+        if keys.is_empty() {
             return Ok(());
         }
-        let keys = found.iter().map(|row| &row.key[..]);
-        let del = OwnedCommand::of(Id::Del, keys);
+        let del = OwnedCommand::of(Id::Del, keys.iter().map(Vec::as_slice));
         let reply = anywhere(&asker.core, &asker.client, del).await?;
         if reply.first() == Some(&b'-') {
             let text = String::from_utf8_lossy(&reply[1..]).trim_end().to_owned();

@@ -57,6 +57,7 @@ impl Asker {
             epoch: self.epoch(),
             until: until.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms))),
             depth,
+            is_of_all: false,
         }
     }
 
@@ -150,7 +151,8 @@ async fn of_cores<Q: Question>(
     order: &Order,
     question: &Q,
 ) -> Result<Vec<Part<Q::Found>>, Refusal> {
-    let (order, own) = (order.clone(), question.clone());
+    let (mut order, own) = (order.clone(), question.clone());
+    order.is_of_all = question.is_of_all();
     let parts = asker.on_cores(move |tables| async move {
         let (begun, core) = (Instant::now(), tables.index);
         let depth = order.depth;

@@ -33,6 +33,11 @@ pub(super) trait Question: Clone + Send + Sync + 'static {
     /// After which time it is given up.
     fn timeout_ms(&self) -> Option<u64>;
 
+    /// Whether it also waits for objects that were there before the space was declared, or altered.
+    fn is_of_all(&self) -> bool {
+        false
+    }
+
     /// # Errors
     /// It looks at all objects of the space; what would help.
     fn ensure_no_full_scan(&self, definition: &Definition) -> Result<(), Refusal>;

@@ -30,9 +30,16 @@ pub(super) struct Order {
     /// When it is given up.
     pub until: Option<Instant>,
     pub depth: Depth,
+    /// Also objects that were there before the space was declared, or altered, are to be found: they are waited for.
+    pub is_of_all: bool,
 }
 
 impl Order {
+    /// The space whose walk is waited for.
+    fn walked(&self) -> Option<&Declared> {
+        self.is_of_all.then_some(&*self.declared)
+    }
+
     /// # Errors
     /// It has taken longer than it may.
     pub fn ensure_in_time(&self) -> Result<(), Refusal> {
@@ -91,7 +98,7 @@ pub(super) async fn run<R: Steps>(
     let (mut begin, mut running) = (Some(begin), None);
     loop {
         tables.wait_while_paused(None).await;
-        catch_up(&tables).await;
+        catch_up(&tables, order.walked()).await;
         let done = tables.read(|engine, now| {
             if engine.has_late_rows() {
                 return Ok(false);
@@ -129,7 +136,7 @@ pub(super) async fn begin(tables: &Tables, epoch: u64) -> Result<(), Refusal> {
     let _ = timeout(MAP_MAX, tables.wait_for_epoch(epoch)).await;
     tables.ensure_owner_since(epoch)?;
     tables.wait_while_paused(None).await;
-    catch_up(tables).await;
+    catch_up(tables, None).await;
     Ok(())
 }
 
@@ -143,9 +150,14 @@ pub(super) async fn end(tables: &Tables, epoch: u64) -> Result<(), Refusal> {
     tables.ensure_owner_since(epoch)
 }
 
-/// Looks at what a search must not miss.
-async fn catch_up(tables: &Tables) {
-    while tables.index_some() == Behind::Owed {
+/// Looks at what a search must not miss, and at all objects of the space that is walked to its end.
+async fn catch_up(tables: &Tables, walked: Option<&Declared>) {
+    let is_walking = |declared: &Declared| {
+        let all = tables.spaces().read();
+        let space = all.spaces.get(&declared.definition.name);
+        space.is_some_and(|space| space.standing().is_walking)
+    };
+    while tables.index_some() == Behind::Owed || walked.is_some_and(is_walking) {
         tokio::task::yield_now().await;
         tables.wait_while_paused(None).await;
     }

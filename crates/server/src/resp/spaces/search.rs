@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use larder_protocol::commands::{Command, Id, OwnedCommand};
+use larder_protocol::commands::Command;
 use larder_space::index::{SearchRun, SpaceIndex};
 use larder_space::query::Predicate;
 use larder_space::schema::Definition;
 use larder_space::search::content::{bulks_of_content, decode_content};
 use larder_space::search::partial::first_sort_value;
-use larder_space::search::{Entry, Partial, Search};
+use larder_space::search::{Partial, Search};
 
 use super::parts::{Depth, part, whole};
 use super::question::Question;
@@ -122,24 +122,6 @@ pub(super) async fn search(asker: &mut Asker, command: Command<'_>) -> Result<Ve
             .saturating_sub(search.offset);
         asker.note_query(&declared, &search.predicate, Some(total), answered);
         question.reply(asker, all.part.found)
-    })
-    .await
-}
-
-/// The rows of a search of the server's own, whose arguments begin with the query.
-pub(super) async fn find(
-    asker: &Asker,
-    name: &str,
-    arguments: &[&[u8]],
-    declared: &Arc<Declared>,
-) -> Result<Vec<Entry>, Refusal> {
-    let question = Searched::parse(asker, declared, arguments, 0)?;
-    let head = [name.as_bytes()];
-    let command = OwnedCommand::of(Id::FtSearch, head.iter().chain(arguments).copied());
-    again(&asker.core, asker.reach, async || {
-        let command = command.command();
-        let all = whole(asker, command, declared, &question, Depth::Found).await?;
-        Ok(all.part.found.finish(question.search.offset))
     })
     .await
 }

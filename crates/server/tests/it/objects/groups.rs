@@ -21,6 +21,40 @@ fn hotels(client: &mut Client, count: usize) {
 }
 
 #[test]
+fn objects_that_the_index_does_not_have_yet_are_changed_and_removed() {
+    for server in servers() {
+        let client = &mut Client::connect(&server);
+        let (count, of_rome) = (20_000, 10_000);
+        let puts: Vec<Vec<String>> = (0..count)
+            .map(|number| {
+                let city = ["rome", "paris"][number % 2];
+                let words = format!("HSET hotel:{number} city {city}");
+                words.split(' ').map(str::to_owned).collect()
+            })
+            .collect();
+        crate::spaces::ask_all(client, &puts);
+        let create = "FT.CREATE hotels ON HASH PREFIX 1 hotel: SCHEMA city TAG";
+        let in_rome = format!(":{of_rome}");
+        // All at once: each follows right behind the one before.
+        for line in [
+            create,
+            "FT.CHANGE hotels @city:{rome} DO PUT mark 1",
+            "FT.ALTER hotels SCHEMA ADD mark NUMERIC",
+            "FT.CHANGE hotels @mark:[1] DO PUT city oslo",
+            "FT.DROPINDEX hotels",
+            create,
+            "FT.DROPINDEX hotels DD",
+        ] {
+            client.send(&request(&line.split(' ').collect::<Vec<_>>()));
+        }
+        for expected in ["+OK", &in_rome, "+OK", &in_rome, "+OK", "+OK", "+OK"] {
+            assert_eq!(client.reply(), expected);
+        }
+        client.check("EXISTS hotel:0 hotel:1 hotel:19999", ":0");
+    }
+}
+
+#[test]
 fn all_objects_that_match_are_changed_once_and_counted() {
     for server in servers() {
         let client = &mut Client::connect(&server);
