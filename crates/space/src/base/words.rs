@@ -1,6 +1,6 @@
 //! Texts as words and tags, folded to lower case.
 //!
-//! A text is cut into words at blanks and at punctuation but `_`; behind `\` a sign belongs to its word. Nothing is stemmed.
+//! A text is cut into words at blanks, also those beyond ASCII, and at punctuation of ASCII but `_`; behind `\` a sign belongs to its word. Nothing is stemmed.
 //! Bytes that are no UTF-8 stay as they are; letters of ASCII among them are folded.
 
 /// What a tag is cut to.
@@ -29,15 +29,36 @@ pub fn is_separator(byte: u8) -> bool {
     byte <= b' ' || byte == 0x7f || (byte.is_ascii_punctuation() && byte != b'_' && byte != b'\\')
 }
 
+/// How many bytes at the beginning are of a sign that ends a word; 0: none.
+fn separator_bytes(text: &[u8]) -> usize {
+    match *text {
+        [sign, ..] if sign.is_ascii() => usize::from(is_separator(sign)),
+        // What Unicode has of blanks, as `char::is_whitespace` does.
+        [0xc2, 0x85 | 0xa0, ..] => 2,
+        [0xe1, 0x9a, 0x80, ..]
+        | [0xe2, 0x80, 0x80..=0x8a | 0xa8 | 0xa9 | 0xaf, ..]
+        | [0xe2, 0x81, 0x9f, ..]
+        | [0xe3, 0x80, 0x80, ..] => 3,
+        _ => 0,
+    }
+}
+
 /// The words of a text in their order, folded, with escapes undone.
 pub fn words(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let begin = rest.iter().position(|&b| !is_separator(b))?;
-        rest = &rest[begin..];
+        loop {
+            match separator_bytes(rest) {
+                0 => break,
+                bytes => rest = &rest[bytes..],
+            }
+        }
+        if rest.is_empty() {
+            return None;
+        }
         let mut word = Vec::new();
         let mut at = 0;
-        while at < rest.len() && !is_separator(rest[at]) {
+        while at < rest.len() && separator_bytes(&rest[at..]) == 0 {
             if rest[at] == b'\\' && at + 1 < rest.len() {
                 at += 1;
             }
@@ -153,6 +174,15 @@ mod tests {
         assert_eq!(words_of(" .,- "), [""; 0]);
         let broken: Vec<_> = words(b"Caf\xe9 NOIR").collect();
         assert_eq!(broken, [b"caf\xe9".to_vec(), b"noir".to_vec()]);
+    }
+
+    #[test]
+    fn texts_are_cut_at_the_blanks_that_queries_are_cut_at() {
+        for sign in (0x80..=0x10_ffff).filter_map(char::from_u32) {
+            let expected = if sign.is_whitespace() { 2 } else { 1 };
+            assert_eq!(words_of(&format!("a{sign}b")).len(), expected, "{sign:?}");
+        }
+        assert_eq!(words_of("a\\\u{3000}b\u{a0}\u{3000}"), ["a\u{3000}b"]);
     }
 
     #[test]
