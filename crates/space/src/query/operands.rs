@@ -1,5 +1,6 @@
 //! What stands in braces and brackets, and behind a comparison: values of one attribute, read as its kind says.
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 
 use super::parser::Parser;
@@ -21,6 +22,18 @@ struct Operand {
     is_exclusive: bool,
     is_negated: bool,
     at: usize,
+}
+
+impl Operand {
+    /// `-inf` or `inf`, which is less or greater than all.
+    fn infinite(&self) -> Option<Ordering> {
+        let is = |word: &[u8]| !self.is_quoted && self.text.eq_ignore_ascii_case(word);
+        match () {
+            () if is(b"-inf") => Some(Ordering::Less),
+            () if is(b"inf") || is(b"+inf") => Some(Ordering::Greater),
+            () => None,
+        }
+    }
 }
 
 impl Parser<'_> {
@@ -107,14 +120,7 @@ impl Parser<'_> {
             return Err(self.scan.syntax_at(begin, advice));
         }
         let text = match rest {
-            [('$', false), name @ ..] => {
-                let name = text_of(name);
-                let value = self.params.0.get(name.as_bytes()).cloned();
-                value.ok_or_else(|| {
-                    let message = format!("Parameter not found `{name}`: give it with PARAMS 2 {name} value, or write \\$ for the sign itself");
-                    Refusal::at_column(begin + 1, message)
-                })?
-            }
+            [('$', false), name @ ..] => self.value_of(&text_of(name), begin)?,
             signs => text_of(signs).into_bytes(),
         };
         match (has_star, has_end_star) {
@@ -162,6 +168,13 @@ impl Parser<'_> {
         if attribute.kind == Kind::Geo {
             return self.circle(id, &operands, begin).map(Some);
         }
+        let refuse_order = || {
+            let message = format!(
+                "Invalid numeric range (min > max): the lesser bound of @{} comes first",
+                attribute.name
+            );
+            Err(Refusal::at_column(begin + 1, message))
+        };
         let span = match &operands[..] {
             [one] if one.is_exclusive => {
                 return Err(self.scan.syntax_at(
@@ -188,10 +201,23 @@ impl Parser<'_> {
                         },
                     )
                 };
-                Span {
+                let span = Span {
                     low: bound(low)?,
                     high: bound(high)?,
+                };
+                // Numbers have infinite ones among them.
+                if attribute.kind != Kind::Numeric {
+                    match (low.infinite(), high.infinite()) {
+                        (Some(low), Some(high)) if low == high => {
+                            return Ok(Some(Predicate::Nothing));
+                        }
+                        (Some(Ordering::Greater), _) | (_, Some(Ordering::Less)) => {
+                            return refuse_order();
+                        }
+                        _ => {}
+                    }
                 }
+                span
             }
             _ => {
                 return Err(self.scan.syntax_at(
@@ -206,11 +232,7 @@ impl Parser<'_> {
         ) = (&span.low, &span.high)
             && low > high
         {
-            let message = format!(
-                "Invalid numeric range (min > max): the lesser bound of @{} comes first",
-                attribute.name
-            );
-            return Err(Refusal::at_column(begin + 1, message));
+            return refuse_order();
         }
         Ok(Some(Predicate::leaf(id, Test::Within(span))))
     }
@@ -260,9 +282,6 @@ impl Parser<'_> {
     /// The value of an operand; None of an infinite one of a kind that has none.
     fn scalar(&self, attribute: &Attribute, operand: &Operand) -> Result<Option<Scalar>> {
         let text = &operand.text;
-        let infinite = [&b"inf"[..], b"+inf", b"-inf"]
-            .iter()
-            .any(|inf| text.eq_ignore_ascii_case(inf));
         let bad = |what: &str| {
             self.scan
                 .syntax_at(operand.at, &format!("{:?} is no {what}", shown(text)))
@@ -281,7 +300,7 @@ impl Parser<'_> {
                     number
                 })
             }
-            _ if infinite && !operand.is_quoted => return Ok(None),
+            _ if operand.infinite().is_some() => return Ok(None),
             Kind::Timestamp => {
                 let what = "instant: write seconds since 1970, or a date such as 2024-02-29T12:30Z";
                 Scalar::Instant(instant::parse(text).ok_or_else(|| bad(what))?)

@@ -177,6 +177,9 @@ impl Parser<'_> {
             Some('$') => self.param()?,
             _ => {
                 let word = self.scan.word();
+                if word.is_empty() && matches!(self.scan.peek(), None | Some('|' | ')')) {
+                    return Err(self.scan.syntax("a term or a clause is missing here"));
+                }
                 if word.is_empty() {
                     return Err(self.scan.syntax("this sign means nothing here: write \\ before it, or put the text in quotes"));
                 }
@@ -390,14 +393,23 @@ impl Parser<'_> {
         let begin = self.scan.at;
         self.scan.at += 1;
         let name = self.scan.name("");
-        match self.params.0.get(name.as_bytes()) {
-            Some(value) => Ok(value.clone()),
-            None => {
-                let message =
-                    format!("Parameter not found `{name}`: give it with PARAMS 2 {name} value");
-                Err(Refusal::at_column(begin + 1, message))
-            }
+        self.value_of(&name, begin)
+    }
+
+    /// What PARAMS gives a name that stands behind the `$` at this place.
+    pub fn value_of(&self, name: &str, at: usize) -> Result<Vec<u8>> {
+        if name.is_empty() {
+            let advice =
+                "behind $ the name of a parameter is missing: write \\$ for the sign itself";
+            return Err(self.scan.syntax_at(at, advice));
         }
+        let value = self.params.0.get(name.as_bytes()).cloned();
+        value.ok_or_else(|| {
+            let message = format!(
+                "Parameter not found `{name}`: give it with PARAMS 2 {name} value, or write \\$ for the sign itself"
+            );
+            Refusal::at_column(at + 1, message)
+        })
     }
 
     /// What stands in the quotes of `w'..'`, the first of which comes next; a parameter may be all of it.
@@ -411,11 +423,7 @@ impl Parser<'_> {
                 .syntax_at(begin, "the quote that opens here is not closed"));
         }
         if let [('$', false), name @ ..] = &signs[..] {
-            let name = super::scan::text_of(name);
-            let value = self.params.0.get(name.as_bytes()).cloned();
-            return value.ok_or_else(|| {
-                Refusal::at_column(begin + 2, format!("Parameter not found `{name}`"))
-            });
+            return self.value_of(&super::scan::text_of(name), begin + 1);
         }
         let mut pattern = Vec::new();
         for (sign, is_escaped) in signs {

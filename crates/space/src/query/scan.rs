@@ -34,7 +34,10 @@ impl Scan {
     /// What follows at this place, cut where it is long.
     fn near(&self, at: usize) -> String {
         let rest = self.chars.get(at..).unwrap_or_default();
-        rest.iter().take(20).collect()
+        match rest {
+            [] => "the end".to_owned(),
+            rest => rest.iter().take(20).collect(),
+        }
     }
 
     /// An error in RediSearch's phrase, and what to do.

@@ -43,6 +43,52 @@ fn check(query: &str, expected: &str) {
 }
 
 #[test]
+fn infinite_bounds_have_their_side_in_ranges_of_every_kind() {
+    let order = |name: &str, column: usize| {
+        format!(
+            "! Invalid numeric range (min > max): the lesser bound of @{name} comes first (column {column})"
+        )
+    };
+    for (name, value) in [
+        ("at", "\"2023-01-01\""),
+        ("t", "a"),
+        ("x", "a"),
+        ("ok", "true"),
+        ("n", "5"),
+    ] {
+        let column = name.len() + 3;
+        check(&format!("@{name}:[+inf {value}]"), &order(name, column));
+        check(&format!("@{name}:[{value} -inf]"), &order(name, column));
+        check(&format!("@{name}:[inf -inf]"), &order(name, column));
+    }
+    for query in ["@at:[inf inf]", "@t:[-inf (-inf]", "@x:[+inf inf]"] {
+        check(query, "<empty>");
+    }
+}
+
+#[test]
+fn what_is_missing_is_said_where_it_is_missing() {
+    let missing = "near the end: a term or a clause is missing here";
+    check(
+        "hello -",
+        &format!("! Syntax error at offset 7 {missing} (column 8)"),
+    );
+    check(
+        "@x:",
+        &format!("! Syntax error at offset 3 {missing} (column 4)"),
+    );
+    let name = "behind $ the name of a parameter is missing: write \\$ for the sign itself";
+    check(
+        "$",
+        &format!("! Syntax error at offset 0 near $: {name} (column 1)"),
+    );
+    check(
+        "@t:{$}",
+        &format!("! Syntax error at offset 4 near $}}: {name} (column 5)"),
+    );
+}
+
+#[test]
 fn signs_bind_from_tight_to_loose() {
     check("a b | c", "UNION { INTERSECT { a b } c }");
     check("-a b", "INTERSECT { NOT{ a } b }");
@@ -157,7 +203,7 @@ fn ranges_have_bounds_of_their_kind() {
 fn what_does_not_fit_is_pointed_at() {
     check(
         "(a",
-        "! Syntax error at offset 2 near : a closing ) is expected here (column 3)",
+        "! Syntax error at offset 2 near the end: a closing ) is expected here (column 3)",
     );
     check(
         "a)",
@@ -165,7 +211,7 @@ fn what_does_not_fit_is_pointed_at() {
     );
     check(
         "a |",
-        "! Syntax error at offset 3 near : a term or a clause is missing here (column 4)",
+        "! Syntax error at offset 3 near the end: a term or a clause is missing here (column 4)",
     );
     check(
         "()",
@@ -213,7 +259,7 @@ fn what_does_not_fit_is_pointed_at() {
     );
     check(
         "@t:{a",
-        "! Syntax error at offset 5 near : here | or a closing } is expected (column 6)",
+        "! Syntax error at offset 5 near the end: here | or a closing } is expected (column 6)",
     );
     check(
         "@t:{}",
@@ -241,7 +287,7 @@ fn what_does_not_fit_is_pointed_at() {
     );
     check(
         "@n:[1 2",
-        "! Syntax error at offset 7 near : a value or a closing ] is expected here (column 8)",
+        "! Syntax error at offset 7 near the end: a value or a closing ] is expected here (column 8)",
     );
     check(
         "@n:[]",
@@ -253,7 +299,7 @@ fn what_does_not_fit_is_pointed_at() {
     );
     check(
         "@n:[0 $q]",
-        "! Parameter not found `q`: give it with PARAMS 2 q value (column 7)",
+        "! Parameter not found `q`: give it with PARAMS 2 q value, or write \\$ for the sign itself (column 7)",
     );
     check(
         "@g:[1 91 5 km]",

@@ -115,7 +115,7 @@ fn what_does_not_fit_is_named() {
     );
     refused(
         "@n:[1",
-        "Syntax error at offset 5 near : a value or a closing ] is expected here (column 6)",
+        "Syntax error at offset 5 near the end: a value or a closing ] is expected here (column 6)",
     );
 }
 
