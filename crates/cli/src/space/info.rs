@@ -48,7 +48,7 @@ impl Space {
     pub fn read(reply: &Reply) -> Result<Space, Failure> {
         let arguments = value(reply, "definition").map(items).unwrap_or_default();
         let arguments: Vec<&[u8]> = arguments.iter().map(bytes).collect();
-        let definition = Definition::parse_create(&arguments).map_err(|refused| {
+        let definition = Definition::parse_known(&arguments).map_err(|refused| {
             Failure::new(format!(
                 "what the server tells of the space cannot be read ({refused}); bring it and this program to one version"
             ))

@@ -1,5 +1,7 @@
 //! The arguments of a command, read one after the other.
 
+use std::ops::RangeInclusive;
+
 use super::number::Number;
 use crate::error::{Refusal, Result, shown};
 
@@ -85,14 +87,27 @@ impl<'a> Arguments<'a> {
     /// # Errors
     /// It is no such number.
     pub fn take_count(&mut self, what: &str, max: u64) -> Result<u64> {
+        self.take_count_within(what, 0..=max)
+    }
+
+    /// As [`Arguments::take_count`], of some number at least.
+    ///
+    /// # Errors
+    /// It is no such number.
+    pub fn take_count_within(&mut self, what: &str, within: RangeInclusive<u64>) -> Result<u64> {
         let taken = self.take(what)?;
-        match Number::parse(taken) {
-            Some(Number::Int(count)) if (0..=max as i64).contains(&count) => Ok(count as u64),
-            _ => Err(self.refuse_last(format!(
-                "Bad arguments for {what}: {:?} is no number from 0 to {max}",
-                shown(taken)
-            ))),
-        }
+        let count = match Number::parse(taken) {
+            Some(Number::Int(count)) => u64::try_from(count).ok(),
+            _ => None,
+        };
+        count.filter(|count| within.contains(count)).ok_or_else(|| {
+            self.refuse_last(format!(
+                "Bad arguments for {what}: {:?} is no number from {} to {}",
+                shown(taken),
+                within.start(),
+                within.end()
+            ))
+        })
     }
 
     /// # Errors

@@ -35,6 +35,21 @@ impl Definition {
     /// # Errors
     /// The first argument that does not fit, and what would.
     pub fn parse_create(arguments: &[&[u8]]) -> Result<Definition> {
+        let (definition, clauses) = Definition::parse(arguments)?;
+        let layout = &definition.layout;
+        definition.ensure_all_differ(&clauses.subspaces, &layout.subspaces, layout.regions)?;
+        Ok(definition)
+    }
+
+    /// As [`Definition::parse_create`], of a space that is there: earlier versions let it have a subspace twice.
+    ///
+    /// # Errors
+    /// As [`Definition::parse_create`].
+    pub fn parse_known(arguments: &[&[u8]]) -> Result<Definition> {
+        Definition::parse(arguments).map(|(definition, _)| definition)
+    }
+
+    fn parse<'a>(arguments: &'a [&'a [u8]]) -> Result<(Definition, Clauses<'a>)> {
         let mut args = Arguments::new(arguments);
         let name = args.take_text("the name of the index")?;
         if name.is_empty() {
@@ -60,8 +75,8 @@ impl Definition {
             option(&mut definition, &mut clauses, &mut args)?;
         }
         definition.parse_attributes(&mut args)?;
-        definition.resolve(clauses)?;
-        Ok(definition)
+        definition.resolve(&clauses)?;
+        Ok((definition, clauses))
     }
 
     /// Reads the arguments of FT.ALTER behind the space's name: `[SKIPINITIALSCAN] SCHEMA ADD attribute..`, or larder's
@@ -167,13 +182,13 @@ impl Definition {
         Ok(())
     }
 
-    fn resolve(&mut self, clauses: Clauses<'_>) -> Result<()> {
+    fn resolve(&mut self, clauses: &Clauses<'_>) -> Result<()> {
         self.layout.subspaces = self.resolve_subspaces(&clauses.subspaces, self.layout.regions)?;
-        let Some(lists) = clauses.indexes else {
+        let Some(lists) = &clauses.indexes else {
             return Ok(());
         };
         let mut indexes = Vec::new();
-        for (at, list) in lists {
+        for &(at, list) in lists {
             let mut index = Vec::new();
             for name in text(at, list)?.split(',') {
                 let id = self
@@ -360,12 +375,7 @@ fn option<'a>(
         }
         "REPLICAS" => {
             args.skip();
-            let count = args.take_count("REPLICAS", REPLICAS_MAX)?;
-            if count == 0 {
-                return Err(args.refuse_last(format!(
-                    "Bad arguments for REPLICAS: a region has 1 to {REPLICAS_MAX}"
-                )));
-            }
+            let count = args.take_count_within("REPLICAS", 1..=REPLICAS_MAX)?;
             definition.layout.replicas = Some(count as u32);
         }
         "REGIONS" => {

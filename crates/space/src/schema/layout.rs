@@ -11,6 +11,7 @@ use super::attribute::{AttributeId, Kind};
 use super::create::{REGIONS_MAX, SUBSPACES_MAX};
 use super::definition::{Cut, Definition};
 use crate::base::arguments::Arguments;
+use crate::base::number::Number;
 use crate::error::{Refusal, Result, shown};
 use crate::mapping::allocate_bits;
 
@@ -62,9 +63,14 @@ impl Definition {
                 false => Err(args.refuse("nothing stands behind SWITCH or CANCEL")),
             };
         }
-        let list = args.take_list(
-            "SUBSPACES, which is a number and that many lists of attributes, or SWITCH, or CANCEL,",
-        )?;
+        let is_count = |it: &[u8]| matches!(Number::parse(it), Some(Number::Int(_)));
+        if let Some(other) = args.peek().filter(|it| !is_count(it)) {
+            return Err(args.refuse(format!(
+                "Bad arguments for SUBSPACES: {:?} is neither a number, behind which that many lists of attributes stand, nor SWITCH, nor CANCEL",
+                shown(other)
+            )));
+        }
+        let list = args.take_list("SUBSPACES")?;
         let begin = args.position() - list.len();
         if list.len() > SUBSPACES_MAX {
             return Err(args.refuse_last(format!("a space has at most {SUBSPACES_MAX} subspaces")));
@@ -84,10 +90,22 @@ impl Definition {
             subspaces: self.resolve_subspaces(&lists, regions)?,
             regions,
         };
-        let shapes = self.shapes(&filling.subspaces, regions)?;
+        self.ensure_all_differ(&lists, &filling.subspaces, regions)?;
+        Ok(Alteration::Begin(filling))
+    }
+
+    /// # Errors
+    /// A subspace is there twice; or as [`Definition::shapes`]. `lists`: what they were read from, each with the place of its argument.
+    pub(super) fn ensure_all_differ(
+        &self,
+        lists: &[(usize, &[u8])],
+        subspaces: &[Vec<Cut>],
+        regions: u32,
+    ) -> Result<()> {
+        let shapes = self.shapes(subspaces, regions)?;
         let is_twice = |at: &usize| shapes[..*at].contains(&shapes[*at]);
         match (0..shapes.len()).find(is_twice) {
-            None => Ok(Alteration::Begin(filling)),
+            None => Ok(()),
             Some(at) => {
                 let message = format!("subspace {:?} is there twice", shown(lists[at].1));
                 Err(Refusal::at_argument(lists[at].0, message))

@@ -144,7 +144,7 @@ impl Definition {
             )));
         }
         let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-        let mut definition = Definition::parse_create(&arguments)?;
+        let mut definition = Definition::parse_known(&arguments)?;
         let is_rising =
             ids.is_sorted_by(|a, b| a < b) && ids.last().is_none_or(|last| *last < next_id);
         if ids.len() != definition.attributes.len() || !is_rising {

@@ -132,6 +132,14 @@ fn what_does_not_fit_is_named() {
         "! \"city:2\" stands twice in one subspace (argument 3)",
     );
     check(
+        "i SUBSPACES 2 city city SCHEMA city TAG",
+        "! subspace \"city\" is there twice (argument 4)",
+    );
+    check(
+        "i REPLICAS 17 SCHEMA city TAG",
+        "! Bad arguments for REPLICAS: \"17\" is no number from 1 to 16 (argument 2)",
+    );
+    check(
         "i SUBSPACES 1 city:9 SCHEMA city TAG",
         "! \"9\" is no number of bits from 1 to 8: write, for example, city:4 for sixteen parts (argument 3)",
     );
@@ -325,4 +333,25 @@ proptest! {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         let _ = Definition::parse_create(&words);
     }
+}
+
+#[test]
+fn a_space_of_earlier_with_a_subspace_twice_is_still_read() {
+    let words: Vec<&[u8]> = "i SUBSPACES 2 city city SCHEMA city TAG"
+        .split(' ')
+        .map(str::as_bytes)
+        .collect();
+    let known = Definition::parse_known(&words).expect("it was declared");
+    let again = Definition::decode(&known.encode()).expect("it is kept");
+    assert_eq!(again.layout.subspaces.len(), 2);
+}
+
+#[test]
+fn what_behind_subspaces_is_no_count_is_told_in_one_sentence() {
+    let known = definition("i SCHEMA city TAG").expect("it fits");
+    let refused = known.parse_subspaces(&[b"SUBSPACES", b"x"]).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "Bad arguments for SUBSPACES: \"x\" is neither a number, behind which that many lists of attributes stand, nor SWITCH, nor CANCEL (argument 1)"
+    );
 }
