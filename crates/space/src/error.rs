@@ -47,6 +47,17 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// As one of a command that has so many arguments before those that were read.
+    #[must_use]
+    pub fn behind(self, before: usize) -> Refusal {
+        match self.place {
+            Place::Argument(at) => Refusal::at_argument(at + before, self.message),
+            _ => self,
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;

@@ -11,6 +11,9 @@ use crate::error::Refusal;
 /// Spaces and aliases together.
 const NAMES_MAX: usize = 4096;
 
+/// What stands before the arguments of FT.ALTER: itself, and the name.
+const ALTER: usize = 2;
+
 /// What is to change.
 #[derive(Debug, Clone)]
 pub enum Change {
@@ -119,7 +122,7 @@ impl Change {
                 let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
                 let altered = declared.definition.parse_alter(&arguments);
                 let (definition, scans) =
-                    altered.map_err(|refusal| refused(refusal.to_string()))?;
+                    altered.map_err(|refusal| refused(refusal.behind(ALTER).to_string()))?;
                 let record = record::of_space(
                     &definition,
                     declared.created,
@@ -281,6 +284,10 @@ mod tests {
         let catalog = after(catalog, &Change::Alter("inns".into(), add.to_vec()));
         let altered = catalog.space("bars").expect("it is there");
         assert_eq!(altered.definition.attributes.len(), 2);
+        assert_eq!(
+            why(&catalog, &Change::Alter("inns".into(), add.to_vec())),
+            "Duplicate field in schema - stars: name it otherwise with AS (argument 4)"
+        );
         // By its alias, which goes with it.
         let catalog = after(catalog, &Change::Drop("inns".into()));
         assert_eq!(

@@ -92,11 +92,5 @@ fn text(bytes: &[u8]) -> Result<&str, Refusal> {
 
 /// What was refused of a command's arguments, which begin at argument `first`.
 fn refusal(refused: larder_space::error::Refusal, first: usize) -> Refusal {
-    use larder_space::error::Place;
-    let place = match refused.place {
-        Place::Argument(at) => Place::Argument(at + first),
-        other => other,
-    };
-    let shown = larder_space::error::Refusal { place, ..refused };
-    (Code::BadRequest, shown.to_string())
+    (Code::BadRequest, refused.behind(first).to_string())
 }
