@@ -85,17 +85,14 @@ impl Configuration {
         let names = self
             .indexes
             .iter()
-            .map(|at| workload.attributes[at].name.as_str());
-        let indexes: Vec<&str> = names.collect();
-        let mut clauses = Vec::new();
-        for (clause, lists) in [
-            ("SUBSPACES", subspaces.join(" ")),
-            ("INDEX", indexes.join(" ")),
-        ] {
-            let count = lists.split_whitespace().count();
-            clauses.push(format!("{clause} {count} {lists}"));
+            .map(|at| workload.attributes[at].name.clone());
+        let indexes: Vec<String> = names.collect();
+        let mut words = Vec::new();
+        for (clause, lists) in [("SUBSPACES", subspaces), ("INDEX", indexes)] {
+            words.extend([clause.to_owned(), lists.len().to_string()]);
+            words.extend(lists);
         }
-        clauses.join(" ").trim_end().to_owned()
+        words.join(" ")
     }
 
     /// The same with local indexes on these attributes. Those that the workload does not name count for nothing: it neither asks for them nor changes them.
@@ -156,5 +153,43 @@ fn parse_list(list: &str, workload: &Workload, regions: u32) -> Result<Layout, L
         Ok(bits) => Ok(Layout {
             dimensions: attributes.iter().map(|&it| it as u8).zip(bits).collect(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_counted_whatever_stands_in_their_names() {
+        let attribute = |name: &str| super::super::workload::AttributeProfile {
+            name: name.to_owned(),
+            ordered: false,
+            lists: false,
+            distinct: None,
+            hot: Vec::new(),
+        };
+        let workload = Workload {
+            objects: 1,
+            object_bytes: 1,
+            gets: 0.0,
+            attributes: vec![attribute("a b"), attribute("c")],
+            queries: Vec::new(),
+            modifications: Vec::new(),
+        };
+        let configuration = Configuration {
+            subspaces: vec![Layout {
+                dimensions: vec![(0, 4), (1, 4)],
+            }],
+            indexes: AttributeSet::of([0, 1]),
+        };
+        assert_eq!(
+            configuration.text(&workload),
+            "SUBSPACES 1 a b:4,c:4 INDEX 2 a b c"
+        );
+        assert_eq!(
+            Configuration::default().text(&workload),
+            "SUBSPACES 0 INDEX 0"
+        );
     }
 }

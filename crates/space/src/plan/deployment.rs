@@ -177,7 +177,25 @@ impl Deployment {
         ];
         match times.iter().find(|it| !(it.1 >= 0.0 && it.1.is_finite())) {
             Some((key, time)) => refuse(key, format!("{time} is no time; 0 or more")),
+            None if costs.query_us + costs.server_us + costs.region_us <= 0.0 => {
+                let what =
+                    "a query would cost nothing: query_us, server_us or region_us is more than 0";
+                refuse("costs.query_us", what.to_owned())
+            }
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_by_which_a_query_costs_nothing_are_refused() {
+        let none = "[costs]\nquery_us = 0.0\nserver_us = 0.0\nregion_us = 0.0\n";
+        let refused = Deployment::from_toml(none).unwrap_err();
+        assert_eq!(refused.key, "costs.query_us");
+        assert!(Deployment::from_toml("[costs]\nquery_us = 0.0\n").is_ok());
     }
 }
