@@ -33,7 +33,7 @@ def build(frame: Any, *, store: str, key: Key, out: Path, deleted: Any = None, *
         check_deleted(given)
     elif frame is None:
         raise ValueError("there is nothing to build of: give a frame, or deleted keys")
-    text = options(store, key, named(deleted if frame is None else frame), given)
+    text = options(store, key, named(deleted if frame is None else frame), given, frame is None)
     manifest, skipped = _native.build(source(frame), source(deleted), text, place(out))
     return built(place(out), manifest, skipped)
 

@@ -67,8 +67,8 @@ _OF_THE_BASE = ("partitions", "compress", "filter")
 Key = Union[str, Sequence[str]]
 
 
-def options(store: str, key: Key, source: str, given: dict[str, Any]) -> str:
-    """The options as Rust takes them.
+def options(store: str, key: Key, source: str, given: dict[str, Any], keys_only: bool = False) -> str:
+    """The options as Rust takes them. ``keys_only``: there are no rows but keys to be removed.
 
     Raises:
         TypeError: for an option that there is not.
@@ -86,7 +86,7 @@ def options(store: str, key: Key, source: str, given: dict[str, Any]) -> str:
         for name in _OF_THE_BASE:
             if given.get(name) is not None:
                 raise ValueError(f"{name} is decided by the version that is built on; leave it out, or build a whole version")
-        every["on"] = {"place": place(every["on"]), "full": bool(full), "digest": None}
+        every["on"] = {"place": place(every["on"]), "full": bool(full), "digest": None, "keys_only": keys_only}
     elif full:
         raise ValueError("full compares the rows with the version that is built on: name it by on")
     if every["temp"] is not None:

@@ -44,7 +44,7 @@ def build_store(df: Any, *, store: str, key: Key, out: Path, deleted: Any = None
         check_deleted(given)
     elif df is None:
         raise ValueError("there is nothing to build of: give a data frame, or deleted keys")
-    text = options(store, key, "a Spark data frame", given)
+    text = options(store, key, "a Spark data frame", given, df is None)
     target = place(out)
     _native.check_out(text, target)
     partitions = given.get("partitions", 8)

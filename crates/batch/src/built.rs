@@ -53,6 +53,51 @@ fn is_zero(number: &u64) -> bool {
 impl Built {
     pub const INPUTS_MAX: usize = 1000;
 
+    /// Takes over what the values of a base are: for a build that only removes keys, and so makes none.
+    pub fn take_values_of(&mut self, base: &Built) {
+        if !base.value.is_empty() {
+            self.value.clone_from(&base.value);
+            self.value_column.clone_from(&base.value_column);
+            self.collect_as = base.collect_as;
+        }
+    }
+
+    /// Why this is no build of a delta on a base: it makes other keys or values of its rows, as far as the base says what it has.
+    pub fn is_unlike(&self, base: &Built) -> Option<String> {
+        let is_other_key = !base.key.is_empty() && base.key != self.key;
+        let values = |it: &Built| (it.value.clone(), it.value_column.clone(), it.collect_as);
+        let is_other_value = !base.value.is_empty() && values(base) != values(self);
+        let (has, told) = match (is_other_key, is_other_value) {
+            (false, false) => return None,
+            (true, false) => (base.told_key(), self.told_key()),
+            (false, true) => (base.told_values(), self.told_values()),
+            (true, true) => (
+                format!("{} and {}", base.told_key(), base.told_values()),
+                format!("{} and {}", self.told_key(), self.told_values()),
+            ),
+        };
+        Some(format!(
+            "the version that is built on has {has}, and what is given makes {told}; give what that version was built with, or build a whole version"
+        ))
+    }
+
+    fn told_key(&self) -> String {
+        format!("keys of {}", self.key.join(","))
+    }
+
+    fn told_values(&self) -> String {
+        let values = match (&self.value_column, self.value.as_str()) {
+            (Some(column), _) => format!("values of column {column}"),
+            (None, "json") => "values of all other columns as JSON".to_owned(),
+            (None, "msgpack") => "values of all other columns as MessagePack".to_owned(),
+            (None, other) => format!("values of kind {other}"),
+        };
+        match self.collect_as {
+            Some(collected) => format!("{values}, collected as {collected}"),
+            None => values,
+        }
+    }
+
     pub(crate) fn sealed(&self, kind: DigestKind) -> Built {
         Built {
             digest: self.digest_now(kind),

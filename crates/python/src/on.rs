@@ -25,6 +25,8 @@ pub struct OnOptions {
     pub full: bool,
     /// Of the version that the driver has found there: its tasks build on no other.
     digest: Option<String>,
+    /// Nothing but keys that are to be removed is given.
+    pub keys_only: bool,
 }
 
 /// The manifest of a version that is built.
@@ -71,6 +73,11 @@ pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
             "the version at {location} is one of store {}, and one of {} cannot be built on it",
             manifest.store, options.store
         )));
+    }
+    if let Some(base) = &manifest.built
+        && let Some(why) = options.built_on(Some(base))?.is_unlike(base)
+    {
+        return Err(bad_argument(why));
     }
     if let Some(folder) = location.as_local() {
         let here = Partitions::read(folder, &manifest).map_err(failed)?;

@@ -193,6 +193,9 @@ impl Options {
     pub fn build_at(&self, target: &str) -> PyResult<BuildOptions> {
         let mut options = self.build()?;
         options.on = on::open(self, target)?;
+        let on = options.on.as_ref();
+        let base = on.and_then(|on| on.base.manifest().built.as_ref());
+        options.built = Some(self.built_on(base)?);
         Ok(options)
     }
 
@@ -212,6 +215,20 @@ impl Options {
         options.built = Some(self.built()?);
         options.is_cancelled = interrupt::is_interrupted;
         Ok(options)
+    }
+
+    /// What the manifest says of a build on a base.
+    ///
+    /// # Errors
+    /// As [`Options::parse`].
+    pub fn built_on(&self, base: Option<&Built>) -> PyResult<Built> {
+        let mut built = self.built()?;
+        if let Some(base) = base
+            && self.on.as_ref().is_some_and(|on| on.keys_only)
+        {
+            built.take_values_of(base);
+        }
+        Ok(built)
     }
 
     /// What the manifest says of the build.

@@ -462,6 +462,15 @@ pub fn build_into(
     let on = args
         .on
         .open(&args.given, store, place, args.temp.as_deref())?;
+    let mut built = args.provenance(inputs)?;
+    if let Some(base) = on.as_ref().and_then(|on| on.base.manifest().built.as_ref()) {
+        if inputs.is_empty() {
+            built.take_values_of(base);
+        }
+        if let Some(why) = built.is_unlike(base) {
+            return Err(Failure::usage(why));
+        }
+    }
     let options = BuildOptions {
         on,
         partitions: args.partitions,
@@ -472,7 +481,7 @@ pub fn build_into(
         filter: !args.no_filter,
         on_duplicate: args.on_duplicate,
         collect_as: args.collect_as()?,
-        built: Some(args.provenance(inputs)?),
+        built: Some(built),
         profile: !args.no_profile,
         sign: args.sign.as_deref().map(keygen::read).transpose()?,
         is_cancelled: interrupt::is_interrupted,

@@ -210,3 +210,59 @@ fn what_cannot_be_built_on_is_refused_and_nothing_is_left() {
         "{gone}"
     );
 }
+
+/// Else some values would be the bytes of a column, and others JSON of all columns.
+#[test]
+fn a_delta_has_the_keys_and_values_of_its_base() {
+    let place = Place::new();
+    place.write("wide.csv", "key,other,value\nk1,a,one\n");
+    let on = |file: &str, more: &[&str]| {
+        let words = ["build", file, "--store", "prices", "--on", "monday"];
+        let mut command = place.larder(&words);
+        command.args(["--out", "out"]).args(more);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+        assert!(!place.path("out").exists());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let told = on("changes.csv", &["--key", "key"]);
+    assert!(told.contains("has values of column value, and what is given makes values of all other columns as JSON"), "{told}");
+    let told = on("wide.csv", &["--key", "key", "--values", "msgpack"]);
+    assert!(told.contains("as MessagePack"), "{told}");
+    let told = on("wide.csv", &["--key", "key,other", "--value", "value"]);
+    assert!(
+        told.contains("has keys of key, and what is given makes keys of key,other"),
+        "{told}"
+    );
+    let collected = ["--value", "value", "--on-duplicate", "collect"];
+    let told = on("wide.csv", &[&["--key", "key"], &collected[..]].concat());
+    assert!(told.contains("collected as text"), "{told}");
+
+    // Who only removes keys need not say what values are; the next one finds it said.
+    let removed = ["--deleted", "gone.csv", "--on", "monday"];
+    let mut command = place.larder(&["build", "--store", "prices", "--key", "key"]);
+    command.args(removed).args(["--out", "tuesday"]);
+    place.ok(command);
+    let next = ["changes.csv", "--on", "tuesday", "--out", "wednesday"];
+    place.ok(place.build(&next));
+}
+
+/// Another tool's version may not say how it was built.
+#[test]
+fn a_base_that_says_nothing_of_its_build_is_built_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().join("base");
+    let options = larder_batch::BuildOptions::new("prices".parse().unwrap());
+    let builder = larder_batch::Builder::new(options, &base).unwrap();
+    let mut writer = builder.writer();
+    writer.push(0, b"k1", b"1").unwrap();
+    writer.close().unwrap();
+    builder.finish(&|_| {}).unwrap();
+    fs::write(folder.path().join("changes.csv"), "key,value\nk2,2\n").unwrap();
+    let mut command = larder();
+    command.current_dir(folder.path());
+    command.args(["build", "changes.csv", "--store", "prices", "--key", "key"]);
+    let output = command.args(["--on", "base", "--out", "out"]).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", show(&output));
+}
