@@ -148,6 +148,7 @@ fn build_judged(
         let told: Vec<String> = (verdicts.into_iter())
             .filter(|it| !it.is_passed)
             .map(|it| it.told)
+            .chain(nothing_left(options, manifest).map(str::to_owned))
             .collect();
         match told.is_empty() {
             true => Ok(()),
@@ -186,8 +187,16 @@ fn earlier(against: &str) -> PyResult<(String, Manifest)> {
     Ok((name, read_manifest(&location)?))
 }
 
+/// Why a delta is refused that removes all there is.
+pub fn nothing_left(options: &Options, manifest: &Manifest) -> Option<&'static str> {
+    let is_refused = manifest.is_delta() && manifest.record_count == 0 && !options.allow_empty;
+    is_refused.then_some("nothing would be left of the version that is built on; a version without records is built only with allow_empty=True")
+}
+
 fn refuse_empty(options: &Options, done: &Summary) -> PyResult<()> {
     match (done.rows, done.skipped) {
+        // Nothing has changed.
+        (0, 0) if options.is_of_changes() => Ok(()),
         (0, skipped) if !options.allow_empty => Err(failed(match skipped {
             0 => "the input holds no rows; a version without records is built only with allow_empty=True".to_owned(),
             skipped => format!("skip_nulls left out all {skipped} rows of the input; a version without records is built only with allow_empty=True"),

@@ -16,7 +16,7 @@ use larder_ingest::{
 use larder_types::SlotPrefix;
 use pyo3::prelude::*;
 
-use crate::build::{Sink, place, put, sink, temp_folder, text};
+use crate::build::{Sink, nothing_left, place, put, sink, temp_folder, text};
 use crate::interrupt::without_lock;
 use crate::options::Options;
 use crate::{arrow, failed};
@@ -148,7 +148,7 @@ pub fn finish(py: Python<'_>, parts: Vec<String>, options: &str, out: &str) -> P
         let place = place(out)?;
         let parts = parts.iter().map(|text| serde_json::from_str(text));
         let mut parts: Vec<SegmentPart> = parts.collect::<Result<_, _>>().map_err(failed)?;
-        if parts.is_empty() && !options.allow_empty {
+        if parts.is_empty() && !options.allow_empty && !options.is_of_changes() {
             return Err(failed(
                 "the input holds no rows; a version without records is built only with allow_empty=True",
             ));
@@ -167,6 +167,9 @@ pub fn finish(py: Python<'_>, parts: Vec<String>, options: &str, out: &str) -> P
             parts.push(part);
         }
         let manifest = Manifest::of_parts(&build, built, parts).map_err(failed)?;
+        if let Some(why) = nothing_left(&options, &manifest) {
+            return Err(failed(why));
+        }
         let text = text(&manifest);
         std::fs::write(folder.join(Manifest::FILE), &text).map_err(failed)?;
         put(&folder, &place, Manifest::FILE)?;

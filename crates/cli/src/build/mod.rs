@@ -471,6 +471,7 @@ pub fn build_into(
             return Err(Failure::usage(why));
         }
     }
+    let is_delta = on.is_some();
     let options = BuildOptions {
         on,
         partitions: args.partitions,
@@ -492,9 +493,13 @@ pub fn build_into(
     interrupt::check()?;
     let progress = Progress::new(Unit::Records, "writing", quiet);
     let manifest = builder
-        .finish(&|done| {
-            progress.set("writing", done.records_done, done.records_total);
-        })
+        .finish_judged(
+            &|done| progress.set("writing", done.records_done, done.records_total),
+            &|manifest| match is_delta && manifest.record_count == 0 && !args.allow_empty {
+                true => Err(larder_batch::Error::Refused(rows::NOTHING_LEFT.to_owned())),
+                false => Ok(()),
+            },
+        )
         .map_err(|error| rows::unwritten(error, &fed.places, args.memory))?;
     drop(progress);
     if let Err(interrupted) = interrupt::check() {

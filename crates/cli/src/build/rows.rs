@@ -150,7 +150,9 @@ fn refuse_empty(args: &BuildArgs, done: &Summary) -> Result<(), Failure> {
             columns.join(", ")
         )));
     }
-    if args.allow_empty {
+    // Nothing may have changed.
+    let is_of_changes = args.on.on.is_some() && !args.on.full;
+    if args.allow_empty || (is_of_changes && done.skipped == 0) {
         return Ok(());
     }
     let found = match done.skipped {
@@ -162,6 +164,9 @@ fn refuse_empty(args: &BuildArgs, done: &Summary) -> Result<(), Failure> {
         format!("{found}; a version without records is built only with --allow-empty"),
     ))
 }
+
+/// Of a delta.
+pub const NOTHING_LEFT: &str = "nothing would be left of the version that is built on; a version without records is built only with --allow-empty";
 
 /// What the command says of it.
 pub fn failure(error: larder_ingest::Error, memory: ByteSize) -> Failure {
@@ -225,6 +230,9 @@ impl RowSink for Sink<'_> {
 pub fn unwritten(error: larder_batch::Error, places: &Places, memory: ByteSize) -> Failure {
     if matches!(error, larder_batch::Error::Cancelled) {
         return Failure::interrupted("interrupted; nothing was left behind");
+    }
+    if let larder_batch::Error::Refused(why) = error {
+        return Failure::refused(why);
     }
     let shown = |seq: u64| places.of(seq).map(|(file, at)| format!("{file}{at}"));
     let more = match &error {

@@ -266,3 +266,29 @@ fn a_base_that_says_nothing_of_its_build_is_built_on() {
     let output = output.unwrap();
     assert!(output.status.success(), "{}", show(&output));
 }
+
+#[test]
+fn a_day_without_changes_is_a_delta_of_none() {
+    let place = Place::new();
+    place.write("none.csv", "key,value\n");
+    let told = place.ok(place.build(&["none.csv", "--on", "monday", "--out", "tuesday"]));
+    assert!(told.contains("built 0 changes, "), "{told}");
+    assert_eq!(place.dump("tuesday"), place.dump("monday"));
+    let full = ["none.csv", "--on", "monday", "--full", "--out", "full"];
+    let told = place.refused(place.build(&full));
+    assert!(told.contains("the input holds no rows"), "{told}");
+}
+
+#[test]
+fn a_delta_that_removes_everything_is_built_only_when_asked_for() {
+    let place = Place::new();
+    let delta = ["--deleted", "monday.csv", "--on", "monday", "--out", "out"];
+    let output = place.build(&delta).output().unwrap();
+    assert_eq!(output.status.code(), Some(4), "{}", show(&output));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("nothing would be left"), "{told}");
+    assert!(told.contains("--allow-empty"), "{told}");
+    assert!(!place.path("out").exists());
+    place.ok(place.build(&[&delta[..], &["--allow-empty"]].concat()));
+    assert_eq!(place.dump("out"), [""; 0]);
+}
