@@ -16,6 +16,8 @@ const IDLE_MS_MAX: u64 = 300_000;
 #[derive(Debug, Clone)]
 pub struct Cursor {
     pub space: String,
+    /// Which of those that had its name: [`Declared::created`](super::Declared::created).
+    pub created: u64,
     /// Rows of each part.
     pub count: usize,
     pub idle_ms: u64,
@@ -111,16 +113,18 @@ impl Cursors {
             until_ms,
             bytes,
         };
-        all.kept.insert(id, kept);
+        if let Some(replaced) = all.kept.insert(id, kept) {
+            all.bytes -= replaced.bytes;
+        }
         Ok(id)
     }
 
-    /// Takes a cursor of a space out.
-    pub fn take(&self, id: u64, space: &str, now_ms: u64) -> Option<Cursor> {
+    /// Takes a cursor of a space out, which is known by its name and the number that it was created with.
+    pub fn take(&self, id: u64, (space, created): (&str, u64), now_ms: u64) -> Option<Cursor> {
         let all = &mut *self.locked(now_ms);
         all.kept
             .get(&id)
-            .filter(|kept| kept.cursor.space == space)?;
+            .filter(|kept| kept.cursor.space == space && kept.cursor.created == created)?;
         let kept = all.kept.remove(&id)?;
         all.bytes -= kept.bytes;
         Some(kept.cursor)
@@ -166,6 +170,7 @@ mod tests {
     fn cursor(idle_ms: u64) -> Cursor {
         Cursor {
             space: "hotels".to_owned(),
+            created: 7,
             count: 1,
             idle_ms,
             left: Left::Behind {
@@ -182,14 +187,16 @@ mod tests {
             .keep(None, cursor(1000), 0, 100)
             .expect("there is room");
         assert!(0 < id && id < 1 << 53);
-        assert!(cursors.take(id, "bars", 10).is_none());
-        let taken = cursors.take(id, "hotels", 10).expect("it is there");
-        assert!(cursors.take(id, "hotels", 10).is_none());
+        assert!(cursors.take(id, ("bars", 7), 10).is_none());
+        // Another of its name.
+        assert!(cursors.take(id, ("hotels", 8), 10).is_none());
+        let taken = cursors.take(id, ("hotels", 7), 10).expect("it is there");
+        assert!(cursors.take(id, ("hotels", 7), 10).is_none());
         assert_eq!(cursors.keep(Some(id), taken, 10, 100), Ok(id));
-        assert!(cursors.take(id, "hotels", 1010).is_none());
+        assert!(cursors.take(id, ("hotels", 7), 1010).is_none());
         // However long it asks to be kept.
         let id = cursors.keep(None, cursor(u64::MAX), 0, 100).expect("room");
-        assert!(cursors.take(id, "hotels", IDLE_MS_MAX).is_none());
+        assert!(cursors.take(id, ("hotels", 7), IDLE_MS_MAX).is_none());
     }
 
     #[test]

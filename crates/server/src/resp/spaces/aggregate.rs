@@ -189,6 +189,7 @@ pub(super) async fn aggregate(asker: &mut Asker, command: Command<'_>) -> Result
         };
         let opened = Cursor {
             space: declared.definition.name.clone(),
+            created: declared.created,
             count: usize::try_from(cursor.count).unwrap_or(usize::MAX).max(1),
             idle_ms: cursor.idle_ms_max.unwrap_or(u64::MAX),
             left: match question.aggregation.is_streamed() {
@@ -226,11 +227,12 @@ pub(super) async fn cursor(asker: &mut Asker, command: Command<'_>) -> Result<Ve
     let id = larder_types::integer(command.arg(3)).and_then(|id| u64::try_from(id).ok());
     let id = id.ok_or_else(bad)?;
     // An alias, too.
-    let name = asker.declared(name.as_bytes())?.definition.name.clone();
+    let declared = asker.declared(name.as_bytes())?;
+    let of = (declared.definition.name.as_str(), declared.created);
     let cursors = &asker.core.shared.tables.space_cursors;
     let now = asker.core.tables.now();
     if command.arg(1).eq_ignore_ascii_case(b"DEL") && command.len() == 4 {
-        let taken = cursors.take(id, &name, now);
+        let taken = cursors.take(id, of, now);
         taken.ok_or_else(|| (Code::BadRequest, "Cursor does not exist".to_owned()))?;
         return Ok(asker.encoded(|encoder| encoder.ok()));
     }
@@ -256,14 +258,20 @@ pub(super) async fn cursor(asker: &mut Asker, command: Command<'_>) -> Result<Ve
         let message = format!("Cursor not found, id: {id}{}", cursors.advice());
         (Code::BadRequest, message)
     };
-    let mut opened = cursors.take(id, &name, now).ok_or_else(not_found)?;
+    let mut opened = cursors.take(id, of, now).ok_or_else(not_found)?;
     if let Some(count) = count {
         opened.count = count;
     }
-    again(&asker.core, asker.reach, async || {
+    let read = again(&asker.core, asker.reach, async || {
         next_rows(asker, Some(id), opened.clone()).await
-    })
-    .await
+    });
+    let read = read.await;
+    if read.is_err() {
+        // So that it can be read once more. If there is no room for it any more, what went wrong before is what is told.
+        let bytes_max = asker.core.clients.limits.answer();
+        let _ = cursors.keep(Some(id), opened, asker.core.tables.now(), bytes_max);
+    }
+    read
 }
 
 /// Answers the next rows of a cursor, and keeps what is left.
@@ -275,6 +283,10 @@ async fn next_rows(asker: &Asker, id: Option<u64>, mut cursor: Cursor) -> Result
         }
         Left::Behind { arguments, after } => {
             let declared = asker.declared(cursor.space.as_bytes())?;
+            if declared.created != cursor.created {
+                let message = "the space was dropped, and another of its name is declared";
+                return Err((Code::BadRequest, message.to_owned()));
+            }
             let words: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
             let question = Aggregated::parse(asker, &declared, &words, QUERY)?;
             let question = question.window(cursor.count, after.as_deref());

@@ -277,3 +277,55 @@ fn what_cannot_be_done_says_why_and_where() {
     let queued = ask(client, &["FT.SEARCH", "hotels", "*"]);
     assert_eq!(queued, "-ERR FT.SEARCH isn't allowed in a transaction");
 }
+
+#[test]
+fn a_cursor_stays_when_a_read_fails_and_goes_with_its_space() {
+    let server = server(2);
+    let client = &mut Client::connect(&server);
+    create_hotels(client);
+    add_hotels(client);
+    let open = |client: &mut Client| {
+        let reply = ask(
+            client,
+            &[
+                "FT.AGGREGATE",
+                "hotels",
+                "*",
+                "LOAD",
+                "1",
+                "@rooms",
+                "APPLY",
+                "@rooms+1",
+                "AS",
+                "more",
+                "WITHCURSOR",
+                "COUNT",
+                "1",
+            ],
+        );
+        let (_, cursor) = reply.rsplit_once(':').expect("it has a cursor");
+        cursor.to_owned()
+    };
+    for key in ["hotel:1", "hotel:2", "hotel:3"] {
+        check(client, &format!("HSET {key} rooms 7"), ":1");
+    }
+    let cursor = open(client);
+    let read = format!("FT.CURSOR READ hotels {cursor}");
+    let words: Vec<&str> = read.split(' ').collect();
+    check(client, "HSET hotel:2 rooms abc", ":0");
+    for _ in 0..2 {
+        let reply = ask(client, &words);
+        assert!(
+            reply.starts_with('-') && !reply.contains("not found"),
+            "{reply}"
+        );
+    }
+    check(client, "HSET hotel:2 rooms 8", ":0");
+    let reply = ask(client, &words);
+    assert!(reply.contains("|$4|more|$1|9"), "{reply}");
+    // Another space of its name has other cursors.
+    check(client, "FT.DROPINDEX hotels", "+OK");
+    create_hotels(client);
+    let reply = ask(client, &words);
+    assert!(reply.contains("Cursor not found"), "{reply}");
+}
