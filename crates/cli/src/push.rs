@@ -258,6 +258,12 @@ impl Source {
             }
             return Ok(built);
         }
+        if let ([input], true) = (args.inputs.as_slice(), args.build.key.is_empty())
+            && build::rows::columns(&args.inputs, &args.build).is_none()
+        {
+            // It was meant as a built version.
+            refuse_absent(input)?;
+        }
         if !admin.is_local() && args.via.is_none() {
             return Err(needs_via(admin));
         }
@@ -319,6 +325,33 @@ fn built_version(input: &str) -> Result<Option<Source>, Failure> {
         .join(Manifest::FILE)
         .is_ok_and(|manifest| manifest.size_blocking().is_ok());
     Ok(has_manifest.then_some(Source::Url))
+}
+
+/// Refuses an input with nothing in its place, or whose place does not answer.
+fn refuse_absent(input: &str) -> Result<(), Failure> {
+    if input == "-" || input.contains(['*', '?']) {
+        return Ok(());
+    }
+    let location = build::parse_location(input)?;
+    let is_there = match location.as_local() {
+        Some(path) => path.exists(),
+        None => is_at(&location.join(Manifest::FILE)?)? || is_at(&location)?,
+    };
+    match is_there {
+        true => Ok(()),
+        false => Err(Failure::not_found(format!(
+            "there is nothing at {location}; give a built version (a folder or URL with {}), or files to build from",
+            Manifest::FILE
+        ))),
+    }
+}
+
+fn is_at(location: &larder_remote::Location) -> Result<bool, Failure> {
+    match location.size_blocking() {
+        Ok(_) => Ok(true),
+        Err(larder_remote::Error::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Refuses what no server would take of a built version, before one is asked: it is of another store, or a part of it is

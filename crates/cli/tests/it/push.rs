@@ -366,6 +366,37 @@ fn a_built_version_of_another_store_or_with_a_part_missing_is_refused_before_it_
     );
 }
 
+/// It is no set of rows, so its key is not what is missing.
+#[test]
+fn a_version_that_is_not_there_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(&folder.path().join("data"));
+    let push = |input: &str, code: i32| {
+        let words = ["push", input, "--store", "s", "--server", &server.http];
+        run_failing(code, words)
+    };
+    let typo = folder.path().join("typo/");
+    for input in [
+        typo.display().to_string(),
+        format!("file://{}", typo.display()),
+        format!("{}/v1/stores/typo", server.http),
+    ] {
+        let error = push(&input, 3);
+        assert!(error.contains("there is nothing at"), "{error}");
+        assert!(!error.contains("--key"), "{error}");
+    }
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = nobody.local_addr().unwrap();
+    drop(nobody);
+    let error = push(&format!("http://{address}/built"), 1);
+    assert!(error.contains("manifest.json"), "{error}");
+    assert!(!error.contains("--key"), "{error}");
+    // Of rows that are there it still is.
+    let input = write_csv(folder.path(), "in.csv", [("k".to_owned(), "v".to_owned())]);
+    let error = push(input.to_str().unwrap(), 2);
+    assert!(error.contains("--key is missing"), "{error}");
+}
+
 #[test]
 fn swap_rollback_and_remove_name_versions_alike() {
     let folder = tempfile::tempdir().unwrap();
