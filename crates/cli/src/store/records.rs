@@ -176,8 +176,17 @@ pub fn dump(args: DumpArgs) -> Result<(), Failure> {
     let mut buffer = vec![0; 64 * 1024];
     let mut done = 0;
     loop {
-        let broken = "read the dump to its end; what was printed is incomplete";
-        let part = match records.read(&mut buffer).map_err(Failure::io(broken))? {
+        let broken = |error| {
+            let number = match which {
+                Some(which) => format!(" {which}"),
+                None => String::new(),
+            };
+            Failure::new(format!(
+                "the server ended the dump before its end ({error}), and what was printed is incomplete; the version may be damaged, which `larder store verify {}{number}` tells, and the server's log says why",
+                args.store
+            ))
+        };
+        let part = match records.read(&mut buffer).map_err(broken)? {
             0 => return Ok(()),
             length => &buffer[..length],
         };

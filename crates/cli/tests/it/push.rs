@@ -449,6 +449,22 @@ fn swap_rollback_and_remove_name_versions_alike() {
 }
 
 #[test]
+fn a_dump_that_damage_ends_says_what_tells() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = spawn_server(&data);
+    push(&server, folder.path(), "one", 5000);
+    let segment = data.join("stores/s/v0000000001/p00000.segment");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let (begin, end) = (bytes.len() / 8, bytes.len() / 2);
+    bytes[begin..end].iter_mut().for_each(|byte| *byte ^= 1);
+    std::fs::write(&segment, bytes).unwrap();
+    let error = run_failing(1, words(&server, &["store", "dump", "s", "1"]));
+    assert!(error.contains("larder store verify s 1"), "{error}");
+    run_failing(6, words(&server, &["store", "verify", "s", "1"]));
+}
+
+#[test]
 fn a_damaged_version_is_shown_and_not_returned_to() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
