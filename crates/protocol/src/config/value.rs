@@ -44,7 +44,14 @@ impl ConfigValue for String {
 impl ConfigValue for Vec<String> {
     const TYPE: &'static str = "list";
 
+    /// With commas between the entries, or as in the configuration file.
     fn from_text(text: &str) -> Result<Vec<String>, String> {
+        let trimmed = text.trim();
+        if trimmed.starts_with('[') && trimmed.ends_with(']') {
+            let read = toml::from_str::<toml::Table>(&format!("list = {trimmed}"));
+            let list = read.ok().and_then(|table| table.get("list").cloned());
+            return Vec::from_toml(&list.unwrap_or(toml::Value::Boolean(false)));
+        }
         let entries = text.split(',').map(str::trim);
         Ok(entries
             .filter(|entry| !entry.is_empty())
@@ -197,4 +204,22 @@ fn whole_number() -> String {
 
 fn small_number() -> String {
     format!("a whole number from 0 to {}", u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_with_commas_or_as_in_the_configuration_file() {
+        let read = |text: &str| Vec::<String>::from_text(text);
+        assert_eq!(read("/a, b,").unwrap(), ["/a", "b"]);
+        assert_eq!(read(r#"["/x/gate.sh"]"#).unwrap(), ["/x/gate.sh"]);
+        assert_eq!(read(r#" ["a", "b,c"] "#).unwrap(), ["a", "b,c"]);
+        assert_eq!(read("[]").unwrap(), [""; 0]);
+        assert_eq!(read("[::1]:2379").unwrap(), ["[::1]:2379"]);
+        for wrong in ["[a, b]", "[1]", r#"["a]"#] {
+            assert!(read(wrong).unwrap_err().contains("in quotes"), "{wrong}");
+        }
+    }
 }
