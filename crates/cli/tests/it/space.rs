@@ -322,6 +322,38 @@ fn a_dump_is_loaded_back_with_every_byte_and_every_time_to_go() {
 }
 
 #[test]
+fn a_dump_right_after_a_space_is_declared_has_all_objects() {
+    let fixture = Fixture::new();
+    let resp = fixture.server.resp();
+    const COUNT: usize = 20_000;
+    for begin in (0..COUNT).step_by(1000) {
+        let keys: Vec<String> = (begin..begin + 1000)
+            .map(|number| format!("hotel:{number}"))
+            .collect();
+        let puts: Vec<[&[u8]; 4]> = keys
+            .iter()
+            .map(|key| [b"HSET", key.as_bytes(), b"city", b"Rome"])
+            .collect();
+        let puts: Vec<&[&[u8]]> = puts.iter().map(|words| &words[..]).collect();
+        resp.pipeline(&puts).unwrap();
+    }
+    let file = fixture.path("hotels.jsonl");
+    fixture.ask(&[
+        "FT.CREATE",
+        "hotels",
+        "PREFIX",
+        "1",
+        "hotel:",
+        "SCHEMA",
+        "city",
+        "TAG",
+    ]);
+    fixture.space(&["dump", "--space", "hotels", "-o", &file]);
+    let dumped = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(dumped.lines().count(), COUNT);
+}
+
+#[test]
 fn documents_are_dumped_and_loaded_back_and_made_of_rows() {
     let fixture = Fixture::new();
     fixture.ask(&[

@@ -70,6 +70,8 @@ pub struct DumpArgs {
 /// Keys that are asked for at once, and objects.
 const PAGE: &str = "1000";
 const OBJECTS_AT_ONCE: usize = 100;
+/// While the servers still look at objects, they are asked so often.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Between two pages the cursor is kept so long, in milliseconds.
 const IDLE: &str = "300000";
 
@@ -85,8 +87,8 @@ pub fn run(args: DumpArgs) -> Result<(), Failure> {
         None => Format::of(&args.output)?,
     };
     let nodes = Nodes::of(&args.server)?;
-    let space = Space::ask(&nodes, &args.space)?;
     let started = Instant::now();
+    let space = indexed(&nodes, &args.space, args.json)?;
     let part = PathBuf::from(format!("{}.part", args.output.display()));
     let dumped = dump(&nodes, &space, format, &part, args.json);
     let done = dumped.and_then(|objects| {
@@ -101,6 +103,20 @@ pub fn run(args: DumpArgs) -> Result<(), Failure> {
         let _ = std::fs::remove_file(&part);
     })?;
     report(&args, objects, size, started.elapsed())
+}
+
+/// The space, once the servers have looked at all objects that were there before it: the cursor would miss those that they have not.
+fn indexed(nodes: &Nodes, name: &str, quiet: bool) -> Result<Space, Failure> {
+    let progress = Progress::new(Unit::Records, "indexing", quiet);
+    loop {
+        let space = Space::ask(nodes, name)?;
+        if !space.is_indexing {
+            return Ok(space);
+        }
+        interrupt::check()?;
+        progress.set("indexing", space.objects, 0);
+        interrupt::wait(PAUSE);
+    }
 }
 
 fn report(args: &DumpArgs, objects: u64, size: u64, took: Duration) -> Result<(), Failure> {
