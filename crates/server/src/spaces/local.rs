@@ -54,6 +54,8 @@ pub struct All {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Behind {
     Nothing,
+    /// By new cuts, where all is in the indexes: nobody waits for that.
+    Placing,
     /// For a space that was just declared.
     Walk,
     /// What a search must wait for.

@@ -120,8 +120,7 @@ impl Space {
         match &self.walk {
             Some(walk) if walk.is_of_start => Behind::Owed,
             Some(_) => Behind::Walk,
-            // The index has all.
-            None if self.placing.is_some() => Behind::Walk,
+            None if self.placing.is_some() => Behind::Placing,
             None => Behind::Nothing,
         }
     }

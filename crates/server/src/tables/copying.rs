@@ -55,7 +55,7 @@ impl Tables {
             return false;
         }
         self.note_moved_objects();
-        if self.spaces.read().behind() == Behind::Walk {
+        if self.spaces.read().behind() == Behind::Placing {
             if !self.may_copy() {
                 return false;
             }
