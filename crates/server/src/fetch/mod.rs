@@ -485,19 +485,33 @@ impl Registry {
 }
 
 fn check_gates(request: &PullRequest) -> Result<(), Error> {
-    let shrink = request
-        .gates
-        .as_ref()
-        .and_then(|gates| gates.max_shrink_percent);
-    let Some(percent) = shrink else {
+    let Some(gates) = &request.gates else {
         return Ok(());
     };
-    match beyond_bounds("stores.max_shrink_percent", percent) {
-        Some(expected) => Err(Error::BadRequest(format!(
-            "max_shrink_percent is {percent}; it must be {expected}"
-        ))),
-        None => Ok(()),
+    let refused = |name: &str, is: f64, expected: &str| {
+        let message = format!("{name} is {is}; it must be {expected}");
+        Err(Error::BadRequest(message))
+    };
+    for (name, percent) in [
+        ("max_shrink_percent", gates.max_shrink_percent),
+        ("max_growth_percent", gates.max_growth_percent),
+    ] {
+        let Some(percent) = percent else { continue };
+        if let Some(expected) = beyond_bounds(&format!("stores.{name}"), percent) {
+            return refused(name, percent, &expected);
+        }
     }
+    for (name, limits) in [
+        ("max_nulls", &gates.max_nulls),
+        ("max_empty", &gates.max_empty),
+        ("max_shift", &gates.max_shift),
+    ] {
+        if let Some(it) = limits.iter().find(|it| it.limit < 0.0) {
+            let name = format!("{name} of column {}", it.column);
+            return refused(&name, it.limit, "at least 0");
+        }
+    }
+    Ok(())
 }
 
 fn end_state(result: &Result<(), Error>) -> PullState {

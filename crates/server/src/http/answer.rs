@@ -40,7 +40,12 @@ impl IntoResponse for Failure {
 /// The request's body; an empty one is `{}`.
 pub fn decode<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
     let text: &[u8] = if body.is_empty() { b"{}" } else { body };
-    serde_json::from_slice(text).map_err(|error| {
+    // An array would be read as an object's values, in their order.
+    let read = match text.trim_ascii_start().starts_with(b"[") {
+        true => Err("an array, where an object is expected".to_owned()),
+        false => serde_json::from_slice(text).map_err(|error| error.to_string()),
+    };
+    read.map_err(|error| {
         let message = format!(
             "the request's body is not what this path takes: {error}; see /v1/openapi.json"
         );

@@ -311,6 +311,23 @@ fn numbers_out_of_their_range_are_refused() {
         let body = json!({ "source": "/x", "gates": { "max_shrink_percent": percent } });
         assert_eq!(server.post("/v1/stores/pymk/pull", body).0, 400);
     }
+    let column = json!([{ "column": "price", "limit": -1.0 }]);
+    for (gate, limit) in [
+        ("max_growth_percent", json!(-1.0)),
+        ("max_nulls", column.clone()),
+        ("max_empty", column.clone()),
+        ("max_shift", column),
+    ] {
+        let body = json!({ "source": "/x", "gates": { gate: limit } });
+        let (status, error) = server.post("/v1/stores/pymk/pull", body);
+        let told = error["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && told.starts_with(gate), "{error}");
+        assert!(told.contains("it must be at least 0"), "{error}");
+    }
+    for not_an_object in [json!([]), json!([5]), json!("x"), json!(1), json!(null)] {
+        let (status, error) = server.patch("/v1/settings", not_an_object);
+        assert_eq!(status, 400, "{error}");
+    }
     for settings in [
         json!({ "fetch_bytes_per_second": u64::MAX, "slowlog_threshold_us": u64::MAX }),
         json!({ "retain_age_hours": u64::MAX, "retain_bytes": u64::MAX }),
