@@ -138,7 +138,7 @@ fn what_cannot_be_changed_says_why_and_what_to_do() {
         refuses("SUBSPACES 2 size size:8", "is there twice");
         refuses("SUBSPACES 1 size REGIONS 7", "no power of two");
         refuses("SUBSPACES 1 size INDEX 1 size", "Unknown argument `INDEX`");
-        refuses("SUBSPACES now", "\"now\" is no number");
+        refuses("SUBSPACES now", "\"now\" is neither a number,");
         refuses("SUBSPACES SWITCH now", "nothing stands behind SWITCH");
         refuses("SUBSPACES 1 color:8", "has these subspaces already: color");
         refuses(
