@@ -26,26 +26,12 @@ const COPY_US: usize = 35;
 /// What placing an object takes that is in the index already.
 const PLACED_US: usize = 4;
 
-/// The share that it begins with, and by how much it grows from one rest to the next at most: whether anybody waits is looked at ten times a second, and in between it
-/// must not take all that there is.
-const FIRST_SHARE: f64 = 0.1;
-const GROWTH: f64 = 1.005;
-
+#[derive(Default)]
 pub struct Copying {
     /// What was done since the last rest, in microseconds.
     done_us: Cell<usize>,
     is_resting: Cell<bool>,
-    share: Cell<f64>,
-}
-
-impl Default for Copying {
-    fn default() -> Copying {
-        Copying {
-            done_us: Cell::default(),
-            is_resting: Cell::default(),
-            share: Cell::new(FIRST_SHARE),
-        }
-    }
+    is_yielding: Cell<bool>,
 }
 
 impl Tables {
@@ -114,7 +100,7 @@ impl Tables {
         let copying = &self.copying;
         let copied_us = self.spaces.take_put() * COPY_US;
         copying.done_us.set(copying.done_us.get() + copied_us);
-        let step_us = match copying.share.get() < 1.0 {
+        let step_us = match copying.is_yielding.get() {
             true => YIELDING_STEP_US,
             false => STEP_US,
         };
@@ -122,8 +108,7 @@ impl Tables {
             copying.is_resting.set(true);
             let background = self.handle.background.get();
             let share = background.map_or(1.0, |share| share(0));
-            let share = share.min(copying.share.get() * GROWTH);
-            copying.share.set(share);
+            copying.is_yielding.set(share < 1.0);
             let rest = rest(copying.done_us.take(), share);
             let tables = self.clone();
             tokio::task::spawn_local(async move {
