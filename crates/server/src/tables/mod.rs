@@ -258,6 +258,10 @@ impl Tables {
             self.wake_maintenance();
         }
         if changes.is_empty() {
+            // What it found may be another's write, which a crash can still undo: then this answer would be wrong.
+            if self.replicated.is_none() {
+                gate.ticket = gate.ticket.max(Some(self.producer.borrow().last()));
+            }
             return Ok(());
         }
         // Of what is not told yet it is noted when it is.
