@@ -63,6 +63,12 @@ pub(super) fn place(
     if is_exec && StoresJob::before_exec(state, snapshot).is_some() {
         return Placed::Here;
     }
+    if is_exec && tables.lacks_joins() {
+        let since = *state.slots_awaited.get_or_insert_with(Instant::now);
+        if since.elapsed() < PATIENCE {
+            return Placed::Waits(Waits::Slots);
+        }
+    }
     let Route { to, reads_outputs } = match (is_exec && state.transaction.is_some(), about) {
         (true, _) => Route {
             to: To::Several,

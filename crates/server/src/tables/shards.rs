@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use larder_join::{Engine, Exchange, KeyRange, LogEntry, NOBODY, Shard, SlotOwners, range_slot};
+use larder_join::{
+    Engine, Exchange, JoinInfo, KeyRange, LogEntry, NOBODY, Shard, SlotOwners, range_slot,
+};
 use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;
 use larder_types::{SLOTS, with_object_row};
@@ -45,6 +47,8 @@ pub struct Sharing {
     pub(super) view: RefCell<Option<Arc<View>>>,
     /// Of the last view whose joins are here.
     epoch_of_map: Cell<u64>,
+    /// A join that the map has is not declared here: rows that it computes would seem to be absent.
+    lacks_joins: Cell<bool>,
     owners_since: Cell<u64>,
     /// A view that came in a pause, which is taken at its end.
     pub(super) held_view: RefCell<Option<Arc<View>>>,
@@ -66,6 +70,7 @@ impl Sharing {
             unsent: RefCell::default(),
             view: RefCell::default(),
             epoch_of_map: Cell::new(0),
+            lacks_joins: Cell::new(false),
             owners_since: Cell::new(0),
             held_view: RefCell::default(),
             expiring: Notify::new(),
@@ -508,6 +513,12 @@ impl Tables {
         .await;
     }
 
+    /// Whether a join that the map has is not declared here: nothing of tables is answered until it is.
+    #[inline]
+    pub fn lacks_joins(&self) -> bool {
+        self.sharing.as_ref().is_some_and(|it| it.lacks_joins.get())
+    }
+
     /// Whether the joins and the spaces are here that the map has.
     pub fn has_definitions(&self) -> bool {
         let Some(view) = self.view() else { return true };
@@ -518,11 +529,21 @@ impl Tables {
             && self.has_spaces_of(&view.map)
     }
 
-    /// After joins were declared or dropped.
+    /// After joins were declared or dropped, or the map has others.
     pub fn note_definitions(&self) {
-        if let (Some(sharing), Some(view)) = (&self.sharing, self.view())
-            && self.has_definitions()
-        {
+        let (Some(sharing), Some(view)) = (&self.sharing, self.view()) else {
+            return;
+        };
+        let have = self.engine.borrow().list();
+        let is_here = |name: &str, text: &str| {
+            let is_it =
+                |join: &JoinInfo| join.name == name && join.definition.trim() == text.trim();
+            have.iter().any(is_it)
+        };
+        let mut wanted = view.map.joins().iter();
+        let lacks_joins = !wanted.all(|(name, join)| is_here(name, &join.text));
+        sharing.lacks_joins.set(lacks_joins);
+        if self.has_definitions() {
             sharing.epoch_of_map.set(view.map.epoch().0);
             sharing.waiting.take().into_iter().for_each(Waker::wake);
         }

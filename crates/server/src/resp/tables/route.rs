@@ -20,7 +20,7 @@ pub(in crate::resp) enum To {
     Several,
     /// Several nodes of the cluster.
     Nodes,
-    /// In a cluster: no node has the slot, or one of them.
+    /// In a cluster: no node has the slot, or one of them; or this one does not know yet what is computed.
     Nobody,
 }
 
@@ -51,6 +51,7 @@ pub(in crate::resp) fn route(
         Place::ConnectionInOrder => route(here, true),
         Place::AllCores => route(way.of_all(command.id()), true),
         Place::Owner if check_keys(snapshot, command).is_err() => route(here, false),
+        Place::Owner if tables.lacks_joins() => route(To::Nobody, true),
         Place::Owner => match command.range() {
             Some(range) => way.of_range(command, range),
             None => way.of_keys(command),
@@ -86,6 +87,9 @@ impl Way<'_> {
     fn all(&self) -> To {
         if !self.tables.is_in_cluster() {
             return To::Several;
+        }
+        if self.tables.lacks_joins() {
+            return To::Nobody;
         }
         let cores = self.tables.handle().cores();
         let mut to = To::Several;
@@ -171,9 +175,9 @@ impl Way<'_> {
     }
 }
 
-/// How it is answered that slots have not come to their new owner, for as long as they are waited for.
+/// How it is answered that slots have not come to their new owner, or the map's joins to this node, for as long as they are waited for.
 pub(in crate::resp) fn still_moving() -> Refusal {
-    let message = "slots are on their way to another node, which takes long; send it again";
+    let message = "slots are on their way to another node, or joins to this one, which takes long; send it again";
     (Code::TryAgain, message.to_owned())
 }
 

@@ -4,6 +4,7 @@ use larder_types::slot_of;
 use serde_json::{Value, json};
 
 use super::harness::{Cluster, Options};
+use super::rows::wait_until_settled;
 use crate::resp::request;
 
 /// What a node asks of etcd to hear of changes: the watch, and the comparison that finds what a watch has lost.
@@ -187,4 +188,44 @@ fn rows_of_an_owner_that_is_started_again_are_not_trusted_by_who_does_not_know_i
     let read = story.written_elsewhere();
     is_not_old(&story, &read);
     story.end();
+}
+
+/// The new process has the node's rows before it has declared the joins of the map; then, too, nothing that they compute seems to be absent.
+#[test]
+fn a_node_that_is_started_again_answers_of_no_output_before_it_has_its_joins() {
+    let options = Options::new(3).set("tables.replicas", 2);
+    let Some(mut cluster) = options.set("server.threads", 2).start() else {
+        return;
+    };
+    let mut client = cluster.client(0);
+    client.create("votes", "votes|<thing> = count vote|<thing>|<voter>");
+    for thing in 0..30 {
+        client.check(&format!("SET vote|{thing}|a 1"), "+OK");
+    }
+    wait_until_settled(&cluster);
+    for again in 0..3 {
+        let node = (again + 1) % 3;
+        cluster.kill(node);
+        cluster.wait_until_served();
+        cluster.restart(node);
+        let mut client = cluster.client(node);
+        let mut answered = 0;
+        cluster.wait_for("it answers all the time", || {
+            for thing in 0..30 {
+                let reply = client.ask(&format!("GET votes|{thing}"));
+                match reply.starts_with('-') {
+                    true => assert!(
+                        reply.starts_with("-CLUSTERDOWN") || reply.starts_with("-TRYAGAIN"),
+                        "{reply}"
+                    ),
+                    false => {
+                        assert_eq!(reply, "$1|1", "votes|{thing}");
+                        answered += 1;
+                    }
+                }
+            }
+            answered > 3_000
+        });
+        wait_until_settled(&cluster);
+    }
 }

@@ -105,7 +105,10 @@ pub(crate) async fn define_everywhere(
     if definition.is_none() {
         prepare_drop(&tables, name).await;
     }
-    tables.ensure_writes_taken()?;
+    if !tables.is_in_cluster() {
+        // What the map has is not journaled here, and is declared before this node has any rows.
+        tables.ensure_writes_taken()?;
+    }
     let paused = Paused::all(tables.handle()).await.map_err(stopping)?;
     let defined = define(&tables, Some(paused.ticket), name, definition).await;
     paused.finish(&tables, gate).await?;
@@ -212,12 +215,12 @@ pub(crate) async fn follow_definitions(tables: Rc<Tables>) {
                 Err(refusal) => failed = Some(refusal),
             }
         }
+        let note = |tables: Rc<Tables>| async move { tables.note_definitions() };
+        // An error means that the server is stopping.
+        let _ = tables.handle().run_on_all(None, note).await;
         match failed {
             None => {
                 known.extend(wanted.iter().map(|(name, it)| (name.clone(), it.number)));
-                let note = |tables: Rc<Tables>| async move { tables.note_definitions() };
-                // An error means that the server is stopping.
-                let _ = tables.handle().run_on_all(None, note).await;
                 let epoch = view.map.epoch();
                 while tables.view().is_some_and(|view| view.map.epoch() == epoch) {
                     tables.wait_for_news().await;
