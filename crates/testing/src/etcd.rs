@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::find;
+use crate::{find, free_port};
 
 /// How often a start is tried on other ports: between choosing a port and taking it, another process may.
 const STARTS_MAX: usize = 5;
@@ -244,13 +244,9 @@ impl Drop for Etcd {
 
 impl Member {
     fn new() -> Member {
-        // Both are held until both are chosen, so they differ.
-        let free = || TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = |listener: &TcpListener| listener.local_addr().expect("bound").port();
-        let (client, peer) = (free(), free());
         Member {
-            client_port: port(&client),
-            peer_port: port(&peer),
+            client_port: free_port(),
+            peer_port: free_port(),
             process: None,
         }
     }

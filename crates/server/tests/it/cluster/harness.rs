@@ -15,7 +15,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use larder_protocol::config::ServerConfig;
 use larder_server::Server;
 use larder_testing::etcd::Etcd;
+use larder_testing::free_port;
 use larder_testing::proxy::Proxy;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -223,18 +224,20 @@ impl Cluster {
         };
         let folder = tempfile::tempdir().expect("a folder");
         let text = |text: &str| text.to_owned();
+        // It has the same ones when it is started again.
+        let address = || format!("127.0.0.1:{}", free_port());
         let mut settings = vec![
             (
                 text("server.data"),
                 folder.path().join("data").display().to_string(),
             ),
-            (text("server.resp"), text("127.0.0.1:0")),
-            (text("server.http"), text("127.0.0.1:0")),
+            (text("server.resp"), address()),
+            (text("server.http"), address()),
             (text("server.threads"), text("1")),
             (text("server.stop_timeout_seconds"), text("1")),
             (text("cluster.mode"), text("etcd")),
             (text("cluster.node"), text(name)),
-            (text("cluster.peer"), text("127.0.0.1:0")),
+            (text("cluster.peer"), address()),
             (text("cluster.etcd"), endpoints.join(",")),
             (text("cluster.lease_seconds"), text("2")),
             (
@@ -433,11 +436,8 @@ impl Cluster {
     }
 
     fn proxy_peer(&mut self, node: usize) {
-        // It is free again for the node, which takes it at once.
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        drop(listener);
-        let proxy = Proxy::to(address.to_string());
+        let address = format!("127.0.0.1:{}", free_port());
+        let proxy = Proxy::to(address.clone());
         self.set(node, "cluster.peer", address);
         self.set(node, "cluster.peer_announce", proxy.address());
         self.nodes[node].peer_proxy = Some(proxy);
