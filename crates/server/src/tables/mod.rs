@@ -171,7 +171,8 @@ impl Tables {
         gate: &mut Gate,
         change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Unanswered>,
     ) -> Result<T, Unanswered> {
-        self.ensure_writes_taken()?;
+        // The lease was looked at when the command was admitted: of one that has several writes none is refused after the first.
+        self.ensure_journal()?;
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
         let changed = self.counting(&mut engine, |engine| change(engine, now));

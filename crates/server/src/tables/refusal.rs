@@ -24,12 +24,19 @@ impl Tables {
     /// # Errors
     /// Why not, and what to do.
     pub fn ensure_writes_taken(&self) -> Result<(), Refusal> {
-        if self.is_paused() {
-            return Ok(());
+        self.ensure_journal()?;
+        match self.is_paused() {
+            true => Ok(()),
+            false => self.ensure_lease(),
         }
+    }
+
+    /// # Errors
+    /// Why the journal takes nothing, and what to do.
+    pub(super) fn ensure_journal(&self) -> Result<(), Refusal> {
         match &*self.write_refusal.borrow() {
-            None => self.ensure_lease(),
-            Some(refusal) => Err(refusal.clone()),
+            Some(refusal) if !self.is_paused() => Err(refusal.clone()),
+            _ => Ok(()),
         }
     }
 

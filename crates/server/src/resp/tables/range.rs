@@ -314,8 +314,21 @@ impl Removal {
         }
     }
 
+    /// # Errors
+    /// The lease may have ended since the last turn.
+    fn ensure_goes_on(&self, state: &State) -> Result<(), Refusal> {
+        let taken = state.tables().ensure_writes_taken();
+        taken.map_err(|(_, why)| {
+            let message = format!("{why}; {} rows were removed, not all", self.removed);
+            (Code::Unknown, message)
+        })
+    }
+
     /// Removes some more; says whether all have gone.
     fn advance(&mut self, state: &mut State) -> Result<bool, Unanswered> {
+        if self.removed > 0 && !self.ranges.is_empty() {
+            self.ensure_goes_on(state)?;
+        }
         let mut left = REMOVE_ROWS;
         while left > 0
             && let Some((lo, hi)) = self.ranges.last_mut()

@@ -70,6 +70,30 @@ fn an_owner_whose_lease_ended_long_ago_reads_rows_that_its_replica_confirms() {
 }
 
 #[test]
+fn a_command_of_several_writes_that_was_admitted_is_done_to_its_end_though_the_lease_ends() {
+    let mut world = World::new(2, 2);
+    world.run();
+    let refused = |world: &World, gate: &mut Gate, key: &'static str| {
+        let written = world.tables(1).write(gate, |engine, now| {
+            let written = engine.put(key.as_bytes(), b"v", now).unwrap();
+            Ok(((), written.waits_for))
+        });
+        written.err().map(|why| why.refusal())
+    };
+    let words: [&[u8]; 4] = [b"t|a|1", b"v", b"t|a|2", b"v"];
+    let command = OwnedCommand::of(Id::MSet, words.into_iter());
+    let mut gate = Gate::default();
+    admit(world.tables(1), command.command(), &mut gate).unwrap();
+    assert_eq!(refused(&world, &mut gate, "t|a|1"), None);
+    world.held = Held::no_more();
+    world.see(1);
+    assert_eq!(refused(&world, &mut gate, "t|a|2"), None);
+    assert_eq!(world.rows(1, "t|a|", "t|a}"), ["t|a|1=v", "t|a|2=v"]);
+    let next = world.write(1, &["SET", "t|a|3", "w"]).err().unwrap();
+    assert_eq!(next.0, Code::ClusterDown, "{}", next.1);
+}
+
+#[test]
 fn others_than_the_owner_refuse_and_keep_no_row_where_commands_find_it() {
     let mut world = World::new(3, 2);
     world.run();
