@@ -1,7 +1,7 @@
 //! Servers as processes: started on one core, asked for their CPU time, stopped when dropped.
 
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -103,7 +103,7 @@ pub fn serve(command: &mut Command) -> Result<Server> {
 
 /// `redis-server` without persistence, on `core`.
 pub fn start_redis(binary: &str, core: usize) -> Result<Server> {
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let port = larder_testing::free_port();
     let mut command = on_core(Path::new(binary), Some(core));
     command.args([
         "--port",

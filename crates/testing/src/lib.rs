@@ -17,6 +17,7 @@ pub mod browser;
 pub mod certificates;
 pub mod etcd;
 pub mod hdfs;
+mod port;
 pub mod postgres;
 mod process;
 pub mod proxy;
@@ -26,7 +27,8 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-pub use process::{Server, folder, free_port};
+pub use port::free_port;
+pub use process::{Server, folder};
 pub use services::{find, memcached, redis};
 
 /// A program or a package is not installed that `scripts/setup test` installs.

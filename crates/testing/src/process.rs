@@ -1,8 +1,7 @@
 //! A server process: started, asked to stop or killed, and perhaps started again on its port and its data.
 
 use std::fs::File;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -153,13 +152,4 @@ pub fn folder(of: &str) -> TempDir {
         .prefix(&format!("larder-{of}-"))
         .tempdir();
     folder.expect("a folder")
-}
-
-/// A port on which nothing listens, and which the system gives to nobody who asks for any: it is still free when whoever listened on it is
-/// started again, unless another test has drawn the same.
-pub fn free_port() -> u16 {
-    let any = || RandomState::new().build_hasher().finish();
-    let drawn = std::iter::repeat_with(any).map(|number| 10_000 + (number % 22_000) as u16);
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    drawn.take(1_000).find(is_free).expect("a free port")
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use larder_client::AdminClient;
 use larder_protocol::http::{ClusterAsk, ClusterSettingsWanted, ClusterStatus};
 use larder_testing::etcd::Etcd;
+use larder_testing::free_port;
 use larder_testing::proxy::Proxy;
 use larder_types::SLOTS;
 
 use super::probes::Service;
 use crate::Result;
-use crate::net::services::free_port;
 use crate::process::{self, Server};
 
 /// A cluster comes to rest by then.
@@ -70,7 +70,7 @@ impl Nodes {
     /// Starts one more node, and does not wait for what becomes of it.
     pub fn add(&mut self) -> Result<()> {
         let name = format!("node-{}", self.nodes.len() + 1);
-        let peer = format!("127.0.0.1:{}", free_port()?);
+        let peer = format!("127.0.0.1:{}", free_port());
         let mut settings = vec![
             format!("cluster.node={name}"),
             format!("cluster.peer={peer}"),
@@ -84,8 +84,8 @@ impl Nodes {
         }
         settings.push(format!("cluster.etcd=http://{etcd}"));
         self.nodes.push(Node {
-            resp: format!("127.0.0.1:{}", free_port()?),
-            http: format!("http://127.0.0.1:{}", free_port()?),
+            resp: format!("127.0.0.1:{}", free_port()),
+            http: format!("http://127.0.0.1:{}", free_port()),
             name,
             settings,
             peer_proxy,

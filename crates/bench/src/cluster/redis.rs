@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use larder_client::RespClient;
 use larder_protocol::resp::client::Reply;
+use larder_testing::free_port;
 use larder_testing::proxy::Proxy;
 use larder_types::SLOTS;
 
 use super::probes::Service;
 use crate::Result;
-use crate::net::services::free_port;
 use crate::process::{self, Server};
 
 const MASTERS: usize = 3;
@@ -47,7 +47,7 @@ impl Redis {
             nodes: Vec::new(),
         };
         for at in 0..NODES {
-            let (port, bus_port) = (free_port()?, free_port()?);
+            let (port, bus_port) = (free_port(), free_port());
             let to = |port: u16| Proxy::to(format!("127.0.0.1:{port}"));
             redis.nodes.push(Node {
                 port,

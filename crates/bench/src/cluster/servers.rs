@@ -6,11 +6,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use larder_client::RespClient;
+use larder_testing::free_port;
 use larder_types::SLOTS;
 
 use super::map;
 use crate::Result;
-use crate::net::services::{CLIENT_CORE, SERVER_CORE, free_port};
+use crate::net::services::{CLIENT_CORE, SERVER_CORE};
 use crate::process::{self, Server};
 
 /// One node: where it listens, and its process.
@@ -96,7 +97,7 @@ impl Cluster {
         let appendonly = if logs { "yes" } else { "no" };
         let mut servers = Vec::new();
         for at in 0..nodes {
-            let port = free_port()?;
+            let port = free_port();
             let own = folder.join(format!("redis-{at}-{appendonly}"));
             std::fs::create_dir(&own)?;
             let mut command = process::on_core(program, Some(SERVER_CORE));

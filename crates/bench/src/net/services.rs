@@ -1,12 +1,12 @@
 //! Servers to compare with, each in a folder of its own and on a free port; gone when dropped.
 
 use std::fs::Permissions;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
 pub use larder_testing::find;
+use larder_testing::free_port;
 use larder_testing::postgres::Programs;
 
 use crate::Result;
@@ -18,7 +18,7 @@ pub const CLIENT_CORE: usize = 1;
 
 pub fn start_memcached() -> Result<Server> {
     let program = find("memcached").ok_or("memcached is not installed")?;
-    let port = free_port()?;
+    let port = free_port();
     let mut command = process::on_core(&program, Some(SERVER_CORE));
     command.args([
         "-l",
@@ -59,7 +59,7 @@ pub fn start_postgres_with(folder: &Path, durable: &[&str]) -> Result<Server> {
     // Others may pass through.
     std::fs::set_permissions(folder, Permissions::from_mode(0o711))?;
     let data = programs.init(&own, "C")?;
-    let port = free_port()?;
+    let port = free_port();
     let postgres = programs.path("postgres");
     let mut command = programs.as_user(process::on_core(&postgres, Some(SERVER_CORE)));
     let usual = [
@@ -81,7 +81,7 @@ pub fn start_mariadb(folder: &Path) -> Result<Server> {
     let program = find("mariadbd").ok_or("MariaDB is not installed")?;
     let data = folder.join("mariadb");
     std::fs::create_dir(&data)?;
-    let port = free_port()?;
+    let port = free_port();
     let mut command = process::on_core(&program, Some(SERVER_CORE));
     command.args([
         "--no-defaults",
@@ -105,8 +105,4 @@ pub fn start_mariadb(folder: &Path) -> Result<Server> {
 fn is_root() -> bool {
     // SAFETY: takes nothing.
     unsafe { libc::geteuid() == 0 }
-}
-
-pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -51,12 +51,7 @@ fn every_command_explains_itself_with_an_example() {
 fn a_wrong_command_line_exits_with_2_and_no_server_with_5() {
     run_failing(2, ["store", "list", "--jsn"]);
     run_failing(2, ["push", "x.csv", "--store", "../x", "--key", "k"]);
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let server = format!("http://127.0.0.1:{port}");
+    let server = format!("http://127.0.0.1:{}", larder_testing::free_port());
     let error = run_failing(5, ["store", "list", "--server", &server]);
     assert_eq!(
         error,

@@ -385,10 +385,8 @@ fn a_version_that_is_not_there_is_told_so() {
         assert!(error.contains("there is nothing at"), "{error}");
         assert!(!error.contains("--key"), "{error}");
     }
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
-    let error = push(&format!("http://{address}/built"), 1);
+    let nobody = larder_testing::free_port();
+    let error = push(&format!("http://127.0.0.1:{nobody}/built"), 1);
     assert!(error.contains("manifest.json"), "{error}");
     assert!(!error.contains("--key"), "{error}");
     // Of rows that are there it still is.

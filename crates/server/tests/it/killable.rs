@@ -2,7 +2,6 @@
 //! [`a_server_that_can_be_killed`]. Also a module of `crates/bg/tests/it`.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -55,12 +54,9 @@ impl Killable {
     }
 
     pub fn start_with(data: &Path, fsync: Fsync, threads: u32) -> Killable {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("its address").port();
-        drop(listener);
         let mut server = Killable {
             child: None,
-            port,
+            port: larder_testing::free_port(),
             data: data.to_owned(),
             fsync,
             threads,

@@ -307,9 +307,7 @@ fn a_node_that_could_not_be_reached_is_tried_at_once_when_there_is_a_sign_of_it(
     local(async {
         let (one, two, map) = two(false).await;
         let real = map.0.borrow()[&TWO].clone();
-        let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let closed = nobody.local_addr().expect("bound").to_string();
-        drop(nobody);
+        let closed = format!("127.0.0.1:{}", larder_testing::free_port());
         let meet = |address: &str, life| {
             let known = Known {
                 address: address.to_owned(),

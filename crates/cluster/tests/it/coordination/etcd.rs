@@ -184,9 +184,7 @@ async fn a_user_where_etcd_asks_for_none_is_told() {
 
 #[tokio::test]
 async fn who_is_not_there_did_nothing() {
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = format!("http://{}", closed.local_addr().expect("bound"));
-    drop(closed);
+    let address = format!("http://127.0.0.1:{}", larder_testing::free_port());
     let config = EtcdConfig {
         endpoints: vec![address.clone()],
         prefix: "/larder/a/".to_owned(),
