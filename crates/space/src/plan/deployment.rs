@@ -19,8 +19,10 @@ pub struct Costs {
     pub region_us: f64,
     /// An object that is looked at.
     pub candidate_us: f64,
-    /// An object that a server finds and sends.
+    /// An object that a server finds and sends, beside its bytes.
     pub result_us: f64,
+    /// A byte of it.
+    pub result_byte_us: f64,
     /// What the owner of the key does for a write.
     pub write_us: f64,
     /// What a server does that keeps a copy of what is written, and the owner for it.
@@ -48,6 +50,7 @@ impl Default for Costs {
             region_us: 2.0,
             candidate_us: 0.3,
             result_us: 1.0,
+            result_byte_us: 0.0,
             write_us: 6.0,
             stage_us: 6.0,
             move_us: 8.0,
@@ -170,6 +173,7 @@ impl Deployment {
             ("costs.region_us", costs.region_us),
             ("costs.candidate_us", costs.candidate_us),
             ("costs.result_us", costs.result_us),
+            ("costs.result_byte_us", costs.result_byte_us),
             ("costs.write_us", costs.write_us),
             ("costs.stage_us", costs.stage_us),
             ("costs.move_us", costs.move_us),

@@ -232,12 +232,13 @@ impl<'a> LarderModel<'a> {
         let scanned = here / SCANNED + query.matches;
         let candidates = candidates.max(query.matches).min(scanned).min(objects);
         let costs = &self.deployment.costs;
+        let result_us = costs.result_us + self.workload.object_bytes as f64 * costs.result_byte_us;
         let mut parts = Parts {
             queries: costs.query_us,
             servers: placed.servers * costs.server_us,
             regions: regions * costs.region_us,
             candidates: candidates * costs.candidate_us,
-            results: query.found_on(placed.servers) * costs.result_us,
+            results: query.found_on(placed.servers) * result_us,
             ..Parts::default()
         };
         let of_a_server = (parts.work() - parts.queries) / placed.servers;

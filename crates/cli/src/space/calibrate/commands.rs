@@ -2,10 +2,16 @@
 
 pub const PREFIX: &str = "larder-calibrate:";
 pub const OBJECTS: u64 = 20_000;
-/// With the same `k`: a number, since of a tag an object may have several, and a search by it asks one region more.
+/// With the same `k`: a number, since of a tag an object may have several, and a search by it asks one region more. Objects of a group were not
+/// written one after another: what a search finds is all over the memory.
 pub const GROUP: u64 = 100;
+const GROUPS: u64 = OBJECTS / GROUP;
 /// With `a` set, and as many with `b`.
 const MANY: u64 = 2_000;
+/// Of the groups, those of short objects. The others come last.
+pub const SHORT_GROUPS: u64 = GROUPS - MANY / GROUP;
+/// What long objects have beside the others, which no index has.
+const LONG_FIELDS: u64 = 14;
 /// Objects that [`few`] leads to.
 pub const FEW: u64 = 200;
 /// Of numbers, which are as good as drawn.
@@ -17,28 +23,56 @@ pub fn key(number: u64) -> String {
 
 /// The words that write an object: `a` of the first ones, `b` of others.
 pub fn object(number: u64) -> Vec<String> {
-    let mut words = set(number, &["k", "n1", "n2", "n3", "n4", "n5"]);
+    let mut words = set(number, number, &["k", "n1", "n2", "n3", "n4", "n5"]);
     let flag = match number / MANY {
         0 => "a",
         1 => "b",
+        at if at == OBJECTS / MANY - 1 => {
+            let long =
+                (0..LONG_FIELDS).map(|at| [format!("long{at:02}"), "of 12 bytes.".to_owned()]);
+            words.extend(long.flatten());
+            return words;
+        }
         _ => return words,
     };
     words.extend([flag.to_owned(), "yes".to_owned()]);
     words
 }
 
-/// A change of these fields; each time the object's turn comes again its values are others.
-pub fn set(number: u64, fields: &[&str]) -> Vec<String> {
-    let mut words = vec!["HSET".to_owned(), key(number % OBJECTS)];
+/// Of an object's fields and values, and of their lengths.
+pub fn bytes_of(number: u64) -> f64 {
+    let words = object(number);
+    let bytes: usize = words.iter().skip(2).map(|word| word.len() + 1).sum();
+    bytes as f64
+}
+
+/// Of those of short objects, and of those of long ones.
+fn group(number: u64) -> u64 {
+    match number.checked_sub(OBJECTS - MANY) {
+        None => number % SHORT_GROUPS,
+        Some(long) => SHORT_GROUPS + long % (GROUPS - SHORT_GROUPS),
+    }
+}
+
+/// The object whose turn it is: one far from those whose turns were just before.
+pub fn scattered(turn: u64) -> u64 {
+    turn % OBJECTS * 7919 % OBJECTS
+}
+
+/// A change of these fields of one object; when its turn comes again its values are others.
+pub fn change(turn: u64, fields: &[&str]) -> Vec<String> {
+    set(scattered(turn), turn, fields)
+}
+
+/// Writes an object's fields, their values by another number.
+fn set(number: u64, values: u64, fields: &[&str]) -> Vec<String> {
+    let mut words = vec!["HSET".to_owned(), key(number)];
     for field in fields {
         let value = match *field {
-            "k" => format!(
-                "{}",
-                (number / GROUP + number / OBJECTS) % (OBJECTS / GROUP)
-            ),
-            _ => format!("{}", number * 7919 % NUMBERS),
+            "k" => (group(number) + values / OBJECTS) % GROUPS,
+            _ => values * 7919 % NUMBERS,
         };
-        words.extend([(*field).to_owned(), value]);
+        words.extend([(*field).to_owned(), value.to_string()]);
     }
     words
 }
@@ -94,12 +128,29 @@ mod tests {
     }
 
     #[test]
+    fn groups_are_of_one_size_and_of_short_objects_or_of_long_ones() {
+        let of = |at: u64| (0..OBJECTS).filter(move |number| group(*number) == at);
+        for at in [0, SHORT_GROUPS - 1, SHORT_GROUPS, GROUPS - 1] {
+            assert_eq!(of(at).count() as u64, GROUP);
+            let length = object(of(at).next().expect("one")).len();
+            assert_eq!(length > 20, at >= SHORT_GROUPS, "group {at}");
+        }
+    }
+
+    #[test]
+    fn each_object_has_its_turn() {
+        let all: std::collections::BTreeSet<u64> = (0..OBJECTS).map(scattered).collect();
+        assert_eq!(all.len() as u64, OBJECTS);
+    }
+
+    #[test]
     fn a_change_changes_what_it_names() {
         let value = |words: &[String]| words[3].clone();
-        let (first, again) = (set(7, &["k"]), set(7 + OBJECTS, &["k"]));
-        assert_eq!(first[1], again[1]);
-        assert_ne!(value(&first), value(&again));
-        assert_ne!(value(&set(7, &["n1"])), value(&set(7 + OBJECTS, &["n1"])));
+        for field in ["k", "n1"] {
+            let (first, again) = (change(7, &[field]), change(7 + OBJECTS, &[field]));
+            assert_eq!(first[1], again[1]);
+            assert_ne!(value(&first), value(&again));
+        }
         assert!(object(0).contains(&"a".to_owned()) && object(MANY).contains(&"b".to_owned()));
     }
 }

@@ -9,7 +9,7 @@
 //! | `server_us`, `query_us` | a search that finds nothing: of all servers, and of one region |
 //! | `region_us` | the same, of several regions |
 //! | `candidate_us` | a search that looks at many objects, and one that looks at none |
-//! | `result_us` | a search that answers 100 objects, and one that counts them |
+//! | `result_us`, `result_byte_us` | a search that answers 100 objects, or 100 long ones, and one that counts them |
 //! | `index_entry_us`, `write_us` | an update of five attributes, and of one |
 //! | `stage_us` | an update with one copy in regions, with three, and with none |
 //! | `move_us` | an update by which the copy moves to another server, as often as the next value is on another one |
@@ -31,7 +31,8 @@ use larder_client::RespClient;
 use larder_space::plan::{Costs, Deployment};
 
 use self::commands::{
-    FEW, GROUP, OBJECTS, PREFIX, contacted_in, few, key, object, parts, search, set,
+    FEW, GROUP, OBJECTS, PREFIX, SHORT_GROUPS, bytes_of, change, contacted_in, few, key, object,
+    parts, scattered, search,
 };
 use self::took::{Found, Took};
 use super::info::value;
@@ -228,25 +229,40 @@ impl<'a> Workbench<'a> {
         interrupt::check()?;
         self.idle = (self.cpu_us()? - before) / 1e6 / begun.elapsed().as_secs_f64();
         let (_, places) = self.contacted(PLAIN, NOTHING)?;
-        let group = |at: u64| {
-            let k = at % (OBJECTS / GROUP);
-            format!("@k:[{k} {k}]")
-        };
-        let [get, all, counted, listed, looked_at, update, five] = self.costs(
+        let group = |k: u64| format!("@k:[{k} {k}]");
+        let (short, long) = (
+            |at: u64| group(at % SHORT_GROUPS),
+            |at: u64| group(SHORT_GROUPS + at % (OBJECTS / GROUP - SHORT_GROUPS)),
+        );
+        let [
+            get,
+            all,
+            counted,
+            listed,
+            listed_long,
+            looked_at,
+            update,
+            five,
+        ] = self.costs(
             50,
             [
-                &|at| vec!["HGETALL".to_owned(), key(at % OBJECTS)],
+                &|at| vec!["HGETALL".to_owned(), key(scattered(at))],
                 &|_| search(PLAIN, NOTHING, 0),
-                &|at| search(PLAIN, &group(at), 0),
-                &|at| search(PLAIN, &group(at), GROUP),
+                &|at| search(PLAIN, &short(at), 0),
+                &|at| search(PLAIN, &short(at), GROUP),
+                &|at| search(PLAIN, &long(at), GROUP),
                 &|at| search(PLAIN, &few(at), 0),
-                &|at| set(at, &["n1"]),
-                &|at| set(at, &["n1", "n2", "n3", "n4", "n5"]),
+                &|at| change(at, &["n1"]),
+                &|at| change(at, &["n1", "n2", "n3", "n4", "n5"]),
             ],
         )?;
         let mut found = Found::default();
         found.add("get_us", get);
-        found.add("result_us", listed.less(counted).over(GROUP as f64));
+        let (result, longer) = (listed.less(counted), listed_long.less(listed));
+        let [bytes, more] = [bytes_of(0), bytes_of(OBJECTS - 1) - bytes_of(0)];
+        let byte = found.add("result_byte_us", longer.over(GROUP as f64 * more));
+        let of_bytes = byte.times(bytes);
+        found.add("result_us", result.over(GROUP as f64).less(of_bytes));
         found.add("candidate_us", looked_at.less(all).over(FEW as f64));
         // Each value that changes leaves an entry and makes one.
         let entry = found.add("index_entry_us", five.less(update).over(8.0));
@@ -270,8 +286,8 @@ impl<'a> Workbench<'a> {
                 [
                     &|_| search(CUT, NOTHING, 0),
                     &|_| search(CUT, wide, 0),
-                    &|at| set(at, &["n1"]),
-                    &|at| set(at, &["k"]),
+                    &|at| change(at, &["n1"]),
+                    &|at| change(at, &["k"]),
                 ],
             )?;
             // One region's search asks fewer servers by so many; then many regions' more, and more regions.
@@ -292,7 +308,7 @@ impl<'a> Workbench<'a> {
             self.nodes.patient(&["FT.DROPINDEX", CUT])?;
             self.declare(CUT, "SUBSPACES 3 k:8 n2:8 n3:8 REGIONS 256 ")?;
             self.wait_until_filled(3 * OBJECTS)?;
-            let [kept] = self.costs(160, [&|at| set(at, &["n1"])])?;
+            let [kept] = self.costs(160, [&|at| change(at, &["n1"])])?;
             let three = kept.less(update).less(entries.times(3.0));
             // The line through nothing that is nearest to both.
             let stage = found.add("stage_us", one.plus(three.times(3.0)).over(10.0));
@@ -461,6 +477,7 @@ fn rounded(costs: Costs) -> Costs {
         region_us: round(costs.region_us),
         candidate_us: round(costs.candidate_us),
         result_us: round(costs.result_us),
+        result_byte_us: round(costs.result_byte_us * 1e3) / 1e3,
         write_us: round(costs.write_us),
         stage_us: round(costs.stage_us),
         move_us: round(costs.move_us),

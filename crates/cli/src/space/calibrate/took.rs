@@ -75,6 +75,7 @@ impl Found {
             "region_us" => &mut costs.region_us,
             "candidate_us" => &mut costs.candidate_us,
             "result_us" => &mut costs.result_us,
+            "result_byte_us" => &mut costs.result_byte_us,
             "write_us" => &mut costs.write_us,
             "stage_us" => &mut costs.stage_us,
             "move_us" => &mut costs.move_us,

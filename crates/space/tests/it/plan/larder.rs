@@ -21,6 +21,7 @@ fn deployment() -> Deployment {
             region_us: 1.0,
             candidate_us: 1.0,
             result_us: 1.0,
+            result_byte_us: 0.0,
             write_us: 1.0,
             stage_us: 1.0,
             move_us: 1.0,
@@ -58,6 +59,18 @@ fn without_a_subspace_a_query_asks_every_server() {
     near(class.candidates, 1.0);
     assert_eq!(class.index.as_deref(), Some("city"));
     near(class.parts.work(), 1.0 + 8.0 + 8.0 + 1.0 + 1.0);
+}
+
+#[test]
+fn what_is_sent_costs_by_its_bytes() {
+    let mut workload = hotels(&["city"], vec![by(1.0, &["city"])], vec![]);
+    workload.object_bytes = 150;
+    let mut deployment = deployment();
+    deployment.costs.result_byte_us = 0.01;
+    let configuration = Configuration::parse(&[], &workload, 256).expect("a configuration");
+    let model = LarderModel::new(&workload, &deployment, AttributeSet::default()).expect("ok");
+    let class = &model.predict(&configuration).classes[0];
+    near(class.parts.results, 1.0 + 1.5);
 }
 
 /// HyperDex's placement needs 1 of 8 servers for city by (city, address), and all 8 for the address.
