@@ -113,7 +113,7 @@ fn compare(space: &Arc<Definition>, index: &SpaceIndex, kept: &Kept, search: Arc
             .is_none_or(|keys| keys.contains(key));
         let (row, _) = Row::of(space, object);
         if is_asked && space.covers(key, object) && matches(&search.predicate, &row) {
-            expected.offer(rank(&search.order, space, &row, key), key, Vec::new);
+            expected.offer(&rank(&search.order, space, &row, key), key, |_| ());
         }
     }
     let mut run = index.search(search.clone(), usize::MAX);
@@ -124,8 +124,8 @@ fn compare(space: &Arc<Definition>, index: &SpaceIndex, kept: &Kept, search: Arc
         false => assert_eq!(found.total, expected.total),
     }
     let ranks = |partial: Partial| -> Vec<Vec<u8>> {
-        let rows = partial.finish(search.offset).into_iter();
-        rows.map(|entry| entry.rank).collect()
+        let rows = partial.finish(search.offset);
+        rows.iter().map(|entry| entry.rank.to_vec()).collect()
     };
     assert_eq!(ranks(found), ranks(expected));
 }

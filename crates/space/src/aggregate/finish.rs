@@ -31,8 +31,8 @@ pub fn finish(
             let (total, width) = (found.total, aggregation.layouts[0].len());
             let rows: Result<Vec<_>, _> = found
                 .finish(0)
-                .into_iter()
-                .map(|entry| Ok((entry.key, Row::decode(&entry.content, width)?)))
+                .iter()
+                .map(|entry| Ok((entry.key.to_vec(), Row::decode(entry.content, width)?)))
                 .collect();
             (total, rows.map_err(damaged)?)
         }

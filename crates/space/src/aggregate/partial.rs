@@ -139,11 +139,7 @@ impl Partial {
             }
             (State::Rows(rows), stage) => {
                 let rank = rank(stage, &row, key);
-                rows.offer(rank, key, || {
-                    let mut out = Vec::new();
-                    row.encode(&mut out);
-                    out
-                });
+                rows.offer(&rank, key, |out| row.encode(out));
                 self.check()
             }
             (State::Groups(_), _) => unreachable!("groups are kept for GROUPBY alone"),

@@ -218,7 +218,7 @@ impl World {
             let mut run = holder.index().search(search.clone(), 1 << 20);
             while !run.step(holder.index(), holder.objects(), 0, 3) {}
             let partial = run.finish().expect("it is small");
-            found.extend(partial.finish(0).into_iter().map(|entry| entry.key));
+            found.extend(partial.finish(0).iter().map(|entry| entry.key.to_vec()));
         }
         found.sort();
         let expected = self.objects.iter().filter(|(_, object)| {

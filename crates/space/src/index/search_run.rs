@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use larder_types::wire::{Malformed, put_count};
+
 use super::finder::{Asked, Event, Finder, Left};
 use super::plan::Profile;
 use super::{Objects, SpaceIndex};
 use crate::error::{Refusal, Result};
-use crate::search::content::encoded_content;
+use crate::search::content::put_content;
 use crate::search::request::Content;
 use crate::search::{Partial, Search};
 
@@ -102,22 +104,30 @@ impl SearchRun {
         // The others are only counted.
         self.partial.total += batch.len().saturating_sub(keep) as u64;
         index.keep_first(&search.order, keep, batch);
-        let mut read: Vec<(Vec<u8>, &[u8])> = Vec::new();
+        // The ranks of those that are read, one after another, each with where it ends.
+        let (mut ranks, mut read) = (Vec::new(), Vec::with_capacity(batch.len()));
+        let mut keys: Vec<&[u8]> = Vec::with_capacity(batch.len());
         for row in batch.iter().copied() {
-            let (key, rank) = (index.rows.key(row), index.rank(&search.order, row));
-            match search.content == Content::Nothing || !self.partial.would_keep(&rank) {
-                true => self.partial.offer(rank, key, Vec::new),
-                false => read.push((rank, key)),
+            let (key, begin) = (index.rows.key(row), ranks.len());
+            index.put_rank(&search.order, row, &mut ranks);
+            let rank = &ranks[begin..];
+            if search.content == Content::Nothing || !self.partial.would_keep(rank) {
+                self.partial.offer(rank, key, |_| ());
+                ranks.truncate(begin);
+            } else {
+                read.push(begin..ranks.len());
+                keys.push(key);
             }
         }
-        self.profile.objects_read += read.len() as u64;
-        let keys: Vec<&[u8]> = read.iter().map(|(_, key)| *key).collect();
+        self.profile.objects_read += keys.len() as u64;
         objects.objects(&keys, &mut |at, bytes| {
-            let (rank, key) = &mut read[at];
-            let encoded = |bytes| encoded_content(search, index.definition(), bytes, now_ms).ok();
-            match bytes.and_then(encoded) {
-                Some(content) => self.partial.offer(std::mem::take(rank), key, || content),
-                None => self.offered -= 1,
+            let put = |out: &mut Vec<u8>| {
+                let bytes = bytes.ok_or(Malformed("the object is gone"))?;
+                put_content(search, index.definition(), bytes, now_ms, out, put_count)
+            };
+            let rank = &ranks[read[at].clone()];
+            if self.partial.try_offer(rank, keys[at], put).is_err() {
+                self.offered -= 1;
             }
         });
         if self.partial.bytes() > self.bytes_max {

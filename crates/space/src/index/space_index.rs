@@ -367,9 +367,8 @@ impl SpaceIndex {
     }
 
     /// As [`crate::search::partial::rank`] has it.
-    pub(super) fn rank(&self, order: &[SortKey], row: u32) -> Vec<u8> {
+    pub(super) fn put_rank(&self, order: &[SortKey], row: u32, out: &mut Vec<u8>) {
         let key = self.rows.key(row);
-        let mut out = Vec::with_capacity(16 * order.len() + key.len());
         for sort_key in order {
             let value = match sort_key.by {
                 SortBy::Key => Some(Scalar::Bytes(key.to_vec())),
@@ -377,10 +376,9 @@ impl SpaceIndex {
                     .attribute(id)
                     .and_then(|it| it.data.sort_value(row, &it.attribute)),
             };
-            rank_value(value.as_ref(), sort_key.is_descending, &mut out);
+            rank_value(value.as_ref(), sort_key.is_descending, out);
         }
         out.extend_from_slice(key);
-        out
     }
 
     /// Compares two rows as their ranks do.

@@ -3,7 +3,7 @@
 //! On its way to a reply it is a count of pairs (4 bytes, little-endian) and their names and values as bulk strings of the Redis protocol (`$5`, CR LF, the bytes, CR
 //! LF), so that the reply takes them as they are.
 
-use larder_types::wire::{Malformed, put_count};
+use larder_types::wire::Malformed;
 use serde_json::Value;
 
 use super::request::{Content, ReturnField, Search, SortBy};
@@ -56,22 +56,6 @@ pub fn content(
             values.collect()
         }
     }
-}
-
-/// The content of an object that is bytes, as it travels, without the fields that have expired.
-///
-/// # Errors
-/// The bytes are no object.
-pub fn encoded_content(
-    search: &Search,
-    definition: &Definition,
-    bytes: &[u8],
-    now_ms: u64,
-) -> Result<Vec<u8>, Malformed> {
-    // A head takes some four bytes more than a length in an object does.
-    let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 2 + 64);
-    put_content(search, definition, bytes, now_ms, &mut out, put_count)?;
-    Ok(out)
 }
 
 /// Appends the content of an object that is bytes, without the fields that have expired: how many pairs there are, as `head` writes it, and their
@@ -155,7 +139,7 @@ fn take_bulk<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     (head[0] == b'$' && head.ends_with(b"\n")).then_some(text)
 }
 
-/// How many pairs there are, and their bulk strings, of bytes as [`encoded_content`] writes them, or of none. Those of another node are looked at with
+/// How many pairs there are, and their bulk strings, of bytes as [`put_content`] writes them behind a count, or of none. Those of another node are looked at with
 /// [`decode_content`] first.
 ///
 /// # Errors
@@ -170,7 +154,7 @@ pub fn bulks_of_content(bytes: &[u8]) -> Result<(usize, &[u8]), Malformed> {
     Ok((u32::from_le_bytes(*count) as usize, bulks))
 }
 
-/// Names and values, of bytes as [`encoded_content`] writes them, or of none.
+/// Names and values, of bytes as [`put_content`] writes them behind a count, or of none.
 ///
 /// # Errors
 /// It does not write such bytes.

@@ -3,39 +3,22 @@
 //! An entry's *rank* is bytes that sort as the answer does: of each sort key 0 and the value's ordered bytes, turned over if the key descends,
 //! or 1 if the value is missing; then the object's key. Ranks of two objects are never equal.
 
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::HashSet;
+use std::convert::Infallible;
 
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
+use super::kept::{Entry, InOrder, Kept};
 use super::request::{SortBy, SortKey};
 use crate::base::ordered::Scalar;
 use crate::schema::Definition;
 use crate::value::Columns;
 
-/// A row of an answer.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
-    pub rank: Vec<u8>,
-    pub key: Vec<u8>,
-    /// What whoever searches wants of the object; nothing here looks at it.
-    pub content: Vec<u8>,
-}
-
 /// The total, and the first rows in order.
 #[derive(Debug, Clone)]
 pub struct Partial {
     pub total: u64,
-    keep: usize,
-    /// The last of them on top.
-    entries: BinaryHeap<Entry>,
-    bytes: usize,
-}
-
-impl Entry {
-    /// What it takes in memory, about.
-    fn size_bytes(&self) -> usize {
-        size_of::<Entry>() + self.rank.len() + self.key.len() + self.content.len()
-    }
+    rows: Kept,
 }
 
 pub fn rank(
@@ -100,73 +83,68 @@ impl Partial {
     pub fn new(keep: usize) -> Partial {
         Partial {
             total: 0,
-            keep,
-            entries: BinaryHeap::new(),
-            bytes: 0,
+            rows: Kept::new(keep),
         }
     }
 
     /// How many rows it keeps at most.
     pub(crate) fn keep(&self) -> usize {
-        self.keep
+        self.rows.keep()
     }
 
     /// What its rows take in memory, about: whoever answers says how much that may be.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.rows.bytes()
     }
 
     /// Whether a row of this rank would be kept now.
     pub fn would_keep(&self, rank: &[u8]) -> bool {
-        self.entries.len() < self.keep
-            || self
-                .entries
-                .peek()
-                .is_some_and(|last| rank < &last.rank[..])
+        self.rows.would_keep(rank)
     }
 
-    /// Counts an object that matches, and keeps it if it is one of the first; only then its content is asked for.
-    pub fn offer(&mut self, rank: Vec<u8>, key: &[u8], content: impl FnOnce() -> Vec<u8>) {
+    /// Counts an object that matches, and keeps it if it is one of the first; only then its content is asked for, which `put` appends.
+    pub fn offer(&mut self, rank: &[u8], key: &[u8], put: impl FnOnce(&mut Vec<u8>)) {
+        let put = |out: &mut Vec<u8>| {
+            put(out);
+            Ok::<_, Infallible>(())
+        };
+        let Ok(()) = self.try_offer(rank, key, put);
+    }
+
+    /// As [`Partial::offer`], where the content may be damaged.
+    ///
+    /// # Errors
+    /// `put` failed; the object is not counted.
+    pub fn try_offer<E>(
+        &mut self,
+        rank: &[u8],
+        key: &[u8],
+        put: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.would_keep(rank) {
+            self.rows.put(rank, key, put)?;
+        }
         self.total += 1;
-        if self.would_keep(&rank) {
-            self.insert(Entry {
-                rank,
-                key: key.to_vec(),
-                content: content(),
-            });
-        }
-    }
-
-    fn insert(&mut self, entry: Entry) {
-        self.bytes += entry.size_bytes();
-        self.entries.push(entry);
-        if self.entries.len() > self.keep {
-            let last = self.entries.pop().map_or(0, |last| last.size_bytes());
-            self.bytes -= last;
-        }
+        Ok(())
     }
 
     /// Adds what another region found. No object may be in both.
     pub fn merge(&mut self, other: Partial) {
         self.total += other.total;
-        for entry in other.entries {
-            if self.would_keep(&entry.rank) {
-                self.insert(entry);
-            }
-        }
+        other.rows.iter().for_each(|entry| self.rows.offer(entry));
     }
 
     /// Puts together what was found among copies in several places. An object that a write has moved while they were looked at may be in two of them: it is in the
     /// answer once, as one of them has seen it. The total knows of those among the rows.
     pub fn of_copies(keep: usize, parts: impl IntoIterator<Item = Partial>) -> Partial {
+        let parts: Vec<Partial> = parts.into_iter().collect();
         let (mut all, mut seen) = (Partial::new(keep), HashSet::new());
-        for part in parts {
+        for part in &parts {
             all.total += part.total;
-            for entry in part.entries {
-                if !seen.insert(entry.key.clone()) {
-                    all.total -= 1;
-                } else if all.would_keep(&entry.rank) {
-                    all.insert(entry);
+            for entry in part.rows.iter() {
+                match seen.insert(entry.key) {
+                    true => all.rows.offer(entry),
+                    false => all.total -= 1,
                 }
             }
         }
@@ -175,30 +153,29 @@ impl Partial {
 
     /// The content of each row, in no order.
     pub fn contents(&self) -> impl Iterator<Item = &[u8]> {
-        self.entries.iter().map(|entry| &entry.content[..])
+        self.rows.iter().map(|entry| entry.content)
     }
 
     /// The key of the last row that is kept.
     pub fn last_key(&self) -> Option<&[u8]> {
-        self.entries.peek().map(|last| &last.key[..])
+        self.rows.last().map(|last| last.key)
     }
 
     /// The rows from `offset` on, in order.
-    pub fn finish(self, offset: u64) -> Vec<Entry> {
-        let mut rows = self.entries.into_sorted_vec();
-        rows.drain(..(offset as usize).min(rows.len()));
-        rows
+    pub fn finish(self, offset: u64) -> InOrder {
+        self.rows
+            .in_order(usize::try_from(offset).unwrap_or(usize::MAX))
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(self.rows.bytes() + 32);
         out.extend_from_slice(&self.total.to_le_bytes());
-        out.extend_from_slice(&(self.keep as u64).to_le_bytes());
-        put_count(&mut out, self.entries.len());
-        for entry in &self.entries {
-            put_bytes(&mut out, &entry.rank);
-            put_bytes(&mut out, &entry.key);
-            put_bytes(&mut out, &entry.content);
+        out.extend_from_slice(&(self.rows.keep() as u64).to_le_bytes());
+        put_count(&mut out, self.rows.len());
+        for entry in self.rows.iter() {
+            put_bytes(&mut out, entry.rank);
+            put_bytes(&mut out, entry.key);
+            put_bytes(&mut out, entry.content);
         }
         out
     }
@@ -217,11 +194,10 @@ impl Partial {
         let mut partial = Partial::new(keep);
         partial.total = total;
         for _ in 0..count {
-            let mut part = || Ok::<_, Malformed>(reader.bytes()?.to_vec());
-            partial.insert(Entry {
-                rank: part()?,
-                key: part()?,
-                content: part()?,
+            partial.rows.offer(Entry {
+                rank: reader.bytes()?,
+                key: reader.bytes()?,
+                content: reader.bytes()?,
             });
         }
         reader.end()?;

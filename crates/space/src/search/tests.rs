@@ -189,7 +189,7 @@ proptest! {
                 if let Some(value) = first_sort_value(&rank, &search.order) {
                     prop_assert!(!print_sort_value(&value).is_empty());
                 }
-                parts[index % regions].offer(rank, &key, || key.clone());
+                parts[index % regions].offer(&rank, &key, |out| out.extend_from_slice(&key));
                 all.push((n, x.as_ref().filter(|x| !x.is_empty()).map(|x| x.to_lowercase()), key));
             }
         }
@@ -213,7 +213,7 @@ proptest! {
             whole.merge(Partial::decode(&part.encode()).unwrap());
         }
         prop_assert_eq!(whole.total, total);
-        let found: Vec<_> = whole.finish(search.offset).into_iter().map(|entry| entry.content).collect();
+        let found: Vec<_> = whole.finish(search.offset).iter().map(|entry| entry.content.to_vec()).collect();
         prop_assert_eq!(found, expected);
     }
 
@@ -229,7 +229,7 @@ fn an_object_that_is_found_in_two_places_is_in_the_answer_once() {
         let mut part = Partial::new(3);
         part.total = total - entries.len() as u64;
         for (rank, key) in entries {
-            part.offer(rank.as_bytes().to_vec(), key.as_bytes(), Vec::new);
+            part.offer(rank.as_bytes(), key.as_bytes(), |_| ());
         }
         part
     };
@@ -240,6 +240,10 @@ fn an_object_that_is_found_in_two_places_is_in_the_answer_once() {
     ];
     let all = Partial::of_copies(3, parts);
     assert_eq!(all.total, 6);
-    let keys: Vec<Vec<u8>> = all.finish(0).into_iter().map(|entry| entry.key).collect();
+    let keys: Vec<Vec<u8>> = all
+        .finish(0)
+        .iter()
+        .map(|entry| entry.key.to_vec())
+        .collect();
     assert_eq!(keys, [&b"k1"[..], b"k3", b"moved"]);
 }

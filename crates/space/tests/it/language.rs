@@ -294,7 +294,7 @@ proptest! {
             for (key, row) in regions.get(&region).into_iter().flatten() {
                 let view = RowView::new(row).unwrap();
                 if matches(&search.predicate, &view) {
-                    part.offer(rank(&search.order, &space, &view, key), key, Vec::new);
+                    part.offer(&rank(&search.order, &space, &view, key), key, |_| ());
                 }
             }
             whole.merge(part);
@@ -304,7 +304,7 @@ proptest! {
             .map(|(index, _)| format!("k{index:02}"))
             .collect();
         prop_assert_eq!(whole.total, expected.len() as u64, "{}", &text);
-        let found: Vec<String> = whole.finish(0).into_iter().map(|entry| String::from_utf8(entry.key).unwrap()).collect();
+        let found: Vec<String> = whole.finish(0).iter().map(|entry| String::from_utf8(entry.key.to_vec()).unwrap()).collect();
         prop_assert_eq!(found, expected, "{}", text);
     }
 }

@@ -59,12 +59,13 @@ impl Store {
         for (key, object) in &self.objects {
             let (row, _) = Row::of(&self.space, object);
             if self.space.covers(key, object) && matches(&search.predicate, &row) {
-                found.offer(rank(&search.order, &self.space, &row, key), key, Vec::new);
+                found.offer(&rank(&search.order, &self.space, &row, key), key, |_| ());
             }
         }
         let total = found.total;
-        let rows = found.finish(search.offset).into_iter().map(|entry| {
-            let pairs = content(&search, &self.space, &self.objects[&entry.key]);
+        let found = found.finish(search.offset);
+        let rows = found.iter().map(|entry| {
+            let pairs = content(&search, &self.space, &self.objects[entry.key]);
             let pairs = pairs.iter().map(|(name, value)| {
                 format!(
                     " {}={}",
@@ -72,7 +73,7 @@ impl Store {
                     String::from_utf8_lossy(value)
                 )
             });
-            String::from_utf8_lossy(&entry.key).into_owned() + &pairs.collect::<String>()
+            String::from_utf8_lossy(entry.key).into_owned() + &pairs.collect::<String>()
         });
         format!("{total}: {}", rows.collect::<Vec<_>>().join(", "))
     }

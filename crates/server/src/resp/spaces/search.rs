@@ -129,12 +129,13 @@ pub(super) async fn search(asker: &mut Asker, command: Command<'_>) -> Result<Ve
 fn reply(asker: &Asker, search: &Search, found: Partial) -> Result<Vec<u8>, Refusal> {
     let total = found.total;
     let rows = found.finish(search.offset);
-    let mut out = Vec::new();
+    // Heads of keys and pairs take less than ranks do, or little more.
+    let mut out = Vec::with_capacity(rows.bytes() + 16 * rows.len() + 32);
     let mut reply = Reply::begin(&mut out, asker.proto, search, total, rows.len());
-    for row in &rows {
-        let sorted_by = || first_sort_value(&row.rank, &search.order);
-        reply.row(&row.key, sorted_by, |out, head| {
-            let (pairs, bulks) = bulks_of_content(&row.content).map_err(|_| damaged())?;
+    for row in rows.iter() {
+        let sorted_by = || first_sort_value(row.rank, &search.order);
+        reply.row(row.key, sorted_by, |out, head| {
+            let (pairs, bulks) = bulks_of_content(row.content).map_err(|_| damaged())?;
             head(out, pairs);
             out.extend_from_slice(bulks);
             Ok(())

@@ -300,15 +300,14 @@ fn found(
     let mut run = index.search(search.clone(), 1 << 20);
     while !run.step(index, objects, 0, 1 << 20) {}
     let found = run.finish().expect("it is small");
-    let entries = found.finish(0).into_iter();
-    let entry = |key: Vec<u8>| {
+    let entry = |key: &[u8]| {
         let mut state = None;
-        objects.object(&key, &mut |bytes| {
+        objects.object(key, &mut |bytes| {
             state = Some(state_of(&Object::decode(bytes).expect("it was encoded")));
         });
-        (number_of(&key), Some(state.unwrap_or(State::NONE)))
+        (number_of(key), Some(state.unwrap_or(State::NONE)))
     };
-    entries.map(|it| entry(it.key)).collect()
+    found.finish(0).iter().map(|it| entry(it.key)).collect()
 }
 
 struct Rows<'a>(&'a Engine);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use larder_space::index::effort;
 use larder_space::search::content::{content, decode_content};
-use larder_space::search::partial::{Entry, first_sort_value, rank};
-use larder_space::search::{Partial, Search};
+use larder_space::search::partial::{first_sort_value, rank};
+use larder_space::search::{InOrder, Partial, Search};
 use larder_space::value::Row;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -60,7 +60,8 @@ fn expected(store: &Store, search: &Search) -> Partial {
             .is_none_or(|keys| keys.contains(key));
         if asked && store.holds(&search.predicate, key) {
             let (row, _) = Row::of(&store.space, object);
-            partial.offer(rank(&search.order, &store.space, &row, key), key, Vec::new);
+            let rank = rank(&search.order, &store.space, &row, key);
+            partial.offer(&rank, key, |_| ());
         }
     }
     partial
@@ -73,15 +74,10 @@ fn run(store: &Store, search: &Arc<Search>, candidates_max: usize) -> Partial {
     run.finish().unwrap()
 }
 
-fn shown(entries: &[Entry]) -> Vec<(Vec<u8>, String)> {
-    entries
-        .iter()
-        .map(|entry| {
-            (
-                entry.rank.clone(),
-                String::from_utf8_lossy(&entry.key).into_owned(),
-            )
-        })
+fn shown(rows: &InOrder) -> Vec<(Vec<u8>, String)> {
+    let key = |key| String::from_utf8_lossy(key).into_owned();
+    rows.iter()
+        .map(|row| (row.rank.to_vec(), key(row.key)))
         .collect()
 }
 
@@ -107,7 +103,7 @@ proptest! {
             let expected = expected.finish(1);
             let at_once = store.index.search_at_once(&search, usize::MAX).expect("no search takes so many");
             let keys: Vec<&[u8]> = at_once.keys().collect();
-            prop_assert_eq!((at_once.total, keys), (total, expected.iter().map(|entry| &entry.key[..]).collect()), "{}", &query);
+            prop_assert_eq!((at_once.total, keys), (total, expected.iter().map(|entry| entry.key).collect()), "{}", &query);
             prop_assert_eq!(shown(&found.finish(1)), shown(&expected), "{}", query);
         }
         let mut store = store;
@@ -139,15 +135,15 @@ proptest! {
         if let Some(at_once) = store.index.search_at_once(&search, effort(candidates_max)) {
             prop_assert_eq!(at_once.total, total, "{}", &query);
             let keys: Vec<&[u8]> = at_once.keys().collect();
-            prop_assert_eq!(keys, expected.iter().map(|entry| &entry.key[..]).collect::<Vec<_>>(), "{}", &query);
+            prop_assert_eq!(keys, expected.iter().map(|entry| entry.key).collect::<Vec<_>>(), "{}", &query);
             for (at, entry) in expected.iter().enumerate() {
-                prop_assert_eq!(at_once.first_sort_value(at, &search.order), first_sort_value(&entry.rank, &search.order));
+                prop_assert_eq!(at_once.first_sort_value(at, &search.order), first_sort_value(entry.rank, &search.order));
             }
         }
-        for entry in &found {
-            let pairs = content(&search, &store.space, &store.objects[&entry.key]);
+        for entry in found.iter() {
+            let pairs = content(&search, &store.space, &store.objects[entry.key]);
             let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
-            prop_assert_eq!(decode_content(&entry.content).unwrap(), pairs);
+            prop_assert_eq!(decode_content(entry.content).unwrap(), pairs);
         }
     }
 
@@ -188,7 +184,7 @@ proptest! {
         let total = partial.total;
         prop_assert!((throughout.len() as u64..=ever.len() as u64).contains(&total), "{} {} {}", &query, total, plan);
         let entries = partial.finish(0);
-        let found: BTreeSet<Vec<u8>> = entries.iter().map(|entry| entry.key.clone()).collect();
+        let found: BTreeSet<Vec<u8>> = entries.iter().map(|entry| entry.key.to_vec()).collect();
         prop_assert_eq!(found.len(), entries.len(), "twice: {} {}", &query, &plan);
         prop_assert!(found.is_subset(&ever), "{} {}", &query, &plan);
         prop_assert!(total >= found.len() as u64);
@@ -199,7 +195,7 @@ proptest! {
         for key in untouched {
             let (row, _) = Row::of(&store.space, &store.objects[&key]);
             let rank = rank(&search.order, &store.space, &row, &key);
-            let is_beyond = entries.len() as u64 == count && entries.last().is_none_or(|last| last.rank < rank);
+            let is_beyond = entries.len() as u64 == count && entries.iter().last().is_none_or(|last| last.rank < &rank[..]);
             prop_assert!(found.contains(&key) || is_beyond, "{} {}", &query, &plan);
         }
     }
@@ -234,7 +230,7 @@ proptest! {
                 expected.insert(key_of(number as u16));
             }
         }
-        prop_assert_eq!(found.into_iter().map(|entry| entry.key).collect::<BTreeSet<_>>(), expected);
+        prop_assert_eq!(found.iter().map(|entry| entry.key.to_vec()).collect::<BTreeSet<_>>(), expected);
     }
 }
 
@@ -273,8 +269,9 @@ fn fields_that_have_expired_are_not_returned_and_large_answers_are_refused() {
     let content_at = |now_ms| {
         let mut run = store.index.search(all.clone(), usize::MAX);
         while !run.step(&store.index, &store, now_ms, 1) {}
-        let entries = run.finish().unwrap().finish(0);
-        decode_content(&entries[0].content).unwrap().len()
+        let rows = run.finish().unwrap().finish(0);
+        let first = rows.iter().next().unwrap();
+        decode_content(first.content).unwrap().len()
     };
     assert_eq!((content_at(499), content_at(500)), (2, 1));
     let mut run = store.index.search(all, 20);
