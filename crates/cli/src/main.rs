@@ -3,6 +3,7 @@
 //! To follow a data set in, read `push`, then `build`. To follow the demo's story, read `demo`.
 //! Every command ends in `Ok` or in a [`failure::Failure`], whose exit code scripts can trust.
 
+mod allocator;
 mod build;
 mod cluster;
 mod command_line;
@@ -67,6 +68,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    allocator::give_back_at_once();
     let mut command = command_line::with_negative_numbers(Cli::command());
     let matches = command.get_matches_mut();
     let cli =
