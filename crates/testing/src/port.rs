@@ -41,12 +41,17 @@ pub fn free_port() -> u16 {
 
 impl Taken {
     fn take_block(&mut self) {
-        let claim = |first: u16| Some((first, listen(first)?));
-        let claimed = PORTS.step_by(usize::from(BLOCK)).find_map(claim);
-        let (first, listener) = claimed.expect("a block of ports that no other process has");
-        self.claims.push(listener);
+        let (first, claim) = claim();
+        self.claims.push(claim);
         self.left = first + 1..first + BLOCK;
     }
+}
+
+/// The first port of a block that nobody has, and a listener on it.
+fn claim() -> (u16, TcpListener) {
+    let mut firsts = PORTS.step_by(usize::from(BLOCK));
+    let claimed = firsts.find_map(|first| Some((first, listen(first)?)));
+    claimed.expect("a block of ports that no other process has")
 }
 
 fn listen(port: u16) -> Option<TcpListener> {
@@ -61,10 +66,7 @@ mod tests {
 
     #[test]
     fn no_port_is_given_out_twice_and_none_of_a_block_that_another_has() {
-        let other = PORTS
-            .step_by(usize::from(BLOCK))
-            .find_map(|first| Some((first, listen(first)?)));
-        let (first, _claim) = other.expect("a block");
+        let (first, _claim) = claim();
         let ports: Vec<u16> = (0..3 * BLOCK).map(|_| free_port()).collect();
         let different: BTreeSet<_> = ports.iter().collect();
         assert_eq!(different.len(), ports.len());

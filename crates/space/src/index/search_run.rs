@@ -104,7 +104,7 @@ impl SearchRun {
         // The others are only counted.
         self.partial.total += batch.len().saturating_sub(keep) as u64;
         index.keep_first(&search.order, keep, batch);
-        // The ranks of those that are read, one after another, each with where it ends.
+        // The ranks of those that are read, one after another, and where each lies.
         let (mut ranks, mut read) = (Vec::new(), Vec::with_capacity(batch.len()));
         let mut keys: Vec<&[u8]> = Vec::with_capacity(batch.len());
         for row in batch.iter().copied() {

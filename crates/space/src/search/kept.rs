@@ -8,6 +8,7 @@
 //! A row takes no allocation of its own: what one core has found another core gives back, and cores may wait for each other there.
 
 use std::cmp::Ordering;
+use std::convert::Infallible;
 
 /// A row of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,16 +95,19 @@ impl Kept {
                 .is_some_and(|last| rank < last.rank(&self.bytes))
     }
 
-    /// Keeps a row that [`Kept::would_keep`], whose content `put` appends. The last row goes if there are too many.
+    /// Keeps a row if it is one of the first; only then its content is asked for, which `put` appends. The last row goes if there are too many.
     ///
     /// # Errors
     /// `put` failed; nothing has changed.
-    pub fn put<E>(
+    pub fn offer<E>(
         &mut self,
         rank: &[u8],
         key: &[u8],
         put: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
+        if !self.would_keep(rank) {
+            return Ok(());
+        }
         let begin = self.bytes.len();
         self.bytes.extend_from_slice(rank);
         self.bytes.extend_from_slice(key);
@@ -133,15 +137,10 @@ impl Kept {
         Ok(())
     }
 
-    /// Keeps a row of another answer if it is one of the first.
-    pub fn offer(&mut self, entry: Entry<'_>) {
-        if self.would_keep(entry.rank) {
-            let put = |out: &mut Vec<u8>| {
-                out.extend_from_slice(entry.content);
-                Ok::<_, std::convert::Infallible>(())
-            };
-            let Ok(()) = self.put(entry.rank, entry.key, put);
-        }
+    /// As [`Kept::offer`], of a row of another answer.
+    pub fn offer_entry(&mut self, entry: Entry<'_>) {
+        let put = infallible(|out| out.extend_from_slice(entry.content));
+        let Ok(()) = self.offer(entry.rank, entry.key, put);
     }
 
     /// In no order.
@@ -227,6 +226,16 @@ impl InOrder {
     }
 }
 
+/// What appends the content of a row and cannot fail.
+pub fn infallible(
+    put: impl FnOnce(&mut Vec<u8>),
+) -> impl FnOnce(&mut Vec<u8>) -> Result<(), Infallible> {
+    |out| {
+        put(out);
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -239,13 +248,13 @@ mod tests {
         fn the_first_rows_are_kept(ranks in proptest::collection::hash_set("[a-d]{1,6}", 0..60), keep in 0_usize..12, offset in 0_usize..4) {
             let mut kept = Kept::new(keep);
             for rank in &ranks {
-                let is_failed = kept.put(b"", b"gone", |out| {
+                let failed = kept.offer(b"", b"gone", |out| {
                     out.push(1);
                     Err(())
                 });
-                prop_assert!(is_failed.is_err());
+                prop_assert_eq!(failed.is_err(), keep > 0);
                 let (rank, content) = (rank.as_bytes(), rank.repeat(3));
-                kept.offer(Entry { rank, key: &rank[1..], content: content.as_bytes() });
+                kept.offer_entry(Entry { rank, key: &rank[1..], content: content.as_bytes() });
                 prop_assert!(kept.len() <= keep);
                 prop_assert!(kept.bytes.len() <= 2 * kept.iter().map(|it| it.rank.len() + it.key.len() + it.content.len()).sum::<usize>());
             }

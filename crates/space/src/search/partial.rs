@@ -4,11 +4,10 @@
 //! or 1 if the value is missing; then the object's key. Ranks of two objects are never equal.
 
 use std::collections::HashSet;
-use std::convert::Infallible;
 
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
-use super::kept::{Entry, InOrder, Kept};
+use super::kept::{Entry, InOrder, Kept, infallible};
 use super::request::{SortBy, SortKey};
 use crate::base::ordered::Scalar;
 use crate::schema::Definition;
@@ -104,11 +103,7 @@ impl Partial {
 
     /// Counts an object that matches, and keeps it if it is one of the first; only then its content is asked for, which `put` appends.
     pub fn offer(&mut self, rank: &[u8], key: &[u8], put: impl FnOnce(&mut Vec<u8>)) {
-        let put = |out: &mut Vec<u8>| {
-            put(out);
-            Ok::<_, Infallible>(())
-        };
-        let Ok(()) = self.try_offer(rank, key, put);
+        let Ok(()) = self.try_offer(rank, key, infallible(put));
     }
 
     /// As [`Partial::offer`], where the content may be damaged.
@@ -121,9 +116,7 @@ impl Partial {
         key: &[u8],
         put: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        if self.would_keep(rank) {
-            self.rows.put(rank, key, put)?;
-        }
+        self.rows.offer(rank, key, put)?;
         self.total += 1;
         Ok(())
     }
@@ -131,7 +124,10 @@ impl Partial {
     /// Adds what another region found. No object may be in both.
     pub fn merge(&mut self, other: Partial) {
         self.total += other.total;
-        other.rows.iter().for_each(|entry| self.rows.offer(entry));
+        other
+            .rows
+            .iter()
+            .for_each(|entry| self.rows.offer_entry(entry));
     }
 
     /// Puts together what was found among copies in several places. An object that a write has moved while they were looked at may be in two of them: it is in the
@@ -143,7 +139,7 @@ impl Partial {
             all.total += part.total;
             for entry in part.rows.iter() {
                 match seen.insert(entry.key) {
-                    true => all.rows.offer(entry),
+                    true => all.rows.offer_entry(entry),
                     false => all.total -= 1,
                 }
             }
@@ -194,7 +190,7 @@ impl Partial {
         let mut partial = Partial::new(keep);
         partial.total = total;
         for _ in 0..count {
-            partial.rows.offer(Entry {
+            partial.rows.offer_entry(Entry {
                 rank: reader.bytes()?,
                 key: reader.bytes()?,
                 content: reader.bytes()?,

@@ -5,7 +5,7 @@ pub const OBJECTS: u64 = 20_000;
 /// With the same `k`: a number, since of a tag an object may have several, and a search by it asks one region more. Objects of a group were not
 /// written one after another: what a search finds is all over the memory.
 pub const GROUP: u64 = 100;
-const GROUPS: u64 = OBJECTS / GROUP;
+pub const GROUPS: u64 = OBJECTS / GROUP;
 /// With `a` set, and as many with `b`.
 const MANY: u64 = 2_000;
 /// Of the groups, those of short objects. The others come last.
@@ -21,21 +21,18 @@ pub fn key(number: u64) -> String {
     format!("{PREFIX}{number}")
 }
 
-/// The words that write an object: `a` of the first ones, `b` of others.
+/// The words that write an object: `a` of the first ones, `b` of others, much more of the last ones.
 pub fn object(number: u64) -> Vec<String> {
+    const LAST: u64 = OBJECTS / MANY - 1;
     let mut words = set(number, number, &["k", "n1", "n2", "n3", "n4", "n5"]);
-    let flag = match number / MANY {
-        0 => "a",
-        1 => "b",
-        at if at == OBJECTS / MANY - 1 => {
-            let long =
-                (0..LONG_FIELDS).map(|at| [format!("long{at:02}"), "of 12 bytes.".to_owned()]);
-            words.extend(long.flatten());
-            return words;
-        }
-        _ => return words,
-    };
-    words.extend([flag.to_owned(), "yes".to_owned()]);
+    match number / MANY {
+        0 => words.extend(["a", "yes"].map(str::to_owned)),
+        1 => words.extend(["b", "yes"].map(str::to_owned)),
+        LAST => words.extend(
+            (0..LONG_FIELDS).flat_map(|at| [format!("long{at:02}"), "of 12 bytes.".to_owned()]),
+        ),
+        _ => {}
+    }
     words
 }
 

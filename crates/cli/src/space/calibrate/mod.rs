@@ -31,8 +31,8 @@ use larder_client::RespClient;
 use larder_space::plan::{Costs, Deployment};
 
 use self::commands::{
-    FEW, GROUP, OBJECTS, PREFIX, SHORT_GROUPS, bytes_of, change, contacted_in, few, key, object,
-    parts, scattered, search,
+    FEW, GROUP, GROUPS, OBJECTS, PREFIX, SHORT_GROUPS, bytes_of, change, contacted_in, few, key,
+    object, parts, scattered, search,
 };
 use self::took::{Found, Took};
 use super::info::value;
@@ -232,7 +232,7 @@ impl<'a> Workbench<'a> {
         let group = |k: u64| format!("@k:[{k} {k}]");
         let (short, long) = (
             |at: u64| group(at % SHORT_GROUPS),
-            |at: u64| group(SHORT_GROUPS + at % (OBJECTS / GROUP - SHORT_GROUPS)),
+            |at: u64| group(SHORT_GROUPS + at % (GROUPS - SHORT_GROUPS)),
         );
         let [
             get,
