@@ -477,7 +477,8 @@ fn rounded(costs: Costs) -> Costs {
         region_us: round(costs.region_us),
         candidate_us: round(costs.candidate_us),
         result_us: round(costs.result_us),
-        result_byte_us: round(costs.result_byte_us * 1e3) / 1e3,
+        // Of so little, six.
+        result_byte_us: (costs.result_byte_us * 1e6).round() / 1e6,
         write_us: round(costs.write_us),
         stage_us: round(costs.stage_us),
         move_us: round(costs.move_us),
