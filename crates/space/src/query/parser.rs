@@ -1,7 +1,6 @@
 //! The text of a query, read by descent.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::predicate::{Leaf, Pattern, Predicate, Test};
 use super::scan::Scan;
@@ -37,7 +36,6 @@ pub fn parse(text: &[u8], definition: &Definition, params: &Params) -> Result<Pr
         definition,
         params,
         depth: 0,
-        stopwords: definition.stopword_list().into(),
     };
     parser.scan.blanks();
     if parser.scan.peek().is_none() {
@@ -56,7 +54,6 @@ pub(super) struct Parser<'a> {
     pub definition: &'a Definition,
     pub params: &'a Params,
     depth: usize,
-    stopwords: Arc<[Vec<u8>]>,
 }
 
 /// The texts that a term is looked for in; None: all of them.
@@ -211,7 +208,7 @@ impl Parser<'_> {
             return self.phrase(value, texts);
         }
         let word = fold(value);
-        match self.stopwords.contains(&word) {
+        match self.definition.is_stopword(&word) {
             true => None,
             false => Some(self.text(texts, Test::Word(Pattern::Exact(word)))),
         }
@@ -219,7 +216,7 @@ impl Parser<'_> {
 
     fn phrase(&self, text: &[u8], texts: Texts<'_>) -> Option<Predicate> {
         let mut words: Vec<_> = words(text)
-            .filter(|word| !self.stopwords.contains(word))
+            .filter(|word| !self.definition.is_stopword(word))
             .collect();
         match words.len() {
             0 if text.is_empty() => Some(self.text(texts, Test::Word(Pattern::Exact(Vec::new())))),
@@ -229,7 +226,7 @@ impl Parser<'_> {
                 texts,
                 Test::Phrase {
                     words,
-                    stopwords: self.stopwords.clone(),
+                    stopwords: self.definition.stopword_list().into(),
                 },
             )),
         }
