@@ -29,7 +29,7 @@ pub enum Id {
     JsonArrInsert, JsonArrLen, JsonArrPop, JsonArrTrim, JsonClear, JsonDel, JsonForget, JsonGet, JsonMerge, JsonMGet, JsonMSet, JsonNumIncrBy,
     JsonNumMultBy, JsonObjKeys, JsonObjLen, JsonSet, JsonStrAppend, JsonStrLen, JsonToggle, JsonType, Keys, Latency, Memory, MGet, Module, MSet, MSetNx,
     Multi, ObjChange, Persist, PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PSubscribe, PTtl, PUnsubscribe, Quit, Range, RangeCount, RangeDel,
-    ReadOnly, ReadWrite, Rename, RenameNx, Reset, Scan, Select, Set, SetEx, SetNx, SetRange, SlowLog, SpaceRecord, StoreInfo, StoreList, StoreVersion, StrLen,
+    ReadOnly, ReadWrite, Rename, RenameNx, Reset, Scan, Select, Set, SetEx, SetNx, SetRange, SlowLog, SpaceCPut, SpaceRecord, StoreInfo, StoreList, StoreVersion, StrLen,
     Subscribe, SubStr, Time, Touch, Ttl, Type, Unlink, Unsubscribe, Unwatch, Watch,
 }
 

@@ -1,6 +1,9 @@
-//! OBJ.CHANGE: several changes of one object, all or none, if a condition is met. HyperDex's conditional and atomic operations.
+//! OBJ.CHANGE: several changes of one object, all or none, if a condition is met. HyperDex's conditional and atomic operations. SPACE.CPUT is its
+//! conditional put.
 //!
 //! ```text
+//! SPACE.CPUT key space query field value [field value ...]    is: OBJ.CHANGE key IF query IN space DO PUT field value [PUT field value ...]
+//!
 //! OBJ.CHANGE key [AS HASH | AS JSON] [condition] DO DELETE
 //! OBJ.CHANGE key [AS HASH | AS JSON] [condition] DO change [change ...]
 //! condition = IF ABSENT | IF PRESENT | IF query IN space [PARAMS count name value ...] | IF query SCHEMA attribute type ...
@@ -208,8 +211,49 @@ fn holds(query: &[u8], definition: &Definition, params: &Params) -> Result<Condi
 }
 
 pub fn run(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let key = request.arg(1);
     let told = Told::parse(request)?;
+    let at = told.at;
+    perform(state, request, told, |kind| wish(request, at, kind))
+}
+
+/// SPACE.CPUT.
+pub fn put(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    const FIELDS: usize = 4;
+    let told = Told {
+        kind: None,
+        condition: Wanted::HoldsIn {
+            space: request.arg(2),
+            query: request.arg(3),
+            params: Params::default(),
+        },
+        at: FIELDS,
+    };
+    if (request.len() - FIELDS) % 2 == 1 {
+        let what = "a value is missing: SPACE.CPUT key space query field value [field value ...]";
+        return Err(bad(what).into());
+    }
+    let puts = |kind| {
+        let pairs = (FIELDS..request.len()).step_by(2);
+        let put = |at| {
+            let change = Change::Put(request.arg(at + 1).to_vec());
+            Ok((target(request.arg(at), kind)?, change))
+        };
+        let puts = pairs.map(put).collect::<Result<Vec<_>, Refusal>>()?;
+        match puts.len() > CHANGES_MAX {
+            false => Ok(Wish::Changes(puts)),
+            true => Err(too_many()),
+        }
+    };
+    perform(state, request, told, puts)
+}
+
+fn perform(
+    state: &mut State,
+    request: Request<'_>,
+    told: Told<'_>,
+    wish: impl FnOnce(ObjectKind) -> Result<Wish, Refusal>,
+) -> Result<(), Unanswered> {
+    let key = request.arg(1);
     let there = state.tables().read(|engine, now| {
         read_object(engine, key, now, |bytes| {
             (ObjectView::kind_of(bytes), bytes.len())
@@ -223,7 +267,7 @@ pub fn run(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     };
     let kind = told.kind.or(own).or(found).unwrap_or(ObjectKind::Hash);
     let (condition, definition) = condition(&told.condition, kind, &spaces)?;
-    let wish = wish(request, told.at, kind)?;
+    let wish = wish(kind)?;
     let changes: &[(Target, Change)] = match &wish {
         Wish::Delete => &[],
         Wish::Changes(changes) => changes,
@@ -292,9 +336,7 @@ fn wish(request: Request<'_>, mut at: usize, kind: ObjectKind) -> Result<Wish, R
     let mut changes = Vec::new();
     while let Some(word) = request.get(at) {
         if changes.len() == CHANGES_MAX {
-            return Err(bad(format!(
-                "at most {CHANGES_MAX} changes are made at once"
-            )));
+            return Err(too_many());
         }
         let name = String::from_utf8_lossy(word).to_ascii_uppercase();
         let count = match name.as_str() {
@@ -347,6 +389,10 @@ fn wish(request: Request<'_>, mut at: usize, kind: ObjectKind) -> Result<Wish, R
         true => Err(bad("DO is followed by a change, such as ADD price 10")),
         false => Ok(Wish::Changes(changes)),
     }
+}
+
+fn too_many() -> Refusal {
+    bad(format!("at most {CHANGES_MAX} changes are made at once"))
 }
 
 fn arithmetic(name: &str) -> Option<Arithmetic> {

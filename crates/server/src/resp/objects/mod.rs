@@ -1,6 +1,6 @@
 //! Commands on objects: hashes and JSON documents. What they make of an object are the pure functions of `larder_space::object`.
 //!
-//! `access` has how an object is read and changed; `hash` the HSET family and `fields` the times of fields; `json` has documents, and `several` JSON.MSET; `change` is OBJ.CHANGE; `keys` what commands on text do where a key has
+//! `access` has how an object is read and changed; `hash` the HSET family and `fields` the times of fields; `json` has documents, and `several` JSON.MSET; `change` is OBJ.CHANGE and SPACE.CPUT; `keys` what commands on text do where a key has
 //! an object. Commands on any key (DEL, TTL, RENAME) are with those on tables.
 
 mod access;
@@ -56,6 +56,7 @@ pub(super) fn execute(state: &mut State, command: Command<'_>) -> Result<bool, U
         Id::HGetEx => fields::get_ex(state, request)?,
 
         Id::ObjChange => change::run(state, request)?,
+        Id::SpaceCPut => change::put(state, request)?,
 
         Id::JsonSet => json::set(state, request)?,
         Id::JsonMSet => several::set_several(state, request)?,
