@@ -6,10 +6,10 @@
 //!    that it locked.
 
 use std::fs::{self, File, TryLockError};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::version::files::FileId;
 
 /// The output folder: what was written into it goes again, unless it is kept.
 pub(super) struct OutFolder {
@@ -66,8 +66,8 @@ impl OutFolder {
 
 /// Whether the open folder is what this path leads to.
 fn is_at(open: &File, path: &Path) -> bool {
-    match (open.metadata(), fs::metadata(path)) {
-        (Ok(own), Ok(there)) => (own.dev(), own.ino()) == (there.dev(), there.ino()),
+    match (FileId::of_open(open), FileId::at(path)) {
+        (Ok(own), Ok(there)) => own == there,
         _ => false,
     }
 }

@@ -1,11 +1,47 @@
 //! Files that must be on disk when a call returns.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::error::Error;
+
+/// Which file or folder it is, by whatever name: all links to one file have the same, until a restart of the machine at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// # Errors
+    /// There is nothing at the path, or it cannot be looked at.
+    pub fn at(path: &Path) -> io::Result<FileId> {
+        fs::metadata(path).map(FileId::of)
+    }
+
+    /// # Errors
+    /// It cannot be looked at.
+    pub fn of_open(file: &File) -> io::Result<FileId> {
+        file.metadata().map(FileId::of)
+    }
+
+    fn of(metadata: fs::Metadata) -> FileId {
+        FileId {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
+    }
+}
+
+impl fmt::Display for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.device, self.inode)
+    }
+}
 
 /// Writes a file so that a crash leaves either the whole of it or what was there before: to a
 /// temporary name, synced, renamed, and the folder synced.

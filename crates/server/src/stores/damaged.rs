@@ -5,10 +5,10 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use larder_batch::version::{VerifyReport, files};
+use larder_batch::version::VerifyReport;
+use larder_batch::version::files::{self, FileId};
 use larder_batch::{Error as BatchError, Version};
 use larder_types::VersionId;
 use serde::{Deserialize, Serialize};
@@ -65,16 +65,10 @@ fn files_of(version: &Version) -> impl Iterator<Item = PathBuf> {
     entries.map(|entry| version.path().join(&entry.file))
 }
 
-/// The same of all links to one file.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let metadata = fs::metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
-}
-
 /// The file of a version that an error names.
-fn damaged_file(version: &Version, place: &str) -> Option<(u64, u64)> {
+fn damaged_file(version: &Version, place: &str) -> Option<FileId> {
     let named = |path: &PathBuf| place.contains(&*path.to_string_lossy());
-    identity(&files_of(version).find(named)?)
+    FileId::at(&files_of(version).find(named)?).ok()
 }
 
 impl Store {
@@ -100,7 +94,7 @@ impl Store {
             let (Some(file), Ok(version)) = (damaged_file, &kept.opened) else {
                 return false;
             };
-            files_of(version).any(|path| identity(&path) == Some(file))
+            files_of(version).any(|path| FileId::at(&path).is_ok_and(|it| it == file))
         };
         for (kept_id, kept) in &mut state.kept {
             let is_hit = *kept_id == id || shares(kept);

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use larder_batch::version::files;
+use larder_batch::version::files::{self, FileId};
 use larder_cluster::map::{DiskId, Incarnation, Registration};
 use larder_cluster::replication::recovery::{Identity, Unproven, prove};
 use larder_protocol::config::Fsync;
@@ -109,10 +109,9 @@ impl Disk {
     }
 
     fn home(&self) -> Result<String, Error> {
-        use std::os::unix::fs::MetadataExt;
         let folder = self.path.parent().expect("a file is in a folder");
-        let it = std::fs::metadata(folder).map_err(Error::io("read", folder))?;
-        Ok(format!("{}:{}", it.dev(), it.ino()))
+        let id = FileId::at(folder).map_err(Error::io("read", folder))?;
+        Ok(id.to_string())
     }
 
     /// Begins a life: with the folder's id if what is on it is what the map means, else with a new one.
