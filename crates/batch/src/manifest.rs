@@ -303,6 +303,12 @@ impl Manifest {
         !self.layers.is_empty()
     }
 
+    /// Why it is refused as a delta that removes all there is, unless it is one that may; `allow` is how that is asked for.
+    pub fn nothing_left(&self, allow: &str) -> Option<String> {
+        let is_refused = self.is_delta() && self.record_count == 0;
+        is_refused.then(|| format!("nothing would be left of the version that is built on; a version without records is built only with {allow}"))
+    }
+
     /// How many versions a lookup may have to ask: itself, and those below it.
     pub fn layer_count(&self) -> usize {
         self.layers.len() + 1

@@ -148,7 +148,7 @@ fn build_judged(
         let told: Vec<String> = (verdicts.into_iter())
             .filter(|it| !it.is_passed)
             .map(|it| it.told)
-            .chain(nothing_left(options, manifest).map(str::to_owned))
+            .chain(nothing_left(options, manifest))
             .collect();
         match told.is_empty() {
             true => Ok(()),
@@ -188,9 +188,9 @@ fn earlier(against: &str) -> PyResult<(String, Manifest)> {
 }
 
 /// Why a delta is refused that removes all there is.
-pub fn nothing_left(options: &Options, manifest: &Manifest) -> Option<&'static str> {
-    let is_refused = manifest.is_delta() && manifest.record_count == 0 && !options.allow_empty;
-    is_refused.then_some("nothing would be left of the version that is built on; a version without records is built only with allow_empty=True")
+pub fn nothing_left(options: &Options, manifest: &Manifest) -> Option<String> {
+    let refused = manifest.nothing_left("allow_empty=True");
+    refused.filter(|_| !options.allow_empty)
 }
 
 fn refuse_empty(options: &Options, done: &Summary) -> PyResult<()> {

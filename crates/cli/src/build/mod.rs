@@ -471,7 +471,6 @@ pub fn build_into(
             return Err(Failure::usage(why));
         }
     }
-    let is_delta = on.is_some();
     let options = BuildOptions {
         on,
         partitions: args.partitions,
@@ -495,9 +494,9 @@ pub fn build_into(
     let manifest = builder
         .finish_judged(
             &|done| progress.set("writing", done.records_done, done.records_total),
-            &|manifest| match is_delta && manifest.record_count == 0 && !args.allow_empty {
-                true => Err(larder_batch::Error::Refused(rows::NOTHING_LEFT.to_owned())),
-                false => Ok(()),
+            &|manifest| match manifest.nothing_left("--allow-empty") {
+                Some(why) if !args.allow_empty => Err(larder_batch::Error::Refused(why)),
+                _ => Ok(()),
             },
         )
         .map_err(|error| rows::unwritten(error, &fed.places, args.memory))?;

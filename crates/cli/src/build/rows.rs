@@ -165,9 +165,6 @@ fn refuse_empty(args: &BuildArgs, done: &Summary) -> Result<(), Failure> {
     ))
 }
 
-/// Of a delta.
-pub const NOTHING_LEFT: &str = "nothing would be left of the version that is built on; a version without records is built only with --allow-empty";
-
 /// What the command says of it.
 pub fn failure(error: larder_ingest::Error, memory: ByteSize) -> Failure {
     let exit_code = match &error {
