@@ -88,6 +88,12 @@ impl Fixture {
         self.server.resp().command(&parts).unwrap()
     }
 
+    /// Declares a space by the words of FT.CREATE.
+    fn create(&self, words: &str) {
+        let words: Vec<&str> = ["FT.CREATE"].into_iter().chain(words.split(' ')).collect();
+        self.ask(&words);
+    }
+
     fn text(&self, words: &[&str]) -> String {
         shown(&self.ask(words))
     }
@@ -232,23 +238,7 @@ fn what_does_not_fit_is_told_with_its_line_and_nothing_is_half_done() {
 #[test]
 fn a_dump_is_loaded_back_with_every_byte_and_every_time_to_go() {
     let fixture = Fixture::new();
-    fixture.ask(&[
-        "FT.CREATE",
-        "hotels",
-        "PREFIX",
-        "1",
-        "hotel:",
-        "SUBSPACES",
-        "1",
-        "city",
-        "SCHEMA",
-        "city",
-        "TAG",
-        "CASESENSITIVE",
-        "price",
-        "NUMERIC",
-        "SORTABLE",
-    ]);
+    fixture.create("hotels PREFIX 1 hotel: SUBSPACES 1 city SCHEMA city TAG CASESENSITIVE price NUMERIC SORTABLE");
     for number in 0..1_500 {
         let (key, price) = (format!("hotel:{number}"), (number % 97).to_string());
         fixture.ask(&[
@@ -338,16 +328,7 @@ fn a_dump_right_after_a_space_is_declared_has_all_objects() {
         resp.pipeline(&puts).unwrap();
     }
     let file = fixture.path("hotels.jsonl");
-    fixture.ask(&[
-        "FT.CREATE",
-        "hotels",
-        "PREFIX",
-        "1",
-        "hotel:",
-        "SCHEMA",
-        "city",
-        "TAG",
-    ]);
+    fixture.create("hotels PREFIX 1 hotel: SCHEMA city TAG");
     fixture.space(&["dump", "--space", "hotels", "-o", &file]);
     let dumped = std::fs::read_to_string(&file).unwrap();
     assert_eq!(dumped.lines().count(), COUNT);
@@ -356,20 +337,7 @@ fn a_dump_right_after_a_space_is_declared_has_all_objects() {
 #[test]
 fn documents_are_dumped_and_loaded_back_and_made_of_rows() {
     let fixture = Fixture::new();
-    fixture.ask(&[
-        "FT.CREATE",
-        "docs",
-        "ON",
-        "JSON",
-        "PREFIX",
-        "1",
-        "doc:",
-        "SCHEMA",
-        "$.price",
-        "AS",
-        "price",
-        "NUMERIC",
-    ]);
+    fixture.create("docs ON JSON PREFIX 1 doc: SCHEMA $.price AS price NUMERIC");
     fixture.ask(&[
         "JSON.SET",
         "doc:1",
