@@ -162,10 +162,6 @@ pub fn follow(
     drop((progress, nodes));
     match (pull.state, &pull.error) {
         (PullState::Done, _) => Ok(pull),
-        (PullState::Cancelled, _) => Err(Failure::interrupted(format!(
-            "the pull of {} was cancelled; the live version is as it was",
-            pulled(store, &pull)
-        ))),
         // It speaks of another push, and of that one's version.
         (_, Some(error)) if error.code == "CONFLICT" => Err(Failure::with_code(
             &error.code,
@@ -174,6 +170,10 @@ pub fn follow(
                 error.message
             ),
         )),
+        (PullState::Cancelled, _) => Err(Failure::interrupted(format!(
+            "the pull of {} was cancelled; the live version is as it was",
+            pulled(store, &pull)
+        ))),
         (_, Some(error)) => Err(Failure::with_code(
             &error.code,
             format!(

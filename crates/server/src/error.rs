@@ -57,6 +57,8 @@ pub enum Error {
         retry: bool,
     },
     Cancelled,
+    /// Background work that made room for what a client asked for; nothing changed.
+    Displaced(String),
     /// As many connections are open as may be.
     TooManyClients(String),
     /// As much is under way as may be.
@@ -83,7 +85,7 @@ impl Error {
             Error::NoLiveVersion(_) => Code::NoLiveVersion,
             Error::AbsentKey(_) => Code::AbsentKey,
             Error::Elsewhere(_) => Code::ClusterDown,
-            Error::Conflict(_) => Code::Conflict,
+            Error::Conflict(_) | Error::Displaced(_) => Code::Conflict,
             Error::Refused(_) => Code::Refused,
             Error::Corrupted(_) => Code::Corrupted,
             Error::DiskFull(_) => Code::DiskFull,
@@ -140,6 +142,7 @@ impl fmt::Display for Error {
             | Error::Elsewhere(message)
             | Error::NoLiveVersion(message)
             | Error::Conflict(message)
+            | Error::Displaced(message)
             | Error::Refused(message)
             | Error::Corrupted(message)
             | Error::DiskFull(message)

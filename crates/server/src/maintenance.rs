@@ -42,7 +42,6 @@ impl Maintenance {
         let upkeep = spawn_low("larder-upkeep", move || {
             let mut retained_at = Instant::now();
             let mut told = HashSet::new();
-            let mut compacted = HashSet::new();
             loop {
                 shared.hot_keys.fold();
                 shared
@@ -53,7 +52,7 @@ impl Maintenance {
                 shared
                     .stores
                     .reap(&|| release_step(&pace, &upkeep_stopping));
-                shared.pulls.compact_all(&shared, &mut compacted);
+                shared.pulls.compact_all(&shared);
                 if retained_at.elapsed() >= RETENTION_EVERY {
                     shared.stores.retain_all(shared.settings.retention());
                     retained_at = Instant::now();

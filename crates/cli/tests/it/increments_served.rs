@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use larder_batch::{Base, BuildOptions, Builder, Built, Manifest, On};
-use larder_protocol::http::{PullState, PullStatus, VersionStatus};
+use larder_protocol::http::{Gates, PullRequest, PullState, PullStatus, Settings, VersionStatus};
 
 use crate::fixture::{RECORDS, STORE, build, leftovers, pull, pull_ok, served, store, value};
 use crate::support::{Server, run_failing, run_ok, spawn_server, spawn_server_with};
@@ -241,6 +241,101 @@ fn a_version_of_many_layers_is_compacted_by_itself() {
         assert_eq!(served(&server), 'b');
     }
     assert_eq!(served(&server), 'b');
+}
+
+/// A compaction at a byte a second would take for ever.
+#[test]
+fn a_push_ends_the_compaction_of_its_store_and_waits_for_nothing_else() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = |name: &str| temp.path().join(name);
+    let a = build('a', &place("a"));
+    let b = build_on('b', &a, &place("b"));
+    let c = build_on('c', &b, &place("c"));
+    let server = spawn_server(&place("data"));
+    pull_ok(&server, &a);
+    pull_ok(&server, &b);
+    set_rate(&server, 1);
+    let compaction = server.admin().compact(&store()).unwrap();
+    let pull = server.admin().pull(&store(), &of(&c, None)).unwrap();
+    assert_ne!(pull.id, compaction.id);
+    let again = server.admin().pull(&store(), &of(&c, None)).unwrap();
+    assert_eq!(
+        again.id, pull.id,
+        "the same push is told of the one that waits"
+    );
+    let other = server.admin().pull(&store(), &of(&a, None)).unwrap_err();
+    assert_eq!(other.code(), Some("CONFLICT"));
+    let other = server.admin().compact(&store()).unwrap_err();
+    assert_eq!(other.code(), Some("CONFLICT"));
+    set_rate(&server, 0);
+    let compaction = ended(&server, compaction);
+    assert_eq!(compaction.state, PullState::Cancelled);
+    let told = compaction.error.unwrap();
+    assert!(told.message.contains("goes before"), "{told:?}");
+    assert_eq!(ended(&server, pull).state, PullState::Done);
+    assert_eq!((served(&server), live(&server).layers), ('c', 3));
+    assert_eq!(leftovers(&place("data")), [""; 0]);
+    run_ok(["store", "compact", STORE, "--server", &server.http]);
+    assert_eq!((served(&server), live(&server).layers), ('c', 1));
+}
+
+#[test]
+fn a_compaction_that_a_refused_push_ended_begins_again_by_itself() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = |name: &str| temp.path().join(name);
+    let a = build('a', &place("a"));
+    let b = build_on('b', &a, &place("b"));
+    let server = spawn_server(&place("data"));
+    pull_ok(&server, &a);
+    pull_ok(&server, &b);
+    server.kill();
+    let server = spawn_server_with(&place("data"), |command| {
+        command
+            .env("LARDER_STORES_COMPACT_LAYERS", "1")
+            .env("LARDER_FETCH_BYTES_PER_SECOND", "1");
+    });
+    let compaction = loop {
+        let running = server.admin().store(&store()).unwrap().pull;
+        if let Some(running) = running {
+            break running;
+        }
+    };
+    let gates = Gates {
+        min_records: Some(RECORDS + 1),
+        ..Gates::default()
+    };
+    let pull = server.admin().pull(&store(), &of(&a, Some(gates))).unwrap();
+    set_rate(&server, 0);
+    assert_eq!(ended(&server, compaction).state, PullState::Cancelled);
+    assert_eq!(ended(&server, pull).error.unwrap().code, "REFUSED");
+    while live(&server).layers > 1 {
+        assert_eq!(served(&server), 'b');
+    }
+}
+
+fn of(source: &Path, gates: Option<Gates>) -> PullRequest {
+    PullRequest {
+        source: source.to_str().unwrap().to_owned(),
+        gates,
+        activate: true,
+        allow_missing_replicas: 0,
+    }
+}
+
+fn ended(server: &Server, mut pull: PullStatus) -> PullStatus {
+    while !pull.state.is_over() {
+        pull = server.admin().pull_status(&pull).unwrap();
+    }
+    pull
+}
+
+/// Bytes a second that pulls and compactions may go through; 0 is unlimited.
+fn set_rate(server: &Server, fetch_bytes_per_second: u64) {
+    let settings = Settings {
+        fetch_bytes_per_second: Some(fetch_bytes_per_second),
+        ..Settings::default()
+    };
+    server.admin().change_settings(&settings).unwrap();
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! | between publishing and going live | the version, not live; the next compaction removes it and begins anew |
 //!
 //! Until `go_live` the version of several layers is served. If another went live meanwhile, the compacted one is not wanted any more.
+//! A pull of the store goes before: the compaction is told to stop, and the pull begins as soon as it has.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,7 +43,10 @@ pub const FAULT_POINTS: &[&str] = &[
 /// Runs the compaction to its end.
 pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
     tracing::info!(pull = pull.id, store = %pull.store, "compaction started");
-    let result = compact(shared, pull);
+    let result = match compact(shared, pull) {
+        Err(Error::Cancelled) if pull.stopped() == Some(Stop::Displaced) => Err(displaced(pull)),
+        result => result,
+    };
     match &result {
         Ok(()) => tracing::info!(pull = pull.id, store = %pull.store, "compaction done"),
         Err(error) => {
@@ -50,6 +54,14 @@ pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
         }
     }
     result
+}
+
+/// How a compaction ends that a pull went before.
+pub(super) fn displaced(pull: &Pull) -> Error {
+    Error::Displaced(format!(
+        "a pull of store {} was asked for, and it goes before a compaction; compact again when it has ended, if there are still layers",
+        pull.store
+    ))
 }
 
 /// The live version of the store, if it can be compacted.

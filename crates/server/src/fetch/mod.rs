@@ -14,7 +14,8 @@
 //! A pull that was told to stop shows itself as `cancelling` until it has: it notices at its next step, and removes what it fetched.
 //!
 //! Invariants:
-//! 1. At most one pull of a store runs or waits at a time.
+//! 1. At most one pull of a store runs or waits at a time, and no compaction beside it but one that was told to stop: a pull
+//!    goes before the compaction of its store, and waits only until that has stopped.
 //! 2. A pull that has ended never changes its status again.
 
 mod below;
@@ -96,6 +97,8 @@ struct Registry {
     /// Running and ended ones, oldest first.
     all: VecDeque<Arc<Pull>>,
     ended: EndedCounts,
+    /// What the server has begun to compact by itself, so that it does not try again and again what fails.
+    compacted: HashSet<(StoreName, VersionId)>,
     /// Bytes fetched by pulls that have ended.
     fetched_bytes: u64,
     /// The server is stopping.
@@ -134,6 +137,8 @@ enum Stop {
     Cancelled,
     /// The server stops: what was fetched is kept for the next pull.
     Shutdown,
+    /// Of a compaction: a pull of its store was asked for, which goes before.
+    Displaced,
 }
 
 struct Progress {
@@ -193,12 +198,11 @@ impl Pulls {
         if registry.closed {
             return Err(Error::Conflict("the server is stopping".to_owned()));
         }
-        if let Some(running) = registry.of(&store) {
-            if !running.is_compaction && running.request == request {
+        if let Some(running) = registry.of(&store).filter(|it| !it.is_compaction) {
+            if running.request == request {
                 return Ok(running.status());
             }
-            let otherwise = match !running.is_compaction && running.request.source == request.source
-            {
+            let otherwise = match running.request.source == request.source {
                 true => " with other gates, or to be kept beside the live version or not",
                 false => "",
             };
@@ -206,6 +210,10 @@ impl Pulls {
                 "pull {} of store {store} from {} is under way{otherwise}; wait for it, or cancel it with DELETE /v1/pulls/{}",
                 running.id, running.source, running.id
             )));
+        }
+        if registry.displace(&store) {
+            let pull = registry.new_pull(store, request, location.to_string());
+            return registry.enter_first(shared, pull, self.running_max);
         }
         let waits = registry.running.len() >= self.running_max;
         if waits && registry.waiting.len() >= self.waiting_max {
@@ -215,14 +223,8 @@ impl Pulls {
                 registry.waiting.len()
             )));
         }
-        registry.last_id += 1;
-        let pull = Arc::new(Pull::new(
-            registry.last_id.to_string(),
-            store.clone(),
-            request,
-            location.to_string(),
-        ));
-        registry.enter(shared, pull, waits)
+        let pull = registry.new_pull(store, request, location.to_string());
+        registry.enter(shared, Arc::new(pull), waits)
     }
 
     /// Starts to compact what is live of a store, or answers the compaction that runs.
@@ -259,7 +261,6 @@ impl Pulls {
                 "too many pulls are running and waiting; try again later".to_owned(),
             ));
         }
-        registry.last_id += 1;
         let request = PullRequest {
             source: String::new(),
             gates: None,
@@ -269,22 +270,13 @@ impl Pulls {
         let source = format!("{}{id}", compact::SOURCE);
         let pull = Arc::new(Pull {
             is_compaction: true,
-            ..Pull::new(
-                registry.last_id.to_string(),
-                store.name.clone(),
-                request,
-                source,
-            )
+            ..registry.new_pull(store.name.clone(), request, source)
         });
         registry.enter(shared, pull, waits)
     }
 
-    /// Starts to compact the live versions that have more layers than `stores.compact_layers`, but those that are in `tried`.
-    pub(crate) fn compact_all(
-        &self,
-        shared: &Arc<Shared>,
-        tried: &mut HashSet<(StoreName, VersionId)>,
-    ) {
+    /// Starts to compact the live versions that have more layers than `stores.compact_layers`, each once; again where a pull went before.
+    pub(crate) fn compact_all(&self, shared: &Arc<Shared>) {
         let layers_max = shared.config.stores.compact_layers as usize;
         let is_cluster = shared
             .membership
@@ -298,10 +290,7 @@ impl Pulls {
                 continue;
             };
             let is_due = version.manifest().layer_count() > layers_max;
-            if !is_due
-                || self.lock().of(&store.name).is_some()
-                || !tried.insert((store.name.clone(), id))
-            {
+            if !is_due || !self.lock().is_first_try(&store.name, id) {
                 continue;
             }
             if let Err(error) = self.compact(shared, &store) {
@@ -404,6 +393,51 @@ impl Pulls {
 }
 
 impl Registry {
+    fn new_pull(&mut self, store: StoreName, request: PullRequest, source: String) -> Pull {
+        self.last_id += 1;
+        Pull::new(self.last_id.to_string(), store, request, source)
+    }
+
+    /// Whether the server has not begun to compact the version yet, and may now. It has from then on.
+    fn is_first_try(&mut self, store: &StoreName, id: VersionId) -> bool {
+        self.of(store).is_none() && self.compacted.insert((store.clone(), id))
+    }
+
+    /// Tells the store's compaction to stop, if there is one, as a pull is wanted; it may begin again after that. Whether it has to be waited
+    /// for.
+    fn displace(&mut self, store: &StoreName) -> bool {
+        let Some(compaction) = self.of(store).cloned() else {
+            return false;
+        };
+        compaction.stop(Stop::Displaced);
+        self.compacted.retain(|(name, _)| name != store);
+        if let Some(place) = self.waiting.iter().position(|it| it.id == compaction.id) {
+            self.waiting.remove(place);
+            let result = Err(compact::displaced(&compaction));
+            self.count_end(&compaction, &result);
+            compaction.end(&result);
+        }
+        self.running.contains_key(store)
+    }
+
+    /// Has a pull run before all that wait, once nothing of its store does.
+    fn enter_first(
+        &mut self,
+        shared: &Arc<Shared>,
+        pull: Pull,
+        running_max: usize,
+    ) -> Result<PullStatus, Error> {
+        let pull = Arc::new(pull);
+        let is_free = !self.running.contains_key(&pull.store) && self.running.len() < running_max;
+        match is_free {
+            true => self.run(shared, &pull)?,
+            false => self.waiting.push_front(pull.clone()),
+        }
+        self.all.push_back(pull.clone());
+        self.forget_oldest();
+        Ok(pull.status())
+    }
+
     fn enter(
         &mut self,
         shared: &Arc<Shared>,
@@ -419,10 +453,17 @@ impl Registry {
         Ok(pull.status())
     }
 
-    /// The store's pull that runs or waits.
+    /// The store's pull that waits or runs: the one that waits, where it displaced a compaction that has not stopped yet.
     fn of(&self, store: &StoreName) -> Option<&Arc<Pull>> {
-        let running = self.running.get(store).map(|(pull, _)| pull);
-        running.or_else(|| self.waiting.iter().find(|pull| pull.store == *store))
+        let waiting = self.waiting.iter().find(|pull| pull.store == *store);
+        waiting.or_else(|| self.running.get(store).map(|(pull, _)| pull))
+    }
+
+    /// Takes the first off the list of those that wait whose store has nothing running.
+    fn pop_ready(&mut self) -> Option<Arc<Pull>> {
+        let is_ready = |pull: &Arc<Pull>| !self.running.contains_key(&pull.store);
+        let place = self.waiting.iter().position(is_ready)?;
+        self.waiting.remove(place)
     }
 
     /// Gives a pull its thread.
@@ -455,7 +496,7 @@ impl Registry {
         self.running.remove(&pull.store);
         self.count_end(pull, result);
         while !self.closed && self.running.len() < shared.pulls.running_max {
-            let Some(next) = self.waiting.pop_front() else {
+            let Some(next) = self.pop_ready() else {
                 break;
             };
             if let Err(error) = self.run(shared, &next) {
@@ -517,7 +558,7 @@ fn check_gates(request: &PullRequest) -> Result<(), Error> {
 fn end_state(result: &Result<(), Error>) -> PullState {
     match result {
         Ok(()) => PullState::Done,
-        Err(Error::Cancelled) => PullState::Cancelled,
+        Err(Error::Cancelled | Error::Displaced(_)) => PullState::Cancelled,
         Err(_) => PullState::Failed,
     }
 }
@@ -635,7 +676,7 @@ impl Pull {
 
     /// What others are told of its state.
     fn shown(&self, state: PullState) -> PullState {
-        let is_stopping = self.stopped() == Some(Stop::Cancelled);
+        let is_stopping = matches!(self.stopped(), Some(Stop::Cancelled | Stop::Displaced));
         match state {
             PullState::Fetching | PullState::Verifying | PullState::Warming if is_stopping => {
                 PullState::Cancelling
