@@ -18,6 +18,7 @@
 mod damaged;
 mod followed;
 pub mod gates;
+mod marked;
 mod meta;
 pub mod program;
 mod recover;

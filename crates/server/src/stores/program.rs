@@ -1,10 +1,14 @@
 //! The user's own gate: a program that looks at a version and says by its exit status whether it may go live.
 //!
-//! It is run with the version's folder as its last argument. At its standard input it finds a description as JSON ([`description`]); what it writes to its
-//! standard error is told with its refusal. It runs in a process group of its own, which is ended when it takes too long or is not wanted any more.
+//! It is run with the version's folder as its last argument. At its standard input it finds a description as JSON ([`description`]); the end of what it writes
+//! to its standard error is told with its refusal, and no more is kept.
+//!
+//! 1. It runs in a process group of its own. When its word is there, it takes too long or is not wanted any more, the group is ended, and what has left the
+//!    group by the mark that it inherited (`marked.rs`).
+//! 2. What it has started is never waited for, though it may hold the standard error open.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{PipeReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,8 +17,10 @@ use std::time::{Duration, Instant};
 use larder_batch::Manifest;
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use super::marked::Mark;
+
 /// Of what it says, the end is told.
-const SAID_BYTES_MAX: u64 = 2 << 10;
+const SAID_BYTES_MAX: usize = 2 << 10;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A program and its arguments.
@@ -49,13 +55,14 @@ impl Program {
                 "the gate's program {name} cannot be {what}: {error}; correct its path, or its rights"
             )
         };
-        let mut said = scratch("larder-gate-said").map_err(|error| failed("listened to", error))?;
-        let child = self.start(folder, description, &said);
-        let mut child = child.map_err(|error| failed("started", error))?;
-        let ended = self.wait(&mut child, go_on);
-        // What it has started and left behind goes with it.
+        let mark = Mark::new();
+        let started = self.start(folder, description, &mark);
+        let (mut child, mut said) = started.map_err(|error| failed("started", error))?;
+        let ended = self.wait(&mut child, &mut said, go_on);
         // SAFETY: takes integers; the group is the child's own, made when it was started.
         unsafe { libc::killpg(child.id() as libc::pid_t, libc::SIGKILL) };
+        mark.end_all();
+        said.take_rest();
         let status = match ended {
             Ended::By(Ok(status)) => status,
             Ended::By(Err(error)) => return Err(failed("waited for", error)),
@@ -70,7 +77,7 @@ impl Program {
                 return Err(format!(
                     "the gate's program {name} did not end within {} s and was ended; give it more time, or less to do{}",
                     self.limit.as_secs(),
-                    tail(&mut said)
+                    said.told()
                 ));
             }
         };
@@ -78,7 +85,7 @@ impl Program {
             true => Ok(()),
             false => Err(format!(
                 "the gate's program {name} refuses the version ({status}){}",
-                tail(&mut said)
+                said.told()
             )),
         }
     }
@@ -87,23 +94,27 @@ impl Program {
         &self,
         folder: &Path,
         description: &serde_json::Value,
-        said: &File,
-    ) -> std::io::Result<Child> {
+        mark: &Mark,
+    ) -> std::io::Result<(Child, Said)> {
         let mut input = scratch("larder-gate-input")?;
         serde_json::to_writer(&mut input, description)?;
         input.write_all(b"\n")?;
         input.seek(SeekFrom::Start(0))?;
-        Command::new(&self.command[0])
+        let (said, stderr) = std::io::pipe()?;
+        let said = Said::of(said)?;
+        let child = Command::new(&self.command[0])
             .args(&self.command[1..])
             .arg(folder)
+            .env(Mark::NAME, mark.value())
             .stdin(input)
             .stdout(Stdio::null())
-            .stderr(said.try_clone()?)
+            .stderr(stderr)
             .process_group(0)
-            .spawn()
+            .spawn()?;
+        Ok((child, said))
     }
 
-    fn wait(&self, child: &mut Child, go_on: &dyn Fn() -> bool) -> Ended {
+    fn wait(&self, child: &mut Child, said: &mut Said, go_on: &dyn Fn() -> bool) -> Ended {
         let started = Instant::now();
         loop {
             match child.try_wait() {
@@ -117,7 +128,9 @@ impl Program {
             if started.elapsed() >= self.limit {
                 return Ended::Late;
             }
-            std::thread::sleep(LOOK_EVERY);
+            if !said.take() {
+                std::thread::sleep(LOOK_EVERY);
+            }
         }
     }
 }
@@ -141,23 +154,51 @@ pub fn description(version: &Manifest, live: Option<&Manifest>) -> serde_json::V
     serde_json::json!({ "store": version.store, "version": of(version), "live": live.map(of) })
 }
 
-/// A file in memory: no pipe that fills, and none that a process left behind holds open.
+/// A file in memory: no pipe that fills.
 fn scratch(name: &str) -> std::io::Result<File> {
     Ok(File::from(memfd_create(name, MemfdFlags::CLOEXEC)?))
 }
 
-fn tail(said: &mut File) -> String {
-    let read = || -> std::io::Result<String> {
-        let length = said.metadata()?.len();
-        said.seek(SeekFrom::Start(length.saturating_sub(SAID_BYTES_MAX)))?;
-        let mut bytes = Vec::new();
-        said.take(SAID_BYTES_MAX).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
-    };
-    let mut read = read;
-    match read() {
-        Ok(text) if !text.is_empty() => format!(": {text}"),
-        _ => String::new(),
+/// The end of what was written to a pipe. It never waits for a writer.
+struct Said {
+    pipe: PipeReader,
+    end: Vec<u8>,
+}
+
+impl Said {
+    const PART_BYTES: usize = 16 << 10;
+
+    fn of(pipe: PipeReader) -> std::io::Result<Said> {
+        rustix::io::ioctl_fionbio(&pipe, true)?;
+        let end = Vec::new();
+        Ok(Said { pipe, end })
+    }
+
+    /// Takes a part of what has come; whether there was any.
+    fn take(&mut self) -> bool {
+        let mut part = [0; Said::PART_BYTES];
+        let Ok(length @ 1..) = self.pipe.read(&mut part) else {
+            return false;
+        };
+        self.end.extend_from_slice(&part[..length]);
+        let beyond = self.end.len().saturating_sub(SAID_BYTES_MAX);
+        self.end.drain(..beyond);
+        true
+    }
+
+    /// Takes what the pipe holds, of which there is an end though somebody still writes.
+    fn take_rest(&mut self) {
+        const PIPE_BYTES_MAX: usize = 1 << 20;
+        let parts_max = PIPE_BYTES_MAX / Said::PART_BYTES;
+        let _ = (0..parts_max).take_while(|_| self.take()).count();
+    }
+
+    /// To be put behind a sentence.
+    fn told(&self) -> String {
+        match String::from_utf8_lossy(&self.end).trim() {
+            "" => String::new(),
+            text => format!(": {text}"),
+        }
     }
 }
 
@@ -230,5 +271,41 @@ mod tests {
             "{}",
             told.len()
         );
+    }
+
+    /// A program may write for ever, and what it leaves behind may hold its standard error open.
+    #[test]
+    fn of_what_is_said_no_more_is_kept_than_is_told() {
+        let (pipe, mut writer) = std::io::pipe().expect("a pipe");
+        let mut said = Said::of(pipe).expect("listens");
+        assert!(!said.take(), "nothing was said yet");
+        for _ in 0..200 {
+            writer.write_all(&[b'x'; 4096]).expect("it has room");
+            said.take_rest();
+            assert!(said.end.len() <= SAID_BYTES_MAX);
+        }
+        writer.write_all(b"the end").expect("it has room");
+        said.take_rest();
+        assert!(said.told().ends_with("xthe end"));
+        let told = judged("yes >&2", Duration::from_millis(50), true).expect_err("late");
+        assert!(told.len() < 3000, "{}", told.len());
+    }
+
+    #[test]
+    fn what_made_itself_a_session_is_ended_too() {
+        let temp = tempfile::tempdir().expect("a folder");
+        let file = temp.path().join("id");
+        let script = format!(
+            "setsid sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600' & while [ ! -e {0} ]; do :; done",
+            file.display()
+        );
+        assert_eq!(judged(&script, LONG, true), Ok(()));
+        let id = std::fs::read_to_string(&file).expect("it was started");
+        let stat = format!("/proc/{}/stat", id.trim());
+        // Nobody may have asked yet how it ended.
+        let is_alive = || std::fs::read_to_string(&stat).is_ok_and(|it| !it.contains(") Z "));
+        while is_alive() {
+            std::thread::yield_now();
+        }
     }
 }

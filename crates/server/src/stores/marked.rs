@@ -1,0 +1,71 @@
+//! Ends what a program has started and left behind, also what has made itself a session of its own.
+//!
+//! A program is started with a mark in its environment, which all that it starts inherits. Afterwards `/proc` is searched for processes that have it. What has
+//! removed it from its environment, or runs as another user, stays.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// While it is searched, others may be started.
+const ROUNDS_MAX: usize = 10;
+
+/// The mark of one program.
+pub struct Mark {
+    value: String,
+}
+
+impl Mark {
+    /// The variable of the environment.
+    pub const NAME: &str = "LARDER_GATE_PROGRAM";
+
+    /// One that no other program has.
+    pub fn new() -> Mark {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let number = LAST.fetch_add(1, Relaxed);
+        let own = std::process::id();
+        let began = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |it| it.as_nanos());
+        Mark {
+            value: format!("{own}-{number}-{began}"),
+        }
+    }
+
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Ends all that have the mark.
+    pub fn end_all(&self) {
+        for _ in 0..ROUNDS_MAX {
+            if !self.end_each() {
+                return;
+            }
+        }
+    }
+
+    /// Whether there were any.
+    fn end_each(&self) -> bool {
+        let Ok(entries) = std::fs::read_dir("/proc") else {
+            return false;
+        };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let ids = names.filter_map(|name| Pid::from_raw(name.parse().ok()?));
+        ids.filter(|id| self.end_one(*id)).count() > 0
+    }
+
+    fn end_one(&self, id: Pid) -> bool {
+        // First the descriptor, then the look: a number that is given to another process meanwhile ends nothing.
+        let Ok(process) = pidfd_open(id, PidfdFlags::empty()) else {
+            return false;
+        };
+        let environment = std::fs::read(format!("/proc/{}/environ", id.as_raw_nonzero()));
+        let wanted = format!("{}={}", Mark::NAME, self.value);
+        let has_it = environment.is_ok_and(|it| {
+            it.split(|byte| *byte == 0)
+                .any(|it| it == wanted.as_bytes())
+        });
+        has_it && pidfd_send_signal(&process, Signal::KILL).is_ok()
+    }
+}
