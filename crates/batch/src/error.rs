@@ -86,6 +86,11 @@ impl Error {
         }
     }
 
+    /// Whether the process has as many files open as it may.
+    pub fn is_out_of_descriptors(&self) -> bool {
+        matches!(self, Error::Io { source, .. } if source.raw_os_error() == Some(libc::EMFILE))
+    }
+
     /// Whether the disk or the quota is full.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Error::Io { source, .. }

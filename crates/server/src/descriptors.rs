@@ -7,6 +7,9 @@
 //!  └── the journal, the versions' files, pulls, PostgreSQL ───────┘
 //! ```
 //!
+//! The versions' files are open for as long as a version is kept. So they are counted before a version is opened: it is refused if
+//! connections would not find some numbers below the end of their kind.
+//!
 //! 1. The system gives the lowest number that is free. So a descriptor whose number is at or beyond the end of its kind
 //!    tells that all below are taken, by whatever: who got it closes it again and refuses. What stands further
 //!    below in the picture then still gets one.
@@ -16,6 +19,8 @@ use std::os::fd::AsRawFd;
 
 use larder_protocol::config::ServerConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::error::Error;
 
 /// The most that is kept for the journal, the versions and pulls.
 const RESERVE_MAX: u64 = 1024;
@@ -39,6 +44,8 @@ pub struct Descriptors {
     http_end: u64,
     resp_connections: u32,
     http_connections: u32,
+    /// More files of versions that may be opened.
+    files: u64,
 }
 
 impl Descriptors {
@@ -72,6 +79,7 @@ impl Descriptors {
         let http = u64::from(config.server.max_http_connections).min(limit / 8);
         let http_end = limit - reserve;
         let resp_end = http_end - http;
+        let connections_min = u64::from(config.server.max_connections).min(limit / 8);
         let most = resp_end.saturating_sub(open).max(1);
         let most = u32::try_from(most).unwrap_or(u32::MAX);
         Descriptors {
@@ -80,6 +88,7 @@ impl Descriptors {
             http_end,
             resp_connections: config.server.max_connections.min(most),
             http_connections: u32::try_from(http.max(1)).unwrap_or(u32::MAX),
+            files: resp_end.saturating_sub(open + connections_min),
         }
     }
 
@@ -93,6 +102,16 @@ impl Descriptors {
         self.http_connections
     }
 
+    fn ensure_room(&self, files: u64) -> Result<(), Error> {
+        match files <= self.files {
+            true => Ok(()),
+            false => Err(Error::Io(format!(
+                "the version has {files} segments, and of the {} files that this process may open {} are left for such: {ADVICE}",
+                self.limit, self.files
+            ))),
+        }
+    }
+
     /// Whether this descriptor may be kept: those that are held back for other purposes are still free.
     pub fn allow(&self, purpose: Purpose, descriptor: &impl AsRawFd) -> bool {
         let end = match purpose {
@@ -102,6 +121,31 @@ impl Descriptors {
         u64::try_from(descriptor.as_raw_fd()).is_ok_and(|number| number < end)
     }
 }
+
+/// Whether so many files of a version may be opened.
+///
+/// # Errors
+/// [`Error::Io`]: connections would find no descriptors any more.
+pub fn ensure_room(files: usize, config: &ServerConfig) -> Result<(), Error> {
+    Descriptors::plan(raise_limit(), open_now(), config).ensure_room(files as u64)
+}
+
+/// Whether a version that is not live may be opened at the start: those that are live, the journal and connections need some, too.
+///
+/// # Errors
+/// [`Error::Io`]: half of all are open.
+pub fn ensure_half() -> Result<(), Error> {
+    let (limit, open) = (raise_limit(), open_now());
+    match open < limit / 2 {
+        true => Ok(()),
+        false => Err(Error::Io(format!(
+            "of the {limit} files that this process may open {open} are open: {ADVICE}"
+        ))),
+    }
+}
+
+/// What to do when there are too few.
+pub const ADVICE: &str = "raise the limit of open files (ulimit -n, LimitNOFILE), keep fewer versions (stores.retain_versions), or build with fewer partitions";
 
 /// Sets the limit as high as this process may; what it is then.
 pub fn raise_limit() -> u64 {
@@ -158,6 +202,21 @@ mod tests {
         );
         let tiny = Descriptors::plan(16, 40, &config);
         assert_eq!((tiny.resp_connections(), tiny.http_connections()), (1, 2));
+    }
+
+    #[test]
+    fn versions_leave_connections_some() {
+        let config = ServerConfig::default();
+        let plan = |open| Descriptors::plan(256, open, &config);
+        assert!(plan(40).ensure_room(88).is_ok());
+        let told = plan(40).ensure_room(89).expect_err("refused").to_string();
+        assert!(
+            told.contains("89 segments") && told.contains("88 are left"),
+            "{told}"
+        );
+        assert!(plan(200).ensure_room(0).is_ok());
+        let high = Descriptors::plan(1 << 20, 50, &config);
+        assert!(high.ensure_room(500_000).is_ok());
     }
 
     #[test]

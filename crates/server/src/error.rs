@@ -9,6 +9,8 @@ use larder_protocol::errors::Code;
 use larder_protocol::http::ErrorInfo;
 use larder_types::{StoreName, VersionId};
 
+use crate::descriptors;
+
 /// An error reply to a command: its code, and what failed, on which value, and what to do.
 pub type Refusal = (Code, String);
 
@@ -115,6 +117,7 @@ impl Error {
                 Some(libc::ENOSPC) | Some(libc::EDQUOT) => Error::DiskFull(format!(
                     "{text}; free space on that disk or move the data folder"
                 )),
+                Some(libc::EMFILE) => Error::Io(format!("{text}; {}", descriptors::ADVICE)),
                 _ => Error::Io(text),
             }
         }
@@ -128,6 +131,9 @@ impl From<larder_batch::Error> for Error {
             larder_batch::Error::Cancelled => Error::Cancelled,
             larder_batch::Error::NotHere { .. } => Error::Elsewhere(error.to_string()),
             _ if error.is_disk_full() => Error::DiskFull(error.to_string()),
+            _ if error.is_out_of_descriptors() => {
+                Error::Io(format!("{error}; {}", descriptors::ADVICE))
+            }
             _ => Error::Io(error.to_string()),
         }
     }

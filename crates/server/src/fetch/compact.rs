@@ -19,6 +19,7 @@ use larder_types::VersionId;
 
 use super::{Pull, Stop, space, warm};
 use crate::Shared;
+use crate::descriptors::ensure_room;
 use crate::error::Error;
 use crate::stores::{PullRecord, Store, unchecked, unix_seconds};
 
@@ -93,6 +94,7 @@ fn compact(shared: &Shared, pull: &Pull) -> Result<(), Error> {
     let source = format!("{SOURCE}{base_id}");
     remove_leftovers(&store)?;
     let manifest = version.manifest();
+    ensure_room(manifest.segments.len(), &shared.config)?;
     let data_bytes = manifest.key_bytes + manifest.value_bytes;
     pull.bytes_total.store(2 * data_bytes, Relaxed);
     let id = store.dir.next_version()?;

@@ -24,6 +24,7 @@ use super::download::{Download, Root, Wanted};
 use super::local::{self, Linked};
 use super::{Pull, Stop, below, space, warm};
 use crate::Shared;
+use crate::descriptors::ensure_room;
 use crate::error::Error;
 use crate::stores::{PullRecord, Store, gates, unchecked, unix_seconds};
 
@@ -109,6 +110,7 @@ impl Steps<'_> {
         let manifest = self
             .download()
             .manifest(&|manifest| may_be_pulled(self.shared, manifest, store))?;
+        ensure_room(manifest.entries().count(), &self.shared.config)?;
         self.pull.bytes_total.store(manifest.size_bytes, Relaxed);
         Ok(manifest)
     }

@@ -91,7 +91,7 @@ struct Kept {
     /// Absent if `pull.json` is.
     record: Option<PullRecord>,
     /// Why it cannot be read, if it cannot.
-    opened: Result<Arc<Version>, String>,
+    opened: Result<Arc<Version>, Error>,
     /// What it has to pass before it may go live; `None` once it has.
     unchecked: Option<Gates>,
     /// What a verify found wrong with it.
@@ -367,10 +367,16 @@ impl Store {
     fn open_version(&self, state: &State, id: VersionId) -> Result<Arc<Version>, Error> {
         match state.kept.get(&id).map(|kept| &kept.opened) {
             Some(Ok(version)) => Ok(version.clone()),
-            Some(Err(why)) => Err(Error::Corrupted(format!(
-                "version {id} of store {} cannot be opened: {why}",
-                self.name
-            ))),
+            Some(Err(error)) => {
+                let text = format!(
+                    "version {id} of store {} cannot be opened: {error}",
+                    self.name
+                );
+                Err(match error {
+                    Error::Io(_) => Error::Io(text),
+                    _ => Error::Corrupted(text),
+                })
+            }
             None => Err(self.no_such_version(state, id)),
         }
     }

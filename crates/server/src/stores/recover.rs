@@ -27,6 +27,7 @@ use super::{
     remove_in_background, unchecked,
 };
 use crate::catalog::{Catalog, LiveStore, Unavailable};
+use crate::descriptors::ensure_half;
 use crate::error::Error;
 
 /// The data folder's lock; it ends with the process, however that ends.
@@ -145,10 +146,18 @@ pub(super) fn recover_store(
 ) -> Result<Store, Error> {
     let dir = StoreDir::open_or_create(data, name)?;
     dir.sweep()?;
-    let kept: BTreeMap<VersionId, Kept> = dir
-        .versions()?
-        .into_iter()
-        .map(|id| (id, open_kept(&dir.version_path(id), name, id)))
+    let mut versions = dir.versions()?;
+    // If there are too few descriptors for all, it is not the live one that lacks some.
+    let said_live = dir.live().ok().flatten();
+    versions.sort_by_key(|id| Some(*id) != said_live);
+    let kept: BTreeMap<VersionId, Kept> = (versions.into_iter())
+        .map(|id| {
+            let may_open = match Some(id) == said_live {
+                true => Ok(()),
+                false => ensure_half(),
+            };
+            (id, open_kept(&dir.version_path(id), name, id, may_open))
+        })
         .collect();
     for (id, path) in dir.pulls()? {
         if kept.contains_key(&id) || !path.join(meta::PULL_FILE).exists() {
@@ -164,7 +173,7 @@ pub(super) fn recover_store(
     };
     let damage = match (live, unreadable) {
         _ if is_followed => None,
-        (_, Some(why)) => Some(format!("what is live is unknown: {why}")),
+        (_, Some(why)) => Some((format!("what is live is unknown: {why}"), true)),
         (None, None) => None,
         (Some(id), None) => match kept.get(&id).map(|kept| &kept.opened) {
             Some(Ok(version)) => {
@@ -176,16 +185,33 @@ pub(super) fn recover_store(
                 });
                 None
             }
-            Some(Err(why)) => Some(format!("its live version {id} cannot be opened: {why}")),
-            None => Some(format!("the folder of its live version {id} is missing")),
+            Some(Err(error)) => Some((
+                format!("its live version {id} cannot be opened: {error}"),
+                !matches!(error, Error::Io(_)),
+            )),
+            None => Some((
+                format!("the folder of its live version {id} is missing"),
+                true,
+            )),
         },
     };
     match damage {
-        Some(why) => {
+        Some((why, true)) => {
             let reason = format!(
                 "store {name} cannot be read: {why}; roll back with `larder store rollback {name}`, or push again"
             );
             say_damaged(catalog, name, live, reason);
+        }
+        Some((why, false)) => {
+            let reason =
+                format!("store {name} cannot be read: {why}; when that is mended, restart larder");
+            tracing::error!(store = %name, %reason, "not served");
+            catalog.set_unavailable(Unavailable {
+                name: name.clone(),
+                version_id: live,
+                reason,
+                corrupted: false,
+            });
         }
         None if is_followed => catalog.set_unavailable(followed::not_heard(name)),
         None if live.is_none() => catalog.set_unavailable(nothing_live(name)),
@@ -220,20 +246,20 @@ fn say_damaged(catalog: &Catalog, name: &StoreName, live: Option<VersionId>, rea
     });
 }
 
-fn open_kept(path: &Path, name: &StoreName, id: VersionId) -> Kept {
+fn open_kept(path: &Path, name: &StoreName, id: VersionId, may_open: Result<(), Error>) -> Kept {
     let record = PullRecord::read(path);
     let unchecked = unchecked::read(path);
-    let opened = match Version::open(path) {
-        Ok(version) if version.manifest().store != *name => Err(format!(
+    let opened = match may_open.and_then(|()| Ok(Version::open(path)?)) {
+        Ok(version) if version.manifest().store != *name => Err(Error::Corrupted(format!(
             "its manifest is of store {}",
             version.manifest().store
-        )),
+        ))),
         Ok(version) => Ok(Arc::new(version)),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error),
     };
     let (unchecked, opened) = match unchecked {
         Ok(unchecked) => (unchecked, opened),
-        Err(error) => (None, Err(error.to_string())),
+        Err(error) => (None, Err(Error::Corrupted(error.to_string()))),
     };
     if let Err(why) = &opened {
         tracing::error!(store = %name, version = id.0, %why, "a version cannot be opened");
