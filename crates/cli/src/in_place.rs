@@ -106,7 +106,11 @@ pub fn dump(args: DumpArgs) -> Result<(), Failure> {
     const CHUNK_BYTES: usize = 64 << 10;
     let mut lines = Vec::with_capacity(2 * CHUNK_BYTES);
     for (done, record) in (1..).zip(version.iter()) {
-        let (key, value) = record?;
+        let (key, value) = record.map_err(|error| {
+            let mut failure = Failure::from(error);
+            failure.message += "; what was printed is incomplete";
+            failure
+        })?;
         serde_json::to_writer(&mut lines, &Record::from_bytes(&key, &value))
             .expect("a record is always JSON");
         lines.push(b'\n');

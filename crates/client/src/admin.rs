@@ -45,6 +45,18 @@ pub struct Fetched {
     pub version: Option<u64>,
 }
 
+/// The records of a version, as they come.
+pub struct Dump {
+    pub version: Option<u64>,
+    lines: Box<dyn Read + Send>,
+}
+
+impl Read for Dump {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.lines.read(out)
+    }
+}
+
 impl AdminClient {
     /// A client of `http://host:port` or `https://host:port`; a bare `host:port` is taken for the former. Certificates are checked by
     /// the authorities that the system trusts.
@@ -276,17 +288,16 @@ impl AdminClient {
     }
 
     /// Every record as JSON lines, as a stream. A stream that ends early is an error when read.
-    pub fn dump(
-        &self,
-        name: &StoreName,
-        version: Option<WhichVersion>,
-    ) -> Result<impl Read + use<>, Error> {
+    pub fn dump(&self, name: &StoreName, version: Option<WhichVersion>) -> Result<Dump, Error> {
         let version = version
             .map(|id| format!("?version={id}"))
             .unwrap_or_default();
         let path = format!("/v1/stores/{name}/dump{version}");
         let response = self.request(&self.patient, Method::GET, &path)?;
-        Ok(response.into_body().into_reader())
+        Ok(Dump {
+            version: version_of(&response),
+            lines: Box::new(response.into_body().into_reader()),
+        })
     }
 
     /// The value of `key` (without the store's name) and the version it came from: `version`, or the live one.

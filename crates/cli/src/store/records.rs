@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Read};
 
 use clap::Args;
+use larder_client::AdminClient;
 use larder_protocol::http::{ChangeKind, DiffChange, Record, StoreStatus, VersionStatus};
 use larder_types::{StoreName, WhichVersion};
 
@@ -176,23 +177,39 @@ pub fn dump(args: DumpArgs) -> Result<(), Failure> {
     let mut buffer = vec![0; 64 * 1024];
     let mut done = 0;
     loop {
-        let broken = |error| {
-            let number = match which {
-                Some(which) => format!(" {which}"),
-                None => String::new(),
-            };
-            Failure::new(format!(
-                "the server ended the dump before its end ({error}), and what was printed is incomplete; the version may be damaged, which `larder store verify {}{number}` tells, and the server's log says why",
-                args.store
-            ))
-        };
-        let part = match records.read(&mut buffer).map_err(broken)? {
-            0 => return Ok(()),
-            length => &buffer[..length],
+        let part = match records.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(length) => &buffer[..length],
+            Err(error) => return Err(broken_dump(&admin, &args.store, records.version, &error)),
         };
         output::print_bytes(part)?;
         done += part.iter().filter(|byte| **byte == b'\n').count() as u64;
         progress.set("dumping", done, total);
+    }
+}
+
+/// Why a dump ended before its end: the server has noted damage that it met.
+fn broken_dump(
+    admin: &AdminClient,
+    store: &StoreName,
+    version: Option<u64>,
+    error: &std::io::Error,
+) -> Failure {
+    let status = admin.store(store).ok();
+    let kept = status.and_then(|it| {
+        it.versions
+            .into_iter()
+            .find(|it| Some(it.version) == version)
+    });
+    let number = version.map_or(String::new(), |number| format!(" {number}"));
+    match kept.and_then(|kept| kept.damaged) {
+        Some(found) => Failure::with_code(
+            "CORRUPTED",
+            format!("what was printed of {store} version{number} is incomplete: {found}"),
+        ),
+        None => Failure::new(format!(
+            "the server ended the dump before its end ({error}), and what was printed is incomplete; the server's log says why, and `larder store verify {store}{number}` whether the version is damaged"
+        )),
     }
 }
 

@@ -205,6 +205,30 @@ fn damage_of_a_file_that_versions_share_is_of_all_of_them_and_the_next_push_mend
 }
 
 #[test]
+fn a_dump_that_meets_damage_exits_as_damaged_and_the_server_remembers_where() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = |name: &str| temp.path().join(name);
+    let (a, data) = (build('a', &place("a")), place("data"));
+    let server = spawn_server(&data);
+    pull_ok(&server, &a);
+    let file = data.join(format!("stores/{STORE}/v0000000001/p00002.segment"));
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[5_000] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let dump = ["store", "dump", STORE, "--server", &server.http];
+    let told = run_failing(6, dump);
+    assert!(
+        told.contains("p00002.segment") && told.contains("is incomplete") && told.contains("again"),
+        "{told}"
+    );
+    let noted = live(&server).damaged.unwrap();
+    assert!(noted.contains("p00002.segment"), "{noted}");
+    let folder = data.join(format!("stores/{STORE}"));
+    let told = run_failing(6, ["dump", folder.to_str().unwrap()]);
+    assert!(told.contains("is incomplete"), "{told}");
+}
+
+#[test]
 fn a_compacted_version_is_the_one_that_a_whole_build_makes() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);

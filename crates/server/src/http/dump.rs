@@ -130,7 +130,16 @@ impl Dump {
             };
             let (lines, left) = match part {
                 Partition::Here(mut walk) => {
-                    let work = move |_: &oneshot::Sender<_>| lines(&mut walk).map(|it| (it, walk));
+                    let (version, id) = (self.version.clone(), self.id);
+                    let store = shared.stores.get(self.store.as_str()).ok();
+                    let work = move |_: &oneshot::Sender<_>| {
+                        let made = lines(&mut walk);
+                        // Who was given a part can ask for the reason.
+                        if let (Err(error), Some(store)) = (&made, store) {
+                            store.note_damage(id, &version, error);
+                        }
+                        made.map(|it| (it, walk))
+                    };
                     let ((lines, is_over), walk) = shared.http_work.run(work).await??;
                     (lines, (!is_over).then_some(Partition::Here(walk)))
                 }

@@ -1,4 +1,4 @@
-//! Versions in which a verify found damage: said so in a file beside them, until a verify finds them whole.
+//! Versions in which a verify or a dump found damage: said so in a file beside them, until a verify finds them whole.
 //!
 //! A rollback passes them over, and no way leads from there to live unless it is forced: going back to bytes that are
 //! known to be wrong helps nobody, and is easily done in the haste in which people roll back.
@@ -26,7 +26,7 @@ struct Record {
     found_at: u64,
 }
 
-/// What a verify found in the version, if it found damage. A file that cannot be read says that as well.
+/// What was found in the version, if it was damage. A file that cannot be read says that as well.
 pub fn read(version_dir: &Path) -> Option<String> {
     let path = version_dir.join(FILE);
     match fs::read(&path) {
@@ -79,16 +79,21 @@ impl Store {
         version: &Version,
         report: &Result<VerifyReport, BatchError>,
     ) {
-        let found = match report {
-            Ok(_) => None,
-            Err(error @ BatchError::Corrupted { .. }) => Some(error.to_string()),
-            // It says nothing about the bytes.
-            Err(_) => return,
-        };
-        let damaged_file = match report {
-            Err(BatchError::Corrupted { place, .. }) => damaged_file(version, place),
-            _ => None,
-        };
+        match report {
+            Ok(_) => self.note(id, None, None),
+            Err(error) => self.note_damage(id, version, error),
+        }
+    }
+
+    /// Keeps that reading a kept version found damage, if that is what the error says.
+    pub fn note_damage(&self, id: VersionId, version: &Version, error: &BatchError) {
+        if let BatchError::Corrupted { place, .. } = error {
+            let file = damaged_file(version, place);
+            self.note(id, Some(error.to_string()), file);
+        }
+    }
+
+    fn note(&self, id: VersionId, found: Option<String>, damaged_file: Option<FileId>) {
         let Ok(mut state) = self.lock() else { return };
         let shares = |kept: &Kept| {
             let (Some(file), Ok(version)) = (damaged_file, &kept.opened) else {
@@ -102,11 +107,11 @@ impl Store {
                 continue;
             }
             if let Some(reason) = &found {
-                tracing::error!(store = %self.name, version = kept_id.0, %reason, "a verify found damage");
+                tracing::error!(store = %self.name, version = kept_id.0, %reason, "damage was found");
             }
             let path = self.dir.version_path(*kept_id);
             if let Err(error) = write(&path, found.as_deref()) {
-                tracing::warn!(store = %self.name, version = kept_id.0, %error, "what a verify found is not written down; it is forgotten at a restart");
+                tracing::warn!(store = %self.name, version = kept_id.0, %error, "what was found is not written down; it is forgotten at a restart");
             }
             kept.damaged = found.clone();
         }
@@ -122,7 +127,7 @@ impl Store {
         };
         if let Some(reason) = &kept.damaged {
             return Err(Error::Refused(format!(
-                "a verify found version {id} of store {name} damaged ({reason}); the live version is unchanged: choose another version, or push this one again; {FORCE}"
+                "version {id} of store {name} was found damaged ({reason}); the live version is unchanged: choose another version, or push this one again; {FORCE}"
             )));
         }
         let records = |id: &VersionId| {

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `<version>/pull.json` | where the version came from and when | the version shows no source |
 //! | `<version>/unchecked.json` | the gates that the version has yet to pass | never: it is published with the version |
-//! | `<version>/damaged.json` | what a verify found wrong with the version | never: it is synced |
+//! | `<version>/damaged.json` | what a verify or a dump found wrong with the version | never: it is synced |
 //! | `history.json` | the versions that were live, oldest first | `previous` is the newest below the live one |
 //!
 //! None decides what is served: `LIVE`, which `larder_batch::StoreDir` writes, does. A file that

@@ -94,7 +94,7 @@ struct Kept {
     opened: Result<Arc<Version>, Error>,
     /// What it has to pass before it may go live; `None` once it has.
     unchecked: Option<Gates>,
-    /// What a verify found wrong with it.
+    /// What a verify or a dump found wrong with it.
     damaged: Option<String>,
 }
 
@@ -432,7 +432,7 @@ impl Store {
         })
     }
 
-    /// Whether a verify found damage in a version that is kept.
+    /// Whether damage was found in a version that is kept.
     pub fn has_damage(&self) -> bool {
         let state = self.lock();
         state.is_ok_and(|state| state.kept.values().any(|kept| kept.damaged.is_some()))

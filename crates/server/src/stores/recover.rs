@@ -269,7 +269,7 @@ fn open_kept(path: &Path, name: &StoreName, id: VersionId, may_open: Result<(), 
     }
     let damaged = damaged::read(path);
     if let Some(reason) = &damaged {
-        tracing::warn!(store = %name, version = id.0, %reason, "a verify found this version damaged");
+        tracing::warn!(store = %name, version = id.0, %reason, "this version was found damaged");
     }
     Kept {
         record,
