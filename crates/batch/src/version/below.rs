@@ -46,23 +46,39 @@ fn elsewhere(path: &Path, manifest: &Manifest, layer: &Layer, at: usize) -> Resu
         return Err(lost(format!("is at {told}, not on this machine")));
     }
     let own = std::path::absolute(path).map_err(Error::io("find", path))?;
-    let folder = PathBuf::from(joined(&own.to_string_lossy(), told));
-    let manifest_path = folder.join(Manifest::FILE);
-    let bytes = match fs::read(&manifest_path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(lost(format!("is not at {}", folder.display())));
+    let mut reasons = Vec::new();
+    for place in joined_in_folder(&own, told) {
+        let folder = PathBuf::from(place);
+        let manifest_path = folder.join(Manifest::FILE);
+        let bytes = match fs::read(&manifest_path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                reasons.push(format!("is not at {}", folder.display()));
+                continue;
+            }
+            read => read.map_err(Error::io("read", &manifest_path))?,
+        };
+        let found = Manifest::decode(&manifest_path.display().to_string(), &bytes)?;
+        if found.digest == layer.digest {
+            return Ok(folder);
         }
-        read => read.map_err(Error::io("read", &manifest_path))?,
-    };
-    let found = Manifest::decode(&manifest_path.display().to_string(), &bytes)?;
-    if found.digest != layer.digest {
-        return Err(lost(format!(
+        reasons.push(format!(
             "is not at {}, where there is another one, with digest {}",
             folder.display(),
             found.digest
-        )));
+        ));
     }
-    Ok(folder)
+    Err(lost(reasons.join(", and ")))
+}
+
+/// The places that `told` may mean of a version in a folder of this machine: as the folder is named, and, if links lead to it, as it
+/// is called itself.
+pub fn joined_in_folder(folder: &Path, told: &str) -> Vec<String> {
+    let mut places = vec![joined(&folder.to_string_lossy(), told)];
+    if let Ok(itself) = folder.canonicalize() {
+        places.push(joined(&itself.to_string_lossy(), told));
+        places.dedup();
+    }
+    places
 }
 
 /// The path or URL that `told` means at a version's place.
@@ -84,6 +100,26 @@ pub fn joined(place: &str, told: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn beside_a_link_and_beside_the_folder_that_it_leads_to() {
+        let temp = tempfile::tempdir().unwrap();
+        let temp = temp.path().canonicalize().unwrap();
+        fs::create_dir(temp.join("there")).unwrap();
+        let (folder, link) = (temp.join("there/tuesday"), temp.join("today"));
+        fs::create_dir(&folder).unwrap();
+        std::os::unix::fs::symlink(&folder, &link).unwrap();
+        let place = |name: &str| temp.join(name).to_string_lossy().into_owned();
+        assert_eq!(
+            joined_in_folder(&link, "../monday"),
+            [place("monday"), place("there/monday")]
+        );
+        assert_eq!(
+            joined_in_folder(&folder, "../monday"),
+            [place("there/monday")]
+        );
+        assert_eq!(joined_in_folder(&link, "/a/monday"), ["/a/monday"]);
+    }
 
     #[test]
     fn a_place_is_told_from_the_versions_own_on() {

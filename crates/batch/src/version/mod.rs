@@ -38,7 +38,7 @@ use larder_types::{SlotPrefix, StoreName, key_hash};
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry, partition_of};
 use crate::segment::{Footer, IndexArena, IndexBytes};
-pub use below::joined;
+pub use below::{joined, joined_in_folder};
 use bus_fault::MapState;
 pub use partitions::Partitions;
 pub use publish::StoreDir;

@@ -154,6 +154,26 @@ fn a_server_without_the_base_pulls_it_from_where_it_was_built() {
     assert_eq!(leftovers(&place("data")), [""; 0]);
 }
 
+/// `today` leads to a delta that lies beside its base.
+#[test]
+fn the_base_of_a_delta_behind_a_link_is_found_beside_the_delta_itself() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = |name: &str| temp.path().join(name);
+    fs::create_dir(place("built")).unwrap();
+    let a = build('a', &place("built/a"));
+    let b = build_on('b', &a, &place("built/b"));
+    std::os::unix::fs::symlink(&b, place("today")).unwrap();
+    let server = spawn_server(&place("data"));
+    assert_eq!(pulled(&server, &place("today")).bytes_linked, 0);
+    assert_eq!(served(&server), 'b');
+    let today = place("today").display().to_string();
+    assert!(run_ok(["get", &today, "key1"]).starts_with('b'));
+    fs::rename(&a, place("away")).unwrap();
+    let other = spawn_server(&place("other"));
+    let told = refused(&other, &place("today"));
+    assert!(told.contains("built/a/manifest.json"), "{told}");
+}
+
 #[test]
 fn a_partition_that_did_not_change_is_linked_and_one_that_is_damaged_here_is_fetched() {
     let temp = tempfile::tempdir().unwrap();

@@ -2,7 +2,8 @@
 //! versions there are those that it was built on.
 
 use larder_batch::Manifest;
-use larder_batch::version::joined;
+use larder_batch::version::{joined, joined_in_folder};
+use larder_remote::Location;
 
 use super::Pull;
 use super::download::{Download, Root, Wanted};
@@ -40,36 +41,57 @@ pub fn find(
             below.missing.push(missing.to_owned());
             continue;
         };
-        let place = match shared.pulls.locate(&joined(source, told)) {
-            Ok(place) => place,
-            Err(error) => {
-                below.missing.push(error.to_string());
-                continue;
+        let mut missing = Vec::new();
+        for place in places(source, told) {
+            match root_at(shared, pull, &place, at, &layer.digest) {
+                Ok(root) => {
+                    below.roots.push(root);
+                    missing.clear();
+                    break;
+                }
+                Err(Error::Cancelled) => return Err(Error::Cancelled),
+                Err(error) => missing.push(error.to_string()),
             }
-        };
-        let root = Root {
-            layer: Some(at),
-            ..Root::of_all(place)
-        };
-        let alone = Download {
-            shared,
-            pull,
-            roots: std::slice::from_ref(&root),
-        };
-        let found = alone.manifest(&|found| match found.digest == layer.digest {
-            true => Ok(()),
-            false => Err(format!(
-                "is another one than the delta was built on: its digest is {}, not {}",
-                found.digest, layer.digest
-            )),
-        });
-        match found {
-            Ok(_) => below.roots.push(root),
-            Err(Error::Cancelled) => return Err(Error::Cancelled),
-            Err(error) => below.missing.push(error.to_string()),
         }
+        below.missing.append(&mut missing);
     }
     Ok(below)
+}
+
+/// Where the layer is that the delta at `source` tells of.
+fn places(source: &str, told: &str) -> Vec<String> {
+    let location = Location::parse(source).ok();
+    match location.as_ref().and_then(Location::as_local) {
+        Some(folder) => joined_in_folder(folder, told),
+        None => vec![joined(source, told)],
+    }
+}
+
+/// The place, if the version there has this digest.
+fn root_at(
+    shared: &Shared,
+    pull: &Pull,
+    place: &str,
+    layer: usize,
+    digest: &str,
+) -> Result<Root, Error> {
+    let root = Root {
+        layer: Some(layer),
+        ..Root::of_all(shared.pulls.locate(place)?)
+    };
+    let alone = Download {
+        shared,
+        pull,
+        roots: std::slice::from_ref(&root),
+    };
+    alone.manifest(&|found| match found.digest == digest {
+        true => Ok(()),
+        false => Err(format!(
+            "is another one than the delta was built on: its digest is {}, not {digest}",
+            found.digest
+        )),
+    })?;
+    Ok(root)
 }
 
 impl Below {
