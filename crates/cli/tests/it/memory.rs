@@ -312,8 +312,7 @@ fn a_value_of_exactly_a_gibibyte_is_built_pushed_and_read_and_one_byte_more_is_r
     );
     let warm = server.peak_anonymous_bytes();
 
-    // All of a value is read to check it, so a read that must go to disk takes the value's size;
-    // what comes after it finds that memory free again.
+    // All of a value is read to check it, through the map: a read that must go to disk takes the system's cache, and no memory of the server's.
     assert!(server.stop().success());
     let segment = data.join("stores/s/v0000000001/p00000.segment");
     evict(&segment);
@@ -337,8 +336,7 @@ fn a_value_of_exactly_a_gibibyte_is_built_pushed_and_read_and_one_byte_more_is_r
         cold / MIB
     );
     assert!(warm <= 64 * MIB, "{} MiB", warm / MIB);
-    let expected = GIB..=2 * GIB + BESIDES;
-    assert!(expected.contains(&cold), "{} MiB", cold / MIB);
+    assert!(cold <= 64 * MIB, "{} MiB", cold / MIB);
 }
 
 /// Asks the system to forget what it holds of the file. It keeps what somebody mapped and touched.
