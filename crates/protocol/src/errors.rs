@@ -115,7 +115,7 @@ pub const ROWS: &[Row] = &[
     row(Code::CrossSlot, "CROSS_SLOT", "CROSSSLOT", 400, false, "The request would change rows of several nodes as one, which no cluster does: give the keys one hash tag, such as post|{bob}|17, so that one node has them, or send a request for each"),
     row(Code::Moved, "MOVED", "MOVED", 421, true, "Only with cluster.routing = redirect: another node has the key's slot, and the message says which; clients of Redis Cluster go there by themselves"),
     row(Code::TryAgain, "TRY_AGAIN", "TRYAGAIN", 503, true, "Slots moved to other nodes while the request was being executed: send it again"),
-    row(Code::Unknown, "OUTCOME_UNKNOWN", "UNKNOWN", 504, false, "The write was sent to the node that owns its key, and the connection broke before the answer: it may have been done or not. Read the row before the write is sent again, unless it does no harm to do it twice"),
+    row(Code::Unknown, "OUTCOME_UNKNOWN", "UNKNOWN", 504, false, "The write was sent to the node that owns its key, and the connection broke before the answer: it may have been done or not. Read the row before the write is sent again, unless it does no harm to do it twice. Or DEL, MSET or their like was done for some of its keys and refused for others: the message has the first refusal"),
     row(Code::WrongType, "WRONG_TYPE", "WRONGTYPE", 409, false, "The key holds another kind of value than the command is about: a string, a hash or a JSON document; TYPE says which. The text is the one Redis gives"),
     row(Code::NoSuchSpace, "NO_SUCH_SPACE", "Unknown", 404, false, "No space has this name: FT._LIST says which there are. The text is the one RediSearch gives, `Unknown index name`, which object mappers compare as a whole"),
 ];

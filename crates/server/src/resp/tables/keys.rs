@@ -10,6 +10,7 @@ use larder_types::{has_separator, object_key, object_row};
 
 use super::super::replies;
 use super::super::state::State;
+use super::partly::behind;
 use super::rows::{get, write};
 use super::{number, syntax};
 use crate::tables::objects::{has_object, refuse_computed, remove_object, row_of};
@@ -56,17 +57,19 @@ fn put_all(
             return Ok(false);
         }
     }
-    // What the first one is refused for, all are; memory may end in the middle, as it may in Redis.
+    // What the first one is refused for, all are; but memory may end in the middle.
     let mut done = Ok(());
     let in_transaction = tables.in_transaction();
     let mut all = |gate: &mut Gate| {
-        for &at in &pairs {
+        for (before, &at) in pairs.iter().enumerate() {
             let key = request.arg(at);
-            done = tables.write(gate, |engine, now| {
+            let written = tables.write(gate, |engine, now| {
                 let written = engine.put(key, request.arg(at + 1), now).map_err(refusal)?;
                 Ok(((), written.waits_for))
             });
-            if done.is_err() {
+            let written = written.map_err(|why| behind(before, command, why));
+            if written.is_err() {
+                done = written;
                 return;
             }
         }

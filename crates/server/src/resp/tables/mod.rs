@@ -9,7 +9,7 @@
 //! | joins | `joins` |
 //! | transactions | `transaction`, `stores` (what it reads of stores), `watch` |
 //! | changes | `subscribe` |
-//! | refused, or not yet | `check`, `retry` (it needs rows of other cores or of PostgreSQL, or time) |
+//! | refused, or not yet | `check`, `partly` (for some rows only), `retry` (it needs rows of other cores or of PostgreSQL, or time) |
 //! | several cores | `route` (which one executes a command), `coordinate` and `merge` (what several do) |
 
 mod check;
@@ -21,6 +21,7 @@ mod head;
 mod joins;
 mod keys;
 mod merge;
+mod partly;
 mod range;
 mod reads;
 mod retry;

@@ -7,6 +7,7 @@ use larder_types::has_separator;
 
 use super::super::state::State;
 use super::expire::{Expiry, deadline, expiry, positive};
+use super::partly::behind;
 use super::{number, strings, syntax};
 use crate::tables::objects::remove_object;
 use crate::tables::{Refusal, Unanswered, complete, refusal};
@@ -131,8 +132,8 @@ pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
 
 pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let mut removed = 0;
-    for key in request.args().skip(1) {
-        removed += write(state, |engine, now| {
+    for (before, key) in request.args().skip(1).enumerate() {
+        let done = write(state, |engine, now| {
             let (was_object, waits_for) = remove_object(engine, key, now)?;
             if !has_separator(key) {
                 return Ok((u64::from(was_object), waits_for));
@@ -140,7 +141,8 @@ pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
             let written = engine.remove(key, now).map_err(refusal)?;
             let rows = written.rows + u64::from(was_object);
             Ok((rows, written.waits_for.max(waits_for)))
-        })?;
+        });
+        removed += done.map_err(|why| behind(before, "DEL", why))?;
     }
     state.encoder().count(removed);
     Ok(())

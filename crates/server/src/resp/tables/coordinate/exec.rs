@@ -20,7 +20,7 @@ use super::super::route::{Route, To, route};
 use super::super::strings::key_of_answer;
 use super::super::transaction::{self, Queued, Transaction};
 use super::super::watch::Watching;
-use super::{Coordinator, first_error, gone};
+use super::{Coordinator, all_replies, gone};
 use crate::clients::as_reply;
 use crate::tables::{Execution, Refusal, Tables, stopping};
 
@@ -258,7 +258,8 @@ impl Coordinator {
                 Some(To::Nodes | To::Nobody) | None => {}
             }
         }
-        let refused = first_error(asked).await?;
+        let replies = all_replies(asked).await?;
+        let refused = replies.into_iter().find(|it| it.starts_with(b"-"));
         for command in of_several {
             // What else they refuse, the transaction will answer.
             match Box::pin(self.execute(command)).await {

@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
-use larder_protocol::commands::{Batch, Id, OwnedCommand, spec};
+use larder_protocol::commands::{Batch, Command, Id, OwnedCommand, spec};
 use larder_protocol::resp::Request;
 use larder_types::object_row;
 
 use super::super::super::replies;
+use super::super::partly::refused;
 use super::super::{keys, scan};
-use super::{Coordinator, first_error, gone};
+use super::{Coordinator, all_replies, gone};
 use crate::tables::Refusal;
 
 /// Whether a GET was answered so since its key has an object.
@@ -17,19 +18,19 @@ pub(super) fn is_of_object(error: &[u8]) -> bool {
 }
 
 impl Coordinator {
-    pub(super) async fn mset(&mut self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
-        let pairs = keys::pairs(request, "mset")?;
+    pub(super) async fn mset(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        let pairs = keys::pairs(command.request, "mset")?;
         let paused = self.pause().await?;
-        let error = self.put_all(request, &pairs).await;
+        let error = self.put_all(command, &pairs).await;
         self.resume(paused).await?;
         let error = error?;
         Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
     }
 
-    pub(super) async fn msetnx(&mut self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
-        let pairs = keys::pairs(request, "msetnx")?;
+    pub(super) async fn msetnx(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        let pairs = keys::pairs(command.request, "msetnx")?;
         let paused = self.pause().await?;
-        let done = self.put_if_absent(request, &pairs).await;
+        let done = self.put_if_absent(command, &pairs).await;
         self.resume(paused).await?;
         done
     }
@@ -37,34 +38,35 @@ impl Coordinator {
     /// In a pause.
     async fn put_if_absent(
         &mut self,
-        request: Request<'_>,
+        command: Command<'_>,
         pairs: &[usize],
     ) -> Result<Vec<u8>, Refusal> {
         for &at in pairs {
-            if self.is_there(request.arg(at)).await? {
+            if self.is_there(command.arg(at)).await? {
                 return Ok(self.encoded(|encoder| encoder.integer(0)));
             }
         }
-        let error = self.put_all(request, pairs).await?;
+        let error = self.put_all(command, pairs).await?;
         Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.integer(1))))
     }
 
-    /// Puts the rows of a request, in a pause; the first error reply, if there is one.
+    /// Puts the rows of a command, in a pause; what is answered if some were refused.
     async fn put_all(
         &self,
-        request: Request<'_>,
+        command: Command<'_>,
         pairs: &[usize],
     ) -> Result<Option<Vec<u8>>, Refusal> {
         let mut all: Vec<Vec<&[u8]>> = vec![vec![b"MSET"]; self.cores()];
         for &at in pairs {
-            all[self.owner(request.arg(at))].extend([request.arg(at), request.arg(at + 1)]);
+            all[self.owner(command.arg(at))].extend([command.arg(at), command.arg(at + 1)]);
         }
         let mut parts = vec![Batch::default(); self.cores()];
         for (part, pairs) in parts.iter_mut().zip(all).filter(|(_, p)| p.len() > 1) {
             part.push_args(spec(Id::MSet), pairs.iter().copied());
         }
         let asked = self.ask_each(parts, self.execution());
-        first_error(asked.into_iter().flatten()).await
+        let replies = all_replies(asked.into_iter().flatten()).await?;
+        Ok(refused(command, &replies))
     }
 
     pub(super) async fn copy(&mut self, id: Id, request: Request<'_>) -> Result<Vec<u8>, Refusal> {

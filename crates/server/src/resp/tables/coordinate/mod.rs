@@ -28,6 +28,7 @@ use super::super::spaces::{self, Asker, Reach};
 use super::super::state::State;
 use super::super::subject::About;
 use super::merge::Merge;
+use super::partly::refused;
 use super::range::{Asked, header, one_row};
 use super::transaction::Transaction;
 use super::watch::Watching;
@@ -272,14 +273,13 @@ pub(in crate::resp) async fn anywhere(
     reply
 }
 
-/// The first reply that is an error, when all have come.
-async fn first_error(all: impl IntoIterator<Item = Incoming>) -> Result<Option<Vec<u8>>, Refusal> {
-    let mut error = None;
+/// The replies, when all have come.
+async fn all_replies(all: impl IntoIterator<Item = Incoming>) -> Result<Vec<Vec<u8>>, Refusal> {
+    let mut replies = Vec::new();
     for mut incoming in all {
-        let reply = incoming.reply().await.ok_or_else(gone)?;
-        error = error.or((reply.first() == Some(&b'-')).then_some(reply));
+        replies.push(incoming.reply().await.ok_or_else(gone)?);
     }
-    Ok(error)
+    Ok(replies)
 }
 
 /// What stands behind the keys of a command that each core gets with its own.
@@ -407,12 +407,12 @@ impl Coordinator {
             }
             Id::MGet | Id::JsonMGet => Ok(self.mget(command).await?.0),
             Id::Exists | Id::Touch | Id::Del | Id::Unlink => {
-                Ok(self.sum(self.by_owner(command)).await?.0)
+                Ok(self.sum(command, self.by_owner(command)).await?.0)
             }
-            Id::RangeCount | Id::RangeDel => Ok(self.sum(self.for_each(command)).await?.0),
-            Id::MSet => self.mset(request).await,
+            Id::RangeCount | Id::RangeDel => Ok(self.sum(command, self.for_each(command)).await?.0),
+            Id::MSet => self.mset(command).await,
             Id::JsonMSet => self.json_mset(request).await,
-            Id::MSetNx => self.msetnx(request).await,
+            Id::MSetNx => self.msetnx(command).await,
             Id::Rename | Id::RenameNx | Id::Copy => self.copy(command.id(), request).await,
             Id::Keys => self.keys(request).await,
             Id::FlushDb | Id::FlushAll => self.flush(command).await,
@@ -478,8 +478,8 @@ impl Coordinator {
         for _ in 0..TRIES_MAX {
             let (reply, is_one) = match command.id() {
                 Id::MGet | Id::JsonMGet => self.mget(command).await?,
-                Id::Exists | Id::Touch => self.sum(self.by_owner(command)).await?,
-                _ => self.sum(self.for_each(command)).await?,
+                Id::Exists | Id::Touch => self.sum(command, self.by_owner(command)).await?,
+                _ => self.sum(command, self.for_each(command)).await?,
             };
             if is_one {
                 return Ok(reply);
@@ -549,27 +549,30 @@ impl Coordinator {
         Ok((all, are_of_one_moment(all_incoming.iter().flatten())))
     }
 
-    /// Adds up the numbers that cores answer; the first error instead, if there is one.
-    async fn sum(&self, parts: Vec<Batch>) -> Result<Read, Refusal> {
-        let (mut sum, mut error) = (0_i64, None);
+    /// Adds up the numbers that cores answer.
+    async fn sum(&self, command: Command<'_>, parts: Vec<Batch>) -> Result<Read, Refusal> {
         let mut all = self.ask_each(parts, self.execution());
+        let mut replies = Vec::with_capacity(all.len());
         for incoming in all.iter_mut().flatten() {
-            let reply = incoming.reply().await.ok_or_else(gone)?;
-            match replies::number(&reply) {
-                Some(number) => sum += number,
-                None => error = error.or(Some(reply)),
-            }
+            replies.push(incoming.reply().await.ok_or_else(gone)?);
         }
         let is_one = are_of_one_moment(all.iter().flatten());
-        let reply = error.unwrap_or_else(|| self.encoded(|encoder| encoder.integer(sum)));
-        Ok((reply, is_one))
+        Ok((self.added(command, 0, &replies), is_one))
+    }
+
+    /// The sum of the numbers that were answered, or what is answered if there are errors among them.
+    fn added(&self, command: Command<'_>, more: i64, replies: &[Vec<u8>]) -> Vec<u8> {
+        let numbers = replies.iter().filter_map(|reply| replies::number(reply));
+        let sum = numbers.sum::<i64>() + more;
+        refused(command, replies).unwrap_or_else(|| self.encoded(|encoder| encoder.integer(sum)))
     }
 
     /// Removes all rows, on each core by itself.
     async fn flush(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         let asked = self.ask_each(self.for_each(command), self.execution());
-        let error = first_error(asked.into_iter().flatten()).await?;
-        Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
+        let replies = all_replies(asked.into_iter().flatten()).await?;
+        let refused = refused(command, &replies);
+        Ok(refused.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
     }
 
     /// Pauses the cores, unless they are.

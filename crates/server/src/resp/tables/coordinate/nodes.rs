@@ -1,5 +1,6 @@
 //! Commands that concern several nodes of a cluster. Each node does its part as it would for a client of its own; nothing is done by
-//! several nodes as one, and what would have to be is refused.
+//! several nodes as one, and what would have to be is refused. A write that some nodes have done and others have refused is answered
+//! with `UNKNOWN`, which says so.
 //!
 //! | command | each node | together |
 //! |---|---|---|
@@ -8,7 +9,7 @@
 //! | RANGECOUNT, RANGEDEL, DBSIZE | its rows | the sum |
 //! | RANGE | its rows, as they are taken | merged (see `merge`) |
 //! | KEYS, SCAN | its keys | in order |
-//! | FLUSHALL, FLUSHDB | its rows | done, or the first error |
+//! | FLUSHALL, FLUSHDB | its rows | done |
 //! | JOIN.CREATE, JOIN.DROP | | the map is changed, and every node does as it says |
 //! | FT.\* | its objects | merged (see `resp/spaces`) |
 
@@ -29,10 +30,11 @@ use super::super::super::place::{is_on_its_way, place_of, record_place};
 use super::super::super::replies;
 use super::super::super::spaces::{self, Reach};
 use super::super::super::subject::{About, is_of_table};
+use super::super::partly::refused;
 use super::super::transaction::Transaction;
 use super::super::watch::Watching;
 use super::super::{To, joins, not_served, of_several_nodes, scan, still_moving};
-use super::{Coordinator, behind_keys, gone};
+use super::{Coordinator, all_replies, behind_keys, gone};
 use crate::catalog::Snapshot;
 use crate::clients::Client;
 use crate::tables::{Execution, Refusal};
@@ -65,19 +67,19 @@ impl Coordinator {
             Id::Exists | Id::Touch | Id::Del | Id::Unlink => {
                 let (parts, _) = self.parts_by_node(&snapshot, command)?;
                 let versions = versions(&snapshot, command);
-                let asked = parts
+                // All are asked before one is waited for.
+                let asked: Vec<Incoming> = parts
                     .iter()
                     .map(|part| self.ask_part(command, part, &versions))
                     .collect();
-                self.sum_of(asked).await
+                let replies = all_replies(asked).await?;
+                Ok(self.added(command, 0, &replies))
             }
             Id::RangeCount | Id::RangeDel | Id::DbSize => self.sum_of_nodes(command).await,
             Id::FlushDb | Id::FlushAll => {
                 let replies = self.ask_nodes(command.into()).await?;
-                let error = replies
-                    .into_iter()
-                    .find(|reply| reply.first() == Some(&b'-'));
-                Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
+                let refused = refused(command, &replies);
+                Ok(refused.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
             }
             Id::Keys => self.keys_of_nodes(command).await,
             Id::Scan => self.scan_nodes(command.request).await,
@@ -185,25 +187,6 @@ impl Coordinator {
         Ok(all)
     }
 
-    /// The sum of what is answered, or the first error.
-    async fn sum_of(&self, asked: Vec<Incoming>) -> Result<Vec<u8>, Refusal> {
-        let mut replies = Vec::with_capacity(asked.len());
-        for mut incoming in asked {
-            replies.push(incoming.reply().await.ok_or_else(gone)?);
-        }
-        Ok(self.added(0, replies))
-    }
-
-    fn added(&self, mut sum: i64, all: Vec<Vec<u8>>) -> Vec<u8> {
-        for reply in all {
-            match replies::number(&reply) {
-                Some(number) => sum += number,
-                None => return reply,
-            }
-        }
-        self.encoded(|encoder| encoder.integer(sum))
-    }
-
     async fn sum_of_nodes(&self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         let replies = self.ask_nodes(command.into()).await?;
         let mut records = 0;
@@ -215,7 +198,7 @@ impl Coordinator {
                 .map(|live| live.version.manifest().record_count);
             records = counts.sum::<u64>() as i64;
         }
-        Ok(self.added(records, replies))
+        Ok(self.added(command, records, &replies))
     }
 
     /// Asks every node for its part, until all know the same owners.
@@ -408,7 +391,15 @@ pub(in crate::resp) async fn ask_nodes(
             Err(why) => why?,
         };
         if begun.elapsed() > PATIENCE {
-            return Err((Code::ClusterDown, format!("not all nodes answer: {why}")));
+            return Err(match batch.iter().any(|command| command.writes()) {
+                true => (
+                    Code::Unknown,
+                    format!(
+                        "not all nodes answer, and those that do have done their part: {why}; send it again"
+                    ),
+                ),
+                false => (Code::ClusterDown, format!("not all nodes answer: {why}")),
+            });
         }
         wait_for_change(core, epoch).await;
     }
