@@ -169,14 +169,14 @@ impl Builder {
     }
 
     /// Writes only the segments of partitions that have rows, and no manifest: others build the rest of the version, and who has all parts
-    /// makes the manifest of them ([`Manifest::of_parts`]).
+    /// makes the manifest of them ([`Manifest::of_parts`]). Gives also what was collected of the rows for the version's profile, if that was asked for.
     ///
     /// # Errors
     /// As [`Builder::finish`].
     pub fn finish_parts(
         mut self,
         progress: &(dyn Fn(BuildProgress) + Sync),
-    ) -> Result<Vec<SegmentPart>, Error> {
+    ) -> Result<(Vec<SegmentPart>, Option<Collector>), Error> {
         self.check_writers()?;
         let has_rows: Vec<bool> = (self.buckets.chunks_mut(self.buckets_per_partition as usize))
             .map(|buckets| {
@@ -185,12 +185,13 @@ impl Builder {
             })
             .collect();
         let parts = self.write_parts(&|partition| has_rows[partition], progress)?;
+        let collected = self.collected.get_mut().expect("no writer panicked").take();
         self.spill.remove();
         self.out.keep();
-        Ok(parts)
+        Ok((parts, collected))
     }
 
-    /// As [`Builder::finish_parts`], of the partitions that are wanted, though they have no rows.
+    /// As [`Builder::finish_parts`], of the partitions that are wanted, though they have no rows; gives the parts alone.
     ///
     /// # Errors
     /// As [`Builder::finish`].

@@ -123,7 +123,9 @@ impl BuildOptions {
         Ok(self)
     }
 
-    fn check(&self) -> Result<(), Error> {
+    /// # Errors
+    /// One is out of bounds.
+    pub fn check(&self) -> Result<(), Error> {
         if !(1..=PARTITIONS_MAX).contains(&self.partitions) {
             return Err(Error::limit(
                 "--partitions",

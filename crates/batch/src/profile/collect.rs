@@ -34,40 +34,40 @@ impl Shape {
 /// Of one thread's rows.
 pub struct Collector {
     shape: Shape,
-    rows: u64,
-    rows_without_columns: u64,
-    key: Counts,
-    columns: Columns,
-    sample: Sample,
+    pub(super) rows: u64,
+    pub(super) rows_without_columns: u64,
+    pub(super) key: Counts,
+    pub(super) columns: Columns,
+    pub(super) sample: Sample,
     /// Room for a row's cells.
     cells: Vec<(u32, Sampled)>,
 }
 
 /// In a sample's row, the key's number.
-const KEY: u32 = u32::MAX;
+pub(super) const KEY: u32 = u32::MAX;
 
 #[derive(Default)]
-struct Columns {
-    all: Vec<(Box<[u8]>, Counts)>,
+pub(super) struct Columns {
+    pub(super) all: Vec<(Box<[u8]>, Counts)>,
     /// Their places in `all`.
     by_name: HashMap<Box<[u8]>, usize>,
     /// Where the next field is looked for first: fields mostly come in one order.
     next: usize,
-    are_too_many: bool,
+    pub(super) are_too_many: bool,
 }
 
 /// Of all values of a column.
 #[derive(Clone, Default)]
-struct Counts {
+pub(super) struct Counts {
     /// Rows in which it is not null.
-    present: u64,
-    empty: u64,
-    numbers: u64,
-    texts: u64,
-    booleans: u64,
-    nested: u64,
-    range: Option<(f64, f64)>,
-    distinct: Distinct,
+    pub(super) present: u64,
+    pub(super) empty: u64,
+    pub(super) numbers: u64,
+    pub(super) texts: u64,
+    pub(super) booleans: u64,
+    pub(super) nested: u64,
+    pub(super) range: Option<(f64, f64)>,
+    pub(super) distinct: Distinct,
 }
 
 impl Collector {
@@ -208,7 +208,7 @@ fn row_hash(key: &[u8], value: &[u8]) -> u64 {
 
 impl Columns {
     /// The column of this name and its place; `None` of one too many.
-    fn find(&mut self, name: &[u8]) -> Option<(usize, &mut Counts)> {
+    pub(super) fn find(&mut self, name: &[u8]) -> Option<(usize, &mut Counts)> {
         let at = match self.all.get(self.next) {
             Some((next, _)) if **next == *name => self.next,
             _ => match self.by_name.get(name) {

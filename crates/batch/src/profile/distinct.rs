@@ -1,8 +1,10 @@
 //! How many different values there are: HyperLogLog (Flajolet, Fusy, Gandouet, Meunier, 2007) with 1,024 registers, a standard error of 3.25 percent, and
 //! linear counting where many registers are empty.
 
-const REGISTERS: usize = 1024;
+pub const REGISTERS: usize = 1024;
 const INDEX_BITS: u32 = REGISTERS.trailing_zeros();
+/// No register holds more.
+pub const RANK_MAX: u8 = (u64::BITS - INDEX_BITS + 1) as u8;
 
 #[derive(Clone)]
 pub struct Distinct {
@@ -18,6 +20,17 @@ impl Default for Distinct {
 }
 
 impl Distinct {
+    /// No register is more than [`RANK_MAX`].
+    pub fn of(registers: [u8; REGISTERS]) -> Distinct {
+        Distinct {
+            registers: Box::new(registers),
+        }
+    }
+
+    pub fn registers(&self) -> &[u8; REGISTERS] {
+        &self.registers
+    }
+
     #[inline]
     pub fn add(&mut self, hash: u64) {
         let index = (hash >> (64 - INDEX_BITS)) as usize;

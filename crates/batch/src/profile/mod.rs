@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  rows ─► Collector (one a thread): counts of all rows (`scan`, `distinct`), a bounded sample (`sample`)
-//!            └─ merged ─► Profile ─► `shift`: how far from another version's ─► `judge`: gates
+//!            └─ merged, from other processes as bytes (`transfer`) ─► Profile ─► `shift`: how far from another version's ─► `judge`: gates
 //! ```
 //!
 //! Of all rows: how many there are, nulls, empty texts, kinds, how many different values, least and most. Of a sample: mean, quantiles, most frequent
@@ -19,11 +19,12 @@ mod judge;
 mod sample;
 mod scan;
 mod shift;
+mod transfer;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-pub(crate) use collect::{Collector, Shape};
+pub use collect::{Collector, Shape};
 pub use judge::{Before, ColumnLimit, Limits, Verdict, judge};
 pub use shift::{Bin, By, Shift, shift};
 

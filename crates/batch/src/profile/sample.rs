@@ -87,6 +87,13 @@ impl Sample {
         self.rows.len()
     }
 
+    /// The least hash first.
+    pub fn rows_by_hash(&self) -> Vec<&Row> {
+        let mut rows: Vec<&Row> = self.rows.iter().collect();
+        rows.sort_unstable();
+        rows
+    }
+
     /// By hash.
     pub fn into_rows(self) -> Vec<Row> {
         self.rows.into_sorted_vec()
