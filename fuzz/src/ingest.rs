@@ -1,13 +1,13 @@
-//! Text that becomes rows: CSV and JSON lines.
+//! Bytes that become rows: CSV, JSON lines, and bundles of rows.
 //!
-//! The first byte of an input is no text: its bits choose what is asked of the rest, so that one run tries all of it. Seeds begin with a
+//! The first byte of a text is no text: its bits choose what is asked of the rest, so that one run tries all of it. Seeds begin with a
 //! letter: `@` asks for a column as the value, `A` for JSON, `B` for MessagePack; 4, 8 and 16 letters later ask for more.
 
 use std::sync::{Arc, Mutex};
 
 use larder_ingest::{
     At, CellType, Error, Format, InputOptions, NullPolicy, RowSink, SinkError, ValueSpec,
-    ingest_text,
+    bundle_of, ingest_text, rows_of_bundle,
 };
 use serde::de::IgnoredAny;
 
@@ -76,6 +76,28 @@ pub fn json_lines(bytes: &[u8]) {
     let whole = read(text, Format::JsonLines, &options, usize::MAX);
     check(text, &options, &whole);
     check_cut(text, Format::JsonLines, &options, &whole);
+}
+
+/// Any bytes are rows to their end, or rows and then an error; the rows make the same bytes again.
+pub fn bundle(bytes: &[u8]) {
+    let mut read: Vec<_> = rows_of_bundle(bytes).collect();
+    let is_damaged = read.last().is_some_and(Result::is_err);
+    if is_damaged {
+        read.pop();
+    }
+    let rows = read
+        .into_iter()
+        .map(|row| row.expect("only the last is an error"));
+    let written = bundle_of(rows);
+    match is_damaged {
+        true => assert!(bytes.len() > written.len() && bytes.starts_with(&written)),
+        false => assert_eq!(written, bytes),
+    }
+}
+
+/// How many whole rows the bytes begin with.
+pub fn rows_in_bundle(bytes: &[u8]) -> usize {
+    rows_of_bundle(bytes).filter(Result::is_ok).count()
 }
 
 fn chosen(choice: u8) -> InputOptions {

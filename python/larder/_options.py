@@ -19,10 +19,10 @@ OPTIONS = """
     filter: whether reads of absent keys are answered without the disk.
     on_duplicate: rows that share a key: ``"error"``, ``"first"``, ``"last"`` or ``"collect"`` (an array of all values).
     collect_as: how ``"collect"`` writes the values of one column: ``"text"``, ``"json"`` or ``"bytes"``.
-    profile: count and sample what the columns hold, for gates, for reports and to compare the next version with; not on Spark.
-    min_records, max_shrink_percent, max_growth_percent: gates on how many records there are; the last two beside ``against``. Not on Spark.
+    profile: count and sample what the columns hold, for gates, for reports and to compare the next version with.
+    min_records, max_shrink_percent, max_growth_percent: gates on how many records there are; the last two beside ``against``.
     max_nulls, max_empty, max_shift: gates on the columns, as a number for all or as ``{column: number}``: the most nulls and empty texts in percent of
-        the rows, and the farthest shift of the values from ``against`` (a population stability index). Not on Spark.
+        the rows, and the farthest shift of the values from ``against`` (a population stability index).
     against: the folder or URL of the version that gates compare with.
     on: the folder or URL of a version: what is built is a delta on it, and the rows are what is new or changed. Its partitions and compression are
         the base's.

@@ -5,9 +5,12 @@
     build_store(df, store="pymk", key="member", out="s3://bucket/built/monday", partitions=64)
     build_store(changes, deleted=gone, on="s3://bucket/built/monday", store="pymk", key="member", out="s3://bucket/built/tuesday")
 
-    df ── rows as (partition, key, value) ── shuffle by partition ──► one task a partition ──► its segment, at `out`
-                                                                                                   │
-                                          the driver: segments of empty partitions, the manifest ◄─┘
+    df ── bundles of rows, each of one partition ── shuffle by partition ──► a task of one or more partitions ──► their segments, at `out`
+                                                                                                                         │
+                                                       the driver: segments of empty partitions, the profile, the manifest ◄─┘
+
+Spark moves bundles, not rows: what it costs to move a row is paid once for many of them. All rows of a partition come to one task. Where Spark
+coalesces the tasks of a shuffle (its adaptive execution), a task has as many small partitions as make a good size, and large ones have a task each.
 
 What a task leaves is a pure function of its partition's rows: a task that is tried again, or runs twice at once, leaves the same bytes under the
 same name. The manifest is written last; before that there is no version, and a build that failed can be begun again at the same place.
@@ -18,15 +21,21 @@ the tasks refuse it.
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from math import isqrt
+from typing import Any, Iterator, NamedTuple, Optional
 
 from larder import _native
 from larder._build import Built, Path, built, reader
-from larder._options import GATES, OPTIONS, Key, check_deleted, of_base, options, place
+from larder._options import OPTIONS, Key, check_deleted, of_base, options, place
+from larder._shuffle import bundle_bytes, shuffle_tasks, targets
 
 __all__ = ["build_store"]
 
-_ROWS = "partition int, key binary, value binary"
+_BUNDLES = "target int, bundle binary"
+# A row tells of a segment, or what a task has collected of its rows for the profile: some hundred kilobytes, and 10 MB of wide rows.
+_MADE = "task int, part string, collected binary"
+#: What more tasks have collected is merged by tasks first.
+_MERGED_BY_THE_DRIVER_MAX = 16
 _TASK_MEMORY = "256MiB"
 
 
@@ -37,9 +46,6 @@ def build_store(df: Any, *, store: str, key: Key, out: Path, deleted: Any = None
         raise ValueError(
             "rows of a Spark data frame have no order, so none of a key is the first or the last: make keys unique before, as with dropDuplicates or collect_list"
         )
-    for name in sorted(GATES):
-        if given.get(name) is not None:
-            raise ValueError(f"{name} judges a profile, and builds on Spark make none: give it to larder.push, or build without Spark")
     if deleted is not None:
         check_deleted(given)
     elif df is None:
@@ -50,28 +56,36 @@ def build_store(df: Any, *, store: str, key: Key, out: Path, deleted: Any = None
     partitions = given.get("partitions", 8)
     if given.get("on") is not None:
         text, partitions = of_base(text, target)
+    session = (deleted if df is None else df).sparkSession
+    tasks = shuffle_tasks(session, partitions)
+    assembled = _Assembled(text, targets(partitions, tasks or partitions), bundle_bytes(session))
     columns = [key] if isinstance(key, str) else list(key)
-    rows = None
+    bundles = None
     if df is not None:
         if given.get("value") is not None:
             # Only what is read is moved.
             df = df.select(*dict.fromkeys([*columns, given["value"]]))
-        rows = df.mapInArrow(_Assemble(text, False), _ROWS)
+        bundles = df.mapInArrow(_Assemble(assembled, False), _BUNDLES)
     if deleted is not None:
-        removed = deleted.select(*columns).mapInArrow(_Assemble(text, True), _ROWS)
-        rows = removed if rows is None else rows.union(removed)
-    if hasattr(rows, "repartitionById"):
-        rows = rows.repartitionById(partitions, rows["partition"])
-    else:
-        rows = rows.repartition(partitions, "partition")
-    parts = rows.mapInArrow(_Write(text, target), "part string").collect()
-    manifest = _native.finish([row["part"] for row in parts], text, target)
+        removed = deleted.select(*columns).mapInArrow(_Assemble(assembled, True), _BUNDLES)
+        bundles = removed if bundles is None else bundles.union(removed)
+    # Spark coalesces tasks only where nobody says how many there are to be.
+    bundles = bundles.repartition("target") if tasks else bundles.repartition(partitions, "target")
+    made = bundles.mapInArrow(_Write(text, target), _MADE)
+    has_profile = given.get("profile", True) and (given.get("on") is None or given.get("full"))
+    if has_profile and partitions > _MERGED_BY_THE_DRIVER_MAX:
+        made = made.repartition("task") if tasks else made.repartition(isqrt(partitions), "task")
+        made = made.mapInArrow(_Merge(text), _MADE)
+    rows = made.collect()
+    parts = [row["part"] for row in rows if row["part"] is not None]
+    collected = [bytes(row["collected"]) for row in rows if row["collected"] is not None]
+    manifest = _native.finish(parts, collected, text, target)
     return built(target, manifest, None)
 
 
 build_store.__doc__ = f"""Builds a version of a store from a Spark data frame, on Spark's executors.
 
-Executors need this package, pyarrow 14 or later, and access to ``out``. A task takes ``memory`` (256 MiB unless it is said), and some 170 MiB for Python
+Executors need this package, pyarrow 14 or later, and access to ``out``. A task takes ``memory`` (256 MiB unless it is said), and some 210 MiB for Python
 and pyarrow, beside the JVM's: see ``spark.executor.memoryOverhead``.
 
 Args:
@@ -86,11 +100,19 @@ Raises:
 """
 
 
-class _Assemble:
-    """Rows of a task's batches as partition, key and value."""
+class _Assembled(NamedTuple):
+    """How rows become bundles."""
 
-    def __init__(self, options: str, is_removed: bool) -> None:
-        self._options = options
+    options: str
+    targets: list[int]
+    bundle_bytes: int
+
+
+class _Assemble:
+    """Rows of a task's batches as bundles, each with the target of its partition."""
+
+    def __init__(self, how: _Assembled, is_removed: bool) -> None:
+        self._how = how
         self._is_removed = is_removed
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -99,7 +121,8 @@ class _Assemble:
             return
         import pyarrow as pa
 
-        stream = _native.assemble(rows, self._options, self._is_removed)
+        how = self._how
+        stream = _native.assemble(rows, how.options, self._is_removed, how.targets, how.bundle_bytes)
         yield from pa.RecordBatchReader.from_stream(stream)
 
 
@@ -114,10 +137,39 @@ class _Write:
         rows = _some(batches)
         if rows is None:
             return
-        import pyarrow as pa
+        parts, collected = _native.write_parts(rows, self._options, self._out)
+        yield _made(parts, collected)
 
-        parts = _native.write_parts(rows, self._options, self._out)
-        yield pa.RecordBatch.from_arrays([pa.array(parts, type=pa.string())], names=["part"])
+
+class _Merge:
+    """What some tasks have made, with all that they have collected as one."""
+
+    def __init__(self, options: str) -> None:
+        self._options = options
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        parts: list[str] = []
+        merged = None
+        for batch in batches:
+            rows = batch.to_pydict()
+            parts += [part for part in rows["part"] if part is not None]
+            collected = [it for it in (merged, *rows["collected"]) if it is not None]
+            merged = _native.merge_collected(collected, self._options) if collected else None
+        if parts or merged is not None:
+            yield _made(parts, merged)
+
+
+def _made(parts: list[str], collected: Optional[bytes]) -> Any:
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    of_all = [] if collected is None else [collected]
+    columns = {
+        "task": pa.array([TaskContext.get().partitionId()] * (len(parts) + len(of_all)), type=pa.int32()),
+        "part": pa.array([*parts, *[None] * len(of_all)], type=pa.string()),
+        "collected": pa.array([*[None] * len(parts), *of_all], type=pa.binary()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _some(batches: Iterator[Any]) -> Any:

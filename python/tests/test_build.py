@@ -141,15 +141,16 @@ def test_two_tasks_that_write_the_same_parts_at_once_leave_one_good_file(tmp_pat
     text = _options.options("s", "member", "a test", given)
 
     def write(out):
-        stream = _native.assemble(rows, text, False)
+        stream = _native.assemble(rows, text, False, [0, 1], 1 << 16)
         return _native.write_parts(pa.RecordBatchReader.from_stream(stream), text, str(out))
 
     alone = write(tmp_path / "alone")
     with ThreadPoolExecutor(4) as threads:
-        for parts in threads.map(write, [tmp_path / "together"] * 8):
-            assert parts == alone
+        for made in threads.map(write, [tmp_path / "together"] * 8):
+            assert made == alone
+    parts, collected = alone
     assert segments(tmp_path / "together") == segments(tmp_path / "alone")
-    _native.finish(alone, text, str(tmp_path / "together"))
+    _native.finish(parts, [collected], text, str(tmp_path / "together"))
     assert sorted(path.name for path in (tmp_path / "together").iterdir()) == [
         "manifest.json",
         "p00000.segment",
@@ -158,7 +159,7 @@ def test_two_tasks_that_write_the_same_parts_at_once_leave_one_good_file(tmp_pat
     larder.open(tmp_path / "together").verify()
     with pytest.raises(larder.Error, match="number of segments"):
         other = _options.options("s", "member", "a test", {**given, "partitions": 1})
-        _native.finish(alone, other, str(tmp_path / "other"))
+        _native.finish(parts, [collected], other, str(tmp_path / "other"))
 
 
 def test_a_version_is_built_to_an_object_store(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@
 use crate::ci;
 
 /// The targets of `fuzz/fuzz_targets`.
-const TARGETS: [&str; 15] = [
+const TARGETS: [&str; 17] = [
     "resp",
     "reply",
     "segment",
@@ -20,6 +20,8 @@ const TARGETS: [&str; 15] = [
     "join",
     "csv",
     "json_lines",
+    "bundle",
+    "collected",
     "space",
 ];
 

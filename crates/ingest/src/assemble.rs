@@ -1,44 +1,63 @@
-//! Keys and values as two columns of bytes: rows are made once, before an engine that is not ours brings those of a partition together.
+//! Rows as bundles: they are made once, before an engine that is not ours brings those of a partition together.
+//!
+//! ```text
+//!  batches ──► a row's key and value ──► the open bundle of its partition ──► batches of two columns: target, bundle
+//! ```
+//!
+//! 1. Every row of a partition is in a bundle with the partition's target, and a bundle has rows of one partition.
+//! 2. Open bundles take [`BundleOptions::open_bytes_max`] together, whatever the partitions and the rows: each has room for its share, and a row that is
+//!    longer than that is a bundle of its own, which is handed on at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow_array::builder::{BinaryBuilder, Int32Builder};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use crate::batches::{Batches, NAME};
+use crate::bundle::{ROW_OVERHEAD_BYTES, push_row};
 use crate::error::{Error, Fault};
 use crate::guard::guarded;
 use crate::options::{InputOptions, RowSink, SinkError};
 use crate::record_batch::{BatchPlan, project, push_batch};
 use crate::rows::Rows;
-use crate::run::{Budget, check_columns};
+use crate::run::{Budget, check_columns, sink_fault};
 
 /// The columns of what [`assemble`] makes.
-pub const PARTITION_COLUMN: &str = "partition";
-pub const KEY_COLUMN: &str = "key";
-pub const VALUE_COLUMN: &str = "value";
+pub const TARGET_COLUMN: &str = "target";
+pub const BUNDLE_COLUMN: &str = "bundle";
 
 /// A batch is handed on when it has so many bytes.
-const BATCH_BYTES: usize = 16 << 20;
+const BATCH_BYTES: usize = 4 << 20;
 
 /// Of a key, the partition that its row is of.
 pub type PartitionOf = Box<dyn Fn(&[u8]) -> u32 + Send + Sync>;
 
-/// Of a row's value, the bytes that stand in the column.
-pub type Written = Box<dyn Fn(&[u8], &mut Vec<u8>) + Send + Sync>;
+/// Of a row's value, the bytes that stand in the bundle.
+pub type WriteValue = Box<dyn Fn(&[u8], &mut Vec<u8>) + Send + Sync>;
 
-/// Batches of three columns: the partition, the key and the value of each row, as `written` writes it.
+/// How rows become bundles.
+pub struct BundleOptions {
+    pub partition_of: PartitionOf,
+    pub written: WriteValue,
+    /// By partition, what stands in the column of targets: by it the engine brings bundles together.
+    pub targets: Vec<i32>,
+    /// A bundle of several rows has no more.
+    pub bundle_bytes_max: usize,
+    /// All bundles that are open have no more together.
+    pub open_bytes_max: usize,
+}
+
+/// Batches of two columns: the target of a partition, and a bundle of rows of it.
 ///
 /// # Errors
 /// Of the options or the columns; those of rows come with the batches.
 pub fn assemble(
     batches: Batches,
     options: InputOptions,
-    partition_of: PartitionOf,
-    written: Written,
+    bundling: BundleOptions,
 ) -> Result<impl Iterator<Item = Result<RecordBatch, ArrowError>> + Send, Error> {
     check_columns(&options)?;
     let plan = BatchPlan::new(batches.schema().fields(), &Vec::new(), &options);
@@ -47,10 +66,9 @@ pub fn assemble(
         budget: Budget::new(options.memory.0),
         batches,
         options,
-        partition_of,
-        written,
         first_row: 0,
-        ready: VecDeque::new(),
+        bundles: Bundles::new(bundling),
+        is_at_end: false,
     })
 }
 
@@ -61,10 +79,9 @@ pub fn assemble(
 pub fn assemble_c_stream(
     batches: Batches,
     options: InputOptions,
-    partition_of: PartitionOf,
-    written: Written,
+    bundling: BundleOptions,
 ) -> Result<FFI_ArrowArrayStream, Error> {
-    let assembled = assemble(batches, options, partition_of, written)?;
+    let assembled = assemble(batches, options, bundling)?;
     let reader = RecordBatchIterator::new(assembled, schema());
     Ok(FFI_ArrowArrayStream::new(Box::new(reader)))
 }
@@ -72,9 +89,8 @@ pub fn assemble_c_stream(
 fn schema() -> SchemaRef {
     let column = |name: &str, data_type| Field::new(name, data_type, false);
     Arc::new(Schema::new(vec![
-        column(PARTITION_COLUMN, DataType::Int32),
-        column(KEY_COLUMN, DataType::Binary),
-        column(VALUE_COLUMN, DataType::Binary),
+        column(TARGET_COLUMN, DataType::Int32),
+        column(BUNDLE_COLUMN, DataType::Binary),
     ]))
 }
 
@@ -83,10 +99,9 @@ struct Assembled {
     plan: BatchPlan,
     options: InputOptions,
     budget: Budget,
-    partition_of: PartitionOf,
-    written: Written,
     first_row: u64,
-    ready: VecDeque<RecordBatch>,
+    bundles: Bundles,
+    is_at_end: bool,
 }
 
 impl Assembled {
@@ -94,22 +109,28 @@ impl Assembled {
         let first_row = self.first_row;
         self.first_row += batch.num_rows() as u64;
         let (plan, options, budget) = (&self.plan, &self.options, &self.budget);
-        let sink = Columns {
-            partition_of: &self.partition_of,
-            written: &self.written,
-            value: Vec::new(),
-            partitions: Int32Builder::new(),
-            keys: BinaryBuilder::new(),
-            values: BinaryBuilder::new(),
-            bytes: 0,
-            ready: &mut self.ready,
-        };
+        let sink = Box::new(Rowwise(&mut self.bundles));
         guarded(|| {
             let batch = project(batch, plan)?;
-            let mut rows = Rows::new(options, budget, Box::new(sink));
-            push_batch(&batch, plan, 0, first_row, &mut rows)?;
-            rows.sink.finish().map_err(crate::run::sink_fault)
+            let mut rows = Rows::new(options, budget, sink);
+            push_batch(&batch, plan, 0, first_row, &mut rows)
         })
+    }
+
+    /// Does a part of what is left; true, if nothing is.
+    fn step(&mut self) -> Result<bool, Error> {
+        if self.is_at_end {
+            return Ok(true);
+        }
+        let done = match self.batches.next() {
+            Some(batch) => self.add(&batch?),
+            None => {
+                self.is_at_end = true;
+                self.bundles.finish().map_err(sink_fault)
+            }
+        };
+        done.map_err(|fault| fault.into_error(NAME))?;
+        Ok(false)
     }
 }
 
@@ -118,68 +139,113 @@ impl Iterator for Assembled {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(batch) = self.ready.pop_front() {
+            if let Some(batch) = self.bundles.full.batches.pop_front() {
                 return Some(Ok(batch));
             }
-            let added = match self.batches.next()? {
-                Ok(batch) => self.add(&batch).map_err(|fault| fault.into_error(NAME)),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = added {
-                return Some(Err(ArrowError::ExternalError(Box::new(error))));
+            match self.step() {
+                Ok(true) => return None,
+                Ok(false) => {}
+                Err(error) => return Some(Err(ArrowError::ExternalError(Box::new(error)))),
             }
         }
     }
 }
 
-/// Rows in the making.
-struct Columns<'a> {
-    partition_of: &'a PartitionOf,
-    written: &'a Written,
-    /// Room for one.
-    value: Vec<u8>,
-    partitions: Int32Builder,
-    keys: BinaryBuilder,
-    values: BinaryBuilder,
-    bytes: usize,
-    ready: &'a mut VecDeque<RecordBatch>,
+struct Bundles {
+    options: BundleOptions,
+    /// Of each partition the one that is open. Its room is taken once, with the first row.
+    open: Vec<Vec<u8>>,
+    room_bytes: usize,
+    full: Full,
 }
 
-impl Columns<'_> {
-    fn flush(&mut self) -> Result<(), SinkError> {
-        if self.bytes == 0 {
-            return Ok(());
+impl Bundles {
+    fn new(options: BundleOptions) -> Bundles {
+        let partitions = options.targets.len();
+        let share = options.open_bytes_max / partitions.max(1);
+        Bundles {
+            open: vec![Vec::new(); partitions],
+            room_bytes: options.bundle_bytes_max.min(share),
+            options,
+            full: Full::default(),
         }
-        self.bytes = 0;
-        let batch = RecordBatch::try_new(
-            schema(),
-            vec![
-                Arc::new(self.partitions.finish()),
-                Arc::new(self.keys.finish()),
-                Arc::new(self.values.finish()),
-            ],
-        );
-        self.ready.push_back(batch?);
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
+        let partition = (self.options.partition_of)(key) as usize;
+        let target = self.options.targets[partition];
+        let written = |out: &mut Vec<u8>| (self.options.written)(value, out);
+        // What is written of a value is the value and at most one byte more.
+        let row_bytes = ROW_OVERHEAD_BYTES + key.len() + value.len() + 1;
+        if row_bytes > self.room_bytes {
+            let mut alone = Vec::with_capacity(row_bytes);
+            push_row(&mut alone, key, written);
+            return self.full.add(target, &alone);
+        }
+        let bundle = &mut self.open[partition];
+        if bundle.len() + row_bytes > self.room_bytes {
+            self.full.add(target, bundle)?;
+            bundle.clear();
+        }
+        if bundle.capacity() == 0 {
+            bundle.reserve_exact(self.room_bytes);
+        }
+        push_row(bundle, key, written);
         Ok(())
+    }
+
+    /// Hands on what is open.
+    fn finish(&mut self) -> Result<(), SinkError> {
+        for (bundle, target) in self.open.iter_mut().zip(&self.options.targets) {
+            let bundle = std::mem::take(bundle);
+            if !bundle.is_empty() {
+                self.full.add(*target, &bundle)?;
+            }
+        }
+        self.full.make_batch()
     }
 }
 
-impl RowSink for Columns<'_> {
-    fn row(&mut self, _: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
-        self.partitions
-            .append_value((self.partition_of)(key) as i32);
-        self.keys.append_value(key);
-        self.value.clear();
-        (self.written)(value, &mut self.value);
-        self.values.append_value(&self.value);
-        self.bytes += key.len() + self.value.len();
+/// Bundles that are handed on, as batches.
+#[derive(Default)]
+struct Full {
+    targets: Int32Builder,
+    bundles: BinaryBuilder,
+    bytes: usize,
+    batches: VecDeque<RecordBatch>,
+}
+
+impl Full {
+    fn add(&mut self, target: i32, bundle: &[u8]) -> Result<(), SinkError> {
+        self.targets.append_value(target);
+        self.bundles.append_value(bundle);
+        self.bytes += bundle.len();
         match self.bytes >= BATCH_BYTES {
-            true => self.flush(),
+            true => self.make_batch(),
             false => Ok(()),
         }
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(), SinkError> {
-        self.flush()
+    fn make_batch(&mut self) -> Result<(), SinkError> {
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        self.bytes = 0;
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(self.targets.finish()),
+            Arc::new(self.bundles.finish()),
+        ];
+        let batch = RecordBatch::try_new(schema(), columns)?;
+        self.batches.push_back(batch);
+        Ok(())
+    }
+}
+
+/// Rows of one batch on their way.
+struct Rowwise<'a>(&'a mut Bundles);
+
+impl RowSink for Rowwise<'_> {
+    fn row(&mut self, _: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
+        self.0.push(key, value)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  batches ── lock ─ next() ─ unlock ──► rows of one batch ──► sink      (one sink a thread, as of files)
+//!                                        of columns (`ingest_batches`) or of bundles (`ingest_bundles`)
 //! ```
 
 use std::sync::{Mutex, PoisonError};
@@ -10,6 +11,9 @@ use arrow_array::RecordBatch;
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 
+use crate::assemble::BUNDLE_COLUMN;
+use crate::bundle::rows_of_bundle;
+use crate::cell::{Shape, Value, value_of};
 use crate::error::{Error, Fault, one_line};
 use crate::guard::guarded;
 use crate::options::{InputOptions, RowSink, SinkError, Summary};
@@ -82,46 +86,84 @@ pub fn ingest_batches<'s>(
     check_columns(options)?;
     let fault = |fault: Fault| fault.into_error(NAME);
     let plan = BatchPlan::new(batches.schema().fields(), &Vec::new(), options).map_err(fault)?;
+    let budget = Budget::new(options.memory.0);
+    on_threads(batches, options.threads, &|source| {
+        let made = make_sink().map_err(|source| (0, sink_fault(source)))?;
+        let mut rows = Rows::new(options, &budget, made);
+        while let Some((first_row, batch)) = lock(source).take() {
+            let pushed = guarded(|| {
+                let batch = project(&batch, &plan)?;
+                push_batch(&batch, &plan, 0, first_row, &mut rows)
+            });
+            pushed.map_err(|fault| (first_row, fault))?;
+        }
+        let (count, skipped) = (rows.count, rows.skipped);
+        let finished = rows.sink.finish();
+        finished.map_err(|source| (u64::MAX, sink_fault(source)))?;
+        Ok((count, skipped))
+    })
+}
+
+/// Hands the rows of the bundles that [`crate::assemble`] made to the sinks, one sink a thread, in no order. Blocks until all is read.
+///
+/// # Errors
+/// As [`ingest_batches`]; a bundle that is damaged.
+pub fn ingest_bundles<'s>(
+    batches: Batches,
+    threads: usize,
+    make_sink: &(dyn Fn() -> Result<Box<dyn RowSink + 's>, SinkError> + Sync),
+) -> Result<Summary, Error> {
+    let damaged = |what: &str| Fault::file(format!("a bundle of rows is damaged: {what}"));
+    on_threads(batches, threads, &|source| {
+        let mut sink = make_sink().map_err(|source| (0, sink_fault(source)))?;
+        let mut count = 0;
+        while let Some((first, batch)) = lock(source).take() {
+            let pushed = guarded(|| {
+                let column = batch.column_by_name(BUNDLE_COLUMN);
+                let column = column.ok_or_else(|| damaged("there is no column of bundles"))?;
+                let shape = Shape::default();
+                for row in 0..batch.num_rows() {
+                    let bundle = match value_of(&shape, column, row) {
+                        Ok(Value::Bytes(bundle)) => bundle,
+                        _ => return Err(damaged("it is no string of bytes")),
+                    };
+                    // So many rows, of eight bytes and more each, no bundle has.
+                    let first_seq = (first + row as u64) << 32;
+                    for (seq, row) in (first_seq..).zip(rows_of_bundle(bundle)) {
+                        let (key, value) = row.map_err(|error| damaged(error.0))?;
+                        sink.row(seq, key, value).map_err(sink_fault)?;
+                        count += 1;
+                    }
+                    sink.check().map_err(sink_fault)?;
+                }
+                Ok(())
+            });
+            pushed.map_err(|fault| (first, fault))?;
+        }
+        let finished = sink.finish();
+        finished.map_err(|source| (u64::MAX, sink_fault(source)))?;
+        Ok((count, 0))
+    })
+}
+
+/// What one thread does with the batches that it takes: it gives how many rows it has handed out and left out, or a fault and where it was.
+type Work<'w> = dyn Fn(&Mutex<Source>) -> Result<(u64, u64), (u64, Fault)> + Sync + 'w;
+
+fn on_threads(batches: Batches, threads: usize, work: &Work<'_>) -> Result<Summary, Error> {
     let source = Mutex::new(Source {
         batches,
         first_row: 0,
         failed: None,
     });
-    let budget = Budget::new(options.memory.0);
-    let work = || -> Result<Summary, (u64, Error)> {
-        let made = make_sink().map_err(|source| (0, sink_fault(source).into_error(NAME)))?;
-        let mut rows = Rows::new(options, &budget, made);
-        while let Some((first_row, batch)) = lock(&source).take() {
-            let pushed = guarded(|| {
-                let batch = project(&batch, &plan)?;
-                push_batch(&batch, &plan, 0, first_row, &mut rows)
-            });
-            if let Err(fault) = pushed {
-                return Err((first_row, fault.into_error(NAME)));
-            }
+    let stopping = || match work(&source) {
+        Ok(counts) => counts,
+        Err((at, fault)) => {
+            lock(&source).fail(at, fault.into_error(NAME));
+            (0, 0)
         }
-        let (count, skipped) = (rows.count, rows.skipped);
-        let finished = rows.sink.finish();
-        finished.map_err(|source| (u64::MAX, sink_fault(source).into_error(NAME)))?;
-        Ok(Summary {
-            files: 1,
-            rows: count,
-            skipped,
-            ..Summary::default()
-        })
     };
-    let stopping = || {
-        let done = work();
-        if let Err((at, error)) = done {
-            lock(&source).fail(at, error);
-            return None;
-        }
-        done.ok()
-    };
-    let done: Vec<Option<Summary>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..options.threads.max(1))
-            .map(|_| scope.spawn(stopping))
-            .collect();
+    let done: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(stopping)).collect();
         let joined = workers.into_iter().map(|worker| match worker.join() {
             Ok(done) => done,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -131,15 +173,12 @@ pub fn ingest_batches<'s>(
     if let Some((_, error)) = lock(&source).failed.take() {
         return Err(error);
     }
-    let mut all = Summary {
+    Ok(Summary {
         files: 1,
+        rows: done.iter().map(|(rows, _)| rows).sum(),
+        skipped: done.iter().map(|(_, skipped)| skipped).sum(),
         ..Summary::default()
-    };
-    for done in done.into_iter().flatten() {
-        all.rows += done.rows;
-        all.skipped += done.skipped;
-    }
-    Ok(all)
+    })
 }
 
 /// The batches that are left, and the first fault.

@@ -18,6 +18,7 @@ mod assemble;
 mod avro;
 mod avro_schema;
 mod batches;
+mod bundle;
 mod cell;
 mod csv;
 mod cut;
@@ -46,9 +47,10 @@ mod write;
 
 pub use arrow_array::ffi_stream::FFI_ArrowArrayStream as CStream;
 pub use assemble::{
-    KEY_COLUMN, PARTITION_COLUMN, VALUE_COLUMN, Written, assemble, assemble_c_stream,
+    BUNDLE_COLUMN, BundleOptions, TARGET_COLUMN, WriteValue, assemble, assemble_c_stream,
 };
-pub use batches::{Batches, ingest_batches};
+pub use batches::{Batches, ingest_batches, ingest_bundles};
+pub use bundle::{bundle_of, rows_of_bundle};
 pub use csv::types::CellType;
 pub use error::{At, Error};
 pub use in_memory::ingest_text;

@@ -139,29 +139,15 @@ fn build_judged(
     feed: impl FnOnce(&Builder) -> PyResult<Summary>,
 ) -> PyResult<(String, u64)> {
     let place = place(out)?;
-    let before = options.against.as_deref().map(earlier).transpose()?;
-    let judge = |manifest: &Manifest| {
-        let before = before
-            .as_ref()
-            .map(|(name, manifest)| Before { name, manifest });
-        let verdicts = profile::judge(&options.limits(), manifest, before);
-        let told: Vec<String> = (verdicts.into_iter())
-            .filter(|it| !it.is_passed)
-            .map(|it| it.told)
-            .chain(nothing_left(options, manifest))
-            .collect();
-        match told.is_empty() {
-            true => Ok(()),
-            false => Err(larder_batch::Error::Refused(told.join("; "))),
-        }
-    };
+    let gates = Gates::of(options)?;
     let build_into = |folder: &Path| -> PyResult<(Manifest, u64)> {
         let mut build = options.build_at(out)?;
         build.profile = options.profile;
         let builder = Builder::new(build, folder).map_err(failed)?;
         let done = feed(&builder)?;
         refuse_empty(options, &done)?;
-        let manifest = builder.finish_judged(&|_| {}, &judge).map_err(failed)?;
+        let manifest =
+            (builder.finish_judged(&|_| {}, &|manifest| gates.judge(manifest))).map_err(failed)?;
         Ok((manifest, done.skipped))
     };
     let (manifest, skipped) = match place.as_local() {
@@ -180,6 +166,37 @@ fn build_judged(
     Ok((text(&manifest), skipped))
 }
 
+/// What a version must be, and the one that it is compared with.
+pub struct Gates<'a> {
+    options: &'a Options,
+    before: Option<(String, Manifest)>,
+}
+
+impl Gates<'_> {
+    /// # Errors
+    /// There is nothing at the place that is to be compared with.
+    pub fn of(options: &Options) -> PyResult<Gates<'_>> {
+        let before = options.against.as_deref().map(earlier).transpose()?;
+        Ok(Gates { options, before })
+    }
+
+    /// # Errors
+    /// What every gate says that refuses the version.
+    pub fn judge(&self, manifest: &Manifest) -> Result<(), larder_batch::Error> {
+        let before = (self.before.as_ref()).map(|(name, manifest)| Before { name, manifest });
+        let verdicts = profile::judge(&self.options.limits(), manifest, before);
+        let told: Vec<String> = (verdicts.into_iter())
+            .filter(|it| !it.is_passed)
+            .map(|it| it.told)
+            .chain(nothing_left(self.options, manifest))
+            .collect();
+        match told.is_empty() {
+            true => Ok(()),
+            false => Err(larder_batch::Error::Refused(told.join("; "))),
+        }
+    }
+}
+
 /// The version that gates compare with, and how it is called.
 fn earlier(against: &str) -> PyResult<(String, Manifest)> {
     let location = place(against)?;
@@ -188,7 +205,7 @@ fn earlier(against: &str) -> PyResult<(String, Manifest)> {
 }
 
 /// Why a delta is refused that removes all there is.
-pub fn nothing_left(options: &Options, manifest: &Manifest) -> Option<String> {
+fn nothing_left(options: &Options, manifest: &Manifest) -> Option<String> {
     let refused = manifest.nothing_left("allow_empty=True");
     refused.filter(|_| !options.allow_empty)
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  larder.build(frame) ─────────────► build: rows of Arrow batches ─► Builder ─► a version
 //!                                     on:    what a delta is built on, here and below
-//!  larder.spark.build_store(df) ─┬──► parts::assemble  (before the shuffle: partition, key, value)
+//!  larder.spark.build_store(df) ─┬──► parts::assemble  (before the shuffle: bundles of rows)
 //!                                ├──► parts::write_parts (behind it: the segments of one task)
 //!                                └──► parts::finish      (the driver: what is missing, and the manifest)
 //!  larder.open(path) ───────────────► store: a version's files, read in this process
@@ -52,6 +52,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(on::base, module)?)?;
     module.add_function(wrap_pyfunction!(parts::assemble, module)?)?;
     module.add_function(wrap_pyfunction!(parts::write_parts, module)?)?;
+    module.add_function(wrap_pyfunction!(parts::merge_collected, module)?)?;
     module.add_function(wrap_pyfunction!(parts::check_out, module)?)?;
     module.add_function(wrap_pyfunction!(parts::finish, module)?)?;
     Ok(())

@@ -76,6 +76,11 @@ impl Options {
         self.on.as_ref().is_some_and(|on| !on.full)
     }
 
+    /// Whether the version tells what its columns hold: changes alone do not say it.
+    pub fn has_profile(&self) -> bool {
+        self.profile && !self.is_of_changes()
+    }
+
     /// The gates.
     pub fn limits(&self) -> Limits {
         let columns = |limits: &BTreeMap<String, f64>| {
@@ -136,7 +141,9 @@ impl Options {
         self.compress.parse().map_err(bad_argument)
     }
 
-    fn memory(&self) -> PyResult<ByteSize> {
+    /// # Errors
+    /// `ValueError`: it is no size, or too little.
+    pub fn memory(&self) -> PyResult<ByteSize> {
         const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
         let memory: ByteSize = self.memory.parse().map_err(bad_argument)?;
         match memory < MEMORY_MIN {
@@ -152,6 +159,11 @@ impl Options {
         self.threads.unwrap_or_else(all).max(1)
     }
 
+    /// How many threads hand rows to a builder.
+    pub fn writers(&self) -> usize {
+        self.threads().min(WRITERS_MAX)
+    }
+
     /// What says of the input's columns what is key and what is value.
     ///
     /// # Errors
@@ -165,7 +177,7 @@ impl Options {
         Ok(InputOptions {
             key: self.key.clone(),
             value: self.value_spec()?,
-            threads: self.threads().min(WRITERS_MAX),
+            threads: self.writers(),
             memory: ByteSize(parsing),
             value_bytes_max: VALUE_BYTES_MAX.min((self.memory()?.0 - parsing) / 4),
             null_key: nulls,

@@ -4,36 +4,48 @@
 //!    same names.
 //! 2. The manifest is written last, by the driver. Before that there is no version.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use larder_batch::delta::{self, Said};
 use larder_batch::manifest::partition_of;
-use larder_batch::{Builder, Manifest, SegmentPart};
+use larder_batch::profile::{Collector, Shape};
+use larder_batch::{Builder, Built, Manifest, SegmentPart};
 use larder_ingest::{
-    InputOptions, KEY_COLUMN, RowSink, SinkError, VALUE_COLUMN, ValueSpec, Written,
-    assemble_c_stream, ingest_batches,
+    BundleOptions, RowSink, SinkError, WriteValue, assemble_c_stream, ingest_bundles,
 };
 use larder_types::SlotPrefix;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 
-use crate::build::{Sink, nothing_left, place, put, sink, temp_folder, text};
+use crate::build::{Gates, Sink, place, put, sink, temp_folder, text};
 use crate::interrupt::without_lock;
 use crate::options::Options;
-use crate::{arrow, failed};
+use crate::{arrow, bad_argument, failed};
 
-/// Rows as three columns: their partition, key and value. Of a delta the value ends as there; the rows of keys that are to be removed say nothing else.
+/// Rows as two columns: the target of their partition, one for each of `targets`, and bundles of them of so many bytes. Of a delta a value ends as there;
+/// the rows of keys that are to be removed say nothing else.
 #[pyfunction]
 pub fn assemble(
     frame: &Bound<'_, PyAny>,
     options: &str,
     is_removed: bool,
+    targets: Vec<i32>,
+    bundle_bytes_max: usize,
 ) -> PyResult<arrow::Stream> {
     let options = Options::parse(options)?;
+    let partitions = options.partitions;
+    if targets.len() != partitions as usize {
+        let have = targets.len();
+        return Err(bad_argument(format!(
+            "{have} targets are not one for each of {partitions} partitions"
+        )));
+    }
     let input = match is_removed {
         true => options.input_of_keys()?,
         false => options.input()?,
     };
-    let written: Written = match (is_removed, options.is_of_changes()) {
+    let written: WriteValue = match (is_removed, options.is_of_changes()) {
         (true, _) => Box::new(|_, out| out.push(delta::REMOVED)),
         (false, true) => Box::new(|value, out| {
             out.extend_from_slice(value);
@@ -42,30 +54,33 @@ pub fn assemble(
         (false, false) => Box::new(|value, out| out.extend_from_slice(value)),
     };
     let slots = SlotPrefix::new(format!("{}:", options.store).as_bytes());
-    let partitions = options.partitions;
-    let partition_of = move |key: &[u8]| partition_of(slots.slot(key), partitions);
+    let bundling = BundleOptions {
+        partition_of: Box::new(move |key| partition_of(slots.slot(key), partitions)),
+        written,
+        targets,
+        bundle_bytes_max,
+        open_bytes_max: usize::try_from(options.memory()?.0 / 8).unwrap_or(usize::MAX),
+    };
     let batches = arrow::batches(frame)?;
-    let stream = assemble_c_stream(batches, input, Box::new(partition_of), written);
+    let stream = assemble_c_stream(batches, input, bundling);
     Ok(arrow::Stream::new(stream.map_err(failed)?))
 }
 
-/// Writes the segments of what [`assemble`] made of all rows of some partitions; gives what [`finish`] is to know of each.
+/// What a task has made: of each segment what [`finish`] is to know, and what was collected of the rows, if a profile is asked for.
+type Written = (Vec<String>, Option<Cow<'static, [u8]>>);
+
+/// Writes the segments of what [`assemble`] made of all rows of some partitions.
 #[pyfunction]
 pub fn write_parts(
     py: Python<'_>,
     frame: &Bound<'_, PyAny>,
     options: &str,
     out: &str,
-) -> PyResult<Vec<String>> {
+) -> PyResult<Written> {
     let options = Options::parse(options)?;
     let batches = arrow::batches(frame)?;
     without_lock(py, move || {
         let place = place(out)?;
-        let input = InputOptions {
-            key: vec![KEY_COLUMN.to_owned()],
-            value: ValueSpec::Column(VALUE_COLUMN.to_owned()),
-            ..options.input()?
-        };
         write(&options, out, &place, |builder| {
             let is_of_changes = options.is_of_changes();
             let sink = || -> Result<Box<dyn RowSink + '_>, SinkError> {
@@ -75,7 +90,7 @@ pub fn write_parts(
                     false => Box::new(sink),
                 })
             };
-            let done = ingest_batches(batches, &input, &sink);
+            let done = ingest_bundles(batches, options.writers(), &sink);
             done.map(drop).map_err(failed)
         })
     })
@@ -107,27 +122,52 @@ fn write(
     out: &str,
     place: &larder_remote::Location,
     feed: impl FnOnce(&Builder) -> PyResult<()>,
-) -> PyResult<Vec<String>> {
+) -> PyResult<Written> {
     let temp = temp_folder(options)?;
     let folder = temp.path().join("parts");
-    let builder = Builder::new(options.build_at(out)?, &folder).map_err(failed)?;
+    let mut build = options.build_at(out)?;
+    build.profile = options.profile;
+    let builder = Builder::new(build, &folder).map_err(failed)?;
     feed(&builder)?;
-    let parts = builder.finish_parts(&|_| {}).map_err(failed)?;
-    parts
-        .iter()
-        .map(|part| {
-            put(&folder, place, &part.entry.file)?;
-            serde_json::to_string(part).map_err(failed)
-        })
-        .collect()
+    let (parts, collected) = builder.finish_parts(&|_| {}).map_err(failed)?;
+    let parts = parts.iter().map(|part| {
+        put(&folder, place, &part.entry.file)?;
+        serde_json::to_string(part).map_err(failed)
+    });
+    let collected = collected.map(|collector| Cow::Owned(collector.encode()));
+    Ok((parts.collect::<PyResult<_>>()?, collected))
 }
 
-/// Makes sure that a version can be built to `out`.
+/// Makes one of what several tasks have collected of their rows.
+#[pyfunction]
+pub fn merge_collected(
+    py: Python<'_>,
+    collected: Vec<PyBackedBytes>,
+    options: &str,
+) -> PyResult<Cow<'static, [u8]>> {
+    let options = Options::parse(options)?;
+    without_lock(py, move || {
+        let all = merged(&collected, &options.built_on(None)?)?;
+        Ok(Cow::Owned(all.encode()))
+    })
+}
+
+fn merged(collected: &[PyBackedBytes], built: &Built) -> PyResult<Collector> {
+    let shape = Shape::of(built).ok_or_else(|| failed("these values have no columns"))?;
+    let mut all = Collector::new(shape.clone());
+    for bytes in collected {
+        all.merge(Collector::decode(shape.clone(), bytes).map_err(failed)?);
+    }
+    Ok(all)
+}
+
+/// Makes sure that a version can be built to `out`, and that there is what gates compare with.
 #[pyfunction]
 pub fn check_out(py: Python<'_>, options: &str, out: &str) -> PyResult<()> {
     let options = Options::parse(options)?;
     without_lock(py, move || {
-        options.build()?;
+        options.build()?.check().map_err(failed)?;
+        Gates::of(&options)?;
         let manifest = place(out)?.join(Manifest::FILE).map_err(failed)?;
         match manifest.size_blocking() {
             Ok(_) => Err(failed(format!(
@@ -140,12 +180,19 @@ pub fn check_out(py: Python<'_>, options: &str, out: &str) -> PyResult<()> {
     })
 }
 
-/// Writes segments of the partitions that have no rows, and then the manifest; gives its text.
+/// Writes segments of the partitions that have no rows, and then the manifest, if the gates let it through; gives its text.
 #[pyfunction]
-pub fn finish(py: Python<'_>, parts: Vec<String>, options: &str, out: &str) -> PyResult<String> {
+pub fn finish(
+    py: Python<'_>,
+    parts: Vec<String>,
+    collected: Vec<PyBackedBytes>,
+    options: &str,
+    out: &str,
+) -> PyResult<String> {
     let options = Options::parse(options)?;
     without_lock(py, move || {
         let place = place(out)?;
+        let gates = Gates::of(&options)?;
         let parts = parts.iter().map(|text| serde_json::from_str(text));
         let mut parts: Vec<SegmentPart> = parts.collect::<Result<_, _>>().map_err(failed)?;
         if parts.is_empty() && !options.allow_empty && !options.is_of_changes() {
@@ -156,7 +203,10 @@ pub fn finish(py: Python<'_>, parts: Vec<String>, options: &str, out: &str) -> P
         let temp = temp_folder(&options)?;
         let folder = temp.path().join("empty");
         let mut build = options.build_at(out)?;
-        let built = build.built.take();
+        let mut built = build.built.take();
+        if let Some(built) = built.as_mut().filter(|_| options.has_profile()) {
+            built.profile = Some(merged(&collected, built)?.finish(&built.key));
+        }
         let empty = Builder::new(build.clone(), &folder).map_err(failed)?;
         let there: BTreeSet<usize> = (parts.iter())
             .map(|part| part.entry.partition.0 as usize)
@@ -167,9 +217,7 @@ pub fn finish(py: Python<'_>, parts: Vec<String>, options: &str, out: &str) -> P
             parts.push(part);
         }
         let manifest = Manifest::of_parts(&build, built, parts).map_err(failed)?;
-        if let Some(why) = nothing_left(&options, &manifest) {
-            return Err(failed(why));
-        }
+        gates.judge(&manifest).map_err(failed)?;
         let text = text(&manifest);
         std::fs::write(folder.join(Manifest::FILE), &text).map_err(failed)?;
         put(&folder, &place, Manifest::FILE)?;

@@ -6,6 +6,7 @@ mod nodes;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use larder_batch::profile::{Collector, Shape};
 use larder_batch::segment::{SegmentOptions, SegmentPlan, SegmentWriter};
 use larder_batch::{Built, Compression, DigestKind, Layer, Manifest, SecretKey, SegmentEntry};
 use larder_journal::Entry;
@@ -25,6 +26,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     joins()?;
     csv()?;
     json_lines()?;
+    bundles()?;
+    collected()?;
     nodes::peers()?;
     nodes::replication()?;
     nodes::wire()?;
@@ -492,6 +495,41 @@ fn json_lines() -> std::io::Result<()> {
     ];
     for (name, text) in seeds {
         fs::write(folder("json_lines")?.join(format!("{name}.seed")), text)?;
+    }
+    Ok(())
+}
+
+fn bundles() -> std::io::Result<()> {
+    let long = vec![b'x'; 300];
+    let rows: [(&[u8], &[u8]); 5] = [
+        (b"m1", b"{\"score\":1.5}"),
+        (b"m2", b""),
+        (b"a:b", b"value\0"),
+        (b"gone", &[1]),
+        (&long, &long),
+    ];
+    for (name, count) in [("one", 1), ("some", 4), ("long", 5)] {
+        let bundle = larder_ingest::bundle_of(rows[..count].iter().copied());
+        fs::write(folder("bundle")?.join(format!("{name}.seed")), bundle)?;
+    }
+    Ok(())
+}
+
+fn collected() -> std::io::Result<()> {
+    for (name, rows) in [("none", 0), ("some", 9)] {
+        let mut collector = Collector::new(Shape::Json);
+        for row in 0..rows {
+            let value = match row % 3 {
+                0 => format!("{{\"price\":{row}.5,\"city\":\"rome\",\"flag\":true}}"),
+                1 => format!("{{\"price\":null,\"city\":\"\",\"tags\":[{row}]}}"),
+                _ => "no object".to_owned(),
+            };
+            collector.add(format!("k{row}").as_bytes(), value.as_bytes());
+        }
+        fs::write(
+            folder("collected")?.join(format!("{name}.seed")),
+            collector.encode(),
+        )?;
     }
     Ok(())
 }

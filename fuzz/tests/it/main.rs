@@ -189,6 +189,35 @@ fn no_bytes_upset_the_reader_of_json_lines() {
 }
 
 #[test]
+fn no_bytes_upset_the_reader_of_bundles() {
+    check("bundle", fuzz::bundle, 100_000);
+}
+
+#[test]
+fn no_bytes_upset_the_reader_of_what_was_collected() {
+    check("collected", fuzz::collected, 20_000);
+}
+
+/// Mutations that are all refused would say little.
+#[test]
+fn mutations_of_what_was_collected_are_still_read() {
+    let seeds = seeds("collected");
+    let mutations = Mutations::new(&seeds).take(2_000);
+    let read = mutations.filter(|bytes| fuzz::is_collected(bytes)).count();
+    assert!(read > 100, "{read} of 2000 were read");
+}
+
+/// Mutations that are refused at their first row would say little.
+#[test]
+fn mutations_of_bundles_still_hold_rows() {
+    let seeds = seeds("bundle");
+    let mutations = Mutations::new(&seeds).take(2_000);
+    let read = mutations.filter(|bytes| fuzz::rows_in_bundle(bytes) > 1);
+    let read = read.count();
+    assert!(read > 500, "{read} of 2000 held rows");
+}
+
+#[test]
 fn resealed_traces_get_past_the_checksum() {
     let seeds = seeds("trace");
     let read = Mutations::new(&seeds)

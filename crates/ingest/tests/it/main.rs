@@ -1,6 +1,7 @@
 //! One binary: small files made here, and the real ones where they are at hand.
 
 mod avro;
+mod bundles;
 mod columns;
 mod csv;
 mod folders;

@@ -1,0 +1,78 @@
+//! Rows in *bundles*: a string of bytes that holds many rows of one partition. An engine that is not ours, and brings the rows of a partition together,
+//! moves a bundle where it would have moved many rows.
+//!
+//! | bytes | a row |
+//! |---|---|
+//! | 4 | length of the key |
+//! | | the key |
+//! | 4 | length of the value |
+//! | | the value |
+//!
+//! Row follows row to the end; numbers are little-endian. A bundle lives as long as its job, and both of its ends are the same release: there is no
+//! number of a format in it.
+
+use larder_types::wire::{Malformed, WireReader, put_bytes};
+
+/// What a row takes beside its key and its value.
+pub(crate) const ROW_OVERHEAD_BYTES: usize = 8;
+
+/// Appends a row whose value is what `write` appends.
+///
+/// # Panics
+/// The key or the value has 4 GiB or more.
+pub(crate) fn push_row(out: &mut Vec<u8>, key: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+    put_bytes(out, key);
+    let begin = out.len();
+    out.extend_from_slice(&[0; 4]);
+    write(out);
+    let size = u32::try_from(out.len() - begin - 4).expect("a value is far below 4 GiB");
+    out[begin..begin + 4].copy_from_slice(&size.to_le_bytes());
+}
+
+/// The rows of a bundle, as key and value; an error is the last that it gives.
+pub fn rows_of_bundle(bytes: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), Malformed>> {
+    let mut reader = WireReader::new(bytes);
+    let mut is_damaged = false;
+    std::iter::from_fn(move || {
+        if is_damaged || reader.rest().is_empty() {
+            return None;
+        }
+        let row = reader.bytes().and_then(|key| Ok((key, reader.bytes()?)));
+        is_damaged = row.is_err();
+        Some(row)
+    })
+}
+
+/// A bundle of these rows.
+pub fn bundle_of<'r>(rows: impl IntoIterator<Item = (&'r [u8], &'r [u8])>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (key, value) in rows {
+        push_row(&mut out, key, |out| out.extend_from_slice(value));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_out_as_they_went_in() {
+        let rows: [(&[u8], &[u8]); 3] = [(b"k1", b"v1"), (b"k2", b""), (b"", &[7; 70_000])];
+        let bundle = bundle_of(rows);
+        let back: Result<Vec<_>, _> = rows_of_bundle(&bundle).collect();
+        assert_eq!(back.expect("as they were written"), rows);
+        assert_eq!(rows_of_bundle(&[]).count(), 0);
+    }
+
+    #[test]
+    fn a_bundle_that_was_cut_ends_with_an_error() {
+        let rows: [(&[u8], &[u8]); 2] = [(b"k1", b"v1"), (b"k2", b"v2")];
+        let bundle = bundle_of(rows);
+        for size in (1..bundle.len()).filter(|size| *size != bundle.len() / 2) {
+            let read: Vec<_> = rows_of_bundle(&bundle[..size]).collect();
+            assert!(read.last().is_some_and(Result::is_err), "{size} bytes");
+            assert!(read.len() <= 2);
+        }
+    }
+}
