@@ -1,6 +1,6 @@
 """Builds on Spark beside the builder of one process: rows per second of processor time, and what executors take of memory.
 
-Two executors with a core each (`local-cluster`), Hadoop's mini cluster as HDFS, moto as S3; both are processes of their own and are not counted. What is
+Two executors with a core each (`local-cluster`), Hadoop's mini cluster as HDFS, Versity's gateway (or moto) as S3; both are processes of their own and are not counted. What is
 counted is the processor time of the executors and of all they have started: reading Parquet, Spark's shuffle, Arrow, and larder. Each figure is the median of
 some rounds; a round does everything once.
 """
@@ -39,6 +39,8 @@ def main():
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--partitions", type=int, nargs="+", default=[1, 100])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--places", nargs="+", choices=["folder", "hdfs", "s3"], default=["folder", "hdfs", "s3"])
+    parser.add_argument("--s3", choices=["server", "simulation"], default="server", help="Versity's gateway, or moto")
     parser.add_argument("--into", type=Path, help="a file for one line of JSON a measurement")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="larder-bench-spark-") as folder:
@@ -48,10 +50,11 @@ def main():
 def run(given, folder):
     source = folder / "rows"
     write_rows(source, given.rows, given.value_bytes)
-    s3 = start_s3()
-    hdfs = services.Hdfs(make(folder / "hdfs"))
+    s3 = services.ServedS3(make(folder / "s3")) if given.s3 == "server" else SimulatedS3()
+    hdfs = services.Hdfs(make(folder / "hdfs")) if "hdfs" in given.places else None
+    os.environ.update(s3.direct)
     try:
-        spark = start_spark(folder, s3[1])
+        spark = start_spark(folder, s3.direct)
         df = spark.read.parquet(str(source))
         measured = []
         # The first job pays for starting workers and compiling: it does not count.
@@ -59,21 +62,27 @@ def run(given, folder):
         for round in range(given.rounds):
             for partitions in given.partitions:
                 name = f"{round}-{partitions}"
+                places = {
+                    "folder": ("Spark, a folder", folder / f"spark-{name}"),
+                    "hdfs": ("Spark, HDFS", f"{hdfs.url}/{name}" if hdfs else None),
+                    "s3": ("Spark, S3", f"s3://versions/{name}"),
+                }
                 measured += [
                     measure("one process", partitions, given.rows, alone, source, folder / f"alone-{name}", partitions),
                     measure("Spark's shuffle alone", partitions, given.rows, shuffle, df, partitions),
-                    measure("Spark, a folder", partitions, given.rows, on_spark, df, folder / f"spark-{name}", partitions),
-                    measure("Spark, HDFS", partitions, given.rows, on_spark, df, f"{hdfs.url}/{name}", partitions),
-                    measure("Spark, S3", partitions, given.rows, on_spark, df, f"s3://versions/{name}", partitions),
                 ]
-                same(folder / f"alone-{name}", folder / f"spark-{name}")
-                for built in ("alone", "spark"):
-                    shutil.rmtree(folder / f"{built}-{name}")
+                for place in given.places:
+                    what, out = places[place]
+                    measured.append(measure(what, partitions, given.rows, on_spark, df, out, partitions))
+                if "folder" in given.places:
+                    same(folder / f"alone-{name}", folder / f"spark-{name}")
+                    shutil.rmtree(folder / f"spark-{name}")
+                shutil.rmtree(folder / f"alone-{name}")
         spark.stop()
     finally:
-        hdfs.end()
-        s3[0].kill()
-        s3[0].wait()
+        if hdfs:
+            hdfs.end()
+        s3.end()
     report(measured)
     if given.into:
         with open(given.into, "a") as out:
@@ -98,9 +107,10 @@ def make(folder):
     return folder
 
 
-def start_s3():
-    """A process of moto, and the settings that lead to it."""
-    server = """
+class SimulatedS3:
+    """moto in a process of its own."""
+
+    SERVER = """
 import time, boto3
 from moto.server import ThreadedMotoServer
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -110,11 +120,15 @@ boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1"
 print(f"http://{host}:{port}", flush=True)
 while True: time.sleep(60)
 """
-    started = subprocess.Popen([sys.executable, "-c", server], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    url = started.stdout.readline().strip()
-    environment = {**services.S3.ACCESS, "AWS_ENDPOINT_URL": url}
-    os.environ.update(environment)
-    return started, environment
+
+    def __init__(self):
+        words = [sys.executable, "-c", self.SERVER]
+        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.direct = {**services.S3.ACCESS, "AWS_ENDPOINT_URL": self._process.stdout.readline().strip()}
+
+    def end(self):
+        self._process.kill()
+        self._process.wait()
 
 
 def start_spark(folder, environment):
@@ -146,7 +160,7 @@ def alone(source, out, partitions):
 def on_spark(df, out, partitions):
     from larder.spark import build_store
 
-    return build_store(df, store="s", key="member", value="value", out=out, partitions=partitions)
+    return build_store(df, store="s", key="member", value="value", out=out, partitions=partitions, profile=False)
 
 
 def shuffle(df, partitions):

@@ -35,20 +35,48 @@ def hdfs(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def shared_s3():
+def simulated_s3():
     pytest.importorskip("moto.server")
-    started = services.S3()
+    started = services.SimulatedS3()
     yield started
     started.end()
 
 
+@pytest.fixture(scope="session")
+def served_s3(tmp_path_factory):
+    pytest.importorskip("boto3")
+    if not services.ServedS3.PROGRAM.exists():
+        absent = pytest.fail if "CI" in os.environ else pytest.skip
+        absent("the S3 server is not installed; scripts/setup test installs it")
+    started = services.ServedS3(tmp_path_factory.mktemp("s3"))
+    yield started
+    started.end()
+
+
+@pytest.fixture(scope="session")
+def shared_s3(request):
+    """The S3 that Spark's executors reach: the server, or the simulation where that is not installed."""
+    is_served = services.ServedS3.PROGRAM.exists()
+    return request.getfixturevalue("served_s3" if is_served else "simulated_s3")
+
+
 @pytest.fixture
 def s3(shared_s3, monkeypatch):
-    """A simulated S3 with the bucket `versions`, which this process reaches."""
-    for name, value in shared_s3.environment.items():
+    """The shared S3, which this process reaches."""
+    yield from reached(shared_s3, monkeypatch)
+
+
+@pytest.fixture(params=["served_s3", "simulated_s3"])
+def each_s3(request, monkeypatch):
+    """The server and the simulation, one after the other."""
+    yield from reached(request.getfixturevalue(request.param), monkeypatch)
+
+
+def reached(started, monkeypatch):
+    for name, value in started.environment.items():
         monkeypatch.setenv(name, value)
-    yield shared_s3
-    shared_s3.on(None)
+    yield started
+    started.on(None)
 
 
 @pytest.fixture

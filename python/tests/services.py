@@ -1,6 +1,7 @@
 """An HDFS and an S3 of the tests' own, and what goes wrong with them."""
 
 import http.client
+import os
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -48,23 +49,20 @@ class Hdfs:
 
 
 class S3:
-    """A simulated S3 behind a proxy that fails as it is told."""
+    """An S3 with the bucket `versions`, behind a proxy that fails as it is told."""
 
     ACCESS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
 
-    def __init__(self):
+    def __init__(self, host, port):
         import boto3
-        from moto.server import ThreadedMotoServer
 
-        self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        self._moto.start()
-        host, port = self._moto.get_host_and_port()
         self._proxy = _Proxy((host, port))
         self.requests = self._proxy.requests
+        self.direct = {**self.ACCESS, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}
         self.environment = {**self.ACCESS, "AWS_ENDPOINT_URL": self._proxy.url}
         self._client = boto3.client(
             "s3",
-            endpoint_url=f"http://{host}:{port}",
+            endpoint_url=self.direct["AWS_ENDPOINT_URL"],
             region_name="us-east-1",
             aws_access_key_id="a",
             aws_secret_access_key="b",
@@ -95,7 +93,69 @@ class S3:
 
     def end(self):
         self._proxy.end()
+
+
+class SimulatedS3(S3):
+    """moto, in this process."""
+
+    def __init__(self):
+        from moto.server import ThreadedMotoServer
+
+        self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._moto.start()
+        super().__init__(*self._moto.get_host_and_port())
+
+    def end(self):
+        super().end()
         self._moto.stop()
+
+
+class ServedS3(S3):
+    """Versity's gateway, a server of S3 whose objects are files in a folder."""
+
+    PROGRAM = PROJECT / ".s3-server" / "versitygw"
+
+    def __init__(self, folder):
+        objects = folder / "objects"
+        objects.mkdir()
+        self._log = open(folder / "log", "w")
+        self._process = subprocess.Popen(
+            [self.PROGRAM, "--quiet", "--port", "127.0.0.1:0", "posix", "--sidecar", made(folder / "metadata"), objects],
+            env={**os.environ, "ROOT_ACCESS_KEY": "a", "ROOT_SECRET_KEY": "b"},
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+        port = None
+        while port is None:
+            assert self._process.poll() is None, (folder / "log").read_text()
+            port = listening_port(self._process.pid)
+        super().__init__("127.0.0.1", port)
+
+    def end(self):
+        super().end()
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+def made(folder):
+    folder.mkdir()
+    return folder
+
+
+def listening_port(process):
+    """The port that a process listens at; None, if it does not yet."""
+    sockets = set()
+    for entry in Path(f"/proc/{process}/fd").iterdir():
+        try:
+            sockets.add(os.readlink(entry))
+        except OSError:
+            continue
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+            return int(fields[1].rpartition(":")[2], 16)
+    return None
 
 
 class _Proxy:

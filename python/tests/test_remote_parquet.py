@@ -10,6 +10,11 @@ import larder
 
 
 @pytest.fixture
+def s3(each_s3):
+    return each_s3
+
+
+@pytest.fixture
 def table(tmp_path, s3):
     """A table in parts: 2,000 rows a day with a column of 2 MB that nobody reads, and what a job that failed has left."""
     noise = random.Random(7)

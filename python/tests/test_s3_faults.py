@@ -6,6 +6,11 @@ import pytest
 import larder
 
 
+@pytest.fixture
+def s3(each_s3):
+    return each_s3
+
+
 def frame(letter, count=3000):
     return pa.table({"member": [f"m{n}" for n in range(count)], "value": [f"{letter}{n}" * 9 for n in range(count)]})
 

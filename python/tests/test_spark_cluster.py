@@ -71,6 +71,16 @@ def test_a_version_in_s3_is_the_one_that_one_process_builds(spark, s3, alone, se
     larder.open(got).verify()
 
 
+def test_what_spark_leaves_on_an_s3_server_goes_live_by_a_push(spark, served_s3, s3, start_server):
+    assert s3 is served_s3
+    out = "s3://versions/pushed"
+    build_store(rows(spark), store="pushed", key="member", value="score", out=out, partitions=8)
+    resp, http = start_server()
+    larder.push(out, store="pushed", server=http)
+    client = pytest.importorskip("redis").Redis(*resp.split(":"), decode_responses=True)
+    assert client.mget("pushed:m7", f"pushed:m{ROWS - 1}", f"pushed:m{ROWS}") == ["1.75", str((ROWS - 1) / 4), None]
+
+
 def executors():
     """The processes of the executors of Spark's application."""
     found = []
