@@ -46,7 +46,7 @@ def rows(spark, count=ROWS):
     return numbers.select(
         f.concat(f.lit("m"), f.col("id")).alias("member"),
         (f.col("id") / 4).alias("score"),
-        f.repeat(f.lit("text"), (f.col("id") % 5).cast("int")).alias("text"),
+        f.expr("repeat('text', cast(id % 5 as int))").alias("text"),
     )
 
 
