@@ -1,7 +1,7 @@
 //! Where the objects are that a predicate may hold for: the planner's estimates, and the rows themselves.
 //!
 //! 1. An access has every row that its predicate holds for.
-//! 2. `count` is not below their number; if `is_exact`, it is their number.
+//! 2. `count` is not below their number; if `is_exact`, it is their number, and the predicate holds for each row that is listed.
 
 use std::ops::Range;
 
@@ -29,6 +29,8 @@ const SHARE_UNKNOWN: f64 = 0.5;
 pub(super) struct Access {
     pub count: usize,
     pub is_exact: bool,
+    /// Of a conjunction, the part that holds for all of its rows.
+    pub decides: Option<usize>,
     /// About which part of all objects the predicate holds for.
     pub share: f64,
     pub source: Source,
@@ -105,6 +107,7 @@ impl Access {
         Access {
             count: index.rows.len(),
             is_exact: false,
+            decides: None,
             share: SHARE_UNKNOWN,
             source: Source::All,
         }
@@ -114,6 +117,7 @@ impl Access {
         Access {
             count: 0,
             is_exact: true,
+            decides: None,
             share: 0.0,
             source: Source::Nothing,
         }
@@ -130,6 +134,7 @@ impl Access {
         Access {
             count,
             is_exact,
+            decides: None,
             share: if all == 0 {
                 0.0
             } else {
@@ -219,6 +224,7 @@ fn union(parts: Vec<Access>, index: &SpaceIndex) -> Access {
     Access {
         count,
         is_exact: false,
+        decides: None,
         share,
         source: Source::Union(parts),
     }
@@ -228,14 +234,15 @@ fn of_and(predicate: &Predicate, parts: &[Predicate], index: &SpaceIndex) -> Acc
     if let Some(access) = by_one_attribute(predicate, index) {
         return access;
     }
-    let mut parts: Vec<&Predicate> = parts.iter().collect();
-    parts.sort_by_cached_key(|part| rows_of_term(part, index));
+    let mut parts: Vec<(usize, &Predicate)> = parts.iter().enumerate().collect();
+    parts.sort_by_cached_key(|(_, part)| rows_of_term(part, index));
     let (mut best, mut share) = (Access::all(index), 1.0);
-    for part in parts {
+    for (at, part) in parts {
         let access = Access::of(part, index);
         share *= access.share;
         if access.is_list() && access.count < best.count {
-            best = access;
+            let decides = access.is_exact.then_some(at);
+            best = Access { decides, ..access };
         }
         if best.is_few() {
             break;

@@ -84,9 +84,19 @@ impl SpaceIndex {
         if rows.len() <= keep {
             return;
         }
-        if keep > 0 {
-            rows.select_nth_unstable_by(keep - 1, |a, b| self.compare_ranks(order, *a, *b));
+        if keep == 0 {
+            return rows.clear();
         }
+        if order.is_empty() {
+            let mut heads = self.heads(rows);
+            heads.select_nth_unstable_by(keep - 1, |a, b| self.compare_heads(*a, *b));
+            rows.truncate(keep);
+            rows.iter_mut()
+                .zip(heads)
+                .for_each(|(row, (_, kept))| *row = kept);
+            return;
+        }
+        rows.select_nth_unstable_by(keep - 1, |a, b| self.compare_ranks(order, *a, *b));
         rows.truncate(keep);
     }
 
@@ -97,11 +107,19 @@ impl SpaceIndex {
         }
     }
 
-    /// Keys of a space begin alike: what follows tells most of them apart.
     fn sort_by_key(&self, rows: &mut [u32]) {
+        let mut heads = self.heads(rows);
+        heads.sort_unstable_by(|a, b| self.compare_heads(*a, *b));
+        for (row, (_, sorted)) in rows.iter_mut().zip(heads) {
+            *row = sorted;
+        }
+    }
+
+    /// Each row behind what tells its key from most others: keys of a space begin alike, and this follows.
+    fn heads(&self, rows: &[u32]) -> Vec<(u64, u32)> {
         let key = |row: u32| self.rows.key(row);
         let Some((first, others)) = rows.split_first() else {
-            return;
+            return Vec::new();
         };
         let first = key(*first);
         let is_alike = |(a, b): &(&u8, &u8)| a == b;
@@ -110,17 +128,13 @@ impl SpaceIndex {
             pairs.take_while(is_alike).count()
         };
         let all = others.iter().fold(first.len(), alike);
-        let mut heads: Vec<(u64, u32)> = rows
-            .iter()
-            .map(|row| (head_of(&key(*row)[all..]), *row))
-            .collect();
-        let compare = |a: &(u64, u32), b: &(u64, u32)| -> Ordering {
-            a.0.cmp(&b.0).then_with(|| key(a.1).cmp(key(b.1)))
-        };
-        heads.sort_unstable_by(compare);
-        for (row, (_, sorted)) in rows.iter_mut().zip(heads) {
-            *row = sorted;
-        }
+        let heads = rows.iter().map(|row| (head_of(&key(*row)[all..]), *row));
+        heads.collect()
+    }
+
+    fn compare_heads(&self, a: (u64, u32), b: (u64, u32)) -> Ordering {
+        let by_key = || self.rows.key(a.1).cmp(self.rows.key(b.1));
+        a.0.cmp(&b.0).then_with(by_key)
     }
 }
 

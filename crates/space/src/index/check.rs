@@ -31,6 +31,34 @@ pub(super) enum Check<'a> {
     Missing(&'a Data),
 }
 
+/// How many rows will be tested: it is made ready for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Extent {
+    Few,
+    /// Terms are looked up.
+    Some,
+    /// And what is known of a value is kept.
+    Many,
+    /// Most of all: by their sketches.
+    All,
+}
+
+impl Extent {
+    /// Of a list of so many.
+    pub fn of(rows: usize) -> Extent {
+        match rows {
+            0..SOME => Extent::Few,
+            SOME..MANY => Extent::Some,
+            _ => Extent::Many,
+        }
+    }
+}
+
+/// To look a term up takes as long as to compare the terms of so many rows.
+const SOME: usize = 32;
+/// To make room for what is known of each value takes as long as to look it up again for so many.
+const MANY: usize = 256;
+
 /// What is seen in a byte of each row.
 pub(super) struct Sketched<'a> {
     bytes: &'a [u8],
@@ -56,7 +84,7 @@ pub(super) struct Range<'a, C> {
 pub(super) struct OfValues<'a> {
     values: &'a Values,
     fit: Fit<'a>,
-    /// By value, where many rows are tested: 0 if it has not been, 1 if it does not fit, 2 if it does.
+    /// By value, where that saves something: 0 if it has not been, 1 if it does not fit, 2 if it does.
     known: RefCell<Vec<u8>>,
 }
 
@@ -93,15 +121,14 @@ pub(super) fn are_sketched(predicate: &Predicate, index: &SpaceIndex) -> bool {
 }
 
 impl<'a> Check<'a> {
-    /// `is_wide`: most rows will be tested.
-    pub fn new(predicate: &'a Predicate, index: &'a SpaceIndex, is_wide: bool) -> Check<'a> {
+    pub fn new(predicate: &'a Predicate, index: &'a SpaceIndex, extent: Extent) -> Check<'a> {
         match predicate {
             Predicate::All | Predicate::Optional(_) => Check::Constant(true),
             Predicate::Nothing => Check::Constant(false),
             Predicate::And(parts) => {
                 let mut checks: Vec<_> = parts
                     .iter()
-                    .map(|it| Check::new(it, index, is_wide))
+                    .map(|it| Check::new(it, index, extent))
                     .collect();
                 checks.sort_by_key(Check::cost);
                 Check::And(checks)
@@ -109,21 +136,38 @@ impl<'a> Check<'a> {
             Predicate::Or(parts) => {
                 let mut checks: Vec<_> = parts
                     .iter()
-                    .map(|it| Check::new(it, index, is_wide))
+                    .map(|it| Check::new(it, index, extent))
                     .collect();
                 checks.sort_by_key(Check::cost);
                 Check::Or(checks)
             }
-            Predicate::Not(inner) => Check::Not(Box::new(Check::new(inner, index, is_wide))),
-            Predicate::Leaf(leaf) => Check::of_leaf(leaf, index, is_wide),
+            Predicate::Not(inner) => Check::Not(Box::new(Check::new(inner, index, extent))),
+            Predicate::Leaf(leaf) => Check::of_leaf(leaf, index, extent),
         }
     }
 
-    fn of_leaf(leaf: &'a Leaf, index: &'a SpaceIndex, is_wide: bool) -> Check<'a> {
+    /// All but one part of a conjunction.
+    pub fn of_others(
+        predicate: &'a Predicate,
+        part: usize,
+        index: &'a SpaceIndex,
+        extent: Extent,
+    ) -> Check<'a> {
+        let Predicate::And(parts) = predicate else {
+            return Check::new(predicate, index, extent);
+        };
+        let others = parts.iter().enumerate().filter(|(at, _)| *at != part);
+        let others = others.map(|(_, it)| Check::new(it, index, extent));
+        let mut checks: Vec<_> = others.collect();
+        checks.sort_by_key(Check::cost);
+        Check::And(checks)
+    }
+
+    fn of_leaf(leaf: &'a Leaf, index: &'a SpaceIndex, extent: Extent) -> Check<'a> {
         let mut checks: Vec<_> = leaf
             .attributes
             .iter()
-            .map(|id| Check::of_test(*id, &leaf.test, index, is_wide))
+            .map(|id| Check::of_test(*id, &leaf.test, index, extent))
             .collect();
         match checks.len() {
             1 => checks.remove(0),
@@ -131,7 +175,12 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn of_test(id: AttributeId, test: &'a Test, index: &'a SpaceIndex, is_wide: bool) -> Check<'a> {
+    fn of_test(
+        id: AttributeId,
+        test: &'a Test,
+        index: &'a SpaceIndex,
+        extent: Extent,
+    ) -> Check<'a> {
         let Some(attribute) = index.attribute(id) else {
             return Check::Constant(test.holds(&Column::Missing));
         };
@@ -142,7 +191,7 @@ impl<'a> Check<'a> {
                 let (low, high) = codes::range(span).unwrap_or((1, 0));
                 let exact = Check::Codes(Range::new(codes, low, high, test));
                 match &attribute.sketch {
-                    Sketch::Numbers(blocks) if is_wide => {
+                    Sketch::Numbers(blocks) if extent == Extent::All => {
                         let within = blocks.within(low, high);
                         let mut maybe = vec![within.maybe];
                         let edges = edges(attribute, blocks, span, &within.sure, index);
@@ -163,7 +212,7 @@ impl<'a> Check<'a> {
                 // There are two values.
                 let (low, high) = (low.min(2) as u8, high.min(1) as u8);
                 let exact = Check::Flags(Range::new(flags, low, high, test));
-                if !is_wide {
+                if extent != Extent::All {
                     return exact;
                 }
                 let sure = if low <= high {
@@ -180,15 +229,17 @@ impl<'a> Check<'a> {
             (Test::Near(circle), Data::Points(points)) => Check::Near(points, circle, test),
             (test, Data::Values(values)) => {
                 let of = OfValues {
-                    fit: Fit::new(test, values, is_wide),
-                    known: RefCell::new(match is_wide && values.end() <= KNOWN_MAX {
-                        true => vec![0; values.end()],
-                        false => Vec::new(),
-                    }),
+                    fit: Fit::new(test, values, extent),
+                    known: RefCell::new(
+                        match extent >= Extent::Many && values.end() <= KNOWN_MAX {
+                            true => vec![0; values.end()],
+                            false => Vec::new(),
+                        },
+                    ),
                     values,
                 };
                 match &attribute.sketch {
-                    Sketch::Values(numbers) if is_wide => {
+                    Sketch::Values(numbers) if extent == Extent::All => {
                         let fitting = of.fitting();
                         match fitting.len() <= SPANS_MAX {
                             true => {
@@ -246,6 +297,20 @@ impl<'a> Check<'a> {
             Check::Sketched(sketched) => sketched.exact.holds(row),
             Check::Near(points, circle, test) => is_near(points, circle, test, row),
             Check::Missing(data) => data.is_missing(row),
+        }
+    }
+
+    /// Of these rows, those that it holds for stay, in their order.
+    pub fn keep(&self, rows: &mut Vec<u32>) {
+        match self {
+            Check::Constant(true) => {}
+            Check::Constant(false) => rows.clear(),
+            // One after the other: what each looks at lies in one place.
+            Check::And(parts) => parts.iter().for_each(|part| part.keep(rows)),
+            Check::Codes(range) => range.keep(rows),
+            Check::Flags(range) => range.keep(rows),
+            Check::Sketched(sketched) => sketched.exact.keep(rows),
+            check => rows.retain(|row| check.holds(*row)),
         }
     }
 
@@ -426,6 +491,20 @@ impl<'a, C: Code> Range<'a, C> {
         self.low <= code && code <= self.high
     }
 
+    fn keep(&self, rows: &mut Vec<u32>) {
+        if !self.others.is_empty() {
+            return rows.retain(|row| self.holds(*row));
+        }
+        let mut kept = 0;
+        for at in 0..rows.len() {
+            let row = rows[at];
+            let code = self.codes[row as usize];
+            rows[kept] = row;
+            kept += usize::from((self.low <= code) & (code <= self.high));
+        }
+        rows.truncate(kept);
+    }
+
     fn sift(&self, word: usize, masks: &mut [u64]) {
         for (at, mask) in masks.iter_mut().enumerate() {
             if *mask != 0 {
@@ -463,10 +542,10 @@ fn bits_of(bytes: &[u8; 64]) -> u64 {
 }
 
 impl<'a> Fit<'a> {
-    fn new(test: &'a Test, values: &Values, is_wide: bool) -> Fit<'a> {
+    fn new(test: &'a Test, values: &Values, extent: Extent) -> Fit<'a> {
         // To look terms up costs more than to compare those of a few rows.
         let exact = |patterns: &[Pattern]| -> Option<Vec<u32>> {
-            if !is_wide {
+            if extent == Extent::Few {
                 return None;
             }
             let mut terms = Vec::new();

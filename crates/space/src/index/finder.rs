@@ -20,7 +20,7 @@ use std::ops::{Bound, Range};
 
 use super::SpaceIndex;
 use super::access::{Access, walk_ranks};
-use super::check::{Check, SIFTED_MAX, are_sketched};
+use super::check::{Check, Extent, SIFTED_MAX, are_sketched};
 use super::plan::{Origin, Plan};
 use crate::query::Predicate;
 use crate::schema::AttributeId;
@@ -75,13 +75,23 @@ enum Candidates {
     List {
         rows: Vec<u32>,
         next: usize,
-        /// The query holds for all of them as long as the index is what it was at this time.
-        sure: Option<u64>,
+        /// What is known of all of them as long as the index is what it was at this time.
+        clock: u64,
+        known: Known,
     },
     /// All rows from this one on.
     Scan(u32),
     /// The keys that are asked for, behind this one.
     Keys(Option<Vec<u8>>),
+}
+
+/// What holds for all rows of a list.
+#[derive(Debug, Clone, Copy)]
+enum Known {
+    Nothing,
+    /// This part of a conjunction.
+    Part(usize),
+    All,
 }
 
 #[derive(Debug)]
@@ -129,7 +139,7 @@ pub(super) const LIST_MAX: usize = 1 << 18;
 /// The effort of looking at a row by itself, wherever it lies; a bit and a byte of one after the other is looked at for one.
 pub(super) const APART: usize = 256;
 /// That of looking at a row of a list: several are fetched from memory at a time.
-const LISTED: usize = 64;
+const LISTED: usize = 16;
 /// So few rows are listed, whatever there is.
 const FEW: usize = 64;
 /// That of looking at the next row, where its bytes do not tell.
@@ -178,17 +188,21 @@ impl Candidates {
         if is_list_cheaper(access, index, predicate) {
             let mut rows = Vec::with_capacity(access.count);
             access.list(index, &mut rows);
-            let sure = access.is_exact.then(|| index.clock());
             return Candidates::List {
                 rows,
                 next: 0,
-                sure,
+                clock: index.clock(),
+                known: match (access.is_exact, access.decides) {
+                    (true, _) => Known::All,
+                    (false, Some(part)) => Known::Part(part),
+                    (false, None) => Known::Nothing,
+                },
             };
         }
         Candidates::Scan(0)
     }
 
-    /// Adds the rows that it holds for, of as many as the effort that is left allows. Whether there are no more.
+    /// Puts the rows that it holds for into `out`, which is empty: of as many as the effort that is left allows. Whether there are no more.
     fn next(
         &mut self,
         index: &SpaceIndex,
@@ -197,18 +211,28 @@ impl Candidates {
         out: &mut Vec<u32>,
     ) -> bool {
         match self {
-            Candidates::List { rows, next, sure } => {
+            Candidates::List {
+                rows,
+                next,
+                clock,
+                known,
+            } => {
                 let end = rows.len().min(next.saturating_add(left.rows_apart()));
                 let looked_at = &rows[*next..end];
                 left.note_apart(looked_at.len());
-                match *sure == Some(index.clock()) {
-                    true => out.extend_from_slice(looked_at),
-                    false => {
-                        let check = Check::new(asked.predicate, index, false);
-                        let is_found =
-                            |row: &&u32| index.rows.is_alive(**row) && check.holds(**row);
-                        out.extend(looked_at.iter().filter(is_found));
+                let is_same = *clock == index.clock();
+                out.extend_from_slice(looked_at);
+                if !is_same {
+                    out.retain(|row| index.rows.is_alive(*row));
+                }
+                let known = if is_same { *known } else { Known::Nothing };
+                let extent = Extent::of(out.len());
+                match known {
+                    Known::All => {}
+                    Known::Part(part) => {
+                        Check::of_others(asked.predicate, part, index, extent).keep(out);
                     }
+                    Known::Nothing => Check::new(asked.predicate, index, extent).keep(out),
                 }
                 *next = end;
                 *next == rows.len()
@@ -224,7 +248,7 @@ impl Candidates {
             }
             Candidates::Keys(after) => {
                 let Some(keys) = asked.keys else { return true };
-                let check = Check::new(asked.predicate, index, false);
+                let check = Check::new(asked.predicate, index, Extent::Few);
                 let from = match &after {
                     Some(after) => Bound::Excluded(after.clone()),
                     None => Bound::Unbounded,
@@ -272,7 +296,7 @@ fn scan(
     is_counting: bool,
     each: &mut dyn FnMut(u32, u64),
 ) {
-    let check = Check::new(asked.predicate, index, true);
+    let check = Check::new(asked.predicate, index, Extent::All);
     let each_row = if check.is_quick() { 1 } else { NEXT };
     let end = index.rows.end() as u32;
     let words_max = if is_counting { SIFTED_MAX } else { FOUND_WORDS };
@@ -613,7 +637,7 @@ impl Walk {
         if is_enough && !self.has_ties {
             return Some(WalkEnd::Enough);
         }
-        let check = Check::new(asked.predicate, index, false);
+        let check = Check::new(asked.predicate, index, Extent::of(self.budget));
         let mut end = None;
         let mut looked_at = None;
         while !left.is_none() {
