@@ -19,6 +19,8 @@ pub struct Declared {
     pub scans: bool,
     /// Another of each definition.
     pub version: u64,
+    /// Another of each definition by which objects are something else: not where only the indexes are others.
+    pub columns: u64,
     /// Its subspaces as they are cut now, if it has any.
     pub regions: Option<Arc<Regions>>,
 }

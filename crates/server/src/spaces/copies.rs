@@ -129,9 +129,15 @@ impl Copies {
                 let kept = before.extract_if(.., same).next();
                 let definition = &declared.definition;
                 let new = || Holder::new(definition.clone(), regions.clone(), subspace);
+                let kept = kept.map(|mut kept| {
+                    if kept.declared.version != declared.version {
+                        kept.holder.alter(definition.clone());
+                    }
+                    kept.holder
+                });
                 self.held.push(Held {
                     declared: declared.clone(),
-                    holder: kept.map_or_else(new, |kept| kept.holder),
+                    holder: kept.unwrap_or_else(new),
                 });
             }
         }
@@ -417,6 +423,22 @@ impl Copies {
 
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Takes so many copies into indexes that are being built, of one subspace; `None`: none are being built.
+    pub fn build_some(&mut self, copies_max: usize) -> Option<()> {
+        let mut holders = self.held.iter_mut().map(|held| &mut held.holder);
+        let holder = holders.find(|it| it.index().building().is_some())?;
+        holder.build_on(copies_max);
+        Some(())
+    }
+
+    /// As [`Space::building`], of the copies of a space.
+    pub fn building(&self, declared: &Declared) -> Option<(u64, u64)> {
+        let of = |held: &&Held| held.declared.version == declared.version;
+        let held = self.held.iter().filter(of);
+        let building = held.filter_map(|held| held.holder.index().building());
+        building.reduce(|sum, it| (sum.0 + it.0, sum.1 + it.1))
     }
 
     /// How many copies were supplied since this was asked last.

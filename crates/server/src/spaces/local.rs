@@ -4,6 +4,7 @@
 //!  a change of an object ─► note ──────────────────────────► index: in the same turn
 //!  a slot's rows come or go ─► behind: keys to look at ─┐
 //!  a space is declared, or the server starts ─► walk ───┴──► index: some in each turn
+//!  other indexes are asked for ─► built of what the index knows: some in each turn ─► they serve
 //! ```
 //!
 //! 1. Where there are no spaces, a change costs one look at a flag.
@@ -32,6 +33,8 @@ use super::{Catalog, Declared};
 pub struct Spaces {
     is_any: Cell<bool>,
     is_recording: Cell<bool>,
+    /// Whether indexes may be being built.
+    is_building: Cell<bool>,
     memory_bytes: Cell<usize>,
     all: RefCell<All>,
 }
@@ -210,6 +213,7 @@ impl Spaces {
             .for_each(|dropped| give_back(dropped.index));
         let said = all.copies.follow(&all.spaces);
         all.said.extend(said);
+        self.is_building.set(true);
         self.is_any.set(!all.spaces.is_empty());
         if !self.is_any.get() {
             all.behind = VecDeque::new();
@@ -314,6 +318,28 @@ impl Spaces {
     pub fn note_moved(&self, rows: impl Iterator<Item = Box<[u8]>>) {
         let keys = rows.filter_map(|row| object_key(&row).map(<[u8]>::to_vec));
         self.all.borrow_mut().behind.extend(keys);
+    }
+
+    /// Whether indexes may be being built.
+    #[inline]
+    pub fn is_building(&self) -> bool {
+        self.is_building.get()
+    }
+
+    /// Takes so many objects, or copies, into indexes that are being built; whether there were any.
+    pub fn build_some(&self, objects_max: usize) -> bool {
+        let all = &mut *self.all.borrow_mut();
+        let mut spaces = all.spaces.values_mut();
+        let building = spaces.find(|space| space.building().is_some());
+        let built = match building {
+            Some(space) => {
+                space.index.build_on(objects_max);
+                true
+            }
+            None => all.copies.build_some(objects_max).is_some(),
+        };
+        self.is_building.set(built);
+        built
     }
 
     /// Looks at so many objects that are left; says what is left then.

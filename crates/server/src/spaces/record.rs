@@ -92,15 +92,20 @@ pub fn read(record: &[u8]) -> Result<Named, String> {
             };
             let definition = Definition::decode(bytes);
             let definition = definition.map_err(|refusal| refusal.to_string())?;
+            let hash = |plain: Definition| {
+                let head = head(FORMAT, created, scans);
+                key_hash(&[&head[..], &plain.encode()].concat())
+            };
             // Other subspaces, or cuts of them, do not make it another definition.
-            let plain = definition.without_subspaces().encode();
-            let version = key_hash(&[&head(FORMAT, created, scans)[..], &plain].concat());
+            let version = hash(definition.without_subspaces());
+            let columns = hash(definition.without_layout());
             Ok(Named::Space(Arc::new(Declared {
-                regions: regions_of(&definition, version, cuts),
+                regions: regions_of(&definition, columns, cuts),
                 definition: Arc::new(definition),
                 created,
                 scans,
                 version,
+                columns,
             })))
         }
         ALIAS if format != FORMAT => Err("an alias has no cuts".to_owned()),

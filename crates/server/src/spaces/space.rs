@@ -62,7 +62,7 @@ impl Space {
             self.index.alter(declared.definition.clone());
             let fits = |it: &mut Box<Recording>| it.fits(&declared.definition);
             self.recording = self.recording.take_if(fits);
-            if declared.scans {
+            if declared.scans && self.declared.columns != declared.columns {
                 let is_owed = self.walk.is_some_and(|walk| walk.is_of_start);
                 self.walk = Some(Walk::of(&declared.definition, engine, is_owed));
             }
@@ -114,6 +114,11 @@ impl Space {
 
     pub fn standing(&self) -> Standing {
         self.walk.as_ref().map(Walk::standing).unwrap_or_default()
+    }
+
+    /// Of how many objects indexes that are being built have been told, of how many.
+    pub fn building(&self) -> Option<(u64, u64)> {
+        self.index.building()
     }
 
     pub fn behind(&self) -> Behind {

@@ -3,7 +3,8 @@
 //! ```text
 //!  own objects ──── some ────► placed by the cuts of new subspaces ─┐
 //!  others' objects ─ a chunk ─► put into indexes ────────────────────┤
-//!  own objects ──── a chunk ─► put into indexes ─────────────────────┴─► STEP_US of it ─► rest ─► the next chunks are let come
+//!  own objects ──── a chunk ─► put into indexes ─────────────────────┤
+//!  objects, copies ─ some ───► put into indexes that are new ────────┴─► STEP_US of it ─► rest ─► the next chunks are let come
 //! ```
 //!
 //! It rests for as long as that took, and longer where the budget of background work says so (docs/decisions/0026-one-budget.md): at a share of a half for
@@ -25,6 +26,8 @@ const YIELDING_STEP_US: usize = 320;
 const COPY_US: usize = 35;
 /// What placing an object takes that is in the index already.
 const PLACED_US: usize = 4;
+/// What it takes to take an object into an index that is being built, of which there are mostly one or two.
+const BUILT_US: usize = 4;
 
 #[derive(Default)]
 pub struct Copying {
@@ -51,6 +54,17 @@ impl Tables {
                 .set(copying.done_us.get() + STEP_OBJECTS * PLACED_US);
         }
         self.index_some() != Behind::Nothing
+    }
+
+    /// Goes on building indexes, for maintenance: says whether it is to be called again. Searches go by those that are there.
+    pub(super) fn build_in_turn(self: &Rc<Self>) -> bool {
+        if !self.spaces.is_building() || self.is_paused() || !self.may_copy() {
+            return false;
+        }
+        let copying = &self.copying;
+        let built_us = STEP_OBJECTS * BUILT_US;
+        copying.done_us.set(copying.done_us.get() + built_us);
+        self.spaces.build_some(STEP_OBJECTS)
     }
 
     /// Asks others for the copies that this core is to hold, and goes on with what others ask of it, for maintenance: says whether it is to be called

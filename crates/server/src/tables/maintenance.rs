@@ -59,6 +59,7 @@ impl Tables {
                 more |= self.expire_some();
                 more |= Tables::index_in_turn(&self);
                 more |= Tables::copy_in_turn(&self);
+                more |= Tables::build_in_turn(&self);
                 self.deliver_row_changes();
                 if self.are_subscriptions_behind() {
                     self.subscriptions.behind.notify_one();

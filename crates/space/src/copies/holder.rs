@@ -349,6 +349,16 @@ impl Holder {
         &self.index
     }
 
+    /// Goes on with a definition by which its objects lie where they lay, and which has other indexes.
+    pub fn alter(&mut self, definition: Arc<Definition>) {
+        self.index.alter(definition);
+    }
+
+    /// See [`SpaceIndex::build_on`].
+    pub fn build_on(&mut self, copies_max: usize) -> bool {
+        self.index.build_on(copies_max)
+    }
+
     pub fn objects(&self) -> &dyn Objects {
         &self.copies
     }

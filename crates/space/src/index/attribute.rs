@@ -17,10 +17,41 @@ use crate::schema::{Attribute, Definition, Kind};
 #[derive(Debug)]
 pub(super) struct AttributeIndex {
     pub attribute: Attribute,
+    pub leads: Leads,
     pub data: Data,
     pub order: Option<Sorted>,
     pub missing: Option<Postings>,
     pub sketch: Sketch,
+}
+
+/// By what rows are found of an attribute, as the space is declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Leads {
+    /// By its tags or words.
+    terms: bool,
+    order: bool,
+    missing: bool,
+}
+
+impl Leads {
+    pub fn of(definition: &Definition, attribute: &Attribute) -> Leads {
+        let is_listed = match &definition.layout.indexes {
+            None => true,
+            // INDEX cannot name it.
+            Some(_) if attribute.kind == Kind::Geo => true,
+            Some(lists) => lists.iter().any(|list| list[..] == [attribute.id]),
+        };
+        let is_indexed = is_listed && !attribute.options.no_index;
+        let is_text = matches!(attribute.kind, Kind::Tag { .. } | Kind::Text { .. });
+        Leads {
+            terms: is_indexed && is_text,
+            order: match attribute.kind {
+                Kind::Geo => is_indexed,
+                _ => attribute.options.sortable || (is_indexed && !is_text),
+            },
+            missing: is_listed && attribute.options.index_missing,
+        }
+    }
 }
 
 /// Bytes that say about what each row has.
@@ -79,27 +110,16 @@ impl Sketch {
 impl AttributeIndex {
     /// Of an attribute that none of these rows has.
     pub fn new(definition: &Definition, attribute: &Attribute, rows: &Rows) -> AttributeIndex {
-        let is_listed = match &definition.layout.indexes {
-            None => true,
-            // INDEX cannot name it.
-            Some(_) if attribute.kind == Kind::Geo => true,
-            Some(lists) => lists.iter().any(|list| list[..] == [attribute.id]),
-        };
-        let is_indexed = is_listed && !attribute.options.no_index;
-        let is_text = matches!(attribute.kind, Kind::Tag { .. } | Kind::Text { .. });
-        let has_order = match attribute.kind {
-            Kind::Geo => is_indexed,
-            _ => attribute.options.sortable || (is_indexed && !is_text),
-        };
-        let mut data = Data::new(attribute, definition.on, is_indexed);
+        let leads = Leads::of(definition, attribute);
+        let mut data = Data::new(attribute, definition.on, leads.terms);
         data.grow(rows.end());
-        let has_missing = is_listed && attribute.options.index_missing;
         AttributeIndex {
             attribute: attribute.clone(),
+            leads,
             sketch: Sketch::of(&data, rows.end()),
             data,
-            order: has_order.then(Sorted::default),
-            missing: has_missing.then(|| Postings::of(rows.iter().collect())),
+            order: leads.order.then(Sorted::default),
+            missing: leads.missing.then(|| Postings::of(rows.iter().collect())),
         }
     }
 

@@ -6,6 +6,7 @@
 //! | `rows` | objects as dense numbers, and their keys in order |
 //! | `column` | what each row has of an attribute |
 //! | `attribute`, `composite` | what finds rows by one attribute, or by several |
+//! | `coming` | indexes that are built while the others serve |
 //! | `sorted`, `postings`, `bytes` | rows in an order, the rows of one tag, short strings |
 //! | `access` | the planner: where the rows are that a predicate may hold for, and how many there are |
 //! | `check` | a predicate, tested on columns |
@@ -27,6 +28,7 @@ mod attribute;
 mod bytes;
 mod check;
 mod column;
+mod coming;
 mod composite;
 mod failures;
 mod finder;

@@ -13,6 +13,7 @@ use super::access::Access;
 use super::aggregate_run::AggregateRun;
 use super::attribute::AttributeIndex;
 use super::column::{Data, Entry};
+use super::coming::{Coming, composites_of};
 use super::composite::Composite;
 use super::failures::Failures;
 use super::finder::Finder;
@@ -51,6 +52,8 @@ pub struct SpaceIndex {
     failures: Failures,
     /// Rows that were put before attributes were added, and not since.
     backfill: BTreeSet<u32>,
+    /// Indexes that are being built.
+    coming: Option<Coming>,
     /// Counts changes.
     clock: u64,
 }
@@ -81,6 +84,7 @@ impl SpaceIndex {
             faulty: BTreeSet::new(),
             failures: Failures::default(),
             backfill: BTreeSet::new(),
+            coming: None,
             clock: 0,
             definition: definition.clone(),
         };
@@ -90,25 +94,8 @@ impl SpaceIndex {
             .map(|attribute| AttributeIndex::new(&definition, attribute, &index.rows))
             .collect();
         index.take_places();
-        let lists = definition.layout.indexes.iter().flatten();
-        index.composites = lists
-            .filter(|list| list.len() > 1)
-            .filter_map(|list| {
-                let places = list.iter().map(|id| index.place(*id));
-                // Texts that are sorted as they are written are in another order than ranges of them.
-                let attributes = places.collect::<Option<Vec<_>>>()?;
-                let is_ordered = |at: &usize| {
-                    let attribute = &index.attributes[*at];
-                    let is_text =
-                        matches!(attribute.attribute.kind, crate::schema::Kind::Text { .. });
-                    !(is_text && attribute.attribute.sorts_unfolded())
-                };
-                attributes
-                    .iter()
-                    .all(is_ordered)
-                    .then(|| Composite::new(attributes))
-            })
-            .collect();
+        let composites = index.composites_wanted().into_iter();
+        index.composites = composites.map(Composite::new).collect();
         index
     }
 
@@ -117,6 +104,11 @@ impl SpaceIndex {
         for (at, attribute) in self.attributes.iter().enumerate() {
             self.places[attribute.attribute.id.index()] = Some(at as u16);
         }
+    }
+
+    /// The attributes of the indexes of several that there are to be, by their places.
+    fn composites_wanted(&self) -> Vec<Vec<usize>> {
+        composites_of(&self.definition, &self.attributes, |id| self.place(id))
     }
 
     /// Where the attribute's index is; None of one that was dropped.
@@ -178,25 +170,24 @@ impl SpaceIndex {
             return Some(changed);
         }
         self.clock += 1;
+        let places: Vec<usize> = changes.iter().map(|(at, _)| *at).collect();
         let is_touched = |composite: &Composite| {
-            known.is_none()
-                || changes
-                    .iter()
-                    .any(|(at, _)| composite.attributes.contains(at))
+            known.is_none() || places.iter().any(|at| composite.attributes.contains(at))
         };
-        let touched: Vec<bool> = self.composites.iter().map(is_touched).collect();
-        for (composite, is_touched) in self.composites.iter_mut().zip(&touched) {
-            if *is_touched && known.is_some() {
-                composite.remove(row, &self.attributes, &self.rows);
+        if known.is_some() {
+            let touched = self.composites.iter_mut().filter(|it| is_touched(it));
+            touched.for_each(|it| it.remove(row, &self.attributes, &self.rows));
+            if let Some(coming) = &mut self.coming {
+                coming.leave(row, is_touched, &self.attributes, &self.rows);
             }
         }
         for (at, entry) in changes {
             self.attributes[at].set(row, entry, &self.rows);
         }
-        for (composite, is_touched) in self.composites.iter_mut().zip(touched) {
-            if is_touched {
-                composite.insert(row, &self.attributes, &self.rows);
-            }
+        let touched = self.composites.iter_mut().filter(|it| is_touched(it));
+        touched.for_each(|it| it.insert(row, &self.attributes, &self.rows));
+        if let Some(coming) = &mut self.coming {
+            coming.enter(row, &places, is_touched, &self.attributes, &self.rows);
         }
         Some(changed)
     }
@@ -206,6 +197,9 @@ impl SpaceIndex {
         let row = self.rows.add(key, self.clock);
         for attribute in &mut self.attributes {
             attribute.add(row, &self.rows);
+        }
+        if let Some(coming) = &mut self.coming {
+            coming.add(row, &self.rows);
         }
         row
     }
@@ -218,6 +212,10 @@ impl SpaceIndex {
         for composite in &mut self.composites {
             composite.remove(row, &self.attributes, &self.rows);
         }
+        if let Some(coming) = &mut self.coming {
+            coming.leave(row, |_| true, &self.attributes, &self.rows);
+            coming.forget(row, &self.rows);
+        }
         for attribute in &mut self.attributes {
             if !attribute.data.is_missing(row) {
                 attribute.set(row, Entry::Missing, &self.rows);
@@ -229,11 +227,11 @@ impl SpaceIndex {
         self.rows.remove(row);
     }
 
-    /// Goes on with a definition in which attributes were added or dropped. Added ones are missing in every object until it is put again.
+    /// Goes on with a definition in which attributes were added or dropped, or indexes are others. Added attributes are missing in every object until it is put
+    /// again; other indexes are built by [`SpaceIndex::build_on`], and those that are here serve until then.
     pub fn alter(&mut self, definition: Arc<Definition>) {
         self.clock += 1;
         let failures = &mut self.failures;
-        // No composite index is of one that is dropped, so their places are those of the first attributes that stay.
         let composites: Vec<Vec<AttributeId>> = self
             .composites
             .iter()
@@ -264,11 +262,44 @@ impl SpaceIndex {
         }
         self.definition = definition;
         self.take_places();
-        for (at, ids) in composites.into_iter().enumerate() {
-            let places: Option<Vec<usize>> = ids.iter().map(|id| self.place(*id)).collect();
-            self.composites[at].attributes =
-                places.expect("an attribute that an index is made of is not dropped");
+        // One that was of an attribute that is dropped goes with it.
+        let before = std::mem::take(&mut self.composites).into_iter();
+        let moved = before.zip(composites).filter_map(|(composite, ids)| {
+            let attributes = ids.iter().map(|id| self.place(*id));
+            Some(Composite {
+                attributes: attributes.collect::<Option<_>>()?,
+                ..composite
+            })
+        });
+        self.composites = moved.collect();
+        self.coming = Coming::of(
+            &self.definition,
+            &self.attributes,
+            &self.composites,
+            &self.composites_wanted(),
+            &self.rows,
+        );
+    }
+
+    /// Takes so many rows into the indexes that are being built; whether there is more to do.
+    pub fn build_on(&mut self, rows_max: usize) -> bool {
+        let Some(mut coming) = self.coming.take() else {
+            return false;
+        };
+        if coming.take_in(rows_max, &self.attributes, &self.rows) {
+            self.clock += 1;
+            let wanted = self.composites_wanted();
+            coming.serve(wanted, &mut self.attributes, &mut self.composites);
+            return false;
         }
+        self.coming = Some(coming);
+        true
+    }
+
+    /// Of how many rows the indexes that are being built have been told, and of how many they will be. `None`: none are being built.
+    pub fn building(&self) -> Option<(u64, u64)> {
+        let coming = self.coming.as_ref()?;
+        Some((coming.looked_at().into(), self.rows.end() as u64))
     }
 
     /// How many objects were put before attributes were added, and not since.
@@ -309,7 +340,8 @@ impl SpaceIndex {
     pub fn memory_bytes(&self) -> usize {
         let attributes: usize = self.attributes.iter().map(AttributeIndex::heap_bytes).sum();
         let composites: usize = self.composites.iter().map(Composite::heap_bytes).sum();
-        self.rows.heap_bytes() + attributes + composites
+        let coming = self.coming.as_ref().map_or(0, Coming::heap_bytes);
+        self.rows.heap_bytes() + attributes + composites + coming
     }
 
     /// Gives so many pieces of memory back, of an index that nobody uses any more; whether there are more.

@@ -80,16 +80,20 @@ impl Definition {
     }
 
     /// Reads the arguments of FT.ALTER behind the space's name: `[SKIPINITIALSCAN] SCHEMA ADD attribute..`, or larder's
-    /// `SCHEMA DROP name..`. The definition as it will be, and whether objects that are there already are to be read again.
+    /// `SCHEMA DROP name..` or `INDEX count list..`. The definition as it will be, and whether objects that are there already are to be read again; `None`: only
+    /// the indexes are others.
     ///
     /// # Errors
     /// The first argument that does not fit, or an attribute that cannot go because a subspace or an index is made of it.
-    pub fn parse_alter(&self, arguments: &[&[u8]]) -> Result<(Definition, bool)> {
+    pub fn parse_alter(&self, arguments: &[&[u8]]) -> Result<(Definition, Option<bool>)> {
         let mut args = Arguments::new(arguments);
+        if args.take_word("INDEX") {
+            return Ok((self.parse_indexes(&mut args)?, None));
+        }
         let scans = !args.take_word("SKIPINITIALSCAN");
         if !args.take_word("SCHEMA") {
             return Err(args.refuse(
-                "ALTER must be followed by SCHEMA: write SCHEMA ADD name type, SCHEMA DROP name, or SUBSPACES and what it is to have",
+                "ALTER must be followed by SCHEMA: write SCHEMA ADD name type, SCHEMA DROP name, or SUBSPACES or INDEX and what it is to have",
             ));
         }
         let mut altered = self.clone();
@@ -100,7 +104,7 @@ impl Definition {
                 ));
             }
             altered.parse_attributes(&mut args)?;
-            return Ok((altered, scans));
+            return Ok((altered, Some(scans)));
         }
         if !args.take_word("DROP") {
             return Err(args.refuse("Unknown action passed to ALTER SCHEMA: it is ADD or DROP"));
@@ -118,7 +122,29 @@ impl Definition {
             true => Err(Refusal::new(
                 "a space keeps one attribute at least: FT.DROPINDEX removes the space",
             )),
-            false => Ok((altered, false)),
+            false => Ok((altered, Some(false))),
+        }
+    }
+
+    /// What stands behind INDEX: a count and lists, or DEFAULT, which is as if the clause were left out.
+    fn parse_indexes(&self, args: &mut Arguments<'_>) -> Result<Definition> {
+        let mut altered = self.clone();
+        match args.take_word("DEFAULT") {
+            true => altered.layout.indexes = None,
+            false => {
+                let lists = lists("INDEX", args)?;
+                altered.layout.indexes = Some(self.resolve_indexes(&lists)?);
+            }
+        }
+        if let Some(more) = args.peek() {
+            return Err(args.refuse(format!(
+                "Unknown argument `{}`: nothing stands behind the lists of INDEX, or DEFAULT",
+                shown(more)
+            )));
+        }
+        match altered.layout.indexes == self.layout.indexes {
+            true => Err(Refusal::new("it has these indexes already")),
+            false => Ok(altered),
         }
     }
 
@@ -148,7 +174,7 @@ impl Definition {
         if is_cut || is_indexed {
             let why = match is_cut {
                 true => "a subspace is made of it; FT.ALTER .. SUBSPACES gives the space others",
-                false => "an INDEX is made of it; create the space anew without it",
+                false => "an INDEX is made of it; FT.ALTER .. INDEX gives the space others",
             };
             return Err(format!("attribute {name:?} cannot be dropped: {why}"));
         }
@@ -184,9 +210,14 @@ impl Definition {
 
     fn resolve(&mut self, clauses: &Clauses<'_>) -> Result<()> {
         self.layout.subspaces = self.resolve_subspaces(&clauses.subspaces, self.layout.regions)?;
-        let Some(lists) = &clauses.indexes else {
-            return Ok(());
-        };
+        let indexes = clauses.indexes.as_ref();
+        let indexes = indexes.map(|lists| self.resolve_indexes(lists));
+        self.layout.indexes = indexes.transpose()?;
+        Ok(())
+    }
+
+    /// Lists such as `city,price`, each with the place of its argument.
+    fn resolve_indexes(&self, lists: &[(usize, &[u8])]) -> Result<Vec<Vec<AttributeId>>> {
         let mut indexes = Vec::new();
         for &(at, list) in lists {
             let mut index = Vec::new();
@@ -204,8 +235,7 @@ impl Definition {
             }
             indexes.push(index);
         }
-        self.layout.indexes = Some(indexes);
-        Ok(())
+        Ok(indexes)
     }
 
     /// Lists such as `city:4,price`, each with the place of its argument.

@@ -174,7 +174,15 @@ impl Definition {
         Some(switched)
     }
 
-    /// As if nobody had said how it is laid out, but for its indexes: what an object is by it does not depend on the rest.
+    /// As if nobody had said how it is laid out: what an object is by it does not depend on that.
+    #[must_use]
+    pub fn without_layout(&self) -> Definition {
+        let mut plain = self.without_subspaces();
+        plain.layout.indexes = None;
+        plain
+    }
+
+    /// As [`Definition::without_layout`], but with its indexes.
     #[must_use]
     pub fn without_subspaces(&self) -> Definition {
         let mut plain = self.with_filling(None);

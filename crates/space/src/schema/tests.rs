@@ -220,6 +220,45 @@ fn attributes_come_and_go_and_keep_their_numbers() {
 }
 
 #[test]
+fn a_space_gets_other_indexes() {
+    let before = definition("i INDEX 2 a b,a SCHEMA a TAG b NUMERIC c TEXT d GEO").unwrap();
+    let after = altered(&before, "INDEX 2 b c,a").unwrap();
+    assert_eq!(
+        rendered(&after),
+        "i ON HASH INDEX 2 b c,a SCHEMA a TAG b NUMERIC c TEXT d GEO"
+    );
+    let none = altered(&after, "index 0").unwrap();
+    assert_eq!(
+        rendered(&none),
+        "i ON HASH INDEX 0 SCHEMA a TAG b NUMERIC c TEXT d GEO"
+    );
+    let all = altered(&none, "INDEX DEFAULT").unwrap();
+    assert_eq!(
+        rendered(&all),
+        "i ON HASH SCHEMA a TAG b NUMERIC c TEXT d GEO"
+    );
+    altered(&before, "SCHEMA DROP c").expect("no index is of it");
+    for (text, expected) in [
+        ("INDEX", "Expected an argument"),
+        ("INDEX x", "Bad arguments for INDEX"),
+        ("INDEX 2 a", "Bad arguments for INDEX: 2 arguments should"),
+        ("INDEX 1 a b", "Unknown argument `b`: nothing stands behind"),
+        ("INDEX DEFAULT b", "Unknown argument `b`"),
+        ("INDEX 1 e", "\"e\" is no attribute of the schema"),
+        ("INDEX 1 a,a", "\"a\" stands twice in one index"),
+        ("INDEX 1 d", "\"d\" is GEO"),
+        ("INDEX 2 a b,a", "it has these indexes already"),
+        (
+            "SCHEMA DROP b",
+            "attribute \"b\" cannot be dropped: an INDEX is made of it; FT.ALTER",
+        ),
+    ] {
+        let message = altered(&before, text).unwrap_err().message;
+        assert!(message.starts_with(expected), "{text}: {message}");
+    }
+}
+
+#[test]
 fn names_that_read_as_something_else_come_back_or_are_refused() {
     let before = definition("i SCHEMA a TAG SORTABLE AS SORTABLE TEXT").unwrap();
     assert_eq!(

@@ -20,7 +20,7 @@ pub(super) struct Figures {
     pub(super) objects: u64,
     pub(super) memory_bytes: u64,
     pub(super) looked_at: u64,
-    /// Objects that are to be looked at, in all.
+    /// Objects that are to be looked at, in all: for what was declared, and for indexes that are being built.
     pub(super) of: u64,
     pub(super) is_walking: bool,
     /// Copies in regions of subspaces, and answers that were made of them.
@@ -296,6 +296,9 @@ pub(super) async fn figures(
             .filter(|space| space.declared.version == of.version)
             .ok_or_else(altered)?;
         let standing = space.standing();
+        // Indexes that are being built, of objects and of copies.
+        let building = [space.building(), spaces.copies.building(&space.declared)];
+        let building = || building.iter().flatten();
         let regions = space.declared.regions.as_deref();
         let is_same_cut = regions == of.regions.as_deref();
         let regions = regions.filter(|_| is_same_cut);
@@ -304,9 +307,9 @@ pub(super) async fn figures(
             objects: space.index.len(),
             memory_bytes: (space.memory_bytes() + spaces.copies.memory_bytes(&of.definition.name))
                 as u64,
-            looked_at: standing.looked_at,
-            of: standing.of,
-            is_walking: standing.is_walking,
+            looked_at: standing.looked_at + building().map(|it| it.0).sum::<u64>(),
+            of: standing.of + building().map(|it| it.1).sum::<u64>(),
+            is_walking: standing.is_walking || building().next().is_some(),
             copies: spaces.copies.count(&space.declared),
             region_answers: space.region_answers,
             filled: space.filled().filter(|_| is_same_cut).or(nowhere),

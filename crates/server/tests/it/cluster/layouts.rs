@@ -145,6 +145,24 @@ fn subspaces_become_others_while_a_node_dies_and_etcd_is_away() {
         cluster.wait_until_served();
         looker.wait_for_regions(&cluster, "n", "@n:[10 12]");
         looker.look(&cluster, 50);
+        // Indexes become others, of objects and of copies.
+        done(
+            &cluster,
+            &mut client,
+            "FT.ALTER hotels INDEX 1 n",
+            "these indexes already",
+        );
+        looker.look(&cluster, 50);
+        cluster.wait_for("indexes are built", || {
+            ask(&mut client, &["FT.INFO", "hotels"]).contains("|$8|indexing|:0|")
+        });
+        done(
+            &cluster,
+            &mut client,
+            "FT.ALTER hotels INDEX DEFAULT",
+            "these indexes already",
+        );
+        looker.look(&cluster, 50);
         // Nobody reaches etcd while others are filled.
         done(
             &cluster,

@@ -120,6 +120,56 @@ fn subspaces_take_over_when_they_are_whole_and_those_that_stay_are_not_filled_ag
 }
 
 #[test]
+fn indexes_take_over_when_they_are_built_and_copies_are_not_filled_again() {
+    for threads in [1, 3] {
+        let mut server = server(threads);
+        let client = &mut Client::connect(&server);
+        declare(client, 1500, "SUBSPACES 1 color REGIONS 16 INDEX 1 color ");
+        let range = "@size:[100 150]";
+        let explained = |client: &mut Client| ask(client, &["FT.EXPLAIN", "things", range]);
+        if threads > 1 {
+            until("it is cut", || {
+                figure(client, "things", "cuts") >= Some(1.0)
+            });
+            asks(client, "@color:{c3}", "color");
+        }
+        let told = explained(client);
+        assert!(told.contains("all objects"), "{told}");
+        let cuts = figure(client, "things", "cuts");
+        assert_eq!(
+            say(client, "FT.ALTER things INDEX 2 size level,size"),
+            "+OK"
+        );
+        // Copies are where they were.
+        if threads > 1 {
+            asks(client, "@color:{c3}", "color");
+        }
+        let found = super::found(client, "things", range);
+        assert_eq!(found.split(' ').count(), 51, "{found}");
+        assert_eq!(say(client, "HSET thing:120 size 5000"), ":0");
+        super::indexed(client, "things");
+        let told = explained(client);
+        assert!(told.contains("index size, a range"), "{told}");
+        let found = super::found(client, "things", range);
+        assert_eq!(found.split(' ').count(), 50, "{found}");
+        assert_eq!(figure(client, "things", "cuts"), cuts);
+        let dump = say(client, "FT.INFO things");
+        assert!(
+            dump.contains("|INDEX|$1|2|$4|size|$10|level,size|"),
+            "{dump}"
+        );
+        // A restart has what was asked for.
+        assert_eq!(say(client, "FT.ALTER things INDEX DEFAULT"), "+OK");
+        server.restart(|_| {});
+        let client = &mut Client::connect(&server);
+        super::indexed(client, "things");
+        let told = ask(client, &["FT.EXPLAIN", "things", "@level==2"]);
+        assert!(told.contains("index level, a range"), "{told}");
+        assert!(!say(client, "FT.INFO things").contains("|INDEX|"));
+    }
+}
+
+#[test]
 fn what_cannot_be_changed_says_why_and_what_to_do() {
     for threads in [1, 2] {
         let server = server(threads);
@@ -150,6 +200,10 @@ fn what_cannot_be_changed_says_why_and_what_to_do() {
             "no subspaces of things are being filled",
         );
         refuses("SHAPE round", "must be followed by SCHEMA");
+        refuses("INDEX 1 town", "\"town\" is no attribute of the schema");
+        refuses("INDEX 2 size", "2 arguments should follow, and 1 do");
+        refuses("INDEX DEFAULT", "it has these indexes already");
+        refuses("INDEX 1 size REGIONS 8", "Unknown argument `REGIONS`");
         assert_eq!(say(client, "FT.ALTER things SUBSPACES 1 size"), "+OK");
         let mut refuses = |line: &str, why: &str| {
             let reply = say(client, &format!("FT.ALTER things {line}"));

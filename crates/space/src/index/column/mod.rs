@@ -99,6 +99,22 @@ impl Data {
         }
     }
 
+    /// What a row has, as [`Data::set`] takes it.
+    pub fn entry(&self, row: u32) -> Entry<'_> {
+        let entry = match self {
+            Data::Numbers(codes) | Data::Instants(codes) if codes.get(row) < codes::OTHER => {
+                Some(Entry::Code(codes.get(row)))
+            }
+            Data::Flags(flags) if flags.get(row) < 2 => Some(Entry::Code(flags.get(row).into())),
+            Data::Points(points) => points.get(row).map(Entry::Point),
+            Data::Values(values) => values.raw(row).map(|raw| Entry::Raw(raw.into())),
+            _ => None,
+        };
+        let other = || self.others().get(&row).cloned();
+        let entry = entry.or_else(|| other().map(Entry::Other));
+        entry.unwrap_or(Entry::Missing)
+    }
+
     /// Makes room for rows, of which nothing is known.
     pub fn grow(&mut self, rows: usize) {
         match self {

@@ -81,6 +81,29 @@ fn shown(rows: &InOrder) -> Vec<(Vec<u8>, String)> {
         .collect()
 }
 
+/// What the space has can be indexed so, or is refused.
+const INDEXES: [&str; 6] = [
+    "INDEX 0",
+    "INDEX DEFAULT",
+    "INDEX 2 n t",
+    "INDEX 4 m,n t,n,b x at",
+    "INDEX 3 c,m m,n y",
+    "INDEX 5 n m b c x",
+];
+
+fn check_found(store: &Store, query: &str, order: &str) -> Result<(), TestCaseError> {
+    let search = search(store, query, order, (0, 9), &["NOCONTENT"]);
+    let (found, expected) = (run(store, &search, 5), expected(store, &search));
+    prop_assert_eq!(found.total, expected.total, "{}", query);
+    prop_assert_eq!(
+        shown(&found.finish(0)),
+        shown(&expected.finish(0)),
+        "{}",
+        query
+    );
+    Ok(())
+}
+
 fn store(space: usize, changes: &[Change]) -> Store {
     let mut store = Store::new(SPACES[space]);
     changes.iter().for_each(|change| store.change(change));
@@ -198,6 +221,47 @@ proptest! {
             let is_beyond = entries.len() as u64 == count && entries.iter().last().is_none_or(|last| last.rank < &rank[..]);
             prop_assert!(found.contains(&key) || is_beyond, "{} {}", &query, &plan);
         }
+    }
+
+    #[test]
+    fn indexes_that_are_built_while_objects_change_serve_when_they_have_all(
+        space in 0..SPACES.len(), before in proptest::collection::vec(any_change(150), 0..200), queries in proptest::collection::vec((any_query(), select(&ORDERS[..])), 6),
+        lists in proptest::collection::vec(select(&INDEXES[..]), 1..4), steps in proptest::collection::vec((0_usize..60, proptest::collection::vec(any_change(150), 0..4)), 6),
+    ) {
+        let mut store = store(space, &before);
+        for list in lists {
+            let words: Vec<&[u8]> = list.split(' ').map(str::as_bytes).collect();
+            let Ok((altered, scans)) = store.space.parse_alter(&words) else {
+                continue;
+            };
+            prop_assert_eq!(scans, None);
+            store.space = Arc::new(altered);
+            store.index.alter(store.space.clone());
+            for (rows, changes) in &steps {
+                let is_left = store.index.build_on(*rows);
+                prop_assert_eq!(is_left, store.index.building().is_some());
+                changes.iter().for_each(|change| store.change(change));
+                let (query, order) = &queries[*rows % queries.len()];
+                check_found(&store, query, order)?;
+            }
+        }
+        while store.index.build_on(7) {}
+        prop_assert_eq!(store.index.building(), None);
+        store.check_columns();
+        let mut new = larder_space::index::SpaceIndex::new(store.space.clone());
+        for (key, object) in &store.objects {
+            new.put(key, object);
+        }
+        for (query, order) in &queries {
+            check_found(&store, query, order)?;
+            let search = search(&store, query, order, (0, 5), &[]);
+            let plan = |index: &larder_space::index::SpaceIndex| index.estimate(&search.predicate).1;
+            prop_assert_eq!(plan(&store.index), plan(&new), "{}", query);
+        }
+        for number in 0..150 {
+            store.remove(&key_of(number));
+        }
+        prop_assert!(store.index.is_empty());
     }
 
     #[test]
