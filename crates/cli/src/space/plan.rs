@@ -54,6 +54,9 @@ pub struct PlanArgs {
     /// Compare with these subspaces, as in 'city stars,price'
     #[arg(long, value_name = "LISTS", conflicts_with = "space")]
     current: Option<String>,
+    /// With --space: choose its local indexes, too, instead of planning for those that it has
+    #[arg(long, requires = "space")]
+    indexes: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -73,6 +76,9 @@ pub struct Plan {
     pub deployment: Option<String>,
     pub objects: u64,
     pub servers: Deployment,
+    /// The local indexes were chosen, too, and were not those that the space has.
+    #[serde(default)]
+    pub chooses_indexes: bool,
     #[serde(flatten)]
     pub report: Report,
 }
@@ -171,7 +177,8 @@ fn computed(args: &PlanArgs, workload: &Workload, deployment: Deployment) -> Res
     } else {
         let current = current(args, workload, &deployment)?;
         // A space that there is keeps its indexes.
-        let of_space = current.as_ref().filter(|_| args.space.is_some());
+        let keeps = args.space.is_some() && !args.indexes;
+        let of_space = current.as_ref().filter(|_| keeps);
         options.indexes = of_space.map(|it| it.indexes);
         plan(workload, &deployment, current.as_ref(), &options)
     };
@@ -182,6 +189,7 @@ fn computed(args: &PlanArgs, workload: &Workload, deployment: Deployment) -> Res
         deployment: args.deployment.as_deref().map(shown),
         objects: workload.objects,
         servers: deployment,
+        chooses_indexes: !args.thesis && options.indexes.is_none(),
         report: report.map_err(Failure::new)?,
     })
 }

@@ -170,6 +170,71 @@ fn a_plan_is_applied_once_and_what_cannot_be_applied_says_why() {
 }
 
 #[test]
+fn indexes_that_a_plan_chose_are_built_and_those_of_other_plans_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(folder.path());
+    declare(&server, 1200);
+    let apply = |more: &[&str]| {
+        let words = [&["space", "apply", "--server", &server.http], more].concat();
+        words.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let indexes = || {
+        let info = say(&server, "FT.INFO hotels");
+        let rest = info.split("|INDEX|").nth(1).map(str::to_owned);
+        let words = rest.as_deref().map(|it| it.split("|SCHEMA|").next());
+        words.flatten().map(str::to_owned)
+    };
+    let plan = planned(folder.path(), &server, &["--space", "hotels", "--indexes"]);
+    let told = run_ok(apply(&[&plan, "--yes", "--keep-indexes"]));
+    assert!(told.contains("indexes stay as they are"), "{told}");
+    assert_eq!(indexes(), None);
+    let told = run_ok(apply(&[&plan, "--yes"]));
+    assert!(
+        told.contains("indexes that go: ") && told.contains(", indexes of city"),
+        "{told}"
+    );
+    let built = indexes().expect("they are others");
+    assert!(built.contains("city"), "{built}");
+    assert!(!say(&server, "FT.INFO hotels").contains("|indexing|1|"));
+    let error = run_failing(4, apply(&[&plan, "--yes"]));
+    assert!(error.contains("there is nothing to apply"), "{error}");
+    // One that plans for what there is leaves that.
+    let plan = planned(folder.path(), &server, &OF_HOTELS);
+    let error = run_failing(4, apply(&[&plan, "--yes"]));
+    assert!(error.contains("there is nothing to apply"), "{error}");
+    assert_eq!(indexes(), Some(built));
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_told_of_and_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(folder.path());
+    declare(&server, 1200);
+    let plan = planned(folder.path(), &server, &OF_HOTELS);
+    // It is filled only when the server is back.
+    let mut applying = applying(&server, &[&plan, "--yes"]);
+    while !is_filling(&server) && applying.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    server.kill();
+    if applying.try_wait().unwrap().is_some() {
+        // It was as fast as that.
+        return;
+    }
+    let mut told = BufReader::new(applying.stderr.take().unwrap()).lines();
+    if let Some(line) = told.next() {
+        let line = line.unwrap();
+        assert!(
+            line.contains("the server has not answered for ")
+                && line.contains("it is tried again for "),
+            "{line}"
+        );
+    }
+    let _ = applying.kill();
+    applying.wait().unwrap();
+}
+
+#[test]
 fn an_apply_that_is_killed_goes_on_when_it_is_run_again() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = server(folder.path());

@@ -82,17 +82,21 @@ impl Configuration {
     /// As the clauses of FT.CREATE: `SUBSPACES 1 city:4,price:4 INDEX 1 city`.
     pub fn text(&self, workload: &Workload) -> String {
         let subspaces: Vec<String> = self.subspaces.iter().map(|it| it.text(workload)).collect();
-        let names = self
-            .indexes
-            .iter()
-            .map(|at| workload.attributes[at].name.clone());
-        let indexes: Vec<String> = names.collect();
+        let indexes = self.index_names(workload);
         let mut words = Vec::new();
         for (clause, lists) in [("SUBSPACES", subspaces), ("INDEX", indexes)] {
             words.extend([clause.to_owned(), lists.len().to_string()]);
             words.extend(lists);
         }
         words.join(" ")
+    }
+
+    /// The attributes that have local indexes.
+    pub fn index_names(&self, workload: &Workload) -> Vec<String> {
+        let indexes = self.indexes.iter();
+        indexes
+            .map(|at| workload.attributes[at].name.clone())
+            .collect()
     }
 
     /// The same with local indexes on these attributes. Those that the workload does not name count for nothing: it neither asks for them nor changes them.

@@ -649,6 +649,7 @@ impl LarderModel<'_> {
         Prediction {
             configuration: configuration.text(self.workload),
             subspaces: texts.map(|it| it.text(self.workload)).collect(),
+            indexes: configuration.index_names(self.workload),
             throughput: steady.throughput,
             capacity: 1e6 * processors / parts.with_skew(),
             capacity_even: 1e6 * processors / parts.work(),

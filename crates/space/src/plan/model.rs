@@ -129,6 +129,9 @@ pub struct Prediction {
     /// As the clauses of FT.CREATE.
     pub configuration: String,
     pub subspaces: Vec<String>,
+    /// The attributes that have local indexes.
+    #[serde(default)]
+    pub indexes: Vec<String>,
     /// Operations a second with the deployment's clients.
     pub throughput: f64,
     /// With as many clients as it takes: the busiest server is never idle.

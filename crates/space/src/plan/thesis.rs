@@ -233,6 +233,7 @@ impl CostModel for ThesisModel<'_> {
         Prediction {
             configuration: configuration.text(self.workload),
             subspaces: texts.map(|it| it.text(self.workload)).collect(),
+            indexes: configuration.index_names(self.workload),
             throughput,
             capacity: throughput,
             capacity_even: throughput,

@@ -1,4 +1,10 @@
-//! A change of subspaces: where it stands at the servers, and how it is made.
+//! A change of subspaces and of local indexes: where it stands at the servers, and how it is made.
+//!
+//! ```text
+//!  FT.ALTER SUBSPACES ─► filling ─► FT.ALTER SUBSPACES SWITCH ─► FT.ALTER INDEX ─► building ─► done
+//! ```
+//!
+//! Each step is taken when the last look says that it is what is lacking, so whoever runs it again goes on.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,21 +17,22 @@ use super::super::layout::{number, text};
 use super::super::nodes::Nodes;
 use super::super::plan::Plan;
 use super::super::told;
+use super::away::Watch;
 use crate::failure::Failure;
 use crate::progress::{Progress, Unit};
 use crate::{interrupt, output};
 
 /// How often the servers are asked how far it is.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long it may be that no server answers.
-const AWAY_MAX: Duration = Duration::from_secs(120);
 
-/// The subspaces that a space is to have.
+/// The subspaces, and the local indexes, that a space is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// As the clause SUBSPACES has them.
     pub subspaces: Vec<String>,
     pub regions: u32,
+    /// The attributes that have one each. `None`: they stay as they are.
+    pub indexes: Option<Vec<String>>,
 }
 
 /// A space as the servers tell of it.
@@ -34,6 +41,8 @@ pub struct State {
     pub objects: u64,
     /// What it is being given.
     pub filling: Option<Standing>,
+    /// Which part of all objects is in indexes that are being built. `None`: none are.
+    pub built: Option<f64>,
 }
 
 /// How far it is with subspaces that are being filled.
@@ -59,11 +68,56 @@ impl Target {
         Ok(Target {
             subspaces: plan.report.best.subspaces.clone(),
             regions: plan.servers.regions,
+            indexes: plan
+                .chooses_indexes
+                .then(|| plan.report.best.indexes.clone()),
         })
     }
 
     pub fn text(&self) -> String {
-        told::subspaces(&self.subspaces, false)
+        let subspaces = told::subspaces(&self.subspaces, false);
+        match &self.indexes {
+            None => subspaces,
+            Some(names) => format!("{subspaces}, indexes of {}", listed(names)),
+        }
+    }
+
+    /// The local indexes that come and that go.
+    ///
+    /// # Errors
+    /// The space cannot have them.
+    pub fn indexes(&self, definition: &Definition) -> Result<[Vec<String>; 2], Failure> {
+        let Some(names) = &self.indexes else {
+            return Ok([Vec::new(), Vec::new()]);
+        };
+        let arguments = self.index_arguments();
+        let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
+        match definition.parse_alter(&arguments) {
+            Ok(_) => {}
+            Err(refused) if refused.message.contains("already") => return Ok(Default::default()),
+            Err(refused) => {
+                return Err(Failure::refused(format!(
+                    "{} cannot have indexes of {}: {}; plan anew for what it is now, or leave them as they are with --keep-indexes",
+                    definition.name,
+                    listed(names),
+                    refused.message
+                )));
+            }
+        }
+        let has = index_names(definition);
+        let beyond = |own: &[String], other: &[String]| -> Vec<String> {
+            let beyond = own.iter().filter(|name| !other.contains(name));
+            beyond.cloned().collect()
+        };
+        Ok([beyond(names, &has), beyond(&has, names)])
+    }
+
+    /// Those of FT.ALTER from INDEX on.
+    fn index_arguments(&self) -> Vec<String> {
+        let names = self.indexes.as_deref().unwrap_or_default();
+        let mut arguments = vec!["INDEX".to_owned(), names.len().to_string()];
+        arguments.extend(names.iter().cloned());
+        arguments
     }
 
     /// The arguments of FT.ALTER from SUBSPACES on.
@@ -123,6 +177,7 @@ impl Standing {
         let own = Target {
             subspaces: self.subspaces.clone(),
             regions: self.regions,
+            indexes: None,
         };
         let sorted = |target: &Target| {
             let turnover = target.turnover(state)?;
@@ -155,6 +210,10 @@ impl State {
             definition: found.definition,
             objects: found.objects,
             filling: value(&reply, "filling").map(Standing::read),
+            built: found.is_indexing.then(|| {
+                let part = value(&reply, "percent_indexed").and_then(text);
+                part.and_then(|it| it.parse().ok()).unwrap_or(0.0)
+            }),
         })
     }
 }
@@ -205,25 +264,48 @@ fn send(nodes: &Nodes, words: &[&str]) -> Result<Reply, Trouble> {
     Ok(nodes.one().command(&parts)?)
 }
 
-/// Has the servers fill what is new, and lets it take over. `begun`: they fill it already.
+/// Names as a list, or `none`.
+pub fn listed(names: &[String]) -> String {
+    match names.is_empty() {
+        true => "none".to_owned(),
+        false => names.join(", "),
+    }
+}
+
+/// The local indexes that a space has: the attributes of each.
+pub fn index_names(definition: &Definition) -> Vec<String> {
+    let name = |id| definition.attribute(id).map_or("?", |it| it.name.as_str());
+    match &definition.layout.indexes {
+        Some(lists) => {
+            let names = |list: &Vec<_>| list.iter().map(|id| name(*id)).collect::<Vec<_>>();
+            lists.iter().map(|list| names(list).join(",")).collect()
+        }
+        None => definition.indexed().map(|it| it.name.clone()).collect(),
+    }
+}
+
+/// Has the servers fill and build what is new, and lets it take over. `begun`: they fill it already.
 ///
 /// # Errors
 /// It cannot be done; or it was interrupted, and goes on at the servers.
 pub fn make(nodes: &Nodes, space: &str, target: &Target, begun: bool) -> Result<(), Failure> {
     let since = Instant::now();
     if !begun {
-        let arguments = target.arguments();
-        let words = arguments.iter().map(String::as_str);
-        let words: Vec<&str> = ["FT.ALTER", space].into_iter().chain(words).collect();
-        nodes.patient(&words)?;
+        let turnover = target.turnover(&State::ask(nodes, space)?)?;
+        if !turnover.come.is_empty() || !turnover.go.is_empty() {
+            let arguments = target.arguments();
+            let words = arguments.iter().map(String::as_str);
+            let words: Vec<&str> = ["FT.ALTER", space].into_iter().chain(words).collect();
+            nodes.patient(&words)?;
+        }
     }
     let progress = Progress::new(Unit::Copies, "filling", false);
-    let mut answered = Instant::now();
+    let watch = Watch::begin();
     loop {
         if interrupt::is_interrupted() {
             drop(progress);
             return Err(Failure::interrupted(format!(
-                "the servers go on filling {}: the same command again goes on, and `larder space apply --cancel --space {space}` drops it",
+                "the servers go on with {}: the same command again goes on, and `larder space apply --cancel --space {space}` drops subspaces that are being filled",
                 target.text()
             )));
         }
@@ -233,14 +315,20 @@ pub fn make(nodes: &Nodes, space: &str, target: &Target, begun: bool) -> Result<
             Ok(Step::Done) => break,
             Ok(Step::Filling(copies, of)) => {
                 progress.set("filling", copies, of);
-                answered = Instant::now();
+                watch.answered();
             }
-            Err(trouble) if trouble.is_passing && answered.elapsed() < AWAY_MAX => {}
+            Ok(Step::Building(objects, of)) => {
+                progress.set("building", objects, of);
+                watch.answered();
+            }
+            Err(trouble) if trouble.is_passing && !watch.is_over() => {
+                watch.failed(&trouble.failure.message);
+            }
             Err(trouble) => return Err(trouble.failure),
         }
         interrupt::wait(PAUSE);
     }
-    drop(progress);
+    drop((progress, watch));
     output::print_line(&format!(
         "{space} has {} now, after {}",
         target.text(),
@@ -250,15 +338,17 @@ pub fn make(nodes: &Nodes, space: &str, target: &Target, begun: bool) -> Result<
 
 enum Step {
     Filling(u64, u64),
+    /// Objects that are in indexes that are being built, of how many.
+    Building(u64, u64),
     Done,
 }
 
-/// Looks once, and lets what is whole take over.
+/// Looks once, lets what is whole take over, and begins what comes next.
 fn step(nodes: &Nodes, space: &str, target: &Target, state: &State) -> Result<Step, Trouble> {
     let Some(filling) = &state.filling else {
         let turnover = target.turnover(state)?;
         return match turnover.come.is_empty() && turnover.go.is_empty() {
-            true => Ok(Step::Done),
+            true => build(nodes, space, target, state),
             false => Err(Trouble::from(Failure::refused(format!(
                 "somebody has dropped what was being filled: {space} has {}; apply the plan again if it is still wanted",
                 told::subspaces(&state.definition.subspace_texts(), false)
@@ -279,4 +369,23 @@ fn step(nodes: &Nodes, space: &str, target: &Target, state: &State) -> Result<St
         }
     }
     Ok(Step::Filling(filling.copies, filling.copies_in_all))
+}
+
+/// Has the indexes built, where the subspaces are what they are to be.
+fn build(nodes: &Nodes, space: &str, target: &Target, state: &State) -> Result<Step, Trouble> {
+    if target.indexes.is_none() {
+        return Ok(Step::Done);
+    }
+    let [come, go] = target.indexes(&state.definition)?;
+    if !come.is_empty() || !go.is_empty() {
+        let arguments = target.index_arguments();
+        let words = arguments.iter().map(String::as_str);
+        let words: Vec<&str> = ["FT.ALTER", space].into_iter().chain(words).collect();
+        send(nodes, &words)?;
+        return Ok(Step::Building(0, state.objects));
+    }
+    Ok(match state.built {
+        None => Step::Done,
+        Some(part) => Step::Building((part * state.objects as f64) as u64, state.objects),
+    })
 }

@@ -1,8 +1,9 @@
-//! `larder space apply`: gives a space the subspaces of a plan, while it is searched.
+//! `larder space apply`: gives a space the subspaces of a plan, and its local indexes where the plan chose these, while it is searched.
 //!
 //! What is under way is in the record of the space, which the servers have, and not here: this begins it, looks on, and says when others are to take over. Whoever ends
-//! it in between runs it again. `change` is what a change is and how it is made, `shown` what is told of it, and `watch` plans again and again.
+//! it in between runs it again. `away` says when nobody answers, `change` is what a change is and how it is made, `shown` what is told of it, and `watch` plans again and again.
 
+mod away;
 mod change;
 mod shown;
 mod watch;
@@ -45,6 +46,9 @@ pub struct ApplyArgs {
     /// Do not ask; with --watch: apply plans, and not only say which
     #[arg(long)]
     yes: bool,
+    /// Leave the local indexes as they are, also where the plan chose others
+    #[arg(long, conflicts_with_all = ["cancel", "watch"])]
+    keep_indexes: bool,
     /// Keep the subspaces that there are: what is being filled is dropped
     #[arg(long, conflicts_with = "watch")]
     cancel: bool,
@@ -79,10 +83,15 @@ pub fn run(args: ApplyArgs) -> Result<(), Failure> {
 fn apply(args: &ApplyArgs, path: &Path) -> Result<(), Failure> {
     let plan = files::plan(path)?;
     let space = space_of(args, &plan, path)?;
-    let target = Target::of(&plan, path)?;
+    let mut target = Target::of(&plan, path)?;
+    if args.keep_indexes {
+        target.indexes = None;
+    }
     let nodes = Nodes::of(&args.server)?;
     let state = State::ask(&nodes, &space)?;
     let turnover = target.turnover(&state)?;
+    let [come, go] = target.indexes(&state.definition)?;
+    let has_indexes = come.is_empty() && go.is_empty();
     interrupt::listen()?;
     let begun = match &state.filling {
         Some(filling) if !filling.is(&state, &target)? => {
@@ -95,16 +104,30 @@ fn apply(args: &ApplyArgs, path: &Path) -> Result<(), Failure> {
             output::print_line(&format!("{space}: goes on to {}", target.text()))?;
             true
         }
-        None if turnover.come.is_empty() && turnover.go.is_empty() => {
-            return Err(Failure::refused(format!(
-                "{space} has the subspaces of this plan already: {}; there is nothing to apply",
-                target.text()
-            )));
+        None if turnover.come.is_empty() && turnover.go.is_empty() && has_indexes => {
+            match (&target.indexes, state.built) {
+                (Some(_), Some(_)) => {
+                    output::print_line(&format!("{space}: goes on to {}", target.text()))?;
+                    true
+                }
+                _ => {
+                    return Err(Failure::refused(format!(
+                        "{space} has the subspaces of this plan already: {}; there is nothing to apply",
+                        target.text()
+                    )));
+                }
+            }
         }
         None => false,
     };
     if !begun {
-        output::print_line(&shown::shown(&space, &plan, &state, &turnover))?;
+        output::print_line(&shown::shown(
+            &space,
+            &plan,
+            &state,
+            &turnover,
+            [&come, &go],
+        ))?;
         ensure_wanted(args)?;
     }
     change::make(&nodes, &space, &target, begun)

@@ -7,11 +7,17 @@ use larder_space::schema::{Shape, Turnover};
 
 use super::super::plan::Plan;
 use super::super::told;
-use super::change::State;
+use super::change::{State, listed};
 use crate::output::{Column, Table, bytes, count, duration};
 
 /// Which subspaces go, come and stay; what is predicted of them, and what the move takes.
-pub fn shown(space: &str, plan: &Plan, state: &State, turnover: &Turnover) -> String {
+pub fn shown(
+    space: &str,
+    plan: &Plan,
+    state: &State,
+    turnover: &Turnover,
+    [come, go]: [&[String]; 2],
+) -> String {
     let mut text = format!("{space}: {} objects\n", count(state.objects));
     let lists = [
         ("stays", &turnover.stay),
@@ -39,11 +45,17 @@ pub fn shown(space: &str, plan: &Plan, state: &State, turnover: &Turnover) -> St
             None => "; costs are guesses",
         }
     );
-    // A plan that was computed with --space is for the indexes of the space.
-    text += "\nindexes stay as they are";
-    if let (None, Some((_, index))) = (&plan.space, report.best.configuration.split_once(" INDEX "))
-    {
-        text += &format!("; the plan is for INDEX {index}, which FT.CREATE takes");
+    match (come.is_empty(), go.is_empty()) {
+        (true, true) => text += "\nindexes stay as they are",
+        (false, true) => text += &format!("\nindexes that come: {}", listed(come)),
+        (true, false) => text += &format!("\nindexes that go: {}", listed(go)),
+        (false, false) => {
+            text += &format!(
+                "\nindexes that come: {}; that go: {}",
+                listed(come),
+                listed(go)
+            );
+        }
     }
     text
 }

@@ -105,6 +105,7 @@ fn look(
     let target = Target {
         subspaces: report.best.subspaces.clone(),
         regions: deployment.regions,
+        indexes: None,
     };
     let turnover = target.turnover(&state)?;
     let copies = state.objects * turnover.come.len() as u64;
