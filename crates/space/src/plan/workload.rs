@@ -212,6 +212,13 @@ impl Workload {
             if attribute.name.is_empty() {
                 return refuse(&format!("{key}.name"), "must not be empty");
             }
+            if attribute.name.contains(',') {
+                let name = &attribute.name;
+                let what = format!(
+                    "{name:?} has a comma, which separates attributes in SUBSPACES and INDEX: declare it under another name with AS, or leave it out"
+                );
+                return refuse(&format!("{key}.name"), &what);
+            }
             if !names.insert(&attribute.name) {
                 return refuse(
                     &format!("{key}.name"),

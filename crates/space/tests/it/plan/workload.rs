@@ -106,6 +106,11 @@ fn errors_point_at_the_key() {
             "name = \"city\"",
             "workload: attribute[1].name: \"city\" is there twice",
         ),
+        (
+            "name = \"price\"",
+            "name = \"price,city\"",
+            "workload: attribute[1].name: \"price,city\" has a comma, which separates attributes in SUBSPACES and INDEX: declare it under another name with AS, or leave it out",
+        ),
     ] {
         assert_eq!(refused(from, to), error);
     }
