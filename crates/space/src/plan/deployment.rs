@@ -15,10 +15,22 @@ pub struct Costs {
     pub query_us: f64,
     /// A server that is contacted: a message there and one back.
     pub server_us: f64,
+    /// A subspace that the space has, used or not: it is seen whom a search would ask in it.
+    pub subspace_us: f64,
+    /// A condition beyond the first, at each server that is contacted.
+    pub condition_us: f64,
     /// A region that is contacted.
     pub region_us: f64,
-    /// An object that is looked at.
+    /// An object that an index leads to, and that is looked at since there are other conditions.
     pub candidate_us: f64,
+    /// An object of all that are looked at one after the other, where no index leads to few. `None`: a small part of `candidate_us`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scan_us: Option<f64>,
+    /// An object that is found, sent or not: the first in order are chosen among them. `None`: it is in `candidate_us`, also where an index leads to nothing else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub match_us: Option<f64>,
+    /// A server that finds anything: it reads what it sends, and that is put together.
+    pub found_us: f64,
     /// An object that a server finds and sends, beside its bytes.
     pub result_us: f64,
     /// A byte of it.
@@ -27,7 +39,10 @@ pub struct Costs {
     pub write_us: f64,
     /// What a server does that keeps a copy of what is written, and the owner for it.
     pub stage_us: f64,
-    /// One copy that moves to another server.
+    /// What a server does that a copy leaves. `None`: as much as `stage_us`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leave_us: Option<f64>,
+    /// One copy that moves to another server, beside that.
     pub move_us: f64,
     /// One entry of a local index, added or removed.
     pub index_entry_us: f64,
@@ -47,12 +62,18 @@ impl Default for Costs {
             get_us: 5.0,
             query_us: 15.0,
             server_us: 10.0,
+            subspace_us: 0.0,
+            condition_us: 0.0,
             region_us: 2.0,
             candidate_us: 0.3,
+            scan_us: None,
+            match_us: None,
+            found_us: 0.0,
             result_us: 1.0,
             result_byte_us: 0.0,
             write_us: 6.0,
             stage_us: 6.0,
+            leave_us: None,
             move_us: 8.0,
             index_entry_us: 1.0,
         }
@@ -170,12 +191,18 @@ impl Deployment {
             ("costs.get_us", costs.get_us),
             ("costs.query_us", costs.query_us),
             ("costs.server_us", costs.server_us),
+            ("costs.subspace_us", costs.subspace_us),
+            ("costs.condition_us", costs.condition_us),
             ("costs.region_us", costs.region_us),
             ("costs.candidate_us", costs.candidate_us),
+            ("costs.scan_us", costs.scan_us.unwrap_or_default()),
+            ("costs.match_us", costs.match_us.unwrap_or_default()),
+            ("costs.found_us", costs.found_us),
             ("costs.result_us", costs.result_us),
             ("costs.result_byte_us", costs.result_byte_us),
             ("costs.write_us", costs.write_us),
             ("costs.stage_us", costs.stage_us),
+            ("costs.leave_us", costs.leave_us.unwrap_or_default()),
             ("costs.move_us", costs.move_us),
             ("costs.index_entry_us", costs.index_entry_us),
         ];
@@ -201,5 +228,13 @@ mod tests {
         let refused = Deployment::from_toml(none).unwrap_err();
         assert_eq!(refused.key, "costs.query_us");
         assert!(Deployment::from_toml("[costs]\nquery_us = 0.0\n").is_ok());
+    }
+
+    #[test]
+    fn a_calibration_of_before_is_read_without_what_it_did_not_know() {
+        let before = Deployment::from_toml("[costs]\nquery_us = 12.0\ncandidate_us = 0.02\n");
+        let costs = before.expect("it can be read").costs;
+        assert_eq!((costs.query_us, costs.candidate_us), (12.0, 0.02));
+        assert_eq!((costs.condition_us, costs.match_us), (0.0, None));
     }
 }

@@ -19,10 +19,16 @@
 //!
 //! **Candidates**: a server keeps all of its regions of a subspace in one index. So what it looks at are its objects that the local index finds for the one
 //! constraint that it finds the fewest for, in whichever of its regions they are; or all that it has, one after the other, where that is less work. The key
-//! subspace has all objects on all servers.
+//! subspace has all objects on all servers. Those of a list are looked at where there are further constraints; without, they are what is asked for.
+//!
+//! **Conditions**: each further constraint is looked up at each server that is contacted, whatever it finds. **Subspaces**: whom a search would ask is seen in each
+//! that there is, which every search pays for.
+//!
+//! **Matches**: each is weighed, also those that are not sent. How many there are a recording says; else constraints are taken not to depend on one another.
 //!
 //! **Results**: each server finds as many as are sent, if it has them, and they are merged. Of `m` objects that match in the mean, of which `r` are sent,
-//! `m (1 - (1 - r/m)^s)` are found on `s` servers, if numbers of matches are distributed exponentially.
+//! `m (1 - (1 - r/m)^s)` are found on `s` servers, if numbers of matches are distributed exponentially; and something on `s r / (r + s)` of them. Those have work with it
+//! however little it is.
 //!
 //! **Skew**: the busiest server is the one with the value asked for most often. What it works more than the mean counts for all servers, since the
 //! throughput ends where the first server is full. The most asked for places of several classes are taken to be on one server, which they need
@@ -88,9 +94,14 @@ impl Query {
         }
         self.matches * (1.0 - (1.0 - self.results / self.matches).powf(servers))
     }
+
+    /// On how many of these servers something is found and sent.
+    fn servers_that_find(&self, servers: f64) -> f64 {
+        servers * self.results / (self.results + servers)
+    }
 }
 
-/// So many objects are looked at one after the other in the time that it takes to look at one of a list.
+/// So many objects are looked at one after the other in the time that it takes to look at one of a list, where that was not measured.
 const SCANNED: f64 = 64.0;
 
 /// What one query does with one subspace.
@@ -146,7 +157,7 @@ impl<'a> LarderModel<'a> {
             let constraints: Vec<Constraint> =
                 equal.chain(one_of).chain(range).map(constraint).collect();
             let pass: f64 = constraints.iter().map(|it| it.selectivity).product();
-            let matches = pass * workload.objects as f64;
+            let matches = class.matches.unwrap_or(pass * workload.objects as f64);
             Query {
                 share: class.frequency / total,
                 constraints,
@@ -228,17 +239,32 @@ impl<'a> LarderModel<'a> {
                 (candidates, index) = (found, Some(constraint.attribute));
             }
         }
-        // All objects one after the other cost a fraction, and then those that pass are looked at.
-        let scanned = here / SCANNED + query.matches;
-        let candidates = candidates.max(query.matches).min(scanned).min(objects);
+        let candidates = candidates.max(query.matches).min(objects);
         let costs = &self.deployment.costs;
         let result_us = costs.result_us + self.workload.object_bytes as f64 * costs.result_byte_us;
+        let further = query.constraints.len().saturating_sub(1) as f64;
+        // What the index leads to is what is asked for, where nothing else is.
+        let listed_us = match (index, further > 0.0) {
+            (Some(_), false) if costs.match_us.is_some() => 0.0,
+            (Some(_), _) => candidates * costs.candidate_us,
+            (None, _) => f64::INFINITY,
+        };
+        let scanned_us = match costs.scan_us {
+            Some(us) => here * us,
+            None => (here / SCANNED + query.matches) * costs.candidate_us,
+        };
+        let (index, candidates) = match listed_us <= scanned_us {
+            true => (index, candidates),
+            false => (None, here.min(scanned_us / costs.candidate_us)),
+        };
         let mut parts = Parts {
             queries: costs.query_us,
-            servers: placed.servers * costs.server_us,
+            servers: placed.servers * (costs.server_us + further * costs.condition_us),
             regions: regions * costs.region_us,
-            candidates: candidates * costs.candidate_us,
-            results: query.found_on(placed.servers) * result_us,
+            candidates: listed_us.min(scanned_us)
+                + query.matches * costs.match_us.unwrap_or_default(),
+            results: query.found_on(placed.servers) * result_us
+                + query.servers_that_find(placed.servers) * costs.found_us,
             ..Parts::default()
         };
         let of_a_server = (parts.work() - parts.queries) / placed.servers;
@@ -389,9 +415,10 @@ impl<'a> LarderModel<'a> {
             }
         };
         let chain = replicas * (1.0 + moves);
+        let left = replicas * moves * costs.leave_us.unwrap_or(costs.stage_us);
         let stages = match layout {
-            Some(_) => chain * costs.stage_us,
-            None => costs.write_us + (chain - 1.0) * costs.stage_us,
+            Some(_) => replicas * costs.stage_us + left,
+            None => costs.write_us + (replicas - 1.0) * costs.stage_us,
         };
         let mut parts = Parts {
             stages,
@@ -547,7 +574,8 @@ impl CostModel for LarderModel<'_> {
     fn upkeep(&self, layout: &Layout) -> f64 {
         let writes = self.writes.iter();
         let upkeep = writes.map(|it| it.share * self.write_parts(it, Some(layout)).1.with_skew());
-        upkeep.sum()
+        let searches: f64 = self.queries.iter().map(|it| it.share).sum();
+        upkeep.sum::<f64>() + searches * self.deployment.costs.subspace_us
     }
 
     fn fixed(&self) -> f64 {
@@ -582,7 +610,9 @@ impl CostModel for LarderModel<'_> {
         }
         for (query, named) in model.queries.iter().zip(&workload.queries) {
             let (layout, estimate) = model.best(query, &configuration.subspaces);
-            let parts = estimate.parts;
+            let considered = configuration.subspaces.len() as f64;
+            let mut parts = estimate.parts;
+            parts.queries += considered * self.deployment.costs.subspace_us;
             // Servers search side by side; what is sent passes through one.
             let searched = parts.servers + parts.regions + parts.candidates;
             let path = parts.queries + parts.results + searched / estimate.servers;

@@ -15,7 +15,7 @@ pub trait CostModel {
     /// The cost of a query by a subspace.
     fn with(&self, query: usize, layout: &Layout) -> f64;
 
-    /// What a subspace costs the modifications.
+    /// What a subspace costs the modifications, and the queries that do not use it.
     fn upkeep(&self, layout: &Layout) -> f64;
 
     /// What is there whatever the subspaces are.

@@ -102,6 +102,9 @@ pub struct QueryClass {
     /// The share of objects that pass an attribute's constraint, where it is not what the values of the attribute say.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub selectivity: BTreeMap<String, f64>,
+    /// How many objects match in the mean, where it is not what the conditions let through together: they may depend on one another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matches: Option<f64>,
     /// How many objects are sent, where not all that match are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub results: Option<f64>,
@@ -297,12 +300,12 @@ impl Workload {
                 return refuse(&key, &format!("the query does not constrain {name:?}"));
             }
         }
-        match query.results {
-            Some(results) if !(results >= 0.0 && results.is_finite()) => {
-                refuse(&format!("{key}.results"), &format!("{results} objects"))
+        for (name, number) in [("matches", query.matches), ("results", query.results)] {
+            if let Some(number) = number.filter(|it| !(*it >= 0.0 && it.is_finite())) {
+                return refuse(&format!("{key}.{name}"), &format!("{number} objects"));
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     fn check_name(&self, key: &str, name: &str) -> Result<(), WorkloadError> {

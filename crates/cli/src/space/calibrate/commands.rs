@@ -81,6 +81,30 @@ pub fn few(number: u64) -> String {
     format!("@n1:[{low} {}] @n2:[0 {}]", low + width, NUMBERS / 2)
 }
 
+/// Of the objects of a group, those that [`rare`] finds.
+pub const RARE: f64 = 0.02;
+
+/// What finds a few objects of a group, other ones each time.
+pub fn rare(number: u64) -> String {
+    let width = (NUMBERS as f64 * RARE) as u64;
+    let low = number * 7919 % (NUMBERS - width);
+    let k = number % SHORT_GROUPS;
+    format!("@k:[{k} {k}] @n3:[{low} {}]", low + width)
+}
+
+/// What looks at all objects, one after the other, and finds a fourth of them.
+pub fn many(number: u64) -> String {
+    let low = number * 7919 % (NUMBERS / 2);
+    format!(
+        "@n1:[{low} {}] @n2:[{low} {}]",
+        low + NUMBERS / 2,
+        low + NUMBERS / 2
+    )
+}
+
+/// Two conditions, of which nothing fulfils either.
+pub const NOTHING_BY_TWO: &str = "@k:[100.5 100.5] @n2:[100.5 100.5]";
+
 pub fn search(space: &str, query: &str, rows: u64) -> Vec<String> {
     let rows = rows.to_string();
     let words = ["FT.SEARCH", space, query, "LIMIT", "0", &rows];

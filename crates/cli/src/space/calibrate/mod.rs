@@ -6,10 +6,14 @@
 //! | what | measured as |
 //! |---|---|
 //! | `get_us` | HGETALL |
-//! | `server_us`, `query_us` | a search that finds nothing: of all servers, and of one region |
+//! | `server_us`, `query_us` | a search that finds nothing, where there is a subspace: of all servers, and of one region |
+//! | `condition_us` | the same of all servers, with two conditions and with one |
+//! | `subspace_us` | a search of all servers that finds nothing: with three subspaces, with one, and with none |
 //! | `region_us` | the same, of several regions |
-//! | `candidate_us` | a search that looks at many objects, and one that looks at none |
-//! | `result_us`, `result_byte_us` | a search that answers 100 objects, or 100 long ones, and one that counts them |
+//! | `candidate_us`, `scan_us` | a search that looks at some hundred objects, or at all of them, and one that looks at none |
+//! | `found_us` | a search that finds two objects, and one that finds none |
+//! | `match_us` | a search that finds 100 objects and answers one, and one that counts them |
+//! | `result_us`, `result_byte_us` | a search that answers 100 objects, or 100 long ones, and one that answers one |
 //! | `index_entry_us`, `write_us` | an update of five attributes, and of one |
 //! | `stage_us` | an update with one copy in regions, with three, and with none |
 //! | `move_us` | an update by which the copy moves to another server, as often as the next value is on another one |
@@ -31,8 +35,8 @@ use larder_client::RespClient;
 use larder_space::plan::{Costs, Deployment};
 
 use self::commands::{
-    FEW, GROUP, GROUPS, OBJECTS, PREFIX, SHORT_GROUPS, bytes_of, change, contacted_in, few, key,
-    object, parts, scattered, search,
+    FEW, GROUP, GROUPS, NOTHING_BY_TWO, OBJECTS, PREFIX, RARE, SHORT_GROUPS, bytes_of, change,
+    contacted_in, few, key, many, object, parts, rare, scattered, search,
 };
 use self::took::{Found, Took};
 use super::info::value;
@@ -50,7 +54,7 @@ Examples:
     larder space calibrate -o servers.toml
     larder space plan --workload hotels.toml --deployment servers.toml
 
-It takes about half a minute, best while nobody else uses the servers. It uses spaces and keys that begin with larder-calibrate, and
+It takes about three quarters of a minute, best while nobody else uses the servers. It uses spaces and keys that begin with larder-calibrate, and
 removes them, also with ctrl-c. What a killed one has left, --clean removes.";
 
 /// Which calibration is under way: it covers no keys.
@@ -60,16 +64,18 @@ const CUT: &str = "larder-calibrate-2";
 
 /// Between two values that there are.
 const NOTHING: &str = "@k:[100.5 100.5]";
+/// The same of an attribute that no subspace is made of.
+const NOWHERE: &str = "@n4:[100.5 100.5]";
 /// Each measurement is done so often, each time for so long.
 const TURNS: u64 = 7;
 const TIME: Duration = Duration::from_millis(250);
 const CLIENTS: u64 = 8;
-/// Attributes that have indexes: k, a, b, and five numbers.
-const INDEXES: f64 = 8.0;
+/// Indexes that have an object: of k, of five numbers, and of a or b that of one object of five.
+const INDEXES: f64 = 6.2;
 /// Regions are waited for no longer.
 const FILLED_MAX: Duration = Duration::from_secs(30);
 /// Of the progress.
-const STEPS: u64 = 200;
+const STEPS: u64 = 220;
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -229,18 +235,22 @@ impl<'a> Workbench<'a> {
         interrupt::check()?;
         self.idle = (self.cpu_us()? - before) / 1e6 / begun.elapsed().as_secs_f64();
         let (_, places) = self.contacted(PLAIN, NOTHING)?;
-        let group = |k: u64| format!("@k:[{k} {k}]");
+        let of_group = |k: u64| format!("@k:[{k} {k}]");
         let (short, long) = (
-            |at: u64| group(at % SHORT_GROUPS),
-            |at: u64| group(SHORT_GROUPS + at % (GROUPS - SHORT_GROUPS)),
+            |at: u64| of_group(at % SHORT_GROUPS),
+            |at: u64| of_group(SHORT_GROUPS + at % (GROUPS - SHORT_GROUPS)),
         );
         let [
             get,
             all,
+            by_two,
             counted,
+            first,
             listed,
             listed_long,
             looked_at,
+            found_few,
+            scanned,
             update,
             five,
         ] = self.costs(
@@ -248,30 +258,51 @@ impl<'a> Workbench<'a> {
             [
                 &|at| vec!["HGETALL".to_owned(), key(scattered(at))],
                 &|_| search(PLAIN, NOTHING, 0),
+                &|_| search(PLAIN, NOTHING_BY_TWO, 0),
                 &|at| search(PLAIN, &short(at), 0),
+                &|at| search(PLAIN, &short(at), 1),
                 &|at| search(PLAIN, &short(at), GROUP),
                 &|at| search(PLAIN, &long(at), GROUP),
                 &|at| search(PLAIN, &few(at), 0),
+                &|at| search(PLAIN, &rare(at), GROUP),
+                &|at| search(PLAIN, &many(at), 0),
                 &|at| change(at, &["n1"]),
                 &|at| change(at, &["n1", "n2", "n3", "n4", "n5"]),
             ],
         )?;
         let mut found = Found::default();
         found.add("get_us", get);
-        let (result, longer) = (listed.less(counted), listed_long.less(listed));
+        // Each place sends one.
+        let (group, each) = (GROUP as f64, places.max(1) as f64);
+        let result = listed.less(first).over((group - each).max(1.0));
+        let longer = listed_long.less(listed);
         let [bytes, more] = [bytes_of(0), bytes_of(OBJECTS - 1) - bytes_of(0)];
         let byte = found.add("result_byte_us", longer.over(GROUP as f64 * more));
         let of_bytes = byte.times(bytes);
-        found.add("result_us", result.over(GROUP as f64).less(of_bytes));
-        found.add("candidate_us", looked_at.less(all).over(FEW as f64));
+        found.add("result_us", result.less(of_bytes));
+        let condition = found.add("condition_us", by_two.less(all).over(each));
+        let two = all.plus(condition.times(each));
+        let candidate = found.add("candidate_us", looked_at.less(two).over(FEW as f64));
+        // How many places find something, of so few.
+        let finding = each * (1.0 - (1.0 - RARE).powf(group / each));
+        let few = found_few.less(two).less(candidate.times(group));
+        let few = few.less(result.times(RARE * group));
+        let some = found.add("found_us", few.over(finding));
+        let matched = first.less(counted).less(result.plus(some).times(each));
+        found.add("match_us", matched.over(group));
+        found.add("scan_us", scanned.less(two).over(OBJECTS as f64));
         // Each value that changes leaves an entry and makes one.
         let entry = found.add("index_entry_us", five.less(update).over(8.0));
         let write = found.add("write_us", update.less(entry.times(2.0)));
         if places == 1 {
             let (server, region) = (found.costs.server_us, found.costs.region_us);
-            found
-                .guessed
-                .extend(["server_us", "region_us", "stage_us", "move_us"]);
+            found.guessed.extend([
+                "server_us",
+                "subspace_us",
+                "region_us",
+                "stage_us",
+                "move_us",
+            ]);
             found.add("query_us", all.less(Took::exactly(server + region)));
         } else {
             self.nodes.patient(&["FT.DROPINDEX", PLAIN])?;
@@ -281,18 +312,35 @@ impl<'a> Workbench<'a> {
             let wide = "@a:{none} @k:[60.5 90.5]";
             let (regions_near, near) = self.contacted(CUT, NOTHING)?;
             let (regions_far, far) = self.contacted(CUT, wide)?;
-            let [region, some, kept, moved] = self.costs(
-                110,
+            let [region, everywhere, some, kept, moved] = self.costs(
+                140,
                 [
                     &|_| search(CUT, NOTHING, 0),
+                    &|_| search(CUT, NOWHERE, 0),
                     &|_| search(CUT, wide, 0),
                     &|at| change(at, &["n1"]),
                     &|at| change(at, &["k"]),
                 ],
             )?;
+            let entries = entry.times(2.0);
+            let one = kept.less(update).less(entries);
+            self.nodes.patient(&["FT.DROPINDEX", CUT])?;
+            self.declare(CUT, "SUBSPACES 3 k:8 n2:8 n3:8 REGIONS 256 ")?;
+            self.wait_until_filled(3 * OBJECTS)?;
+            let [kept, of_three] = self.costs(
+                170,
+                [&|at| change(at, &["n1"]), &|_| search(CUT, NOWHERE, 0)],
+            )?;
+            let three = kept.less(update).less(entries.times(3.0));
+            // The line through nothing that is nearest to both.
+            let of_three = of_three.less(all).times(3.0);
+            let subspace = everywhere.less(all).plus(of_three).over(10.0);
+            let subspace = found.add("subspace_us", subspace);
             // One region's search asks fewer servers by so many; then many regions' more, and more regions.
             let fewer = places.saturating_sub(near).max(1) as f64;
-            let server = found.add("server_us", all.less(region).over(fewer));
+            let server = found.add("server_us", everywhere.less(region).over(fewer));
+            let region = region.less(subspace);
+            let some = some.less(subspace);
             let further = server.times(far.saturating_sub(near) as f64);
             let regions = regions_far.saturating_sub(regions_near).max(1) as f64;
             match regions_far > regions_near {
@@ -303,20 +351,15 @@ impl<'a> Workbench<'a> {
                 false => found.guessed.push("region_us"),
             }
             found.add("query_us", region.less(server.times(near as f64)));
-            let entries = entry.times(2.0);
-            let one = kept.less(update).less(entries);
-            self.nodes.patient(&["FT.DROPINDEX", CUT])?;
-            self.declare(CUT, "SUBSPACES 3 k:8 n2:8 n3:8 REGIONS 256 ")?;
-            self.wait_until_filled(3 * OBJECTS)?;
-            let [kept] = self.costs(160, [&|at| change(at, &["n1"])])?;
-            let three = kept.less(update).less(entries.times(3.0));
-            // The line through nothing that is nearest to both.
+            // As near.
             let stage = found.add("stage_us", one.plus(three.times(3.0)).over(10.0));
             // As often as that the new value is on another server.
             let other = (places - 1) as f64 / places as f64;
-            let others = write.plus(entries).plus(stage.times(1.0 + other));
+            let others = write.plus(entries).plus(stage);
             let entries_moved = 2.0 * (other * INDEXES + 1.0 - other);
             let others = others.plus(entry.times(entries_moved));
+            // What the server does that it leaves is in it.
+            found.costs.leave_us = Some(0.0);
             found.add("move_us", moved.less(others).over(other));
         }
         Ok(Measured {
@@ -470,17 +513,24 @@ impl<'a> Workbench<'a> {
 /// Three digits behind the point: nanoseconds.
 fn rounded(costs: Costs) -> Costs {
     let round = |cost: f64| (cost * 1e3).round() / 1e3;
+    // Of what is so little, six.
+    let finer = |cost: f64| (cost * 1e6).round() / 1e6;
     Costs {
         get_us: round(costs.get_us),
         query_us: round(costs.query_us),
         server_us: round(costs.server_us),
+        subspace_us: round(costs.subspace_us),
+        condition_us: round(costs.condition_us),
         region_us: round(costs.region_us),
         candidate_us: round(costs.candidate_us),
+        scan_us: costs.scan_us.map(finer),
+        match_us: costs.match_us.map(round),
+        found_us: round(costs.found_us),
         result_us: round(costs.result_us),
-        // Of so little, six.
-        result_byte_us: (costs.result_byte_us * 1e6).round() / 1e6,
+        result_byte_us: finer(costs.result_byte_us),
         write_us: round(costs.write_us),
         stage_us: round(costs.stage_us),
+        leave_us: costs.leave_us.map(round),
         move_us: round(costs.move_us),
         index_entry_us: round(costs.index_entry_us),
     }

@@ -235,6 +235,7 @@ impl Recorder {
             one_of: numbers(shape.one_of, 1.0, 1e9),
             range: numbers(shape.range, 0.0, 1.0),
             selectivity: BTreeMap::new(),
+            matches: (sums.known > 0.0).then(|| sums.matches / sums.known),
             results: Some(sums.results / count),
         };
         // What a single constraint lets through was seen; of several, the values say it.

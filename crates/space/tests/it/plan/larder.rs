@@ -2,7 +2,7 @@
 
 use larder_space::plan::{
     AttributeSet, Configuration, CostModel, Costs, Deployment, HotValue, LarderModel, Prediction,
-    Workload,
+    QueryClass, Workload,
 };
 
 use super::{by, hotels, update};
@@ -26,6 +26,7 @@ fn deployment() -> Deployment {
             stage_us: 1.0,
             move_us: 1.0,
             index_entry_us: 1.0,
+            ..Costs::default()
         },
         ..Deployment::default()
     }
@@ -71,6 +72,64 @@ fn what_is_sent_costs_by_its_bytes() {
     let model = LarderModel::new(&workload, &deployment, AttributeSet::default()).expect("ok");
     let class = &model.predict(&configuration).classes[0];
     near(class.parts.results, 1.0 + 1.5);
+}
+
+#[test]
+fn conditions_subspaces_matches_and_servers_that_find_have_costs_of_their_own() {
+    let both = QueryClass {
+        matches: Some(10.0),
+        results: Some(5.0),
+        ..by(1.0, &["city", "address"])
+    };
+    let workload = hotels(&["city", "address"], vec![both, by(1.0, &["city"])], vec![]);
+    let mut deployment = deployment();
+    deployment.costs = Costs {
+        condition_us: 2.0,
+        subspace_us: 0.5,
+        found_us: 3.0,
+        match_us: Some(4.0),
+        scan_us: Some(0.1),
+        candidate_us: 0.25,
+        ..deployment.costs
+    };
+    let predict = |lists: &[&str], indexes: &[usize]| {
+        let mut configuration =
+            Configuration::parse(lists, &workload, 256).expect("a configuration");
+        configuration.indexes = AttributeSet::of(indexes.iter().copied());
+        let model = LarderModel::new(&workload, &deployment, AttributeSet::default()).expect("ok");
+        model.predict(&configuration).classes
+    };
+    let [two, one] = &predict(&[], &[0])[..] else {
+        panic!("two classes");
+    };
+    near(two.parts.servers, 8.0 * (1.0 + 2.0));
+    near(one.parts.servers, 8.0);
+    // What an index leads to is looked at where there is another condition, and weighed in any case.
+    near(two.parts.candidates, 10.0 * 0.25 + 10.0 * 4.0);
+    near(one.parts.candidates, 4.0);
+    let found = 10.0 * (1.0 - 0.5f64.powi(8));
+    near(two.parts.results, found + 8.0 * 5.0 / 13.0 * 3.0);
+    // Without an index all are looked at.
+    near(predict(&[], &[])[1].parts.candidates, 25_600.0 + 4.0);
+    let three = &predict(&["city:4", "address:2", "address:4"], &[0])[0];
+    near(three.parts.queries, 1.0 + 3.0 * 0.5);
+}
+
+#[test]
+fn what_leaves_a_server_may_cost_less_than_what_comes() {
+    let workload = hotels(&["city"], vec![], vec![update(1.0, &["city"])]);
+    let mut deployment = deployment();
+    let configuration = Configuration::parse(&["city:8"], &workload, 256).expect("one");
+    let stages = |deployment: &Deployment| {
+        let model = LarderModel::new(&workload, deployment, AttributeSet::default());
+        model.expect("ok").predict(&configuration).classes[0]
+            .parts
+            .stages
+    };
+    let (moves, owner) = (7.0 / 8.0, 2.0);
+    near(stages(&deployment), owner + 2.0 * (1.0 + moves));
+    deployment.costs.leave_us = Some(0.0);
+    near(stages(&deployment), owner + 2.0);
 }
 
 /// HyperDex's placement needs 1 of 8 servers for city by (city, address), and all 8 for the address.
