@@ -6,12 +6,14 @@
 //!  configurations (drawn, chosen, by simple rules) ─► larder ─► measured ─┴─► report
 //! ```
 //!
-//! Measured is processor time of the servers for each operation: who else uses the machine, and the client, count little.
+//! Measured is processor time of the servers for each operation: who else uses the machine, and the client, count little. Of each class the median of its turns counts, which
+//! take place in rounds over all classes. Configurations between which a ranking decides are given to the space again, in turns, and measured as often again.
 //!
-//! Read `classes` and `hotels`, then this, then `report`.
+//! Read `classes` and `hotels`, then this, `measured`, and `report`.
 
 mod classes;
 mod hotels;
+mod measured;
 mod plot;
 mod report;
 
@@ -30,6 +32,7 @@ use serde_json::{Value, json};
 
 use self::classes::{CLASSES, WORKLOADS, predicted, shares, weighted};
 use self::hotels::{Hotels, SCHEMA};
+pub use self::measured::{Bench, Measured, Median};
 use super::deployed::{Deployed, Request, load, words_of};
 use crate::Result;
 use crate::cluster::servers::Cluster;
@@ -43,18 +46,24 @@ pub struct SpaceModelArgs {
     #[arg(long, default_value_t = 256_000)]
     hotels: usize,
     /// Nodes of one core each, on one core of this machine together; 0: one server of two cores
-    #[arg(long, default_value_t = 0)]
-    nodes: usize,
+    #[arg(long, alias = "nodes", default_value_t = 0)]
+    servers: usize,
     /// Configurations that are drawn
     #[arg(long, default_value_t = 128)]
     configurations: usize,
     #[arg(long, default_value_t = 8)]
     clients: usize,
-    /// Seconds of each measurement
+    /// Seconds of each turn
     #[arg(long, default_value_t = 0.1)]
     seconds: f64,
+    /// Turns of each class and mix, of each configuration
+    #[arg(long, default_value_t = 5)]
+    turns: usize,
+    /// How often configurations are measured again between which a ranking decides
+    #[arg(long, default_value_t = 2)]
+    rounds: usize,
     /// Begin no other configuration after so many minutes; the same command again goes on
-    #[arg(long, default_value_t = 7.0)]
+    #[arg(long, default_value_t = 25.0)]
     minutes: f64,
     /// The binary larder [default: built beside this program]
     #[arg(long)]
@@ -76,25 +85,8 @@ pub struct SpaceModelArgs {
 const REQUESTS: usize = 6_000;
 /// Of a subspace that is drawn.
 const REGION_BITS: u8 = 8;
-/// Each measurement is done so often, in turns with the others; the least counts, since whatever disturbs it adds to it.
-const PASSES: usize = 3;
-
-/// What was measured of one configuration.
-pub struct Measured {
-    pub lists: Vec<String>,
-    /// `drawn`, or who chose it, as in `A1 best`.
-    pub by: Vec<String>,
-    /// By class.
-    pub classes_us: Vec<f64>,
-    /// By workload; those that were measured.
-    pub mixes_us: Vec<Option<f64>>,
-}
-
-pub struct Bench {
-    pub deployment: Deployment,
-    pub recorded: Workload,
-    pub all: Vec<Measured>,
-}
+/// Subspaces that configurations are drawn from: those that two have in common are filled once.
+const LAYOUTS: usize = 16;
 
 pub fn run(args: &SpaceModelArgs) -> Result<()> {
     let raw = args.out.join(format!("{}.jsonl", args.name));
@@ -102,7 +94,7 @@ pub fn run(args: &SpaceModelArgs) -> Result<()> {
         std::fs::create_dir_all(&args.out)?;
         measure(args, &raw)?;
     }
-    report::write(args, &read(&raw)?)
+    report::write(args, &Bench::read(&raw)?)
 }
 
 impl SpaceModelArgs {
@@ -111,7 +103,7 @@ impl SpaceModelArgs {
     }
 
     pub fn deployed(&self) -> String {
-        match self.nodes {
+        match self.servers {
             0 => "one server of two cores".to_owned(),
             nodes => format!("{nodes} servers of one core each, all on one core of the machine"),
         }
@@ -126,7 +118,7 @@ enum Running {
 
 impl Running {
     fn start(args: &SpaceModelArgs, binary: &Path, folder: &Path) -> Result<Running> {
-        Ok(match args.nodes {
+        Ok(match args.servers {
             0 => Running::One(process::start_larder_with(binary, folder, None, 2, &[])?),
             nodes => Running::Nodes(Cluster::of_larder(binary, folder, nodes, 1)?),
         })
@@ -153,7 +145,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
     let (resp, http) = running.addresses()?;
     let deployed = Deployed::at(&resp)?;
     let mut measured = match raw.exists() {
-        true => read(raw)?,
+        true => Bench::read(raw)?,
         false => {
             let deployment = calibrated(args, &binary, &http, folder.path())?;
             Bench {
@@ -196,8 +188,34 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
         let one = measure_one(args, &deployed, &requests, lists, by, |mix| {
             !is_drawn || mix == at % WORKLOADS.len()
         })?;
-        append(raw, &line(&one))?;
+        append(raw, &one.line())?;
         measured.all.push(one);
+    }
+    let again = report::contenders(&measured)?;
+    // Once in this order and once in the other, so that whatever drifts counts for all alike.
+    for round in 0..args.rounds {
+        let order: Vec<usize> = match round % 2 {
+            0 => again.clone(),
+            _ => again.iter().rev().copied().collect(),
+        };
+        for at in order {
+            let done = measured.all[at].classes_us[0].len() / args.turns.max(1);
+            if done > round + 1 || begun.elapsed().as_secs_f64() > args.minutes * 60.0 {
+                continue;
+            }
+            let lists = measured.all[at].lists.clone();
+            deployed.give_subspaces(&lists)?;
+            let one = measure_one(
+                args,
+                &deployed,
+                &requests,
+                lists,
+                "again".to_owned(),
+                |_| false,
+            )?;
+            append(raw, &one.line())?;
+            measured.all[at].add(one);
+        }
     }
     Ok(())
 }
@@ -307,16 +325,36 @@ fn configurations(args: &SpaceModelArgs, bench: &Bench) -> Result<Vec<(String, C
         }
     }
     let mut random = Random::new(3);
-    for _ in 0..args.configurations {
-        let subspaces = (0..random.index(4) + 1).map(|_| layout(&bench.recorded, &mut random));
+    let layouts: Vec<Layout> = (0..LAYOUTS)
+        .map(|_| layout(&bench.recorded, &mut random))
+        .collect();
+    let mut drawn: Vec<Vec<Layout>> = Vec::new();
+    while drawn.len() < args.configurations {
+        let subspaces = (0..random.index(4) + 1).map(|_| layouts[random.index(LAYOUTS)].clone());
         let mut subspaces: Vec<Layout> = subspaces.collect();
-        subspaces.sort_by_key(|it| it.text(&bench.recorded));
+        subspaces.sort();
         subspaces.dedup();
-        let indexes = AttributeSet::of(0..bench.recorded.attributes.len());
-        let drawn = Configuration { subspaces, indexes };
-        all.push(("drawn".to_owned(), drawn));
+        drawn.push(subspaces);
     }
+    let indexes = AttributeSet::of(0..bench.recorded.attributes.len());
+    let in_turn = in_turn(drawn).into_iter();
+    all.extend(in_turn.map(|subspaces| ("drawn".to_owned(), Configuration { subspaces, indexes })));
     Ok(all)
+}
+
+/// In an order in which few subspaces have to be filled from one to the next.
+fn in_turn(mut left: Vec<Vec<Layout>>) -> Vec<Vec<Layout>> {
+    let mut ordered: Vec<Vec<Layout>> = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let new = |it: &Vec<Layout>| {
+            let known = ordered.last();
+            let is_new = |layout: &&Layout| known.is_none_or(|known| !known.contains(*layout));
+            it.iter().filter(is_new).count()
+        };
+        let next = (0..left.len()).min_by_key(|at| new(&left[*at]));
+        ordered.push(left.swap_remove(next.unwrap_or(0)));
+    }
+    ordered
 }
 
 /// A subspace of one to three attributes, which share the bits as they are drawn.
@@ -356,62 +394,19 @@ fn measure_one(
     let mut one = Measured {
         lists,
         by: vec![by],
-        classes_us: vec![f64::INFINITY; classes.len()],
-        mixes_us: vec![None; mixes.len()],
+        classes_us: vec![Vec::new(); classes.len()],
+        mixes_us: vec![Vec::new(); mixes.len()],
     };
     let drive = |of: &[Request]| deployed.drive(of, args.clients, time, idle);
-    for _ in 0..PASSES {
-        for (least, of) in one.classes_us.iter_mut().zip(classes) {
-            *least = least.min(drive(of)?.cpu_us);
+    for _ in 0..args.turns.max(1) {
+        for (turns, of) in one.classes_us.iter_mut().zip(classes) {
+            turns.push(drive(of)?.cpu_us);
         }
         for (at, of) in mixes.iter().enumerate().filter(|it| is_wanted(it.0)) {
-            let us = drive(of)?.cpu_us;
-            let least = &mut one.mixes_us[at];
-            *least = Some(least.map_or(us, |least| least.min(us)));
+            one.mixes_us[at].push(drive(of)?.cpu_us);
         }
     }
     Ok(one)
-}
-
-fn line(one: &Measured) -> Value {
-    json!({"lists": one.lists, "by": one.by[0], "classes_us": one.classes_us, "mixes_us": one.mixes_us})
-}
-
-fn read(raw: &Path) -> Result<Bench> {
-    let text = std::fs::read_to_string(raw)?;
-    let mut lines = text.lines().map(serde_json::from_str::<Value>);
-    let head = lines.next().ok_or("nothing was measured")??;
-    let of = |name: &str| head[name].as_str().unwrap_or_default().to_owned();
-    let mut bench = Bench {
-        deployment: Deployment::from_toml(&of("deployment")).map_err(|it| it.to_string())?,
-        recorded: Workload::from_toml(&of("recorded")).map_err(|it| it.to_string())?,
-        all: Vec::new(),
-    };
-    for line in lines {
-        let line = line?;
-        let strings = |value: &Value| -> Vec<String> {
-            let all = value.as_array().into_iter().flatten();
-            all.filter_map(|it| it.as_str().map(str::to_owned))
-                .collect()
-        };
-        let lists = strings(&line["lists"]);
-        if let Some(by) = line["also"].as_str() {
-            let known = bench.all.iter_mut().find(|it| it.lists == lists);
-            known.ok_or("a line is of nothing")?.by.push(by.to_owned());
-            continue;
-        }
-        let numbers = |name: &str| -> Vec<Option<f64>> {
-            let all = line[name].as_array().into_iter().flatten();
-            all.map(Value::as_f64).collect()
-        };
-        bench.all.push(Measured {
-            lists,
-            by: vec![line["by"].as_str().unwrap_or_default().to_owned()],
-            classes_us: numbers("classes_us").into_iter().flatten().collect(),
-            mixes_us: numbers("mixes_us"),
-        });
-    }
-    Ok(bench)
 }
 
 /// The names of what is compared with.

@@ -4,16 +4,13 @@ use std::fmt::Write as _;
 
 use super::classes::{CLASSES, WORKLOADS, shares};
 use super::plot::{Series, plot};
-use super::{Bench, Measured, SpaceModelArgs, heuristics, predictions};
+use super::{Bench, Measured, Median, SpaceModelArgs, heuristics, predictions};
 use crate::Result;
 use crate::report::{command, median, verdict};
 
 const SEARCHES_BAR: f64 = 5.0;
 const MODIFICATIONS_BAR: f64 = 5.0;
 const MIXES_BAR: f64 = 8.0;
-/// What costs at most so much more than the cheapest costs the same.
-const TIE: f64 = 0.03;
-
 /// A share of the measured, in percent.
 fn error(measured: f64, predicted: f64) -> f64 {
     (predicted / measured - 1.0).abs() * 100.0
@@ -36,27 +33,73 @@ fn mixed(shares: &[f64], classes: &[f64]) -> f64 {
 struct OfWorkload {
     name: String,
     /// Of the classes as they were measured one by one, by their shares.
-    measured: Vec<f64>,
+    measured: Vec<Median>,
     predicted: Vec<f64>,
+}
+
+impl OfWorkload {
+    fn all(bench: &Bench) -> Result<Vec<OfWorkload>> {
+        let predicted = predictions(bench)?;
+        let of = |workload: &(char, u8, f64)| {
+            let shares = shares(*workload);
+            let measured = bench.all.iter();
+            OfWorkload {
+                name: format!("{}{}", workload.0, workload.1),
+                measured: measured
+                    .map(|it| Median::mixed(&shares, &it.classes()))
+                    .collect(),
+                predicted: predicted.iter().map(|it| mixed(&shares, it)).collect(),
+            }
+        };
+        Ok(WORKLOADS.iter().map(of).collect())
+    }
+
+    /// The one that was measured cheapest.
+    fn cheapest(&self) -> usize {
+        least(self.measured.iter().map(|it| it.us))
+    }
+
+    fn ranked_first(&self) -> usize {
+        least(self.predicted.iter().copied())
+    }
+
+    /// What was chosen for it in this way.
+    fn chosen(&self, bench: &Bench, way: &str) -> Option<usize> {
+        let name = format!("{} {way}", self.name);
+        bench.all.iter().position(|it| it.by.contains(&name))
+    }
+
+    /// The simple rule whose choice was measured cheapest.
+    fn rule(&self, bench: &Bench) -> Option<(&'static str, usize)> {
+        let rules = heuristics().filter_map(|name| Some((name, self.chosen(bench, name)?)));
+        rules.min_by(|one, other| {
+            self.measured[one.1]
+                .us
+                .total_cmp(&self.measured[other.1].us)
+        })
+    }
+}
+
+/// Those between which a ranking decides: what was measured cheapest for a workload and those that tie with it, what is ranked first, what was chosen, and the best of the rules.
+pub fn contenders(bench: &Bench) -> Result<Vec<usize>> {
+    const TIES_MAX: usize = 3;
+    let mut all = Vec::new();
+    for of in OfWorkload::all(bench)? {
+        let cheapest = of.cheapest();
+        all.extend([cheapest, of.ranked_first()]);
+        all.extend(of.chosen(bench, "best"));
+        all.extend(of.rule(bench).map(|it| it.1));
+        let is_tie = |at: &usize| of.measured[*at].is_tie(of.measured[cheapest]);
+        all.extend((0..of.measured.len()).filter(is_tie).take(TIES_MAX));
+    }
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
 }
 
 pub fn write(args: &SpaceModelArgs, bench: &Bench) -> Result<()> {
     let predicted = predictions(bench)?;
-    let workloads: Vec<OfWorkload> = WORKLOADS
-        .iter()
-        .map(|workload| {
-            let shares = shares(*workload);
-            OfWorkload {
-                name: format!("{}{}", workload.0, workload.1),
-                measured: bench
-                    .all
-                    .iter()
-                    .map(|it| mixed(&shares, &it.classes_us))
-                    .collect(),
-                predicted: predicted.iter().map(|it| mixed(&shares, it)).collect(),
-            }
-        })
-        .collect();
+    let workloads = OfWorkload::all(bench)?;
     let drawn = bench
         .all
         .iter()
@@ -64,13 +107,16 @@ pub fn write(args: &SpaceModelArgs, bench: &Bench) -> Result<()> {
         .count();
     let mut text = format!(
         "## What the model of subspaces predicts, beside larder\n\n{} hotels with the towns, postcodes, stars, kinds and rooms of French ones; {}; {} clients that each wait \
-         for a reply. {} configurations, {drawn} of them drawn. Measured is processor time of the servers (INFO cpu) for one operation, the least of three times {} s for each class and configuration. \
+         for a reply. {} configurations, {drawn} of them drawn. Measured is processor time of the servers (INFO cpu) for one operation, the median of {} turns of {} s for each class and configuration, in rounds over the classes; of {} configurations between which a ranking decides of up to {} turns, in rounds over these, too. \
          Predicted is by the costs that `larder space calibrate` measured on the same servers just before, and by what SPACE.RECORD has seen of the classes.\n\n",
         args.hotels,
         args.deployed(),
         args.clients,
         bench.all.len(),
-        args.seconds
+        args.turns,
+        args.seconds,
+        contenders(bench)?.len(),
+        args.turns * (args.rounds + 1),
     );
     classes(&mut text, bench, &predicted)?;
     let series = mixes(&mut text, bench, &workloads)?;
@@ -103,7 +149,9 @@ fn classes(text: &mut String, bench: &Bench, predicted: &[Vec<f64>]) -> Result<(
             .all
             .iter()
             .zip(predicted)
-            .map(|(one, predicted)| (one.classes_us[at], predicted[at]));
+            .filter_map(|(one, predicted)| {
+                Some((Median::of(&one.classes_us[at])?.us, predicted[at]))
+            });
         let pairs: Vec<(f64, f64)> = pairs.collect();
         let measured: Vec<f64> = pairs.iter().map(|it| it.0).collect();
         let errors = || pairs.iter().map(|it| error(it.0, it.1));
@@ -143,22 +191,25 @@ fn mixes(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result<V
     let mut series: Vec<Series> = Vec::new();
     let mut of_sets: Vec<(char, Vec<f64>)> = Vec::new();
     for (at, workload) in workloads.iter().enumerate() {
-        let of_classes = || workload.measured.iter().zip(&workload.predicted);
+        let of_classes = || {
+            let measured = workload.measured.iter().map(|it| it.us);
+            measured.zip(workload.predicted.iter().copied())
+        };
         let mixes = || {
             let measured = bench
                 .all
                 .iter()
-                .map(|it| it.mixes_us.get(at).copied().flatten());
+                .map(|it| it.mixes_us.get(at).and_then(|turns| Median::of(turns)));
             measured
                 .zip(&workload.predicted)
-                .filter_map(|(it, predicted)| Some((it?, *predicted)))
+                .filter_map(|(it, predicted)| Some((it?.us, *predicted)))
         };
         let mixed: Vec<f64> = mixes().map(|it| error(it.0, it.1)).collect();
         writeln!(
             text,
             "| {} | {:.1} | {} | {:.1} |",
             workload.name,
-            mean(of_classes().map(|it| error(*it.0, *it.1))),
+            mean(of_classes().map(|it| error(it.0, it.1))),
             mixed.len(),
             mean(mixed.iter().copied()),
         )?;
@@ -177,7 +228,7 @@ fn mixes(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result<V
             .last_mut()
             .expect("one is there")
             .points
-            .extend(of_classes().map(|it| (*it.0, *it.1)));
+            .extend(of_classes());
     }
     for (set, errors) in of_sets {
         let error = mean(errors.into_iter());
@@ -202,50 +253,44 @@ fn least(values: impl Iterator<Item = f64>) -> usize {
 fn choices(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result<()> {
     writeln!(
         text,
-        "What the model ranks first of all that were measured, beside what was measured cheapest; and what `plan` chose, beside the best of the simple rules.\n"
+        "What the model ranks first of all that were measured, beside what was measured cheapest; and what `plan` chose, beside the best of the simple rules. Two tie if they differ by no more than \
+         their spreads together; a spread is how far the middle half of the turns is apart, over the root of their number.\n"
     )?;
     writeln!(
         text,
         "| workload | ranked first | us | cheapest measured | us | more % | chosen | us | best simple rule | us | more % | tau |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
     )?;
-    let (mut first, mut ties, mut beats) = (0, 0, 0);
+    let (mut first, mut ties, mut beats, mut even) = (0, 0, 0, 0);
+    let shown = |it: Median| format!("{:.1} ± {:.1}", it.us, it.spread_us);
     for of in workloads {
-        let (ranked, cheapest) = (
-            least(of.predicted.iter().copied()),
-            least(of.measured.iter().copied()),
-        );
-        let of_name = |name: &str| {
-            let name = format!("{} {name}", of.name);
-            bench.all.iter().position(|it| it.by.contains(&name))
-        };
-        let more = of.measured[ranked] / of.measured[cheapest] - 1.0;
+        let (ranked, cheapest) = (of.ranked_first(), of.cheapest());
+        let (of_ranked, of_cheapest) = (of.measured[ranked], of.measured[cheapest]);
         first += usize::from(ranked == cheapest);
-        ties += usize::from(more <= TIE);
-        let chosen = of_name("best");
-        let rules = heuristics().filter_map(|name| Some((name, of_name(name)?)));
-        let rule = rules.min_by(|one, other| of.measured[one.1].total_cmp(&of.measured[other.1]));
+        ties += usize::from(ranked != cheapest && of_ranked.is_tie(of_cheapest));
         let text_of = |at: usize| lists(&bench.all[at]);
         write!(
             text,
-            "| {} | {} | {:.1} | {} | {:.1} | {:.1} |",
+            "| {} | {} | {} | {} | {} | {:.1} |",
             of.name,
             text_of(ranked),
-            of.measured[ranked],
+            shown(of_ranked),
             text_of(cheapest),
-            of.measured[cheapest],
-            more * 100.0
+            shown(of_cheapest),
+            (of_ranked.us / of_cheapest.us - 1.0) * 100.0
         )?;
-        if let (Some(chosen), Some((name, rule))) = (chosen, rule) {
-            let more = of.measured[chosen] / of.measured[rule] - 1.0;
-            beats += usize::from(more <= TIE);
+        if let (Some(chosen), Some((name, rule))) = (of.chosen(bench, "best"), of.rule(bench)) {
+            let (of_chosen, of_rule) = (of.measured[chosen], of.measured[rule]);
+            let is_even = of_chosen.is_tie(of_rule);
+            beats += usize::from(of_chosen.us < of_rule.us && !is_even);
+            even += usize::from(is_even);
             write!(
                 text,
-                " {} | {:.1} | {name}: {} | {:.1} | {:.1} |",
+                " {} | {} | {name}: {} | {} | {:.1} |",
                 text_of(chosen),
-                of.measured[chosen],
+                shown(of_chosen),
                 text_of(rule),
-                of.measured[rule],
-                more * 100.0
+                shown(of_rule),
+                (of_chosen.us / of_rule.us - 1.0) * 100.0
             )?;
         }
         writeln!(text, " {:.2} |", tau(of))?;
@@ -253,9 +298,10 @@ fn choices(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result
     let all = workloads.len();
     writeln!(
         text,
-        "\nThe cheapest is ranked first in {first} of {all}; what is ranked first is within 3 % of the cheapest in {ties} of {all}. \
-        What is chosen beats the best simple rule or ties within 3 % in {beats} of {all} ({}).",
-        verdict(beats == all)
+        "\nThe cheapest is ranked first in {first} of {all}, and what ties with it in {ties} more ({}). \
+        What is chosen beats the best simple rule in {beats} of {all}, and ties with it in {even} more ({}).",
+        verdict(first + ties == all),
+        verdict(beats + even == all)
     )?;
     Ok(())
 }
@@ -272,7 +318,7 @@ fn tau(of: &OfWorkload) -> f64 {
     let (mut sum, mut pairs) = (0.0, 0.0);
     for one in 0..of.measured.len() {
         for other in 0..one {
-            let measured = of.measured[one] - of.measured[other];
+            let measured = of.measured[one].us - of.measured[other].us;
             let predicted = of.predicted[one] - of.predicted[other];
             let product = measured * predicted;
             sum += if product == 0.0 {

@@ -1,0 +1,155 @@
+//! What was measured, and what is kept of it: a line of JSON for each time that a configuration was measured.
+
+use std::path::Path;
+
+use larder_space::plan::{Deployment, Workload};
+use serde_json::{Value, json};
+
+use crate::Result;
+
+/// What was measured of one configuration.
+#[derive(Clone)]
+pub struct Measured {
+    pub lists: Vec<String>,
+    /// `drawn`, or who chose it, as in `A1 best`.
+    pub by: Vec<String>,
+    /// By class, its turns.
+    pub classes_us: Vec<Vec<f64>>,
+    /// By workload; without turns if it was not measured.
+    pub mixes_us: Vec<Vec<f64>>,
+}
+
+pub struct Bench {
+    pub deployment: Deployment,
+    pub recorded: Workload,
+    pub all: Vec<Measured>,
+}
+
+/// Of some turns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Median {
+    pub us: f64,
+    /// How far the middle half of the turns is apart, over the root of their number.
+    pub spread_us: f64,
+}
+
+impl Median {
+    /// `None` without turns.
+    pub fn of(turns: &[f64]) -> Option<Median> {
+        let mut turns = turns.to_vec();
+        turns.sort_by(f64::total_cmp);
+        let last = turns.len().checked_sub(1)?;
+        let at = |share: f64| turns[(share * last as f64).round() as usize];
+        Some(Median {
+            us: at(0.5),
+            spread_us: (at(0.75) - at(0.25)) / (turns.len() as f64).sqrt(),
+        })
+    }
+
+    /// Of several together, each by its share.
+    pub fn mixed(shares: &[f64], classes: &[Median]) -> Median {
+        let pairs = || shares.iter().zip(classes);
+        let squares = pairs().map(|(share, it)| (share * it.spread_us).powi(2));
+        Median {
+            us: pairs().map(|(share, it)| share * it.us).sum(),
+            spread_us: squares.sum::<f64>().sqrt(),
+        }
+    }
+
+    /// Whether they differ by no more than both are uncertain.
+    pub fn is_tie(self, other: Median) -> bool {
+        (self.us - other.us).abs() <= self.spread_us + other.spread_us
+    }
+}
+
+impl Measured {
+    pub fn classes(&self) -> Vec<Median> {
+        let classes = self.classes_us.iter();
+        classes.filter_map(|turns| Median::of(turns)).collect()
+    }
+
+    /// Takes in what was measured again.
+    pub fn add(&mut self, again: Measured) {
+        for (own, more) in self.classes_us.iter_mut().zip(again.classes_us) {
+            own.extend(more);
+        }
+        for (own, more) in self.mixes_us.iter_mut().zip(again.mixes_us) {
+            own.extend(more);
+        }
+    }
+
+    pub fn line(&self) -> Value {
+        json!({"lists": self.lists, "by": self.by[0], "classes_us": self.classes_us, "mixes_us": self.mixes_us})
+    }
+}
+
+impl Bench {
+    /// # Errors
+    /// It cannot be read, or is of something else.
+    pub fn read(raw: &Path) -> Result<Bench> {
+        let text = std::fs::read_to_string(raw)?;
+        let mut lines = text.lines().map(serde_json::from_str::<Value>);
+        let head = lines.next().ok_or("nothing was measured")??;
+        let of = |name: &str| head[name].as_str().unwrap_or_default().to_owned();
+        let mut bench = Bench {
+            deployment: Deployment::from_toml(&of("deployment")).map_err(|it| it.to_string())?,
+            recorded: Workload::from_toml(&of("recorded")).map_err(|it| it.to_string())?,
+            all: Vec::new(),
+        };
+        for line in lines {
+            bench.take(&line?)?;
+        }
+        Ok(bench)
+    }
+
+    fn take(&mut self, line: &Value) -> Result<()> {
+        let lists = line["lists"].as_array().into_iter().flatten();
+        let lists = lists.filter_map(|it| it.as_str().map(str::to_owned));
+        let lists: Vec<String> = lists.collect();
+        let known = self.all.iter_mut().find(|it| it.lists == lists);
+        if let Some(by) = line["also"].as_str() {
+            known.ok_or("a line is of nothing")?.by.push(by.to_owned());
+            return Ok(());
+        }
+        let turns = |name: &str| -> Vec<Vec<f64>> {
+            let all = line[name].as_array().into_iter().flatten();
+            let turns = |it: &Value| {
+                it.as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_f64)
+                    .collect()
+            };
+            all.map(turns).collect()
+        };
+        let one = Measured {
+            lists,
+            by: vec![line["by"].as_str().unwrap_or_default().to_owned()],
+            classes_us: turns("classes_us"),
+            mixes_us: turns("mixes_us"),
+        };
+        match known {
+            Some(known) => known.add(one),
+            None => self.all.push(one),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_turn_that_is_disturbed_does_not_count_and_small_differences_are_ties() {
+        let quiet = Median::of(&[10.0, 10.2, 10.1, 10.3, 10.1]).expect("turns");
+        let disturbed = Median::of(&[10.0, 10.2, 30.0, 10.3, 10.1]).expect("turns");
+        assert_eq!(quiet.us, 10.1);
+        assert!(quiet.is_tie(disturbed), "{quiet:?} {disturbed:?}");
+        let other = Median::of(&[10.5, 10.6, 10.5, 10.6, 10.5]).expect("turns");
+        assert!(!quiet.is_tie(other), "{quiet:?} {other:?}");
+        assert_eq!(Median::of(&[]), None);
+        let both = Median::mixed(&[0.5, 0.5], &[quiet, other]);
+        assert!((both.us - 10.3).abs() < 1e-9 && both.spread_us < quiet.spread_us);
+    }
+}
