@@ -140,6 +140,8 @@ pub(super) const LIST_MAX: usize = 1 << 18;
 pub(super) const APART: usize = 256;
 /// That of looking at a row of a list: several are fetched from memory at a time.
 const LISTED: usize = 16;
+/// Rows of a list that are looked at before the effort of those that were found is counted.
+const LISTED_AT_ONCE: usize = 256;
 /// So few rows are listed, whatever there is.
 const FEW: usize = 64;
 /// That of looking at the next row, where its bytes do not tell.
@@ -217,9 +219,11 @@ impl Candidates {
                 clock,
                 known,
             } => {
-                let end = rows.len().min(next.saturating_add(left.rows_apart()));
+                // Not so many that those which are found are much more than the effort allows.
+                let most = left.rows(LISTED).min(LISTED_AT_ONCE);
+                let end = rows.len().min(next.saturating_add(most));
                 let looked_at = &rows[*next..end];
-                left.note_apart(looked_at.len());
+                left.note(looked_at.len(), LISTED);
                 let is_same = *clock == index.clock();
                 out.extend_from_slice(looked_at);
                 if !is_same {
@@ -234,6 +238,7 @@ impl Candidates {
                     }
                     Known::Nothing => Check::new(asked.predicate, index, extent).keep(out),
                 }
+                left.note_found(out.len());
                 *next = end;
                 *next == rows.len()
             }
@@ -350,10 +355,6 @@ impl Left {
     /// How many rows may be looked at, each with so much effort: one at least.
     fn rows(&self, each: usize) -> usize {
         self.effort.div_ceil(each)
-    }
-
-    fn rows_apart(&self) -> usize {
-        self.rows(APART)
     }
 
     fn note(&mut self, rows: usize, each: usize) {
