@@ -457,8 +457,9 @@ fn a_dump_that_damage_ends_says_what_tells() {
     let (begin, end) = (bytes.len() / 8, bytes.len() / 2);
     bytes[begin..end].iter_mut().for_each(|byte| *byte ^= 1);
     std::fs::write(&segment, bytes).unwrap();
-    let error = run_failing(1, words(&server, &["store", "dump", "s", "1"]));
-    assert!(error.contains("larder store verify s 1"), "{error}");
+    let error = run_failing(6, words(&server, &["store", "dump", "s", "1"]));
+    assert!(error.contains("s version 1 is incomplete"), "{error}");
+    assert!(error.contains("p00000.segment, block"), "{error}");
     run_failing(6, words(&server, &["store", "verify", "s", "1"]));
 }
 

@@ -318,7 +318,7 @@ fn a_version_that_verify_found_damaged_goes_live_by_force_alone_also_after_a_res
             );
             let message = refused["error"]["message"].as_str().unwrap();
             assert!(
-                message.contains("found version 2 of store pymk damaged"),
+                message.contains("version 2 of store pymk was found damaged"),
                 "{message}"
             );
         }
