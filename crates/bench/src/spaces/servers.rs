@@ -185,7 +185,7 @@ struct Drift {
 /// All prices go up, beyond the last that there was: until the subspace is cut anew one region has them all.
 fn drift(deployed: &Deployed, hotels: &Hotels, servers: usize) -> Result<Drift> {
     deployed.give_subspaces(&[DRIFTING.to_owned()])?;
-    let before = times_mean(deployed)?;
+    let before = times_mean(deployed)?.ok_or("no region has a copy")?;
     let begun = Instant::now();
     let writes = hotels.all.iter().enumerate().map(|(number, hotel)| {
         let price = price_text(100_000 + hotel.price);
@@ -196,25 +196,25 @@ fn drift(deployed: &Deployed, hotels: &Hotels, servers: usize) -> Result<Drift> 
     let mut worst = before;
     for some in writes.chunks(16_000) {
         load(deployed, some)?;
-        worst = worst.max(times_mean(deployed)?);
+        worst = times_mean(deployed)?.map_or(worst, |it| it.max(worst));
     }
     let mut after = times_mean(deployed)?;
-    while after > HOTTEST_BAR && begun.elapsed() < CUT_ANEW_MAX {
+    while after.is_none_or(|it| it > HOTTEST_BAR) && begun.elapsed() < CUT_ANEW_MAX {
         std::thread::sleep(Duration::from_millis(250));
         after = times_mean(deployed)?;
-        worst = worst.max(after);
+        worst = after.map_or(worst, |it| it.max(worst));
     }
     Ok(Drift {
         servers,
         before,
         worst,
-        after,
+        after: after.ok_or("regions that were cut anew have no copies yet")?,
         took: begun.elapsed(),
     })
 }
 
-/// Of the copies in the regions of the one subspace.
-fn times_mean(deployed: &Deployed) -> Result<f64> {
+/// Of the copies in the regions of the one subspace; `None` while there are none, as right after it was cut anew.
+fn times_mean(deployed: &Deployed) -> Result<Option<f64>> {
     let info = deployed.command(&["FT.INFO", "hotels", "REGIONS"])?;
     let all = value(&info, "subspace regions").ok_or("FT.INFO does not tell of regions")?;
     let Reply::Array(subspaces) = all else {
@@ -230,7 +230,7 @@ fn times_mean(deployed: &Deployed) -> Result<f64> {
     });
     let copies: Vec<f64> = copies.collect();
     let mean = copies.iter().sum::<f64>() / copies.len() as f64;
-    Ok(copies.iter().copied().fold(0.0, f64::max) / mean.max(1.0))
+    Ok((mean > 0.0).then(|| copies.iter().copied().fold(0.0, f64::max) / mean))
 }
 
 fn value<'a>(reply: &'a Reply, name: &str) -> Option<&'a Reply> {

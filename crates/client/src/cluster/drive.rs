@@ -38,6 +38,8 @@ const HEDGE_AFTER_MIN: Duration = Duration::from_millis(1);
 const PROBE_HEDGE_AFTER: Duration = Duration::from_millis(20);
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_LONGEST: Duration = Duration::from_millis(500);
+/// What a reply may take, at the end of a call's time; of a short time a tenth.
+const REPLY_TIME: Duration = Duration::from_millis(100);
 /// Failures that an error tells of.
 const TOLD: usize = 4;
 
@@ -205,7 +207,7 @@ impl<'a> Run<'a> {
     }
 
     fn next_attempt(&mut self, now: Instant) {
-        if now >= self.deadline {
+        if now >= self.deadline || self.is_too_late(now) {
             self.result = Some(Err(self.gave_up()));
             return;
         }
@@ -218,6 +220,13 @@ impl<'a> Run<'a> {
             Some(node) => self.attempt(node, now, false, false),
             None => self.pause(now),
         }
+    }
+
+    /// Whether what was refused so far, and so is surely not done, would be sent with hardly any time left for its reply: without one nobody knew
+    /// whether a write is done, and what the servers had said would be lost.
+    fn is_too_late(&self, now: Instant) -> bool {
+        let reserve = REPLY_TIME.min(self.known.options.timeout / 10);
+        self.refused.is_some() && now + reserve >= self.deadline
     }
 
     fn has_tried(&self, node: &Arc<Node>) -> bool {
