@@ -6,8 +6,9 @@
 //!  configurations (drawn, chosen, by simple rules) ─► larder ─► measured ─┴─► report
 //! ```
 //!
-//! Measured is processor time of the servers for each operation: who else uses the machine, and the client, count little. Of each class the median of its turns counts, which
-//! take place in rounds over all classes. Configurations between which a ranking decides are given to the space again, in turns, and measured as often again.
+//! Measured is processor time of the servers for each operation: who else uses the machine, and the client, count little. How fast the processors are changes with who
+//! else uses the machine, so a read by key is measured between the others, and all times are told as they would be if it took what it took beside the calibration. Of each class the
+//! median of its turns counts, which take place in rounds over all classes. Configurations between which a ranking decides are given to the space again, in turns, and measured as often again.
 //!
 //! Read `classes` and `hotels`, then this, `measured`, and `report`.
 
@@ -146,35 +147,38 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
     let deployed = Deployed::at(&resp)?;
     let mut measured = match raw.exists() {
         true => Bench::read(raw)?,
-        false => {
-            let deployment = calibrated(args, &binary, &http, folder.path())?;
-            Bench {
-                deployment,
-                recorded: Workload::from_toml_unchecked("objects = 0")
-                    .map_err(|it| it.to_string())?,
-                all: Vec::new(),
-            }
-        }
+        false => Bench {
+            reference_us: 0.0,
+            deployment: Deployment::default(),
+            recorded: Workload::from_toml_unchecked("objects = 0").map_err(|it| it.to_string())?,
+            all: Vec::new(),
+        },
     };
     let create = format!("FT.CREATE hotels ON HASH PREFIX 1 hotel: {SCHEMA}");
     deployed.command(&words_of(&create))?;
     let writes = (0..hotels.all.len()).map(|it| deployed.request(&hotels.words(it)));
     load(&deployed, &writes.collect::<Vec<_>>())?;
     eprintln!("{} hotels after {:?}", hotels.all.len(), begun.elapsed());
-    let requests = requests(&deployed, &hotels);
+    let requests = Requests::new(&deployed, &hotels);
     if measured.recorded.objects == 0 {
-        measured.recorded = recorded(args, &deployed, &requests)?;
+        // Half before the costs are measured and half after it.
+        let mut reference = requests.reference_us(args, &deployed)?;
+        measured.deployment = calibrated(args, &binary, &http, folder.path())?;
+        reference.extend(requests.reference_us(args, &deployed)?);
+        measured.reference_us = Median::of(&reference).map_or(0.0, |it| it.us);
+        measured.recorded = recorded(args, &deployed, &requests.classes)?;
         let line = json!({
-            "deployment": measured.deployment.to_toml(), "recorded": measured.recorded.to_toml(),
+            "reference_us": measured.reference_us, "deployment": measured.deployment.to_toml(), "recorded": measured.recorded.to_toml(),
         });
         append(raw, &line)?;
     }
     for (by, configuration) in configurations(args, &measured)? {
         let lists = texts(&configuration, &measured.recorded);
-        if let Some(known) = measured.all.iter_mut().find(|it| it.lists == lists) {
+        if let Some(known) = measured.all.iter().find(|it| it.lists == lists) {
             if !known.by.contains(&by) {
-                append(raw, &json!({"lists": lists, "also": by}))?;
-                known.by.push(by);
+                let line = json!({"lists": lists, "also": by});
+                append(raw, &line)?;
+                measured.take(&line)?;
             }
             continue;
         }
@@ -189,7 +193,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
             !is_drawn || mix == at % WORKLOADS.len()
         })?;
         append(raw, &one.line())?;
-        measured.all.push(one);
+        measured.take(&one.line())?;
     }
     let again = report::contenders(&measured)?;
     // Once in this order and once in the other, so that whatever drifts counts for all alike.
@@ -214,7 +218,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
                 |_| false,
             )?;
             append(raw, &one.line())?;
-            measured.all[at].add(one);
+            measured.take(&one.line())?;
         }
     }
     Ok(())
@@ -256,29 +260,59 @@ fn calibrated(
     Ok(Deployment::from_toml(&text).map_err(|error| error.to_string())?)
 }
 
-fn requests(deployed: &Deployed, hotels: &Hotels) -> Vec<Vec<Request>> {
-    let mut random = Random::new(5);
-    let mut all: Vec<Vec<Request>> = CLASSES
-        .iter()
-        .map(|class| {
+/// What is sent.
+struct Requests {
+    classes: Vec<Vec<Request>>,
+    /// By workload.
+    mixes: Vec<Vec<Request>>,
+    /// What no configuration changes, and whose time tells how fast the machine is: reads by key.
+    reference: Vec<Request>,
+}
+
+impl Requests {
+    fn new(deployed: &Deployed, hotels: &Hotels) -> Requests {
+        let mut random = Random::new(5);
+        let classes = CLASSES.iter().map(|class| {
             let words = (0..REQUESTS).map(|_| (class.ask)(hotels, &mut random));
             words.map(|it| deployed.request(&it)).collect()
-        })
-        .collect();
-    for workload in WORKLOADS {
-        let shares = shares(workload);
-        let drawn = (0..REQUESTS).map(|_| {
-            let mut left = random.index(1_000_000) as f64 / 1e6;
-            let class = CLASSES.iter().zip(&shares).find(|(_, share)| {
-                left -= **share;
-                left < 0.0
-            });
-            let class = class.map_or(&CLASSES[CLASSES.len() - 1], |it| it.0);
-            deployed.request(&(class.ask)(hotels, &mut random))
         });
-        all.push(drawn.collect());
+        let classes: Vec<Vec<Request>> = classes.collect();
+        let mixes = WORKLOADS.iter().map(|workload| {
+            let shares = shares(*workload);
+            let drawn = (0..REQUESTS).map(|_| {
+                let mut left = random.index(1_000_000) as f64 / 1e6;
+                let class = CLASSES.iter().zip(&shares).find(|(_, share)| {
+                    left -= **share;
+                    left < 0.0
+                });
+                let class = class.map_or(&CLASSES[CLASSES.len() - 1], |it| it.0);
+                deployed.request(&(class.ask)(hotels, &mut random))
+            });
+            drawn.collect()
+        });
+        let mixes: Vec<Vec<Request>> = mixes.collect();
+        let reference = (0..REQUESTS).map(|_| {
+            let key = Hotels::key(random.index(hotels.all.len()));
+            deployed.request(&["HGETALL".to_owned(), key])
+        });
+        Requests {
+            reference: reference.collect(),
+            classes,
+            mixes,
+        }
     }
-    all
+
+    /// What the reference takes now, several times.
+    fn reference_us(&self, args: &SpaceModelArgs, deployed: &Deployed) -> Result<Vec<f64>> {
+        let idle = deployed.idle(Duration::from_millis(200))?;
+        let time = Duration::from_secs_f64(args.seconds);
+        let drive = |_| {
+            Ok(deployed
+                .drive(&self.reference, args.clients, time, idle)?
+                .cpu_us)
+        };
+        (0..2 * args.turns.max(1)).map(drive).collect()
+    }
 }
 
 /// What larder records of the classes.
@@ -383,26 +417,36 @@ fn texts(configuration: &Configuration, workload: &Workload) -> Vec<String> {
 fn measure_one(
     args: &SpaceModelArgs,
     deployed: &Deployed,
-    requests: &[Vec<Request>],
+    requests: &Requests,
     lists: Vec<String>,
     by: String,
     is_wanted: impl Fn(usize) -> bool,
 ) -> Result<Measured> {
     let idle = deployed.idle(Duration::from_millis(200))?;
     let time = Duration::from_secs_f64(args.seconds);
-    let (classes, mixes) = requests.split_at(CLASSES.len());
     let mut one = Measured {
         lists,
         by: vec![by],
-        classes_us: vec![Vec::new(); classes.len()],
-        mixes_us: vec![Vec::new(); mixes.len()],
+        classes_us: vec![Vec::new(); CLASSES.len()],
+        mixes_us: vec![Vec::new(); WORKLOADS.len()],
+        reference_us: Vec::new(),
     };
     let drive = |of: &[Request]| deployed.drive(of, args.clients, time, idle);
+    let classes = requests.classes.len();
     for _ in 0..args.turns.max(1) {
-        for (turns, of) in one.classes_us.iter_mut().zip(classes) {
-            turns.push(drive(of)?.cpu_us);
+        for (at, of) in requests.classes.iter().enumerate() {
+            // Before all, and half way.
+            if at % classes.div_ceil(2) == 0 {
+                one.reference_us.push(drive(&requests.reference)?.cpu_us);
+            }
+            one.classes_us[at].push(drive(of)?.cpu_us);
         }
-        for (at, of) in mixes.iter().enumerate().filter(|it| is_wanted(it.0)) {
+        for (at, of) in requests
+            .mixes
+            .iter()
+            .enumerate()
+            .filter(|it| is_wanted(it.0))
+        {
             one.mixes_us[at].push(drive(of)?.cpu_us);
         }
     }

@@ -108,7 +108,7 @@ pub fn write(args: &SpaceModelArgs, bench: &Bench) -> Result<()> {
     let mut text = format!(
         "## What the model of subspaces predicts, beside larder\n\n{} hotels with the towns, postcodes, stars, kinds and rooms of French ones; {}; {} clients that each wait \
          for a reply. {} configurations, {drawn} of them drawn. Measured is processor time of the servers (INFO cpu) for one operation, the median of {} turns of {} s for each class and configuration, in rounds over the classes; of {} configurations between which a ranking decides of up to {} turns, in rounds over these, too. \
-         Predicted is by the costs that `larder space calibrate` measured on the same servers just before, and by what SPACE.RECORD has seen of the classes.\n\n",
+         Predicted is by the costs that `larder space calibrate` measured on the same servers just before, and by what SPACE.RECORD has seen of the classes.\n\n{}",
         args.hotels,
         args.deployed(),
         args.clients,
@@ -117,6 +117,7 @@ pub fn write(args: &SpaceModelArgs, bench: &Bench) -> Result<()> {
         args.seconds,
         contenders(bench)?.len(),
         args.turns * (args.rounds + 1),
+        speeds(bench),
     );
     classes(&mut text, bench, &predicted)?;
     let series = mixes(&mut text, bench, &workloads)?;
@@ -136,6 +137,26 @@ pub fn write(args: &SpaceModelArgs, bench: &Bench) -> Result<()> {
     );
     std::fs::write(args.path("svg"), svg)?;
     Ok(())
+}
+
+/// How fast the machine was, beside what it was when the costs were measured.
+fn speeds(bench: &Bench) -> String {
+    let references = bench
+        .all
+        .iter()
+        .filter_map(|it| Median::of(&it.reference_us));
+    let mut times: Vec<f64> = references
+        .map(|it| it.us / bench.reference_us.max(f64::MIN_POSITIVE))
+        .collect();
+    times.sort_by(f64::total_cmp);
+    match (times.first(), times.last()) {
+        (Some(least), Some(most)) if bench.reference_us > 0.0 => format!(
+            "The processors are not always as fast: a read by key, measured between the others, took {:.1} us when the costs were measured, and {least:.2} to {most:.2} times that while configurations were. \
+             Each configuration's times are divided by its own.\n\n",
+            bench.reference_us
+        ),
+        _ => String::new(),
+    }
 }
 
 fn classes(text: &mut String, bench: &Bench, predicted: &[Vec<f64>]) -> Result<()> {

@@ -12,8 +12,6 @@ const MANY: u64 = 2_000;
 pub const SHORT_GROUPS: u64 = GROUPS - MANY / GROUP;
 /// What long objects have beside the others, which no index has.
 const LONG_FIELDS: u64 = 14;
-/// Objects that [`few`] leads to.
-pub const FEW: u64 = 200;
 /// Of numbers, which are as good as drawn.
 const NUMBERS: u64 = 1_000_003;
 
@@ -74,19 +72,21 @@ fn set(number: u64, values: u64, fields: &[&str]) -> Vec<String> {
     words
 }
 
-/// What looks at some hundred objects that an index leads to, and finds about half of them.
-pub fn few(number: u64) -> String {
-    let width = NUMBERS * FEW / OBJECTS;
+/// A range that so many objects are in, another one each time: an index leads to them, and nothing else is asked.
+pub fn listed(number: u64, objects: u64) -> String {
+    let width = NUMBERS * objects / OBJECTS;
     let low = number * 7919 % (NUMBERS - width);
-    format!("@n1:[{low} {}] @n2:[0 {}]", low + width, NUMBERS / 2)
+    format!("@n1:[{low} {}]", low + width)
 }
 
-/// Of the objects of a group, those that [`rare`] finds.
-pub const RARE: f64 = 0.02;
+/// What looks at so many objects that an index leads to, and finds half of them.
+pub fn half(number: u64, objects: u64) -> String {
+    format!("{} @n2:[0 {}]", listed(number, objects), NUMBERS / 2)
+}
 
-/// What finds a few objects of a group, other ones each time.
-pub fn rare(number: u64) -> String {
-    let width = (NUMBERS as f64 * RARE) as u64;
+/// Of the objects of a group, finds about this share, other ones each time.
+pub fn of_group(number: u64, share: f64) -> String {
+    let width = (NUMBERS as f64 * share) as u64;
     let low = number * 7919 % (NUMBERS - width);
     let k = number % SHORT_GROUPS;
     format!("@k:[{k} {k}] @n3:[{low} {}]", low + width)
@@ -95,13 +95,18 @@ pub fn rare(number: u64) -> String {
 /// What looks at all objects, one after the other, and finds a fourth of them.
 pub fn many(number: u64) -> String {
     let low = number * 7919 % (NUMBERS / 2);
-    format!(
-        "@n1:[{low} {}] @n2:[{low} {}]",
-        low + NUMBERS / 2,
-        low + NUMBERS / 2
-    )
+    let high = low + NUMBERS / 2;
+    format!("@n1:[{low} {high}] @n2:[{low} {high}]")
 }
 
+/// Between two values that there are.
+pub const NOTHING: &str = "@k:[100.5 100.5]";
+/// The same of an attribute that no subspace is made of.
+pub const NOWHERE: &str = "@n4:[100.5 100.5]";
+/// A range of several regions of which nothing is found, since no object has the flag.
+pub const WIDE: &str = "@a:{none} @k:[60.5 90.5]";
+/// Indexes that have an object: of k, of five numbers, and of a or b that of one object of five.
+pub const INDEXES: f64 = 6.2;
 /// Two conditions, of which nothing fulfils either.
 pub const NOTHING_BY_TWO: &str = "@k:[100.5 100.5] @n2:[100.5 100.5]";
 

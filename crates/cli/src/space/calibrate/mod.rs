@@ -1,30 +1,24 @@
 //! `larder space calibrate`: what each step of a search and of a write costs on a deployment, as the file that `larder space plan` reads.
 //!
-//! Costs are processor time of the servers (INFO tells it), so that neither the client beside them nor waiting counts. Each is a difference: of two commands that differ in
-//! one step, or of the same command with a subspace and without. What the deployment does by itself is measured first, and taken off.
+//! Costs are processor time of the servers (INFO tells it), so that neither the client beside them nor waiting counts. Many kinds of commands are measured, each as often as the
+//! others, and the costs are those by which the model comes nearest to all of them. What the deployment does by itself is measured first, and taken off.
 //!
-//! | what | measured as |
+//! | costs | known from |
 //! |---|---|
 //! | `get_us` | HGETALL |
-//! | `server_us`, `query_us` | a search that finds nothing, where there is a subspace: of all servers, and of one region |
-//! | `condition_us` | the same of all servers, with two conditions and with one |
-//! | `subspace_us` | a search of all servers that finds nothing: with three subspaces, with one, and with none |
-//! | `region_us` | the same, of several regions |
-//! | `candidate_us`, `scan_us` | a search that looks at some hundred objects, or at all of them, and one that looks at none |
-//! | `found_us` | a search that finds two objects, and one that finds none |
-//! | `match_us` | a search that finds 100 objects and answers one, and one that counts them |
-//! | `result_us`, `result_byte_us` | a search that answers 100 objects, or 100 long ones, and one that answers one |
-//! | `index_entry_us`, `write_us` | an update of five attributes, and of one |
-//! | `stage_us` | an update with one copy in regions, with three, and with none |
-//! | `move_us` | an update by which the copy moves to another server, as often as the next value is on another one |
+//! | `query_us`, `server_us`, `region_us`, `subspace_us` | searches that find nothing: of all servers, of one region, of several, beside one subspace and beside three |
+//! | `condition_us`, `candidate_us`, `scan_us` | searches with two conditions that look at nothing, at some hundred objects, or at all of them |
+//! | `match_us`, `found_us`, `result_us`, `result_byte_us` | searches that find few, a hundred or five hundred, and answer one, twenty or all, of short objects and of long ones |
+//! | `write_us`, `index_entry_us`, `stage_us`, `move_us` | updates of one attribute and of five, with no copy in regions, with one and with three; and such that move a copy |
 //!
-//! A difference that is less than what its measurements differ by among themselves is told as such.
+//! [`kinds`] has them all, and [`fit`] finds the costs. A cost that is less than what the measurements differ by among themselves is told as such.
 //!
 //! All of it is done with spaces and keys of its own, which [`Workbench`] removes whatever happens. Where a server stands alone there are no copies: what cannot be measured
 //! is guessed, and the file says so.
 
 mod commands;
-mod took;
+mod fit;
+mod kinds;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,11 +28,9 @@ use clap::Args;
 use larder_client::RespClient;
 use larder_space::plan::{Costs, Deployment};
 
-use self::commands::{
-    FEW, GROUP, GROUPS, NOTHING_BY_TWO, OBJECTS, PREFIX, RARE, SHORT_GROUPS, bytes_of, change,
-    contacted_in, few, key, many, object, parts, rare, scattered, search,
-};
-use self::took::{Found, Took};
+use self::commands::{NOTHING, OBJECTS, PREFIX, WIDE, contacted_in, key, object, parts, scattered};
+use self::fit::{Cost, Sample, fit, median, place};
+use self::kinds::{Contact, Kind, moves, nowhere, searches, searches_of_regions, updates};
 use super::info::value;
 use super::layout::{number, text};
 use super::nodes::Nodes;
@@ -54,7 +46,7 @@ Examples:
     larder space calibrate -o servers.toml
     larder space plan --workload hotels.toml --deployment servers.toml
 
-It takes about three quarters of a minute, best while nobody else uses the servers. It uses spaces and keys that begin with larder-calibrate, and
+It takes about a minute, best while nobody else uses the servers. It uses spaces and keys that begin with larder-calibrate, and
 removes them, also with ctrl-c. What a killed one has left, --clean removes.";
 
 /// Which calibration is under way: it covers no keys.
@@ -62,20 +54,29 @@ const LOCK: &str = "larder-calibrate";
 const PLAIN: &str = "larder-calibrate-1";
 const CUT: &str = "larder-calibrate-2";
 
-/// Between two values that there are.
-const NOTHING: &str = "@k:[100.5 100.5]";
-/// The same of an attribute that no subspace is made of.
-const NOWHERE: &str = "@n4:[100.5 100.5]";
 /// Each measurement is done so often, each time for so long.
 const TURNS: u64 = 7;
 const TIME: Duration = Duration::from_millis(250);
 const CLIENTS: u64 = 8;
-/// Indexes that have an object: of k, of five numbers, and of a or b that of one object of five.
-const INDEXES: f64 = 6.2;
+const SEARCH_COSTS: [&str; 11] = [
+    "query_us",
+    "server_us",
+    "subspace_us",
+    "region_us",
+    "condition_us",
+    "candidate_us",
+    "scan_us",
+    "match_us",
+    "found_us",
+    "result_us",
+    "result_byte_us",
+];
+const UPDATE_COSTS: [&str; 4] = ["write_us", "stage_us", "move_us", "index_entry_us"];
 /// Regions are waited for no longer.
 const FILLED_MAX: Duration = Duration::from_secs(30);
-/// Of the progress.
-const STEPS: u64 = 220;
+/// Of the progress: what is written, and what is measured.
+const WRITTEN: u64 = 40;
+const STEPS: u64 = WRITTEN + TURNS * 29;
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -124,7 +125,7 @@ struct Measured {
     /// Of these it is not known, and the guess is kept.
     guessed: Vec<&'static str>,
     /// These cannot be told from nothing: what came out, and how sure that is.
-    uncertain: Vec<(&'static str, Took)>,
+    uncertain: Vec<Cost>,
     /// How busy the servers were by themselves, in processors.
     busy: f64,
 }
@@ -139,10 +140,10 @@ fn told(measured: &Measured) -> String {
             measured.guessed.join(", ")
         );
     }
-    for (name, took) in &measured.uncertain {
+    for cost in &measured.uncertain {
         text += &format!(
-            "# {name} is so little that it cannot be told from nothing: {:.3}, give or take {:.3}.\n",
-            took.us, took.spread_us
+            "# {} is so little that it cannot be told from nothing: {:.3}, give or take {:.3}.\n",
+            cost.name, cost.us, cost.spread_us
         );
     }
     if measured.busy > 0.1 {
@@ -160,6 +161,8 @@ struct Workbench<'a> {
     /// One for each node, for its processor time.
     each: Vec<RespClient>,
     progress: Progress,
+    /// Of the progress, and by which commands are numbered.
+    done: u64,
     /// Processors that are busy without us.
     idle: f64,
 }
@@ -210,6 +213,7 @@ impl<'a> Workbench<'a> {
             nodes,
             each,
             progress: Progress::new(Unit::Steps, "writing", false),
+            done: WRITTEN,
             idle: 0.0,
         })
     }
@@ -229,148 +233,92 @@ impl<'a> Workbench<'a> {
 
     fn measure(&mut self) -> Result<Measured, Failure> {
         self.declare(PLAIN, "")?;
-        self.progress.set("measuring", 45, STEPS);
+        self.progress.set("measuring", self.done, STEPS);
         let (before, begun) = (self.cpu_us()?, Instant::now());
         interrupt::wait(Duration::from_secs(1));
         interrupt::check()?;
         self.idle = (self.cpu_us()? - before) / 1e6 / begun.elapsed().as_secs_f64();
+        let mut costs = Costs::default();
+        let get = Kind {
+            steps: vec![("get_us", 1.0)],
+            words: Box::new(|at| vec!["HGETALL".to_owned(), key(scattered(at))]),
+        };
         let (_, places) = self.contacted(PLAIN, NOTHING)?;
-        let of_group = |k: u64| format!("@k:[{k} {k}]");
-        let (short, long) = (
-            |at: u64| of_group(at % SHORT_GROUPS),
-            |at: u64| of_group(SHORT_GROUPS + at % (GROUPS - SHORT_GROUPS)),
-        );
-        let [
-            get,
-            all,
-            by_two,
-            counted,
-            first,
-            listed,
-            listed_long,
-            looked_at,
-            found_few,
-            scanned,
-            update,
-            five,
-        ] = self.costs(
-            50,
-            [
-                &|at| vec!["HGETALL".to_owned(), key(scattered(at))],
-                &|_| search(PLAIN, NOTHING, 0),
-                &|_| search(PLAIN, NOTHING_BY_TWO, 0),
-                &|at| search(PLAIN, &short(at), 0),
-                &|at| search(PLAIN, &short(at), 1),
-                &|at| search(PLAIN, &short(at), GROUP),
-                &|at| search(PLAIN, &long(at), GROUP),
-                &|at| search(PLAIN, &few(at), 0),
-                &|at| search(PLAIN, &rare(at), GROUP),
-                &|at| search(PLAIN, &many(at), 0),
-                &|at| change(at, &["n1"]),
-                &|at| change(at, &["n1", "n2", "n3", "n4", "n5"]),
-            ],
-        )?;
-        let mut found = Found::default();
-        found.add("get_us", get);
-        // Each place sends one.
-        let (group, each) = (GROUP as f64, places.max(1) as f64);
-        let result = listed.less(first).over((group - each).max(1.0));
-        let longer = listed_long.less(listed);
-        let [bytes, more] = [bytes_of(0), bytes_of(OBJECTS - 1) - bytes_of(0)];
-        let byte = found.add("result_byte_us", longer.over(GROUP as f64 * more));
-        let of_bytes = byte.times(bytes);
-        found.add("result_us", result.less(of_bytes));
-        let condition = found.add("condition_us", by_two.less(all).over(each));
-        let two = all.plus(condition.times(each));
-        let candidate = found.add("candidate_us", looked_at.less(two).over(FEW as f64));
-        // How many places find something, of so few.
-        let finding = each * (1.0 - (1.0 - RARE).powf(group / each));
-        let few = found_few.less(two).less(candidate.times(group));
-        let few = few.less(result.times(RARE * group));
-        let some = found.add("found_us", few.over(finding));
-        let matched = first.less(counted).less(result.plus(some).times(each));
-        found.add("match_us", matched.over(group));
-        found.add("scan_us", scanned.less(two).over(OBJECTS as f64));
-        // Each value that changes leaves an entry and makes one.
-        let entry = found.add("index_entry_us", five.less(update).over(8.0));
-        let write = found.add("write_us", update.less(entry.times(2.0)));
+        let owners = Contact {
+            subspaces: 0,
+            // As the model has it, each has one region of all.
+            regions: places,
+            servers: places,
+        };
+        let mut kinds = searches(PLAIN, owners);
+        kinds.push(get);
+        let mut searched = self.samples(&kinds)?;
+        costs.get_us = searched.pop().map_or(0.0, |it| median(it.turns_us));
+        let mut updated = self.samples(&updates(0))?;
+        let (mut guessed, mut of_searches) = (Vec::new(), SEARCH_COSTS.to_vec());
+        let mut of_updates = UPDATE_COSTS.to_vec();
         if places == 1 {
-            let (server, region) = (found.costs.server_us, found.costs.region_us);
-            found.guessed.extend([
+            guessed.extend([
                 "server_us",
                 "subspace_us",
                 "region_us",
                 "stage_us",
                 "move_us",
             ]);
-            found.add("query_us", all.less(Took::exactly(server + region)));
         } else {
             self.nodes.patient(&["FT.DROPINDEX", PLAIN])?;
             self.declare(CUT, "SUBSPACES 1 k:8 REGIONS 256 ")?;
             self.wait_until_filled(OBJECTS)?;
-            // A range of which nothing is found, since no object has the flag.
-            let wide = "@a:{none} @k:[60.5 90.5]";
-            let (regions_near, near) = self.contacted(CUT, NOTHING)?;
-            let (regions_far, far) = self.contacted(CUT, wide)?;
-            let [region, everywhere, some, kept, moved] = self.costs(
-                140,
-                [
-                    &|_| search(CUT, NOTHING, 0),
-                    &|_| search(CUT, NOWHERE, 0),
-                    &|_| search(CUT, wide, 0),
-                    &|at| change(at, &["n1"]),
-                    &|at| change(at, &["k"]),
-                ],
-            )?;
-            let entries = entry.times(2.0);
-            let one = kept.less(update).less(entries);
+            let contact = |of: (u64, u64)| Contact {
+                subspaces: 1,
+                regions: of.0,
+                servers: of.1,
+            };
+            let near = contact(self.contacted(CUT, NOTHING)?);
+            let (regions, servers) = self.contacted(CUT, WIDE)?;
+            let far = contact((if regions == 0 { servers } else { regions }, servers));
+            let beside = |subspaces: u64| Contact {
+                subspaces,
+                ..owners
+            };
+            let kinds = searches_of_regions(CUT, near, far, beside(1));
+            searched.extend(self.samples(&kinds)?);
+            let [one, five] = updates(1);
+            updated.extend(self.samples(&[one, five, moves(places)])?);
             self.nodes.patient(&["FT.DROPINDEX", CUT])?;
             self.declare(CUT, "SUBSPACES 3 k:8 n2:8 n3:8 REGIONS 256 ")?;
             self.wait_until_filled(3 * OBJECTS)?;
-            let [kept, of_three] = self.costs(
-                170,
-                [&|at| change(at, &["n1"]), &|_| search(CUT, NOWHERE, 0)],
-            )?;
-            let three = kept.less(update).less(entries.times(3.0));
-            // The line through nothing that is nearest to both.
-            let of_three = of_three.less(all).times(3.0);
-            let subspace = everywhere.less(all).plus(of_three).over(10.0);
-            let subspace = found.add("subspace_us", subspace);
-            // One region's search asks fewer servers by so many; then many regions' more, and more regions.
-            let fewer = places.saturating_sub(near).max(1) as f64;
-            let server = found.add("server_us", everywhere.less(region).over(fewer));
-            let region = region.less(subspace);
-            let some = some.less(subspace);
-            let further = server.times(far.saturating_sub(near) as f64);
-            let regions = regions_far.saturating_sub(regions_near).max(1) as f64;
-            match regions_far > regions_near {
-                true => {
-                    found.add("region_us", some.less(region).less(further).over(regions));
-                }
+            searched.extend(self.samples(&[nowhere(CUT, beside(3))])?);
+            let [one, _] = updates(3);
+            updated.extend(self.samples(&[one])?);
+            // What the server does that a copy leaves is in what a move costs.
+            costs.leave_us = Some(0.0);
+            if far.regions <= near.regions.max(places) {
                 // Of a few servers these regions are on all, and then owners are asked.
-                false => found.guessed.push("region_us"),
+                guessed.push("region_us");
             }
-            found.add("query_us", region.less(server.times(near as f64)));
-            // As near.
-            let stage = found.add("stage_us", one.plus(three.times(3.0)).over(10.0));
-            // As often as that the new value is on another server.
-            let other = (places - 1) as f64 / places as f64;
-            let others = write.plus(entries).plus(stage);
-            let entries_moved = 2.0 * (other * INDEXES + 1.0 - other);
-            let others = others.plus(entry.times(entries_moved));
-            // What the server does that it leaves is in it.
-            found.costs.leave_us = Some(0.0);
-            found.add("move_us", moved.less(others).over(other));
+        }
+        let is_measured = |name: &&str| !guessed.contains(name);
+        of_searches.retain(is_measured);
+        of_updates.retain(is_measured);
+        let mut uncertain = Vec::new();
+        for (names, samples) in [(of_searches, searched), (of_updates, updated)] {
+            for cost in fit(&names, &samples, &costs) {
+                *place(&mut costs, cost.name) = cost.us;
+                if cost.us <= cost.spread_us {
+                    uncertain.push(cost);
+                }
+            }
         }
         Ok(Measured {
             deployment: Deployment {
                 servers: u32::try_from(places).unwrap_or(u32::MAX).max(1),
                 message_us: self.message_us()?,
-                costs: rounded(found.costs),
+                costs: rounded(costs),
                 ..Deployment::default()
             },
-            guessed: found.guessed,
-            uncertain: found.uncertain,
+            guessed,
+            uncertain,
             busy: self.idle,
         })
     }
@@ -451,23 +399,23 @@ impl<'a> Workbench<'a> {
         Ok(seconds * 1e6)
     }
 
-    /// What each of some commands costs, of which each has a number. They take turns, so that what disturbs them does not disturb one alone.
-    fn costs<const N: usize>(
-        &self,
-        step: u64,
-        commands: [&(dyn Fn(u64) -> Vec<String> + Sync); N],
-    ) -> Result<[Took; N], Failure> {
-        let mut times = [(); N].map(|()| Vec::new());
-        for turn in 0..TURNS {
-            for (at, command) in commands.iter().enumerate() {
-                let done = turn * N as u64 + at as u64;
-                self.progress.set("measuring", step + done, STEPS);
+    /// What commands of some kinds take. They take turns, so that what disturbs them does not disturb one alone.
+    fn samples(&mut self, kinds: &[Kind]) -> Result<Vec<Sample>, Failure> {
+        let sample = |kind: &Kind| Sample {
+            steps: kind.steps.clone(),
+            turns_us: Vec::new(),
+        };
+        let mut samples: Vec<Sample> = kinds.iter().map(sample).collect();
+        for _ in 0..TURNS {
+            for (sample, kind) in samples.iter_mut().zip(kinds) {
+                self.progress.set("measuring", self.done, STEPS);
                 // Other numbers each time: what is written differs from what was there.
-                let first = (step + done) * OBJECTS;
-                times[at].push(self.cost_once(first, *command)?);
+                let us = self.cost_once(self.done * OBJECTS, &kind.words)?;
+                sample.turns_us.push(us);
+                self.done += 1;
             }
         }
-        Ok(times.map(Took::of))
+        Ok(samples)
     }
 
     fn cost_once(
