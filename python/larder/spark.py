@@ -85,7 +85,7 @@ def build_store(df: Any, *, store: str, key: Key, out: Path, deleted: Any = None
 
 build_store.__doc__ = f"""Builds a version of a store from a Spark data frame, on Spark's executors.
 
-Executors need this package, pyarrow 14 or later, and access to ``out``. A task takes ``memory`` (256 MiB unless it is said), and some 240 MiB for Python
+Executors need this package, pyarrow 14 or later, and access to ``out``. A task takes ``memory`` (256 MiB unless it is said), and some 310 MiB for Python
 and pyarrow, beside the JVM's: see ``spark.executor.memoryOverhead``.
 
 Args:

@@ -160,6 +160,7 @@ fn parts(parts: &Parts) -> Vec<(String, f64)> {
         ("chain", parts.stages),
         ("moves", parts.moves),
         ("indexes", parts.index_entries),
+        ("contention", parts.contention),
         ("skew", parts.skew),
     ];
     let some = all.into_iter().filter(|(_, time)| *time > 0.0);

@@ -37,6 +37,10 @@ pub struct Costs {
     pub result_byte_us: f64,
     /// What the owner of the key does for a write.
     pub write_us: f64,
+    /// A commit of the writes that are under way at a server: they share it.
+    pub commit_us: f64,
+    /// A server that a search asks while writes are under way there, which it waits for.
+    pub beside_us: f64,
     /// What a server does that keeps a copy of what is written, and the owner for it.
     pub stage_us: f64,
     /// What a server does that a copy leaves. `None`: as much as `stage_us`.
@@ -72,6 +76,8 @@ impl Default for Costs {
             result_us: 1.0,
             result_byte_us: 0.0,
             write_us: 6.0,
+            commit_us: 0.0,
+            beside_us: 0.0,
             stage_us: 6.0,
             leave_us: None,
             move_us: 8.0,
@@ -201,6 +207,8 @@ impl Deployment {
             ("costs.result_us", costs.result_us),
             ("costs.result_byte_us", costs.result_byte_us),
             ("costs.write_us", costs.write_us),
+            ("costs.commit_us", costs.commit_us),
+            ("costs.beside_us", costs.beside_us),
             ("costs.stage_us", costs.stage_us),
             ("costs.leave_us", costs.leave_us.unwrap_or_default()),
             ("costs.move_us", costs.move_us),

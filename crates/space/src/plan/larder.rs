@@ -19,7 +19,8 @@
 //!
 //! **Candidates**: a server keeps all of its regions of a subspace in one index. So what it looks at are its objects that the local index finds for the one
 //! constraint that it finds the fewest for, in whichever of its regions they are; or all that it has, one after the other, where that is less work. The key
-//! subspace has all objects on all servers. Those of a list are looked at where there are further constraints; without, they are what is asked for.
+//! subspace has all objects on all servers. Those of a list are looked at where there are further constraints; without, they are what is asked for. Objects of one value
+//! are listed in the order in which they lie, so with few values of an attribute the next one is near: of `d` values, as `d / 400` of one that lies anywhere, at most 1.
 //!
 //! **Conditions**: each further constraint is looked up at each server that is contacted, whatever it finds. **Subspaces**: whom a search would ask is seen in each
 //! that there is, which every search pays for.
@@ -38,6 +39,10 @@
 //! **A modification** passes the replicas of each subspace, and those of the server that the object leaves where it moves. It moves where an
 //! attribute changes, unless the new value's region is on the same server by chance. Each copy keeps its local indexes. What the owner of the key does for a
 //! write costs other than what the keeper of a copy does.
+//!
+//! **Contention**: of `c` clients, of whose operations a share `w` are writes, `u = c w / s` write at one of `s` servers at a time, if a write takes as long as a
+//! search. They share a commit, so each bears `1 / max(1, u)` of it. A search waits for what is not committed at each server that it asks, of which `1 - exp(-u)` have
+//! something, if writes come independently of one another.
 
 use super::configuration::{AttributeSet, Configuration, Layout};
 use super::deployment::Deployment;
@@ -54,6 +59,8 @@ pub struct LarderModel<'a> {
     queries: Vec<Query>,
     writes: Vec<Write>,
     get_share: f64,
+    /// At one server, at a time.
+    writes_under_way: f64,
 }
 
 #[derive(Debug, Clone)]
@@ -100,6 +107,9 @@ impl Query {
         servers * self.results / (self.results + servers)
     }
 }
+
+/// An object of a list costs less to look at the fewer objects lie between it and the one before, if they are fewer than these.
+const NEAR: f64 = 400.0;
 
 /// So many objects are looked at one after the other in the time that it takes to look at one of a list, where that was not measured.
 const SCANNED: f64 = 64.0;
@@ -170,10 +180,14 @@ impl<'a> LarderModel<'a> {
             kind: class.kind,
             changes: AttributeSet::of(class.changes.iter().map(index_of)),
         });
+        let writes: Vec<Write> = writes.collect();
+        let written: f64 = writes.iter().map(|it| it.share).sum();
         Ok(LarderModel {
             indexes,
             queries: queries.collect(),
-            writes: writes.collect(),
+            writes_under_way: f64::from(deployment.clients) * written
+                / f64::from(deployment.servers),
+            writes,
             get_share: workload.gets / total,
             workload,
             deployment,
@@ -228,6 +242,7 @@ impl<'a> LarderModel<'a> {
         let here = objects * placed.share;
         let mut candidates = here;
         let mut index = None;
+        let mut apart = 1.0;
         for constraint in &query.constraints {
             if !self.indexes.contains(constraint.attribute) {
                 continue;
@@ -237,6 +252,7 @@ impl<'a> LarderModel<'a> {
             let found = here * (constraint.selectivity / chosen).min(1.0);
             if found < candidates {
                 (candidates, index) = (found, Some(constraint.attribute));
+                apart = self.apart(constraint);
             }
         }
         let candidates = candidates.max(query.matches).min(objects);
@@ -246,7 +262,7 @@ impl<'a> LarderModel<'a> {
         // What the index leads to is what is asked for, where nothing else is.
         let listed_us = match (index, further > 0.0) {
             (Some(_), false) if costs.match_us.is_some() => 0.0,
-            (Some(_), _) => candidates * costs.candidate_us,
+            (Some(_), _) => candidates * apart * costs.candidate_us,
             (None, _) => f64::INFINITY,
         };
         let scanned_us = match costs.scan_us {
@@ -255,16 +271,20 @@ impl<'a> LarderModel<'a> {
         };
         let (index, candidates) = match listed_us <= scanned_us {
             true => (index, candidates),
-            false => (None, here.min(scanned_us / costs.candidate_us)),
+            false => {
+                apart = (here / query.matches.max(1.0) / NEAR).min(1.0);
+                (None, here.min(scanned_us / costs.candidate_us))
+            }
         };
         let mut parts = Parts {
             queries: costs.query_us,
             servers: placed.servers * (costs.server_us + further * costs.condition_us),
             regions: regions * costs.region_us,
             candidates: listed_us.min(scanned_us)
-                + query.matches * costs.match_us.unwrap_or_default(),
+                + query.matches * apart * costs.match_us.unwrap_or_default(),
             results: query.found_on(placed.servers) * result_us
                 + query.servers_that_find(placed.servers) * costs.found_us,
+            contention: placed.servers * costs.beside_us * (1.0 - (-self.writes_under_way).exp()),
             ..Parts::default()
         };
         let of_a_server = (parts.work() - parts.queries) / placed.servers;
@@ -276,6 +296,17 @@ impl<'a> LarderModel<'a> {
             index,
             parts,
         }
+    }
+
+    /// How far objects of a list are apart that a constraint leads to: 1 of one that may be anywhere.
+    fn apart(&self, constraint: &Constraint) -> f64 {
+        let profile = &self.workload.attributes[constraint.attribute];
+        let objects = self.workload.objects;
+        let between = match constraint.asks {
+            Asks::Values(_) => 1.0 / Values::of(profile, objects).selectivity(),
+            Asks::Range(_) => profile.distinct.unwrap_or(objects) as f64,
+        };
+        (between / NEAR).min(1.0)
     }
 
     /// How many of the cells of a dimension a query contacts.
@@ -418,7 +449,10 @@ impl<'a> LarderModel<'a> {
         let left = replicas * moves * costs.leave_us.unwrap_or(costs.stage_us);
         let stages = match layout {
             Some(_) => replicas * costs.stage_us + left,
-            None => costs.write_us + (replicas - 1.0) * costs.stage_us,
+            None => {
+                let commit = costs.commit_us / self.writes_under_way.max(1.0);
+                costs.write_us + commit + (replicas - 1.0) * costs.stage_us
+            }
         };
         let mut parts = Parts {
             stages,
@@ -614,7 +648,7 @@ impl CostModel for LarderModel<'_> {
             let mut parts = estimate.parts;
             parts.queries += considered * self.deployment.costs.subspace_us;
             // Servers search side by side; what is sent passes through one.
-            let searched = parts.servers + parts.regions + parts.candidates;
+            let searched = parts.servers + parts.regions + parts.candidates + parts.contention;
             let path = parts.queries + parts.results + searched / estimate.servers;
             let index = estimate
                 .index

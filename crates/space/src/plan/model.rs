@@ -47,6 +47,9 @@ pub struct Parts {
     pub stages: f64,
     pub moves: f64,
     pub index_entries: f64,
+    /// What searches take more since writes are under way.
+    #[serde(default)]
+    pub contention: f64,
     /// Not work, but what all servers wait for the busiest one: its work above the mean, times the servers.
     pub skew: f64,
 }
@@ -54,7 +57,8 @@ pub struct Parts {
 impl Parts {
     pub fn work(&self) -> f64 {
         let queries = self.queries + self.servers + self.regions + self.candidates + self.results;
-        self.gets + queries + self.stages + self.moves + self.index_entries
+        let writes = self.stages + self.moves + self.index_entries;
+        self.gets + queries + writes + self.contention
     }
 
     pub fn with_skew(&self) -> f64 {
@@ -72,6 +76,7 @@ impl Parts {
             (&mut self.stages, other.stages),
             (&mut self.moves, other.moves),
             (&mut self.index_entries, other.index_entries),
+            (&mut self.contention, other.contention),
             (&mut self.skew, other.skew),
         ];
         for (sum, part) in pairs {

@@ -8,7 +8,7 @@
 //!
 //! Mix 1 reads (nine searches of ten operations), 2 is balanced, 3 writes (one of ten).
 
-use larder_space::plan::{Configuration, LarderModel, Modification, QueryClass, Workload};
+use larder_space::plan::{Modification, QueryClass, Workload};
 use larder_types::Random;
 
 use super::hotels::{Hotels, drawn, telephone, tenths};
@@ -285,12 +285,4 @@ pub fn weighted(recorded: &Workload, shares: &[f64]) -> Result<Workload, String>
         }
     }
     Ok(workload)
-}
-
-/// What the model says that an operation of each class takes, in microseconds.
-pub fn predicted(model: &LarderModel<'_>, configuration: &Configuration) -> Vec<f64> {
-    use larder_space::plan::CostModel;
-    let prediction = model.predict(configuration);
-    let classes = prediction.classes.iter();
-    classes.map(|it| it.parts.work()).collect()
 }

@@ -50,16 +50,6 @@ impl Median {
         })
     }
 
-    /// Of several together, each by its share.
-    pub fn mixed(shares: &[f64], classes: &[Median]) -> Median {
-        let pairs = || shares.iter().zip(classes);
-        let squares = pairs().map(|(share, it)| (share * it.spread_us).powi(2));
-        Median {
-            us: pairs().map(|(share, it)| share * it.us).sum(),
-            spread_us: squares.sum::<f64>().sqrt(),
-        }
-    }
-
     /// Whether they differ by no more than both are uncertain.
     pub fn is_tie(self, other: Median) -> bool {
         (self.us - other.us).abs() <= self.spread_us + other.spread_us
@@ -177,8 +167,6 @@ mod tests {
         let other = Median::of(&[10.5, 10.6, 10.5, 10.6, 10.5]).expect("turns");
         assert!(!quiet.is_tie(other), "{quiet:?} {other:?}");
         assert_eq!(Median::of(&[]), None);
-        let both = Median::mixed(&[0.5, 0.5], &[quiet, other]);
-        assert!((both.us - 10.3).abs() < 1e-9 && both.spread_us < quiet.spread_us);
     }
 
     #[test]

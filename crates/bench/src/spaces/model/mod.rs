@@ -25,13 +25,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use larder_protocol::resp::client::Reply;
 use larder_space::plan::{
-    AttributeSet, Configuration, Deployment, Heuristic, LarderModel, Layout, Options, Workload,
-    plan,
+    AttributeSet, Configuration, CostModel, Deployment, Heuristic, LarderModel, Layout, Options,
+    Workload, plan,
 };
 use larder_types::Random;
 use serde_json::{Value, json};
 
-use self::classes::{CLASSES, WORKLOADS, predicted, shares, weighted};
+use self::classes::{CLASSES, WORKLOADS, shares, weighted};
 use self::hotels::{Hotels, SCHEMA};
 pub use self::measured::{Bench, Measured, Median};
 use super::deployed::{Deployed, Request, load, words_of};
@@ -84,6 +84,8 @@ pub struct SpaceModelArgs {
 
 /// The requests of each class, and then of each workload's mix.
 const REQUESTS: usize = 6_000;
+/// Objects of no space, whose reads tell how fast the machine is.
+const REFERENCES: usize = 20_000;
 /// Of a subspace that is drawn.
 const REGION_BITS: u8 = 8;
 /// Subspaces that configurations are drawn from: those that two have in common are filled once.
@@ -160,12 +162,12 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
     load(&deployed, &writes.collect::<Vec<_>>())?;
     eprintln!("{} hotels after {:?}", hotels.all.len(), begun.elapsed());
     let requests = Requests::new(&deployed, &hotels);
+    load(&deployed, &reference_objects(&deployed))?;
     if measured.recorded.objects == 0 {
-        // Half before the costs are measured and half after it.
-        let mut reference = requests.reference_us(args, &deployed)?;
         measured.deployment = calibrated(args, &binary, &http, folder.path())?;
-        reference.extend(requests.reference_us(args, &deployed)?);
-        measured.reference_us = Median::of(&reference).map_or(0.0, |it| it.us);
+        measured.deployment.clients = u32::try_from(args.clients)?;
+        // Of objects as these, and in turns with all else.
+        measured.reference_us = measured.deployment.costs.get_us;
         measured.recorded = recorded(args, &deployed, &requests.classes)?;
         let line = json!({
             "reference_us": measured.reference_us, "deployment": measured.deployment.to_toml(), "recorded": measured.recorded.to_toml(),
@@ -215,7 +217,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
                 &requests,
                 lists,
                 "again".to_owned(),
-                |_| false,
+                |_| true,
             )?;
             append(raw, &one.line())?;
             measured.take(&one.line())?;
@@ -292,7 +294,7 @@ impl Requests {
         });
         let mixes: Vec<Vec<Request>> = mixes.collect();
         let reference = (0..REQUESTS).map(|_| {
-            let key = Hotels::key(random.index(hotels.all.len()));
+            let key = reference_key(random.index(REFERENCES));
             deployed.request(&["HGETALL".to_owned(), key])
         });
         Requests {
@@ -301,18 +303,22 @@ impl Requests {
             mixes,
         }
     }
+}
 
-    /// What the reference takes now, several times.
-    fn reference_us(&self, args: &SpaceModelArgs, deployed: &Deployed) -> Result<Vec<f64>> {
-        let idle = deployed.idle(Duration::from_millis(200))?;
-        let time = Duration::from_secs_f64(args.seconds);
-        let drive = |_| {
-            Ok(deployed
-                .drive(&self.reference, args.clients, time, idle)?
-                .cpu_us)
-        };
-        (0..2 * args.turns.max(1)).map(drive).collect()
-    }
+/// Objects like those that `larder space calibrate` reads by key.
+fn reference_objects(deployed: &Deployed) -> Vec<Request> {
+    let object = |number: usize| {
+        let value = |field: usize| (number * 7919 + field * 104_729) % 1_000_003;
+        let fields = ["k", "n1", "n2", "n3", "n4", "n5"].into_iter().enumerate();
+        let fields = fields.flat_map(|(at, name)| [name.to_owned(), value(at).to_string()]);
+        let words = ["HSET".to_owned(), reference_key(number)];
+        deployed.request(&words.into_iter().chain(fields).collect::<Vec<_>>())
+    };
+    (0..REFERENCES).map(object).collect()
+}
+
+fn reference_key(number: usize) -> String {
+    format!("reference:{number}")
 }
 
 /// What larder records of the classes.
@@ -458,16 +464,40 @@ pub fn heuristics() -> impl Iterator<Item = &'static str> {
     Heuristic::ALL.iter().map(|it| it.name())
 }
 
-/// What is predicted of each configuration, by class.
-pub fn predictions(bench: &Bench) -> Result<Vec<Vec<f64>>> {
-    let even = vec![1.0; CLASSES.len()];
-    let workload = weighted(&bench.recorded, &even)?;
-    let everything = AttributeSet::of(0..workload.attributes.len());
-    let model = LarderModel::new(&workload, &bench.deployment, everything)?;
-    let of = |one: &Measured| -> Result<Vec<f64>> {
+/// What is predicted of one configuration, in microseconds an operation.
+pub struct Predicted {
+    /// Of each class by itself.
+    pub classes: Vec<f64>,
+    /// Of each workload, whose operations are in one another's way.
+    pub mixes: Vec<f64>,
+}
+
+/// What is predicted of each configuration.
+pub fn predictions(bench: &Bench) -> Result<Vec<Predicted>> {
+    let alone = (0..CLASSES.len()).map(|at| {
+        let mut shares = vec![0.0; CLASSES.len()];
+        shares[at] = 1.0;
+        shares
+    });
+    let of_mixes = WORKLOADS.iter().map(|it| shares(*it));
+    let workloads: Vec<Workload> = alone
+        .chain(of_mixes)
+        .map(|shares| weighted(&bench.recorded, &shares))
+        .collect::<std::result::Result<_, String>>()?;
+    let of = |one: &Measured| -> Result<Predicted> {
         let lists: Vec<&str> = one.lists.iter().map(String::as_str).collect();
-        let configuration = Configuration::parse(&lists, &workload, bench.deployment.regions)?;
-        Ok(predicted(&model, &configuration))
+        let mut classes = workloads
+            .iter()
+            .map(|workload| -> Result<f64> {
+                let everything = AttributeSet::of(0..workload.attributes.len());
+                let model = LarderModel::new(workload, &bench.deployment, everything)?;
+                let configuration =
+                    Configuration::parse(&lists, workload, bench.deployment.regions)?;
+                Ok(model.predict(&configuration).parts.work())
+            })
+            .collect::<Result<Vec<f64>>>()?;
+        let mixes = classes.split_off(CLASSES.len());
+        Ok(Predicted { classes, mixes })
     };
     bench.all.iter().map(of).collect()
 }

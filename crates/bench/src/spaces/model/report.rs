@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::classes::{CLASSES, WORKLOADS, shares};
 use super::plot::{Series, plot};
-use super::{Bench, Measured, Median, SpaceModelArgs, heuristics, predictions};
+use super::{Bench, Measured, Median, Predicted, SpaceModelArgs, heuristics, predictions};
 use crate::Result;
 use crate::report::{command, median, verdict};
 
@@ -21,6 +21,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / count
 }
 
+/// Of classes by their shares.
 fn mixed(shares: &[f64], classes: &[f64]) -> f64 {
     shares
         .iter()
@@ -29,29 +30,40 @@ fn mixed(shares: &[f64], classes: &[f64]) -> f64 {
         .sum()
 }
 
-/// What one workload takes with each configuration.
+/// What one workload takes.
 struct OfWorkload {
     name: String,
-    /// Of the classes as they were measured one by one, by their shares.
+    /// The configurations with which the mix itself was measured, and what came of it.
+    at: Vec<usize>,
     measured: Vec<Median>,
     predicted: Vec<f64>,
+    /// Of all configurations, what the classes as they were measured one by one make by their shares, and what they were predicted to make.
+    of_classes: Vec<(f64, f64)>,
 }
 
 impl OfWorkload {
     fn all(bench: &Bench) -> Result<Vec<OfWorkload>> {
         let predicted = predictions(bench)?;
-        let of = |workload: &(char, u8, f64)| {
+        let of = |(number, workload): (usize, &(char, u8, f64))| {
             let shares = shares(*workload);
-            let measured = bench.all.iter();
+            let measured = bench.all.iter().enumerate().filter_map(|(at, it)| {
+                let turns = it.mixes_us.get(number)?;
+                Some((at, Median::of(turns)?))
+            });
+            let (at, measured): (Vec<usize>, Vec<Median>) = measured.unzip();
+            let of_classes = bench.all.iter().zip(&predicted).map(|(one, predicted)| {
+                let classes: Vec<f64> = one.classes().iter().map(|it| it.us).collect();
+                (mixed(&shares, &classes), mixed(&shares, &predicted.classes))
+            });
             OfWorkload {
                 name: format!("{}{}", workload.0, workload.1),
-                measured: measured
-                    .map(|it| Median::mixed(&shares, &it.classes()))
-                    .collect(),
-                predicted: predicted.iter().map(|it| mixed(&shares, it)).collect(),
+                of_classes: of_classes.collect(),
+                predicted: at.iter().map(|at| predicted[*at].mixes[number]).collect(),
+                at,
+                measured,
             }
         };
-        Ok(WORKLOADS.iter().map(of).collect())
+        Ok(WORKLOADS.iter().enumerate().map(of).collect())
     }
 
     /// The one that was measured cheapest.
@@ -66,7 +78,9 @@ impl OfWorkload {
     /// What was chosen for it in this way.
     fn chosen(&self, bench: &Bench, way: &str) -> Option<usize> {
         let name = format!("{} {way}", self.name);
-        bench.all.iter().position(|it| it.by.contains(&name))
+        self.at
+            .iter()
+            .position(|at| bench.all[*at].by.contains(&name))
     }
 
     /// The simple rule whose choice was measured cheapest.
@@ -85,12 +99,16 @@ pub fn contenders(bench: &Bench) -> Result<Vec<usize>> {
     const TIES_MAX: usize = 3;
     let mut all = Vec::new();
     for of in OfWorkload::all(bench)? {
+        if of.measured.is_empty() {
+            continue;
+        }
         let cheapest = of.cheapest();
-        all.extend([cheapest, of.ranked_first()]);
-        all.extend(of.chosen(bench, "best"));
-        all.extend(of.rule(bench).map(|it| it.1));
+        let mut own = vec![cheapest, of.ranked_first()];
+        own.extend(of.chosen(bench, "best"));
+        own.extend(of.rule(bench).map(|it| it.1));
         let is_tie = |at: &usize| of.measured[*at].is_tie(of.measured[cheapest]);
-        all.extend((0..of.measured.len()).filter(is_tie).take(TIES_MAX));
+        own.extend((0..of.measured.len()).filter(is_tie).take(TIES_MAX));
+        all.extend(own.into_iter().map(|it| of.at[it]));
     }
     all.sort_unstable();
     all.dedup();
@@ -120,7 +138,7 @@ pub fn write(args: &SpaceModelArgs, bench: &Bench) -> Result<()> {
         speeds(bench),
     );
     classes(&mut text, bench, &predicted)?;
-    let series = mixes(&mut text, bench, &workloads)?;
+    let series = mixes(&mut text, &workloads)?;
     choices(&mut text, bench, &workloads)?;
     writeln!(
         text,
@@ -151,7 +169,7 @@ fn speeds(bench: &Bench) -> String {
     times.sort_by(f64::total_cmp);
     match (times.first(), times.last()) {
         (Some(least), Some(most)) if bench.reference_us > 0.0 => format!(
-            "The processors are not always as fast: a read by key, measured between the others, took {:.1} us when the costs were measured, and {least:.2} to {most:.2} times that while configurations were. \
+            "The processors are not always as fast: a read by key, measured between the others, took {:.1} us when the costs were measured (`get_us`), and {least:.2} to {most:.2} times that while configurations were. \
              Each configuration's times are divided by its own.\n\n",
             bench.reference_us
         ),
@@ -159,7 +177,7 @@ fn speeds(bench: &Bench) -> String {
     }
 }
 
-fn classes(text: &mut String, bench: &Bench, predicted: &[Vec<f64>]) -> Result<()> {
+fn classes(text: &mut String, bench: &Bench, predicted: &[Predicted]) -> Result<()> {
     writeln!(
         text,
         "| class | measured us, median | least | most | mean error % | mean of predicted / measured |\n|---|---|---|---|---|---|"
@@ -171,7 +189,7 @@ fn classes(text: &mut String, bench: &Bench, predicted: &[Vec<f64>]) -> Result<(
             .iter()
             .zip(predicted)
             .filter_map(|(one, predicted)| {
-                Some((Median::of(&one.classes_us[at])?.us, predicted[at]))
+                Some((Median::of(&one.classes_us[at])?.us, predicted.classes[at]))
             });
         let pairs: Vec<(f64, f64)> = pairs.collect();
         let measured: Vec<f64> = pairs.iter().map(|it| it.0).collect();
@@ -204,7 +222,7 @@ fn classes(text: &mut String, bench: &Bench, predicted: &[Vec<f64>]) -> Result<(
     Ok(())
 }
 
-fn mixes(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result<Vec<Series>> {
+fn mixes(text: &mut String, workloads: &[OfWorkload]) -> Result<Vec<Series>> {
     writeln!(
         text,
         "| workload | mean error %, by classes | the mix itself: configurations | mean error % |\n|---|---|---|---|"
@@ -212,25 +230,16 @@ fn mixes(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result<V
     let mut series: Vec<Series> = Vec::new();
     let mut of_sets: Vec<(char, Vec<f64>)> = Vec::new();
     for (at, workload) in workloads.iter().enumerate() {
-        let of_classes = || {
+        let mixes = || {
             let measured = workload.measured.iter().map(|it| it.us);
             measured.zip(workload.predicted.iter().copied())
-        };
-        let mixes = || {
-            let measured = bench
-                .all
-                .iter()
-                .map(|it| it.mixes_us.get(at).and_then(|turns| Median::of(turns)));
-            measured
-                .zip(&workload.predicted)
-                .filter_map(|(it, predicted)| Some((it?.us, *predicted)))
         };
         let mixed: Vec<f64> = mixes().map(|it| error(it.0, it.1)).collect();
         writeln!(
             text,
             "| {} | {:.1} | {} | {:.1} |",
             workload.name,
-            mean(of_classes().map(|it| error(it.0, it.1))),
+            mean(workload.of_classes.iter().map(|it| error(it.0, it.1))),
             mixed.len(),
             mean(mixed.iter().copied()),
         )?;
@@ -249,7 +258,7 @@ fn mixes(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result<V
             .last_mut()
             .expect("one is there")
             .points
-            .extend(of_classes());
+            .extend(mixes());
     }
     for (set, errors) in of_sets {
         let error = mean(errors.into_iter());
@@ -274,7 +283,7 @@ fn least(values: impl Iterator<Item = f64>) -> usize {
 fn choices(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result<()> {
     writeln!(
         text,
-        "What the model ranks first of all that were measured, beside what was measured cheapest; and what `plan` chose, beside the best of the simple rules. Two tie if they differ by no more than \
+        "What the model ranks first of all with which the mix was measured, beside what was measured cheapest; and what `plan` chose, beside the best of the simple rules. Two tie if they differ by no more than \
          their spreads together; a spread is how far the middle half of the turns is apart, over the root of their number.\n"
     )?;
     writeln!(
@@ -284,11 +293,14 @@ fn choices(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result
     let (mut first, mut ties, mut beats, mut even) = (0, 0, 0, 0);
     let shown = |it: Median| format!("{:.1} ± {:.1}", it.us, it.spread_us);
     for of in workloads {
+        if of.measured.is_empty() {
+            continue;
+        }
         let (ranked, cheapest) = (of.ranked_first(), of.cheapest());
         let (of_ranked, of_cheapest) = (of.measured[ranked], of.measured[cheapest]);
         first += usize::from(ranked == cheapest);
         ties += usize::from(ranked != cheapest && of_ranked.is_tie(of_cheapest));
-        let text_of = |at: usize| lists(&bench.all[at]);
+        let text_of = |at: usize| lists(&bench.all[of.at[at]]);
         write!(
             text,
             "| {} | {} | {} | {} | {} | {:.1} |",

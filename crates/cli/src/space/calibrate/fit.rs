@@ -141,6 +141,8 @@ pub fn place<'c>(costs: &'c mut Costs, name: &str) -> &'c mut f64 {
         "result_us" => &mut costs.result_us,
         "result_byte_us" => &mut costs.result_byte_us,
         "write_us" => &mut costs.write_us,
+        "commit_us" => &mut costs.commit_us,
+        "beside_us" => &mut costs.beside_us,
         "stage_us" => &mut costs.stage_us,
         "move_us" => &mut costs.move_us,
         "index_entry_us" => &mut costs.index_entry_us,

@@ -2,6 +2,7 @@
 //!
 //! They are as those of users: a tag and a range, a range of many, the first twenty of what is found; and what leaves out a step of these.
 
+use super::CLIENTS;
 use super::commands::{
     GROUP, GROUPS, INDEXES, NOTHING, NOTHING_BY_TWO, NOWHERE, OBJECTS, SHORT_GROUPS, WIDE,
     bytes_of, change, half, listed, many, of_group, search,
@@ -193,19 +194,23 @@ pub fn nowhere(space: &'static str, owners: Contact) -> Kind {
     of_search(owners, Work::default(), move |_| search(space, NOWHERE, 0))
 }
 
-/// Updates of objects with so many copies in regions: of one attribute, and of five.
-pub fn updates(copies: u64) -> [Kind; 2] {
-    let of = |fields: &'static [&'static str]| {
-        // Each value that changes leaves an entry and makes one, at the owner and in each copy.
-        let entries = 2 * fields.len() as u64 * (1 + copies);
-        Kind {
-            steps: vec![
-                ("write_us", 1.0),
-                ("stage_us", copies as f64),
-                ("index_entry_us", entries as f64),
-            ],
-            words: Box::new(move |at| change(at, fields)),
-        }
+/// What an update takes of one server's `under_way` at a time: of so many attributes, with so many copies in regions.
+fn of_update(attributes: u64, copies: u64, under_way: f64) -> Vec<(&'static str, f64)> {
+    // Each value that changes leaves an entry and makes one, at the owner and in each copy.
+    let entries = 2 * attributes * (1 + copies);
+    vec![
+        ("write_us", 1.0),
+        ("commit_us", 1.0 / under_way.max(1.0)),
+        ("stage_us", copies as f64),
+        ("index_entry_us", entries as f64),
+    ]
+}
+
+/// Updates of objects with so many copies in regions: of one attribute, and of five. All clients do nothing else.
+pub fn updates(copies: u64, servers: u64) -> [Kind; 2] {
+    let of = |fields: &'static [&'static str]| Kind {
+        steps: of_update(fields.len() as u64, copies, CLIENTS as f64 / servers as f64),
+        words: Box::new(move |at| change(at, fields)),
     };
     [of(&["n1"]), of(&["n1", "n2", "n3", "n4", "n5"])]
 }
@@ -213,16 +218,38 @@ pub fn updates(copies: u64) -> [Kind; 2] {
 /// An update by which the one copy moves to another of so many servers, as often as the next value is on another one.
 pub fn moves(servers: u64) -> Kind {
     let other = (servers - 1) as f64 / servers as f64;
+    let [mut kind, _] = updates(0, servers);
+    let entries = 2.0 + 2.0 * (other * INDEXES + 1.0 - other);
+    kind.steps.retain(|step| step.0 != "index_entry_us");
+    kind.steps.extend([
+        ("stage_us", 1.0),
+        ("move_us", other),
+        ("index_entry_us", entries),
+    ]);
+    kind.words = Box::new(|at| change(at, &["k"]));
+    kind
+}
+
+/// Searches of a group, and updates of one attribute: so many of ten.
+pub fn mixed(space: &'static str, contact: Contact, updates: u64) -> Kind {
+    let share = updates as f64 / 10.0;
+    let servers = contact.servers as f64;
+    let under_way = CLIENTS as f64 * share / servers;
+    let mut kinds = of_groups(space, contact);
+    let search = kinds.swap_remove(0);
+    let searched = search.steps.into_iter();
+    let waits = ("beside_us", servers * (1.0 - (-under_way).exp()));
+    let searched = searched
+        .chain([waits])
+        .map(|(name, times)| (name, times * (1.0 - share)));
+    let updated = of_update(1, 0, under_way).into_iter();
+    let updated = updated.map(|(name, times)| (name, times * share));
+    let words = search.words;
     Kind {
-        steps: vec![
-            ("write_us", 1.0),
-            ("stage_us", 1.0),
-            ("move_us", other),
-            (
-                "index_entry_us",
-                2.0 + 2.0 * (other * INDEXES + 1.0 - other),
-            ),
-        ],
-        words: Box::new(|at| change(at, &["k"])),
+        steps: searched.chain(updated).collect(),
+        words: Box::new(move |at| match at % 10 < updates {
+            true => change(at, &["n1"]),
+            false => words(at),
+        }),
     }
 }

@@ -10,6 +10,7 @@
 //! | `condition_us`, `candidate_us`, `scan_us` | searches with two conditions that look at nothing, at some hundred objects, or at all of them |
 //! | `match_us`, `found_us`, `result_us`, `result_byte_us` | searches that find few, a hundred or five hundred, and answer one, twenty or all, of short objects and of long ones |
 //! | `write_us`, `index_entry_us`, `stage_us`, `move_us` | updates of one attribute and of five, with no copy in regions, with one and with three; and such that move a copy |
+//! | `commit_us`, `beside_us` | searches and updates at once: one update of ten, and five |
 //!
 //! [`kinds`] has them all, and [`fit`] finds the costs. A cost that is less than what the measurements differ by among themselves is told as such.
 //!
@@ -30,7 +31,7 @@ use larder_space::plan::{Costs, Deployment};
 
 use self::commands::{NOTHING, OBJECTS, PREFIX, WIDE, contacted_in, key, object, parts, scattered};
 use self::fit::{Cost, Sample, fit, median, place};
-use self::kinds::{Contact, Kind, moves, nowhere, searches, searches_of_regions, updates};
+use self::kinds::{Contact, Kind, mixed, moves, nowhere, searches, searches_of_regions, updates};
 use super::info::value;
 use super::layout::{number, text};
 use super::nodes::Nodes;
@@ -58,7 +59,8 @@ const CUT: &str = "larder-calibrate-2";
 const TURNS: u64 = 7;
 const TIME: Duration = Duration::from_millis(250);
 const CLIENTS: u64 = 8;
-const SEARCH_COSTS: [&str; 11] = [
+/// What is found together, from all kinds of commands.
+const COSTS: [&str; 17] = [
     "query_us",
     "server_us",
     "subspace_us",
@@ -70,13 +72,18 @@ const SEARCH_COSTS: [&str; 11] = [
     "found_us",
     "result_us",
     "result_byte_us",
+    "write_us",
+    "commit_us",
+    "beside_us",
+    "stage_us",
+    "move_us",
+    "index_entry_us",
 ];
-const UPDATE_COSTS: [&str; 4] = ["write_us", "stage_us", "move_us", "index_entry_us"];
 /// Regions are waited for no longer.
-const FILLED_MAX: Duration = Duration::from_secs(30);
+const FILLED_MAX: Duration = Duration::from_secs(60);
 /// Of the progress: what is written, and what is measured.
 const WRITTEN: u64 = 40;
-const STEPS: u64 = WRITTEN + TURNS * 29;
+const STEPS: u64 = WRITTEN + TURNS * 31;
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -221,7 +228,8 @@ impl<'a> Workbench<'a> {
     fn write_objects(&self) -> Result<(), Failure> {
         for first in (0..OBJECTS).step_by(200) {
             interrupt::check()?;
-            self.progress.set("writing", first / 500, STEPS);
+            self.progress
+                .set("writing", first * WRITTEN / OBJECTS, STEPS);
             let commands: Vec<Vec<String>> = (first..first + 200).map(object).collect();
             let commands: Vec<Vec<&[u8]>> = commands.iter().map(|it| parts(it)).collect();
             for reply in self.nodes.client().pipeline(&commands)? {
@@ -251,12 +259,12 @@ impl<'a> Workbench<'a> {
             servers: places,
         };
         let mut kinds = searches(PLAIN, owners);
+        kinds.extend(updates(0, places));
+        kinds.extend([1, 5].map(|of_ten| mixed(PLAIN, owners, of_ten)));
         kinds.push(get);
-        let mut searched = self.samples(&kinds)?;
-        costs.get_us = searched.pop().map_or(0.0, |it| median(it.turns_us));
-        let mut updated = self.samples(&updates(0))?;
-        let (mut guessed, mut of_searches) = (Vec::new(), SEARCH_COSTS.to_vec());
-        let mut of_updates = UPDATE_COSTS.to_vec();
+        let mut samples = self.samples(&kinds)?;
+        costs.get_us = samples.pop().map_or(0.0, |it| median(it.turns_us));
+        let mut guessed = Vec::new();
         if places == 1 {
             guessed.extend([
                 "server_us",
@@ -281,16 +289,15 @@ impl<'a> Workbench<'a> {
                 subspaces,
                 ..owners
             };
-            let kinds = searches_of_regions(CUT, near, far, beside(1));
-            searched.extend(self.samples(&kinds)?);
-            let [one, five] = updates(1);
-            updated.extend(self.samples(&[one, five, moves(places)])?);
+            let mut kinds = searches_of_regions(CUT, near, far, beside(1));
+            kinds.extend(updates(1, places));
+            kinds.push(moves(places));
+            samples.extend(self.samples(&kinds)?);
             self.nodes.patient(&["FT.DROPINDEX", CUT])?;
             self.declare(CUT, "SUBSPACES 3 k:8 n2:8 n3:8 REGIONS 256 ")?;
             self.wait_until_filled(3 * OBJECTS)?;
-            searched.extend(self.samples(&[nowhere(CUT, beside(3))])?);
-            let [one, _] = updates(3);
-            updated.extend(self.samples(&[one])?);
+            let [one, _] = updates(3, places);
+            samples.extend(self.samples(&[nowhere(CUT, beside(3)), one])?);
             // What the server does that a copy leaves is in what a move costs.
             costs.leave_us = Some(0.0);
             if far.regions <= near.regions.max(places) {
@@ -298,16 +305,13 @@ impl<'a> Workbench<'a> {
                 guessed.push("region_us");
             }
         }
-        let is_measured = |name: &&str| !guessed.contains(name);
-        of_searches.retain(is_measured);
-        of_updates.retain(is_measured);
+        let mut names = COSTS.to_vec();
+        names.retain(|name| !guessed.contains(name));
         let mut uncertain = Vec::new();
-        for (names, samples) in [(of_searches, searched), (of_updates, updated)] {
-            for cost in fit(&names, &samples, &costs) {
-                *place(&mut costs, cost.name) = cost.us;
-                if cost.us <= cost.spread_us {
-                    uncertain.push(cost);
-                }
+        for cost in fit(&names, &samples, &costs) {
+            *place(&mut costs, cost.name) = cost.us;
+            if cost.us <= cost.spread_us {
+                uncertain.push(cost);
             }
         }
         Ok(Measured {
@@ -477,6 +481,8 @@ fn rounded(costs: Costs) -> Costs {
         result_us: round(costs.result_us),
         result_byte_us: finer(costs.result_byte_us),
         write_us: round(costs.write_us),
+        commit_us: round(costs.commit_us),
+        beside_us: round(costs.beside_us),
         stage_us: round(costs.stage_us),
         leave_us: costs.leave_us.map(round),
         move_us: round(costs.move_us),

@@ -78,6 +78,7 @@ pub(super) fn started(
         .set("server.threads", threads)
         .set("tables.replicas", 2)
         .proxied()
+        .peers_proxied()
         .start()?;
     let mut client = cluster.client(0);
     let puts = (0..hotels).map(|number| {
@@ -215,19 +216,77 @@ fn every_node_answers_for_all_and_does_as_the_map_says() {
     );
 }
 
+/// Of a few regions, which are cut by what 1,100 hotels have; and of many, which are not.
+const CUT: &str = "SUBSPACES 2 city n REGIONS 16";
+const UNCUT: &str = "SUBSPACES 2 city n REGIONS 64";
+
 #[test]
 fn a_search_sees_what_was_acknowledged_while_a_node_dies_and_comes_back() {
-    kill_and_search("", HOTELS);
+    break_and_search(Fault::Killed, "", HOTELS);
 }
 
 #[test]
 fn a_search_of_regions_sees_what_was_acknowledged_while_a_node_dies_and_comes_back() {
-    kill_and_search("SUBSPACES 2 city n REGIONS 64", HOTELS);
+    break_and_search(Fault::Killed, UNCUT, HOTELS);
 }
 
 #[test]
 fn a_search_sees_what_was_acknowledged_while_subspaces_are_cut_and_a_node_dies() {
-    kill_and_search("SUBSPACES 2 city n REGIONS 16", 1100);
+    break_and_search(Fault::Killed, CUT, 1100);
+}
+
+#[test]
+fn a_search_of_regions_sees_what_was_acknowledged_while_a_node_comes_back_with_an_empty_disk() {
+    break_and_search(Fault::Emptied, UNCUT, HOTELS);
+}
+
+#[test]
+fn a_search_of_regions_sees_what_was_acknowledged_while_a_node_stands_still_past_its_lease() {
+    break_and_search(Fault::StoodStill, UNCUT, HOTELS);
+}
+
+#[test]
+fn a_search_of_regions_sees_what_was_acknowledged_while_a_node_is_cut_off() {
+    break_and_search(Fault::CutOff, UNCUT, HOTELS);
+}
+
+/// What happens to a node, until it is mended.
+#[derive(Clone, Copy)]
+enum Fault {
+    Killed,
+    /// And its disk is gone.
+    Emptied,
+    StoodStill,
+    /// From etcd, and from the others' connections to it; its own to the others stay.
+    CutOff,
+}
+
+impl Fault {
+    fn begin(self, cluster: &mut Cluster, node: usize) {
+        match self {
+            Fault::Killed => cluster.kill(node),
+            Fault::Emptied => {
+                cluster.kill(node);
+                std::fs::remove_dir_all(cluster.data(node)).expect("removed");
+            }
+            Fault::StoodStill => cluster.stop(node),
+            Fault::CutOff => {
+                cluster.etcd_proxy(node, 0).cut();
+                cluster.peer_proxy(node).cut();
+            }
+        }
+    }
+
+    fn end(self, cluster: &mut Cluster, node: usize) {
+        match self {
+            Fault::Killed | Fault::Emptied => cluster.restart(node),
+            Fault::StoodStill => cluster.cont(node),
+            Fault::CutOff => {
+                cluster.etcd_proxy(node, 0).heal();
+                cluster.peer_proxy(node).heal();
+            }
+        }
+    }
 }
 
 /// How many searches were answered from regions.
@@ -237,7 +296,7 @@ pub(super) fn region_answers(client: &mut Client) -> Option<u64> {
     Some(rest.split('|').next()?.parse().expect("a number"))
 }
 
-fn kill_and_search(subspaces: &str, hotels: u64) {
+fn break_and_search(fault: Fault, subspaces: &str, hotels: u64) {
     let Some(mut cluster) = started(1, city_of, subspaces, hotels) else {
         return;
     };
@@ -305,9 +364,13 @@ fn kill_and_search(subspaces: &str, hotels: u64) {
             }
         };
         look(&cluster, 50);
-        cluster.kill(2);
+        fault.begin(&mut cluster, 2);
         look(&cluster, 200);
-        cluster.restart(2);
+        // Also one that is not killed is given up, and others have what it had.
+        let name = cluster.name(2).to_owned();
+        cluster.wait_for("it is down", || cluster.state(0, &name) == "down");
+        look(&cluster, 200);
+        fault.end(&mut cluster, 2);
         cluster.wait_until_served();
         look(&cluster, 200);
         drop(stopping);
