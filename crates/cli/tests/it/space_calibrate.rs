@@ -23,7 +23,7 @@ fn an_interrupted_calibration_leaves_nothing_and_two_at_once_are_refused() {
         .spawn()
         .unwrap();
     // It is in the middle of its measurements when it has read some objects.
-    while shown("FT._LIST").matches("calibrate").count() == 0 || shown("DBSIZE") != "100000" {
+    while shown("FT._LIST").matches("calibrate").count() == 0 || shown("DBSIZE") != "20000" {
         let ended = calibration.try_wait().unwrap();
         assert!(ended.is_none(), "it has ended: {ended:?}");
         std::thread::yield_now();

@@ -19,8 +19,7 @@
 //!
 //! **Candidates**: a server keeps all of its regions of a subspace in one index. So what it looks at are its objects that the local index finds for the one
 //! constraint that it finds the fewest for, in whichever of its regions they are; or all that it has, one after the other, where that is less work. The key
-//! subspace has all objects on all servers. Those of a list are looked at where there are further constraints; without, they are what is asked for. Objects of one value
-//! are listed in the order in which they lie, so with few values of an attribute the next one is near: of `d` values, as `d / 400` of one that lies anywhere, at most 1.
+//! subspace has all objects on all servers. Those of a list are looked at where there are further constraints; without, they are what is asked for.
 //!
 //! **Conditions**: each further constraint is looked up at each server that is contacted, whatever it finds. **Subspaces**: whom a search would ask is seen in each
 //! that there is, which every search pays for.
@@ -107,9 +106,6 @@ impl Query {
         servers * self.results / (self.results + servers)
     }
 }
-
-/// An object of a list costs less to look at the fewer objects lie between it and the one before, if they are fewer than these.
-const NEAR: f64 = 400.0;
 
 /// So many objects are looked at one after the other in the time that it takes to look at one of a list, where that was not measured.
 const SCANNED: f64 = 64.0;
@@ -242,7 +238,6 @@ impl<'a> LarderModel<'a> {
         let here = objects * placed.share;
         let mut candidates = here;
         let mut index = None;
-        let mut apart = 1.0;
         for constraint in &query.constraints {
             if !self.indexes.contains(constraint.attribute) {
                 continue;
@@ -252,7 +247,6 @@ impl<'a> LarderModel<'a> {
             let found = here * (constraint.selectivity / chosen).min(1.0);
             if found < candidates {
                 (candidates, index) = (found, Some(constraint.attribute));
-                apart = self.apart(constraint);
             }
         }
         let candidates = candidates.max(query.matches).min(objects);
@@ -262,7 +256,7 @@ impl<'a> LarderModel<'a> {
         // What the index leads to is what is asked for, where nothing else is.
         let listed_us = match (index, further > 0.0) {
             (Some(_), false) if costs.match_us.is_some() => 0.0,
-            (Some(_), _) => candidates * apart * costs.candidate_us,
+            (Some(_), _) => candidates * costs.candidate_us,
             (None, _) => f64::INFINITY,
         };
         let scanned_us = match costs.scan_us {
@@ -271,17 +265,14 @@ impl<'a> LarderModel<'a> {
         };
         let (index, candidates) = match listed_us <= scanned_us {
             true => (index, candidates),
-            false => {
-                apart = (here / query.matches.max(1.0) / NEAR).min(1.0);
-                (None, here.min(scanned_us / costs.candidate_us))
-            }
+            false => (None, here.min(scanned_us / costs.candidate_us)),
         };
         let mut parts = Parts {
             queries: costs.query_us,
             servers: placed.servers * (costs.server_us + further * costs.condition_us),
             regions: regions * costs.region_us,
             candidates: listed_us.min(scanned_us)
-                + query.matches * apart * costs.match_us.unwrap_or_default(),
+                + query.matches * costs.match_us.unwrap_or_default(),
             results: query.found_on(placed.servers) * result_us
                 + query.servers_that_find(placed.servers) * costs.found_us,
             contention: placed.servers * costs.beside_us * (1.0 - (-self.writes_under_way).exp()),
@@ -296,17 +287,6 @@ impl<'a> LarderModel<'a> {
             index,
             parts,
         }
-    }
-
-    /// How far objects of a list are apart that a constraint leads to: 1 of one that may be anywhere.
-    fn apart(&self, constraint: &Constraint) -> f64 {
-        let profile = &self.workload.attributes[constraint.attribute];
-        let objects = self.workload.objects;
-        let between = match constraint.asks {
-            Asks::Values(_) => 1.0 / Values::of(profile, objects).selectivity(),
-            Asks::Range(_) => profile.distinct.unwrap_or(objects) as f64,
-        };
-        (between / NEAR).min(1.0)
     }
 
     /// How many of the cells of a dimension a query contacts.

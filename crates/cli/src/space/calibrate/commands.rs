@@ -1,8 +1,7 @@
 //! The commands of a calibration: objects that are written, searched and changed; and what FT.EXPLAIN answers.
 
 pub const PREFIX: &str = "larder-calibrate:";
-/// As many as no processor's cache has room for, so that what is looked at is fetched from memory, as of real spaces.
-pub const OBJECTS: u64 = 100_000;
+pub const OBJECTS: u64 = 20_000;
 /// With the same `k`: a number, since of a tag an object may have several, and a search by it asks one region more. Objects of a group were not
 /// written one after another: what a search finds is all over the memory.
 pub const GROUP: u64 = 100;
@@ -106,8 +105,8 @@ pub const NOTHING: &str = "@k:[100.5 100.5]";
 pub const NOWHERE: &str = "@n4:[100.5 100.5]";
 /// A range of several regions of which nothing is found, since no object has the flag.
 pub const WIDE: &str = "@a:{none} @k:[60.5 90.5]";
-/// Indexes that have an object: of k, of five numbers, and of a or b that of one object of 25.
-pub const INDEXES: f64 = 6.04;
+/// Indexes that have an object: of k, of five numbers, and of a or b that of one object of five.
+pub const INDEXES: f64 = 6.2;
 /// Two conditions, of which nothing fulfils either.
 pub const NOTHING_BY_TWO: &str = "@k:[100.5 100.5] @n2:[100.5 100.5]";
 

@@ -80,7 +80,7 @@ const COSTS: [&str; 17] = [
     "index_entry_us",
 ];
 /// Regions are waited for no longer.
-const FILLED_MAX: Duration = Duration::from_secs(60);
+const FILLED_MAX: Duration = Duration::from_secs(30);
 /// Of the progress: what is written, and what is measured.
 const WRITTEN: u64 = 40;
 const STEPS: u64 = WRITTEN + TURNS * 31;

@@ -370,6 +370,31 @@ fn servers_find_more_than_is_sent() {
     near(found(&workload, &[]), 25_600.0);
 }
 
+/// Clients that write share commits, and are waited for by those that search.
+#[test]
+fn searches_and_writes_are_in_one_anothers_way() {
+    let mut deployment = deployment();
+    (deployment.replicas, deployment.servers, deployment.clients) = (1, 2, 8);
+    (deployment.costs.commit_us, deployment.costs.beside_us) = (12.0, 5.0);
+    let parts = |searches: f64, writes: f64| {
+        let workload = hotels(
+            &["city"],
+            vec![by(searches, &["city"])],
+            vec![update(writes, &[])],
+        );
+        let configuration = Configuration::parse(&[], &workload, 256).expect("a configuration");
+        let model = LarderModel::new(&workload, &deployment, AttributeSet::default()).expect("ok");
+        let classes = model.predict(&configuration).classes;
+        (classes[0].parts.contention, classes[1].parts.stages)
+    };
+    // Four write at each of two servers, or two, or fewer than one.
+    near(parts(0.0, 1.0).1, 1.0 + 12.0 / 4.0);
+    near(parts(1.0, 1.0).1, 1.0 + 12.0 / 2.0);
+    near(parts(9.0, 1.0).1, 1.0 + 12.0);
+    near(parts(1.0, 1.0).0, 2.0 * 5.0 * (1.0 - (-2.0f64).exp()));
+    near(parts(1.0, 0.0).0, 0.0);
+}
+
 /// What the owner of the key does costs other than what a copy does.
 #[test]
 fn each_copy_of_a_write_costs_the_same_and_the_owner_something_else() {
