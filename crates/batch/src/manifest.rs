@@ -337,6 +337,12 @@ impl Manifest {
         below.chain([place.to_owned()]).collect()
     }
 
+    /// Whether a layer is one below it, with its files in this folder of its.
+    pub(crate) fn has_layer_in(&self, folder: &std::path::Path, layer: &Layer) -> bool {
+        let own = self.layers.iter().find(|own| own.digest == layer.digest);
+        own.is_some_and(|own| own.segments.iter().all(|it| folder.join(&it.file).exists()))
+    }
+
     /// Bytes of its own segments, without those of the layers below.
     pub fn own_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.size_bytes).sum()

@@ -171,8 +171,22 @@ impl Base {
 
     /// Where each of them is, as the delta's manifest has it.
     pub(super) fn places(&self) -> Vec<String> {
-        let all = self.manifest.roots(&self.place).into_iter();
-        all.map(|place| told_from(&self.target, place)).collect()
+        let roots = self.manifest.roots(&self.place).into_iter().enumerate();
+        roots
+            .map(|(layer, root)| match self.holds_layer(layer) {
+                true => self.place.clone(),
+                false => root,
+            })
+            .map(|place| told_from(&self.target, place))
+            .collect()
+    }
+
+    /// Whether a layer's files are in the base's own folder, as a server has them.
+    fn holds_layer(&self, layer: usize) -> bool {
+        let folder = Path::new(&self.place);
+        let layer = self.manifest.layers.get(layer);
+        !self.place.contains("://")
+            && layer.is_some_and(|it| it.segments.iter().all(|it| folder.join(&it.file).exists()))
     }
 }
 

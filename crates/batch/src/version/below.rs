@@ -3,7 +3,7 @@
 //! On a server all of a version's files are in its folder: those that another version of the store has already are linked
 //! there. Where a delta was built, the folder holds its own segments alone, and those of a version below it are where that
 //! version is: `built.on` of the manifest says where that was when the delta was built. What is found there is taken only if its
-//! manifest is the one that the delta was built on.
+//! manifest is the one that the delta was built on, or is of a version on that one whose folder has its files, too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,8 @@ fn elsewhere(path: &Path, manifest: &Manifest, layer: &Layer, at: usize) -> Resu
             read => read.map_err(Error::io("read", &manifest_path))?,
         };
         let found = Manifest::decode(&manifest_path.display().to_string(), &bytes)?;
-        if found.digest == layer.digest {
+        // That version itself, or one on it whose folder has its files, as a server's has.
+        if found.digest == layer.digest || found.has_layer_in(&folder, layer) {
             return Ok(folder);
         }
         reasons.push(format!(

@@ -425,6 +425,32 @@ fn a_delta_of_whose_build_nothing_is_told_finds_the_version_below_it() {
     check_all(&place(1), &records);
 }
 
+/// As a server's folder, and a copy of one.
+#[test]
+fn a_folder_that_holds_the_layers_below_it_is_built_on_where_it_lies() {
+    let temp = tempfile::tempdir().expect("temp dir");
+    let place = |name: &str| temp.path().join(name);
+    let mut records = some_records(10, true);
+    build(options(), &place("monday"), pairs(&records)).expect("builds");
+    records.remove(&key(3));
+    let manifest = build_full(&place("monday"), &place("tuesday"), &records).expect("builds");
+    for layer in &manifest.layers {
+        for segment in &layer.segments {
+            let (from, to) = (place("monday"), place("tuesday"));
+            fs::copy(from.join(&segment.file), to.join(&segment.file)).expect("copied");
+        }
+    }
+    fs::remove_dir_all(place("monday")).expect("removed");
+    check_all(&place("tuesday"), &records);
+    records.remove(&key(4));
+    build_full(&place("tuesday"), &place("wednesday"), &records).expect("builds");
+    check_all(&place("wednesday"), &records);
+    // Of a lower layer's files some are gone.
+    let lost = &manifest.layers[0].segments[0].file;
+    fs::remove_file(place("tuesday").join(lost)).expect("removed");
+    assert!(Version::open(&place("wednesday")).is_err());
+}
+
 #[test]
 fn nothing_is_built_on_too_many_layers_on_a_part_or_for_another_store() {
     let temp = tempfile::tempdir().expect("temp dir");
