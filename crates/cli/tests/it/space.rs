@@ -266,6 +266,20 @@ fn a_dump_is_loaded_back_with_every_byte_and_every_time_to_go() {
     .unwrap();
     resp.command(&[b"HSET", b"hotel:\xff", b"city", b"Oslo"])
         .unwrap();
+    // Names that are no text, that of the key's column with what is no text, and one as such names are told.
+    resp.command(&[
+        b"HSET",
+        b"hotel:2",
+        b"\xfe",
+        b"one",
+        b"\xff",
+        b"two",
+        b"__key",
+        b"hotel:9\xff",
+        b"base64:eA==",
+        b"\xfd",
+    ])
+    .unwrap();
     fixture.ask(&["PEXPIREAT", "hotel:7", "4102444800000"]);
     let fields = |key: &[u8]| {
         let reply = resp.command(&[b"HGETALL", key]).unwrap();
@@ -277,7 +291,13 @@ fn a_dump_is_loaded_back_with_every_byte_and_every_time_to_go() {
             .map(|pair| (shown(&pair[0]), shown(&pair[1])));
         pairs.collect::<BTreeMap<_, _>>()
     };
-    let keys: [&[u8]; 4] = [b"hotel:1", b"hotel:7", b"hotel:\xff", b"hotel:1499"];
+    let keys: [&[u8]; 5] = [
+        b"hotel:1",
+        b"hotel:2",
+        b"hotel:7",
+        b"hotel:\xff",
+        b"hotel:1499",
+    ];
     let before = keys.map(fields);
     for name in ["hotels.parquet", "hotels.csv", "hotels.jsonl"] {
         let file = fixture.path(name);

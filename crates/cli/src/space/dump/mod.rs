@@ -12,7 +12,7 @@
 //! | `__key` | the key |
 //! | a field's name | of each attribute, the field that it reads |
 //! | `__fields` | other fields, as a JSON object |
-//! | `__bytes` | fields (and a `__key`) whose bytes are no text, in base64, as a JSON object |
+//! | `__bytes` | fields (and a `__key`) whose bytes are no text, in base64, as a JSON object; of a name that is no text, `base64:` and the name in base64 |
 //! | `__json` | of a space of documents: the document |
 //! | `__expires_at` | when the object goes, in milliseconds since 1970 |
 
@@ -29,7 +29,7 @@ use larder_space::object::ObjectKind;
 use larder_space::schema::Definition;
 
 use super::info::{Space, bytes as raw, items, value};
-use super::load::{BYTES, EXPIRES_AT, FIELDS, JSON, KEY};
+use super::load::{BYTES, EXPIRES_AT, FIELDS, JSON, KEY, NAME_IN_BASE64};
 use super::nodes::Nodes;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
@@ -373,20 +373,28 @@ impl Columns {
         row: &mut [Option<String>],
         rest: &mut Rest,
     ) {
-        // A name that is no text is told as far as it is one.
-        let name = String::from_utf8_lossy(name);
-        let Ok(text) = std::str::from_utf8(value) else {
-            let value = BASE64_STANDARD.encode(value);
-            rest.no_texts.insert(name.into_owned(), value);
-            return;
+        let (name, text) = match (std::str::from_utf8(name), std::str::from_utf8(value)) {
+            (Ok(name), Ok(text)) => (name, text),
+            (name_text, _) => {
+                // The key's place in this column is the key's alone.
+                let plain = name_text
+                    .ok()
+                    .filter(|it| *it != KEY && !it.starts_with(NAME_IN_BASE64));
+                let told = match plain {
+                    Some(name) => name.to_owned(),
+                    None => NAME_IN_BASE64.to_owned() + &BASE64_STANDARD.encode(name),
+                };
+                rest.no_texts.insert(told, BASE64_STANDARD.encode(value));
+                return;
+            }
         };
         let mut fields = self.names[1..=self.fields].iter();
-        match fields.position(|own| *own == name) {
+        match fields.position(|own| own == name) {
             // An empty cell of CSV is no value.
             Some(at) if !(text.is_empty() && format == Format::Csv) => {
                 row[at + 1] = Some(text.to_owned());
             }
-            _ => drop(rest.others.insert(name.into_owned(), text.to_owned())),
+            _ => drop(rest.others.insert(name.to_owned(), text.to_owned())),
         }
     }
 }

@@ -40,7 +40,7 @@ use propose::{Type, propose};
 use row::{Cell, Row};
 use writer::{Object, Writer, Written};
 
-pub use row::{BYTES, EXPIRES_AT, FIELDS, JSON, KEY};
+pub use row::{BYTES, EXPIRES_AT, FIELDS, JSON, KEY, NAME_IN_BASE64};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -547,17 +547,17 @@ fn object(
 fn hash(
     key: &[u8],
     fields: Vec<(String, Option<String>)>,
-    more: Vec<(String, Vec<u8>)>,
+    more: Vec<(Vec<u8>, Vec<u8>)>,
 ) -> Result<Vec<Vec<Vec<u8>>>, String> {
     let fields = fields
         .into_iter()
-        .map(|(name, value)| (name, value.map(String::into_bytes)));
+        .map(|(name, value)| (name.into_bytes(), value.map(String::into_bytes)));
     let more = more.into_iter().map(|(name, value)| (name, Some(value)));
     let (mut set, mut gone) = (Vec::new(), Vec::new());
     for (name, value) in fields.chain(more) {
         match value {
-            Some(value) => set.push((name.into_bytes(), value)),
-            None => gone.push(name.into_bytes()),
+            Some(value) => set.push((name, value)),
+            None => gone.push(name),
         }
     }
     // A field of a dump whose bytes are no text has an empty column.

@@ -14,6 +14,8 @@ pub const KEY: &str = "__key";
 pub const FIELDS: &str = "__fields";
 pub const BYTES: &str = "__bytes";
 pub const EXPIRES_AT: &str = "__expires_at";
+/// In the column of bytes, a name that begins so goes on in base64: of a field whose name is no text, or is that of the key's column, or begins so.
+pub const NAME_IN_BASE64: &str = "base64:";
 /// Of a space of documents: the whole document.
 pub const JSON: &str = "__json";
 
@@ -36,7 +38,7 @@ pub struct Row(pub Vec<(String, Cell)>);
 pub struct Extra {
     pub key: Option<Vec<u8>>,
     /// Fields without a column.
-    pub fields: Vec<(String, Vec<u8>)>,
+    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
     /// The document.
     pub json: Option<String>,
     /// Milliseconds since 1970.
@@ -129,18 +131,24 @@ impl Row {
                     let fields: BTreeMap<String, String> =
                         serde_json::from_str(&text).map_err(|error| bad(&error))?;
                     let fields = fields.into_iter();
-                    extra
-                        .fields
-                        .extend(fields.map(|(name, value)| (name, value.into_bytes())));
+                    extra.fields.extend(
+                        fields.map(|(name, value)| (name.into_bytes(), value.into_bytes())),
+                    );
                 }
                 BYTES => {
                     let fields: BTreeMap<String, String> =
                         serde_json::from_str(&text).map_err(|error| bad(&error))?;
                     for (name, value) in fields {
                         let value = BASE64_STANDARD.decode(value).map_err(|error| bad(&error))?;
-                        match name.as_str() {
-                            KEY => extra.key = Some(value),
-                            _ => extra.fields.push((name, value)),
+                        match (name.as_str(), name.strip_prefix(NAME_IN_BASE64)) {
+                            (KEY, _) => extra.key = Some(value),
+                            (_, None) => extra.fields.push((name.into_bytes(), value)),
+                            (_, Some(name)) => {
+                                let name = BASE64_STANDARD.decode(name);
+                                extra
+                                    .fields
+                                    .push((name.map_err(|error| bad(&error))?, value));
+                            }
                         }
                     }
                 }
@@ -173,7 +181,7 @@ mod tests {
         let mut row = Row::parse(json).unwrap();
         let extra = row.take_extra().unwrap();
         assert_eq!(extra.key.as_deref(), Some(&b"h:1"[..]));
-        let fields = [("a".to_owned(), Vec::new()), ("b".to_owned(), vec![0xff])];
+        let fields = [(b"a".to_vec(), Vec::new()), (b"b".to_vec(), vec![0xff])];
         assert_eq!(extra.fields, fields);
         assert_eq!(extra.expires_at, Some(17));
         assert_eq!(row.0.len(), 1);
