@@ -161,7 +161,7 @@ fn what_is_wrong_in_a_file_is_told_with_its_line_and_its_key() {
     );
     assert_eq!(
         error,
-        format!("larder: {deployment}:4: costs.move_us: -1 is no time; 0 or more\n")
+        format!("larder: {deployment}:4: costs.move_us: -1 is no time in microseconds; 0 to 1e9\n")
     );
     let error = run_failing(3, ["space", "plan", "--workload", "/nowhere.toml"]);
     assert!(

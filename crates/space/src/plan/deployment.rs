@@ -126,6 +126,9 @@ impl Default for Deployment {
     }
 }
 
+/// What takes longer is no step of an operation: a quarter of an hour.
+const TIME_MAX_US: f64 = 1e9;
+
 /// What is wrong with a deployment, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeploymentError {
@@ -214,8 +217,11 @@ impl Deployment {
             ("costs.move_us", costs.move_us),
             ("costs.index_entry_us", costs.index_entry_us),
         ];
-        match times.iter().find(|it| !(it.1 >= 0.0 && it.1.is_finite())) {
-            Some((key, time)) => refuse(key, format!("{time} is no time; 0 or more")),
+        match times.iter().find(|it| !(0.0..=TIME_MAX_US).contains(&it.1)) {
+            Some((key, time)) => refuse(
+                key,
+                format!("{time} is no time in microseconds; 0 to {TIME_MAX_US:e}"),
+            ),
             None if costs.query_us + costs.server_us + costs.region_us <= 0.0 => {
                 let what =
                     "a query would cost nothing: query_us, server_us or region_us is more than 0";
@@ -236,6 +242,14 @@ mod tests {
         let refused = Deployment::from_toml(none).unwrap_err();
         assert_eq!(refused.key, "costs.query_us");
         assert!(Deployment::from_toml("[costs]\nquery_us = 0.0\n").is_ok());
+    }
+
+    #[test]
+    fn times_that_cannot_be_are_refused() {
+        for time in ["1e308", "inf", "nan", "-1.0"] {
+            let refused = Deployment::from_toml(&format!("[costs]\nserver_us = {time}\n"));
+            assert_eq!(refused.expect_err(time).key, "costs.server_us");
+        }
     }
 
     #[test]

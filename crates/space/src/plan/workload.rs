@@ -222,6 +222,13 @@ impl Workload {
                 );
                 return refuse(&format!("{key}.name"), &what);
             }
+            if crate::schema::create::reads_as_cut(&attribute.name) {
+                let name = &attribute.name;
+                let what = format!(
+                    "{name:?} reads as a cut of SUBSPACES: declare it under another name with AS, or leave it out"
+                );
+                return refuse(&format!("{key}.name"), &what);
+            }
             if !names.insert(&attribute.name) {
                 return refuse(
                     &format!("{key}.name"),
@@ -301,8 +308,9 @@ impl Workload {
             }
         }
         for (name, number) in [("matches", query.matches), ("results", query.results)] {
-            if let Some(number) = number.filter(|it| !(*it >= 0.0 && it.is_finite())) {
-                return refuse(&format!("{key}.{name}"), &format!("{number} objects"));
+            if let Some(number) = number.filter(|it| !(0.0..=NUMBER_MAX).contains(it)) {
+                let what = format!("{number} objects; 0 to {NUMBER_MAX:e}");
+                return refuse(&format!("{key}.{name}"), &what);
             }
         }
         Ok(())
@@ -347,10 +355,16 @@ impl AttributeProfile {
     }
 }
 
+/// Of objects, or of operations: more are a mistake, and sums of them no numbers.
+const NUMBER_MAX: f64 = 1e15;
+
 fn check_frequency(key: &str, frequency: f64) -> Result<(), WorkloadError> {
-    match frequency >= 0.0 && frequency.is_finite() {
+    match (0.0..=NUMBER_MAX).contains(&frequency) {
         true => Ok(()),
-        false => refuse(key, &format!("{frequency} is no frequency; 0 or more")),
+        false => refuse(
+            key,
+            &format!("{frequency} is no frequency; 0 to {NUMBER_MAX:e}"),
+        ),
     }
 }
 

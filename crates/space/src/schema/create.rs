@@ -490,11 +490,15 @@ fn misleading(identifier: &str, name: &str) -> Option<String> {
                 .to_string(),
         );
     }
-    let (_, bits) = name.rsplit_once(':')?;
-    let is_cut = !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit());
-    is_cut.then(|| {
+    reads_as_cut(name).then(|| {
         format!("{name:?} reads as a cut of SUBSPACES, name:bits: name it otherwise with AS")
     })
+}
+
+/// Whether an attribute of this name would be taken for another with its bits.
+pub(crate) fn reads_as_cut(name: &str) -> bool {
+    let bits = name.rsplit_once(':').map_or("", |it| it.1);
+    !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit())
 }
 
 fn kind(on: ObjectKind, name: &str, args: &mut Arguments<'_>) -> Result<Kind> {

@@ -348,7 +348,7 @@ fn a_deployment_that_cannot_be_is_refused() {
     );
     assert_eq!(
         refused(&|it| it.costs.move_us = f64::NAN),
-        "deployment: costs.move_us: NaN is no time; 0 or more"
+        "deployment: costs.move_us: NaN is no time in microseconds; 0 to 1e9"
     );
 }
 

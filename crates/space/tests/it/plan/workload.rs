@@ -94,7 +94,7 @@ fn errors_point_at_the_key() {
         (
             "frequency = 1\n",
             "frequency = -1\n",
-            "workload: modification[0].frequency: -1 is no frequency; 0 or more",
+            "workload: modification[0].frequency: -1 is no frequency; 0 to 1e15",
         ),
         (
             "objects = 0.3 }",
