@@ -76,3 +76,9 @@ pub fn allocate_bits(
         }
     }
 }
+
+/// Whether an attribute of this name would be taken for another with its bits, as `name:bits` has them.
+pub(crate) fn reads_as_cut(name: &str) -> bool {
+    let bits = name.rsplit_once(':').map_or("", |it| it.1);
+    !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit())
+}

@@ -34,6 +34,7 @@ mod quantiles;
 mod recut;
 mod subspace;
 
+pub(crate) use bits::reads_as_cut;
 pub use bits::{BitsError, allocate_bits};
 pub use contacts::{CellSet, Contacts, Runs};
 pub use cut::{Cells, Constraint, Cut, CutError, Interval, Place};

@@ -222,7 +222,7 @@ impl Workload {
                 );
                 return refuse(&format!("{key}.name"), &what);
             }
-            if crate::schema::create::reads_as_cut(&attribute.name) {
+            if crate::mapping::reads_as_cut(&attribute.name) {
                 let name = &attribute.name;
                 let what = format!(
                     "{name:?} reads as a cut of SUBSPACES: declare it under another name with AS, or leave it out"

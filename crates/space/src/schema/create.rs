@@ -490,15 +490,9 @@ fn misleading(identifier: &str, name: &str) -> Option<String> {
                 .to_string(),
         );
     }
-    reads_as_cut(name).then(|| {
+    crate::mapping::reads_as_cut(name).then(|| {
         format!("{name:?} reads as a cut of SUBSPACES, name:bits: name it otherwise with AS")
     })
-}
-
-/// Whether an attribute of this name would be taken for another with its bits.
-pub(crate) fn reads_as_cut(name: &str) -> bool {
-    let bits = name.rsplit_once(':').map_or("", |it| it.1);
-    !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit())
 }
 
 fn kind(on: ObjectKind, name: &str, args: &mut Arguments<'_>) -> Result<Kind> {

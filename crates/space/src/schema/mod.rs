@@ -4,7 +4,7 @@
 //! subspaces become others, and `render` writes all of it again.
 
 pub mod attribute;
-pub(crate) mod create;
+mod create;
 pub mod definition;
 mod layout;
 mod render;
