@@ -186,7 +186,7 @@ impl Base {
         let folder = Path::new(&self.place);
         let layer = self.manifest.layers.get(layer);
         !self.place.contains("://")
-            && layer.is_some_and(|it| it.segments.iter().all(|it| folder.join(&it.file).exists()))
+            && layer.is_some_and(|it| self.manifest.has_layer_in(folder, it))
     }
 }
 

@@ -178,9 +178,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
         let lists = texts(&configuration, &measured.recorded);
         if let Some(known) = measured.all.iter().find(|it| it.lists == lists) {
             if !known.by.contains(&by) {
-                let line = json!({"lists": lists, "also": by});
-                append(raw, &line)?;
-                measured.take(&line)?;
+                note(raw, &mut measured, &json!({"lists": lists, "also": by}))?;
             }
             continue;
         }
@@ -194,8 +192,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
         let one = measure_one(args, &deployed, &requests, lists, by, |mix| {
             !is_drawn || mix == at % WORKLOADS.len()
         })?;
-        append(raw, &one.line())?;
-        measured.take(&one.line())?;
+        note(raw, &mut measured, &one.line())?;
     }
     let again = report::contenders(&measured)?;
     // Once in this order and once in the other, so that whatever drifts counts for all alike.
@@ -219,11 +216,16 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
                 "again".to_owned(),
                 |_| true,
             )?;
-            append(raw, &one.line())?;
-            measured.take(&one.line())?;
+            note(raw, &mut measured, &one.line())?;
         }
     }
     Ok(())
+}
+
+/// Keeps a line, and takes it in.
+fn note(raw: &Path, measured: &mut Bench, line: &Value) -> Result<()> {
+    append(raw, line)?;
+    measured.take(line)
 }
 
 fn append(raw: &Path, line: &Value) -> Result<()> {

@@ -5,11 +5,11 @@ pub const OBJECTS: u64 = 20_000;
 /// With the same `k`: a number, since of a tag an object may have several, and a search by it asks one region more. Objects of a group were not
 /// written one after another: what a search finds is all over the memory.
 pub const GROUP: u64 = 100;
-pub const GROUPS: u64 = OBJECTS / GROUP;
+const GROUPS: u64 = OBJECTS / GROUP;
 /// With `a` set, and as many with `b`.
 const MANY: u64 = 2_000;
 /// Of the groups, those of short objects. The others come last.
-pub const SHORT_GROUPS: u64 = GROUPS - MANY / GROUP;
+const SHORT_GROUPS: u64 = GROUPS - MANY / GROUP;
 /// What long objects have beside the others, which no index has.
 const LONG_FIELDS: u64 = 14;
 /// Of numbers, which are as good as drawn.
@@ -72,6 +72,18 @@ fn set(number: u64, values: u64, fields: &[&str]) -> Vec<String> {
     words
 }
 
+/// What finds all objects of a group: short ones.
+pub fn short(number: u64) -> String {
+    let k = number % SHORT_GROUPS;
+    format!("@k:[{k} {k}]")
+}
+
+/// The same, of long ones.
+pub fn long(number: u64) -> String {
+    let k = SHORT_GROUPS + number % (GROUPS - SHORT_GROUPS);
+    format!("@k:[{k} {k}]")
+}
+
 /// A range that so many objects are in, another one each time: an index leads to them, and nothing else is asked.
 pub fn listed(number: u64, objects: u64) -> String {
     let width = NUMBERS * objects / OBJECTS;
@@ -88,8 +100,7 @@ pub fn half(number: u64, objects: u64) -> String {
 pub fn of_group(number: u64, share: f64) -> String {
     let width = (NUMBERS as f64 * share) as u64;
     let low = number * 7919 % (NUMBERS - width);
-    let k = number % SHORT_GROUPS;
-    format!("@k:[{k} {k}] @n3:[{low} {}]", low + width)
+    format!("{} @n3:[{low} {}]", short(number), low + width)
 }
 
 /// What looks at all objects, one after the other, and finds a fourth of them.

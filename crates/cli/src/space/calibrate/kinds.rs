@@ -4,8 +4,8 @@
 
 use super::CLIENTS;
 use super::commands::{
-    GROUP, GROUPS, INDEXES, NOTHING, NOTHING_BY_TWO, NOWHERE, OBJECTS, SHORT_GROUPS, WIDE,
-    bytes_of, change, half, listed, many, of_group, search,
+    GROUP, INDEXES, NOTHING, NOTHING_BY_TWO, NOWHERE, OBJECTS, WIDE, bytes_of, change, half,
+    listed, long, many, of_group, search, short,
 };
 
 pub struct Kind {
@@ -79,8 +79,6 @@ fn of_search(
 
 /// Searches of a group, which an index leads to, and of some of it.
 fn of_groups(space: &'static str, contact: Contact) -> Vec<Kind> {
-    let group = |k: u64| format!("@k:[{k} {k}]");
-    let short = move |at: u64| group(at % SHORT_GROUPS);
     let all = Work {
         matches: GROUP as f64,
         ..Work::default()
@@ -107,9 +105,6 @@ fn of_groups(space: &'static str, contact: Contact) -> Vec<Kind> {
 
 /// Searches of a space without subspaces.
 pub fn searches(space: &'static str, contact: Contact) -> Vec<Kind> {
-    let group = |k: u64| format!("@k:[{k} {k}]");
-    let short = move |at: u64| group(at % SHORT_GROUPS);
-    let long = move |at: u64| group(SHORT_GROUPS + at % (GROUPS - SHORT_GROUPS));
     let none = Work::default();
     let two = Work {
         further: 1.0,
