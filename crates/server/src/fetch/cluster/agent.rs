@@ -25,7 +25,7 @@ use larder_cluster::map::{self, Epoch};
 use larder_types::{StoreName, VersionId};
 
 use super::partitions::{bring, drop_partitions};
-use super::wanted::{Kind, Wants, peers, wants};
+use super::wanted::{Kind, Wants, last_filling, peers, wants};
 use crate::Shared;
 use crate::cluster::View;
 use crate::error::Error;
@@ -138,8 +138,8 @@ struct Agent {
     pulls: BTreeMap<Key, Bringing>,
     /// Partitions whose slots have gone elsewhere, and since when.
     surplus: BTreeMap<Key, (Partitions, Instant)>,
-    /// What was asked for in the turn before, and the epoch from which on that is so. Nobody is told of an epoch that asks for
-    /// nothing new: of a thousand nodes each would hear it from each.
+    /// What was asked for in the turn before, and the epoch from which on that is so, or a later one, in which a filling of the same began anew. Nobody is told of
+    /// an epoch that asks for nothing new: of a thousand nodes each would hear it from each.
     asked: (Vec<Wants>, Epoch),
     /// Versions that were live, and since when they are not: requests under way may name them though the map keeps them no more.
     were_live: Vec<(StoreName, map::Version, Instant)>,
@@ -227,7 +227,8 @@ impl Agent {
         }
         // What came in this turn can be read.
         shared.stores.show(&membership.view().map);
-        if self.asked.0 != wanted {
+        let is_new = self.asked.0 != wanted || self.asked.1 < last_filling(&view.map, view.me);
+        if is_new {
             self.asked = (wanted, view.map.epoch());
         }
         membership.report(|report| {

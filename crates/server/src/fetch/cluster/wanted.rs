@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use larder_cluster::controller::Report;
-use larder_cluster::map::{self, Member, NodeId, NodeName, Store};
+use larder_cluster::map::{self, Epoch, Map, Member, NodeId, NodeName, Store};
 use larder_protocol::http::Gates;
 use larder_remote::{Certificates, Location};
 use larder_types::StoreName;
@@ -62,6 +62,14 @@ pub fn wants(view: &View) -> Vec<Wants> {
     }
     wanted.sort_by_key(|it| it.kind as u8);
     wanted
+}
+
+/// The epoch in which the last of the fillings of this node began; 0 if there is none. Who decides that it has all of a filling wants to hear it of that epoch or
+/// a later one, even if it had what is asked for before: a filling may end and begin anew between two looks at the map.
+pub fn last_filling(map: &Map, me: NodeId) -> Epoch {
+    let runs = map.slots().runs().iter();
+    let began = runs.filter_map(|run| Some(run.placed.filling(me)?.began));
+    began.max().unwrap_or_default()
 }
 
 fn gates_of(store: &Store) -> Gates {
@@ -180,4 +188,71 @@ fn percent_encoded(text: &str) -> String {
         false => format!("%{byte:02X}"),
     };
     text.bytes().map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_cluster::map::{Change, ChangeId, Registration, Roles, Settings, SlotRange};
+
+    use super::*;
+
+    #[test]
+    fn a_filling_that_begins_anew_between_two_looks_at_the_map_is_seen() {
+        let mut map = Map::new("test", Settings::default());
+        let change = |map: &mut Map, change: Change| {
+            *map = map.apply(&change, &ChangeId::default()).expect("allowed");
+            map.epoch()
+        };
+        for name in ["a", "b"] {
+            let registration = Registration {
+                name: name.parse().expect("a name"),
+                incarnation: Default::default(),
+                disk: Default::default(),
+                resp: String::new(),
+                http: String::new(),
+                peer: String::new(),
+                hostname: None,
+                cores: 1,
+                zone: String::new(),
+                weight: 1,
+                roles: Roles::Both,
+            };
+            let added = Change::MemberAdded {
+                registration,
+                at_ms: 0,
+            };
+            change(&mut map, added);
+        }
+        let (a, b) = (NodeId(1), NodeId(2));
+        let nodes = vec![a, b];
+        change(&mut map, Change::MembersAdmitted { nodes, at_ms: 0 });
+        let all = SlotRange::new(0, larder_types::SLOTS - 1);
+        for nodes in [vec![a], vec![a, b]] {
+            let placed = Change::PlacementTaken {
+                goals: vec![(all, nodes)],
+                outputs: Vec::new(),
+                from: 0,
+            };
+            change(&mut map, placed);
+        }
+        assert_eq!(last_filling(&map, b), Epoch(0));
+
+        let slots = vec![(SlotRange::new(0, 94), b)];
+        let first = change(
+            &mut map,
+            Change::FillsBegun {
+                slots: slots.clone(),
+            },
+        );
+        assert_eq!(last_filling(&map, b), first);
+        change(
+            &mut map,
+            Change::FillsEnded {
+                slots: slots.clone(),
+            },
+        );
+        let again = change(&mut map, Change::FillsBegun { slots });
+        assert_eq!(last_filling(&map, b), again);
+        assert_eq!(last_filling(&map, a), Epoch(0));
+    }
 }
