@@ -8,7 +8,9 @@
 
 use crate::index::{Index, hash};
 use crate::page::build::Account;
-use crate::page::{Cell, fetch};
+use larder_types::fetch;
+
+use crate::page::Cell;
 use crate::short;
 use crate::tree::{Place, Tree};
 

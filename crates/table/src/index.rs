@@ -9,7 +9,7 @@
 //! 3. A segment is at most half full: to find that a group is not there takes two or three slots.
 
 use crate::page::build::Account;
-use crate::page::fetch;
+use larder_types::fetch;
 
 const SLOTS_MIN: usize = 8;
 const SLOTS_MAX: usize = 4096;

@@ -1,7 +1,9 @@
 //! Several rows by their keys, so that what one look-up waits for is fetched while others go on.
 //!
-//! A look-up of a key in a large tree waits for memory some five times: pages on the way down, the slots of the leaf, the record. Here keys take these
-//! steps side by side, [`AT_ONCE`] of them: each step asks for what the next one reads.
+//! A look-up of a key in a large tree waits for memory some five times: pages on the way down, the slots of the leaf, records whose keys begin alike. Here keys take
+//! these steps side by side, [`AT_ONCE`] of them: each step asks for what the next one reads.
+
+use std::ops::Range;
 
 use crate::groups::Groups;
 use crate::page::Page;
@@ -36,14 +38,29 @@ pub(crate) fn values_of<'t>(
                 }
             }
         }
-        for (at, page) in pages.iter().enumerate() {
+        // Where each row is, as far as it is known.
+        let mut rows: [Range<usize>; AT_ONCE] = [const { 0..0 }; AT_ONCE];
+        for (at, (rows, page)) in rows.iter_mut().zip(&pages).enumerate() {
             if let Some(page) = page {
-                page.prefetch_likely_row(suffix(at));
+                *rows = page.alike(suffix(at));
+                page.prefetch_middle(rows);
             }
         }
-        for (at, page) in pages.iter().enumerate().take(keys.len()) {
-            let index = page.and_then(|page| page.search(suffix(at)).ok());
-            let value = page.zip(index).map(|(page, index)| page.value(index));
+        let mut are_many = true;
+        while are_many {
+            are_many = false;
+            for (at, (rows, page)) in rows.iter_mut().zip(&pages).enumerate() {
+                if let Some(page) = page.filter(|_| rows.len() > 1) {
+                    page.halve(rows, suffix(at));
+                    page.prefetch_middle(rows);
+                    are_many |= rows.len() > 1;
+                }
+            }
+        }
+        for (at, (rows, page)) in rows.iter().zip(&pages).enumerate().take(keys.len()) {
+            let is_it =
+                |page: &Page| !rows.is_empty() && page.order_of(rows.start, suffix(at)).is_eq();
+            let value = page.filter(is_it).map(|page| page.value(rows.start));
             each(lot * AT_ONCE + at, value);
         }
     }

@@ -6,6 +6,7 @@
 mod by_slot;
 mod checksum;
 mod date;
+mod fetch;
 pub mod figures;
 mod hash;
 mod integer;
@@ -21,6 +22,7 @@ pub mod wire;
 pub use by_slot::BySlot;
 pub use checksum::checksum32;
 pub use date::civil_date;
+pub use fetch::{fetch, prefetch};
 pub use hash::key_hash;
 pub use integer::integer;
 pub use names::{NameError, PartitionId, StoreName, VersionId};

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-pub use larder_table::{Cursor, GroupId, Sought, Split, Value, ValueFile, ValuesOnDisk, prefetch};
+pub use larder_table::{Cursor, GroupId, Sought, Split, Value, ValueFile, ValuesOnDisk};
 use larder_table::{Put, Table};
 
 use std::rc::Rc;

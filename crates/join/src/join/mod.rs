@@ -18,7 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::hash::ByteMap;
 use crate::base::key_range::{KeyRange, is_successor};
 use crate::base::pattern::SlotBounds;
-use crate::base::rows::{GroupId, Rows, prefetch};
+use larder_types::prefetch;
+
+use crate::base::rows::{GroupId, Rows};
 use crate::base::slab::{Slab, Vacant};
 use crate::base::status::Status;
 use crate::join::node::{Context, Inner, Leaf};

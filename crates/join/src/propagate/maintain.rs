@@ -290,7 +290,7 @@ fn prefetch(join: &Join, entries: &[Entry]) {
             .and_then(|e| join.targets[e.fill as usize].group)
     };
     if let Some(entry) = entries.get(32) {
-        crate::base::rows::prefetch(&join.targets[entry.fill as usize]);
+        larder_types::prefetch(&join.targets[entry.fill as usize]);
     }
     if let Some(group) = group(24) {
         join.output.rows.prefetch(group);

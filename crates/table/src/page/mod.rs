@@ -33,7 +33,10 @@ mod edit;
 pub(crate) use edit::Placed;
 
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::ptr::NonNull;
+
+use larder_types::fetch;
 
 use crate::short;
 use crate::value::{Shared, Value};
@@ -417,26 +420,56 @@ impl Page {
         }
     }
 
-    /// Asks for what is probably the row of a key, by the slots alone.
+    /// The rows of a leaf that a key may be among, by what the slots have of theirs: the row that has it is one of these.
     #[inline]
-    pub(crate) fn prefetch_likely_row(self, key: &[u8]) {
+    pub(crate) fn alike(self, key: &[u8]) -> Range<usize> {
         let Some(key) = key.strip_prefix(self.prefix()) else {
-            return;
+            return 0..0;
         };
         let head = head_of(key);
-        let (mut lo, mut hi) = (0, self.rows());
-        while lo < hi {
-            let mid = lo + (hi - lo) / 2;
-            match ((self.slot(mid) >> 16) as u16) < head {
-                true => lo = mid + 1,
-                false => hi = mid,
+        let first = |mut lo: usize, is_before: fn(u16, u16) -> bool| {
+            let mut hi = self.rows();
+            while lo < hi {
+                let mid = lo + (hi - lo) / 2;
+                match is_before((self.slot(mid) >> 16) as u16, head) {
+                    true => lo = mid + 1,
+                    false => hi = mid,
+                }
             }
+            lo
+        };
+        let begin = first(0, |found, head| found < head);
+        begin..first(begin, |found, head| found <= head)
+    }
+
+    /// Looks at the middle one of some rows of a leaf, more than one, among which a key is if it is here: leaves out about half of them.
+    #[inline]
+    pub(crate) fn halve(self, rows: &mut Range<usize>, key: &[u8]) {
+        let middle = rows.start + rows.len() / 2;
+        match self.order_of(middle, key).is_gt() {
+            true => rows.end = middle,
+            false => rows.start = middle,
         }
-        if lo < self.rows() {
-            let at = self.base().wrapping_add(self.record_at(self.slot(lo)));
-            for line in 0..ROW_LINES {
-                fetch(at.wrapping_add(line * 64));
-            }
+    }
+
+    /// How a row's key compares with this one, which begins as all keys of the page do.
+    #[inline]
+    pub(crate) fn order_of(self, index: usize, key: &[u8]) -> Ordering {
+        let key = &key[self.prefix().len()..];
+        self.compare(index, head_of(key), key)
+    }
+
+    /// Asks for the key of the row that [`Page::halve`] looks at; the whole row if it is the only one.
+    #[inline]
+    pub(crate) fn prefetch_middle(self, rows: &Range<usize>) {
+        if rows.is_empty() {
+            return;
+        }
+        let middle = rows.start + rows.len() / 2;
+        let at = self.base().wrapping_add(self.record_at(self.slot(middle)));
+        let lines = if rows.len() == 1 { ROW_LINES } else { 1 };
+        for line in 0..lines {
+            fetch(at.wrapping_add(line * 64));
         }
     }
 
@@ -536,21 +569,4 @@ fn head_of(key: &[u8]) -> u16 {
         [a] => u16::from_be_bytes([a, 0]),
         [a, b, ..] => u16::from_be_bytes([a, b]),
     }
-}
-
-#[inline]
-pub(crate) fn fetch(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing that the program can see, whatever the address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
-
-/// Asks the processor to fetch the line where something begins.
-#[inline]
-pub fn prefetch<T>(at: &T) {
-    fetch(std::ptr::from_ref(at).cast());
 }
