@@ -44,6 +44,16 @@ impl<'i> Found<'i> {
     }
 }
 
+/// Rows that are found beside those of the answer until the first ones are told from the others.
+const BESIDE: usize = 512;
+/// Rows whose keys are fetched from memory before one is compared.
+const AHEAD: usize = 12;
+
+/// Whether to keep only the first of some rows, where more may be found.
+pub(super) fn is_worth_it(keep: usize, rows: &[u32]) -> bool {
+    rows.len() >= keep.saturating_mul(2).saturating_add(BESIDE)
+}
+
 impl SpaceIndex {
     /// What a search finds, from `LIMIT`'s first row on, if it takes no more [effort](super::effort); else it is to be run in steps.
     pub fn search_at_once(&self, search: &Search, effort: usize) -> Option<Found<'_>> {
@@ -60,7 +70,9 @@ impl SpaceIndex {
                 Event::Found => {
                     count += batch.len();
                     rows.append(&mut batch);
-                    self.keep_first(&search.order, keep, &mut rows);
+                    if is_worth_it(keep, &rows) {
+                        self.keep_first(&search.order, keep, &mut rows);
+                    }
                 }
                 Event::Restarted => {
                     rows.clear();
@@ -70,6 +82,7 @@ impl SpaceIndex {
                 Event::Done => break,
             }
         }
+        self.keep_first(&search.order, keep, &mut rows);
         self.sort_rows(&search.order, &mut rows);
         rows.drain(..(search.offset as usize).min(rows.len()));
         Some(Found {
@@ -118,17 +131,17 @@ impl SpaceIndex {
     /// Each row behind what tells its key from most others: keys of a space begin alike, and this follows.
     fn heads(&self, rows: &[u32]) -> Vec<(u64, u32)> {
         let key = |row: u32| self.rows.key(row);
-        let Some((first, others)) = rows.split_first() else {
+        let Some(first) = rows.first().map(|row| key(*row)) else {
             return Vec::new();
         };
-        let first = key(*first);
-        let is_alike = |(a, b): &(&u8, &u8)| a == b;
-        let alike = |all: usize, row: &u32| {
-            let pairs = first[..all].iter().zip(key(*row));
-            pairs.take_while(is_alike).count()
-        };
-        let all = others.iter().fold(first.len(), alike);
-        let heads = rows.iter().map(|row| (head_of(&key(*row)[all..]), *row));
+        let mut alike = first.len();
+        for (at, row) in rows.iter().enumerate() {
+            if let Some(ahead) = rows.get(at + AHEAD) {
+                self.rows.prefetch_key(*ahead);
+            }
+            alike = alike_at_start(&first[..alike], key(*row));
+        }
+        let heads = rows.iter().map(|row| (head_of(&key(*row)[alike..]), *row));
         heads.collect()
     }
 
@@ -136,6 +149,11 @@ impl SpaceIndex {
         let by_key = || self.rows.key(a.1).cmp(self.rows.key(b.1));
         a.0.cmp(&b.0).then_with(by_key)
     }
+}
+
+/// How many bytes two have in common before the first that differs.
+fn alike_at_start(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// The first eight bytes as a number that sorts as they do, as far as they go.

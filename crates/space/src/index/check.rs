@@ -35,11 +35,11 @@ pub(super) enum Check<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Extent {
     Few,
-    /// Terms are looked up.
+    /// Terms are looked up, and numbers are seen in their sketches.
     Some,
     /// And what is known of a value is kept.
     Many,
-    /// Most of all: by their sketches.
+    /// Most of all: also what lies at the ends of a range is known.
     All,
 }
 
@@ -191,10 +191,13 @@ impl<'a> Check<'a> {
                 let (low, high) = codes::range(span).unwrap_or((1, 0));
                 let exact = Check::Codes(Range::new(codes, low, high, test));
                 match &attribute.sketch {
-                    Sketch::Numbers(blocks) if extent == Extent::All => {
+                    Sketch::Numbers(blocks) if extent >= Extent::Some => {
                         let within = blocks.within(low, high);
                         let mut maybe = vec![within.maybe];
-                        let edges = edges(attribute, blocks, span, &within.sure, index);
+                        let edges = match extent {
+                            Extent::All => edges(attribute, blocks, span, &within.sure, index),
+                            _ => Vec::new(),
+                        };
                         if !edges.is_empty() {
                             maybe.clear();
                         }
@@ -309,7 +312,7 @@ impl<'a> Check<'a> {
             Check::And(parts) => parts.iter().for_each(|part| part.keep(rows)),
             Check::Codes(range) => range.keep(rows),
             Check::Flags(range) => range.keep(rows),
-            Check::Sketched(sketched) => sketched.exact.keep(rows),
+            Check::Sketched(sketched) => sketched.keep(rows),
             check => rows.retain(|row| check.holds(*row)),
         }
     }
@@ -390,6 +393,26 @@ impl<'a> Sketched<'a> {
             exact,
             edges,
         }))
+    }
+
+    /// See [`Check::keep`]. A byte of a row is more likely to be at hand than its number.
+    fn keep(&self, rows: &mut Vec<u32>) {
+        const MAYBE: u8 = 1;
+        const SURE: u8 = 2;
+        let mut known = [0; 256];
+        for (ranges, what) in [(&self.maybe, MAYBE), (&self.sure, SURE)] {
+            for range in ranges {
+                known[usize::from(*range.start())..=usize::from(*range.end())].fill(what);
+            }
+        }
+        let mut kept = 0;
+        for at in 0..rows.len() {
+            let row = rows[at];
+            let what = known[usize::from(self.bytes[row as usize])];
+            rows[kept] = row;
+            kept += usize::from(what == SURE || (what == MAYBE && self.exact.holds(row)));
+        }
+        rows.truncate(kept);
     }
 
     fn sift(&self, word: usize, masks: &mut [u64]) {

@@ -140,6 +140,8 @@ pub(super) const LIST_MAX: usize = 1 << 18;
 pub(super) const APART: usize = 256;
 /// That of looking at a row of a list: several are fetched from memory at a time.
 const LISTED: usize = 16;
+/// Rows of a list that are looked at while one is in the order of the answer.
+const LISTED_PER_WALKED: usize = 4;
 /// Rows of a list that are looked at before the effort of those that were found is counted.
 const LISTED_AT_ONCE: usize = 256;
 /// So few rows are listed, whatever there is.
@@ -440,7 +442,7 @@ impl Finder {
         // What looking at all candidates costs, as a number of rows apart; a found one costs another for its place in order.
         let scan = scan_effort(index, asked.predicate);
         let candidates = match is_list_cheaper(access, index, asked.predicate) {
-            true => access.count,
+            true => access.count.div_ceil(LISTED_PER_WALKED),
             false => scan.div_ceil(APART),
         };
         let is_count_saved = self.total.is_some() || !asked.is_counted;

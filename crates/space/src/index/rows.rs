@@ -1,5 +1,7 @@
 //! The objects of an index as rows: dense numbers, given out again when they are free, and the keys in order.
 
+use larder_types::prefetch;
+
 use super::bytes::Bytes;
 use super::sorted::Sorted;
 
@@ -30,6 +32,12 @@ impl Rows {
     #[inline]
     pub fn key(&self, row: u32) -> &[u8] {
         &self.keys[row as usize]
+    }
+
+    /// Asks the processor to fetch a key that will be read soon.
+    #[inline]
+    pub fn prefetch_key(&self, row: u32) {
+        prefetch(&self.keys[row as usize]);
     }
 
     #[inline]

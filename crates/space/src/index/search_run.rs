@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use larder_types::wire::{Malformed, put_count};
 
+use super::at_once::is_worth_it;
 use super::finder::{Asked, Event, Finder, Left};
 use super::plan::Profile;
 use super::{Objects, SpaceIndex};
@@ -66,48 +67,54 @@ impl SearchRun {
         let asked = asked(&search);
         let mut left = Left::new(effort);
         self.profile.steps += 1;
-        while self.refusal.is_none() {
-            let mut batch = std::mem::take(&mut self.batch);
+        // What this step has found, the first of it: objects are read once it is known which are returned of them.
+        let mut rows = Vec::new();
+        let mut batch = std::mem::take(&mut self.batch);
+        let is_done = loop {
             let event = self
                 .finder
                 .next(index, &asked, self.offered, &mut left, &mut batch);
             self.profile.note(self.finder.work);
             match event {
-                Event::Found => self.take(index, objects, now_ms, &mut batch),
+                Event::Found => {
+                    self.offered += batch.len();
+                    rows.append(&mut batch);
+                    if is_worth_it(search.keep(), &rows) {
+                        self.keep_first(index, &mut rows);
+                    }
+                }
                 Event::Restarted => {
                     self.partial = Partial::new(search.keep());
                     self.offered = 0;
+                    rows.clear();
                 }
-                Event::Paused => return false,
-                Event::Done => {
-                    if let Some(total) = self.finder.total() {
-                        self.partial.total = self.partial.total.max(total);
-                    }
-                    return true;
-                }
+                Event::Paused => break false,
+                Event::Done => break true,
             }
-            self.batch = batch;
+        };
+        self.batch = batch;
+        self.keep_first(index, &mut rows);
+        self.take(index, objects, now_ms, &rows);
+        if let Some(total) = self.finder.total().filter(|_| is_done) {
+            self.partial.total = self.partial.total.max(total);
         }
-        true
+        is_done || self.refusal.is_some()
+    }
+
+    /// Keeps the first of some rows; the others are only counted.
+    fn keep_first(&mut self, index: &SpaceIndex, rows: &mut Vec<u32>) {
+        let found = rows.len();
+        index.keep_first(&self.search.order, self.search.keep(), rows);
+        self.partial.total += (found - rows.len()) as u64;
     }
 
     /// Adds the first of the rows to the answer.
-    fn take(
-        &mut self,
-        index: &SpaceIndex,
-        objects: &dyn Objects,
-        now_ms: u64,
-        batch: &mut Vec<u32>,
-    ) {
-        let (search, keep) = (&self.search, self.search.keep());
-        self.offered += batch.len();
-        // The others are only counted.
-        self.partial.total += batch.len().saturating_sub(keep) as u64;
-        index.keep_first(&search.order, keep, batch);
+    fn take(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, rows: &[u32]) {
+        let search = &self.search;
         // The ranks of those that are read, one after another, and where each lies.
-        let (mut ranks, mut read) = (Vec::new(), Vec::with_capacity(batch.len()));
-        let mut keys: Vec<&[u8]> = Vec::with_capacity(batch.len());
-        for row in batch.iter().copied() {
+        let (mut ranks, mut read) = (Vec::new(), Vec::with_capacity(rows.len()));
+        let mut keys: Vec<&[u8]> = Vec::with_capacity(rows.len());
+        for row in rows.iter().copied() {
             let (key, begin) = (index.rows.key(row), ranks.len());
             index.put_rank(&search.order, row, &mut ranks);
             let rank = &ranks[begin..];
