@@ -10,7 +10,7 @@ use super::attribute::{AttributeIndex, Sketch};
 use super::column::Data;
 use super::column::codes::{self, Code, Codes, Others};
 use super::column::points::Points;
-use super::column::sketch::{self, Blocks, bits_within};
+use super::column::sketch::{self, Blocks, add_within};
 use super::column::values::{self, Values};
 use crate::query::predicate::{Circle, Leaf, Pattern, Predicate, Span, Test};
 use crate::schema::AttributeId;
@@ -444,15 +444,13 @@ impl<'a> Sketched<'a> {
         let whole = &whole[..whole.len().min(words)];
         let mut found = [0; SIFTED_MAX];
         for range in ranges {
-            for (found, bytes) in found.iter_mut().zip(whole) {
-                *found |= bits_within(bytes, range);
-            }
+            add_within(whole, range, &mut found);
         }
         if whole.len() < words {
             let mut padded = [0; 64];
             padded[..rest.len()].copy_from_slice(rest);
             for range in ranges {
-                found[whole.len()] |= bits_within(&padded, range);
+                add_within(&[padded], range, &mut found[whole.len()..]);
             }
         }
         found

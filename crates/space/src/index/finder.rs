@@ -140,8 +140,6 @@ pub(super) const LIST_MAX: usize = 1 << 18;
 pub(super) const APART: usize = 256;
 /// That of looking at a row of a list: several are fetched from memory at a time.
 const LISTED: usize = 16;
-/// Rows of a list that are looked at while one is in the order of the answer.
-const LISTED_PER_WALKED: usize = 4;
 /// Rows of a list that are looked at before the effort of those that were found is counted.
 const LISTED_AT_ONCE: usize = 256;
 /// So few rows are listed, whatever there is.
@@ -303,9 +301,12 @@ fn scan(
     is_counting: bool,
     each: &mut dyn FnMut(u32, u64),
 ) {
+    let end = index.rows.end() as u32;
+    if *next >= end || left.is_none() {
+        return;
+    }
     let check = Check::new(asked.predicate, index, Extent::All);
     let each_row = if check.is_quick() { 1 } else { NEXT };
-    let end = index.rows.end() as u32;
     let words_max = if is_counting { SIFTED_MAX } else { FOUND_WORDS };
     while *next < end && !left.is_none() {
         let rows = u32::try_from(left.rows(each_row)).unwrap_or(u32::MAX);
@@ -442,7 +443,7 @@ impl Finder {
         // What looking at all candidates costs, as a number of rows apart; a found one costs another for its place in order.
         let scan = scan_effort(index, asked.predicate);
         let candidates = match is_list_cheaper(access, index, asked.predicate) {
-            true => access.count.div_ceil(LISTED_PER_WALKED),
+            true => access.count,
             false => scan.div_ceil(APART),
         };
         let is_count_saved = self.total.is_some() || !asked.is_counted;

@@ -6,6 +6,8 @@
 //! 1. No page is empty.
 //! 2. `firsts` has each page's first id, `sizes` how many it holds.
 
+use std::ops::Range;
+
 /// The ids of one page at most.
 const PAGE_MAX: usize = 512;
 
@@ -70,6 +72,24 @@ impl Sorted {
             .map(|size| usize::from(*size))
             .sum();
         before + place.offset
+    }
+
+    /// As [`Sorted::rank`], where it is known to be between two ranks.
+    pub fn rank_within(&self, ranks: Range<usize>, is_before: impl FnMut(u32) -> bool) -> usize {
+        let Place { mut page, offset } = self.locate(ranks.start);
+        let (mut is_before, mut rank, mut from) = (is_before, ranks.start, offset);
+        while rank < ranks.end {
+            let ids = &self.pages[page][from..];
+            let ids = &ids[..ids.len().min(ranks.end - rank)];
+            // All of a page come before if the next one's first does.
+            let next = self.firsts.get(page + 1);
+            let is_whole = rank + ids.len() < ranks.end && next.is_some_and(|id| is_before(*id));
+            if !is_whole {
+                return rank + ids.partition_point(|id| is_before(*id));
+            }
+            (page, rank, from) = (page + 1, rank + ids.len(), 0);
+        }
+        rank
     }
 
     /// The first id that does not come before.
@@ -246,6 +266,9 @@ mod tests {
             for id in [0, 7, 1000, 2999] {
                 prop_assert_eq!(sorted.rank(|other| other < id), known.range(..id).count());
                 prop_assert_eq!(sorted.first_behind(|other| other < id), known.range(id..).next().copied());
+                let rank = known.range(..id).count();
+                let within = rank.saturating_sub(begin)..(rank + width).min(ids.len());
+                prop_assert_eq!(sorted.rank_within(within, |other| other < id), rank);
             }
             let end = (begin + width).min(ids.len());
             let expected = ids.get(begin..end).unwrap_or_default();

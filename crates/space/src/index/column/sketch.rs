@@ -214,6 +214,21 @@ impl Blocks {
         }
     }
 
+    /// Ranks as of [`Blocks::ranks`], between which that of this code is: as many rows as that, or more, have less, and no more than the last.
+    pub fn around(&self, code: u64) -> Range<usize> {
+        let at = self.block_of(code);
+        let Some(block) = self.blocks.get(at) else {
+            return 0..0;
+        };
+        let begin = self.blocks[..at].iter().map(|block| block.rows).sum();
+        let end = begin + block.rows;
+        match (code <= block.low, code > block.high) {
+            (true, _) => begin..begin,
+            (false, true) => end..end,
+            (false, false) => begin..end,
+        }
+    }
+
     pub fn heap_bytes(&self) -> usize {
         self.bytes.capacity()
             + self.cuts.capacity() * 8
@@ -254,10 +269,28 @@ impl Numbers {
     }
 }
 
-/// A bit for each byte that lies within the range.
-#[inline]
-pub(in crate::index) fn bits_within(bytes: &[u8; 64], range: &RangeInclusive<u8>) -> u64 {
+/// Of each 64 bytes adds a bit for each that lies within the range to its number.
+pub(in crate::index) fn add_within(
+    bytes: &[[u8; 64]],
+    range: &RangeInclusive<u8>,
+    out: &mut [u64],
+) {
     let (low, width) = (*range.start(), range.end().wrapping_sub(*range.start()));
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: this processor has AVX2.
+            return unsafe { avx2::add_within(bytes, low, width, out) };
+        }
+    }
+    for (out, bytes) in out.iter_mut().zip(bytes) {
+        *out |= bits_within(bytes, low, width);
+    }
+}
+
+/// A bit for each byte that is `low` or at most so much more.
+#[inline]
+fn bits_within(bytes: &[u8; 64], low: u8, width: u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: every processor of x86-64 has SSE2.
@@ -269,6 +302,32 @@ pub(in crate::index) fn bits_within(bytes: &[u8; 64], range: &RangeInclusive<u8>
         bits.fold(0, |all, (at, byte)| {
             all | u64::from(byte.wrapping_sub(low) <= width) << at
         })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::{
+        __m256i, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_min_epu8, _mm256_movemask_epi8,
+        _mm256_set1_epi8, _mm256_sub_epi8,
+    };
+
+    /// See [`super::add_within`].
+    #[target_feature(enable = "avx2")]
+    pub(super) fn add_within(bytes: &[[u8; 64]], low: u8, width: u8, out: &mut [u64]) {
+        let (low, width) = (_mm256_set1_epi8(low as i8), _mm256_set1_epi8(width as i8));
+        for (out, bytes) in out.iter_mut().zip(bytes) {
+            let half = |bytes: &[u8]| {
+                let bytes: &[u8; 32] = bytes.try_into().expect("half of 64");
+                // SAFETY: 32 bytes are read, and need not be aligned.
+                let bytes = unsafe { _mm256_loadu_si256(bytes.as_ptr().cast::<__m256i>()) };
+                let above = _mm256_sub_epi8(bytes, low);
+                // What is not more than the width is the lesser of both.
+                let fits = _mm256_cmpeq_epi8(_mm256_min_epu8(above, width), above);
+                u64::from(_mm256_movemask_epi8(fits) as u32)
+            };
+            *out |= half(&bytes[..32]) | half(&bytes[32..]) << 32;
+        }
     }
 }
 
@@ -346,6 +405,14 @@ mod tests {
                 .filter(|(byte, code)| **code < codes::OTHER && is_so(**byte, **code))
                 .count()
         };
+        for code in [low, high, high + 1] {
+            let around = blocks.around(code);
+            let below = count(&|_, it| it < code);
+            assert!(
+                (around.start..=around.end).contains(&below),
+                "{around:?}, {below}"
+            );
+        }
         let ranks = blocks.ranks(&within.sure);
         assert_eq!(ranks.len(), count(&|byte, _| within.sure.contains(&byte)));
         if !ranks.is_empty() {
@@ -403,7 +470,12 @@ mod tests {
         for range in [0..=255, 0..=0, 37..=90, 200..=255, NOTHING] {
             let expected = (0..64).filter(|at| range.contains(&bytes[*at]));
             let expected = expected.fold(0, |all, at| all | 1_u64 << at);
-            assert_eq!(bits_within(&bytes, &range), expected, "{range:?}");
+            let (low, width) = (*range.start(), range.end() - range.start());
+            assert_eq!(bits_within(&bytes, low, width), expected, "{range:?}");
+            let mut all = [0, 1];
+            add_within(&[[0; 64], bytes], &range, &mut all);
+            let zeros = if range.contains(&0) { u64::MAX } else { 0 };
+            assert_eq!(all, [zeros, expected | 1], "{range:?}");
         }
     }
 
