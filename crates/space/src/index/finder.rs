@@ -110,6 +110,8 @@ struct Walk {
     last: Option<u32>,
     /// How many rows it may still look at.
     budget: usize,
+    /// What the query leads to, as it was when the run began.
+    access: Option<Access>,
 }
 
 #[derive(Debug)]
@@ -406,7 +408,10 @@ impl Finder {
             return finder;
         }
         finder.phase = match finder.walk(index, asked, &access) {
-            Some(walk) => Phase::Walk(walk),
+            Some(walk) => Phase::Walk(Walk {
+                access: Some(access),
+                ..walk
+            }),
             None if asked.keep == 0 => {
                 Phase::Count(Candidates::new(&access, index, asked.predicate), 0)
             }
@@ -464,6 +469,7 @@ impl Finder {
             clock: index.clock(),
             last: None,
             budget: saved,
+            access: None,
         })
     }
 
@@ -567,8 +573,8 @@ impl Finder {
                         Event::Found
                     }
                     Some(WalkEnd::Enough) => {
-                        let access = index.access(asked.predicate);
-                        phase = Phase::Count(Candidates::new(&access, index, asked.predicate), 0);
+                        let candidates = walk.candidates(index, asked, self.began);
+                        phase = Phase::Count(candidates, 0);
                         Event::Found
                     }
                     Some(WalkEnd::All) => {
@@ -579,8 +585,7 @@ impl Finder {
                     }
                     Some(WalkEnd::Lost) => {
                         batch.clear();
-                        let access = index.access(asked.predicate);
-                        phase = Phase::Rows(Candidates::new(&access, index, asked.predicate));
+                        phase = Phase::Rows(walk.candidates(index, asked, self.began));
                         Event::Restarted
                     }
                 }
@@ -684,6 +689,13 @@ impl Walk {
             *after = Some(index.rows.key(row).to_vec());
         }
         end
+    }
+
+    /// All that the query may hold for, to be looked at after all.
+    fn candidates(&mut self, index: &SpaceIndex, asked: &Asked<'_>, began: u64) -> Candidates {
+        let access = self.access.take().filter(|_| index.clock() == began);
+        let access = access.unwrap_or_else(|| index.access(asked.predicate));
+        Candidates::new(&access, index, asked.predicate)
     }
 
     fn order<'i>(&self, index: &'i SpaceIndex) -> Option<&'i super::sorted::Sorted> {
