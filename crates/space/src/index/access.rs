@@ -20,8 +20,8 @@ const TERMS_MAX: usize = 1024;
 const TERMS_COMPARED_MAX: usize = 4096;
 /// Ranges of a composite index that one search takes.
 const RANGES_MAX: usize = 16;
-/// A list of so few rows is as good as one of none.
-const FEW: usize = 16;
+/// A list of so few rows is looked at sooner than another index is searched for fewer.
+const FEW: usize = 64;
 /// What of all objects a test is taken to hold for of which nothing is known.
 const SHARE_UNKNOWN: f64 = 0.5;
 

@@ -202,7 +202,7 @@ impl AttributeIndex {
                 let bytes = |row| values.sort_bytes(row).unwrap_or_default();
                 let (low, high) = byte_bounds(span);
                 let begin = order.rank(|row| low.is_below(bytes(row)));
-                begin..order.rank(|row| high.is_below(bytes(row))).max(begin)
+                begin..order.rank_behind(begin, |row| high.is_below(bytes(row)))
             }
             Data::Points(_) => 0..order.len(),
         }

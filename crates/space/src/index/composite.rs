@@ -93,7 +93,7 @@ impl Composite {
             is_end
         };
         let begin = self.order.rank(|row| side(row, false));
-        begin..self.order.rank(|row| side(row, true)).max(begin)
+        begin..self.order.rank_behind(begin, |row| side(row, true))
     }
 
     pub fn heap_bytes(&self) -> usize {

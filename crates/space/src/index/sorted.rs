@@ -92,6 +92,20 @@ impl Sorted {
         rank
     }
 
+    /// As [`Sorted::rank`], but not less than this one, near which it is likely to be: few rows are in most ranges.
+    pub fn rank_behind(&self, rank: usize, mut is_before: impl FnMut(u32) -> bool) -> usize {
+        let Place { page, offset } = self.locate(rank);
+        let ids = self.pages.get(page).map_or(&[][..], |ids| &ids[offset..]);
+        let (mut known, mut step) = (0, 4);
+        while let Some(ids) = ids.get(known..known + step) {
+            if !is_before(ids[step - 1]) {
+                return rank + known + ids.partition_point(|id| is_before(*id));
+            }
+            (known, step) = (known + step, step * 2);
+        }
+        self.rank(is_before).max(rank)
+    }
+
     /// The first id that does not come before.
     pub fn first_behind(&self, is_before: impl FnMut(u32) -> bool) -> Option<u32> {
         let Place { page, offset } = self.place(is_before);
@@ -269,6 +283,8 @@ mod tests {
                 let rank = known.range(..id).count();
                 let within = rank.saturating_sub(begin)..(rank + width).min(ids.len());
                 prop_assert_eq!(sorted.rank_within(within, |other| other < id), rank);
+                prop_assert_eq!(sorted.rank_behind(rank.saturating_sub(width), |other| other < id), rank);
+                prop_assert_eq!(sorted.rank_behind(rank.saturating_sub(width % 8), |other| other < id), rank);
             }
             let end = (begin + width).min(ids.len());
             let expected = ids.get(begin..end).unwrap_or_default();

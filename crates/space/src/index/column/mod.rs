@@ -5,6 +5,7 @@
 //! `sketch` has a byte of each row for numbers, and for tags and texts where there are few, which tells most of what searches ask.
 
 pub(super) mod codes;
+mod ids;
 pub(super) mod points;
 pub(super) mod sketch;
 pub(super) mod values;

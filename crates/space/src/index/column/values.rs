@@ -4,6 +4,7 @@
 //! 2. A row is in the postings of exactly the terms of its value, if the attribute has terms.
 
 use super::Entry;
+use super::ids::Ids;
 use crate::base::ordered::Scalar;
 use crate::base::words::words;
 use crate::index::bytes::{Bytes, Sought};
@@ -23,9 +24,10 @@ pub(in crate::index) struct Values {
     pub codes: Vec<u32>,
     values: Vec<Value>,
     free_values: Vec<u32>,
-    by_raw: Sorted,
+    by_raw: Ids,
     terms: Vec<Term>,
     free_terms: Vec<u32>,
+    by_term: Ids,
     by_bytes: Sorted,
     /// What lies elsewhere than in these lists, about.
     long_bytes: usize,
@@ -92,9 +94,10 @@ impl Values {
             codes: Vec::new(),
             values: Vec::new(),
             free_values: Vec::new(),
-            by_raw: Sorted::default(),
+            by_raw: Ids::default(),
             terms: Vec::new(),
             free_terms: Vec::new(),
+            by_term: Ids::default(),
             by_bytes: Sorted::default(),
             long_bytes: 0,
             postings: 0,
@@ -205,9 +208,7 @@ impl Values {
             return;
         }
         let Values { values, by_raw, .. } = self;
-        let raw = &values[id as usize].raw;
-        let sought = Sought::new(raw);
-        by_raw.remove(id, |other| values[other as usize].raw.is_below(sought));
+        by_raw.remove(id, |id| &values[id as usize].raw);
         let value = std::mem::take(&mut self.values[id as usize]);
         self.long_bytes -= value.heap_bytes();
         self.several -= usize::from(value.is_several);
@@ -216,8 +217,12 @@ impl Values {
 
     fn drop_term(&mut self, id: u32) {
         let Values {
-            terms, by_bytes, ..
+            terms,
+            by_term,
+            by_bytes,
+            ..
         } = self;
+        by_term.remove(id, |id| &terms[id as usize].bytes);
         let bytes = &terms[id as usize].bytes;
         let sought = Sought::new(bytes);
         by_bytes.remove(id, |other| terms[other as usize].bytes.is_below(sought));
@@ -227,11 +232,7 @@ impl Values {
     }
 
     fn find(&self, raw: &[u8]) -> Option<u32> {
-        let sought = Sought::new(raw);
-        let id = self
-            .by_raw
-            .first_behind(|id| self.values[id as usize].raw.is_below(sought))?;
-        (self.values[id as usize].raw[..] == *raw).then_some(id)
+        self.by_raw.find(raw, |id| &self.values[id as usize].raw)
     }
 
     fn add(&mut self, raw: &[u8]) -> u32 {
@@ -273,8 +274,7 @@ impl Values {
         });
         self.values[id as usize] = value;
         let Values { values, by_raw, .. } = self;
-        let sought = Sought::new(raw);
-        by_raw.insert(id, |other| values[other as usize].raw.is_below(sought));
+        by_raw.insert(id, |id| &values[id as usize].raw);
         id
     }
 
@@ -286,8 +286,12 @@ impl Values {
         self.terms[id as usize].bytes = Bytes::new(bytes);
         self.long_bytes += self.terms[id as usize].bytes.heap_bytes();
         let Values {
-            terms, by_bytes, ..
+            terms,
+            by_term,
+            by_bytes,
+            ..
         } = self;
+        by_term.insert(id, |id| &terms[id as usize].bytes);
         let sought = Sought::new(bytes);
         by_bytes.insert(id, |other| terms[other as usize].bytes.is_below(sought));
         id
@@ -295,11 +299,8 @@ impl Values {
 
     /// The number of a tag or a word.
     pub fn term(&self, bytes: &[u8]) -> Option<u32> {
-        let sought = Sought::new(bytes);
-        let id = self
-            .by_bytes
-            .first_behind(|id| self.terms[id as usize].bytes.is_below(sought))?;
-        (self.terms[id as usize].bytes[..] == *bytes).then_some(id)
+        self.by_term
+            .find(bytes, |id| &self.terms[id as usize].bytes)
     }
 
     pub fn term_bytes(&self, term: u32) -> &[u8] {
@@ -338,6 +339,7 @@ impl Values {
             + self.terms.capacity() * size_of::<Term>()
             + (self.free_values.capacity() + self.free_terms.capacity()) * 4
             + self.by_raw.heap_bytes()
+            + self.by_term.heap_bytes()
             + self.by_bytes.heap_bytes()
             + self.long_bytes
             + self.postings * 5
