@@ -1,0 +1,233 @@
+//! Rows that a query may hold for, each looked at once: a list of them, all, or those with given keys.
+
+use std::ops::Bound;
+
+use super::{Asked, Left};
+use crate::index::SpaceIndex;
+use crate::index::access::Access;
+use crate::index::check::{Check, Extent, SIFTED_MAX, are_sketched};
+use crate::index::plan::Origin;
+use crate::query::Predicate;
+use crate::schema::AttributeId;
+
+#[derive(Debug)]
+pub(super) enum Candidates {
+    List {
+        rows: Vec<u32>,
+        next: usize,
+        /// What is known of all of them as long as the index is what it was at this time.
+        clock: u64,
+        known: Known,
+    },
+    /// All rows from this one on.
+    Scan(u32),
+    /// The keys that are asked for, behind this one.
+    Keys(Option<Vec<u8>>),
+}
+/// What holds for all rows of a list.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Known {
+    Nothing,
+    /// This part of a conjunction.
+    Part(usize),
+    All,
+}
+/// A list of more rows than these is not made: all rows are looked at instead.
+const LIST_MAX: usize = 1 << 18;
+/// That of looking at a row of a list: several are fetched from memory at a time.
+const LISTED: usize = 16;
+/// Rows of a list that are looked at before the effort of those that were found is counted.
+const LISTED_AT_ONCE: usize = 256;
+/// So few rows are listed, whatever there is.
+const FEW: usize = 64;
+/// That of looking at the next row, where its bytes do not tell.
+const NEXT: usize = 32;
+/// Rows that are looked at, in words of 64, before the effort of those that were found is counted.
+const FOUND_WORDS: usize = 8;
+
+/// What it takes to look at all rows one after the other.
+pub(super) fn scan_effort(index: &SpaceIndex, predicate: &Predicate) -> usize {
+    let each = if are_sketched(predicate, index) {
+        1
+    } else {
+        NEXT
+    };
+    (index.rows.end() * each).max(64 * NEXT)
+}
+
+/// Whether the rows of an access are listed, and not found again among all.
+pub(super) fn is_list_cheaper(access: &Access, index: &SpaceIndex, predicate: &Predicate) -> bool {
+    let (count, all) = (access.count, index.rows.end());
+    let is_cheaper = count <= FEW
+        || (access.is_exact && count * 8 <= all)
+        || count * LISTED <= scan_effort(index, predicate);
+    access.is_list() && count <= LIST_MAX && is_cheaper
+}
+
+/// See [`SpaceIndex::estimate`].
+pub(in crate::index) fn estimate(
+    index: &SpaceIndex,
+    predicate: &Predicate,
+) -> (f64, Vec<AttributeId>) {
+    let access = index.access(predicate);
+    match is_list_cheaper(&access, index, predicate) {
+        true => (
+            access.count as f64,
+            Origin::of(&access, index).attributes().collect(),
+        ),
+        false => {
+            let scan = scan_effort(index, predicate) as f64 / LISTED as f64;
+            (scan.min(access.count as f64), Vec::new())
+        }
+    }
+}
+impl Candidates {
+    pub fn new(access: &Access, index: &SpaceIndex, predicate: &Predicate) -> Candidates {
+        if is_list_cheaper(access, index, predicate) {
+            let mut rows = Vec::with_capacity(access.count);
+            access.list(index, &mut rows);
+            return Candidates::List {
+                rows,
+                next: 0,
+                clock: index.clock(),
+                known: match (access.is_exact, access.decides) {
+                    (true, _) => Known::All,
+                    (false, Some(part)) => Known::Part(part),
+                    (false, None) => Known::Nothing,
+                },
+            };
+        }
+        Candidates::Scan(0)
+    }
+
+    /// Puts the rows that it holds for into `out`, which is empty: of as many as the effort that is left allows. Whether there are no more.
+    pub fn next(
+        &mut self,
+        index: &SpaceIndex,
+        asked: &Asked<'_>,
+        left: &mut Left,
+        out: &mut Vec<u32>,
+    ) -> bool {
+        match self {
+            Candidates::List {
+                rows,
+                next,
+                clock,
+                known,
+            } => {
+                // Not so many that those which are found are much more than the effort allows.
+                let most = left.rows(LISTED).min(LISTED_AT_ONCE);
+                let end = rows.len().min(next.saturating_add(most));
+                let looked_at = &rows[*next..end];
+                left.note(looked_at.len(), LISTED);
+                let is_same = *clock == index.clock();
+                out.extend_from_slice(looked_at);
+                if !is_same {
+                    out.retain(|row| index.rows.is_alive(*row));
+                }
+                let known = if is_same { *known } else { Known::Nothing };
+                let extent = Extent::of(out.len());
+                match known {
+                    Known::All => {}
+                    Known::Part(part) => {
+                        Check::of_others(asked.predicate, part, index, extent).keep(out);
+                    }
+                    Known::Nothing => Check::new(asked.predicate, index, extent).keep(out),
+                }
+                left.note_found(out.len());
+                *next = end;
+                *next == rows.len()
+            }
+            Candidates::Scan(next) => {
+                scan(index, asked, next, left, false, &mut |word, mut found| {
+                    while found != 0 {
+                        out.push(word * 64 + found.trailing_zeros());
+                        found &= found - 1;
+                    }
+                });
+                *next as usize >= index.rows.end()
+            }
+            Candidates::Keys(after) => {
+                let Some(keys) = asked.keys else { return true };
+                let check = Check::new(asked.predicate, index, Extent::Few);
+                let from = match &after {
+                    Some(after) => Bound::Excluded(after.clone()),
+                    None => Bound::Unbounded,
+                };
+                let mut last = None;
+                for key in keys.range((from, Bound::Unbounded)) {
+                    if left.is_none() {
+                        break;
+                    }
+                    left.note_apart(1);
+                    last = Some(key.clone());
+                    out.extend(index.rows.find(key).filter(|row| check.holds(*row)));
+                }
+                match last {
+                    None => true,
+                    last => {
+                        *after = last;
+                        *after == keys.last().cloned()
+                    }
+                }
+            }
+        }
+    }
+
+    /// Counts what [`Candidates::next`] would add, of rows that have all been there when the run began. `None`: not these candidates.
+    pub fn count(&mut self, index: &SpaceIndex, asked: &Asked<'_>, left: &mut Left) -> Option<u64> {
+        let Candidates::Scan(next) = self else {
+            return None;
+        };
+        let mut count = 0;
+        scan(index, asked, next, left, true, &mut |_, found| {
+            count += u64::from(found.count_ones());
+        });
+        Some(count)
+    }
+}
+
+/// Looks at the rows from `next` on, as many as the effort allows, and shows those that the query holds for: 64 with each number. Unless they are
+/// only counted, something is done with each of these, which is part of the effort.
+fn scan(
+    index: &SpaceIndex,
+    asked: &Asked<'_>,
+    next: &mut u32,
+    left: &mut Left,
+    is_counting: bool,
+    each: &mut dyn FnMut(u32, u64),
+) {
+    let end = index.rows.end() as u32;
+    if *next >= end || left.is_none() {
+        return;
+    }
+    let check = Check::new(asked.predicate, index, Extent::All);
+    let each_row = if check.is_quick() { 1 } else { NEXT };
+    let words_max = if is_counting { SIFTED_MAX } else { FOUND_WORDS };
+    while *next < end && !left.is_none() {
+        let rows = u32::try_from(left.rows(each_row)).unwrap_or(u32::MAX);
+        let (first, begun) = (*next / 64, *next % 64);
+        let stop = end.min(next.saturating_add(rows));
+        let stop = stop.min((first + words_max as u32) * 64);
+        let mut masks = [0; SIFTED_MAX];
+        let masks = &mut masks[..(stop.div_ceil(64) - first) as usize];
+        for (word, mask) in (first..).zip(&mut *masks) {
+            *mask = index.rows.alive_word(word as usize);
+        }
+        masks[0] &= u64::MAX << begun;
+        if !stop.is_multiple_of(64)
+            && let Some(last) = masks.last_mut()
+        {
+            *last &= u64::MAX >> (64 - stop % 64);
+        }
+        check.sift(first as usize, masks);
+        left.note((stop - *next) as usize, each_row);
+        for (word, found) in (first..).zip(masks) {
+            each(word, *found);
+            if !is_counting {
+                left.note_found(found.count_ones() as usize);
+            }
+        }
+        *next = stop;
+    }
+}

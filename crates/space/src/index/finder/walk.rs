@@ -1,0 +1,232 @@
+//! Objects looked at in the order of the answer, until enough are found.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::candidates::Candidates;
+use super::{Asked, Left};
+use crate::index::SpaceIndex;
+use crate::index::access::Access;
+use crate::index::check::{Check, Extent};
+use crate::index::sorted::Sorted;
+use crate::search::request::SortBy;
+
+#[derive(Debug)]
+pub(super) struct Walk {
+    pub by: SortBy,
+    pub is_descending: bool,
+    /// Further sort keys decide among rows of one value: all of them are looked at.
+    pub has_ties: bool,
+    /// No object that the query holds for lies beyond.
+    pub is_whole: bool,
+    pub place: WalkPlace,
+    /// Rows of the order that come next, as the index was at this time.
+    pub fetched: VecDeque<u32>,
+    pub clock: u64,
+    /// The row that was found last.
+    pub last: Option<u32>,
+    /// How many rows it may still look at.
+    pub budget: usize,
+    /// What the query leads to, as it was when the run began.
+    pub access: Option<Access>,
+}
+
+#[derive(Debug)]
+pub(super) enum WalkPlace {
+    /// Behind the key that was looked at last; and at this rank, as the index was then.
+    Key(Option<Vec<u8>>, Option<usize>),
+    /// Ranges of ranks of the attribute's order that are left.
+    Order {
+        ranges: Vec<Range<usize>>,
+        /// Of rows of one value, where the walk descends: they come in the order of their keys.
+        group: Range<usize>,
+    },
+}
+
+/// Rows that are taken from an order in one go.
+const CHUNK: usize = 256;
+
+pub(super) enum WalkEnd {
+    /// As many were found as are asked for.
+    Enough,
+    /// Every object was looked at.
+    All,
+    /// Another way is better now.
+    Lost,
+}
+
+impl Walk {
+    /// None if it goes on.
+    pub fn next(
+        &mut self,
+        index: &SpaceIndex,
+        asked: &Asked<'_>,
+        kept: usize,
+        left: &mut Left,
+        batch: &mut Vec<u32>,
+        is_old: impl Fn(u32) -> bool,
+    ) -> Option<WalkEnd> {
+        if self.clock != index.clock() {
+            self.clock = index.clock();
+            self.fetched.clear();
+            match &mut self.place {
+                WalkPlace::Key(_, rank) => *rank = None,
+                WalkPlace::Order { .. } => return Some(WalkEnd::Lost),
+            }
+        }
+        let is_enough = kept >= asked.keep;
+        if is_enough && !self.has_ties {
+            return Some(WalkEnd::Enough);
+        }
+        let check = Check::new(asked.predicate, index, Extent::of(self.budget));
+        let mut end = None;
+        let mut looked_at = None;
+        while !left.is_none() {
+            // Whoever asks tells whether what was found is kept.
+            if !is_enough && kept + batch.len() >= asked.keep {
+                break;
+            }
+            if self.budget == 0 {
+                return Some(WalkEnd::Lost);
+            }
+            if self.fetched.is_empty() {
+                // Where few are asked for, few are fetched.
+                let hoped = asked
+                    .keep
+                    .saturating_sub(kept + batch.len())
+                    .clamp(16, CHUNK);
+                self.fetch(index, hoped);
+            }
+            let Some(row) = self.fetched.pop_front() else {
+                end = Some(match (self.is_whole, is_enough) {
+                    (true, false) => WalkEnd::All,
+                    (_, true) => WalkEnd::Enough,
+                    (false, false) => return Some(WalkEnd::Lost),
+                });
+                break;
+            };
+            if is_enough && !self.is_tied(index, row) {
+                end = Some(WalkEnd::Enough);
+                break;
+            }
+            looked_at = Some(row);
+            left.note_apart(1);
+            self.budget -= 1;
+            if is_old(row) && check.holds(row) {
+                batch.push(row);
+                self.last = Some(row);
+            }
+        }
+        if let (WalkPlace::Key(after, _), Some(row)) = (&mut self.place, looked_at) {
+            *after = Some(index.rows.key(row).to_vec());
+        }
+        end
+    }
+
+    /// All that the query may hold for, to be looked at after all.
+    pub fn candidates(&mut self, index: &SpaceIndex, asked: &Asked<'_>, began: u64) -> Candidates {
+        let access = self.access.take().filter(|_| index.clock() == began);
+        let access = access.unwrap_or_else(|| index.access(asked.predicate));
+        Candidates::new(&access, index, asked.predicate)
+    }
+
+    fn order<'i>(&self, index: &'i SpaceIndex) -> Option<&'i Sorted> {
+        match self.by {
+            SortBy::Key => Some(index.rows.by_key()),
+            SortBy::Attribute(id) => index.attribute(id)?.order.as_ref(),
+        }
+    }
+
+    /// Whether the row has the same value as the one that was found last.
+    fn is_tied(&self, index: &SpaceIndex, row: u32) -> bool {
+        match (self.by, self.last) {
+            (SortBy::Attribute(id), Some(last)) => index
+                .attribute(id)
+                .is_some_and(|it| it.data.compare(last, row).is_eq()),
+            _ => false,
+        }
+    }
+
+    /// Takes so many rows from the order.
+    fn fetch(&mut self, index: &SpaceIndex, count: usize) {
+        let Some(order) = self.order(index) else {
+            return;
+        };
+        let is_descending = self.is_descending;
+        let mut out = Vec::with_capacity(count);
+        match &mut self.place {
+            WalkPlace::Key(after, rank) if is_descending => {
+                let known = || after.as_ref().map(|key| index.rows.rank_of_key(key));
+                let end = rank.or_else(known).unwrap_or(order.len());
+                let begin = end.saturating_sub(count);
+                order.copy_between(begin, end, &mut out);
+                out.reverse();
+                *rank = Some(begin);
+            }
+            WalkPlace::Key(after, rank) => {
+                // The last key itself may have gone.
+                let behind = || {
+                    let key = after.as_ref()?;
+                    let rank = index.rows.rank_of_key(key);
+                    let is_there = order
+                        .at(rank)
+                        .is_some_and(|row| index.rows.key(row) == &key[..]);
+                    Some(rank + usize::from(is_there))
+                };
+                let begin = rank.or_else(behind).unwrap_or(0);
+                order.copy_between(begin, begin + count, &mut out);
+                *rank = Some(begin + out.len());
+            }
+            WalkPlace::Order { ranges, group, .. } if is_descending => {
+                let SortBy::Attribute(id) = self.by else {
+                    return;
+                };
+                let Some(data) = index.attribute(id).map(|it| &it.data) else {
+                    return;
+                };
+                while out.len() < count {
+                    if group.start == group.end {
+                        let Some(range) = ranges.last_mut() else {
+                            break;
+                        };
+                        let Some(top) = order.at(range.end - 1) else {
+                            break;
+                        };
+                        let begin = match range.len() > 1
+                            && order
+                                .at(range.end - 2)
+                                .is_some_and(|it| data.compare(it, top).is_eq())
+                        {
+                            false => range.end - 1,
+                            true => order
+                                .rank(|it| data.compare(it, top).is_lt())
+                                .max(range.start),
+                        };
+                        *group = begin..range.end;
+                        range.end = begin;
+                        if range.start == range.end {
+                            ranges.pop();
+                        }
+                    }
+                    let end = group.end.min(group.start + count - out.len());
+                    order.copy_between(group.start, end, &mut out);
+                    group.start = end;
+                }
+            }
+            WalkPlace::Order { ranges, .. } => {
+                while out.len() < count {
+                    let Some(range) = ranges.first_mut() else {
+                        break;
+                    };
+                    let end = range.end.min(range.start + count - out.len());
+                    order.copy_between(range.start, end, &mut out);
+                    range.start = end;
+                    if range.start == range.end {
+                        ranges.remove(0);
+                    }
+                }
+            }
+        }
+        self.fetched.extend(out);
+    }
+}
