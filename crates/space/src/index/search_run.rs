@@ -79,7 +79,12 @@ impl SearchRun {
                 Event::Found => {
                     self.offered += batch.len();
                     rows.append(&mut batch);
-                    if is_worth_it(search.keep(), &rows) {
+                    if self.finder.is_walking() {
+                        // It ends when as many could be read as are asked for.
+                        self.keep_first(index, &mut rows);
+                        self.take(index, objects, now_ms, &rows);
+                        rows.clear();
+                    } else if is_worth_it(search.keep(), &rows) {
                         self.keep_first(index, &mut rows);
                     }
                 }

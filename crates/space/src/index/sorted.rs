@@ -76,20 +76,23 @@ impl Sorted {
 
     /// As [`Sorted::rank`], where it is known to be between two ranks.
     pub fn rank_within(&self, ranks: Range<usize>, is_before: impl FnMut(u32) -> bool) -> usize {
-        let Place { mut page, offset } = self.locate(ranks.start);
-        let (mut is_before, mut rank, mut from) = (is_before, ranks.start, offset);
-        while rank < ranks.end {
-            let ids = &self.pages[page][from..];
-            let ids = &ids[..ids.len().min(ranks.end - rank)];
-            // All of a page come before if the next one's first does.
-            let next = self.firsts.get(page + 1);
-            let is_whole = rank + ids.len() < ranks.end && next.is_some_and(|id| is_before(*id));
-            if !is_whole {
-                return rank + ids.partition_point(|id| is_before(*id));
-            }
-            (page, rank, from) = (page + 1, rank + ids.len(), 0);
+        if ranks.is_empty() {
+            return ranks.start;
         }
-        rank
+        let mut is_before = is_before;
+        let Place {
+            page: first,
+            offset,
+        } = self.locate(ranks.start);
+        let last = self.locate(ranks.end - 1).page;
+        let behind = self.firsts[first + 1..=last].partition_point(|id| is_before(*id));
+        let page = first + behind;
+        let from = if behind == 0 { offset } else { 0 };
+        let sizes = self.sizes[first..page].iter();
+        let begin = ranks.start - offset + sizes.map(|it| usize::from(*it)).sum::<usize>() + from;
+        let ids = &self.pages[page][from..];
+        let ids = &ids[..ids.len().min(ranks.end - begin)];
+        begin + ids.partition_point(|id| is_before(*id))
     }
 
     /// As [`Sorted::rank`], but not less than this one, near which it is likely to be: few rows are in most ranges.

@@ -249,6 +249,11 @@ impl Finder {
         }
     }
 
+    /// Whether what comes next depends on how many are kept of what was found.
+    pub fn is_walking(&self) -> bool {
+        matches!(self.phase, Phase::Walk(_))
+    }
+
     /// How many objects it has listed.
     pub fn lists(&self) -> usize {
         match &self.phase {

@@ -174,6 +174,29 @@ fn what_is_wide_is_walked_in_the_order_of_the_answer() {
 }
 
 #[test]
+fn a_walk_goes_on_where_an_object_cannot_be_read() {
+    let mut store = rooms(ROOMS, 1000);
+    store.objects.remove(&key_of(3));
+    for words in ["* / LIMIT 0 10", "* / SORTBY price LIMIT 0 10"] {
+        let search = Search::parse(
+            &words
+                .split(' ')
+                .filter(|it| *it != "/")
+                .map(str::as_bytes)
+                .collect::<Vec<_>>(),
+            &store.space,
+        );
+        let mut run = store.index.search(Arc::new(search.unwrap()), usize::MAX);
+        while !run.step(&store.index, &store, 0, effort(1000)) {}
+        assert_eq!(
+            run.finish().unwrap().finish(0).iter().count(),
+            10,
+            "{words}"
+        );
+    }
+}
+
+#[test]
 fn an_index_of_several_attributes_finds_by_the_first_of_them_alone() {
     let store = rooms(
         "rooms INDEX 1 city,price SCHEMA city TAG kind TAG price NUMERIC stars NUMERIC name TEXT",
