@@ -176,28 +176,24 @@ impl AttributeIndex {
 
     /// Which ranks of `order` have values in the span, that of one which is sorted by.
     pub fn ranks(&self, order: &Sorted, span: &Span) -> Range<usize> {
+        let of_codes = |rank: &dyn Fn(u64) -> usize| match codes::range(span) {
+            None => 0..0,
+            Some((low, high)) => {
+                let begin = rank(low);
+                begin..rank(high + 1).max(begin)
+            }
+        };
         match &self.data {
-            Data::Numbers(codes) | Data::Instants(codes) => match codes::range(span) {
-                None => 0..0,
-                Some((low, high)) => {
-                    // Codes lie all over the column, and each that is compared is waited for.
-                    let rank = |code: u64| match &self.sketch {
-                        Sketch::Numbers(blocks) => {
-                            order.rank_within(blocks.around(code), |row| codes.get(row) < code)
-                        }
-                        _ => order.rank(|row| codes.get(row) < code),
-                    };
-                    let begin = rank(low);
-                    begin..rank(high + 1).max(begin)
+            // Codes lie all over the column, and each that is compared is waited for.
+            Data::Numbers(codes) | Data::Instants(codes) => of_codes(&|code| match &self.sketch {
+                Sketch::Numbers(blocks) => {
+                    order.rank_within(blocks.around(code), |row| codes.get(row) < code)
                 }
-            },
-            Data::Flags(flags) => match codes::range(span) {
-                None => 0..0,
-                Some((low, high)) => {
-                    let begin = order.rank(|row| u64::from(flags.get(row)) < low);
-                    begin..order.rank(|row| u64::from(flags.get(row)) <= high)
-                }
-            },
+                _ => order.rank(|row| codes.get(row) < code),
+            }),
+            Data::Flags(flags) => {
+                of_codes(&|code| order.rank(|row| u64::from(flags.get(row)) < code))
+            }
             Data::Values(values) => {
                 let bytes = |row| values.sort_bytes(row).unwrap_or_default();
                 let (low, high) = byte_bounds(span);
