@@ -39,6 +39,8 @@ pub use link::{Answer, Answering, Failure, Link};
 pub use listen::accept;
 pub use peers::Peers;
 pub use tls::{Tls, TlsFiles};
+#[cfg(test)]
+pub use view::tests::registration;
 pub use view::{Life, Places, View, core_of, slots_of};
 
 /// How long rows of another node are trusted, at most, when it cannot be heard.

@@ -266,12 +266,12 @@ impl View {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use larder_cluster::map::{Change, ChangeId, Registration, Roles, Settings, SlotRange};
 
     use super::*;
 
-    fn registration(name: &str, cores: u16) -> Registration {
+    pub fn registration(name: &str, cores: u16) -> Registration {
         Registration {
             name: name.parse().unwrap(),
             incarnation: Incarnation(1),

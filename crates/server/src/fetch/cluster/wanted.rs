@@ -192,9 +192,10 @@ fn percent_encoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use larder_cluster::map::{Change, ChangeId, Registration, Roles, Settings, SlotRange};
+    use larder_cluster::map::{Change, ChangeId, Settings, SlotRange};
 
     use super::*;
+    use crate::cluster::registration;
 
     #[test]
     fn a_filling_that_begins_anew_between_two_looks_at_the_map_is_seen() {
@@ -204,21 +205,8 @@ mod tests {
             map.epoch()
         };
         for name in ["a", "b"] {
-            let registration = Registration {
-                name: name.parse().expect("a name"),
-                incarnation: Default::default(),
-                disk: Default::default(),
-                resp: String::new(),
-                http: String::new(),
-                peer: String::new(),
-                hostname: None,
-                cores: 1,
-                zone: String::new(),
-                weight: 1,
-                roles: Roles::Both,
-            };
             let added = Change::MemberAdded {
-                registration,
+                registration: registration(name, 1),
                 at_ms: 0,
             };
             change(&mut map, added);
