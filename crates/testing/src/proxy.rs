@@ -37,6 +37,8 @@ struct Rules {
     /// So many of the next replies are lost, each with its connection.
     replies_to_lose: u64,
     replies_lost: u64,
+    /// So is the next one to a request with this word.
+    reply_to_lose: Option<String>,
     /// The number of the next connection.
     next: u64,
     open: Vec<(u64, TcpStream, TcpStream)>,
@@ -119,6 +121,11 @@ impl Proxy {
         self.shared.rules().replies_to_lose = replies;
     }
 
+    /// Loses, in the same way, the next reply to a request that has this word.
+    pub fn lose_reply_to(&self, word: &str) {
+        self.shared.rules().reply_to_lose = Some(word.to_owned());
+    }
+
     /// How many were lost so far.
     pub fn replies_lost(&self) -> u64 {
         self.shared.rules().replies_lost
@@ -140,9 +147,26 @@ impl Drop for Proxy {
 
 impl Rules {
     fn is_held(&self, number: u64) -> bool {
+        number < self.stalled_below || self.held.iter().any(|word| self.has_asked(number, word))
+    }
+
+    fn loses_reply(&mut self, number: u64) -> bool {
+        let word = self.reply_to_lose.as_ref();
+        if word.is_some_and(|word| self.has_asked(number, word)) {
+            self.reply_to_lose = None;
+        } else if self.replies_to_lose > 0 {
+            self.replies_to_lose -= 1;
+        } else {
+            return false;
+        }
+        self.replies_lost += 1;
+        true
+    }
+
+    /// Whether the last request of a connection has this word.
+    fn has_asked(&self, number: u64, word: &str) -> bool {
         let request = self.requests.get(&number).map_or(&[][..], Vec::as_slice);
-        let has = |word: &String| request.windows(word.len()).any(|it| it == word.as_bytes());
-        number < self.stalled_below || self.held.iter().any(has)
+        request.windows(word.len()).any(|it| it == word.as_bytes())
     }
 
     fn break_all(&mut self) {
@@ -259,9 +283,7 @@ impl Shared {
         if direction == Direction::Request {
             rules.requests.insert(number, bytes.to_vec());
         }
-        if direction == Direction::Reply && rules.replies_to_lose > 0 {
-            rules.replies_to_lose -= 1;
-            rules.replies_lost += 1;
+        if direction == Direction::Reply && rules.loses_reply(number) {
             return false;
         }
         let delay = rules.delay;

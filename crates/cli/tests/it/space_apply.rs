@@ -1,11 +1,12 @@
 //! `larder space apply`: a plan becomes the subspaces of a space that is searched meanwhile.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_client::Reply;
+use larder_testing::proxy::Proxy;
 
 use crate::cluster_local::Local;
 use crate::support::{Server, larder, run_failing, run_ok, spawn_server_with, text};
@@ -232,6 +233,51 @@ fn a_server_that_does_not_answer_is_told_of_and_waited_for() {
     }
     let _ = applying.kill();
     applying.wait().unwrap();
+}
+
+#[test]
+fn a_change_whose_reply_was_lost_is_looked_for_and_not_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(folder.path());
+    declare(&server, 300);
+    let plan = planned(folder.path(), &server, &OF_HOTELS);
+    let proxy = Proxy::to(&server.resp);
+    let stand_in = http_that_names(&proxy.address());
+    for lost in ["SUBSPACES", "SWITCH"] {
+        proxy.lose_reply_to(lost);
+        let before = proxy.replies_lost();
+        let told = larder()
+            .args(["space", "apply", "--yes", "--server", &stand_in, &plan])
+            .output()
+            .unwrap();
+        assert_eq!(proxy.replies_lost() - before, 1, "{lost}");
+        let (told, error) = (text(&told.stdout), text(&told.stderr));
+        assert!(told.contains("hotels has city:"), "{told}{error}");
+        assert!(!is_filling(&server));
+        // For the next round.
+        say(&server, "FT.ALTER hotels SUBSPACES 1 rating:2");
+        while !say(&server, "FT.ALTER hotels SUBSPACES SWITCH").contains("OK") {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The address of HTTP that says of whatever it is asked that RESP is spoken there.
+fn http_that_names(resp: &str) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let body = format!("{{\"resp\":\"{resp}\"}}");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+            let length = body.len();
+            let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json";
+            let _ = write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{body}");
+        }
+    });
+    address.to_string()
 }
 
 #[test]

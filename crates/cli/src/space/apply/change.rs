@@ -264,6 +264,12 @@ fn send(nodes: &Nodes, words: &[&str]) -> Result<Reply, Trouble> {
     Ok(nodes.one().command(&parts)?)
 }
 
+fn alter(nodes: &Nodes, space: &str, arguments: &[String]) -> Result<Reply, Trouble> {
+    let words = arguments.iter().map(String::as_str);
+    let words: Vec<&str> = ["FT.ALTER", space].into_iter().chain(words).collect();
+    send(nodes, &words)
+}
+
 /// Names as a list, or `none`.
 pub fn listed(names: &[String]) -> String {
     match names.is_empty() {
@@ -290,15 +296,7 @@ pub fn index_names(definition: &Definition) -> Vec<String> {
 /// It cannot be done; or it was interrupted, and goes on at the servers.
 pub fn make(nodes: &Nodes, space: &str, target: &Target, begun: bool) -> Result<(), Failure> {
     let since = Instant::now();
-    if !begun {
-        let turnover = target.turnover(&State::ask(nodes, space)?)?;
-        if !turnover.come.is_empty() || !turnover.go.is_empty() {
-            let arguments = target.arguments();
-            let words = arguments.iter().map(String::as_str);
-            let words: Vec<&str> = ["FT.ALTER", space].into_iter().chain(words).collect();
-            nodes.patient(&words)?;
-        }
-    }
+    let mut begun = begun;
     let progress = Progress::new(Unit::Copies, "filling", false);
     let watch = Watch::begin();
     loop {
@@ -310,7 +308,8 @@ pub fn make(nodes: &Nodes, space: &str, target: &Target, begun: bool) -> Result<
             )));
         }
         // A server may be away for a while, and what it was told may have been done.
-        let looked = State::look(nodes, space).and_then(|state| step(nodes, space, target, &state));
+        let looked = State::look(nodes, space)
+            .and_then(|state| step(nodes, space, target, &state, &mut begun));
         match looked {
             Ok(Step::Done) => break,
             Ok(Step::Filling(copies, of)) => {
@@ -343,18 +342,31 @@ enum Step {
     Done,
 }
 
-/// Looks once, lets what is whole take over, and begins what comes next.
-fn step(nodes: &Nodes, space: &str, target: &Target, state: &State) -> Result<Step, Trouble> {
+/// Looks once, begins what is lacking, and lets what is whole take over. `begun`: the servers have been seen to fill these subspaces. Where a reply to the command that
+/// begins it was lost, the next look tells whether it is to be sent again.
+fn step(
+    nodes: &Nodes,
+    space: &str,
+    target: &Target,
+    state: &State,
+    begun: &mut bool,
+) -> Result<Step, Trouble> {
     let Some(filling) = &state.filling else {
         let turnover = target.turnover(state)?;
-        return match turnover.come.is_empty() && turnover.go.is_empty() {
-            true => build(nodes, space, target, state),
-            false => Err(Trouble::from(Failure::refused(format!(
+        if turnover.come.is_empty() && turnover.go.is_empty() {
+            return build(nodes, space, target, state);
+        }
+        if *begun {
+            return Err(Trouble::from(Failure::refused(format!(
                 "somebody has dropped what was being filled: {space} has {}; apply the plan again if it is still wanted",
                 told::subspaces(&state.definition.subspace_texts(), false)
-            )))),
-        };
+            ))));
+        }
+        alter(nodes, space, &target.arguments())?;
+        *begun = true;
+        return Ok(Step::Filling(0, 0));
     };
+    *begun = true;
     if !filling.is(state, target)? {
         return Err(Trouble::from(Failure::refused(format!(
             "somebody has begun to give {space} other subspaces: {}",
@@ -378,10 +390,7 @@ fn build(nodes: &Nodes, space: &str, target: &Target, state: &State) -> Result<S
     }
     let [come, go] = target.indexes(&state.definition)?;
     if !come.is_empty() || !go.is_empty() {
-        let arguments = target.index_arguments();
-        let words = arguments.iter().map(String::as_str);
-        let words: Vec<&str> = ["FT.ALTER", space].into_iter().chain(words).collect();
-        send(nodes, &words)?;
+        alter(nodes, space, &target.index_arguments())?;
         return Ok(Step::Building(0, state.objects));
     }
     Ok(match state.built {
