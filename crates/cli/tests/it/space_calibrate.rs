@@ -49,8 +49,9 @@ fn an_interrupted_calibration_leaves_nothing_and_two_at_once_are_refused() {
     );
     assert!(!file.exists());
     // What a killed one has left is removed when that is asked for.
-    shown("FT.CREATE larder-calibrate PREFIX 1 larder-calibrate-none: SCHEMA x TAG");
+    shown("FT.CREATE larder-calibrate PREFIX 1 larder-calibrate-none: SCHEMA objects30000 TAG");
     shown("HSET larder-calibrate:7 k k1");
+    shown("HSET larder-calibrate:29999 k k1");
     run_failing(4, ["space", "calibrate", "--server", &server.http]);
     let cleaned = run_ok(["space", "calibrate", "--clean", "--server", &server.http]);
     assert_eq!(cleaned, "nothing of a calibration is left\n");
@@ -67,6 +68,39 @@ fn an_interrupted_calibration_leaves_nothing_and_two_at_once_are_refused() {
         "/nowhere/x.toml",
     ];
     assert!(run_failing(1, nowhere).contains("cannot write /nowhere/x.toml"));
+}
+
+#[test]
+fn a_calibration_is_a_deployment_to_plan_for() {
+    if !larder_testing::is_asked_for("LARDER_SLOW_TESTS", "it measures for a minute") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(folder.path());
+    let (file, workload) = (
+        folder.path().join("servers.toml"),
+        folder.path().join("w.toml"),
+    );
+    let (file, workload) = (file.to_str().unwrap(), workload.to_str().unwrap());
+    let begun = std::time::Instant::now();
+    let at = ["--server", &server.http, "-o", file];
+    run_ok([&["space", "calibrate", "--objects", "25500"], &at[..]].concat());
+    eprintln!("measured in {:?}", begun.elapsed());
+    let resp = server.resp();
+    let left = shown_reply(&resp.command(&[b"DBSIZE"]).unwrap());
+    assert_eq!(left, "0");
+    let text = "objects = 100000\n[[attribute]]\nname = \"city\"\ndistinct = 5000\n[[query]]\nfrequency = 9\nequal = [\"city\"]\n";
+    std::fs::write(workload, text).unwrap();
+    let words = [
+        "space",
+        "plan",
+        "--workload",
+        workload,
+        "--deployment",
+        file,
+    ];
+    let planned = run_ok(words);
+    assert!(planned.contains("ops/s"), "{planned}");
 }
 
 fn shown_reply(reply: &larder_client::Reply) -> String {

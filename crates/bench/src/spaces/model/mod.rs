@@ -252,7 +252,8 @@ fn calibrated(
             let mut calibrate = Command::new(binary);
             calibrate
                 .args(["space", "calibrate", "--server", http, "-o"])
-                .arg(&path);
+                .arg(&path)
+                .args(["--objects", &args.hotels.to_string()]);
             if !calibrate.status()?.success() {
                 return Err("larder space calibrate has failed".into());
             }

@@ -1,106 +1,146 @@
 //! The commands of a calibration: objects that are written, searched and changed; and what FT.EXPLAIN answers.
 
 pub const PREFIX: &str = "larder-calibrate:";
-pub const OBJECTS: u64 = 20_000;
 /// With the same `k`: a number, since of a tag an object may have several, and a search by it asks one region more. Objects of a group were not
 /// written one after another: what a search finds is all over the memory.
 pub const GROUP: u64 = 100;
-const GROUPS: u64 = OBJECTS / GROUP;
-/// With `a` set, and as many with `b`.
-const MANY: u64 = 2_000;
-/// Of the groups, those of short objects. The others come last.
-const SHORT_GROUPS: u64 = GROUPS - MANY / GROUP;
 /// What long objects have beside the others, which no index has.
 const LONG_FIELDS: u64 = 14;
 /// Of numbers, which are as good as drawn.
 const NUMBERS: u64 = 1_000_003;
+/// A tenth of all objects is so many times this.
+const TENTH: u64 = 10 * GROUP;
 
 pub fn key(number: u64) -> String {
     format!("{PREFIX}{number}")
 }
 
-/// The words that write an object: `a` of the first ones, `b` of others, much more of the last ones.
-pub fn object(number: u64) -> Vec<String> {
-    const LAST: u64 = OBJECTS / MANY - 1;
-    let mut words = set(number, number, &["k", "n1", "n2", "n3", "n4", "n5"]);
-    match number / MANY {
-        0 => words.extend(["a", "yes"].map(str::to_owned)),
-        1 => words.extend(["b", "yes"].map(str::to_owned)),
-        LAST => words.extend(
-            (0..LONG_FIELDS).flat_map(|at| [format!("long{at:02}"), "of 12 bytes.".to_owned()]),
-        ),
-        _ => {}
+/// The objects that are measured with: their number, a multiple of 1,000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Objects(u64);
+
+impl Objects {
+    pub const LEAST: u64 = 20_000;
+    /// Up to there [`Objects::scattered`] is each of them.
+    pub const MOST: u64 = 5_000_000;
+
+    /// So many, or a few more.
+    pub fn of(count: u64) -> Objects {
+        Objects(
+            count
+                .clamp(Objects::LEAST, Objects::MOST)
+                .next_multiple_of(TENTH),
+        )
     }
-    words
-}
 
-/// Of an object's fields and values, and of their lengths.
-pub fn bytes_of(number: u64) -> f64 {
-    let words = object(number);
-    let bytes: usize = words.iter().skip(2).map(|word| word.len() + 1).sum();
-    bytes as f64
-}
-
-/// Of those of short objects, and of those of long ones.
-fn group(number: u64) -> u64 {
-    match number.checked_sub(OBJECTS - MANY) {
-        None => number % SHORT_GROUPS,
-        Some(long) => SHORT_GROUPS + long % (GROUPS - SHORT_GROUPS),
+    pub fn count(self) -> u64 {
+        self.0
     }
-}
 
-/// The object whose turn it is: one far from those whose turns were just before.
-pub fn scattered(turn: u64) -> u64 {
-    turn % OBJECTS * 7919 % OBJECTS
-}
-
-/// A change of these fields of one object; when its turn comes again its values are others.
-pub fn change(turn: u64, fields: &[&str]) -> Vec<String> {
-    set(scattered(turn), turn, fields)
-}
-
-/// Writes an object's fields, their values by another number.
-fn set(number: u64, values: u64, fields: &[&str]) -> Vec<String> {
-    let mut words = vec!["HSET".to_owned(), key(number)];
-    for field in fields {
-        let value = match *field {
-            "k" => (group(number) + values / OBJECTS) % GROUPS,
-            _ => values * 7919 % NUMBERS,
-        };
-        words.extend([(*field).to_owned(), value.to_string()]);
+    /// A tenth of all: with `a` set, and as many with `b`.
+    fn tenth(self) -> u64 {
+        self.0 / 10
     }
-    words
-}
 
-/// What finds all objects of a group: short ones.
-pub fn short(number: u64) -> String {
-    let k = number % SHORT_GROUPS;
-    format!("@k:[{k} {k}]")
-}
+    fn groups(self) -> u64 {
+        self.0 / GROUP
+    }
 
-/// The same, of long ones.
-pub fn long(number: u64) -> String {
-    let k = SHORT_GROUPS + number % (GROUPS - SHORT_GROUPS);
-    format!("@k:[{k} {k}]")
-}
+    /// Of the groups, those of short objects. The others come last.
+    fn short_groups(self) -> u64 {
+        self.groups() - self.tenth() / GROUP
+    }
 
-/// A range that so many objects are in, another one each time: an index leads to them, and nothing else is asked.
-pub fn listed(number: u64, objects: u64) -> String {
-    let width = NUMBERS * objects / OBJECTS;
-    let low = number * 7919 % (NUMBERS - width);
-    format!("@n1:[{low} {}]", low + width)
-}
+    /// The words that write an object: `a` of the first ones, `b` of others, much more of the last ones.
+    pub fn write(self, number: u64) -> Vec<String> {
+        let mut words = self.set(number, number, &["k", "n1", "n2", "n3", "n4", "n5"]);
+        match number / self.tenth() {
+            0 => words.extend(["a", "yes"].map(str::to_owned)),
+            1 => words.extend(["b", "yes"].map(str::to_owned)),
+            9 => words.extend(
+                (0..LONG_FIELDS).flat_map(|at| [format!("long{at:02}"), "of 12 bytes.".to_owned()]),
+            ),
+            _ => {}
+        }
+        words
+    }
 
-/// What looks at so many objects that an index leads to, and finds half of them.
-pub fn half(number: u64, objects: u64) -> String {
-    format!("{} @n2:[0 {}]", listed(number, objects), NUMBERS / 2)
-}
+    /// Of a short object's fields and values, or of a long one's, and of their lengths.
+    pub fn bytes(self, is_long: bool) -> f64 {
+        let words = self.write(if is_long { self.0 - 1 } else { self.0 / 2 });
+        let bytes: usize = words.iter().skip(2).map(|word| word.len() + 1).sum();
+        bytes as f64
+    }
 
-/// Of the objects of a group, finds about this share, other ones each time.
-pub fn of_group(number: u64, share: f64) -> String {
-    let width = (NUMBERS as f64 * share) as u64;
-    let low = number * 7919 % (NUMBERS - width);
-    format!("{} @n3:[{low} {}]", short(number), low + width)
+    /// Of those of short objects, and of those of long ones.
+    fn group(self, number: u64) -> u64 {
+        let short = self.short_groups();
+        match number.checked_sub(self.0 - self.tenth()) {
+            None => number % short,
+            Some(long) => short + long % (self.groups() - short),
+        }
+    }
+
+    /// The object whose turn it is: one far from those whose turns were just before.
+    pub fn scattered(self, turn: u64) -> u64 {
+        turn % self.0 * 7919 % self.0
+    }
+
+    /// A change of these fields of one object; when its turn comes again its values are others.
+    pub fn change(self, turn: u64, fields: &[&str]) -> Vec<String> {
+        self.set(self.scattered(turn), turn, fields)
+    }
+
+    /// Writes an object's fields, their values by another number.
+    fn set(self, number: u64, values: u64, fields: &[&str]) -> Vec<String> {
+        let mut words = vec!["HSET".to_owned(), key(number)];
+        for field in fields {
+            let value = match *field {
+                "k" => (self.group(number) + values / self.0) % self.groups(),
+                _ => values * 7919 % NUMBERS,
+            };
+            words.extend([(*field).to_owned(), value.to_string()]);
+        }
+        words
+    }
+
+    /// What finds all objects of a group: short ones.
+    pub fn short(self, number: u64) -> String {
+        let k = number % self.short_groups();
+        format!("@k:[{k} {k}]")
+    }
+
+    /// The same, of long ones.
+    pub fn long(self, number: u64) -> String {
+        let short = self.short_groups();
+        let k = short + number % (self.groups() - short);
+        format!("@k:[{k} {k}]")
+    }
+
+    /// A range that so many objects are in, another one each time: an index leads to them, and nothing else is asked.
+    pub fn listed(self, number: u64, objects: u64) -> String {
+        let width = NUMBERS * objects / self.0;
+        let low = number * 7919 % (NUMBERS - width);
+        format!("@n1:[{low} {}]", low + width)
+    }
+
+    /// What looks at so many objects that an index leads to, and finds half of them.
+    pub fn half(self, number: u64, objects: u64) -> String {
+        format!("{} @n2:[0 {}]", self.listed(number, objects), NUMBERS / 2)
+    }
+
+    /// Of the objects of a group, finds about this share, other ones each time.
+    pub fn of_group(self, number: u64, share: f64) -> String {
+        let width = (NUMBERS as f64 * share) as u64;
+        let low = number * 7919 % (NUMBERS - width);
+        format!("{} @n3:[{low} {}]", self.short(number), low + width)
+    }
+
+    /// A range of several regions of which nothing is found, since no object has the flag.
+    pub fn wide(self) -> String {
+        let at = |share: f64| (self.groups() as f64 * share).floor() + 0.5;
+        format!("@a:{{none}} @k:[{} {}]", at(0.3), at(0.45))
+    }
 }
 
 /// What looks at all objects, one after the other, and finds a fourth of them.
@@ -114,8 +154,6 @@ pub fn many(number: u64) -> String {
 pub const NOTHING: &str = "@k:[100.5 100.5]";
 /// The same of an attribute that no subspace is made of.
 pub const NOWHERE: &str = "@n4:[100.5 100.5]";
-/// A range of several regions of which nothing is found, since no object has the flag.
-pub const WIDE: &str = "@a:{none} @k:[60.5 90.5]";
 /// Indexes that have an object: of k, of five numbers, and of a or b that of one object of five.
 pub const INDEXES: f64 = 6.2;
 /// Two conditions, of which nothing fulfils either.
@@ -150,6 +188,8 @@ pub fn contacted_in(told: &str) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -166,28 +206,40 @@ mod tests {
 
     #[test]
     fn groups_are_of_one_size_and_of_short_objects_or_of_long_ones() {
-        let of = |at: u64| (0..OBJECTS).filter(move |number| group(*number) == at);
-        for at in [0, SHORT_GROUPS - 1, SHORT_GROUPS, GROUPS - 1] {
-            assert_eq!(of(at).count() as u64, GROUP);
-            let length = object(of(at).next().expect("one")).len();
-            assert_eq!(length > 20, at >= SHORT_GROUPS, "group {at}");
+        for objects in [Objects::of(0), Objects::of(55_000)] {
+            let (groups, short) = (objects.groups(), objects.short_groups());
+            for at in [0, short - 1, short, groups - 1] {
+                let mut all = 0..objects.count();
+                let of: Vec<u64> = all.by_ref().filter(|it| objects.group(*it) == at).collect();
+                assert_eq!(of.len() as u64, GROUP);
+                let length = objects.write(of[0]).len();
+                assert_eq!(length > 20, at >= short, "group {at}");
+            }
         }
     }
 
     #[test]
     fn each_object_has_its_turn() {
-        let all: std::collections::BTreeSet<u64> = (0..OBJECTS).map(scattered).collect();
-        assert_eq!(all.len() as u64, OBJECTS);
+        for objects in [Objects::of(20_000), Objects::of(123_456)] {
+            let turns = 0..objects.count();
+            let all: BTreeSet<u64> = turns.map(|it| objects.scattered(it)).collect();
+            assert_eq!(all.len() as u64, objects.count());
+        }
     }
 
     #[test]
     fn a_change_changes_what_it_names() {
+        let objects = Objects::of(20_000);
         let value = |words: &[String]| words[3].clone();
         for field in ["k", "n1"] {
-            let (first, again) = (change(7, &[field]), change(7 + OBJECTS, &[field]));
+            let (first, again) = (
+                objects.change(7, &[field]),
+                objects.change(20_007, &[field]),
+            );
             assert_eq!(first[1], again[1]);
             assert_ne!(value(&first), value(&again));
         }
-        assert!(object(0).contains(&"a".to_owned()) && object(MANY).contains(&"b".to_owned()));
+        let flag = |number| objects.write(number).into_iter().nth(14);
+        assert_eq!([flag(0), flag(2_000)].map(Option::unwrap), ["a", "b"]);
     }
 }
