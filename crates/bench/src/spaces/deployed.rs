@@ -27,7 +27,7 @@ pub struct Deployed {
 
 /// Of a subspace at most, as subspaces are given here.
 const REGIONS: &str = "256";
-const FILLED_MAX: Duration = Duration::from_secs(120);
+const FILLED_MAX: Duration = Duration::from_secs(600);
 /// How often it is asked whether all is whole.
 const LOOK: Duration = Duration::from_millis(100);
 

@@ -39,12 +39,13 @@ const OBJECTS_EACH_CELL: usize = 64;
 /// Objects that one core looks at for a sample: at least, and at most.
 const OBJECTS_MIN: usize = 512;
 const OBJECTS_MAX: usize = 8192;
-/// Objects that are looked at in one step.
-const STEP_OBJECTS: usize = 256;
+/// Objects that are looked at in one step, which takes some tenths of a millisecond; and the rest after it, in which clients are served.
+const STEP_OBJECTS: usize = 64;
+const REST: Duration = Duration::from_millis(2);
 
-/// Values, each with how many objects it stands for, by attribute.
+/// Values in their order, each with how many objects it stands for, by attribute.
 #[derive(Debug, Default)]
-pub(super) struct Sample(BTreeMap<AttributeId, BTreeMap<Vec<u8>, u64>>);
+pub(super) struct Sample(BTreeMap<AttributeId, Vec<(Vec<u8>, u64)>>);
 
 /// Has subspaces of which this place takes care cut anew when it is time. Runs for ever.
 pub(in crate::resp) async fn follow_drift(core: Rc<Core>) {
@@ -157,6 +158,7 @@ pub(super) async fn sample_of(
     let mut all = Sample::default();
     for part in asker.parts_of_nodes(command.command(), declared).await? {
         all.merge(Sample::decode(&part).map_err(|_| damaged())?);
+        sleep(REST).await;
     }
     Ok(all)
 }
@@ -187,7 +189,8 @@ async fn of_cores(
 ) -> Result<Sample, Refusal> {
     let of = declared.clone();
     let parts = asker.on_cores(move |tables| async move {
-        let (mut sample, mut from) = (Sample::default(), Some((0, 0)));
+        let mut found: BTreeMap<AttributeId, Vec<Vec<u8>>> = BTreeMap::new();
+        let (mut stands_for, mut from) = (1, Some((0, 0)));
         while let Some((row, every)) = from.take() {
             {
                 let all = tables.spaces().read();
@@ -199,6 +202,7 @@ async fn of_cores(
                     0 => (space.index.len() as usize / objects.max(1)).max(1),
                     every => every,
                 };
+                stands_for = every as u64;
                 let mut left = STEP_OBJECTS;
                 for (row, _, columns) in space.index.objects_from(row, every) {
                     if left == 0 {
@@ -208,11 +212,17 @@ async fn of_cores(
                     left -= 1;
                     for attribute in &attributes {
                         let value = sampled(&columns, *attribute);
-                        sample.add(*attribute, value, every as u64);
+                        found.entry(*attribute).or_default().push(value);
                     }
                 }
             }
-            tokio::task::yield_now().await;
+            if from.is_some() {
+                sleep(REST).await;
+            }
+        }
+        let mut sample = Sample::default();
+        for (attribute, values) in found {
+            sample.add(attribute, values, stands_for);
         }
         Ok(sample)
     });
@@ -222,24 +232,30 @@ async fn of_cores(
 }
 
 impl Sample {
-    fn add(&mut self, attribute: AttributeId, value: Vec<u8>, weight: u64) {
-        let values = self.0.entry(attribute).or_default();
-        *values.entry(value).or_default() += weight;
+    /// Of an attribute's values as they were found, how many objects each stands for.
+    fn add(&mut self, attribute: AttributeId, mut values: Vec<Vec<u8>>, every: u64) {
+        values.sort_unstable();
+        let counted = values.chunk_by(|one, next| one == next);
+        let counted = counted.map(|same| (same[0].clone(), same.len() as u64 * every));
+        self.0.insert(attribute, counted.collect());
     }
 
     fn merge(&mut self, other: Sample) {
         for (attribute, values) in other.0 {
-            for (value, weight) in values {
-                self.add(attribute, value, weight);
-            }
+            let own = self.0.entry(attribute).or_default();
+            own.extend(values);
+            // Two runs that are in order each.
+            own.sort();
+            own.dedup_by(|next, kept| {
+                let is_same = next.0 == kept.0;
+                kept.1 += if is_same { next.1 } else { 0 };
+                is_same
+            });
         }
     }
 
     pub(super) fn values(&self, attribute: AttributeId) -> Vec<(Vec<u8>, u64)> {
-        let values = self.0.get(&attribute).into_iter().flatten();
-        values
-            .map(|(value, weight)| (value.clone(), *weight))
-            .collect()
+        self.0.get(&attribute).cloned().unwrap_or_default()
     }
 
     /// The number of attributes (4), then of each its id (2) and values (4), then of each value its bytes and its weight (8).
@@ -262,10 +278,12 @@ impl Sample {
         let mut sample = Sample::default();
         for _ in 0..reader.count(6)? {
             let attribute = AttributeId(reader.u16()?);
-            for _ in 0..reader.count(12)? {
-                let value = reader.bytes()?.to_vec();
-                sample.add(attribute, value, reader.u64()?);
+            let count = reader.count(12)?;
+            let mut values = Vec::with_capacity(count);
+            for _ in 0..count {
+                values.push((reader.bytes()?.to_vec(), reader.u64()?));
             }
+            sample.0.insert(attribute, values);
         }
         reader.end()?;
         Ok(sample)
@@ -279,15 +297,16 @@ mod tests {
     #[test]
     fn samples_add_up_and_come_back() {
         let (id, mut one, mut other) = (AttributeId(3), Sample::default(), Sample::default());
-        one.add(id, b"b".to_vec(), 2);
-        other.add(id, b"a".to_vec(), 5);
-        other.add(id, b"b".to_vec(), 1);
+        let values = |all: &[&[u8]]| all.iter().map(|it| it.to_vec()).collect::<Vec<_>>();
+        one.add(id, values(&[b"b", b"b"]), 1);
+        other.add(id, values(&[b"b", b"a", b"a", b"a", b"c"]), 2);
         let bytes = one.encode();
         for end in 0..bytes.len() {
             Sample::decode(&bytes[..end]).expect_err("it is cut");
         }
         other.merge(Sample::decode(&bytes).expect("it was encoded"));
-        assert_eq!(other.values(id), [(b"a".to_vec(), 5), (b"b".to_vec(), 3)]);
+        let all = [(b"a".to_vec(), 6), (b"b".to_vec(), 4), (b"c".to_vec(), 2)];
+        assert_eq!(other.values(id), all);
         assert_eq!(other.values(AttributeId(4)), []);
     }
 }
