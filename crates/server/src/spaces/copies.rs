@@ -425,6 +425,16 @@ impl Copies {
         self.generation
     }
 
+    /// Removes so many copies at most that are not to be here any more; whether there may be more. What is lacking is asked for when all are gone.
+    pub fn sweep_some(&mut self, copies_max: usize) -> bool {
+        let mut holders = self.held.iter_mut().map(|held| &mut held.holder);
+        let Some(holder) = holders.find(|it| it.is_sweeping()) else {
+            return false;
+        };
+        self.is_stale |= !holder.sweep_on(copies_max);
+        true
+    }
+
     /// Takes so many copies into indexes that are being built, of one subspace; `None`: none are being built.
     pub fn build_some(&mut self, copies_max: usize) -> Option<()> {
         let mut holders = self.held.iter_mut().map(|held| &mut held.holder);

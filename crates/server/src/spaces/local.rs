@@ -294,6 +294,11 @@ impl Spaces {
         }
     }
 
+    /// See [`super::copies::Copies::sweep_some`].
+    pub fn sweep_some(&self, copies_max: usize) -> bool {
+        self.all.borrow_mut().copies.sweep_some(copies_max)
+    }
+
     /// Puts some own objects into own regions; whether there are more.
     pub fn supply_own(&self, engine: &Engine, shard: &Shard, rows_max: usize) -> bool {
         let All { copies, spaces, .. } = &mut *self.all.borrow_mut();

@@ -29,6 +29,9 @@ const PLACED_US: usize = 4;
 /// What it takes to take an object into an index that is being built, of which there are mostly one or two.
 const BUILT_US: usize = 4;
 
+/// Copies that are removed in one step.
+const SWEPT: usize = 32;
+
 #[derive(Default)]
 pub struct Copying {
     /// What was done since the last rest, in microseconds.
@@ -75,6 +78,10 @@ impl Tables {
         };
         if self.is_paused() {
             return false;
+        }
+        // Nobody gets an answer of these regions before it is over, so it does not rest.
+        if self.spaces.sweep_some(SWEPT) {
+            return true;
         }
         let shard = sharing.shard();
         let mut exchange = sharing.exchange.borrow_mut();

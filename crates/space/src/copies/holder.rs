@@ -2,8 +2,11 @@
 //!
 //! It asks owners by *claims*: some regions, under a number, and for each slot of keys whether all objects of it that lie in them are here. Regions
 //! that it gets later are another claim, so that what is told of the one is not taken for the other; slots that change their owner are asked for anew.
+//!
+//! Copies that are not to be here any more are *swept*, some at a time, as there may be millions. Until all are gone no search is answered and nothing is asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use larder_types::{SLOTS, row_slot};
@@ -32,7 +35,18 @@ pub struct Holder {
     full: BTreeMap<u16, u32>,
     /// What the copies take, without the index of them.
     bytes: usize,
+    sweep: Option<Sweep>,
 }
+
+/// Copies in regions that are not held any more, and of slots that are to be asked for anew, go.
+struct Sweep {
+    is_gone: Box<[bool]>,
+    /// It has looked at all copies up to this one.
+    after: Option<Bytes>,
+}
+
+/// So many copies are looked at in the time that one takes to be removed.
+const LOOKED_AT: usize = 16;
 
 /// Regions that are asked for together.
 struct Claim {
@@ -100,10 +114,11 @@ impl Holder {
             index: SpaceIndex::new(definition),
             full: BTreeMap::new(),
             bytes: 0,
+            sweep: None,
         }
     }
 
-    /// From now on it holds the regions of the slots that it owns: copies in others go, and what is new is claimed, under `number` if that is
+    /// From now on it holds the regions of the slots that it owns: copies in others are swept, and what is new is claimed, under `number` if that is
     /// needed. The numbers of claims that are over.
     pub fn hold(&mut self, number: u32, owns: impl Fn(u16) -> bool) -> Vec<u32> {
         let held = self.regions.held(self.subspace, &owns);
@@ -118,11 +133,7 @@ impl Holder {
         let over = self.claims.extract_if(.., over).map(|claim| claim.number);
         let over = over.collect();
         if is_less {
-            let gone: Vec<Bytes> = (self.copies.0.iter())
-                .filter(|(_, copy)| !contains(&held, copy.region.0))
-                .map(|(key, _)| key.clone())
-                .collect();
-            gone.iter().for_each(|key| self.remove(key));
+            self.begin_sweep(|_| false);
         }
         let claimed = |region: &u16| {
             let mut claims = self.claims.iter();
@@ -158,6 +169,9 @@ impl Holder {
         serial: &mut u64,
     ) -> Vec<(u16, u32, Part)> {
         let mut questions = Vec::new();
+        if self.is_sweeping() {
+            return questions;
+        }
         for claim in &mut self.claims {
             let mut lacking: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
             for slot in (0..SLOTS).filter(|slot| !claim.is_here[usize::from(*slot)]) {
@@ -208,11 +222,57 @@ impl Holder {
             let is_hit = |asked: &Asked| asked.slots.iter().cloned().flatten().any(&is_gone);
             claim.asked.retain(|_, asked| !is_hit(asked));
         }
-        let gone: Vec<Bytes> = (self.copies.0.keys())
-            .filter(|key| is_gone(row_slot(key)))
-            .cloned()
-            .collect();
+        self.begin_sweep(is_gone);
+    }
+
+    fn begin_sweep(&mut self, is_gone: impl Fn(u16) -> bool) {
+        if self.copies.0.is_empty() {
+            return;
+        }
+        let none = || Sweep {
+            is_gone: vec![false; usize::from(SLOTS)].into(),
+            after: None,
+        };
+        let sweep = self.sweep.get_or_insert_with(none);
+        for (slot, own) in (0..).zip(&mut sweep.is_gone) {
+            *own |= is_gone(slot);
+        }
+        sweep.after = None;
+    }
+
+    /// Removes so many copies at most that are not to be here any more; whether there may be more of them.
+    pub fn sweep_on(&mut self, copies_max: usize) -> bool {
+        let Some(mut sweep) = self.sweep.take() else {
+            return false;
+        };
+        let from = sweep
+            .after
+            .as_ref()
+            .map_or(Bound::Unbounded, Bound::Excluded);
+        let copies = self.copies.0.range::<Bytes, _>((from, Bound::Unbounded));
+        let (mut gone, mut looks) = (Vec::new(), LOOKED_AT * copies_max);
+        let mut last: Option<&Bytes> = None;
+        for (key, copy) in copies {
+            if looks == 0 || gone.len() == copies_max {
+                sweep.after = last.cloned();
+                self.sweep = Some(sweep);
+                break;
+            }
+            (last, looks) = (Some(key), looks - 1);
+            // The region may have come back since, for another claim.
+            let is_claimed = |claim: &Claim| {
+                claim.number == copy.number && contains(&claim.regions, copy.region.0)
+            };
+            if sweep.is_gone[usize::from(row_slot(key))] || !self.claims.iter().any(is_claimed) {
+                gone.push(key.clone());
+            }
+        }
         gone.iter().for_each(|key| self.remove(key));
+        self.sweep.is_some()
+    }
+
+    pub fn is_sweeping(&self) -> bool {
+        self.sweep.is_some()
     }
 
     /// An object as its owner supplies it for a claim, or says that it is now, with when it goes; None: it is in none of its regions.
@@ -273,7 +333,8 @@ impl Holder {
 
     /// Whether this search can be answered here for these regions: all that they have is here, and nothing else that it would find.
     pub fn is_ready(&self, predicate: &Predicate, asked: &[Run]) -> bool {
-        let Some(subspace) = self.regions.subspace(self.subspace) else {
+        let subspace = self.regions.subspace(self.subspace);
+        let Some(subspace) = subspace.filter(|_| !self.is_sweeping()) else {
             return false;
         };
         let contacts = contacts(subspace, predicate, self.index.definition());

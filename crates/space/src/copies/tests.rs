@@ -139,8 +139,12 @@ impl World {
         };
     }
 
-    /// A holder asks, or an owner answers.
+    /// A holder sweeps, or asks, or an owner answers.
     fn supply(&mut self, random: &mut Random) {
+        let place = random.below(PLACES.into()) as usize;
+        for holder in &mut self.holders[place] {
+            holder.sweep_on(1 + random.below(3) as usize);
+        }
         if self.asked.is_empty() {
             let place = random.below(PLACES.into()) as usize;
             for (subspace, holder) in self.holders[place].iter_mut().enumerate() {
@@ -308,6 +312,44 @@ fn cuts_come_back_and_cut_bytes_are_refused() {
         }
         assert!(u32::from(regions.slot(0, Region(3))) < 16_384);
     }
+}
+
+#[test]
+fn what_is_not_to_be_here_any_more_goes_in_steps_and_nothing_is_answered_or_asked_meanwhile() {
+    let definition = definition();
+    let regions = Arc::new(Regions::by_hash(&definition).expect("enough"));
+    let mut holder = Holder::new(definition.clone(), regions, 0);
+    holder.hold(1, |_| true);
+    let ask = |holder: &mut Holder| holder.questions(|_| Some(0), &mut 0);
+    let asked = ask(&mut holder);
+    let mut random = Random::new(4);
+    for number in 0..200 {
+        let key = format!("hotel:{number}");
+        let encoded = object(&mut random).encode();
+        holder.put(1, key.as_bytes(), Some((&encoded, None)));
+    }
+    holder.supplied(0, 1, asked[0].2.serial);
+    let all = parse(b"*", &definition, &Params::default()).expect("it is a query");
+    let is_ready = |holder: &Holder| holder.is_ready(&all, &asked[0].2.regions);
+    assert!(is_ready(&holder));
+    holder.forget(|slot| slot % 2 == 0);
+    // What comes in between is judged as what was there.
+    holder.forget(|slot| slot % 4 == 1);
+    let mut steps = 0;
+    while holder.sweep_on(8) {
+        assert!(!is_ready(&holder) && ask(&mut holder).is_empty());
+        steps += 1;
+    }
+    let left = (0..200).filter(|it| row_slot(format!("hotel:{it}").as_bytes()) % 4 == 3);
+    let left = left.count();
+    assert_eq!((holder.len(), holder.index().len()), (left, left as u64));
+    assert!(steps >= (200 - left) / 8 - 1, "{steps}");
+    let again = ask(&mut holder);
+    assert!(again[0].2.has_slot(0) && again[0].2.has_slot(1) && !again[0].2.has_slot(3));
+    // Regions that go, too.
+    holder.hold(2, |_| false);
+    while holder.sweep_on(8) {}
+    assert!(holder.is_empty() && !holder.is_sweeping());
 }
 
 #[test]

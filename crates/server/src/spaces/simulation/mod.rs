@@ -107,10 +107,10 @@ planted! {
     a_write_answered_before_holders_have_it_is_found: AnswersUntold from 0,
     copies_that_outlive_their_conversation_are_found: KeepsWhatIsNotTold from 0,
     an_owner_that_does_not_wait_for_a_lost_reader_is_found: GivesUpEarly from 150,
-    words_of_an_ended_conversation_in_the_next_are_found: SaysWhatWasKept from 1020,
+    words_of_an_ended_conversation_in_the_next_are_found: SaysWhatWasKept from 7200,
     a_holder_that_ignores_new_owners_is_found: IgnoresOwners from 135,
     a_holder_that_answers_without_all_copies_is_found: AnswersUnready from 0,
-    a_holder_that_does_not_look_again_is_found: LooksOnce from 320,
+    a_holder_that_does_not_look_again_is_found: LooksOnce from 700,
     objects_that_came_with_a_slot_and_are_not_indexed_are_found: MissesMoved from 0,
     parts_of_different_maps_are_found: MixesMaps from 0,
 }

@@ -221,6 +221,8 @@ impl Node {
         if self.planted != Some(Planted::KeepsWhatIsNotTold) {
             self.spaces.owner_lost(owner, &self.shard);
         }
+        // It may be swept in the same turn, or some at a time.
+        while self.executed_count.is_multiple_of(2) && self.spaces.sweep_some(8) {}
     }
 
     pub fn reader_lost(&mut self, reader: u16) {
@@ -236,6 +238,7 @@ impl Node {
         let mut parts = self.spaces.parts();
         self.exchange
             .step_with(&mut self.engine, &mut parts, 0, 1 + rows * COPY_WEIGHT);
+        self.spaces.sweep_some(rows);
         for said in self.spaces.take_said(&self.shard) {
             match said {
                 Said::Ask {
