@@ -393,3 +393,61 @@ fn the_last_row_of_a_key_counts_and_many_rows_come_whole() {
     assert_eq!(find("*"), "3000");
     assert_eq!(find("@number:[3000 +inf]"), "3000");
 }
+
+/// The stars, hotels and homes that a country and a town have published.
+#[test]
+fn real_hotels_are_loaded_found_dumped_and_loaded_back() {
+    let french = larder_testing::data("hotels/france-hebergements-classes-2017.csv.zst");
+    let dublin = larder_testing::data("hotels/airbnb-dublin-2021-09-listings-detailed.csv.zst");
+    let (Some(french), Some(dublin)) = (french, dublin) else {
+        return;
+    };
+    let fixture = Fixture::new();
+    let load = |file: &str, space: &str, more: &[&str]| {
+        let prefix = format!("{space}:");
+        let line = [
+            "load", file, "--space", space, "--prefix", &prefix, "--create",
+        ];
+        fixture.space(&[&line[..], more].concat())
+    };
+    let told = load(
+        french.to_str().unwrap(),
+        "french",
+        &["--key", "{#}", "--geo", "coordonnees=lat,lon"],
+    );
+    assert!(told.contains("loaded 18,421 objects"), "{told}");
+    let told = load(dublin.to_str().unwrap(), "dublin", &[]);
+    assert!(told.contains("loaded 7,256 objects"), "{told}");
+    let count = |space: &str, query: &str| {
+        let found = fixture.text(&["FT.SEARCH", space, query, "LIMIT", "0", "0"]);
+        found.parse::<usize>().unwrap()
+    };
+    // As many as the file has lines with it: no field before has a semicolon.
+    let packed = std::fs::File::open(&french).unwrap();
+    let lines = String::from_utf8(zstd::decode_all(packed).unwrap()).unwrap();
+    let towns = lines
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split(';').nth(9));
+    let towns: Vec<String> = towns.map(str::to_lowercase).collect();
+    for town in ["lourdes", "nice", "toulouse"] {
+        let expected = towns.iter().filter(|it| *it == town).count();
+        let query = format!("@COMMUNE:{{{town}}}");
+        assert_eq!(count("french", &query), expected, "{town}");
+    }
+    let near = count("french", "@coordonnees:[2.35 48.85 10 km]");
+    assert!((1_000..3_000).contains(&near), "{near}");
+    let (all, rooms) = (
+        count("dublin", "@price:[50 100]"),
+        count("dublin", "@price:[50 100] @room_type:{Private room}"),
+    );
+    assert!(rooms > 500 && rooms < all, "{rooms} of {all}");
+    let file = fixture.path("french.parquet");
+    fixture.space(&["dump", "--space", "french", "-o", &file]);
+    fixture.ask(&["FT.DROPINDEX", "french", "DD"]);
+    let told = fixture.space(&["load", &file, "--space", "french", "--create"]);
+    assert!(told.contains("loaded 18,421 objects"), "{told}");
+    let lourdes = towns.iter().filter(|it| *it == "lourdes").count();
+    assert_eq!(count("french", "@COMMUNE:{lourdes}"), lourdes);
+    assert_eq!(count("french", "@coordonnees:[2.35 48.85 10 km]"), near);
+}

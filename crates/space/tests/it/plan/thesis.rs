@@ -171,3 +171,113 @@ fn a_prediction_is_the_sum_of_its_parts() {
     // Two replicas of: the key and region, where it stays, and address, where it moves.
     assert_eq!(classes[1].chain, 8.0);
 }
+
+/// Every family of disjoint sets of so many attributes, as the thesis's program lists them.
+fn families(attributes: u8) -> Vec<Vec<Vec<u8>>> {
+    let mut all = vec![Vec::new()];
+    for attribute in 0..attributes {
+        all = (all.into_iter())
+            .flat_map(|family: Vec<Vec<u8>>| {
+                let into = |at: usize| {
+                    let mut family = family.clone();
+                    family.resize(family.len().max(at + 1), Vec::new());
+                    family[at].push(attribute);
+                    family
+                };
+                let with: Vec<_> = (0..=family.len()).map(into).collect();
+                with.into_iter().chain([family])
+            })
+            .collect();
+    }
+    all.retain(|family| !family.is_empty());
+    all
+}
+
+/// Searches and modifications in the order of the file: `M` or `S`, a share, and attributes.
+type Operation = (String, f64, Vec<String>);
+
+#[derive(serde::Deserialize)]
+struct Vectors {
+    workloads: std::collections::BTreeMap<String, Computed>,
+}
+
+/// What the thesis's program computes of a workload.
+#[derive(serde::Deserialize)]
+struct Computed {
+    ops: Vec<Operation>,
+    n_configs: usize,
+    top: Vec<(f64, Vec<String>)>,
+    bottom: Vec<(f64, Vec<String>)>,
+    #[serde(rename = "sum_T")]
+    sum: f64,
+}
+
+/// Not the best ones alone: all 51 of four attributes, and all 4,139 of seven.
+#[test]
+fn all_configurations_of_the_thesis_are_predicted_as_by_its_program() {
+    let Some(file) = larder_testing::data("hyperdex-configurator-vectors.json") else {
+        return;
+    };
+    let text = std::fs::read_to_string(file).expect("it can be read");
+    let vectors: Vectors = serde_json::from_str(&text).expect("as it is described");
+    assert!(vectors.workloads.len() >= 10);
+    for (name, computed) in vectors.workloads {
+        let attributes = computed.ops.iter().flat_map(|it| &it.2);
+        let names: std::collections::BTreeSet<&str> = attributes.map(String::as_str).collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        let of = |kind: &'static str| computed.ops.iter().filter(move |it| it.0 == kind);
+        let texts = |it: &Operation| it.2.clone();
+        let queries = of("S").map(|it| {
+            let attributes = texts(it);
+            by(
+                it.1,
+                &attributes.iter().map(String::as_str).collect::<Vec<_>>(),
+            )
+        });
+        let modifications = of("M").map(|it| {
+            let attributes = texts(it);
+            update(
+                it.1,
+                &attributes.iter().map(String::as_str).collect::<Vec<_>>(),
+            )
+        });
+        let workload = hotels(&names, queries.collect(), modifications.collect());
+        let model = ThesisModel::new(&workload, Thesis::default()).expect("ok");
+        let throughput = |family: &[Vec<u8>]| {
+            let layout = |set: &Vec<u8>| Layout {
+                dimensions: set.iter().map(|at| (*at, 1)).collect(),
+            };
+            let subspaces = family.iter().map(layout).collect();
+            let indexes = AttributeSet::default();
+            model
+                .predict(&Configuration { subspaces, indexes })
+                .throughput
+        };
+        let families = families(names.len() as u8);
+        assert_eq!(families.len(), computed.n_configs, "{name}");
+        let mut all: Vec<f64> = families.iter().map(|it| throughput(it)).collect();
+        let sum: f64 = all.iter().sum();
+        // The shares in the file are rounded.
+        assert!((sum / computed.sum - 1.0).abs() < 1e-7, "{name}: {sum}");
+        all.sort_by(f64::total_cmp);
+        let best = all.iter().rev().zip(&computed.top);
+        let worst = all.iter().zip(computed.bottom.iter().rev());
+        for (own, (expected, _)) in best.chain(worst) {
+            assert!((own - expected).abs() < 1e-3, "{name}: {own}, {expected}");
+        }
+        for (expected, family) in computed.top.iter().chain(&computed.bottom) {
+            let at = |it: &str| {
+                names
+                    .iter()
+                    .position(|name| *name == it)
+                    .expect("one of them") as u8
+            };
+            let sets = family.iter().map(|set| set.split(',').map(at).collect());
+            let own = throughput(&sets.collect::<Vec<Vec<u8>>>());
+            assert!(
+                (own - expected).abs() < 1e-3,
+                "{name} {family:?}: {own}, {expected}"
+            );
+        }
+    }
+}
