@@ -62,7 +62,7 @@ pub const ROWS: &[Spec] = &[
         "GET option | SET option value",
         "Limits by RediSearch's names, * for all; they are of the configuration, and SET takes no other value than there is", CONSTANT),
     space(Id::FtCreate, "FT.CREATE", -4, "write", Place::AllCores,
-        "index [ON HASH | JSON] [PREFIX count prefix ...] [FILTER expression] SCHEMA attribute [AS name] type [options ...] ...",
+        "index [ON HASH | JSON] [PREFIX count prefix ...] [FILTER expression] [SUBSPACES count list ...] [REGIONS count] [INDEX count list ...] SCHEMA attribute [AS name] type [options ...] ...",
         "Declares a space: objects that can be searched by their attributes. Those that are there are found after a while", WALK),
     space(Id::FtCursor, "FT.CURSOR", -4, "readonly", Place::AllCores,
         "READ index cursor [COUNT n] | DEL index cursor",
