@@ -294,9 +294,8 @@ pub fn index_names(definition: &Definition) -> Vec<String> {
 ///
 /// # Errors
 /// It cannot be done; or it was interrupted, and goes on at the servers.
-pub fn make(nodes: &Nodes, space: &str, target: &Target, begun: bool) -> Result<(), Failure> {
+pub fn make(nodes: &Nodes, space: &str, target: &Target, mut begun: bool) -> Result<(), Failure> {
     let since = Instant::now();
-    let mut begun = begun;
     let progress = Progress::new(Unit::Copies, "filling", false);
     let watch = Watch::begin();
     loop {

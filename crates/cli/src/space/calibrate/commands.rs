@@ -209,8 +209,8 @@ mod tests {
         for objects in [Objects::of(0), Objects::of(55_000)] {
             let (groups, short) = (objects.groups(), objects.short_groups());
             for at in [0, short - 1, short, groups - 1] {
-                let mut all = 0..objects.count();
-                let of: Vec<u64> = all.by_ref().filter(|it| objects.group(*it) == at).collect();
+                let all = 0..objects.count();
+                let of: Vec<u64> = all.filter(|it| objects.group(*it) == at).collect();
                 assert_eq!(of.len() as u64, GROUP);
                 let length = objects.write(of[0]).len();
                 assert_eq!(length > 20, at >= short, "group {at}");
