@@ -190,23 +190,22 @@ async fn of_cores(
     let of = declared.clone();
     let parts = asker.on_cores(move |tables| async move {
         let mut found: BTreeMap<AttributeId, Vec<Vec<u8>>> = BTreeMap::new();
-        let (mut stands_for, mut from) = (1, Some((0, 0)));
-        while let Some((row, every)) = from.take() {
+        // How many objects each that is looked at stands for.
+        let (mut every, mut from) = (0, Some(0));
+        while let Some(row) = from.take() {
             {
                 let all = tables.spaces().read();
                 let space = all.spaces.get(&of.definition.name);
                 let space = space
                     .filter(|space| space.declared.version == of.version)
                     .ok_or_else(altered)?;
-                let every = match every {
-                    0 => (space.index.len() as usize / objects.max(1)).max(1),
-                    every => every,
-                };
-                stands_for = every as u64;
+                if every == 0 {
+                    every = (space.index.len() as usize / objects.max(1)).max(1);
+                }
                 let mut left = STEP_OBJECTS;
                 for (row, _, columns) in space.index.objects_from(row, every) {
                     if left == 0 {
-                        from = Some((row, every));
+                        from = Some(row);
                         break;
                     }
                     left -= 1;
@@ -222,7 +221,7 @@ async fn of_cores(
         }
         let mut sample = Sample::default();
         for (attribute, values) in found {
-            sample.add(attribute, values, stands_for);
+            sample.add(attribute, values, every as u64);
         }
         Ok(sample)
     });
