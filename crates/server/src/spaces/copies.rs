@@ -9,8 +9,8 @@
 //!
 //! 1. Where a space has no subspaces, or there is one place alone, nothing is held.
 //! 2. A part is answered when the index of its space has caught up, so that whatever changes from then on is known by where it was.
-//! 3. Who was supplied with a part is told of changes until it ends that itself, also when the space was altered or cut anew here meanwhile: a holder that has not heard
-//!    of it goes on answering, and misses nothing.
+//! 3. Who was supplied with a part is told of changes until it ends that itself, also when the space was altered, cut anew or dropped here meanwhile, or has no subspaces
+//!    any more: a holder that has not heard of it goes on answering, and misses nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -50,6 +50,8 @@ pub struct Copies {
     held: Vec<Held>,
     /// By reader and number, what it is told.
     subscribed: BTreeMap<(u16, u32), Subscribed>,
+    /// See [`Copies::has_former`].
+    has_former: bool,
     /// Own objects that lie in own regions, and are yet to be put there.
     own_parts: VecDeque<Own>,
     /// Questions are to be looked for.
@@ -105,6 +107,16 @@ pub struct Change {
 }
 
 impl Copies {
+    /// Whether some reader is told of changes.
+    pub fn has_readers(&self) -> bool {
+        !self.subscribed.is_empty()
+    }
+
+    /// Whether some reader is told of a space that is dropped here, or has no subspaces any more.
+    pub fn has_former(&self) -> bool {
+        self.has_former
+    }
+
     pub fn is_any(&self) -> bool {
         !self.held.is_empty() || !self.subscribed.is_empty() || self.is_stale
     }
@@ -154,6 +166,8 @@ impl Copies {
             subscribed.declared = known.or_else(|| declared_of(spaces, part));
         }
         self.end(&over);
+        let mut subscribed = self.subscribed.values();
+        self.has_former = subscribed.any(|it| it.is_of_former(spaces));
         if before.iter().any(|held| held.holder.len() >= LARGE) {
             free(move |pieces| {
                 while let Some(held) = before.last_mut() {
@@ -270,7 +284,7 @@ impl Copies {
         !self.own_parts.is_empty()
     }
 
-    /// As the owner: whom a change concerns, as it travels. Holders of this core have it at once.
+    /// As the owner: whom a change of an object of this space concerns, as it travels. Holders of this core have it at once.
     pub fn tell(
         &mut self,
         declared: &Declared,
@@ -278,18 +292,48 @@ impl Copies {
         object: Option<(&[u8], Option<u64>)>,
         moved: &[Moved],
     ) -> Option<Change> {
-        let mut readers = Vec::new();
-        for (&(reader, number), subscribed) in &self.subscribed {
+        self.tell_those(key, object, &|subscribed| {
             let part = &subscribed.part;
-            let told = if let Some(subspace) = subspace_of(declared, part) {
-                let moved = moved.get(subspace);
-                moved.and_then(|moved| part.told(*moved))
-            } else if part.space == declared.definition.name {
+            if let Some(subspace) = subspace_of(declared, part) {
+                part.told(*moved.get(subspace)?)
+            } else if subscribed.is_of_same(declared) {
                 subscribed.told(key, object.map(|(bytes, _)| bytes))
             } else {
                 None
+            }
+        })
+    }
+
+    /// As [`Copies::tell`], of spaces that are dropped here, or have no subspaces any more.
+    pub fn tell_of_former(
+        &mut self,
+        spaces: &BTreeMap<String, Space>,
+        key: &[u8],
+        object: Option<(&[u8], Option<u64>)>,
+    ) -> Option<Change> {
+        if !self.has_former {
+            return None;
+        }
+        self.tell_those(key, object, &|subscribed| {
+            let covers = |declared: &Declared| declared.definition.covers_key(key);
+            let is_told = subscribed.declared.as_deref().is_some_and(covers)
+                && subscribed.is_of_former(spaces);
+            let told = || subscribed.told(key, object.map(|(bytes, _)| bytes));
+            is_told.then(told).flatten()
+        })
+    }
+
+    fn tell_those(
+        &mut self,
+        key: &[u8],
+        object: Option<(&[u8], Option<u64>)>,
+        told: &dyn Fn(&Subscribed) -> Option<Told>,
+    ) -> Option<Change> {
+        let mut readers = Vec::new();
+        for (&(reader, number), subscribed) in &self.subscribed {
+            let Some(told) = told(subscribed) else {
+                continue;
             };
-            let Some(told) = told else { continue };
             let is_there = told == Told::Is;
             if reader != self.own {
                 readers.push((reader, number, is_there));
@@ -475,6 +519,22 @@ fn declared_of(spaces: &BTreeMap<String, Space>, part: &Part) -> Option<Arc<Decl
 }
 
 impl Subscribed {
+    /// Whether the space of this part is dropped here, or has no subspaces any more.
+    fn is_of_former(&self, spaces: &BTreeMap<String, Space>) -> bool {
+        let Some(declared) = &self.declared else {
+            return false;
+        };
+        let now = spaces.get(&self.part.space).map(|space| &space.declared);
+        now.is_none_or(|now| now.created != declared.created || now.regions.is_none())
+    }
+
+    /// Whether its part is of this space, as it is or was declared.
+    fn is_of_same(&self, now: &Declared) -> bool {
+        let declared = self.declared.as_ref();
+        declared.is_some_and(|declared| declared.created == now.created)
+            && self.part.space == now.definition.name
+    }
+
     /// What is told of an object that is this now, when the part is not of the space as it is now. Where the object was is not known then, so
     /// it is told of each that does not lie there.
     fn told(&self, key: &[u8], bytes: Option<&[u8]>) -> Option<Told> {

@@ -214,10 +214,12 @@ impl Spaces {
         let said = all.copies.follow(&all.spaces);
         all.said.extend(said);
         self.is_building.set(true);
-        self.is_any.set(!all.spaces.is_empty());
-        if !self.is_any.get() {
+        if all.spaces.is_empty() {
             all.behind = VecDeque::new();
         }
+        // Those who have not heard yet that the last one is dropped are told of changes.
+        let is_any = !all.spaces.is_empty() || all.copies.has_readers();
+        self.is_any.set(is_any);
     }
 
     /// Takes in changes of rows.
@@ -407,6 +409,14 @@ impl All {
                 self.untold.extend(change);
             }
         }
+        if let Told::Now(at) = told {
+            self.tell_of_former(key, Some((bytes, at)));
+        }
+    }
+
+    fn tell_of_former(&mut self, key: &[u8], object: Option<(&[u8], Option<u64>)>) {
+        let change = self.copies.tell_of_former(&self.spaces, key, object);
+        self.untold.extend(change);
     }
 
     /// `is_told`: it is gone, and not just another's.
@@ -425,6 +435,9 @@ impl All {
                 self.untold.extend(change);
             }
         }
+        if is_told {
+            self.tell_of_former(key, None);
+        }
     }
 
     /// An object stays what it is, and goes at another time.
@@ -437,18 +450,25 @@ impl All {
                 self.untold.extend(change);
             }
         }
+        self.tell_of_former(key, Some((bytes, at)));
     }
 
     fn removed_range(&mut self, lo: &[u8], hi: &[u8], engine: &Engine) {
+        let mut gone = Vec::new();
         for space in self.spaces.values_mut() {
-            if let Some(placed) = &mut space.placed {
-                for (key, moved) in placed.remove_range(lo, hi) {
-                    let change = self.copies.tell(&space.declared, &key, None, &moved);
-                    self.untold.extend(change);
+            match &mut space.placed {
+                Some(placed) => {
+                    for (key, moved) in placed.remove_range(lo, hi) {
+                        let change = self.copies.tell(&space.declared, &key, None, &moved);
+                        self.untold.extend(change);
+                    }
                 }
+                None if self.copies.has_former() => gone.extend(space.keys_in(lo, hi)),
+                None => {}
             }
             space.begin_anew(lo, hi, engine);
         }
+        gone.iter().for_each(|key| self.tell_of_former(key, None));
     }
 }
 

@@ -168,7 +168,12 @@ impl Node {
         written.expect("it is of a table");
         let changes = self.engine.take_changes();
         self.spaces.note(&changes, &self.engine);
-        for change in self.spaces.take_untold() {
+        let mut untold = self.spaces.take_untold();
+        let space = &self.spaces.read().spaces["things"];
+        if self.planted == Some(Planted::TellsNoFormer) && space.regions().is_none() {
+            untold.clear();
+        }
+        for change in untold {
             let value = change.value.as_deref();
             self.exchange
                 .tell(&change.row, value, &change.readers, false);

@@ -102,6 +102,8 @@ pub struct World {
     pub planted: Option<Planted>,
     pub clock: u64,
     pub seen: Seen,
+    /// One in so many of what may happen does.
+    pub rarity: u64,
     /// By row, what is committed.
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     /// By reader and owner.
@@ -157,6 +159,7 @@ impl World {
             random,
             planted,
             clock: 0,
+            rarity: 1,
             seen: Seen {
                 runs: 1,
                 ..Seen::default()
@@ -221,7 +224,16 @@ impl World {
             59..=62 => self.learn_some(node),
             63..=66 => self.notice_some(),
             67 => self.go_on_moving(),
-            68..=70 if is_wild => self.happen(node),
+            68..=70 if is_wild => {
+                if self.rarity == 1 {
+                    self.happen(node);
+                } else if self.random.one_in(self.rarity) {
+                    match self.random.one_in(2) {
+                        true => self.lay_out(),
+                        false => self.happen(node),
+                    }
+                }
+            }
             71..=99 => {
                 let mut clients = std::mem::take(&mut self.clients);
                 clients.step(self);
