@@ -6,7 +6,8 @@
 //! ```
 //!
 //! 1. A new cut is made for each tenth of the objects that changed at most, so that all cutting is in proportion to what is written.
-//! 2. Cuts are in the record, so all nodes have the same, and a change of the space between look and cut makes the cut void.
+//! 2. A subspace that was cut by a sample becomes whole before it is cut anew. Else one that is written faster than its copies arrive would have no region to search.
+//! 3. Cuts are in the record, so all nodes have the same, and a change of the space between look and cut makes the cut void.
 //!
 //! Other nodes are asked for their part of a sample by FT.CURSOR SAMPLE, which clients cannot send: `space`, how many objects each core is to look at, and the ids of
 //! the attributes, with commas.
@@ -102,7 +103,14 @@ async fn look(asker: &Asker, name: &str) -> Result<(), Refusal> {
     let Some(filled) = all.filled() else {
         return Ok(());
     };
-    let anew = to_cut(regions, filled);
+    let mut anew = to_cut(regions, filled);
+    let mut is_waiting = false;
+    for (at, attributes) in anew.iter_mut().enumerate() {
+        if !attributes.is_empty() && regions.is_cut(at) && !all.is_whole(at, regions) {
+            attributes.clear();
+            is_waiting = true;
+        }
+    }
     if anew.iter().any(|attributes| !attributes.is_empty()) {
         let sample = sample_of(asker, &declared, regions).await?;
         let cuts = regions.cut_anew(&anew, &|attribute| sample.values(attribute));
@@ -116,6 +124,9 @@ async fn look(asker: &Asker, name: &str) -> Result<(), Refusal> {
             make(asker, change).await?;
             tracing::info!(space = name, version, "subspaces are cut anew");
         }
+    }
+    if is_waiting {
+        return Ok(());
     }
     let mut all = asker.core.tables.spaces().write();
     if let Some(space) = all.spaces.get_mut(name) {

@@ -31,27 +31,34 @@ pub(super) struct Figures {
     /// By which cuts: nodes may have yet to hear of new ones.
     pub(super) cuts: u64,
     pub(super) failures: Failures,
-    /// What holders have of the subspaces that are being filled.
-    pub(super) coming: Coming,
+    /// What holders have of each subspace.
+    pub(super) here: Vec<Here>,
     /// By their places, where they are asked for.
     pub(super) subspaces: Vec<Held>,
 }
 
-/// What holders have of subspaces that are being filled.
+/// What holders have of one subspace, in all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Coming {
+pub(super) struct Here {
     pub(super) copies: u64,
     /// Regions that have all their objects.
-    pub(super) regions: u64,
+    pub(super) whole: u64,
 }
 
-/// What holders have of one subspace.
+/// What holders have of one subspace, as a picture shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Held {
     /// Copies in each region that has any.
     pub(super) copies: BTreeMap<u16, u64>,
     /// Slots of keys whose objects are here, of how many.
     pub(super) filled: (u64, u64),
+}
+
+impl Here {
+    fn add(&mut self, other: Here) {
+        self.copies += other.copies;
+        self.whole += other.whole;
+    }
 }
 
 impl Held {
@@ -90,7 +97,7 @@ impl Figures {
             filled: Some(subspaces.collect()),
             cuts: cuts_of(declared),
             failures: Failures::default(),
-            coming: Coming::default(),
+            here: Vec::new(),
             subspaces: Vec::new(),
         }
     }
@@ -98,6 +105,13 @@ impl Figures {
     /// How many objects lie in each region of each subspace, if that is known.
     pub fn filled(&self) -> Option<&[Vec<u64>]> {
         self.filled.as_deref()
+    }
+
+    /// Whether all regions of a subspace have all their objects.
+    pub fn is_whole(&self, at: usize, regions: &Regions) -> bool {
+        let whole = self.here.get(at).map_or(0, |here| here.whole);
+        let count = regions.subspace(at).map_or(0, |it| it.regions());
+        whole >= u64::from(count)
     }
 
     fn add(&mut self, other: Figures) {
@@ -113,8 +127,10 @@ impl Figures {
         self.failures.count += other.failures.count;
         // Who has yet to hear of other subspaces speaks of others.
         if self.cuts == other.cuts {
-            self.coming.copies += other.coming.copies;
-            self.coming.regions += other.coming.regions;
+            let count = self.here.len().max(other.here.len());
+            self.here.resize_with(count, Here::default);
+            let both = self.here.iter_mut().zip(&other.here);
+            both.for_each(|(own, other)| own.add(*other));
             let count = self.subspaces.len().max(other.subspaces.len());
             self.subspaces.resize_with(count, Held::default);
             let both = self.subspaces.iter_mut().zip(&other.subspaces);
@@ -146,8 +162,6 @@ impl Figures {
             self.copies,
             self.region_answers,
             self.cuts,
-            self.coming.copies,
-            self.coming.regions,
             failures.count,
         ] {
             out.extend_from_slice(&number.to_le_bytes());
@@ -175,6 +189,11 @@ impl Figures {
             out.extend_from_slice(&count.to_le_bytes());
             put(newest, &mut out);
         }
+        put_count(&mut out, self.here.len());
+        for here in &self.here {
+            out.extend_from_slice(&here.copies.to_le_bytes());
+            out.extend_from_slice(&here.whole.to_le_bytes());
+        }
         put_count(&mut out, self.subspaces.len());
         for held in &self.subspaces {
             for number in [held.filled.0, held.filled.1] {
@@ -201,11 +220,8 @@ impl Figures {
             region_answers: reader.u64()?,
             filled: None,
             cuts: reader.u64()?,
-            coming: Coming {
-                copies: reader.u64()?,
-                regions: reader.u64()?,
-            },
             failures: Failures::default(),
+            here: Vec::new(),
             subspaces: Vec::new(),
         };
         figures.failures.count = reader.u64()?;
@@ -229,6 +245,10 @@ impl Figures {
         for _ in 0..reader.count(18)? {
             let id = AttributeId(reader.u16()?);
             by_attribute.insert(id, (reader.u64()?, failure(&mut reader)?));
+        }
+        for _ in 0..reader.count(16)? {
+            let (copies, whole) = (reader.u64()?, reader.u64()?);
+            figures.here.push(Here { copies, whole });
         }
         for _ in 0..reader.count(20)? {
             let filled = (reader.u64()?, reader.u64()?);
@@ -265,13 +285,13 @@ fn held(copies: &Copies, regions: &Regions) -> Vec<Held> {
     all
 }
 
-fn coming(copies: &Copies, regions: &Regions) -> Coming {
-    let holders = copies.holders(regions);
-    let coming = holders.filter(|(place, _)| *place >= regions.serving());
-    coming.fold(Coming::default(), |sum, (_, holder)| Coming {
-        copies: sum.copies + holder.len() as u64,
-        regions: sum.regions + holder.whole(),
-    })
+fn here(copies: &Copies, regions: &Regions) -> Vec<Here> {
+    let mut all = vec![Here::default(); regions.count()];
+    for (place, holder) in copies.holders(regions) {
+        let (copies, whole) = (holder.len() as u64, holder.whole());
+        all[place].add(Here { copies, whole });
+    }
+    all
 }
 
 /// What all have of a space, and what holders have of its regions if that is asked for; `command` is FT.INFO of it.
@@ -315,7 +335,7 @@ pub(super) async fn figures(
             filled: space.filled().filter(|_| is_same_cut).or(nowhere),
             cuts: cuts_of(&of),
             failures: space.index.failures().clone(),
-            coming: regions.map_or_else(Coming::default, |it| coming(&spaces.copies, it)),
+            here: regions.map_or_else(Vec::new, |it| here(&spaces.copies, it)),
             subspaces: match regions.filter(|_| with_regions) {
                 Some(regions) => held(&spaces.copies, regions),
                 None => Vec::new(),

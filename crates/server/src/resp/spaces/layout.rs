@@ -222,13 +222,17 @@ impl Progress {
             return Progress::default();
         };
         let coming = regions.serving()..regions.count();
-        let count = coming.len() as u64;
-        let coming = coming.filter_map(|subspace| regions.subspace(subspace));
-        Progress {
-            copies: all.coming.copies,
-            copies_in_all: all.objects * count,
-            regions: all.coming.regions,
-            regions_in_all: coming.map(|it| u64::from(it.regions())).sum(),
+        let mut progress = Progress {
+            copies_in_all: all.objects * coming.len() as u64,
+            ..Progress::default()
+        };
+        for subspace in coming {
+            let here = all.here.get(subspace).copied().unwrap_or_default();
+            progress.copies += here.copies;
+            progress.regions += here.whole;
+            let in_all = regions.subspace(subspace).map(|it| it.regions());
+            progress.regions_in_all += u64::from(in_all.unwrap_or(0));
         }
+        progress
     }
 }
