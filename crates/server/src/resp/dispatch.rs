@@ -161,8 +161,39 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
     }
 }
 
-/// Redis's text.
+/// What RediSearch has beside searches, and what is there instead.
+fn not_searched(name: &[u8]) -> Option<&'static str> {
+    let name = name.to_ascii_uppercase();
+    let instead = [
+        (
+            "SUG",
+            "there are no suggestions: search for a prefix (hel*), or count words with a join",
+        ),
+        (
+            "SYN",
+            "there are no synonyms: search for one of several words (one | other)",
+        ),
+        (
+            "DICT",
+            "there are no dictionaries: words are searched as they are, by prefixes and by parts",
+        ),
+        (
+            "SPELLCHECK",
+            "spelling is not corrected: search for a prefix (hel*) or a part (*ell*)",
+        ),
+        ("HYBRID", "there are no vectors: search by attributes"),
+    ];
+    let word = name.strip_prefix(b"FT.")?;
+    let known = instead.iter().find(|it| word.starts_with(it.0.as_bytes()));
+    known.map(|it| it.1)
+}
+
+/// Redis's text, and what helps.
 fn unknown(request: Request<'_>) -> Refusal {
+    if let Some(instead) = not_searched(request.arg(0)) {
+        let message = format!("unknown command '{}': {instead}", show(request.arg(0)));
+        return (Code::UnknownCommand, message);
+    }
     let mut args = String::new();
     for arg in request.args().skip(1) {
         if args.len() >= 128 {

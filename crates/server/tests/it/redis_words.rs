@@ -41,6 +41,26 @@ fn a_command_that_nobody_claims_is_unknown_whatever_it_is_asked_of() {
                     "SORT t|a",
                     "-ERR unknown command 'SORT', with args beginning with: 't|a' ",
                 ),
+                (
+                    "FT.SUGADD names hello 1",
+                    "-ERR unknown command 'FT.SUGADD': there are no suggestions: search for a prefix (hel*), or count words with a join",
+                ),
+                (
+                    "ft.synupdate hotels 1 inn",
+                    "-ERR unknown command 'ft.synupdate': there are no synonyms: search for one of several words (one | other)",
+                ),
+                (
+                    "FT.DICTADD words hello",
+                    "-ERR unknown command 'FT.DICTADD': there are no dictionaries: words are searched as they are, by prefixes and by parts",
+                ),
+                (
+                    "FT.SPELLCHECK hotels helo",
+                    "-ERR unknown command 'FT.SPELLCHECK': spelling is not corrected: search for a prefix (hel*) or a part (*ell*)",
+                ),
+                (
+                    "FT.HYBRID hotels",
+                    "-ERR unknown command 'FT.HYBRID': there are no vectors: search by attributes",
+                ),
             ],
         );
         // What larder has and a key refuses is no replica's word either.
