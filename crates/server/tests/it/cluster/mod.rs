@@ -6,6 +6,7 @@ mod broken;
 mod clients;
 mod faults;
 mod forward;
+mod found;
 pub mod harness;
 mod histories;
 mod late;

@@ -289,6 +289,49 @@ impl Fault {
     }
 }
 
+/// A hotel that goes from town to town: each time to another region of the cities, where it is found from then on, and not where it was.
+struct Moving {
+    client: Client,
+    number: u64,
+    moves: u64,
+}
+
+impl Moving {
+    /// The first of those hotels that move.
+    const FIRST: u64 = 900_000;
+
+    fn new(addr: std::net::SocketAddr) -> Moving {
+        Moving {
+            client: Client::to(addr),
+            number: Moving::FIRST,
+            moves: 0,
+        }
+    }
+
+    fn town(&self, moves: u64) -> String {
+        format!("m{}of{}", moves % 7, self.number)
+    }
+
+    fn go_on(&mut self, logs: impl Fn() -> String) {
+        let (before, town) = (self.town(self.moves + 6), self.town(self.moves));
+        if !put(&mut self.client, self.number, &town).starts_with(':') {
+            // It may be in either town, also later: another hotel begins.
+            (self.number, self.moves) = (self.number + 1, 0);
+            return;
+        }
+        self.moves += 1;
+        for (town, expected) in [(&town, 1), (&before, 0)] {
+            let found = total(&mut self.client, &format!("@city:{{{town}}}"));
+            assert!(
+                found.is_none_or(|found| found == expected),
+                "{town} after {} moves: {found:?}\n{}",
+                self.moves,
+                logs()
+            );
+        }
+    }
+}
+
 /// How many searches were answered from regions.
 pub(super) fn region_answers(client: &mut Client) -> Option<u64> {
     let info = ask(client, &["FT.INFO", "hotels"]);
@@ -320,6 +363,7 @@ fn break_and_search(fault: Fault, subspaces: &str, hotels: u64) {
         });
         let stopping = StopAtEnd(&stop);
         let mut client = Client::to(nodes[1]);
+        let mut moving = Moving::new(nodes[0]);
         // How many of the first hotels are in a city.
         let in_city = |hotels: u64, city: u64| (hotels + CITIES - 1 - city) / CITIES;
         let mut look = |cluster: &Cluster, times: u64| {
@@ -345,6 +389,7 @@ fn break_and_search(fault: Fault, subspaces: &str, hotels: u64) {
                 // All of these were there from the beginning, and none is another's.
                 let range = total(&mut client, "@n:[10 29]");
                 assert!(range.is_none_or(|found| found == 20), "{range:?}");
+                moving.go_on(|| cluster.logs());
                 seen += 1;
                 seen > times
             });

@@ -4,7 +4,8 @@
 //! nobody answered may have happened or not. The same judge is shown servers that lie, and must say so.
 
 pub mod actor;
-mod link;
+pub mod finder;
+pub mod link;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
