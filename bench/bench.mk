@@ -36,11 +36,13 @@ bench-cluster: ## Clusters: cost by nodes and copies, Twip, fail-over beside Red
 	cargo build --release --locked --package larder-cli --package larder-bench
 	@for part in $(CLUSTER_PARTS); do target/release/larder-bench $$part --larder target/release/larder $(ARGS) || exit 1; done
 
-bench-spaces: ## Hotels by their attributes, beside PostgreSQL; and searches by what they find. ARGS='--hotels 20000'.
+SPACE_PARTS ?= spaces space-shapes space-servers space-online space-outgrown space-model
+
+bench-spaces: ## Hotels by their attributes, beside PostgreSQL; by what they find; 1 to 8 servers; new subspaces; disk; the model. SPACE_PARTS=spaces for one.
 	@scripts/setup-bench twip
+	@scripts/setup test
 	cargo build --release --locked --package larder-cli --package larder-bench
-	target/release/larder-bench spaces --larder target/release/larder $(ARGS)
-	target/release/larder-bench space-shapes --larder target/release/larder
+	@for part in $(SPACE_PARTS); do target/release/larder-bench $$part --larder target/release/larder $(ARGS) || exit 1; done
 
 bench-spark: ## Builds on Spark, into a folder, HDFS and S3, beside the builder of one process: rows per CPU second, memory. ARGS='--rows 500000'.
 	@scripts/setup test
