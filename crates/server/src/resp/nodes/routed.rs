@@ -10,7 +10,8 @@
 //!
 //! 1. The replies come in the order of the requests, each once.
 //! 2. A write that may have been executed is never sent again.
-//! 3. After [`PATIENCE`] without progress the requests that are left are refused: nothing of them was done.
+//! 3. A part of what all nodes have is asked for once: its place has what it has by the map of that moment, as those have of whom the other parts are asked.
+//! 4. After [`PATIENCE`] without progress the requests that are left are refused: nothing of them was done.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -181,6 +182,12 @@ impl Routed {
                 if let Some(refused) = self.refused_unknown() {
                     return Some(refused);
                 }
+                if let Target::Part(_) = self.target {
+                    // Asked again it would be by a later map, and the part of another whole.
+                    let why = self.why.clone();
+                    self.not_done = Some(why.unwrap_or_else(|| "it could not be sent".into()));
+                    return None;
+                }
                 if let Err(refusal) = self.route() {
                     let is_on_its_way = self.is_on_its_way();
                     if is_on_its_way && self.has_time() {
@@ -331,11 +338,6 @@ impl Routed {
     fn route(&mut self) -> Result<(), Refusal> {
         // Where nobody is found, the next view is waited for.
         self.epoch = self.core.tables.epoch_of_map();
-        if let Target::Part(place) = self.target {
-            let all = self.count();
-            self.send(place, all);
-            return Ok(());
-        }
         if !self.has_time() {
             let why = self
                 .why

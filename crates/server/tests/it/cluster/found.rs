@@ -163,7 +163,10 @@ enum Beside {
 
 fn judged(beside: Beside, happens: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster))) {
     let options = Options::new(3).set("tables.replicas", 2).proxied();
-    let Some(mut cluster) = options.peers_proxied().start() else {
+    // Some copies are of other cores of a node, some of other nodes.
+    let threads = if beside == Beside::Alter { 2 } else { 1 };
+    let options = options.set("server.threads", threads).peers_proxied();
+    let Some(mut cluster) = options.start() else {
         return;
     };
     let nodes: Vec<SocketAddr> = (0..cluster.len()).map(|node| cluster.resp(node)).collect();

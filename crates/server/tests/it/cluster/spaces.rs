@@ -250,6 +250,42 @@ fn a_search_of_regions_sees_what_was_acknowledged_while_a_node_is_cut_off() {
     break_and_search(Fault::CutOff, UNCUT, HOTELS);
 }
 
+/// Parts of an answer that come late are of the map by which the others were asked, or all are asked anew.
+#[test]
+fn a_search_that_waits_for_a_node_which_stands_still_misses_nothing() {
+    let Some(cluster) = started(1, city_of, "", HOTELS) else {
+        return;
+    };
+    cluster.wait_for("all are found", || {
+        total(&mut cluster.client(0), "*") == Some(HOTELS)
+    });
+    for node in [1, 2] {
+        let name = cluster.name(node).to_owned();
+        cluster.stop(node);
+        std::thread::scope(|scope| {
+            let ask = |line: &'static str, all: String, of: usize| {
+                let mut client = cluster.client(of);
+                scope.spawn(move || {
+                    for _ in 0..40 {
+                        let words: Vec<&str> = line.split(' ').collect();
+                        let reply = ask(&mut client, &words);
+                        assert!(reply == all || refused(&reply).is_none(), "{reply}");
+                    }
+                });
+            };
+            for of in [0, 1, 2, 0, 1, 2] {
+                ask("FT.SEARCH hotels * LIMIT 0 0", format!("*1|:{HOTELS}"), of);
+                ask("DBSIZE", format!(":{HOTELS}"), of);
+            }
+            cluster.wait_for("it is down", || cluster.state(0, &name) == "down");
+            cluster.cont(node);
+        });
+        cluster.wait_until_served();
+        cluster.wait_for_state(node, "up");
+        super::rows::wait_until_settled(&cluster);
+    }
+}
+
 /// What happens to a node, until it is mended.
 #[derive(Clone, Copy)]
 enum Fault {
