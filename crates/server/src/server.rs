@@ -30,7 +30,7 @@ use crate::spaces;
 use crate::stats::Stats;
 use crate::stores::{FolderLock, Stores};
 use crate::tables::postgres::Postgres;
-use crate::tables::{CoreMessage, Cursors, TablesHandle};
+use crate::tables::{CoreMessage, Cursors, Shares, TablesHandle};
 use crate::{http, resp};
 
 /// What every thread of a server sees.
@@ -239,7 +239,11 @@ impl Shared {
         let throttle = pulls.throttle.clone();
         let filled = move |bytes| {
             throttle.charge(bytes);
-            throttle.share()
+            let now = throttle.figures_now();
+            Shares {
+                background: now.share,
+                unhurried: now.unhurried_share,
+            }
         };
         // Nobody has set it before.
         let _ = tables.background.set(Box::new(filled));

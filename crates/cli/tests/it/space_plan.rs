@@ -23,6 +23,18 @@ fn json(arguments: &[&str]) -> serde_json::Value {
 }
 
 #[test]
+fn the_guide_shows_the_plan_of_the_example() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let guide = std::fs::read_to_string(root.join("docs/guide/spaces-plan.md")).unwrap();
+    let of_repository = "examples/hotels/workload.toml";
+    let typed = format!("$ larder space plan --workload {of_repository} --html plan.html\n");
+    let shown = guide.split_once(&typed).expect("the guide types it").1;
+    let shown = shown.split_once("\npicture: ").expect("and its picture").0;
+    let printed = run_ok(["space", "plan", "--workload", &example()]);
+    assert_eq!(printed.replace(&example(), of_repository), shown);
+}
+
+#[test]
 fn the_example_is_planned_as_a_table_as_json_and_as_a_page() {
     let folder = tempfile::tempdir().unwrap();
     let eight = file(

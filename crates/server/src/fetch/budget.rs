@@ -12,13 +12,17 @@
 //! 2. Who waits is served in the order in which they asked; who gives up holds up nobody.
 //! 3. The share is between [`SHARE_MIN`] and 1. While reads wait longer than they may it is halved at every look, down to the least;
 //!    once they do not it comes back by steps. Bytes pass at the rate times the share, and work of time `b` rests for
-//!    `b * (1 - share) / share`.
+//!    `b * (1 - share) / share`. Work that nobody waits for has a share of its own, by the same rule with other numbers.
 
 use std::collections::VecDeque;
 
 /// Background work is never stopped altogether: a pull that does not end helps nobody.
 pub const SHARE_MIN: f64 = 0.1;
 const SHARE_STEP: f64 = 0.1;
+/// Work that nobody waits for yields sooner, at so small a part of the same wait, and further.
+const UNHURRIED_YIELDS_SOONER: u64 = 3;
+const UNHURRIED_SHARE_MIN: f64 = 0.05;
+const UNHURRIED_SHARE_STEP: f64 = 0.05;
 /// So often how long reads wait is looked at.
 pub const LOOK_EVERY_US: u64 = 100_000;
 const BURST_SECONDS: f64 = 0.25;
@@ -34,6 +38,8 @@ pub struct Budget {
     yield_at_us: u64,
     /// Of the rate and of time.
     share: f64,
+    /// The same, of work that nobody waits for.
+    unhurried_share: f64,
     /// Below zero while a chunk larger than what there was is being paid off.
     tokens: f64,
     filled_at_us: u64,
@@ -53,6 +59,7 @@ pub struct Ticket(u64);
 pub struct BudgetFigures {
     pub bytes_per_second: u64,
     pub share: f64,
+    pub unhurried_share: f64,
     pub waiting: usize,
     /// Since the server started, as the next one.
     pub passed_bytes: u64,
@@ -66,6 +73,7 @@ impl Budget {
             bytes_per_second,
             yield_at_us,
             share: 1.0,
+            unhurried_share: 1.0,
             tokens: 0.0,
             filled_at_us: now_us,
             looked_at_us: now_us,
@@ -144,6 +152,12 @@ impl Budget {
         } else {
             self.share = (self.share + SHARE_STEP).min(1.0);
         }
+        let unhurried = self.unhurried_share;
+        self.unhurried_share =
+            match self.yield_at_us > 0 && wait_us > self.yield_at_us / UNHURRIED_YIELDS_SOONER {
+                true => (unhurried / 2.0).max(UNHURRIED_SHARE_MIN),
+                false => (unhurried + UNHURRIED_SHARE_STEP).min(1.0),
+            };
     }
 
     /// How long who worked for so long rests before the next step.
@@ -155,6 +169,7 @@ impl Budget {
         BudgetFigures {
             bytes_per_second: self.bytes_per_second,
             share: self.share,
+            unhurried_share: self.unhurried_share,
             waiting: self.waiting.len(),
             passed_bytes: self.passed_bytes,
             yielded_count: self.yielded_count,
@@ -282,6 +297,23 @@ mod tests {
             "{back:?}"
         );
         assert_eq!(budget.figures().yielded_count, 11);
+    }
+
+    #[test]
+    fn work_that_nobody_waits_for_yields_sooner_and_further() {
+        let mut budget = Budget::new(0, 300, 0);
+        budget.observe(0, 101);
+        let figures = budget.figures();
+        assert_eq!((figures.share, figures.unhurried_share), (1.0, 0.5));
+        (0..9).for_each(|_| budget.observe(0, 301));
+        let figures = budget.figures();
+        assert_eq!((figures.share, figures.unhurried_share), (0.1, 0.05));
+        (0..20).for_each(|_| budget.observe(0, 100));
+        let figures = budget.figures();
+        assert_eq!((figures.share, figures.unhurried_share), (1.0, 1.0));
+        let mut never = Budget::new(0, 0, 0);
+        never.observe(0, u64::MAX);
+        assert_eq!(never.figures().unhurried_share, 1.0);
     }
 
     #[test]

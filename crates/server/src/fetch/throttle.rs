@@ -49,10 +49,10 @@ impl Throttle {
         self.lock().figures()
     }
 
-    /// The share of the processors that background work has now; for who works beside requests, on a thread that answers them.
-    pub fn share(&self) -> f64 {
+    /// As [`Throttle::figures`], with the shares that background work has now.
+    pub fn figures_now(&self) -> BudgetFigures {
         self.look(self.now_us());
-        self.figures().share
+        self.figures()
     }
 
     /// Says that the calling thread answers reads.

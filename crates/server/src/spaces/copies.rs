@@ -31,7 +31,7 @@ use super::walk::{end_of, tables_of};
 type Bytes = Box<[u8]>;
 
 /// Copies that are sent, or put here, at one go: what clients ask for comes between two of them.
-const CHUNK_COPIES: usize = 8;
+const CHUNK_COPIES: usize = 4;
 
 /// An object as it travels: when it goes, in milliseconds since 1970 (8 bytes, little-endian; 0: never), then its bytes.
 fn travelling(bytes: &[u8], expires_at: Option<u64>) -> Vec<u8> {
@@ -493,6 +493,18 @@ impl Copies {
         let held = self.held.iter().filter(of);
         let building = held.filter_map(|held| held.holder.index().building());
         building.reduce(|sum, it| (sum.0 + it.0, sum.1 + it.1))
+    }
+
+    /// Whether something is lacking that searches would ask for here.
+    pub fn lacks_searched(&self) -> bool {
+        self.held.iter().any(|held| {
+            let regions = held.declared.regions.as_ref();
+            let is_searched = regions.is_some_and(|regions| {
+                let place = regions.position(held.holder.id());
+                place.is_some_and(|place| place < regions.serving())
+            });
+            is_searched && held.holder.is_lacking()
+        })
     }
 
     /// How many copies were supplied since this was asked last.

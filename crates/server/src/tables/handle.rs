@@ -175,8 +175,16 @@ fn add_joins(all: &mut Vec<JoinInfo>, others: &[JoinInfo]) {
     }
 }
 
-/// Takes bytes, gives a share.
-pub type Background = Box<dyn Fn(u64) -> f64 + Send + Sync>;
+/// Takes bytes, gives the shares.
+pub type Background = Box<dyn Fn(u64) -> Shares + Send + Sync>;
+
+/// Of processor time, and of a rate: 1 is all.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shares {
+    pub background: f64,
+    /// Of work that nobody waits for.
+    pub unhurried: f64,
+}
 
 /// Shared by all threads.
 pub struct TablesHandle {
@@ -201,7 +209,7 @@ pub struct TablesHandle {
     owners: ArcSwapOption<SlotOwners>,
     /// What own slots' owners want of the cluster's map.
     pub slot_asks: Arc<SlotAsks>,
-    /// Tells what fillings of replicas have sent to whoever keeps account of background work; gives the share that such work has.
+    /// Tells what fillings of replicas have sent to whoever keeps account of background work; gives the shares that such work has.
     pub background: OnceLock<Background>,
     pub leaving: Leaving,
     /// Which each core goes on with when it is told: see [`Tables::follow_spaces`].

@@ -61,7 +61,7 @@ pub use crate::error::Refusal;
 use crate::spaces::Spaces;
 pub use cursors::Cursors;
 pub use gate::Gate;
-pub use handle::{CoreMessage, Figures, OnDisk, TablesHandle, answers};
+pub use handle::{CoreMessage, Figures, OnDisk, Shares, TablesHandle, answers};
 #[cfg(test)]
 pub use open::open_stepped;
 pub use open::{Opening, open};

@@ -396,6 +396,11 @@ impl Holder {
             .sum()
     }
 
+    /// Whether any region is not whole.
+    pub fn is_lacking(&self) -> bool {
+        self.claims.iter().any(|claim| claim.lacking > 0)
+    }
+
     /// Copies whose time has come go; their owners will say so, too.
     pub fn expire(&mut self, now_ms: u64) {
         while let Some((at, key)) = self.going.first()

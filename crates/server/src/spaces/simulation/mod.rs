@@ -127,7 +127,7 @@ planted! {
     words_of_an_ended_conversation_in_the_next_are_found: SaysWhatWasKept from 7200, one in 1;
     a_holder_that_ignores_new_owners_is_found: IgnoresOwners from 135, one in 1;
     a_holder_that_answers_without_all_copies_is_found: AnswersUnready from 0, one in 1;
-    a_holder_that_does_not_look_again_is_found: LooksOnce from 700, one in 1;
+    a_holder_that_does_not_look_again_is_found: LooksOnce from 0, one in RARE;
     objects_that_came_with_a_slot_and_are_not_indexed_are_found: MissesMoved from 0, one in 1;
     parts_of_different_maps_are_found: MixesMaps from 0, one in 1;
     an_owner_without_subspaces_that_tells_nobody_is_found: TellsNoFormer from 800, one in RARE;

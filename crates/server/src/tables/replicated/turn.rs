@@ -66,7 +66,7 @@ impl Tables {
         with_rows!(state, &mut *engine, |replication, rows, out| {
             replication.owner.set_lease(lease_until_ms);
             if is_due && let Some(background) = self.handle.background.get() {
-                let share = background(replication.owner.take_filled_bytes());
+                let share = background(replication.owner.take_filled_bytes()).background;
                 replication.owner.share_fillings(share.max(FILL_SHARE_MIN));
             }
             if let Some(upto) = durable {
