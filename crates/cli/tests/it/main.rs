@@ -30,6 +30,7 @@ mod s3;
 mod space;
 mod space_apply;
 mod space_calibrate;
+mod space_cluster;
 mod space_plan;
 mod space_record;
 mod stop;
