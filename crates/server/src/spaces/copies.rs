@@ -18,14 +18,13 @@ use std::sync::Arc;
 
 use larder_join::{Engine, PartRows, Shard};
 use larder_space::copies::{Holder, Moved, Part, Regions, Told};
-use larder_space::object::Object;
 use larder_space::schema::Definition;
-use larder_space::value::Row;
 use larder_types::{SLOTS, object_key, object_row, row_slot};
 
 use super::Declared;
 use super::placed::Placed;
 use super::space::{LARGE, Space, free};
+use super::subscribed::{Subscribed, subspace_of};
 use super::walk::{end_of, tables_of};
 
 type Bytes = Box<[u8]>;
@@ -64,13 +63,6 @@ pub struct Copies {
     own: u16,
     /// Another whenever what is held may lack something that it had.
     generation: u64,
-}
-
-/// What a reader is told of.
-struct Subscribed {
-    part: Part,
-    /// The space as it was when this part was one of its. `None`: it is of a definition, or of cuts, that this core has yet to hear of.
-    declared: Option<Arc<Declared>>,
 }
 
 /// What is held of one subspace.
@@ -160,11 +152,8 @@ impl Copies {
             .collect();
         let ids: Vec<u64> = self.held.iter().map(|held| held.holder.id()).collect();
         self.own_parts.retain(|own| ids.contains(&own.part.version));
-        for subscribed in self.subscribed.values_mut() {
-            let part = &subscribed.part;
-            let known = subscribed.declared.take();
-            subscribed.declared = known.or_else(|| declared_of(spaces, part));
-        }
+        let subscribed = self.subscribed.values_mut();
+        subscribed.for_each(|it| it.follow(spaces));
         self.end(&over);
         let mut subscribed = self.subscribed.values();
         self.has_former = subscribed.any(|it| it.is_of_former(spaces));
@@ -235,10 +224,7 @@ impl Copies {
             said.extend(over.into_iter().map(Said::End));
             for (owner, number, part) in held.holder.questions(owner, &mut self.serial) {
                 if owner == shard.index {
-                    let subscribed = Subscribed {
-                        part: part.clone(),
-                        declared: Some(held.declared.clone()),
-                    };
+                    let subscribed = Subscribed::to(part.clone(), &held.declared);
                     self.subscribed.insert((owner, number), subscribed);
                     let after = None;
                     self.own_parts.push_back(Own {
@@ -292,16 +278,8 @@ impl Copies {
         object: Option<(&[u8], Option<u64>)>,
         moved: &[Moved],
     ) -> Option<Change> {
-        self.tell_those(key, object, &|subscribed| {
-            let part = &subscribed.part;
-            if let Some(subspace) = subspace_of(declared, part) {
-                part.told(*moved.get(subspace)?)
-            } else if subscribed.is_of_same(declared) {
-                subscribed.told(key, object.map(|(bytes, _)| bytes))
-            } else {
-                None
-            }
-        })
+        let bytes = object.map(|(bytes, _)| bytes);
+        self.tell_those(key, object, &|it| it.told(declared, key, bytes, moved))
     }
 
     /// As [`Copies::tell`], of spaces that are dropped here, or have no subspaces any more.
@@ -314,12 +292,11 @@ impl Copies {
         if !self.has_former {
             return None;
         }
-        self.tell_those(key, object, &|subscribed| {
-            let covers = |declared: &Declared| declared.definition.covers_key(key);
-            let is_told = subscribed.declared.as_deref().is_some_and(covers)
-                && subscribed.is_of_former(spaces);
-            let told = || subscribed.told(key, object.map(|(bytes, _)| bytes));
-            is_told.then(told).flatten()
+        let bytes = object.map(|(bytes, _)| bytes);
+        self.tell_those(key, object, &|it| {
+            it.is_of_former(spaces)
+                .then(|| it.told_of_former(key, bytes))
+                .flatten()
         })
     }
 
@@ -358,8 +335,7 @@ impl Copies {
     ) {
         match part.map(Part::decode) {
             Some(Ok(part)) => {
-                let declared = declared_of(spaces, &part);
-                let subscribed = Subscribed { part, declared };
+                let subscribed = Subscribed::of(part, spaces);
                 self.subscribed.insert((reader, number), subscribed);
             }
             Some(Err(error)) => tracing::error!(%error, "a part that is asked for is malformed"),
@@ -516,54 +492,6 @@ impl Copies {
 fn holder_of(held: &mut [Held], number: u32) -> Option<&mut Holder> {
     let mut holders = held.iter_mut().map(|held| &mut held.holder);
     holders.find(|holder| holder.numbers().any(|of| of == number))
-}
-
-/// The subspace that a part is of, if it is one of this space as it is declared and cut now.
-fn subspace_of(declared: &Declared, part: &Part) -> Option<usize> {
-    let subspace = declared.regions.as_ref()?.position(part.version)?;
-    (declared.definition.name == part.space).then_some(subspace)
-}
-
-/// The space that a part is of, as it is declared and cut now.
-fn declared_of(spaces: &BTreeMap<String, Space>, part: &Part) -> Option<Arc<Declared>> {
-    let declared = &spaces.get(&part.space)?.declared;
-    subspace_of(declared, part).map(|_| declared.clone())
-}
-
-impl Subscribed {
-    /// Whether the space of this part is dropped here, or has no subspaces any more.
-    fn is_of_former(&self, spaces: &BTreeMap<String, Space>) -> bool {
-        let Some(declared) = &self.declared else {
-            return false;
-        };
-        let now = spaces.get(&self.part.space).map(|space| &space.declared);
-        now.is_none_or(|now| now.created != declared.created || now.regions.is_none())
-    }
-
-    /// Whether its part is of this space, as it is or was declared.
-    fn is_of_same(&self, now: &Declared) -> bool {
-        let declared = self.declared.as_ref();
-        declared.is_some_and(|declared| declared.created == now.created)
-            && self.part.space == now.definition.name
-    }
-
-    /// What is told of an object that is this now, when the part is not of the space as it is now. Where the object was is not known then, so
-    /// it is told of each that does not lie there.
-    fn told(&self, key: &[u8], bytes: Option<&[u8]>) -> Option<Told> {
-        let declared = self.declared.as_ref()?;
-        let (definition, regions) = (&declared.definition, declared.regions.as_ref()?);
-        let subspace = regions.position(self.part.version)?;
-        let object = bytes.and_then(|bytes| Object::decode(bytes).ok());
-        let object = object.filter(|object| definition.covers(key, object));
-        let region = object.map(|object| {
-            let (row, _) = Row::of(definition, &object);
-            regions.region(subspace, key, &row)
-        });
-        match region.is_some_and(|region| self.part.has_region(region)) {
-            true => Some(Told::Is),
-            false => Some(Told::Gone),
-        }
-    }
 }
 
 /// The space that a part is of, where its objects lie, and which of its subspaces is meant.
