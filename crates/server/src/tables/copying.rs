@@ -32,7 +32,7 @@ const PLACED_US: usize = 4;
 /// What it takes to take an object into an index that is being built, of which there are mostly one or two.
 const BUILT_US: usize = 4;
 
-/// What is done at this share before that of work counts that nobody waits for, in microseconds: small spaces need not wait long, and it is known by then whether
+/// What is done at this share at least before that of work counts that nobody waits for, in microseconds: small spaces need not wait long, and it is known by then whether
 /// processors are waited for. It comes back in so many times as long.
 const HEAD_START_US: usize = 20_000;
 const HEAD_START_SHARE: f64 = 0.25;
@@ -162,7 +162,9 @@ impl Tables {
             let share = match self.handle.background.get() {
                 None => 1.0,
                 Some(shares) if self.spaces.read().copies.lacks_searched() => shares(0).background,
-                Some(_) if head_start.take(Instant::now(), done_us) => HEAD_START_SHARE,
+                Some(shares) if head_start.take(Instant::now(), done_us) => {
+                    shares(0).unhurried.max(HEAD_START_SHARE)
+                }
                 Some(shares) => shares(0).unhurried,
             };
             copying.head_start.set(head_start);
