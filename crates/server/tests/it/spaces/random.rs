@@ -152,7 +152,9 @@ fn walk(
     fill(&mut clients[0], &mut model, filled, 0);
     let (mut cuts, mut sizes) = (0.0, 0);
     for step in 0.. {
-        if step >= 600 && (filled == 0 || cuts >= 2.0 || switches.is_some()) {
+        // Other subspaces take a while to be whole, longer where the machine is busy.
+        let steps = if switches.is_some() { 1500 } else { 600 };
+        if step >= steps && (filled == 0 || cuts >= 2.0 || switches.is_some()) {
             break;
         }
         assert!(step < 100_000, "seed {seed}: cut {cuts} times");
