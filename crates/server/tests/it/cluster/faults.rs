@@ -31,7 +31,7 @@ fn a_node_that_stood_still_for_longer_than_its_lease_returns_in_a_new_life() {
     let name = cluster.name(other).to_owned();
     let before = id(&cluster, other);
     cluster.stop(other);
-    cluster.wait_for("it is down", || cluster.state(seen_by, &name) == "down");
+    cluster.wait_until_down(seen_by, other);
     cluster.wait_for("its slots are served by others", || {
         cluster
             .ask(seen_by, "CLUSTER INFO")

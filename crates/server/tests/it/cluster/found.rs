@@ -12,6 +12,7 @@ use larder_validate::Span;
 use larder_validate::objects::{Event, Searches, judge};
 
 use super::harness::{Cluster, Options};
+use super::histories::{cut_one_off, kill_two, stop_two};
 use super::rows::{StopAtEnd, wait_until_settled};
 use crate::judged::finder::{Finder, Request, SUBSPACES, declaration};
 use crate::judged::link::{Link, is_not_done};
@@ -104,7 +105,7 @@ impl<'a> Caller<'a> {
     }
 
     /// Sends words between blanks; whether they are done. What else is answered has to be known.
-    fn alter(&mut self, line: &str) -> bool {
+    fn send(&mut self, line: &str) -> bool {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let answered = self.ask(&words);
         if answered.is_err() {
@@ -125,7 +126,7 @@ impl<'a> Caller<'a> {
                 at @ 4..=6 => SUBSPACES[at as usize % SUBSPACES.len()],
                 _ => "SUBSPACES SWITCH",
             };
-            let is_done = self.alter(&format!("FT.ALTER things {one}"));
+            let is_done = self.send(&format!("FT.ALTER things {one}"));
             if is_done && one.ends_with("SWITCH") {
                 switched.fetch_add(1, SeqCst);
             }
@@ -137,7 +138,7 @@ impl<'a> Caller<'a> {
         for round in 0.. {
             for number in 0..OTHERS {
                 let line = other(number, round);
-                while !stop.load(SeqCst) && !self.alter(&line) {
+                while !stop.load(SeqCst) && !self.send(&line) {
                     std::thread::yield_now();
                 }
             }
@@ -176,7 +177,7 @@ fn judged(beside: Beside, happens: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster)))
         .ask(&declaration(SUBSPACES[0]))
         .expect("it is declared");
     if beside == Beside::Drift {
-        (0..OTHERS).for_each(|number| assert!(first.alter(&other(number, 0))));
+        (0..OTHERS).for_each(|number| assert!(first.send(&other(number, 0))));
     }
     wait_until_settled(&cluster);
     let (stop, done, switched) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
@@ -229,30 +230,9 @@ fn judged(beside: Beside, happens: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster)))
     assert!(undecided * 10 < all, "{undecided} of {all} are undecided");
 }
 
-fn is_down(cluster: &Cluster, seen_by: usize, node: usize) {
-    let name = cluster.name(node).to_owned();
-    cluster.wait_for("it is down", || cluster.state(seen_by, &name) == "down");
-}
-
-fn kill_and_return(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
-    for node in [0, 2] {
-        wait_until_settled(cluster);
-        cluster.kill(node);
-        cluster.wait_until_served();
-        go_on(cluster);
-        cluster.restart(node);
-    }
-}
-
 /// From etcd and from the others, who do not hear it go on; then from the others only.
 fn cut_off(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
-    cluster.etcd_proxy(1, 0).cut();
-    cluster.peer_proxy(1).cut();
-    is_down(cluster, 0, 1);
-    go_on(cluster);
-    cluster.etcd_proxy(1, 0).heal();
-    cluster.peer_proxy(1).heal();
-    wait_until_settled(cluster);
+    cut_one_off(cluster, go_on);
     cluster.peer_proxy(2).cut();
     cluster.wait_for("it is told", || {
         cluster.get(0, "/readyz").1.contains("cannot be reached by")
@@ -261,26 +241,16 @@ fn cut_off(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
     wait_until_settled(cluster);
 }
 
-fn stand_still(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
-    for node in [1, 0] {
-        wait_until_settled(cluster);
-        cluster.stop(node);
-        is_down(cluster, 2, node);
-        cluster.cont(node);
-        go_on(cluster);
-    }
-}
-
 /// Slots move to a new node, which is killed; one of those that they leave stands still, and etcd is away.
 fn move_slots(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
     let new = cluster.add("n4", Vec::new(), false);
     cluster.restart(new);
     cluster.wait_for("it is a member", || cluster.state(2, "n4") == "up");
     cluster.kill(new);
-    is_down(cluster, 2, new);
+    cluster.wait_until_down(2, new);
     cluster.restart(new);
     cluster.stop(0);
-    is_down(cluster, 2, 0);
+    cluster.wait_until_down(2, 0);
     cluster.cont(0);
     go_on(cluster);
     (0..3).for_each(|node| cluster.etcd_proxy(node, 0).cut());
@@ -295,22 +265,22 @@ fn move_slots(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
 
 #[test]
 fn nodes_are_killed_while_subspaces_are_cut_anew() {
-    judged(Beside::Drift, kill_and_return);
+    judged(Beside::Drift, kill_two);
 }
 
 #[test]
 fn nodes_are_killed_while_subspaces_come_and_go() {
-    judged(Beside::Alter, kill_and_return);
+    judged(Beside::Alter, kill_two);
 }
 
 #[test]
 fn nodes_stand_still_while_subspaces_are_cut_anew() {
-    judged(Beside::Drift, stand_still);
+    judged(Beside::Drift, stop_two);
 }
 
 #[test]
 fn nodes_stand_still_while_subspaces_come_and_go() {
-    judged(Beside::Alter, stand_still);
+    judged(Beside::Alter, stop_two);
 }
 
 #[test]

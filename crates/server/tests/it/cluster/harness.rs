@@ -430,6 +430,18 @@ impl Cluster {
         &self.nodes[node].etcd_proxies[member]
     }
 
+    /// Cuts a node off from etcd, and from the others' connections to it; its own to the others stay.
+    pub fn cut_off(&self, node: usize) {
+        self.etcd_proxy(node, 0).cut();
+        self.peer_proxy(node).cut();
+    }
+
+    /// Everybody hears a node again.
+    pub fn heal(&self, node: usize) {
+        self.etcd_proxy(node, 0).heal();
+        self.peer_proxy(node).heal();
+    }
+
     /// The proxy between a node and those that connect to it, with [`Options::peers_proxied`].
     pub fn peer_proxy(&self, node: usize) -> &Proxy {
         self.nodes[node].peer_proxy.as_ref().expect("asked for")
@@ -519,6 +531,13 @@ impl Cluster {
                 .filter(|it| **it != node || state == "up")
                 .all(|&it| self.state(it, &name) == state)
         });
+    }
+
+    /// Waits until a node has heard that another is given up.
+    #[track_caller]
+    pub fn wait_until_down(&self, seen_by: usize, node: usize) {
+        let name = self.name(node);
+        self.wait_for("it is down", || self.state(seen_by, name) == "down");
     }
 
     /// What a node's map says of another one's state.

@@ -101,9 +101,35 @@ fn check(cluster: &Cluster, records: &[Record]) {
     assert!(report.total.reads > CALLS, "{report:?}");
 }
 
-fn is_down(cluster: &Cluster, seen_by: usize, node: usize) {
-    let name = cluster.name(node).to_owned();
-    cluster.wait_for("it is down", || cluster.state(seen_by, &name) == "down");
+/// One after the other; each comes back.
+pub(super) fn kill_two(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
+    for node in [0, 2] {
+        wait_until_settled(cluster);
+        cluster.kill(node);
+        cluster.wait_until_served();
+        go_on(cluster);
+        cluster.restart(node);
+    }
+}
+
+/// They stand still for longer than their lease.
+pub(super) fn stop_two(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
+    for node in [1, 0] {
+        wait_until_settled(cluster);
+        cluster.stop(node);
+        cluster.wait_until_down(2, node);
+        cluster.cont(node);
+        go_on(cluster);
+    }
+}
+
+/// One goes on, and neither etcd nor the others hear it.
+pub(super) fn cut_one_off(cluster: &Cluster, go_on: &dyn Fn(&Cluster)) {
+    cluster.cut_off(1);
+    cluster.wait_until_down(0, 1);
+    go_on(cluster);
+    cluster.heal(1);
+    wait_until_settled(cluster);
 }
 
 #[test]
@@ -122,15 +148,7 @@ fn kill_and_return(threads: u32) {
     let Some(mut cluster) = options.set("server.threads", threads).start() else {
         return;
     };
-    let records = history(&mut cluster, |cluster, go_on| {
-        for node in [0, 2] {
-            wait_until_settled(cluster);
-            cluster.kill(node);
-            cluster.wait_until_served();
-            go_on(cluster);
-            cluster.restart(node);
-        }
-    });
+    let records = history(&mut cluster, kill_two);
     check(&cluster, &records);
 }
 
@@ -139,15 +157,7 @@ fn nodes_stand_still_for_longer_than_their_lease_under_a_history() {
     let Some(mut cluster) = Cluster::start(3, &[("tables.replicas", "2")]) else {
         return;
     };
-    let records = history(&mut cluster, |cluster, go_on| {
-        for node in [1, 0] {
-            wait_until_settled(cluster);
-            cluster.stop(node);
-            is_down(cluster, 2, node);
-            cluster.cont(node);
-            go_on(cluster);
-        }
-    });
+    let records = history(&mut cluster, stop_two);
     check(&cluster, &records);
 }
 
@@ -158,17 +168,10 @@ fn nodes_are_cut_off_under_a_history() {
         return;
     };
     let records = history(&mut cluster, |cluster, go_on| {
-        // From etcd and from the others, who do not hear it go on.
-        cluster.etcd_proxy(1, 0).cut();
-        cluster.peer_proxy(1).cut();
-        is_down(cluster, 0, 1);
-        go_on(cluster);
-        cluster.etcd_proxy(1, 0).heal();
-        cluster.peer_proxy(1).heal();
-        wait_until_settled(cluster);
+        cut_one_off(cluster, go_on);
         // From etcd only: all others hear it.
         cluster.etcd_proxy(0, 0).cut();
-        is_down(cluster, 2, 0);
+        cluster.wait_until_down(2, 0);
         go_on(cluster);
         cluster.etcd_proxy(0, 0).heal();
         wait_until_settled(cluster);
@@ -216,14 +219,12 @@ fn moves_and_fillings_break_off_under_a_history() {
         cluster.restart(new);
         moves(cluster);
         cluster.stop(0);
-        is_down(cluster, 2, 0);
+        cluster.wait_until_down(2, 0);
         cluster.cont(0);
         moves(cluster);
-        cluster.etcd_proxy(1, 0).cut();
-        cluster.peer_proxy(1).cut();
-        is_down(cluster, 2, 1);
-        cluster.etcd_proxy(1, 0).heal();
-        cluster.peer_proxy(1).heal();
+        cluster.cut_off(1);
+        cluster.wait_until_down(2, 1);
+        cluster.heal(1);
         let set = json!({"action": "set", "settings": {"fill_slots_at_once": 16_384}});
         cluster.wait_for("the controller is there", || {
             cluster.post(2, "/v1/cluster/asks", &set).0 == 200
@@ -263,7 +264,7 @@ fn clocks_an_hour_apart_change_nothing_under_a_history() {
                 break;
             }
             cluster.kill(leads);
-            is_down(cluster, other, leads);
+            cluster.wait_until_down(other, leads);
             go_on(cluster);
             cluster.restart(leads);
             wait_until_settled(cluster);

@@ -128,8 +128,7 @@ impl Story {
             ..
         } = &self;
         for node in 0..3 {
-            cluster.etcd_proxy(node, 0).heal();
-            cluster.peer_proxy(node).heal();
+            cluster.heal(node);
         }
         for node in [*reader, *owner] {
             cluster.wait_for("all is as it should be", || {

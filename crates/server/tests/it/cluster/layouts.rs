@@ -4,9 +4,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::harness::Cluster;
-use super::spaces::{
-    CITIES, StopAtEnd, ask, city_of, counted, put, region_answers, started, total,
-};
+use super::rows::StopAtEnd;
+use super::spaces::{CITIES, ask, city_of, counted, put, region_answers, started, total};
 use crate::resp::Client;
 
 /// Enough to be cut by what they have.

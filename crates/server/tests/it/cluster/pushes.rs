@@ -112,21 +112,20 @@ fn pushes_go_on_while_a_node_is_killed_stands_still_and_is_cut_off() {
             .into();
         pushed(&cluster, 2);
         cluster.kill(2);
-        is_down(&cluster);
+        cluster.wait_until_down(0, 2);
         pushed(&cluster, 2);
         cluster.restart(2);
         wait_until_settled(&cluster);
         cluster.stop(2);
-        is_down(&cluster);
+        cluster.wait_until_down(0, 2);
         cluster.cont(2);
         pushed(&cluster, 2);
         cluster.etcd_proxy(2, 0).cut();
-        is_down(&cluster);
+        cluster.wait_until_down(0, 2);
         pushed(&cluster, 2);
         cluster.peer_proxy(2).cut();
         pushed(&cluster, 1);
-        cluster.etcd_proxy(2, 0).heal();
-        cluster.peer_proxy(2).heal();
+        cluster.heal(2);
         wait_until_settled(&cluster);
         pushed(&cluster, 2);
         drop(stopping);
@@ -144,8 +143,4 @@ fn pushes_go_on_while_a_node_is_killed_stands_still_and_is_cut_off() {
             version_read(&cluster.ask(node, &mget())).is_some_and(|read| read >= last)
         });
     }
-}
-
-fn is_down(cluster: &Cluster) {
-    cluster.wait_for("it is down", || cluster.state(0, "n3") == "down");
 }

@@ -179,8 +179,7 @@ fn no_write_that_was_answered_is_lost_when_owners_are_killed() {
         cluster.wait_for("writes are answered", || writers.count() > 300);
         cluster.kill(dead);
         let before = writers.count();
-        let dead_name = cluster.name(dead).to_owned();
-        cluster.wait_for("it is down", || cluster.state(other, &dead_name) == "down");
+        cluster.wait_until_down(other, dead);
         cluster.wait_for("writes are answered again", || {
             writers.count() > before + 300
         });
@@ -203,8 +202,7 @@ fn a_node_that_returns_with_an_empty_disk_is_filled_while_it_serves() {
     let writers = Writers::start(3, &nodes);
     cluster.wait_for("writes are answered", || writers.count() > 500);
     cluster.kill(2);
-    let name = cluster.name(2).to_owned();
-    cluster.wait_for("it is down", || cluster.state(0, &name) == "down");
+    cluster.wait_until_down(0, 2);
     std::fs::remove_dir_all(cluster.data(2)).unwrap();
     cluster.restart(2);
     cluster.wait_for_state(2, "up");
@@ -213,8 +211,7 @@ fn a_node_that_returns_with_an_empty_disk_is_filled_while_it_serves() {
     check(&cluster, &answered);
     // Its copies count: another may die.
     cluster.kill(0);
-    let name = cluster.name(0).to_owned();
-    cluster.wait_for("it is down", || cluster.state(1, &name) == "down");
+    cluster.wait_until_down(1, 0);
     check(&cluster, &answered);
 }
 
@@ -245,8 +242,7 @@ fn an_owner_that_stood_still_for_longer_than_its_lease_answers_nothing_stale() {
             .write_all(&request(&["GET", key]))
             .unwrap();
     }
-    let name = cluster.name(0).to_owned();
-    cluster.wait_for("it is down", || cluster.state(1, &name) == "down");
+    cluster.wait_until_down(1, 0);
     for key in &keys {
         cluster.wait_for("it is written", || {
             let mut caller = Caller::to(cluster.resp(1)).unwrap();

@@ -499,7 +499,7 @@ fn a_node_that_stood_still_answers_nothing_that_is_old() {
     cluster.stop(owner);
     reader.send(&request(&["GET", &key]));
     writer.send(&request(&["SET", &key, "late"]));
-    cluster.wait_for("it is down", || cluster.state(seen_by, &name) == "down");
+    cluster.wait_until_down(seen_by, owner);
     cluster.wait_for("another takes its writes", || {
         cluster.ask(seen_by, &format!("SET {key} new")) == "+OK"
     });

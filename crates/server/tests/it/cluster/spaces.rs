@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::harness::{Cluster, Options};
+use super::rows::{StopAtEnd, wait_until_settled};
 use crate::resp::{Client, request};
 use crate::spaces::{ask_all, figure};
 
@@ -94,15 +95,6 @@ pub(super) fn started(
     let words: Vec<&str> = space.split_whitespace().collect();
     assert_eq!(ask(&mut client, &words), "+OK");
     Some(cluster)
-}
-
-/// Also when a check fails.
-pub(super) struct StopAtEnd<'a>(pub &'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]
@@ -260,7 +252,6 @@ fn a_search_that_waits_for_a_node_which_stands_still_misses_nothing() {
         total(&mut cluster.client(0), "*") == Some(HOTELS)
     });
     for node in [1, 2] {
-        let name = cluster.name(node).to_owned();
         cluster.stop(node);
         std::thread::scope(|scope| {
             let ask = |line: &'static str, all: String, of: usize| {
@@ -277,12 +268,12 @@ fn a_search_that_waits_for_a_node_which_stands_still_misses_nothing() {
                 ask("FT.SEARCH hotels * LIMIT 0 0", format!("*1|:{HOTELS}"), of);
                 ask("DBSIZE", format!(":{HOTELS}"), of);
             }
-            cluster.wait_for("it is down", || cluster.state(0, &name) == "down");
+            cluster.wait_until_down(0, node);
             cluster.cont(node);
         });
         cluster.wait_until_served();
         cluster.wait_for_state(node, "up");
-        super::rows::wait_until_settled(&cluster);
+        wait_until_settled(&cluster);
     }
 }
 
@@ -306,10 +297,7 @@ impl Fault {
                 std::fs::remove_dir_all(cluster.data(node)).expect("removed");
             }
             Fault::StoodStill => cluster.stop(node),
-            Fault::CutOff => {
-                cluster.etcd_proxy(node, 0).cut();
-                cluster.peer_proxy(node).cut();
-            }
+            Fault::CutOff => cluster.cut_off(node),
         }
     }
 
@@ -317,10 +305,7 @@ impl Fault {
         match self {
             Fault::Killed | Fault::Emptied => cluster.restart(node),
             Fault::StoodStill => cluster.cont(node),
-            Fault::CutOff => {
-                cluster.etcd_proxy(node, 0).heal();
-                cluster.peer_proxy(node).heal();
-            }
+            Fault::CutOff => cluster.heal(node),
         }
     }
 }
@@ -448,8 +433,7 @@ fn break_and_search(fault: Fault, subspaces: &str, hotels: u64) {
         fault.begin(&mut cluster, 2);
         look(&cluster, 200);
         // Also one that is not killed is given up, and others have what it had.
-        let name = cluster.name(2).to_owned();
-        cluster.wait_for("it is down", || cluster.state(0, &name) == "down");
+        cluster.wait_until_down(0, 2);
         look(&cluster, 200);
         fault.end(&mut cluster, 2);
         cluster.wait_until_served();

@@ -97,8 +97,7 @@ fn outputs_of_rows_that_nobody_has_are_refused_at_once() {
     assert_eq!(cluster.ask(1, &format!("SET {base} x")), "+OK");
     assert_eq!(cluster.ask(1, &format!("GET {output}")), "$1|x");
     cluster.kill(2);
-    let name = cluster.name(2).to_owned();
-    cluster.wait_for("it is down", || cluster.state(1, &name) == "down");
+    cluster.wait_until_down(1, 2);
     let mut refused = 0;
     cluster.wait_for("all are refused", || {
         let reply = cluster.ask(1, &format!("GET {output}"));
