@@ -36,9 +36,10 @@ bench-cluster: ## Clusters: cost by nodes and copies, Twip, fail-over beside Red
 	cargo build --release --locked --package larder-cli --package larder-bench
 	@for part in $(CLUSTER_PARTS); do target/release/larder-bench $$part --larder target/release/larder $(ARGS) || exit 1; done
 
-SPACE_PARTS ?= spaces space-shapes space-servers space-online space-outgrown space-model
+# Also `space-model`, which needs ARGS='--file hotels.csv --out DIR'.
+SPACE_PARTS ?= spaces space-shapes space-servers space-online space-outgrown
 
-bench-spaces: ## Hotels by their attributes, beside PostgreSQL; by what they find; 1 to 8 servers; new subspaces; disk; the model. SPACE_PARTS=spaces for one.
+bench-spaces: ## Hotels by their attributes, beside PostgreSQL; by what they find; 1 to 8 servers; new subspaces; disk. SPACE_PARTS=spaces for one.
 	@scripts/setup-bench twip
 	@scripts/setup test
 	cargo build --release --locked --package larder-cli --package larder-bench

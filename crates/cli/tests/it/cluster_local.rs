@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-use larder_client::RespClient;
+use larder_client::{Error, Reply, RespClient};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -68,6 +68,16 @@ impl Local {
 
     pub fn client(&self, at: usize) -> RespClient {
         RespClient::new(self.nodes()[at]["resp"].as_str().expect("an address"))
+    }
+
+    /// What a node answers to words between blanks.
+    pub fn ask(&self, at: usize, line: &str) -> Result<Reply, Error> {
+        let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        self.client(at).command(&parts)
+    }
+
+    pub fn http(&self, at: usize) -> &str {
+        self.nodes()[at]["http"].as_str().expect("an address")
     }
 
     pub fn signal(&self, signal: &str, pid: u64) {
@@ -151,7 +161,7 @@ fn a_cluster_s_nodes_are_shown_and_planned_for() {
     let Some(local) = Local::start(data.path(), 2) else {
         return;
     };
-    let http = local.nodes()[1]["http"].as_str().expect("an address");
+    let http = local.http(1);
     let told = run_ok(["cluster", "status", "--server", http]);
     assert!(told.contains("16,384 of 16,384 slots are served"), "{told}");
     assert!(
@@ -199,7 +209,7 @@ fn a_drained_node_has_nothing_any_more_when_the_command_returns() {
     };
     let set: [&[u8]; 3] = [b"SET", b"post|bob|1", b"hello"];
     local.client(0).command(&set).expect("written");
-    let http = local.nodes()[0]["http"].as_str().expect("an address");
+    let http = local.http(0);
     let said = run_ok(["cluster", "drain", "node-3", "--server", http]);
     assert!(
         said.contains("has no slots any more, and stays a member"),

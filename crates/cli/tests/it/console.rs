@@ -16,7 +16,7 @@ fn the_console_shows_nodes_and_slots_and_who_is_down() {
     let Some(local) = Local::start(data.path(), 3) else {
         return;
     };
-    let http = local.nodes()[0]["http"].as_str().expect("an address");
+    let http = local.http(0);
     browser.open(&format!("{http}/"));
     browser.wait_until("document.querySelectorAll('#nodes tbody tr').length === 3");
     assert_eq!(browser.text("#cluster h2"), "Cluster local");

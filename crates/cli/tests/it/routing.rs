@@ -79,7 +79,7 @@ fn no_read_fails_when_a_node_dies() {
     };
     let rows = (0..KEYS).map(|n| (n.to_string(), format!("value-{n}")));
     let input = write_csv(data.path(), "rows.csv", rows);
-    let http = local.nodes()[0]["http"].as_str().unwrap();
+    let http = local.http(0);
     let push = ["push", input.to_str().unwrap(), "--store", "s"];
     let columns = ["--key", "key", "--value", "value", "--server", http];
     run_ok(push.into_iter().chain(columns));

@@ -373,11 +373,8 @@ fn a_plan_is_applied_to_a_cluster_while_it_is_searched_and_written() {
         return;
     };
     let say = |at: usize, line: &str| {
-        let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        match local.client(at).command(&parts) {
-            Ok(reply) => shown(&reply),
-            Err(error) => error.to_string(),
-        }
+        let answered = local.ask(at, line);
+        answered.map_or_else(|error| error.to_string(), |reply| shown(&reply))
     };
     let created = "FT.CREATE hotels PREFIX 1 hotel: SCHEMA city TAG stars NUMERIC price NUMERIC";
     assert_eq!(say(0, created), "Simple(\"OK\")");
@@ -386,11 +383,8 @@ fn a_plan_is_applied_to_a_cluster_while_it_is_searched_and_written() {
         let line = format!("HSET hotel:{number} city c{city} stars {stars} price {number}");
         assert_eq!(say(number % 3, &line), "Integer(3)");
     }
-    let http = local.nodes()[0]["http"]
-        .as_str()
-        .expect("an address")
-        .to_owned();
-    let plan = planned_at(folder.path(), &http, &OF_HOTELS);
+    let http = local.http(0);
+    let plan = planned_at(folder.path(), http, &OF_HOTELS);
     let is_over = AtomicBool::new(false);
     let told = std::thread::scope(|scope| {
         let (say, is_over) = (&say, &is_over);
@@ -405,7 +399,7 @@ fn a_plan_is_applied_to_a_cluster_while_it_is_searched_and_written() {
                 done += 1;
             }
         });
-        let told = run_ok(["space", "apply", "--server", &http, &plan, "--yes"]);
+        let told = run_ok(["space", "apply", "--server", http, &plan, "--yes"]);
         is_over.store(true, Ordering::Relaxed);
         searches.join().expect("all are answered");
         told

@@ -14,13 +14,9 @@ fn a_space_of_a_cluster_is_loaded_recorded_dumped_and_loaded_back() {
     let Some(local) = Local::start_with(&folder.path().join("data"), 3, &threads) else {
         return;
     };
-    let ask = |at: usize, line: &str| {
-        let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        local.client(at).command(&parts).expect(line)
-    };
+    let ask = |at: usize, line: &str| local.ask(at, line).expect(line);
     let space = |at: usize, words: &[&str]| {
-        let http = local.nodes()[at]["http"].as_str().expect("an address");
-        run_ok([&["space"], words, &["--server", http]].concat())
+        run_ok([&["space"], words, &["--server", local.http(at)]].concat())
     };
     let find_all = || {
         for at in 0..3 {

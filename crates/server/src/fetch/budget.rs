@@ -146,18 +146,19 @@ impl Budget {
     /// Takes how long serving threads waited since the last look, on average, each time that they had work.
     pub fn observe(&mut self, now_us: u64, wait_us: u64) {
         self.fill(now_us);
-        if self.yield_at_us > 0 && wait_us > self.yield_at_us {
-            self.share = (self.share / 2.0).max(SHARE_MIN);
-            self.yielded_count += 1;
-        } else {
-            self.share = (self.share + SHARE_STEP).min(1.0);
-        }
-        let unhurried = self.unhurried_share;
-        self.unhurried_share =
-            match self.yield_at_us > 0 && wait_us > self.yield_at_us / UNHURRIED_YIELDS_SOONER {
-                true => (unhurried / 2.0).max(UNHURRIED_SHARE_MIN),
-                false => (unhurried + UNHURRIED_SHARE_STEP).min(1.0),
-            };
+        let yields = |at_us: u64| self.yield_at_us > 0 && wait_us > at_us;
+        let (yields, unhurried_yields) = (
+            yields(self.yield_at_us),
+            yields(self.yield_at_us / UNHURRIED_YIELDS_SOONER),
+        );
+        self.yielded_count += u64::from(yields);
+        self.share = next_share(self.share, yields, SHARE_MIN, SHARE_STEP);
+        self.unhurried_share = next_share(
+            self.unhurried_share,
+            unhurried_yields,
+            UNHURRIED_SHARE_MIN,
+            UNHURRIED_SHARE_STEP,
+        );
     }
 
     /// How long who worked for so long rests before the next step.
@@ -181,6 +182,14 @@ impl Budget {
         let earned = rate * self.share * now_us.saturating_sub(self.filled_at_us) as f64 / 1e6;
         self.tokens = (self.tokens + earned).min(rate * BURST_SECONDS);
         self.filled_at_us = self.filled_at_us.max(now_us);
+    }
+}
+
+/// Halved down to the least, or a step up.
+fn next_share(share: f64, yields: bool, least: f64, step: f64) -> f64 {
+    match yields {
+        true => (share / 2.0).max(least),
+        false => (share + step).min(1.0),
     }
 }
 

@@ -99,11 +99,6 @@ pub struct Change {
 }
 
 impl Copies {
-    /// Whether some reader is told of changes.
-    pub fn has_readers(&self) -> bool {
-        !self.subscribed.is_empty()
-    }
-
     /// Whether some reader is told of a space that is dropped here, or has no subspaces any more.
     pub fn has_former(&self) -> bool {
         self.has_former

@@ -218,7 +218,7 @@ impl Spaces {
             all.behind = VecDeque::new();
         }
         // Those who have not heard yet that the last one is dropped are told of changes.
-        let is_any = !all.spaces.is_empty() || all.copies.has_readers();
+        let is_any = !all.spaces.is_empty() || all.copies.has_former();
         self.is_any.set(is_any);
     }
 

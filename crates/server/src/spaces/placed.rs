@@ -195,17 +195,20 @@ impl Placed {
 
     /// The objects go whose rows are from `lo` up to `hi`.
     pub fn remove_range(&mut self, lo: &[u8], hi: &[u8]) -> Vec<(Bytes, Vec<Moved>)> {
-        let is_gone = |key: &[u8]| {
-            let row = object_row(key);
-            lo <= row.as_slice() && row.as_slice() < hi
-        };
-        let gone: Vec<Bytes> = self.of.keys().filter(|key| is_gone(key)).cloned().collect();
+        let keys = self.of.keys();
+        let gone: Vec<Bytes> = keys.filter(|key| lies_in(key, lo, hi)).cloned().collect();
         let moved = gone.into_iter().map(|key| {
             let moved = self.remove(&key);
             (key, moved)
         });
         moved.collect()
     }
+}
+
+/// Whether an object's row is from `lo` up to `hi`.
+pub fn lies_in(key: &[u8], lo: &[u8], hi: &[u8]) -> bool {
+    let row = object_row(key);
+    lo <= row.as_slice() && row.as_slice() < hi
 }
 
 fn nothing_in(regions: &Regions, subspace: usize) -> Vec<u64> {

@@ -7,11 +7,11 @@ use larder_join::Engine;
 use larder_space::copies::{Moved, Regions};
 use larder_space::index::SpaceIndex;
 use larder_space::object::Object;
-use larder_types::{object_row, object_rows};
+use larder_types::object_rows;
 
 use super::Declared;
 use super::local::Behind;
-use super::placed::Placed;
+use super::placed::{Placed, lies_in};
 use super::recording::Recording;
 use super::walk::{Standing, Walk};
 
@@ -99,11 +99,7 @@ impl Space {
     /// Its objects whose rows are from `lo` up to `hi`.
     pub fn keys_in(&self, lo: &[u8], hi: &[u8]) -> impl Iterator<Item = Vec<u8>> {
         let keys = self.index.objects_from(0, 1).map(|(_, key, _)| key);
-        keys.filter(move |key| {
-            let row = object_row(key);
-            lo <= row.as_slice() && row.as_slice() < hi
-        })
-        .map(<[u8]>::to_vec)
+        keys.filter(|key| lies_in(key, lo, hi)).map(<[u8]>::to_vec)
     }
 
     /// Rows went that may be objects of this space: what is left is walked again.

@@ -9,7 +9,7 @@
 //!
 //! It rests for as long as that took, and longer where the budget of background work says so (docs/decisions/0026-one-budget.md): at a share of a half for
 //! three times as long. That is where searches ask all owners until it is done. Subspaces that come are not searched yet: they have the share of work that nobody waits for,
-//! but for the first few hundred copies, which have a quarter. What each object takes is not measured but known about, so that steps and rests are the same in each run of a simulation.
+//! but for the first few hundred copies, which have a quarter at least. What each object takes is not measured but known about, so that steps and rests are the same in each run of a simulation.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -159,13 +159,14 @@ impl Tables {
             copying.is_resting.set(true);
             let done_us = copying.done_us.take();
             let mut head_start = copying.head_start.get();
-            let share = match self.handle.background.get() {
+            let background = self.handle.background.get();
+            let share = match background.map(|shares| shares(0)) {
                 None => 1.0,
-                Some(shares) if self.spaces.read().copies.lacks_searched() => shares(0).background,
+                Some(shares) if self.spaces.read().copies.lacks_searched() => shares.background,
                 Some(shares) if head_start.take(Instant::now(), done_us) => {
-                    shares(0).unhurried.max(HEAD_START_SHARE)
+                    shares.unhurried.max(HEAD_START_SHARE)
                 }
-                Some(shares) => shares(0).unhurried,
+                Some(shares) => shares.unhurried,
             };
             copying.head_start.set(head_start);
             copying.is_yielding.set(share < 1.0);

@@ -182,13 +182,9 @@ impl Routed {
                 if let Some(refused) = self.refused_unknown() {
                     return Some(refused);
                 }
-                if let Target::Part(_) = self.target {
-                    // Asked again it would be by a later map, and the part of another whole.
-                    let why = self.why.clone();
-                    self.not_done = Some(why.unwrap_or_else(|| "it could not be sent".into()));
-                    return None;
-                }
-                if let Err(refusal) = self.route() {
+                // A part that is asked for again would be by a later map, and of another whole.
+                let is_part = matches!(self.target, Target::Part(_));
+                if !is_part && let Err(refusal) = self.route() {
                     let is_on_its_way = self.is_on_its_way();
                     if is_on_its_way && self.has_time() {
                         self.wait().await;

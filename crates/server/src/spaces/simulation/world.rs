@@ -225,6 +225,7 @@ impl World {
             63..=66 => self.notice_some(),
             67 => self.go_on_moving(),
             68..=70 if is_wild => {
+                // Where all of it happens nothing is drawn for that.
                 if self.rarity == 1 {
                     self.happen(node);
                 } else if self.random.one_in(self.rarity) {
