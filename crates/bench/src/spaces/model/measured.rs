@@ -22,7 +22,7 @@ pub struct Measured {
 }
 
 pub struct Bench {
-    /// What the reference took when the costs were measured. 0: it was not measured, and times are what they are.
+    /// What the reference took just before and after the costs were measured. 0: it was not measured, and times are what they are.
     pub reference_us: f64,
     pub deployment: Deployment,
     pub recorded: Workload,

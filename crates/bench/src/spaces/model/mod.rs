@@ -164,10 +164,12 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
     let requests = Requests::new(&deployed, &hotels);
     load(&deployed, &reference_objects(&deployed))?;
     if measured.recorded.objects == 0 {
+        // By the same client as later: what a wake-up costs depends on how soon clients ask again.
+        let mut reference_us = reference(args, &deployed, &requests)?;
         measured.deployment = calibrated(args, &binary, &http, folder.path())?;
         measured.deployment.clients = u32::try_from(args.clients)?;
-        // Of objects as these, and in turns with all else.
-        measured.reference_us = measured.deployment.costs.get_us;
+        reference_us.extend(reference(args, &deployed, &requests)?);
+        measured.reference_us = Median::of(&reference_us).map_or(0.0, |it| it.us);
         measured.recorded = recorded(args, &deployed, &requests.classes)?;
         let line = json!({
             "reference_us": measured.reference_us, "deployment": measured.deployment.to_toml(), "recorded": measured.recorded.to_toml(),
@@ -322,6 +324,15 @@ fn reference_objects(deployed: &Deployed) -> Vec<Request> {
 
 fn reference_key(number: usize) -> String {
     format!("reference:{number}")
+}
+
+/// What the reference takes now, in some turns.
+fn reference(args: &SpaceModelArgs, deployed: &Deployed, requests: &Requests) -> Result<Vec<f64>> {
+    let idle = deployed.idle(Duration::from_millis(200))?;
+    let time = Duration::from_secs_f64(args.seconds);
+    let drive = || deployed.drive(&requests.reference, args.clients, time, idle);
+    let turns = 0..args.turns.max(1) * 2;
+    turns.map(|_| Ok(drive()?.cpu_us)).collect()
 }
 
 /// What larder records of the classes.

@@ -169,7 +169,7 @@ fn speeds(bench: &Bench) -> String {
     times.sort_by(f64::total_cmp);
     match (times.first(), times.last()) {
         (Some(least), Some(most)) if bench.reference_us > 0.0 => format!(
-            "The processors are not always as fast: a read by key, measured between the others, took {:.1} us when the costs were measured (`get_us`), and {least:.2} to {most:.2} times that while configurations were. \
+            "The processors are not always as fast: a read by key, measured between the others, took {:.1} us just before and after the costs were measured, and {least:.2} to {most:.2} times that while configurations were. \
              Each configuration's times are divided by its own.\n\n",
             bench.reference_us
         ),
