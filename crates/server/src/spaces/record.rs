@@ -2,16 +2,16 @@
 //!
 //! | part | size | meaning |
 //! |---|---|---|
-//! | format | 1 | 1; 2: a space whose subspaces were cut by its objects; 3: and of which some have come or gone |
+//! | format | 1 | 1; 2: a space whose subspaces were cut by its objects; 3: and of which some have come or gone; 4: and whose regions lie along owners of slots |
 //! | kind | 1 | 1: a space, as below; 2: an alias, the rest is the name of its space |
 //! | created | 8 | a number that a space keeps as long as it is there, and no other of its name has |
 //! | scans | 1 | 1: objects that are there when this is declared are to be looked at |
-//! | definition | | [`Definition::encode`]; of formats 2 and 3 behind the number of its bytes (4) |
-//! | cuts | | of formats 2 and 3: [`Regions::encode`], without numbers and with them |
+//! | definition | | [`Definition::encode`]; of formats 2 to 4 behind the number of its bytes (4) |
+//! | cuts | | of formats 2 to 4: [`Regions::encode`], of which so much is [written](Written) |
 
 use std::sync::Arc;
 
-use larder_space::copies::Regions;
+use larder_space::copies::{Regions, Written};
 use larder_space::schema::Definition;
 use larder_types::key_hash;
 use larder_types::wire::{WireReader, put_bytes};
@@ -21,6 +21,7 @@ use super::Declared;
 const FORMAT: u8 = 1;
 const WITH_CUTS: u8 = 2;
 const WITH_NUMBERS: u8 = 3;
+const WITH_ORDERS: u8 = 4;
 const SPACE: u8 = 1;
 const ALIAS: u8 = 2;
 
@@ -42,15 +43,14 @@ pub fn of_space(
     let Some(cuts) = cuts.filter(|cuts| cuts.version > 0) else {
         return [&head(FORMAT, created, scans)[..], &definition].concat();
     };
-    let with_numbers = !cuts.are_as_declared();
-    let format = if with_numbers {
-        WITH_NUMBERS
-    } else {
-        WITH_CUTS
+    let format = match cuts.written() {
+        Written::Cuts => WITH_CUTS,
+        Written::Numbers => WITH_NUMBERS,
+        Written::Orders => WITH_ORDERS,
     };
     let mut out = head(format, created, scans);
     put_bytes(&mut out, &definition);
-    cuts.encode(with_numbers, &mut out);
+    cuts.encode(&mut out);
     out
 }
 
@@ -71,24 +71,29 @@ pub fn read(record: &[u8]) -> Result<Named, String> {
     let malformed = |error: larder_types::wire::Malformed| error.0.to_owned();
     let mut reader = WireReader::new(record);
     let format = reader.u8().map_err(malformed)?;
-    if !(FORMAT..=WITH_NUMBERS).contains(&format) {
+    if !(FORMAT..=WITH_ORDERS).contains(&format) {
         return Err(format!(
-            "its format is {format}, and this larder knows {FORMAT} to {WITH_NUMBERS}: start a newer larder"
+            "its format is {format}, and this larder knows {FORMAT} to {WITH_ORDERS}: start a newer larder"
         ));
     }
     match reader.u8().map_err(malformed)? {
         SPACE => {
             let created = reader.u64().map_err(malformed)?;
             let scans = reader.flag().map_err(malformed)?;
-            let (bytes, cuts) = match format {
-                WITH_CUTS | WITH_NUMBERS => {
+            let written = match format {
+                WITH_CUTS => Some(Written::Cuts),
+                WITH_NUMBERS => Some(Written::Numbers),
+                WITH_ORDERS => Some(Written::Orders),
+                _ => None,
+            };
+            let (bytes, cuts) = match written {
+                Some(written) => {
                     let bytes = reader.bytes().map_err(malformed)?;
-                    let with_numbers = format == WITH_NUMBERS;
-                    let cuts = Regions::decode(&mut reader, with_numbers).map_err(malformed)?;
+                    let cuts = Regions::decode(&mut reader, written).map_err(malformed)?;
                     reader.end().map_err(malformed)?;
                     (bytes, Some(cuts))
                 }
-                _ => (reader.rest(), None),
+                None => (reader.rest(), None),
             };
             let definition = Definition::decode(bytes);
             let definition = definition.map_err(|refusal| refusal.to_string())?;
@@ -210,9 +215,12 @@ mod tests {
         let attributes = vec![vec![
             regions.subspace(0).expect("one").dimensions()[0].attribute,
         ]];
-        let cut = regions.cut_anew(&attributes, &|_| {
-            vec![(b"a".to_vec(), 1), (b"b".to_vec(), 1)]
-        });
+        let cut = regions.cut_anew(
+            &attributes,
+            &|_| vec![(b"a".to_vec(), 1), (b"b".to_vec(), 1)],
+            &|_| 0,
+        );
+        let along = regions.cut_anew(&attributes, &|_| Vec::new(), &|slot| slot / 64 % 2);
         let plain = of_space(&definition, 7, true, Some(&regions));
         assert_eq!(plain, of_space(&definition, 7, true, None));
         let record = of_space(&definition, 7, true, Some(&cut));
@@ -229,9 +237,15 @@ mod tests {
         assert!((before.version, after.version) == (0, 1) && before.id(0) != after.id(0));
         assert!(after.are_same(&cut) && !after.are_same(&before));
         assert_eq!(record[0], WITH_CUTS);
+        let in_order = of_space(&definition, 7, true, Some(&along));
+        assert_eq!(in_order[0], WITH_ORDERS);
+        let laid = regions(&space(&in_order));
+        assert!(laid.are_same(&along) && laid.id(0) != after.id(0));
         assert!(matches!(read(&of_alias("hotels")), Ok(Named::Alias(name)) if name == "hotels"));
-        for at in 0..record.len() {
-            assert!(read(&record[..at]).is_err(), "{at}");
+        for record in [record, in_order] {
+            for at in 0..record.len() {
+                assert!(read(&record[..at]).is_err(), "{at}");
+            }
         }
         for bad in [
             &b""[..],

@@ -70,13 +70,14 @@ impl Regions {
     }
 
     /// These with some attributes of some subspaces (`anew` has those of each) cut anew. `sample` has values of an attribute as [`sampled`] has them, ascending,
-    /// each once with its weight.
+    /// each once with its weight; `owner` has a number for each slot's owner, by which subspaces that are cut anew [are laid](Placement::along).
     ///
     /// [`sampled`]: crate::search::regions::sampled
     pub fn cut_anew(
         &self,
         anew: &[Vec<Attribute>],
         sample: &dyn Fn(AttributeId) -> Vec<(Vec<u8>, u64)>,
+        owner: &dyn Fn(u16) -> u16,
     ) -> Regions {
         let mut room = CUTS_BYTES_MAX;
         let mut laid = Vec::with_capacity(self.laid.len());
@@ -104,7 +105,10 @@ impl Regions {
             let cut = Subspace::new(dimensions.collect());
             let mut new = before.clone();
             new.subspace = cut.unwrap_or(new.subspace);
-            new.is_cut |= !anew.is_empty();
+            if !anew.is_empty() {
+                new.is_cut = true;
+                new.placement = new.placement.along(owner);
+            }
             laid.push(new);
         }
         Regions::of(self.version + 1, self.serving, laid)

@@ -34,5 +34,5 @@ mod tests;
 pub use drift::{CUT_OBJECTS_MIN, to_cut};
 pub use holder::Holder;
 pub use part::{Part, Told};
-pub use regions::{Moved, Regions};
+pub use regions::{Moved, Regions, Written};
 pub use route::{Estimate, Places, Route, Way, route, ways};

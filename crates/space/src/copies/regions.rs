@@ -7,13 +7,16 @@
 //! | dimensions | count (4), then of each: | attribute (2), bits (1), intervals (count 4; from: bytes, first cell 2, last cell 2) |
 //! | serving | 4 | how many are searched: the first ones; the others are being filled |
 //! | numbers | of each subspace: | its number (2), 1 if it was cut by a sample (1), when it came (8) |
+//! | orders | of each subspace: | in which order its regions have slots: runs (count 4; first 2, how many 2) |
 //!
-//! The last two are there if subspaces have come or gone since the space was declared.
+//! The last three are there as far as [`Written`] says.
 
 use larder_types::key_hash;
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
-use crate::mapping::{Attribute, Cells, Cut, Dimension, Interval, Placement, Region, Subspace};
+use crate::mapping::{
+    Attribute, Cells, Cut, Dimension, Interval, Placement, Region, SlotRun, Subspace,
+};
 use crate::schema::{AttributeId, Shape};
 use crate::search::regions::region;
 use crate::value::Columns;
@@ -26,6 +29,16 @@ pub struct Regions {
     pub(super) serving: usize,
     /// See [`Regions::id`].
     ids: Vec<u64>,
+}
+
+/// How much is written of regions: as much as it takes to have them back, so that earlier versions read what they know of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Written {
+    /// No subspace has come or gone since the space was declared.
+    Cuts,
+    /// And all have their slots in the order of these.
+    Numbers,
+    Orders,
 }
 
 /// A subspace, and where its regions lie.
@@ -75,11 +88,13 @@ impl Regions {
         }
     }
 
-    /// At which place others have a subspace of these, whose objects lie in the same regions there.
+    /// At which place others have a subspace of these, whose objects lie in the same regions there, and these in the same slots.
     pub fn same_in(&self, others: &Regions, subspace: usize) -> Option<usize> {
         let own = self.laid.get(subspace)?;
         let name = |it: &Laid| (it.number, it.came);
-        let is_same = |it: &Laid| name(it) == name(own) && it.subspace == own.subspace;
+        let is_same = |it: &Laid| {
+            name(it) == name(own) && it.subspace == own.subspace && it.placement == own.placement
+        };
         others.laid.iter().position(is_same)
     }
 
@@ -99,6 +114,10 @@ impl Regions {
             bytes.extend_from_slice(&u64::from(laid.number).to_le_bytes());
             bytes.extend_from_slice(&laid.came.to_le_bytes());
             put_subspace(&mut bytes, &laid.subspace);
+            match laid.placement.runs() {
+                runs if runs.is_empty() => {}
+                runs => put_runs(&mut bytes, &runs),
+            }
             key_hash(&bytes)
         });
         self.ids = ids.collect();
@@ -168,21 +187,28 @@ impl Regions {
         region(&self.laid[subspace].subspace, columns, key)
     }
 
-    /// Whether no subspace has come or gone since the space was declared: then the numbers need not be kept.
-    pub fn are_as_declared(&self) -> bool {
+    /// How much [`Regions::encode`] writes of these.
+    pub fn written(&self) -> Written {
         let is_plain =
             |(number, laid): (u16, &Laid)| laid.number == number && laid.came == 0 && laid.is_cut;
-        self.serving == self.laid.len() && (0..).zip(&self.laid).all(is_plain)
+        let is_declared = self.serving == self.laid.len() && (0..).zip(&self.laid).all(is_plain);
+        if self.laid.iter().any(|it| !it.placement.runs().is_empty()) {
+            Written::Orders
+        } else if is_declared {
+            Written::Cuts
+        } else {
+            Written::Numbers
+        }
     }
 
-    /// With the numbers, or without if they [are as declared](Regions::are_as_declared).
-    pub fn encode(&self, with_numbers: bool, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let written = self.written();
         out.extend_from_slice(&self.version.to_le_bytes());
         put_count(out, self.laid.len());
         for laid in &self.laid {
             put_subspace(out, &laid.subspace);
         }
-        if with_numbers {
+        if written >= Written::Numbers {
             put_count(out, self.serving);
             for laid in &self.laid {
                 out.extend_from_slice(&laid.number.to_le_bytes());
@@ -190,11 +216,16 @@ impl Regions {
                 out.extend_from_slice(&laid.came.to_le_bytes());
             }
         }
+        if written >= Written::Orders {
+            for laid in &self.laid {
+                put_runs(out, &laid.placement.runs());
+            }
+        }
     }
 
     /// # Errors
-    /// [`Regions::encode`] does not write such bytes.
-    pub fn decode(reader: &mut WireReader<'_>, with_numbers: bool) -> Result<Regions, Malformed> {
+    /// [`Regions::encode`] does not write such bytes of regions of which so much [is written](Regions::written).
+    pub fn decode(reader: &mut WireReader<'_>, written: Written) -> Result<Regions, Malformed> {
         const BAD: Malformed = Malformed("these bytes are no cuts of subspaces");
         let version = reader.u64()?;
         let count = reader.count(4)?;
@@ -211,7 +242,7 @@ impl Regions {
             });
         }
         let mut serving = count;
-        if with_numbers {
+        if written >= Written::Numbers {
             serving = reader.count(0)?;
             for at in 0..count {
                 let (number, is_cut, came) = (reader.u16()?, reader.flag()?, reader.u64()?);
@@ -223,7 +254,25 @@ impl Regions {
                 all[at] = Laid { is_cut, ..laid };
             }
         }
+        if written >= Written::Orders {
+            for laid in &mut all {
+                let count = reader.count(4)?;
+                let run = |_| Ok((reader.u16()?, reader.u16()?));
+                let runs: Vec<SlotRun> = (0..count).map(run).collect::<Result<_, Malformed>>()?;
+                let regions = laid.subspace.regions();
+                let placement = Placement::of_runs(regions, laid.number, &runs);
+                laid.placement = placement.ok_or(BAD)?;
+            }
+        }
         Ok(Regions::of(version, serving, all))
+    }
+}
+
+fn put_runs(out: &mut Vec<u8>, runs: &[SlotRun]) {
+    put_count(out, runs.len());
+    for (first, count) in runs {
+        out.extend_from_slice(&first.to_le_bytes());
+        out.extend_from_slice(&count.to_le_bytes());
     }
 }
 

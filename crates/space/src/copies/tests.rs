@@ -292,23 +292,29 @@ fn cuts_come_back_and_cut_bytes_are_refused() {
     let definition = definition();
     let sample = |_| (0..9u8).map(|byte| vec![2, byte]).collect();
     let plain = Regions::by_samples(&definition, 7, &sample).expect("enough");
-    assert!(plain.are_as_declared());
+    assert_eq!(plain.written(), Written::Cuts);
+    let attributes = |of: &Regions| {
+        let subspaces = (0..of.count()).filter_map(|at| of.subspace(at));
+        let all = subspaces.map(|it| it.dimensions().iter().map(|it| it.attribute).collect());
+        all.collect::<Vec<Vec<_>>>()
+    };
+    let along = plain.cut_anew(&attributes(&plain), &|_| Vec::new(), &|slot| slot / 64 % 3);
+    assert_eq!(along.written(), Written::Orders);
+    assert!(along.same_in(&plain, 0).is_none(), "they lie elsewhere");
     for regions in [
+        along,
         Regions::by_hash(&definition).expect("enough"),
         Regions::default().altered(&definition, 17).expect("enough"),
         plain,
     ] {
-        let with_numbers = !regions.are_as_declared();
+        let written = regions.written();
         let mut bytes = Vec::new();
-        regions.encode(with_numbers, &mut bytes);
+        regions.encode(&mut bytes);
         let mut reader = larder_types::wire::WireReader::new(&bytes);
-        assert_eq!(
-            Regions::decode(&mut reader, with_numbers).as_ref(),
-            Ok(&regions)
-        );
+        assert_eq!(Regions::decode(&mut reader, written).as_ref(), Ok(&regions));
         for end in 0..bytes.len() {
             let mut reader = larder_types::wire::WireReader::new(&bytes[..end]);
-            Regions::decode(&mut reader, with_numbers).expect_err("it is cut");
+            Regions::decode(&mut reader, written).expect_err("it is cut");
         }
         assert!(u32::from(regions.slot(0, Region(3))) < 16_384);
     }
@@ -429,7 +435,7 @@ fn cuts_follow_a_drift_and_hot_values_are_spread() {
             }
             values.into_iter().collect()
         };
-        regions.cut_anew(&anew, &sample)
+        regions.cut_anew(&anew, &sample, &|_| 0)
     };
     let by_hash = Regions::by_hash(&definition).expect("enough");
     let few: Vec<i64> = (0..999).collect();

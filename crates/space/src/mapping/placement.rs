@@ -1,11 +1,21 @@
 //! Regions on hash slots. A region's owner and replicas are those of its slot, and move with it.
 //!
-//! The regions of a subspace lie at equal distances over all slots, in their order. As nodes own runs of slots and the first dimension is outermost, a search that
-//! fixes it contacts adjacent regions, and so one node or two; a search that leaves it free contacts all nodes. (HyperDex places regions so, too, with a message for
-//! each region all the same.) Another subspace begins at another slot.
+//! The slots of a subspace's regions lie at equal distances. Which region has which of them is chosen when the subspace is cut: regions that follow on one another have
+//! slots of one owner, as far as that goes. The first dimension is outermost, so a search that fixes it contacts adjacent regions, and so one node or two; a search that
+//! leaves it free contacts all nodes. (HyperDex places regions so, too, with a message for each region all the same.) Another subspace begins at another slot, and so
+//! mostly with another owner.
+//!
+//! ```text
+//!  slots at equal distances     0   1   2   3   4   5   6   7
+//!  their owners                 b   a   a   c   b   c   a   b
+//!  regions, in their order      0   5   6   3   1   4   7   2        b's, then c's, then a's
+//! ```
+//!
+//! Owners change and the order stays, since with another order most regions would be somewhere else. The next cut has one by the owners of then.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use larder_types::SLOTS;
 
@@ -16,9 +26,14 @@ use super::{REGION_BITS_MAX, Region};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     regions: u32,
-    /// Region 0 has this slot, and every other one is as far behind the one before it.
+    /// The first of the slots, behind which the others are at equal distances.
     first: u16,
+    /// By region, which of the slots it has; `None`: their order is that of the slots.
+    order: Option<Arc<[u16]>>,
 }
+
+/// Slots that follow on one another: the first, and how many.
+pub type SlotRun = (u16, u16);
 
 impl Placement {
     /// `subspace` is its number in its space: each begins elsewhere.
@@ -31,7 +46,63 @@ impl Placement {
         Placement {
             regions,
             first: turned(subspace),
+            order: None,
         }
+    }
+
+    /// On the same slots, in the order of who owns them, beginning with the owner of the first.
+    pub fn along(self, owner: impl Fn(u16) -> u16) -> Placement {
+        let first = owner(self.slot_at(0));
+        // Cores of one node have numbers that follow on one another.
+        let turn = |at: &u16| owner(self.slot_at(*at)).wrapping_sub(first);
+        let mut order: Vec<u16> = self.numbers().collect();
+        order.sort_by_cached_key(turn);
+        self.in_order(order)
+    }
+
+    /// As [`Placement::runs`] has it.
+    pub fn of_runs(regions: u32, subspace: u16, runs: &[SlotRun]) -> Option<Placement> {
+        let even = Placement::even(regions, subspace);
+        if runs.is_empty() {
+            return Some(even);
+        }
+        let all = runs.iter().map(|run| u64::from(run.1)).sum::<u64>();
+        if all != u64::from(regions) {
+            return None;
+        }
+        let order = runs
+            .iter()
+            .flat_map(|run| (0..run.1).map(|at| run.0.wrapping_add(at)));
+        let order: Vec<u16> = order.collect();
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        sorted
+            .into_iter()
+            .eq(even.numbers())
+            .then(|| even.in_order(order))
+    }
+
+    /// In which order regions have the slots; nothing where it is that of the slots.
+    pub fn runs(&self) -> Vec<SlotRun> {
+        let order = self.order.as_deref().unwrap_or_default();
+        let runs = order.chunk_by(|one, next| one + 1 == *next);
+        runs.map(|run| (run[0], run.len() as u16)).collect()
+    }
+
+    fn in_order(self, order: Vec<u16>) -> Placement {
+        let order = (!order.is_sorted()).then(|| order.into());
+        Placement { order, ..self }
+    }
+
+    /// Of slots, and of regions.
+    fn numbers(&self) -> impl Iterator<Item = u16> + use<> {
+        (0..self.regions).map(|number| number as u16)
+    }
+
+    fn slot_at(&self, number: u16) -> u16 {
+        let distance = u32::from(SLOTS) / self.regions;
+        let slot = u32::from(self.first) + u32::from(number) * distance;
+        (slot % u32::from(SLOTS)) as u16
     }
 
     /// The hash slot of a region.
@@ -40,9 +111,8 @@ impl Placement {
     /// There is no such region.
     pub fn slot(&self, region: Region) -> u16 {
         assert!(u32::from(region.0) < self.regions, "a region of its own");
-        let distance = u32::from(SLOTS) / self.regions;
-        let slot = u32::from(self.first) + u32::from(region.0) * distance;
-        (slot % u32::from(SLOTS)) as u16
+        let order = self.order.as_ref();
+        self.slot_at(order.map_or(region.0, |order| order[usize::from(region.0)]))
     }
 
     /// What each node is asked for in a search: one request for each, with the regions of its own as runs.

@@ -113,7 +113,10 @@ async fn look(asker: &Asker, name: &str) -> Result<(), Refusal> {
     }
     if anew.iter().any(|attributes| !attributes.is_empty()) {
         let sample = sample_of(asker, &declared, regions).await?;
-        let cuts = regions.cut_anew(&anew, &|attribute| sample.values(attribute));
+        let cuts = {
+            let values = |attribute| sample.values(attribute);
+            regions.cut_anew(&anew, &values, &|slot| asker.owner_of(slot))
+        };
         if !cuts.are_same(regions) {
             let version = cuts.version;
             let change = Change::Cut {

@@ -138,7 +138,8 @@ async fn cut(
             dimensions.map(|it| it.attribute).collect()
         };
         let anew: Vec<Vec<Attribute>> = (0..regions.count()).map(attributes).collect();
-        Ok(regions.cut_anew(&anew, &|attribute| sample.values(attribute)))
+        let values = |attribute| sample.values(attribute);
+        Ok(regions.cut_anew(&anew, &values, &|slot| asker.owner_of(slot)))
     })
     .await
 }

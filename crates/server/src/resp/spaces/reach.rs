@@ -51,6 +51,12 @@ impl Asker {
         declared.ok_or_else(|| change::unknown(name))
     }
 
+    /// The place that owns a slot, as this core numbers them.
+    pub fn owner_of(&self, slot: u16) -> u16 {
+        let shard = self.core.tables.shard();
+        shard.map_or(0, |shard| shard.owner_of_slot(slot))
+    }
+
     pub fn encoded(&self, write: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
         let (mut out, proto) = (Vec::new(), self.proto);
         write(&mut Encoder {

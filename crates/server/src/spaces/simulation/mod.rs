@@ -123,8 +123,8 @@ macro_rules! planted {
 planted! {
     a_write_answered_before_holders_have_it_is_found: AnswersUntold from 0, one in 1;
     copies_that_outlive_their_conversation_are_found: KeepsWhatIsNotTold from 0, one in 1;
-    an_owner_that_does_not_wait_for_a_lost_reader_is_found: GivesUpEarly from 150, one in 1;
-    words_of_an_ended_conversation_in_the_next_are_found: SaysWhatWasKept from 7200, one in 1;
+    an_owner_that_does_not_wait_for_a_lost_reader_is_found: GivesUpEarly from 1240, one in 1;
+    words_of_an_ended_conversation_in_the_next_are_found: SaysWhatWasKept from 14870, one in 1;
     a_holder_that_ignores_new_owners_is_found: IgnoresOwners from 135, one in 1;
     a_holder_that_answers_without_all_copies_is_found: AnswersUnready from 0, one in 1;
     a_holder_that_does_not_look_again_is_found: LooksOnce from 0, one in RARE;

@@ -609,7 +609,14 @@ impl World {
         };
         let anew: Vec<Vec<_>> = (0..regions.count()).map(of).collect();
         let weight = 1 + self.random.below(5);
-        let cut = regions.cut_anew(&anew, &|attribute| sample(attribute.0, weight));
+        // Owners change after a cut, also all of them.
+        let blocks = match self.random.one_in(2) {
+            true => self.map().blocks.clone(),
+            false => vec![0; BLOCKS],
+        };
+        let cut = regions.cut_anew(&anew, &|attribute| sample(attribute.0, weight), &|slot| {
+            blocks[block_of(slot)]
+        });
         let catalog = catalog_of(&declared.definition, Some(&cut));
         self.publish(|map| map.catalog = catalog);
         self.seen.cut_anew += 1;

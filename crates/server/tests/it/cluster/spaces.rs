@@ -212,6 +212,32 @@ fn every_node_answers_for_all_and_does_as_the_map_says() {
     );
 }
 
+/// A node's slots lie in blocks among those of others, and the regions of a town of many hotels in slots of one node all the same.
+#[test]
+fn towns_that_are_spread_over_regions_are_asked_for_at_one_node_or_two() {
+    let Some(cluster) = started(1, city_of, "SUBSPACES 1 city REGIONS 64", 2000) else {
+        return;
+    };
+    let mut client = cluster.client(1);
+    cluster.wait_for("regions are cut and whole", || {
+        let cuts = figure(&mut client, "hotels", "cuts");
+        let copies = figure(&mut client, "hotels", "copies");
+        cuts == Some(1.0) && copies == Some(2000.0)
+    });
+    let explain = |city| {
+        let query = format!("@city:{{c{city}}}");
+        ask(&mut client, &["FT.EXPLAIN", "hotels", &query])
+    };
+    let explained: Vec<String> = (0..CITIES).map(explain).collect();
+    // One asks for those with several towns, too, which lie elsewhere. Three nodes meet in three places.
+    let at_few = |told: &&String| {
+        let at = |few| told.contains(&format!(" of 64 regions, at {few} of 3 cores"));
+        at(1) || at(2)
+    };
+    let few = explained.iter().filter(at_few).count();
+    assert!(few >= 13, "{explained:?}");
+}
+
 /// Of a few regions, which are cut by what 1,100 hotels have; and of many, which are not.
 const CUT: &str = "SUBSPACES 2 city n REGIONS 16";
 const UNCUT: &str = "SUBSPACES 2 city n REGIONS 64";

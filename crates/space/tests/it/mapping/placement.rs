@@ -1,9 +1,11 @@
 //! Regions on hash slots.
 
+use std::collections::BTreeSet;
+
 use larder_space::mapping::{
     Attribute, Constraint, Cut, Dimension, Place, Placement, Region, Subspace,
 };
-use larder_types::SLOTS;
+use larder_types::{Random, SLOTS};
 
 /// Of eight nodes with a run of slots each.
 fn owner_of(slot: u16) -> u16 {
@@ -42,4 +44,60 @@ fn regions_lie_at_equal_distances_and_each_subspace_begins_elsewhere() {
     slots.sort_unstable();
     assert!(slots.windows(2).all(|it| it[1] - it[0] == 64));
     assert_ne!(slots[0], Placement::even(256, 0).slot(Region(0)));
+}
+
+/// As a cluster has it: blocks of slots, each of which any node may own.
+#[test]
+fn regions_that_follow_on_one_another_have_the_slots_of_one_owner() {
+    let mut random = Random::new(11);
+    for round in 0..200 {
+        let (bits, number) = (random.below(10) as u32, random.below(9) as u16);
+        let (nodes, block) = (1 + random.below(20) as u16, 16 << random.below(5));
+        let owners: Vec<u16> = (0..SLOTS / block)
+            .map(|_| random.below(nodes.into()) as u16)
+            .collect();
+        let owner = |slot: u16| owners[usize::from(slot / block)];
+        let even = Placement::even(1 << bits, number);
+        let along = even.clone().along(owner);
+        let slots = |of: &Placement| {
+            (0..1 << bits)
+                .map(|it| of.slot(Region(it)))
+                .collect::<Vec<u16>>()
+        };
+        let (mut before, mut after) = (slots(&even), slots(&along));
+        let seen: Vec<u16> = after.iter().map(|slot| owner(*slot)).collect();
+        let runs = seen.chunk_by(|one, next| one == next).count();
+        let distinct: BTreeSet<u16> = seen.iter().copied().collect();
+        assert_eq!(
+            runs,
+            distinct.len(),
+            "round {round}: one run for each owner, {seen:?}"
+        );
+        assert_eq!(
+            seen[0],
+            owner(even.slot(Region(0))),
+            "it begins where it did"
+        );
+        (before.sort_unstable(), after.sort_unstable());
+        assert_eq!(before, after, "on the same slots");
+        let runs = along.runs();
+        assert_eq!(Placement::of_runs(1 << bits, number, &runs), Some(along));
+    }
+}
+
+#[test]
+fn runs_that_are_no_order_of_all_slots_are_refused() {
+    let of = |runs: &[(u16, u16)]| Placement::of_runs(8, 0, runs);
+    assert!(of(&[(4, 4), (0, 4)]).is_some());
+    let bad: [&[(u16, u16)]; 6] = [
+        &[(0, 7)],
+        &[(0, 9)],
+        &[(0, 4), (3, 4)],
+        &[(4, 8)],
+        &[(u16::MAX, 4), (0, 4)],
+        &[(0, u16::MAX), (0, u16::MAX)],
+    ];
+    for runs in bad {
+        assert_eq!(of(runs), None, "{runs:?}");
+    }
 }
