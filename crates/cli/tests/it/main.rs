@@ -29,6 +29,7 @@ mod routing;
 mod s3;
 mod space;
 mod space_apply;
+mod space_apply_cluster;
 mod space_calibrate;
 mod space_cluster;
 mod space_plan;

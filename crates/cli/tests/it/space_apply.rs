@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use larder_client::Reply;
 use larder_testing::proxy::Proxy;
 
-use crate::cluster_local::Local;
 use crate::support::{Server, larder, run_failing, run_ok, spawn_server_with, text};
 
 /// With cores enough that there are copies.
@@ -26,7 +25,7 @@ fn say(server: &Server, line: &str) -> String {
     }
 }
 
-fn shown(reply: &Reply) -> String {
+pub fn shown(reply: &Reply) -> String {
     match reply {
         Reply::Bulk(bytes) => text(bytes),
         Reply::Array(items) => items.iter().map(|it| shown(it) + "|").collect(),
@@ -64,7 +63,7 @@ fn planned(folder: &Path, server: &Server, more: &[&str]) -> String {
     planned_at(folder, &server.http, more)
 }
 
-fn planned_at(folder: &Path, http: &str, more: &[&str]) -> String {
+pub fn planned_at(folder: &Path, http: &str, more: &[&str]) -> String {
     let workload = folder.join("workload.toml");
     let text = "objects = 100000\n[[attribute]]\nname = \"city\"\ndistinct = 5000\n[[attribute]]\nname = \"price\"\nordered = true\n\
                 [[attribute]]\nname = \"stars\"\ndistinct = 6\n[[query]]\nfrequency = 9\nequal = [\"city\"]\n[[query]]\nfrequency = 5\nrange = { price = 0.001 }\n\
@@ -84,11 +83,15 @@ fn planned_at(folder: &Path, http: &str, more: &[&str]) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-const OF_HOTELS: [&str; 2] = ["--space", "hotels"];
+pub const OF_HOTELS: [&str; 2] = ["--space", "hotels"];
 
 fn applying(server: &Server, more: &[&str]) -> Child {
+    applying_at(&server.http, more)
+}
+
+pub fn applying_at(http: &str, more: &[&str]) -> Child {
     larder()
-        .args(["space", "apply", "--server", &server.http])
+        .args(["space", "apply", "--server", http])
         .args(more)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -362,62 +365,4 @@ fn what_is_done_is_followed_when_it_is_worth_it() {
     );
     let explained = say(&server, "FT.EXPLAIN hotels @city:{c7}");
     assert!(explained.contains("subspace city"), "{explained}");
-}
-
-/// Each node of the cluster has cores of its own that hold regions.
-#[test]
-fn a_plan_is_applied_to_a_cluster_while_it_is_searched_and_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let threads = ["--set", "server.threads=2"];
-    let Some(local) = Local::start_with(&folder.path().join("data"), 3, &threads) else {
-        return;
-    };
-    let say = |at: usize, line: &str| {
-        let answered = local.ask(at, line);
-        answered.map_or_else(|error| error.to_string(), |reply| shown(&reply))
-    };
-    let created = "FT.CREATE hotels PREFIX 1 hotel: SCHEMA city TAG stars NUMERIC price NUMERIC";
-    assert_eq!(say(0, created), "Simple(\"OK\")");
-    for number in 0..1200 {
-        let (city, stars) = (number % 50, number % 6);
-        let line = format!("HSET hotel:{number} city c{city} stars {stars} price {number}");
-        assert_eq!(say(number % 3, &line), "Integer(3)");
-    }
-    let http = local.http(0);
-    let plan = planned_at(folder.path(), http, &OF_HOTELS);
-    let is_over = AtomicBool::new(false);
-    let told = std::thread::scope(|scope| {
-        let (say, is_over) = (&say, &is_over);
-        let searches = scope.spawn(move || {
-            let mut done = 0;
-            while done == 0 || !is_over.load(Ordering::Relaxed) {
-                // Each city has as many hotels as before, whoever is asked and whatever is being filled.
-                let found = say(done % 3, "FT.SEARCH hotels @city:{c7} LIMIT 0 0");
-                assert_eq!(found, "Integer(24)|", "after {done}");
-                let price = format!("HSET hotel:{} price {}", done % 1200, done + 5000);
-                assert_eq!(say((done + 1) % 3, &price), "Integer(0)", "after {done}");
-                done += 1;
-            }
-        });
-        let told = run_ok(["space", "apply", "--server", http, &plan, "--yes"]);
-        is_over.store(true, Ordering::Relaxed);
-        searches.join().expect("all are answered");
-        told
-    });
-    assert!(
-        told.contains("\ncomes  city:") && told.contains("hotels has city:"),
-        "{told}"
-    );
-    for at in 0..3 {
-        let explained = say(at, "FT.EXPLAIN hotels @city:{c7}");
-        assert!(
-            explained.contains("subspace city") && explained.contains("considered: "),
-            "{explained}"
-        );
-        assert_eq!(
-            say(at, "FT.SEARCH hotels @city:{c7} LIMIT 0 0"),
-            "Integer(24)|"
-        );
-    }
-    assert_eq!(local.end("-TERM"), Some(0));
 }

@@ -78,7 +78,8 @@ fn regions_that_follow_on_one_another_have_the_slots_of_one_owner() {
             owner(even.slot(Region(0))),
             "it begins where it did"
         );
-        (before.sort_unstable(), after.sort_unstable());
+        before.sort_unstable();
+        after.sort_unstable();
         assert_eq!(before, after, "on the same slots");
         let runs = along.runs();
         assert_eq!(Placement::of_runs(1 << bits, number, &runs), Some(along));
