@@ -3,12 +3,14 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::cluster_local::Local;
 use crate::space_apply::{OF_HOTELS, applying_at, planned_at, shown};
 use crate::support::{run_ok, text};
 
 const HOTELS: usize = 1200;
+const HANG: Duration = Duration::from_secs(60);
 
 /// A cluster with hotels, 24 in each city; `None` if etcd is not installed.
 fn started(folder: &Path, more: &[&str]) -> Option<Local> {
@@ -101,11 +103,9 @@ fn break_and_apply(fault: &Fault) {
     let plan = planned_at(folder.path(), local.http(0), &OF_HOTELS);
     let pid = (fault.of)(&local);
     local.signal(fault.signal, pid);
-    // It cannot come to its end before what is broken is noticed.
+    // Regions need copies of what the process had, or etcd a change of the space: it waits.
     let applying = applying_at(local.http(0), &[&plan, "--yes"]);
-    while !(fault.is_noticed)(&local) {
-        std::thread::yield_now();
-    }
+    until("what is broken is noticed", || (fault.is_noticed)(&local));
     if fault.is_mended {
         local.signal("-CONT", pid);
     }
@@ -117,13 +117,27 @@ fn break_and_apply(fault: &Fault) {
     );
     let left = if fault.is_mended { 0..3 } else { 0..2 };
     for at in left.clone() {
-        // Until it is heard of that who was away is back, or has nothing any more.
-        while say(&local, at, SEARCH) != FOUND {
-            std::thread::yield_now();
-        }
+        // Searches are refused until the node is back, or its slots have other owners.
+        until("all is found", || {
+            let found = say(&local, at, SEARCH);
+            let is_refused = ["CLUSTERDOWN", "TRYAGAIN", "timed out", "refused"];
+            assert!(
+                found == FOUND || is_refused.iter().any(|it| found.contains(it)),
+                "{found}"
+            );
+            found == FOUND
+        });
     }
     ensure_applied(&local, left);
     local.end("-TERM");
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < HANG, "it does not come about that {what}");
+        std::thread::yield_now();
+    }
 }
 
 fn last_node(local: &Local) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! | part | size | meaning |
 //! |---|---|---|
-//! | format | 1 | 1; 2: a space whose subspaces were cut by its objects; 3: and of which some have come or gone; 4: and whose regions lie along owners of slots |
+//! | format | 1 | 1; 2: a space whose subspaces were cut by its objects; 3: and of which some have come or gone; 4: as 3, and regions have another order than the slots |
 //! | kind | 1 | 1: a space, as below; 2: an alias, the rest is the name of its space |
 //! | created | 8 | a number that a space keeps as long as it is there, and no other of its name has |
 //! | scans | 1 | 1: objects that are there when this is declared are to be looked at |
@@ -215,12 +215,9 @@ mod tests {
         let attributes = vec![vec![
             regions.subspace(0).expect("one").dimensions()[0].attribute,
         ]];
-        let cut = regions.cut_anew(
-            &attributes,
-            &|_| vec![(b"a".to_vec(), 1), (b"b".to_vec(), 1)],
-            &|_| 0,
-        );
-        let along = regions.cut_anew(&attributes, &|_| Vec::new(), &|slot| slot / 64 % 2);
+        let values = |_| vec![(b"a".to_vec(), 1), (b"b".to_vec(), 1)];
+        let cut = regions.cut_anew(&attributes, &values, &|_| (0, 0));
+        let along = regions.cut_anew(&attributes, &values, &|slot| (slot / 64 % 2, 0));
         let plain = of_space(&definition, 7, true, Some(&regions));
         assert_eq!(plain, of_space(&definition, 7, true, None));
         let record = of_space(&definition, 7, true, Some(&cut));
@@ -240,7 +237,8 @@ mod tests {
         let in_order = of_space(&definition, 7, true, Some(&along));
         assert_eq!(in_order[0], WITH_ORDERS);
         let laid = regions(&space(&in_order));
-        assert!(laid.are_same(&along) && laid.id(0) != after.id(0));
+        assert!(laid.are_same(&along) && laid.subspace(0) == after.subspace(0));
+        assert_ne!(laid.id(0), after.id(0), "they are in other slots");
         assert!(matches!(read(&of_alias("hotels")), Ok(Named::Alias(name)) if name == "hotels"));
         for record in [record, in_order] {
             for at in 0..record.len() {

@@ -2,7 +2,7 @@
 
 use super::regions::{Laid, Regions};
 use crate::error::{Refusal, Result};
-use crate::mapping::{Attribute, Cut, Dimension, Placement, Subspace};
+use crate::mapping::{Attribute, Cut, Dimension, Placement, SlotOwner, Subspace};
 use crate::schema::{AttributeId, Definition, Shape, Turnover};
 
 /// Attributes of more bits stay cut by hash: a cell takes some bytes in what all nodes keep of a space.
@@ -70,14 +70,15 @@ impl Regions {
     }
 
     /// These with some attributes of some subspaces (`anew` has those of each) cut anew. `sample` has values of an attribute as [`sampled`] has them, ascending,
-    /// each once with its weight; `owner` has a number for each slot's owner, by which subspaces that are cut anew [are laid](Placement::along).
+    /// each once with its weight; `owner` has numbers for each slot's owner, [along](Placement::along) which
+    /// those are laid that become other subspaces.
     ///
     /// [`sampled`]: crate::search::regions::sampled
     pub fn cut_anew(
         &self,
         anew: &[Vec<Attribute>],
         sample: &dyn Fn(AttributeId) -> Vec<(Vec<u8>, u64)>,
-        owner: &dyn Fn(u16) -> u16,
+        owner: &dyn Fn(u16) -> SlotOwner,
     ) -> Regions {
         let mut room = CUTS_BYTES_MAX;
         let mut laid = Vec::with_capacity(self.laid.len());
@@ -105,8 +106,9 @@ impl Regions {
             let cut = Subspace::new(dimensions.collect());
             let mut new = before.clone();
             new.subspace = cut.unwrap_or(new.subspace);
-            if !anew.is_empty() {
-                new.is_cut = true;
+            let is_first = !anew.is_empty() && !before.is_cut;
+            new.is_cut |= is_first;
+            if is_first || new.subspace != before.subspace {
                 new.placement = new.placement.along(owner);
             }
             laid.push(new);

@@ -7,7 +7,7 @@
 //! | dimensions | count (4), then of each: | attribute (2), bits (1), intervals (count 4; from: bytes, first cell 2, last cell 2) |
 //! | serving | 4 | how many are searched: the first ones; the others are being filled |
 //! | numbers | of each subspace: | its number (2), 1 if it was cut by a sample (1), when it came (8) |
-//! | orders | of each subspace: | in which order its regions have slots: runs (count 4; first 2, how many 2) |
+//! | orders | of each subspace: | in which order its regions have its slots, which are counted from 0: runs (count 4; first 2, how many 2) |
 //!
 //! The last three are there as far as [`Written`] says.
 
@@ -34,17 +34,18 @@ pub struct Regions {
 /// How much is written of regions: as much as it takes to have them back, so that earlier versions read what they know of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Written {
-    /// No subspace has come or gone since the space was declared.
+    /// All subspaces are as declared, cut by samples, and their regions in the order of the slots.
     Cuts,
-    /// And all have their slots in the order of these.
+    /// Some have come or gone, or are still cut by hash.
     Numbers,
+    /// The regions of some have another order than the slots; numbers are written, too.
     Orders,
 }
 
 /// A subspace, and where its regions lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Laid {
-    /// It says where the regions lie: of several subspaces each begins elsewhere. The same as long as the subspace is there.
+    /// It says which slots the regions have: of several subspaces each begins elsewhere. The same as long as the subspace is there.
     pub number: u16,
     /// A number of the change with which it came, and of no other; 0: it was declared with the space. So one that comes again is another one.
     pub came: u64,
@@ -88,7 +89,7 @@ impl Regions {
         }
     }
 
-    /// At which place others have a subspace of these, whose objects lie in the same regions there, and these in the same slots.
+    /// The place of this subspace in `others`, if it has the same cuts and the same slots there.
     pub fn same_in(&self, others: &Regions, subspace: usize) -> Option<usize> {
         let own = self.laid.get(subspace)?;
         let name = |it: &Laid| (it.number, it.came);
@@ -114,9 +115,10 @@ impl Regions {
             bytes.extend_from_slice(&u64::from(laid.number).to_le_bytes());
             bytes.extend_from_slice(&laid.came.to_le_bytes());
             put_subspace(&mut bytes, &laid.subspace);
-            match laid.placement.runs() {
-                runs if runs.is_empty() => {}
-                runs => put_runs(&mut bytes, &runs),
+            // Nothing for the slots' own order: by earlier versions those have these ids.
+            let order = laid.placement.runs();
+            if !order.is_empty() {
+                put_order(&mut bytes, &order);
             }
             key_hash(&bytes)
         });
@@ -147,7 +149,7 @@ impl Regions {
         self.laid.get(number).map(|laid| &laid.subspace)
     }
 
-    /// By which the regions of a subspace have their slots.
+    /// By which a subspace has its slots.
     pub fn number(&self, subspace: usize) -> u16 {
         self.laid[subspace].number
     }
@@ -218,13 +220,13 @@ impl Regions {
         }
         if written >= Written::Orders {
             for laid in &self.laid {
-                put_runs(out, &laid.placement.runs());
+                put_order(out, &laid.placement.runs());
             }
         }
     }
 
     /// # Errors
-    /// [`Regions::encode`] does not write such bytes of regions of which so much [is written](Regions::written).
+    /// The bytes are not what [`Regions::encode`] writes of regions for which [`Regions::written`] says this.
     pub fn decode(reader: &mut WireReader<'_>, written: Written) -> Result<Regions, Malformed> {
         const BAD: Malformed = Malformed("these bytes are no cuts of subspaces");
         let version = reader.u64()?;
@@ -268,7 +270,7 @@ impl Regions {
     }
 }
 
-fn put_runs(out: &mut Vec<u8>, runs: &[SlotRun]) {
+fn put_order(out: &mut Vec<u8>, runs: &[SlotRun]) {
     put_count(out, runs.len());
     for (first, count) in runs {
         out.extend_from_slice(&first.to_le_bytes());

@@ -298,12 +298,24 @@ fn cuts_come_back_and_cut_bytes_are_refused() {
         let all = subspaces.map(|it| it.dimensions().iter().map(|it| it.attribute).collect());
         all.collect::<Vec<Vec<_>>>()
     };
-    let along = plain.cut_anew(&attributes(&plain), &|_| Vec::new(), &|slot| slot / 64 % 3);
-    assert_eq!(along.written(), Written::Orders);
-    assert!(along.same_in(&plain, 0).is_none(), "they lie elsewhere");
+    let by_hash = Regions::by_hash(&definition).expect("enough");
+    let weights = |_| (0..9u8).map(|byte| (vec![2, byte], 1)).collect();
+    let all = attributes(&by_hash);
+    let cut = by_hash.cut_anew(&all, &weights, &|_| (0, 0));
+    let along = by_hash.cut_anew(&all, &weights, &|slot| (slot / 64 % 3, 0));
+    assert_eq!(
+        (cut.written(), along.written()),
+        (Written::Cuts, Written::Orders)
+    );
+    assert_eq!(along.subspace(0), cut.subspace(0));
+    assert!(along.same_in(&cut, 0).is_none(), "they lie elsewhere");
+    let altered = along.altered(&definition, 5).expect("enough");
+    assert!(altered.are_same(&along), "they stay where they lie");
+    let again = along.cut_anew(&all, &weights, &|_| (0, 0));
+    assert!(again.are_same(&along), "the same cuts are laid once");
     for regions in [
         along,
-        Regions::by_hash(&definition).expect("enough"),
+        by_hash,
         Regions::default().altered(&definition, 17).expect("enough"),
         plain,
     ] {
@@ -435,7 +447,7 @@ fn cuts_follow_a_drift_and_hot_values_are_spread() {
             }
             values.into_iter().collect()
         };
-        regions.cut_anew(&anew, &sample, &|_| 0)
+        regions.cut_anew(&anew, &sample, &|_| (0, 0))
     };
     let by_hash = Regions::by_hash(&definition).expect("enough");
     let few: Vec<i64> = (0..999).collect();

@@ -38,7 +38,7 @@ pub(crate) use bits::reads_as_cut;
 pub use bits::{BitsError, allocate_bits};
 pub use contacts::{CellSet, Contacts, Runs};
 pub use cut::{Cells, Constraint, Cut, CutError, Interval, Place};
-pub use placement::{Placement, SlotRun};
+pub use placement::{Placement, SlotOwner, SlotRun};
 pub use recut::{Balance, RECUT_MEAN_MIN, RECUT_TIMES_MEAN};
 pub use subspace::{Dimension, Subspace, SubspaceError};
 

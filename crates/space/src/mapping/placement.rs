@@ -1,7 +1,7 @@
 //! Regions on hash slots. A region's owner and replicas are those of its slot, and move with it.
 //!
 //! The slots of a subspace's regions lie at equal distances. Which region has which of them is chosen when the subspace is cut: regions that follow on one another have
-//! slots of one owner, as far as that goes. The first dimension is outermost, so a search that fixes it contacts adjacent regions, and so one node or two; a search that
+//! slots of one owner, as many as it has. The first dimension is outermost, so a search that fixes it contacts adjacent regions, and so one node or two; a search that
 //! leaves it free contacts all nodes. (HyperDex places regions so, too, with a message for each region all the same.) Another subspace begins at another slot, and so
 //! mostly with another owner.
 //!
@@ -13,7 +13,7 @@
 //!
 //! Owners change and the order stays, since with another order most regions would be somewhere else. The next cut has one by the owners of then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -32,8 +32,11 @@ pub struct Placement {
     order: Option<Arc<[u16]>>,
 }
 
-/// Slots that follow on one another: the first, and how many.
+/// Slots that follow on one another among those of a subspace: which is the first, and how many they are.
 pub type SlotRun = (u16, u16);
+
+/// A number of a node, and of its cores.
+pub type SlotOwner = (u16, u16);
 
 impl Placement {
     /// `subspace` is its number in its space: each begins elsewhere.
@@ -50,17 +53,24 @@ impl Placement {
         }
     }
 
-    /// On the same slots, in the order of who owns them, beginning with the owner of the first.
-    pub fn along(self, owner: impl Fn(u16) -> u16) -> Placement {
-        let first = owner(self.slot_at(0));
-        // Cores of one node have numbers that follow on one another.
-        let turn = |at: &u16| owner(self.slot_at(*at)).wrapping_sub(first);
+    /// On the same slots, in the order of who owns them, beginning with the node of the first. The slots' own order stays if owners have one run each by that,
+    /// but for the one that has the first and the last.
+    pub fn along(self, owner: impl Fn(u16) -> SlotOwner) -> Placement {
+        let (first, _) = owner(self.slot_at(0));
+        let owners: Vec<SlotOwner> = self.numbers().map(|at| owner(self.slot_at(at))).collect();
+        let runs = owners.chunk_by(|one, next| one == next).count();
+        let distinct: BTreeSet<SlotOwner> = owners.iter().copied().collect();
         let mut order: Vec<u16> = self.numbers().collect();
-        order.sort_by_cached_key(turn);
+        if runs > distinct.len() + 1 {
+            order.sort_by_key(|at| {
+                let (node, core) = owners[usize::from(*at)];
+                (node.wrapping_sub(first), core)
+            });
+        }
         self.in_order(order)
     }
 
-    /// As [`Placement::runs`] has it.
+    /// The other way round of [`Placement::runs`]. `None`: they are not each slot once.
     pub fn of_runs(regions: u32, subspace: u16, runs: &[SlotRun]) -> Option<Placement> {
         let even = Placement::even(regions, subspace);
         if runs.is_empty() {
@@ -94,7 +104,7 @@ impl Placement {
         Placement { order, ..self }
     }
 
-    /// Of slots, and of regions.
+    /// 0, 1, ..: a region for each slot.
     fn numbers(&self) -> impl Iterator<Item = u16> + use<> {
         (0..self.regions).map(|number| number as u16)
     }

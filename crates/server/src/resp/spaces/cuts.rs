@@ -20,6 +20,7 @@ use std::time::Duration;
 use larder_protocol::commands::{Command, Id, OwnedCommand};
 use larder_protocol::resp::Proto;
 use larder_space::copies::{Regions, to_cut};
+use larder_space::mapping::Attribute;
 use larder_space::schema::AttributeId;
 use larder_space::search::regions::sampled;
 use larder_types::slot_of;
@@ -113,10 +114,7 @@ async fn look(asker: &Asker, name: &str) -> Result<(), Refusal> {
     }
     if anew.iter().any(|attributes| !attributes.is_empty()) {
         let sample = sample_of(asker, &declared, regions).await?;
-        let cuts = {
-            let values = |attribute| sample.values(attribute);
-            regions.cut_anew(&anew, &values, &|slot| asker.owner_of(slot))
-        };
+        let cuts = anew_by(asker, regions, &anew, &sample);
         if !cuts.are_same(regions) {
             let version = cuts.version;
             let change = Change::Cut {
@@ -136,6 +134,17 @@ async fn look(asker: &Asker, name: &str) -> Result<(), Refusal> {
         space.note_look();
     }
     Ok(())
+}
+
+/// These regions with some attributes cut anew by a sample, along who owns slots now.
+pub(super) fn anew_by(
+    asker: &Asker,
+    regions: &Regions,
+    anew: &[Vec<Attribute>],
+    sample: &Sample,
+) -> Regions {
+    let values = |attribute| sample.values(attribute);
+    regions.cut_anew(anew, &values, &|slot| asker.owner_of(slot))
 }
 
 /// A sample of all objects, to cut the attributes of these regions by.

@@ -19,7 +19,7 @@ use larder_space::mapping::Attribute;
 use larder_space::schema::{Alteration, Definition, Filling, Turnover};
 
 use super::super::tables::wait_for_change;
-use super::cuts::sample_of;
+use super::cuts::{anew_by, sample_of};
 use super::define::{make, new_number};
 use super::figures::{Figures, figures};
 use super::reach::{Asker, again};
@@ -138,8 +138,7 @@ async fn cut(
             dimensions.map(|it| it.attribute).collect()
         };
         let anew: Vec<Vec<Attribute>> = (0..regions.count()).map(attributes).collect();
-        let values = |attribute| sample.values(attribute);
-        Ok(regions.cut_anew(&anew, &values, &|slot| asker.owner_of(slot)))
+        Ok(anew_by(asker, &regions, &anew, &sample))
     })
     .await
 }

@@ -5,10 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use larder_cluster::replication::Place;
 use larder_protocol::commands::Command;
 use larder_protocol::errors::{Code, ROWS};
 use larder_protocol::resp::client::Token;
 use larder_protocol::resp::{Encoder, Proto};
+use larder_space::mapping::SlotOwner;
 use larder_types::wire::{WireReader, put_bytes};
 
 use super::super::core::Core;
@@ -51,10 +53,14 @@ impl Asker {
         declared.ok_or_else(|| change::unknown(name))
     }
 
-    /// The place that owns a slot, as this core numbers them.
-    pub fn owner_of(&self, slot: u16) -> u16 {
+    /// Numbers of the node and the core that own a slot. A node has the number of its first place.
+    pub fn owner_of(&self, slot: u16) -> SlotOwner {
         let shard = self.core.tables.shard();
-        shard.map_or(0, |shard| shard.owner_of_slot(slot))
+        let place = shard.map_or(0, |shard| shard.owner_of_slot(slot));
+        match self.core.tables.place(place) {
+            Some(Place { core, .. }) => (place - core, core),
+            None => (0, place),
+        }
     }
 
     pub fn encoded(&self, write: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {

@@ -87,7 +87,8 @@ fn what_is_found_in_regions_is_explained_whatever_is_lost_or_moves() {
     let is_whole = seen.runs >= 60;
     let enough = seen.by_regions > 1_000 && seen.by_owners > 500 && seen.not_ready > 100;
     let faults = seen.cut > 100 && seen.down > 50 && seen.moved > 50;
-    let changes = seen.switched > 20 && seen.cancelled > 5 && seen.cut_anew > 20;
+    let changes =
+        seen.switched > 20 && seen.cancelled > 5 && seen.cut_anew > 20 && seen.reordered > 5;
     assert!(!is_whole || enough && faults && changes, "{seen:?}");
     assert!(seen.undecided * 100 < seen.answered.max(100), "{seen:?}");
 }
@@ -124,7 +125,7 @@ planted! {
     a_write_answered_before_holders_have_it_is_found: AnswersUntold from 0, one in 1;
     copies_that_outlive_their_conversation_are_found: KeepsWhatIsNotTold from 0, one in 1;
     an_owner_that_does_not_wait_for_a_lost_reader_is_found: GivesUpEarly from 1240, one in 1;
-    words_of_an_ended_conversation_in_the_next_are_found: SaysWhatWasKept from 14870, one in 1;
+    words_of_an_ended_conversation_in_the_next_are_found: SaysWhatWasKept from 3530, one in RARE;
     a_holder_that_ignores_new_owners_is_found: IgnoresOwners from 135, one in 1;
     a_holder_that_answers_without_all_copies_is_found: AnswersUnready from 0, one in 1;
     a_holder_that_does_not_look_again_is_found: LooksOnce from 0, one in RARE;

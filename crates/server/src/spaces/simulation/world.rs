@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use larder_join::{EngineMessage, NOBODY, Shard, SlotOwners};
 use larder_sim::Random;
-use larder_space::copies::Regions;
+use larder_space::copies::{Regions, Written};
 use larder_space::schema::{Alteration, Definition};
 use larder_types::{SLOTS, row_slot};
 use larder_validate::objects::Event;
@@ -34,6 +34,8 @@ pub struct Seen {
     pub switched: u32,
     pub cancelled: u32,
     pub cut_anew: u32,
+    /// Of these, where regions have another order than their slots.
+    pub reordered: u32,
 }
 
 impl Seen {
@@ -51,6 +53,7 @@ impl Seen {
             switched: self.switched + other.switched,
             cancelled: self.cancelled + other.cancelled,
             cut_anew: self.cut_anew + other.cut_anew,
+            reordered: self.reordered + other.reordered,
         }
     }
 }
@@ -225,7 +228,7 @@ impl World {
             63..=66 => self.notice_some(),
             67 => self.go_on_moving(),
             68..=70 if is_wild => {
-                // Where all of it happens nothing is drawn for that.
+                // At rarity 1 nothing is drawn for that.
                 if self.rarity == 1 {
                     self.happen(node);
                 } else if self.random.one_in(self.rarity) {
@@ -609,17 +612,18 @@ impl World {
         };
         let anew: Vec<Vec<_>> = (0..regions.count()).map(of).collect();
         let weight = 1 + self.random.below(5);
-        // Owners change after a cut, also all of them.
+        // Half of the cuts are by one owner of all, as if all had changed since.
         let blocks = match self.random.one_in(2) {
             true => self.map().blocks.clone(),
             false => vec![0; BLOCKS],
         };
         let cut = regions.cut_anew(&anew, &|attribute| sample(attribute.0, weight), &|slot| {
-            blocks[block_of(slot)]
+            (blocks[block_of(slot)], 0)
         });
         let catalog = catalog_of(&declared.definition, Some(&cut));
         self.publish(|map| map.catalog = catalog);
         self.seen.cut_anew += 1;
+        self.seen.reordered += u32::from(cut.written() == Written::Orders);
     }
 }
 

@@ -89,7 +89,7 @@ pub(super) fn started(
             .to_vec()
     });
     let puts: Vec<_> = puts.collect();
-    // A busy machine has leases end.
+    // On a busy machine a lease may end, and writes are refused for a moment.
     cluster.wait_for("hotels are written", || {
         let replies = ask_all(&mut client, &puts);
         replies.iter().all(|reply| reply.starts_with(':'))
@@ -222,14 +222,14 @@ fn towns_that_are_spread_over_regions_are_asked_for_at_one_node_or_two() {
     cluster.wait_for("regions are cut and whole", || {
         let cuts = figure(&mut client, "hotels", "cuts");
         let copies = figure(&mut client, "hotels", "copies");
-        cuts == Some(1.0) && copies == Some(2000.0)
+        cuts >= Some(1.0) && copies == Some(2000.0)
     });
     let explain = |city| {
         let query = format!("@city:{{c{city}}}");
         ask(&mut client, &["FT.EXPLAIN", "hotels", &query])
     };
     let explained: Vec<String> = (0..CITIES).map(explain).collect();
-    // One asks for those with several towns, too, which lie elsewhere. Three nodes meet in three places.
+    // Each asks the region of hotels with several towns, too, and a town that lies where one node's regions end is on two: so a few ask three.
     let at_few = |told: &&String| {
         let at = |few| told.contains(&format!(" of 64 regions, at {few} of 3 cores"));
         at(1) || at(2)
