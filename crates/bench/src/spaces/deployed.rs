@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use larder_client::RespClient;
+use larder_client::{ClusterClient, RespClient};
 use larder_protocol::resp::client::{Reply, request};
 use larder_types::{SLOTS, slot_of};
 
@@ -12,9 +12,9 @@ use crate::Result;
 use crate::cluster::map;
 use crate::net::resp::Replies;
 
-/// A request, and the node that it goes to; none: any.
+/// A request, and the node that it goes to where no client finds it; none: any.
 pub struct Request {
-    bytes: Vec<u8>,
+    words: Vec<String>,
     node: Option<usize>,
 }
 
@@ -74,13 +74,10 @@ impl Deployed {
     }
 
     pub fn request(&self, words: &[String]) -> Request {
-        let parts: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-        let mut bytes = Vec::new();
-        request(&mut bytes, &parts);
         let is_search = words[0].starts_with("FT.");
         let owner = || self.owners[usize::from(slot_of(words[1].as_bytes()))];
         Request {
-            bytes,
+            words: words.to_vec(),
             node: (!is_search).then(owner),
         }
     }
@@ -175,34 +172,36 @@ impl Deployed {
         time: Duration,
         idle: f64,
     ) -> Result<Spent> {
-        let mut lines = Vec::new();
-        for client in 0..clients {
-            lines.push((client, self.connect()?));
-        }
+        // As `larder space calibrate` does it: what a wake-up takes depends on how soon a client asks again.
+        let client = ClusterClient::new(self.addresses.clone());
+        let drive = |time: Duration| -> Result<u64> {
+            let begun = Instant::now();
+            let run = |first: usize| -> std::result::Result<u64, larder_client::Error> {
+                let mut answered = 0;
+                while begun.elapsed() < time {
+                    let request = &requests[(first + answered as usize) % requests.len()];
+                    client.command(&request.parts())?;
+                    answered += 1;
+                }
+                Ok(answered)
+            };
+            let run = &run;
+            let answered = std::thread::scope(|scope| {
+                let firsts = (0..clients).map(|client| client * requests.len() / clients);
+                let running = firsts.map(|first| scope.spawn(move || run(first)));
+                let running: Vec<_> = running.collect();
+                let joined = running.into_iter();
+                let joined = joined.map(|it| it.join().expect("no client panics"));
+                joined.collect::<std::result::Result<Vec<_>, _>>()
+            })?;
+            Ok(answered.into_iter().sum())
+        };
+        // It connects, and learns which node has what.
+        drive(time / 10)?;
         let (before, begun) = (self.cpu_us()?, Instant::now());
-        let done = std::thread::scope(|scope| {
-            let clients = lines.into_iter().map(|(client, mut streams)| {
-                scope.spawn(move || -> std::result::Result<u64, String> {
-                    let mut at = client * requests.len() / clients;
-                    let mut answered = 0;
-                    while begun.elapsed() < time {
-                        let request = &requests[at % requests.len()];
-                        let asked = request.ask(&mut streams, client + at);
-                        asked.map_err(|it| it.to_string())?;
-                        (at, answered) = (at + 1, answered + 1);
-                    }
-                    Ok(answered)
-                })
-            });
-            let clients: Vec<_> = clients.collect();
-            let joined = clients
-                .into_iter()
-                .map(|it| it.join().expect("no client panics"));
-            joined.collect::<std::result::Result<Vec<_>, String>>()
-        })?;
+        let answered = drive(time)?;
         let elapsed = begun.elapsed().as_secs_f64();
         let spent = self.cpu_us()? - before - idle * elapsed * 1e6;
-        let answered: u64 = done.into_iter().sum();
         Ok(Spent {
             cpu_us: spent / answered.max(1) as f64,
         })
@@ -218,13 +217,23 @@ pub fn words_of(command: &str) -> Vec<&str> {
 }
 
 impl Request {
+    fn parts(&self) -> Vec<&[u8]> {
+        self.words.iter().map(|word| word.as_bytes()).collect()
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        request(&mut bytes, &self.parts());
+        bytes
+    }
+
     /// Sends it to the node that it goes to, or to one of all, the next for the next number; and reads the reply.
     ///
     /// # Errors
     /// It is refused, or not answered.
     pub fn ask(&self, streams: &mut [TcpStream], number: usize) -> Result<()> {
         let node = self.node.unwrap_or(number % streams.len());
-        ask(&mut streams[node], &self.bytes)
+        ask(&mut streams[node], &self.bytes())
     }
 }
 
@@ -252,10 +261,7 @@ pub fn load(deployed: &Deployed, requests: &[Request]) -> Result<()> {
         let mut stream = TcpStream::connect(&deployed.addresses[node])?;
         let own: Vec<&Request> = requests.iter().filter(|it| it.node == Some(node)).collect();
         for some in own.chunks(BATCH) {
-            let bytes: Vec<u8> = some
-                .iter()
-                .flat_map(|it| it.bytes.iter().copied())
-                .collect();
+            let bytes: Vec<u8> = some.iter().flat_map(|it| it.bytes()).collect();
             stream.write_all(&bytes)?;
             let (mut replies, mut input, mut left) = (Replies::default(), Vec::new(), some.len());
             let mut part = [0; 16 << 10];

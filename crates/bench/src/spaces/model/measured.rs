@@ -97,7 +97,7 @@ impl Bench {
         let head = lines.next().ok_or("nothing was measured")??;
         let of = |name: &str| head[name].as_str().unwrap_or_default().to_owned();
         let mut bench = Bench {
-            reference_us: head["reference_us"].as_f64().unwrap_or_default(),
+            reference_us: head["reference_beside_us"].as_f64().unwrap_or_default(),
             deployment: Deployment::from_toml(&of("deployment")).map_err(|it| it.to_string())?,
             recorded: Workload::from_toml(&of("recorded")).map_err(|it| it.to_string())?,
             all: Vec::new(),

@@ -172,7 +172,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
         measured.reference_us = Median::of(&reference_us).map_or(0.0, |it| it.us);
         measured.recorded = recorded(args, &deployed, &requests.classes)?;
         let line = json!({
-            "reference_us": measured.reference_us, "deployment": measured.deployment.to_toml(), "recorded": measured.recorded.to_toml(),
+            "reference_beside_us": measured.reference_us, "deployment": measured.deployment.to_toml(), "recorded": measured.recorded.to_toml(),
         });
         append(raw, &line)?;
     }
