@@ -35,7 +35,7 @@ pub struct Placement {
 /// Slots that follow on one another among those of a subspace: which is the first, and how many they are.
 pub type SlotRun = (u16, u16);
 
-/// A number of a node, and of its cores.
+/// Numbers of a node, and of one of its cores.
 pub type SlotOwner = (u16, u16);
 
 impl Placement {
