@@ -164,7 +164,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
     let requests = Requests::new(&deployed, &hotels);
     load(&deployed, &reference_objects(&deployed))?;
     if measured.recorded.objects == 0 {
-        // By the same client as later: what a wake-up costs depends on how soon clients ask again.
+        // By the same client as later: what a command takes depends on that, too.
         let mut reference_us = reference(args, &deployed, &requests)?;
         measured.deployment = calibrated(args, &binary, &http, folder.path())?;
         measured.deployment.clients = u32::try_from(args.clients)?;
