@@ -3,14 +3,12 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use crate::cluster_local::Local;
 use crate::space_apply::{OF_HOTELS, applying_at, planned_at, shown};
 use crate::support::{run_ok, text};
 
 const HOTELS: usize = 1200;
-const HANG: Duration = Duration::from_secs(60);
 
 /// A cluster with hotels, 24 in each city; `None` if etcd is not installed.
 fn started(folder: &Path, more: &[&str]) -> Option<Local> {
@@ -104,8 +102,10 @@ fn break_and_apply(fault: &Fault) {
     let pid = (fault.of)(&local);
     local.signal(fault.signal, pid);
     // Regions need copies of what the process had, or etcd a change of the space: it waits.
-    let applying = applying_at(local.http(0), &[&plan, "--yes"]);
-    until("what is broken is noticed", || (fault.is_noticed)(&local));
+    let mut applying = applying_at(local.http(0), &[&plan, "--yes"]);
+    while !(fault.is_noticed)(&local) && applying.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
     if fault.is_mended {
         local.signal("-CONT", pid);
     }
@@ -116,28 +116,14 @@ fn break_and_apply(fault: &Fault) {
         "{told}{error}"
     );
     let left = if fault.is_mended { 0..3 } else { 0..2 };
-    for at in left.clone() {
-        // Searches are refused until the node is back, or its slots have other owners.
-        until("all is found", || {
-            let found = say(&local, at, SEARCH);
-            let is_refused = ["CLUSTERDOWN", "TRYAGAIN", "timed out", "refused"];
-            assert!(
-                found == FOUND || is_refused.iter().any(|it| found.contains(it)),
-                "{found}"
-            );
-            found == FOUND
-        });
+    if fault.is_mended {
+        // Who was away is back.
+        for at in left.clone() {
+            run_ok(["cluster", "status", "--wait", "--server", local.http(at)]);
+        }
     }
     ensure_applied(&local, left);
     local.end("-TERM");
-}
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < HANG, "it does not come about that {what}");
-        std::thread::yield_now();
-    }
 }
 
 fn last_node(local: &Local) -> u64 {
