@@ -1,0 +1,153 @@
+//! Which servers a search asks: the regions that it contacts, and where these lie.
+
+use super::super::configuration::Layout;
+use super::LarderModel;
+use super::search::{Asks, Query};
+use super::values::Values;
+
+/// On how many servers the contacted regions are, and how much more often than the mean the busiest one is contacted.
+#[derive(Debug, Clone)]
+pub(super) struct Placed {
+    pub servers: f64,
+    /// Of all objects, those on these servers.
+    pub share: f64,
+    /// What share of the servers each attribute leaves of those that there are by the others.
+    pub chosen: Vec<(usize, f64)>,
+    /// Beyond the mean, of all times that the query comes.
+    pub excess: f64,
+}
+
+impl Placed {
+    pub(super) fn everywhere(servers: f64) -> Placed {
+        Placed {
+            servers,
+            share: 1.0,
+            chosen: Vec::new(),
+            excess: 0.0,
+        }
+    }
+
+    pub(super) fn chosen_by(&self, attribute: usize) -> f64 {
+        let chosen = self.chosen.iter().find(|it| it.0 == attribute);
+        chosen.map_or(1.0, |it| it.1)
+    }
+}
+
+impl LarderModel<'_> {
+    /// How many of the cells of a dimension a query contacts.
+    pub(super) fn contacts(&self, query: &Query, attribute: usize, cells: f64) -> f64 {
+        let constraint = query
+            .constraints
+            .iter()
+            .find(|it| it.attribute == attribute);
+        match constraint.map(|it| it.asks) {
+            None => cells,
+            Some(Asks::Range(share)) => 1.0 + share * (cells - 1.0),
+            Some(Asks::Values(count)) => {
+                let values =
+                    Values::of(&self.workload.attributes[attribute], self.workload.objects);
+                let one = values.cells(cells).min(cells) / cells;
+                let missed = (1.0 - one).powf(count);
+                // Those that have several values, or none, lie in one that has to be asked, too.
+                let others = match values.profile.lists {
+                    true => missed,
+                    false => 0.0,
+                };
+                cells * (1.0 - missed) + others
+            }
+        }
+    }
+
+    /// How often the fullest cell of a dimension is contacted, of all times that the query comes.
+    pub(super) fn hottest(&self, query: &Query, attribute: usize, cells: f64) -> f64 {
+        let even = self.contacts(query, attribute, cells) / cells;
+        let constraint = query
+            .constraints
+            .iter()
+            .find(|it| it.attribute == attribute);
+        let Some(Asks::Values(_)) = constraint.map(|it| it.asks) else {
+            return even;
+        };
+        let profile = &self.workload.attributes[attribute];
+        if profile.lists {
+            return 1.0;
+        }
+        let hottest = profile
+            .hot
+            .iter()
+            .map(|value| match value.objects * cells > 1.0 {
+                true => value.queries,
+                false => value.queries + (1.0 - value.queries) / cells,
+            });
+        hottest.fold(even, f64::max)
+    }
+
+    pub(super) fn placed(&self, query: &Query, layout: &Layout) -> Placed {
+        let servers = self.servers();
+        let of_a_server = (layout.regions() / servers).max(1.0);
+        let mut width = layout.regions();
+        let (mut contacted, mut even, mut hottest) = (1.0, 1.0, 1.0);
+        let mut chosen = Vec::new();
+        for &(attribute, bits) in &layout.dimensions {
+            // What is within one server is there whatever the inner dimensions are.
+            if width <= of_a_server {
+                break;
+            }
+            let attribute = usize::from(attribute);
+            let cells = f64::from(1 << bits);
+            let inner = width / cells;
+            let contacts = self.contacts(query, attribute, cells);
+            even *= contacts / cells;
+            hottest *= self.hottest(query, attribute, cells);
+            // Servers that a cell of the dimensions so far is on, of which several cells may share one.
+            let here = width / of_a_server;
+            let (most, of_these) = if inner >= of_a_server {
+                (cells, contacts)
+            } else if self.is_run(query, attribute) {
+                let run = 1.0 + (contacts - 1.0) * inner / of_a_server;
+                (here.max(1.0), run.min(here.max(1.0)))
+            } else {
+                let here = here.max(1.0);
+                let run = self.run_of_a_value(query, attribute, cells);
+                let of_one = (1.0 + (run - 1.0) * inner / of_a_server).min(here);
+                (
+                    here,
+                    here * (1.0 - (1.0 - of_one / here).powf(contacts / run)),
+                )
+            };
+            contacted *= of_these;
+            chosen.push((attribute, of_these / most));
+            width = inner;
+        }
+        Placed {
+            share: chosen.iter().map(|it| it.1).product(),
+            chosen,
+            servers: contacted.clamp(1.0, servers),
+            excess: (hottest - even).max(0.0)
+                + contacted.clamp(1.0, servers) / servers
+                    * (self.unevenness(layout.regions()) - 1.0),
+        }
+    }
+
+    /// How many cells, side by side, a value asked for is in.
+    pub(super) fn run_of_a_value(&self, query: &Query, attribute: usize, cells: f64) -> f64 {
+        let mut constraints = query.constraints.iter();
+        match constraints.find(|it| it.attribute == attribute) {
+            None => 1.0,
+            Some(_) => {
+                let profile = &self.workload.attributes[attribute];
+                let values = Values::of(profile, self.workload.objects);
+                values.cells(cells).min(cells)
+            }
+        }
+    }
+
+    /// Whether the cells contacted are adjacent.
+    pub(super) fn is_run(&self, query: &Query, attribute: usize) -> bool {
+        let constraint = query
+            .constraints
+            .iter()
+            .find(|it| it.attribute == attribute);
+        !matches!(constraint.map(|it| it.asks), Some(Asks::Values(_)))
+    }
+}

@@ -1,0 +1,54 @@
+//! The values of an attribute.
+
+use super::super::workload::AttributeProfile;
+
+/// The values of an attribute: the hot ones, and others of equal parts.
+pub(super) struct Values<'a> {
+    pub profile: &'a AttributeProfile,
+    /// Of the queries, for one of the others.
+    pub queries: f64,
+    /// Of the objects, that have one certain other.
+    pub objects: f64,
+}
+
+impl Values<'_> {
+    pub(super) fn of(profile: &AttributeProfile, objects: u64) -> Values<'_> {
+        let hot: f64 = profile.hot.iter().map(|it| it.objects).sum();
+        let asked: f64 = profile.hot.iter().map(|it| it.queries).sum();
+        let others = profile.distinct.unwrap_or(objects).min(objects) as f64;
+        let others = others - profile.hot.len() as f64;
+        let (queries, objects) = match others > 0.0 {
+            true => (1.0 - asked, (1.0 - hot) / others),
+            false => (0.0, 0.0),
+        };
+        Values {
+            profile,
+            queries: queries.max(0.0),
+            objects: objects.max(0.0),
+        }
+    }
+
+    pub(super) fn mean(&self, number: impl Fn(f64) -> f64) -> f64 {
+        let hot = self.profile.hot.iter();
+        let hot: f64 = hot.map(|it| it.queries * number(it.objects)).sum();
+        let asked: f64 = self.profile.hot.iter().map(|it| it.queries).sum();
+        let sum = hot + self.queries * number(self.objects);
+        // All values are hot, and the queries for them were not given in full.
+        let weight = asked + self.queries;
+        if weight > 0.0 {
+            sum / weight
+        } else {
+            number(self.objects)
+        }
+    }
+
+    /// The share of objects that has the value asked for.
+    pub(super) fn selectivity(&self) -> f64 {
+        self.mean(|share| share)
+    }
+
+    /// The cells that the value asked for is in.
+    pub(super) fn cells(&self, cells: f64) -> f64 {
+        self.mean(|share| (share * cells).max(1.0))
+    }
+}

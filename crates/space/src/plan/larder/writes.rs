@@ -1,0 +1,64 @@
+//! What a modification takes: the owner, each copy, and what moves.
+
+use super::super::configuration::{AttributeSet, Layout};
+use super::super::model::Parts;
+use super::super::workload::Kind;
+use super::LarderModel;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Write {
+    pub share: f64,
+    pub kind: Kind,
+    pub changes: AttributeSet,
+}
+
+impl LarderModel<'_> {
+    /// What one copy of a subspace, or without a layout of the key subspace, costs a write.
+    pub(super) fn write_parts(&self, write: &Write, layout: Option<&Layout>) -> (f64, Parts) {
+        let costs = &self.deployment.costs;
+        let replicas = f64::from(self.deployment.replicas);
+        let all = f64::from(self.indexes.count());
+        let changed = f64::from(self.indexes.common(write.changes).count());
+        let (moves, entries) = match write.kind {
+            Kind::Create | Kind::Delete => (0.0, all),
+            Kind::Update => {
+                let moves =
+                    layout.map_or(0.0, |layout| moves(write.changes, layout, self.servers()));
+                (moves, 2.0 * (moves * all + (1.0 - moves) * changed))
+            }
+        };
+        let chain = replicas * (1.0 + moves);
+        let left = replicas * moves * costs.leave_us.unwrap_or(costs.stage_us);
+        let stages = match layout {
+            Some(_) => replicas * costs.stage_us + left,
+            None => {
+                let commit = costs.commit_us / self.writes_under_way.max(1.0);
+                costs.write_us + commit + (replicas - 1.0) * costs.stage_us
+            }
+        };
+        let mut parts = Parts {
+            stages,
+            moves: replicas * moves * costs.move_us,
+            index_entries: replicas * entries * costs.index_entry_us,
+            ..Parts::default()
+        };
+        let copies = layout.map(|it| it.regions() * replicas);
+        let unevenness = copies.map_or(1.0, |it| self.unevenness(it));
+        parts.skew = parts.work() * (unevenness - 1.0);
+        (chain, parts)
+    }
+}
+
+/// How often an update of these attributes moves the object to another server. Regions lie on servers in runs, so only the outer bits say which it is.
+fn moves(changes: AttributeSet, layout: &Layout, servers: f64) -> f64 {
+    let mut places = servers.min(layout.regions());
+    let mut same = 1.0;
+    for &(attribute, bits) in &layout.dimensions {
+        let of_these = f64::from(1 << bits).min(places);
+        if changes.contains(attribute.into()) {
+            same /= of_these;
+        }
+        places = (places / of_these).max(1.0);
+    }
+    1.0 - same
+}
