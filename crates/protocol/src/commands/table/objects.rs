@@ -159,8 +159,8 @@ pub const ROWS: &[Spec] = &[
         "Makes true of false and false of true; answers what it made", DOCUMENT),
     object(Id::JsonType, "JSON.TYPE", -2, "readonly", "key [path]",
         "The types of what a path means", DOCUMENT),
-    object(Id::ObjChange, "OBJ.CHANGE", -4, "write denyoom", "key [AS HASH | AS JSON] [IF ABSENT | IF PRESENT | IF query IN space [PARAMS count name value ...] | IF query SCHEMA attribute type ...] DO DELETE | DO change target [argument ...] [change target [argument ...] ...]",
-        "Changes an object in several places, all or none, or deletes it, if a condition is met; answers 1, or 0 if it is not (see guide/objects.md)", DOCUMENT),
+    object(Id::ObjChange, "OBJ.CHANGE", -4, "write denyoom", "key [AS HASH | AS JSON] [ONCE target id] [IF ABSENT | IF PRESENT | IF query IN space [PARAMS count name value ...] | IF query SCHEMA attribute type ...] DO DELETE | DO change target [argument ...] [change target [argument ...] ...]",
+        "Changes an object in several places, all or none, or deletes it, if a condition is met, and once if it says ONCE, however often it is sent; answers 1, or 0 if the condition is not met (see guide/objects.md)", DOCUMENT),
     object(Id::SpaceCPut, "SPACE.CPUT", -6, "write denyoom", "key space query field value [field value ...]",
         "Puts fields of an object, all or none, if FT.SEARCH would find it in the space by the query; answers 1, or 0 if not (OBJ.CHANGE .. IF query IN space DO PUT)", DOCUMENT),
 ];

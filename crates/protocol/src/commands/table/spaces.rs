@@ -56,7 +56,7 @@ pub const ROWS: &[Spec] = &[
         "index [SKIPINITIALSCAN] SCHEMA ADD attribute type [options ...] ... | index SCHEMA DROP attribute ... | index SUBSPACES count list ... [REGIONS count] | index SUBSPACES SWITCH | index SUBSPACES CANCEL | index INDEX count list ... | index INDEX DEFAULT",
         "Adds attributes to a space, or drops them; or gives it other subspaces: they are filled, and then searched (see guide/spaces-plan.md); or other local indexes: they are built, and then used", WALK),
     space(Id::FtChange, "FT.CHANGE", -5, "write denyoom", Place::AllCores,
-        "index query [PARAMS count name value ...] DO DELETE | DO change target [argument ...] [change target [argument ...] ...]",
+        "index query [PARAMS count name value ...] [ONCE target id] DO DELETE | DO change target [argument ...] [change target [argument ...] ...]",
         "Changes or deletes all objects that a query describes, each as OBJ.CHANGE does; answers how many (see guide/objects.md)", "O(N) for N objects that it finds"),
     space(Id::FtConfig, "FT.CONFIG", -3, "readonly", Place::Connection,
         "GET option | SET option value",

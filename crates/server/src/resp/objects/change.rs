@@ -5,7 +5,7 @@
 //! SPACE.CPUT key space query field value [field value ...]    is: OBJ.CHANGE key IF query IN space DO PUT field value [PUT field value ...]
 //!
 //! OBJ.CHANGE key [AS HASH | AS JSON] [condition] DO DELETE
-//! OBJ.CHANGE key [AS HASH | AS JSON] [condition] DO change [change ...]
+//! OBJ.CHANGE key [AS HASH | AS JSON] [ONCE target id] [condition] DO change [change ...]
 //! condition = IF ABSENT | IF PRESENT | IF query IN space [PARAMS count name value ...] | IF query SCHEMA attribute type ...
 //! change = PUT target value | UNSET target | RENAME target name
 //!        | ADD | SUB | MUL | DIV | MOD | AND | OR | XOR | MIN | MAX target number
@@ -15,14 +15,14 @@
 //! ```
 //!
 //! `IF query IN space` is met by an object that FT.SEARCH would find in the space. A target is a field of a hash, a path in the JSON that a field holds (`stock->$.rome`), or a path of a document (`$.stock.rome`). The answer is
-//! 1, or 0 if the condition is not met.
+//! 1, or 0 if the condition is not met. With ONCE the id is put there with the changes; where it is there already nothing is changed, and the answer is 1, too.
 
 use std::sync::Arc;
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 use larder_space::object::{
-    Arithmetic, Change, Object, ObjectKind, ObjectView, Path, Target, apply,
+    Arithmetic, Change, Mark, Object, ObjectKind, ObjectView, Path, Target, apply,
 };
 use larder_space::query::{Condition, Params, parse};
 use larder_space::schema::Definition;
@@ -52,6 +52,8 @@ fn bad(message: impl Into<String>) -> Refusal {
 /// What the command was told.
 struct Told<'a> {
     kind: Option<ObjectKind>,
+    /// A target and an id.
+    once: Option<(&'a [u8], &'a [u8])>,
     condition: Wanted<'a>,
     /// Where its changes begin.
     at: usize,
@@ -96,6 +98,7 @@ impl<'a> Told<'a> {
             });
             at += 2;
         }
+        let once = once(request, &mut at)?;
         let mut condition = Wanted::Always;
         if is(at, b"IF") {
             let test = request.get(at + 1).ok_or_else(no_do)?;
@@ -129,14 +132,43 @@ impl<'a> Told<'a> {
             };
         }
         match is(at, b"DO") {
+            true if once.is_some() && is(at + 1, b"DELETE") => Err(bad(
+                "ONCE leaves its id in the object, and DELETE leaves none: deleted twice is deleted once",
+            )),
             true => Ok(Told {
                 kind,
+                once,
                 condition,
                 at: at + 1,
             }),
             false => Err(no_do()),
         }
     }
+}
+
+/// `ONCE target id`, if it stands there.
+fn once<'a>(request: Request<'a>, at: &mut usize) -> Result<Option<(&'a [u8], &'a [u8])>, Refusal> {
+    let is_once = |word: &[u8]| word.eq_ignore_ascii_case(b"ONCE");
+    if !request.get(*at).is_some_and(is_once) {
+        return Ok(None);
+    }
+    let words = (request.get(*at + 1), request.get(*at + 2));
+    let (Some(target), Some(id)) = words else {
+        return Err(no_do());
+    };
+    *at += 3;
+    Ok(Some((target, id)))
+}
+
+fn mark(word: &[u8], id: &[u8], kind: ObjectKind) -> Result<(Mark, (Target, Change)), Refusal> {
+    let mark = Mark {
+        target: target(word, kind)?,
+        id: id.to_vec(),
+    };
+    let change = mark.change();
+    let change =
+        change.ok_or_else(|| bad("the id of ONCE is kept as JSON there: it must be text"))?;
+    Ok((mark, change))
 }
 
 /// What stands from `PARAMS count` on.
@@ -155,7 +187,7 @@ fn params(request: Request<'_>, at: &mut usize) -> Result<Params, Refusal> {
 
 fn no_do() -> Refusal {
     bad(
-        "write OBJ.CHANGE key [AS HASH | AS JSON] [IF ABSENT | IF PRESENT | IF query IN space | IF query SCHEMA attribute type ...] DO DELETE, or DO change [change ...]",
+        "write OBJ.CHANGE key [AS HASH | AS JSON] [ONCE target id] [IF ABSENT | IF PRESENT | IF query IN space | IF query SCHEMA attribute type ...] DO DELETE, or DO change [change ...]",
     )
 }
 
@@ -221,6 +253,7 @@ pub fn put(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     const FIELDS: usize = 4;
     let told = Told {
         kind: None,
+        once: None,
         condition: Wanted::HoldsIn {
             space: request.arg(2),
             query: request.arg(3),
@@ -268,6 +301,10 @@ fn perform(
     let kind = told.kind.or(own).or(found).unwrap_or(ObjectKind::Hash);
     let (condition, definition) = condition(&told.condition, kind, &spaces)?;
     let wish = wish(kind)?;
+    let once = told
+        .once
+        .map(|(word, id)| mark(word, id, kind))
+        .transpose()?;
     let changes: &[(Target, Change)] = match &wish {
         Wish::Delete => &[],
         Wish::Changes(changes) => changes,
@@ -279,6 +316,11 @@ fn perform(
         return Ok(());
     }
     let is_met = change(state, key, kind, |before, _| {
+        if let (Some((mark, _)), Some(before)) = (&once, &before)
+            && mark.is_on(before)
+        {
+            return Ok((true, Becomes::AsItWas));
+        }
         let is_of_space = |object: &Object| own.is_none() || definition.covers(key, object);
         if !before.as_ref().is_none_or(is_of_space)
             || !condition.is_met(&definition, before.as_ref())
@@ -289,7 +331,11 @@ fn perform(
             (Wish::Delete, None) => (false, Becomes::AsItWas),
             (Wish::Delete, Some(_)) => (true, Becomes::Gone),
             (Wish::Changes(changes), before) => {
-                let after = apply(before.as_ref(), kind, changes).map_err(refused_change)?;
+                let mut after = apply(before.as_ref(), kind, changes).map_err(refused_change)?;
+                if let Some((_, put)) = &once {
+                    let put = std::slice::from_ref(put);
+                    after = apply(Some(&after), kind, put).map_err(refused_change)?;
+                }
                 (true, Becomes::This(after))
             }
         })
@@ -304,6 +350,7 @@ fn perform(
 /// What of it would not.
 pub(in crate::resp) fn check(request: Request<'_>, on: ObjectKind) -> Result<(), Refusal> {
     let told = Told::parse(request)?;
+    told.once.map(|(word, id)| mark(word, id, on)).transpose()?;
     wish(request, told.at, on).map(drop)
 }
 

@@ -6,7 +6,7 @@
 //!                      └──────────────── behind the last key ─────────────┘
 //! ```
 //!
-//! 1. An object is changed as one, if the query holds for it at that moment, and no object is changed twice.
+//! 1. An object is changed as one, if the query holds for it at that moment, and no object is changed twice; with ONCE also not by the same command again.
 //! 2. Objects that refuse the change (a word is not added to) stay as they are, and the others are changed; the answer is an error then, which says
 //!    how many.
 //! 3. Objects that were there before the space was declared, or altered, are waited for.
@@ -38,6 +38,8 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 struct Told<'a> {
     /// The query, and its PARAMS.
     query: Vec<&'a [u8]>,
+    /// ONCE with a target and an id, if it is there.
+    once: Vec<&'a [u8]>,
     /// DO, and what stands behind it.
     changes: Vec<&'a [u8]>,
 }
@@ -54,21 +56,27 @@ impl<'a> Told<'a> {
             let count = count.and_then(|count| usize::try_from(count).ok());
             at = count.map_or(at, |count| (at + 2).saturating_add(count));
         }
+        let query_end = at;
+        if is(at, b"ONCE") {
+            at += 3;
+        }
         if !is(at, b"DO") {
-            let message = "write FT.CHANGE index query [PARAMS count name value ...] DO DELETE, or DO change [change ...]: see COMMAND DOCS OBJ.CHANGE";
+            let message = "write FT.CHANGE index query [PARAMS count name value ...] [ONCE target id] DO DELETE, or DO change [change ...]: see COMMAND DOCS OBJ.CHANGE";
             return Err((Code::Syntax, message.to_owned()));
         }
         Ok(Told {
-            query: (QUERY..at).map(|at| command.arg(at)).collect(),
+            query: (QUERY..query_end).map(|at| command.arg(at)).collect(),
+            once: (query_end..at).map(|at| command.arg(at)).collect(),
             changes: (at..command.len()).map(|at| command.arg(at)).collect(),
         })
     }
 
     /// What is done with one object.
     fn of_object(&self, key: &[u8], space: &str) -> OwnedCommand {
-        let head: [&[u8]; 5] = [key, b"IF", self.query[0], b"IN", space.as_bytes()];
-        let rest = self.query[1..].iter().chain(&self.changes);
-        OwnedCommand::of(Id::ObjChange, head.iter().chain(rest).copied())
+        let condition: [&[u8]; 4] = [b"IF", self.query[0], b"IN", space.as_bytes()];
+        let head = [key].into_iter().chain(self.once.iter().copied());
+        let rest = self.query[1..].iter().chain(&self.changes).copied();
+        OwnedCommand::of(Id::ObjChange, head.chain(condition).chain(rest))
     }
 }
 

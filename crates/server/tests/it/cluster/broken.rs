@@ -207,3 +207,34 @@ fn what_many_clients_read_of_many_nodes_is_what_was_written_though_connections_b
         assert!(report.total.reads > 2_000, "{report:?}");
     }
 }
+
+/// The reply is lost on its way between two nodes after the change was made, and the command is sent again as it was.
+#[test]
+fn a_change_with_an_id_whose_reply_was_lost_is_made_once() {
+    let Some(cluster) = proxied(3, 1) else {
+        return;
+    };
+    let (mut sent, mut unknown) = (0, 0);
+    const CHANGES: usize = 60;
+    cluster.client(0).check("HSET hotel:1 n 0", ":1");
+    for change in 0..CHANGES {
+        let by = change % 3;
+        (0..3).for_each(|node| cluster.peer_proxy(node).lose_reply_to("ONCE"));
+        cluster.wait_for("the change is answered", || {
+            sent += 1;
+            let told = cluster.client(by).ask(&format!(
+                "OBJ.CHANGE hotel:1 ONCE last w{change} DO ADD n 1"
+            ));
+            unknown += usize::from(told.starts_with("-UNKNOWN"));
+            assert!(told == ":1" || told.starts_with('-'), "{told}");
+            told == ":1"
+        });
+    }
+    assert!(
+        unknown > CHANGES / 4,
+        "{unknown} of {sent} replies were lost"
+    );
+    cluster
+        .client(0)
+        .check("HGET hotel:1 n", &format!("$2|{CHANGES}"));
+}

@@ -186,3 +186,70 @@ fn numbers_texts_lists_sets_and_maps_are_changed_in_one_step() {
         assert_eq!(client.reply(), "-ERR at most 128 changes are made at once");
     }
 }
+
+/// A request that may have been lost is sent again as it was.
+#[test]
+fn a_change_with_an_id_is_made_once_however_often_it_is_sent() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        check_sized(
+            &mut client,
+            &[
+                ("HSET h:1 rooms 2", ":1"),
+                (
+                    "OBJ.CHANGE h:1 ONCE last w17 DO SUB rooms 1 ADD sold 1",
+                    ":1",
+                ),
+                (
+                    "OBJ.CHANGE h:1 ONCE last w17 DO SUB rooms 1 ADD sold 1",
+                    ":1",
+                ),
+                ("HMGET h:1 rooms sold last", "*3|$1|1|$1|1|$3|w17"),
+                // The condition holds no more, and the change was made.
+                (
+                    "OBJ.CHANGE h:1 ONCE last w18 IF @rooms:[1,+inf] SCHEMA rooms NUMERIC DO SUB rooms 1",
+                    ":1",
+                ),
+                (
+                    "OBJ.CHANGE h:1 ONCE last w18 IF @rooms:[1,+inf] SCHEMA rooms NUMERIC DO SUB rooms 1",
+                    ":1",
+                ),
+                // It does not, and nothing was.
+                (
+                    "OBJ.CHANGE h:1 ONCE last w19 IF @rooms:[1,+inf] SCHEMA rooms NUMERIC DO SUB rooms 1",
+                    ":0",
+                ),
+                ("HMGET h:1 rooms last", "*2|$1|0|$3|w18"),
+                // Each who sends has a place, in a map if there are many.
+                ("OBJ.CHANGE h:1 ONCE marks->$.ann 1 DO ADD sold 1", ":1"),
+                ("OBJ.CHANGE h:1 ONCE marks->$.bob 1 DO ADD sold 1", ":1"),
+                ("OBJ.CHANGE h:1 ONCE marks->$.ann 1 DO ADD sold 1", ":1"),
+                ("HGET h:1 sold", "$1|3"),
+                ("OBJ.CHANGE h:2 ONCE last a IF ABSENT DO PUT rooms 9", ":1"),
+                ("OBJ.CHANGE h:2 ONCE last a IF ABSENT DO PUT rooms 9", ":1"),
+                ("OBJ.CHANGE h:2 ONCE last b IF ABSENT DO PUT rooms 9", ":0"),
+                ("JSON.SET d:1 $ {\"n\":1}", "+OK"),
+                ("OBJ.CHANGE d:1 ONCE $.last w1 DO ADD $.n 1", ":1"),
+                ("OBJ.CHANGE d:1 ONCE $.last w1 DO ADD $.n 1", ":1"),
+                ("JSON.GET d:1", "$19|{\"n\":2,\"last\":\"w1\"}"),
+                // What is refused leaves no id.
+                (
+                    "OBJ.CHANGE h:1 ONCE last w20 DO ADD sold x",
+                    "-ERR field \"sold\" is no number: nothing was changed",
+                ),
+                ("HGET h:1 last", "$3|w18"),
+                (
+                    "OBJ.CHANGE h:3 ONCE last w1 DO ADD n 1",
+                    "-ERR no such object: put it first",
+                ),
+                ("EXISTS h:3", ":0"),
+                (
+                    "OBJ.CHANGE h:1 ONCE last w20 DO DELETE",
+                    "-ERR ONCE leaves its id in the object, and DELETE leaves none: deleted twice is deleted once",
+                ),
+            ],
+        );
+        let told = client.ask("OBJ.CHANGE h:1 ONCE last DO ADD n 1");
+        assert!(told.starts_with("-ERR write OBJ.CHANGE key"), "{told}");
+    }
+}

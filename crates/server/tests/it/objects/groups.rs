@@ -282,3 +282,29 @@ fn an_object_is_deleted_if_a_search_would_find_it() {
         client.check("EXISTS hotel:1 inn:1 hotel:doc hotel:2", ":1");
     }
 }
+
+/// A group is changed again after some of it were: those stay as they are.
+#[test]
+fn a_group_that_is_changed_with_an_id_is_changed_once() {
+    for server in servers() {
+        let client = &mut Client::connect(&server);
+        hotels(client, 600);
+        for number in [0, 2, 4] {
+            let line = format!("OBJ.CHANGE hotel:{number} ONCE raise may DO ADD n 1000");
+            client.check(&line, ":1");
+        }
+        let raise = "FT.CHANGE hotels @city:{rome} ONCE raise may DO ADD n 1000";
+        for _ in 0..2 {
+            client.check(raise, ":300");
+            client.check("FT.SEARCH hotels @n:[1000,1999] LIMIT 0 0", "*1|:300");
+        }
+        client.check(
+            "FT.CHANGE hotels @city:{rome} ONCE raise june DO ADD n 1000",
+            ":300",
+        );
+        client.check("FT.SEARCH hotels @n:[2000,2999] LIMIT 0 0", "*1|:300");
+        client.check("HMGET hotel:4 n raise", "*2|$4|2004|$4|june");
+        let told = client.ask("FT.CHANGE hotels @city:{rome} ONCE raise DO ADD n 1");
+        assert!(told.starts_with("-"), "{told}");
+    }
+}

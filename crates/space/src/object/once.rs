@@ -1,0 +1,91 @@
+//! A change that is made once, however often it is sent: the number of the request is left in the object, in the same step as the change.
+//!
+//! HyperDex's clients number their requests, and its servers keep the numbers. Here a client that wants it says in which place of the object its number is to be, so that only
+//! objects pay that are changed so. A place has the last number alone: who sends the next request before he knows of the last has a place for each.
+
+use serde_json::Value;
+
+use super::{Change, Object, Target, document};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mark {
+    pub target: Target,
+    pub id: Vec<u8>,
+}
+
+impl Mark {
+    /// Whether the object has it: the change was made.
+    pub fn is_on(&self, object: &Object) -> bool {
+        let is_id = |value: &Value| value.as_str().map(str::as_bytes) == Some(&self.id);
+        let is_at = |root: &Value| match &self.target.path {
+            Some(path) => path.select(root).into_iter().any(is_id),
+            None => false,
+        };
+        match (object, &self.target.field) {
+            (Object::Hash(hash), Some(field)) => match (hash.get(field), &self.target.path) {
+                (Some(value), None) => value == self.id,
+                (Some(text), Some(_)) => document::parse(text).is_ok_and(|root| is_at(&root)),
+                (None, _) => false,
+            },
+            (Object::Json(document), None) => is_at(&document.root),
+            _ => false,
+        }
+    }
+
+    /// What leaves it there. `None`: it is no text, and JSON is to have it.
+    pub fn change(&self) -> Option<(Target, Change)> {
+        let value = match self.target.path {
+            None => self.id.clone(),
+            Some(_) => {
+                let id = std::str::from_utf8(&self.id).ok()?;
+                document::print(&Value::String(id.to_owned()))
+            }
+        };
+        Some((self.target.clone(), Change::Put(value)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Document, Hash, ObjectKind, Path, apply};
+    use super::*;
+
+    fn mark(field: Option<&str>, path: Option<&str>, id: &str) -> Mark {
+        Mark {
+            target: Target {
+                field: field.map(|it| it.as_bytes().to_vec()),
+                path: path.map(|it| Path::parse(it).expect("a path")),
+            },
+            id: id.as_bytes().to_vec(),
+        }
+    }
+
+    #[test]
+    fn what_was_left_is_found_and_another_is_not() {
+        let hash = Object::Hash(Hash::default());
+        let document = Document::parse(b"{\"a\":1}").expect("JSON");
+        for (object, field, path) in [
+            (hash.clone(), Some("last"), None),
+            (hash, Some("marks"), Some("$.of.me")),
+            (Object::Json(document), None, Some("$.marks.me")),
+        ] {
+            let (one, other) = (mark(field, path, "w\"17"), mark(field, path, "w\"18"));
+            assert!(!one.is_on(&object));
+            let change = one.change().expect("text");
+            let after = apply(Some(&object), object.kind(), &[change]).expect("it is put");
+            assert!(one.is_on(&after) && !other.is_on(&after));
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_left_in_a_field_alone() {
+        let mut one = mark(Some("last"), None, "");
+        one.id = vec![0xff];
+        let change = one.change().expect("a field has any bytes");
+        let after = apply(None, ObjectKind::Hash, &[change]).expect("it is put");
+        assert!(one.is_on(&after));
+        one.target = mark(Some("last"), Some("$.me"), "").target;
+        assert_eq!(one.change(), None);
+        assert!(!one.is_on(&after));
+    }
+}
