@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use larder_client::{ClusterClient, RespClient};
@@ -18,8 +19,28 @@ pub struct Request {
     node: Option<usize>,
 }
 
+/// Requests that are sent one after the other, and again from the first; who sends some next goes on where these ended.
+pub struct Sequence {
+    requests: Vec<Request>,
+    next: AtomicUsize,
+}
+
+impl Sequence {
+    pub fn new(requests: Vec<Request>) -> Sequence {
+        Sequence {
+            requests,
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    fn take(&self) -> &Request {
+        &self.requests[self.next.fetch_add(1, Ordering::Relaxed) % self.requests.len()]
+    }
+}
+
 pub struct Deployed {
     addresses: Vec<String>,
+
     /// The node of each slot.
     owners: Vec<usize>,
     nodes: Vec<RespClient>,
@@ -164,32 +185,30 @@ impl Deployed {
         Ok((self.cpu_us()? - before) / 1e6 / begun.elapsed().as_secs_f64())
     }
 
-    /// So many clients send these requests for a while, each from another place on; less what the servers do by themselves.
+    /// So many clients send these requests for a while; less what the servers do by themselves.
     pub fn drive(
         &self,
-        requests: &[Request],
+        requests: &Sequence,
         clients: usize,
         time: Duration,
         idle: f64,
     ) -> Result<Spent> {
-        // By the client of `larder space calibrate`: with another one the same read took eight servers three times as long.
+        // As `larder space calibrate` does: with another client the same read took eight servers three times as long; and on connections of its own, since those of one time may
+        // all have come to one core, which answers many at a time then.
         let client = ClusterClient::new(self.addresses.clone());
         let drive = |time: Duration| -> Result<u64> {
             let begun = Instant::now();
-            let run = |first: usize| -> std::result::Result<u64, larder_client::Error> {
+            let run = || -> std::result::Result<u64, larder_client::Error> {
                 let mut answered = 0;
                 while begun.elapsed() < time {
-                    let request = &requests[(first + answered as usize) % requests.len()];
-                    client.command(&request.parts())?;
+                    client.command(&requests.take().parts())?;
                     answered += 1;
                 }
                 Ok(answered)
             };
             let run = &run;
             let answered = std::thread::scope(|scope| {
-                let firsts = (0..clients).map(|client| client * requests.len() / clients);
-                let running = firsts.map(|first| scope.spawn(move || run(first)));
-                let running: Vec<_> = running.collect();
+                let running: Vec<_> = (0..clients).map(|_| scope.spawn(run)).collect();
                 let joined = running.into_iter();
                 let joined = joined.map(|it| it.join().expect("no client panics"));
                 joined.collect::<std::result::Result<Vec<_>, _>>()

@@ -9,7 +9,7 @@ use larder_protocol::resp::client::Reply;
 use larder_types::Random;
 use serde_json::{Value, json};
 
-use super::deployed::{Deployed, Request, load};
+use super::deployed::{Deployed, Request, Sequence, load};
 use super::hotels::{Hotels, price_text};
 use crate::Result;
 use crate::cluster::servers::Cluster;
@@ -126,13 +126,11 @@ fn measure(
     let mut all = Vec::new();
     for (question, query) in QUESTIONS {
         let queries: Vec<String> = (0..REQUESTS).map(|_| query(hotels, &mut random)).collect();
-        let requests: Vec<Request> = queries
-            .iter()
-            .map(|query| {
-                let words = ["FT.SEARCH", "hotels", query, "LIMIT", "0", "1000"];
-                deployed.request(&words.map(str::to_owned))
-            })
-            .collect();
+        let requests = queries.iter().map(|query| {
+            let words = ["FT.SEARCH", "hotels", query, "LIMIT", "0", "1000"];
+            deployed.request(&words.map(str::to_owned))
+        });
+        let requests = Sequence::new(requests.collect());
         let mut us = f64::INFINITY;
         for _ in 0..PASSES {
             us = us.min(

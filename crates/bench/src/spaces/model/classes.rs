@@ -19,7 +19,8 @@ pub struct Class {
     /// None: a modification.
     pub set: Option<char>,
     pub share: f64,
-    pub ask: fn(&Hotels, &mut Random) -> Vec<String>,
+    /// A search; or a modification of this hotel.
+    pub ask: fn(&Hotels, usize, &mut Random) -> Vec<String>,
     /// Attributes of which one value is asked for, and a range; or those that change.
     equal: &'static [&'static str],
     range: &'static [&'static str],
@@ -30,7 +31,7 @@ pub const CLASSES: [Class; 13] = [
         name: "town",
         set: Some('A'),
         share: 0.6,
-        ask: |all, random| search(&format!("@town:{{{}}}", all.any(random).town)),
+        ask: |all, _, random| search(&format!("@town:{{{}}}", all.any(random).town)),
         equal: &["town"],
         range: &[],
     },
@@ -38,7 +39,7 @@ pub const CLASSES: [Class; 13] = [
         name: "town, price",
         set: Some('A'),
         share: 0.3,
-        ask: |all, random| {
+        ask: |all, _, random| {
             let price = range("price", &all.prices, 0.1, random, u32::to_string);
             search(&format!("@town:{{{}}} {price}", all.any(random).town))
         },
@@ -49,7 +50,7 @@ pub const CLASSES: [Class; 13] = [
         name: "postcode, stars",
         set: Some('A'),
         share: 0.1,
-        ask: |all, random| {
+        ask: |all, _, random| {
             let hotel = all.any(random);
             let stars = hotel.stars;
             search(&format!(
@@ -64,7 +65,7 @@ pub const CLASSES: [Class; 13] = [
         name: "town, stars",
         set: Some('B'),
         share: 0.4,
-        ask: |all, random| {
+        ask: |all, _, random| {
             let (hotel, stars) = (all.any(random), all.any(random).stars);
             search(&format!(
                 "@town:{{{}}} @stars:[{stars} {stars}]",
@@ -78,7 +79,7 @@ pub const CLASSES: [Class; 13] = [
         name: "price, rating",
         set: Some('B'),
         share: 0.2,
-        ask: |all, random| {
+        ask: |all, _, random| {
             let price = range("price", &all.prices, 0.01, random, u32::to_string);
             let rating = range("rating", &all.ratings, 0.1, random, |it| tenths(*it));
             search(&format!("{price} {rating}"))
@@ -90,7 +91,7 @@ pub const CLASSES: [Class; 13] = [
         name: "postcode",
         set: Some('B'),
         share: 0.4,
-        ask: |all, random| search(&format!("@postcode:{{{}}}", all.any(random).postcode)),
+        ask: |all, _, random| search(&format!("@postcode:{{{}}}", all.any(random).postcode)),
         equal: &["postcode"],
         range: &[],
     },
@@ -98,7 +99,7 @@ pub const CLASSES: [Class; 13] = [
         name: "stars, rating",
         set: Some('C'),
         share: 0.3,
-        ask: |all, random| {
+        ask: |all, _, random| {
             let stars = all.any(random).stars;
             let rating = range("rating", &all.ratings, 0.03, random, |it| tenths(*it));
             search(&format!("@stars:[{stars} {stars}] {rating}"))
@@ -110,7 +111,7 @@ pub const CLASSES: [Class; 13] = [
         name: "kind, price",
         set: Some('C'),
         share: 0.4,
-        ask: |all, random| {
+        ask: |all, _, random| {
             let price = range("price", &all.prices, 0.005, random, u32::to_string);
             search(&format!("@kind:{{{}}} {price}", all.any(random).kind))
         },
@@ -121,7 +122,7 @@ pub const CLASSES: [Class; 13] = [
         name: "rooms, stars",
         set: Some('C'),
         share: 0.3,
-        ask: |all, random| {
+        ask: |all, _, random| {
             let (rooms, stars) = (all.any(random).rooms.unwrap_or(12), all.any(random).stars);
             search(&format!(
                 "@rooms:[{rooms} {rooms}] @stars:[{stars} {stars}]"
@@ -134,8 +135,7 @@ pub const CLASSES: [Class; 13] = [
         name: "a price changes",
         set: None,
         share: 0.6,
-        ask: |all, random| {
-            let number = random.index(all.all.len());
+        ask: |all, number, random| {
             let price = drawn(all.all[number].stars, random).0.to_string();
             set(number, &[("price", price)])
         },
@@ -146,10 +146,7 @@ pub const CLASSES: [Class; 13] = [
         name: "a rating changes",
         set: None,
         share: 0.25,
-        ask: |all, random| {
-            let number = random.index(all.all.len());
-            set(number, &[("rating", tenths(drawn(3, random).1))])
-        },
+        ask: |_, number, random| set(number, &[("rating", tenths(drawn(3, random).1))]),
         equal: &["rating"],
         range: &[],
     },
@@ -157,10 +154,7 @@ pub const CLASSES: [Class; 13] = [
         name: "a telephone changes",
         set: None,
         share: 0.1,
-        ask: |all, random| {
-            let number = random.index(all.all.len());
-            set(number, &[("telephone", telephone(random.below(1 << 30)))])
-        },
+        ask: |_, number, random| set(number, &[("telephone", telephone(random.below(1 << 30)))]),
         equal: &[],
         range: &[],
     },
@@ -168,8 +162,7 @@ pub const CLASSES: [Class; 13] = [
         name: "stars and price change",
         set: None,
         share: 0.05,
-        ask: |all, random| {
-            let number = random.index(all.all.len());
+        ask: |all, number, random| {
             let stars = all.any(random).stars;
             let price = drawn(stars, random).0.to_string();
             set(number, &[("stars", stars.to_string()), ("price", price)])

@@ -17,13 +17,11 @@ pub struct Measured {
     pub classes_us: Vec<Vec<f64>>,
     /// By workload; without turns if it was not measured.
     pub mixes_us: Vec<Vec<f64>>,
-    /// Of what does not depend on the configuration, a read by key, between them: how fast the machine was.
-    pub reference_us: Vec<f64>,
+    /// A read by key, after each turn: how fast the machine was. Times are told as if it had always taken what it took in the calibration.
+    pub reads_us: Vec<f64>,
 }
 
 pub struct Bench {
-    /// What the reference took just before and after the costs were measured. 0: it was not measured, and times are what they are.
-    pub reference_us: f64,
     pub deployment: Deployment,
     pub recorded: Workload,
     pub all: Vec<Measured>,
@@ -70,20 +68,13 @@ impl Measured {
         for (own, more) in self.mixes_us.iter_mut().zip(again.mixes_us) {
             own.extend(more);
         }
-        self.reference_us.extend(again.reference_us);
-    }
-
-    /// As it would have been on a machine so many times as fast.
-    fn at_speed(mut self, times: f64) -> Measured {
-        let all = self.classes_us.iter_mut().chain(&mut self.mixes_us);
-        all.flatten().for_each(|us| *us /= times);
-        self
+        self.reads_us.extend(again.reads_us);
     }
 
     pub fn line(&self) -> Value {
         json!({
             "lists": self.lists, "by": self.by[0], "classes_us": self.classes_us, "mixes_us": self.mixes_us,
-            "reference_us": self.reference_us,
+            "reads_us": self.reads_us,
         })
     }
 }
@@ -97,7 +88,6 @@ impl Bench {
         let head = lines.next().ok_or("nothing was measured")??;
         let of = |name: &str| head[name].as_str().unwrap_or_default().to_owned();
         let mut bench = Bench {
-            reference_us: head["reference_beside_us"].as_f64().unwrap_or_default(),
             deployment: Deployment::from_toml(&of("deployment")).map_err(|it| it.to_string())?,
             recorded: Workload::from_toml(&of("recorded")).map_err(|it| it.to_string())?,
             all: Vec::new(),
@@ -108,7 +98,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Takes in a line, and measured times as they would have been on the machine as it was when the costs were measured.
+    /// Takes in a line.
     ///
     /// # Errors
     /// It is of something else.
@@ -132,19 +122,13 @@ impl Bench {
             };
             all.map(turns).collect()
         };
-        let reference = line["reference_us"].as_array().into_iter().flatten();
+        let reads = line["reads_us"].as_array().into_iter().flatten();
         let one = Measured {
             lists,
             by: vec![line["by"].as_str().unwrap_or_default().to_owned()],
             classes_us: turns("classes_us"),
             mixes_us: turns("mixes_us"),
-            reference_us: reference.filter_map(Value::as_f64).collect(),
-        };
-        let one = match Median::of(&one.reference_us) {
-            Some(reference) if self.reference_us > 0.0 => {
-                one.at_speed(reference.us / self.reference_us)
-            }
-            _ => one,
+            reads_us: reads.filter_map(Value::as_f64).collect(),
         };
         match known {
             Some(known) => known.add(one),
@@ -167,27 +151,5 @@ mod tests {
         let other = Median::of(&[10.5, 10.6, 10.5, 10.6, 10.5]).expect("turns");
         assert!(!quiet.is_tie(other), "{quiet:?} {other:?}");
         assert_eq!(Median::of(&[]), None);
-    }
-
-    #[test]
-    fn what_a_slow_machine_took_counts_as_on_the_machine_of_the_costs() {
-        let mut bench = Bench {
-            reference_us: 10.0,
-            deployment: Deployment::default(),
-            recorded: Workload::from_toml_unchecked("objects = 0").expect("a workload"),
-            all: Vec::new(),
-        };
-        let line = |us: f64, reference_us: &[f64]| {
-            json!({
-                "lists": ["town:8"], "by": "drawn", "classes_us": [[us]], "mixes_us": [[], [2.0 * us]],
-                "reference_us": reference_us,
-            })
-        };
-        bench
-            .take(&line(60.0, &[15.0, 14.9, 40.0]))
-            .expect("a line");
-        bench.take(&line(40.0, &[])).expect("a line of before");
-        let all = [&bench.all[0].classes_us[0], &bench.all[0].mixes_us[1]];
-        assert_eq!(all, [&[40.0, 40.0][..], &[80.0, 80.0]]);
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Measured is processor time of the servers for each operation: who else uses the machine, and the client, count little. How fast the processors are changes with who
-//! else uses the machine, so a read by key is measured between the others, and all times are told as they would be if it took what it took beside the calibration. Of each class the
+//! else uses the machine, so reads by key are measured between any two turns, and times are told as they would be if a read took what it took in the calibration. Of each class the
 //! median of its turns counts, which take place in rounds over all classes. Configurations between which a ranking decides are given to the space again, in turns, and measured as often again.
 //!
 //! Read `classes` and `hotels`, then this, `measured`, and `report`.
@@ -31,13 +31,14 @@ use larder_space::plan::{
 use larder_types::Random;
 use serde_json::{Value, json};
 
-use self::classes::{CLASSES, WORKLOADS, shares, weighted};
+use self::classes::{CLASSES, Class, WORKLOADS, shares, weighted};
 use self::hotels::{Hotels, SCHEMA};
 pub use self::measured::{Bench, Measured, Median};
-use super::deployed::{Deployed, Request, load, words_of};
+use super::deployed::{Deployed, Request, Sequence, load, words_of};
 use crate::Result;
 use crate::cluster::servers::Cluster;
 use crate::process;
+use crate::report::median;
 
 #[derive(Args)]
 pub struct SpaceModelArgs {
@@ -82,10 +83,12 @@ pub struct SpaceModelArgs {
     report: bool,
 }
 
-/// The requests of each class, and then of each workload's mix.
+/// The requests of each class, and of each workload's mix, in each half of a sequence.
 const REQUESTS: usize = 6_000;
-/// Objects of no space, whose reads tell how fast the machine is.
-const REFERENCES: usize = 20_000;
+/// Reads by key are measured for this share of a turn.
+const READS: f64 = 0.3;
+/// Each of these differs from the next by a tenth, and their median from that of the next minute by a half: that of so many before a turn and behind it tells how fast the processors were.
+const READS_BESIDE: usize = 8;
 /// Of a subspace that is drawn.
 const REGION_BITS: u8 = 8;
 /// Subspaces that configurations are drawn from: those that two have in common are filled once.
@@ -150,7 +153,6 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
     let mut measured = match raw.exists() {
         true => Bench::read(raw)?,
         false => Bench {
-            reference_us: 0.0,
             deployment: Deployment::default(),
             recorded: Workload::from_toml_unchecked("objects = 0").map_err(|it| it.to_string())?,
             all: Vec::new(),
@@ -162,17 +164,13 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
     load(&deployed, &writes.collect::<Vec<_>>())?;
     eprintln!("{} hotels after {:?}", hotels.all.len(), begun.elapsed());
     let requests = Requests::new(&deployed, &hotels);
-    load(&deployed, &reference_objects(&deployed))?;
+    load(&deployed, &read_objects(&deployed, hotels.all.len()))?;
     if measured.recorded.objects == 0 {
-        // By the same client as later: what a command takes depends on that, too.
-        let mut reference_us = reference(args, &deployed, &requests)?;
         measured.deployment = calibrated(args, &binary, &http, folder.path())?;
         measured.deployment.clients = u32::try_from(args.clients)?;
-        reference_us.extend(reference(args, &deployed, &requests)?);
-        measured.reference_us = Median::of(&reference_us).map_or(0.0, |it| it.us);
         measured.recorded = recorded(args, &deployed, &requests.classes)?;
         let line = json!({
-            "reference_beside_us": measured.reference_us, "deployment": measured.deployment.to_toml(), "recorded": measured.recorded.to_toml(),
+            "deployment": measured.deployment.to_toml(), "recorded": measured.recorded.to_toml(),
         });
         append(raw, &line)?;
     }
@@ -191,7 +189,8 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
         deployed.give_subspaces(&lists)?;
         let is_drawn = by == "drawn";
         let at = measured.all.len();
-        let one = measure_one(args, &deployed, &requests, lists, by, |mix| {
+        let get_us = measured.deployment.costs.get_us;
+        let one = measure_one(args, &deployed, &requests, get_us, lists, by, |mix| {
             !is_drawn || mix == at % WORKLOADS.len()
         })?;
         note(raw, &mut measured, &one.line())?;
@@ -214,6 +213,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
                 args,
                 &deployed,
                 &requests,
+                measured.deployment.costs.get_us,
                 lists,
                 "again".to_owned(),
                 |_| true,
@@ -269,80 +269,100 @@ fn calibrated(
 
 /// What is sent.
 struct Requests {
-    classes: Vec<Vec<Request>>,
+    classes: Vec<Sequence>,
     /// By workload.
-    mixes: Vec<Vec<Request>>,
+    mixes: Vec<Sequence>,
     /// What no configuration changes, and whose time tells how fast the machine is: reads by key.
-    reference: Vec<Request>,
+    reads: Sequence,
 }
 
 impl Requests {
     fn new(deployed: &Deployed, hotels: &Hotels) -> Requests {
         let mut random = Random::new(5);
-        let classes = CLASSES.iter().map(|class| {
-            let words = (0..REQUESTS).map(|_| (class.ask)(hotels, &mut random));
-            words.map(|it| deployed.request(&it)).collect()
-        });
-        let classes: Vec<Vec<Request>> = classes.collect();
+        let classes = CLASSES
+            .iter()
+            .map(|class| sequence(deployed, hotels, &mut random, |_| class));
+        let classes: Vec<Sequence> = classes.collect();
         let mixes = WORKLOADS.iter().map(|workload| {
             let shares = shares(*workload);
-            let drawn = (0..REQUESTS).map(|_| {
+            sequence(deployed, hotels, &mut random, |random| {
                 let mut left = random.index(1_000_000) as f64 / 1e6;
                 let class = CLASSES.iter().zip(&shares).find(|(_, share)| {
                     left -= **share;
                     left < 0.0
                 });
-                let class = class.map_or(&CLASSES[CLASSES.len() - 1], |it| it.0);
-                deployed.request(&(class.ask)(hotels, &mut random))
-            });
-            drawn.collect()
+                class.map_or(&CLASSES[CLASSES.len() - 1], |it| it.0)
+            })
         });
-        let mixes: Vec<Vec<Request>> = mixes.collect();
-        let reference = (0..REQUESTS).map(|_| {
-            let key = reference_key(random.index(REFERENCES));
+        let mixes: Vec<Sequence> = mixes.collect();
+        let reads = (0..REQUESTS).map(|_| {
+            let key = read_key(random.index(hotels.all.len()));
             deployed.request(&["HGETALL".to_owned(), key])
         });
         Requests {
-            reference: reference.collect(),
+            reads: Sequence::new(reads.collect()),
             classes,
             mixes,
         }
     }
 }
 
-/// Objects like those that `larder space calibrate` reads by key.
-fn reference_objects(deployed: &Deployed) -> Vec<Request> {
+/// Requests of which each modification changes another hotel, and then all of these once more, to other values: what it asks for is never there already, however often
+/// the sequence is sent.
+fn sequence<'c>(
+    deployed: &Deployed,
+    hotels: &Hotels,
+    random: &mut Random,
+    class: impl Fn(&mut Random) -> &'c Class,
+) -> Sequence {
+    let mut numbers: Vec<usize> = (0..hotels.all.len()).collect();
+    random.shuffle(&mut numbers);
+    let mut first = Vec::with_capacity(REQUESTS);
+    for number in numbers.iter().take(REQUESTS) {
+        let class = class(random);
+        first.push((class, *number, (class.ask)(hotels, *number, random)));
+    }
+    let again = first.iter().map(|(class, number, words)| {
+        loop {
+            let other = (class.ask)(hotels, *number, random);
+            let differs = |(one, other): (&String, &String)| one != other;
+            let mut values = words.iter().zip(&other).skip(3).step_by(2);
+            if class.set.is_some() || values.all(differs) {
+                return other;
+            }
+        }
+    });
+    let again: Vec<Vec<String>> = again.collect();
+    let all = first.iter().map(|it| &it.2).chain(&again);
+    Sequence::new(all.map(|words| deployed.request(words)).collect())
+}
+
+/// Objects like those that `larder space calibrate` reads by key, and as many.
+fn read_objects(deployed: &Deployed, count: usize) -> Vec<Request> {
     let object = |number: usize| {
         let value = |field: usize| (number * 7919 + field * 104_729) % 1_000_003;
         let fields = ["k", "n1", "n2", "n3", "n4", "n5"].into_iter().enumerate();
         let fields = fields.flat_map(|(at, name)| [name.to_owned(), value(at).to_string()]);
-        let words = ["HSET".to_owned(), reference_key(number)];
-        deployed.request(&words.into_iter().chain(fields).collect::<Vec<_>>())
+        let words = ["HSET".to_owned(), read_key(number)];
+        let mut words: Vec<String> = words.into_iter().chain(fields).collect();
+        // A tenth of them is longer.
+        if number % 10 == 0 {
+            let long = (0..14).flat_map(|at| [format!("long{at:02}"), "of 12 bytes.".to_owned()]);
+            words.extend(long);
+        }
+        deployed.request(&words)
     };
-    (0..REFERENCES).map(object).collect()
+    (0..count).map(object).collect()
 }
 
-fn reference_key(number: usize) -> String {
-    format!("reference:{number}")
-}
-
-/// What the reference takes now, in some turns.
-fn reference(args: &SpaceModelArgs, deployed: &Deployed, requests: &Requests) -> Result<Vec<f64>> {
-    let idle = deployed.idle(Duration::from_millis(200))?;
-    let time = Duration::from_secs_f64(args.seconds);
-    let drive = || deployed.drive(&requests.reference, args.clients, time, idle);
-    let turns = 0..args.turns.max(1) * 2;
-    turns.map(|_| Ok(drive()?.cpu_us)).collect()
+fn read_key(number: usize) -> String {
+    format!("read:{number}")
 }
 
 /// What larder records of the classes.
-fn recorded(
-    args: &SpaceModelArgs,
-    deployed: &Deployed,
-    requests: &[Vec<Request>],
-) -> Result<Workload> {
+fn recorded(args: &SpaceModelArgs, deployed: &Deployed, requests: &[Sequence]) -> Result<Workload> {
     deployed.command(&["SPACE.RECORD", "START", "hotels"])?;
-    for of_class in &requests[..CLASSES.len()] {
+    for of_class in requests {
         let time = Duration::from_secs_f64(args.seconds.max(1.0));
         deployed.drive(of_class, args.clients, time, 0.0)?;
     }
@@ -438,6 +458,7 @@ fn measure_one(
     args: &SpaceModelArgs,
     deployed: &Deployed,
     requests: &Requests,
+    get_us: f64,
     lists: Vec<String>,
     by: String,
     is_wanted: impl Fn(usize) -> bool,
@@ -449,26 +470,38 @@ fn measure_one(
         by: vec![by],
         classes_us: vec![Vec::new(); CLASSES.len()],
         mixes_us: vec![Vec::new(); WORKLOADS.len()],
-        reference_us: Vec::new(),
+        reads_us: Vec::new(),
     };
-    let drive = |of: &[Request]| deployed.drive(of, args.clients, time, idle);
-    let classes = requests.classes.len();
+    let drive = |of: &Sequence, time: Duration| -> Result<f64> {
+        Ok(deployed.drive(of, args.clients, time, idle)?.cpu_us)
+    };
+    let mut turn = |of: &Sequence| -> Result<f64> {
+        let us = drive(of, time)?;
+        one.reads_us
+            .push(drive(&requests.reads, time.mul_f64(READS))?);
+        Ok(us)
+    };
+    // What was measured, in the order of the reads.
+    let mut turns = Vec::new();
     for _ in 0..args.turns.max(1) {
         for (at, of) in requests.classes.iter().enumerate() {
-            // Before all, and half way.
-            if at % classes.div_ceil(2) == 0 {
-                one.reference_us.push(drive(&requests.reference)?.cpu_us);
-            }
-            one.classes_us[at].push(drive(of)?.cpu_us);
+            turns.push((true, at, turn(of)?));
         }
-        for (at, of) in requests
-            .mixes
-            .iter()
-            .enumerate()
-            .filter(|it| is_wanted(it.0))
-        {
-            one.mixes_us[at].push(drive(of)?.cpu_us);
+        let wanted = requests.mixes.iter().enumerate();
+        for (at, of) in wanted.filter(|it| is_wanted(it.0)) {
+            turns.push((false, at, turn(of)?));
         }
+    }
+    // As on a machine on which reads take what they took when the costs were measured.
+    for (number, (is_class, at, us)) in turns.into_iter().enumerate() {
+        let first = number.saturating_sub(READS_BESIDE);
+        let last = (number + READS_BESIDE).min(one.reads_us.len() - 1);
+        let reads_us = median(&one.reads_us[first..=last]);
+        let all = match is_class {
+            true => &mut one.classes_us,
+            false => &mut one.mixes_us,
+        };
+        all[at].push(us * get_us / reads_us);
     }
     Ok(one)
 }

@@ -159,21 +159,19 @@ pub fn write(args: &SpaceModelArgs, bench: &Bench) -> Result<()> {
 
 /// How fast the machine was, beside what it was when the costs were measured.
 fn speeds(bench: &Bench) -> String {
-    let references = bench
-        .all
-        .iter()
-        .filter_map(|it| Median::of(&it.reference_us));
-    let mut times: Vec<f64> = references
-        .map(|it| it.us / bench.reference_us.max(f64::MIN_POSITIVE))
-        .collect();
+    let get_us = bench.deployment.costs.get_us;
+    let reads = bench.all.iter().flat_map(|it| &it.reads_us);
+    let mut times: Vec<f64> = reads.map(|us| us / get_us).collect();
     times.sort_by(f64::total_cmp);
-    match (times.first(), times.last()) {
-        (Some(least), Some(most)) if bench.reference_us > 0.0 => format!(
-            "The processors are not always as fast: a read by key, measured between the others, took {:.1} us just before and after the costs were measured, and {least:.2} to {most:.2} times that while configurations were. \
-             Each configuration's times are divided by its own.\n\n",
-            bench.reference_us
+    let at = |share: f64| times[(share * (times.len() - 1) as f64) as usize];
+    match times.is_empty() {
+        true => String::new(),
+        false => format!(
+            "The processors are not always as fast: a read by key took {get_us:.1} us while the costs were measured, and {:.2} to {:.2} times that beside nine of ten turns. \
+             Times are divided by the median of the reads about each.\n\n",
+            at(0.05),
+            at(0.95)
         ),
-        _ => String::new(),
     }
 }
 
