@@ -15,6 +15,8 @@ pub struct Nodes {
     client: ClusterClient,
     one: RespClient,
     options: RespOptions,
+    /// By which the client of the cluster finds it.
+    found_by: (String, ClusterOptions),
 }
 
 impl Nodes {
@@ -46,7 +48,8 @@ impl Nodes {
         Ok(Nodes {
             one: RespClient::with_options(address.clone(), one.clone()),
             options: one,
-            client: ClusterClient::with_options([address], options),
+            client: ClusterClient::with_options([address.clone()], options.clone()),
+            found_by: (address, options),
         })
     }
 
@@ -57,6 +60,12 @@ impl Nodes {
 
     pub fn client(&self) -> &ClusterClient {
         &self.client
+    }
+
+    /// A client with connections of its own.
+    pub fn another_client(&self) -> ClusterClient {
+        let (address, options) = self.found_by.clone();
+        ClusterClient::with_options([address], options)
     }
 
     /// Each node by itself.

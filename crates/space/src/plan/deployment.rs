@@ -29,9 +29,18 @@ pub struct Costs {
     /// An object that is found, sent or not: the first in order are chosen among them. `None`: it is in `candidate_us`, also where an index leads to nothing else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub match_us: Option<f64>,
+    /// An object that a server goes through in order where many are found, until it has those that it sends. `None`: each that is found is weighed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub walk_us: Option<f64>,
     /// A server that finds anything: it reads what it sends, and that is put together.
     pub found_us: f64,
-    /// An object that a server finds and sends, beside its bytes.
+    /// A row of what a server gives to the one that answers, beside its bytes: each gives as many as are asked for, if it has them. `None`: `result_us`, and nothing is
+    /// added for those that are answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub row_us: Option<f64>,
+    /// A byte of it.
+    pub row_byte_us: f64,
+    /// A row of the answer, beside its bytes.
     pub result_us: f64,
     /// A byte of it.
     pub result_byte_us: f64,
@@ -72,7 +81,10 @@ impl Default for Costs {
             candidate_us: 0.3,
             scan_us: None,
             match_us: None,
+            walk_us: None,
             found_us: 0.0,
+            row_us: None,
+            row_byte_us: 0.0,
             result_us: 1.0,
             result_byte_us: 0.0,
             write_us: 6.0,
@@ -206,7 +218,10 @@ impl Deployment {
             ("costs.candidate_us", costs.candidate_us),
             ("costs.scan_us", costs.scan_us.unwrap_or_default()),
             ("costs.match_us", costs.match_us.unwrap_or_default()),
+            ("costs.walk_us", costs.walk_us.unwrap_or_default()),
             ("costs.found_us", costs.found_us),
+            ("costs.row_us", costs.row_us.unwrap_or_default()),
+            ("costs.row_byte_us", costs.row_byte_us),
             ("costs.result_us", costs.result_us),
             ("costs.result_byte_us", costs.result_byte_us),
             ("costs.write_us", costs.write_us),
@@ -257,6 +272,9 @@ mod tests {
         let before = Deployment::from_toml("[costs]\nquery_us = 12.0\ncandidate_us = 0.02\n");
         let costs = before.expect("it can be read").costs;
         assert_eq!((costs.query_us, costs.candidate_us), (12.0, 0.02));
-        assert_eq!((costs.condition_us, costs.match_us), (0.0, None));
+        assert_eq!(
+            (costs.condition_us, costs.match_us, costs.walk_us),
+            (0.0, None, None)
+        );
     }
 }

@@ -64,5 +64,5 @@ pub use record::{Asked, CLASSES_MAX, Recorder};
 pub use report::{Named, Report, Shift, plan, plan_by_thesis, plan_disjoint_by_thesis};
 pub use thesis::{Thesis, ThesisModel};
 pub use workload::{
-    AttributeProfile, HotValue, Kind, Modification, QueryClass, Workload, WorkloadError,
+    AttributeProfile, Bucket, HotValue, Kind, Modification, QueryClass, Workload, WorkloadError,
 };

@@ -105,9 +105,22 @@ pub struct QueryClass {
     /// How many objects match in the mean, where it is not what the conditions let through together: they may depend on one another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matches: Option<f64>,
+    /// How many match in which share of the queries, where it is not as often more than the mean as less. `matches` is the mean of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub histogram: Vec<Bucket>,
     /// How many objects are sent, where not all that match are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub results: Option<f64>,
+}
+
+/// Some queries of a class, which find about as much.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bucket {
+    /// In the mean.
+    pub matches: f64,
+    /// Of the queries of the class.
+    pub share: f64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -306,6 +319,20 @@ impl Workload {
             if !constrained.contains(name) {
                 return refuse(&key, &format!("the query does not constrain {name:?}"));
             }
+        }
+        let mut shares = 0.0;
+        for (at, bucket) in query.histogram.iter().enumerate() {
+            let key = format!("{key}.histogram[{at}]");
+            if !(0.0..=NUMBER_MAX).contains(&bucket.matches) {
+                let what = format!("{} objects; 0 to {NUMBER_MAX:e}", bucket.matches);
+                return refuse(&format!("{key}.matches"), &what);
+            }
+            check_share(&format!("{key}.share"), bucket.share)?;
+            shares += bucket.share;
+        }
+        if !query.histogram.is_empty() && (shares - 1.0).abs() > 1e-6 {
+            let what = format!("the shares are {shares} together, not 1");
+            return refuse(&format!("{key}.histogram"), &what);
         }
         for (name, number) in [("matches", query.matches), ("results", query.results)] {
             if let Some(number) = number.filter(|it| !(0.0..=NUMBER_MAX).contains(it)) {

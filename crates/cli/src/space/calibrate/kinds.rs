@@ -27,6 +27,8 @@ struct Work {
     candidates: f64,
     scanned: f64,
     matches: f64,
+    /// Objects that servers go through in order to find those that they send, instead of weighing all.
+    passed: f64,
     /// Rows that it asks for.
     rows: u64,
     is_long: bool,
@@ -71,12 +73,19 @@ impl Searched {
             ("scan_us", work.scanned),
         ];
         if work.rows > 0 {
-            // Each server sends as many as are asked for, if it finds them.
-            let sent = servers * (work.matches / servers).min(work.rows as f64);
+            // Each server gives as many as are asked for, if it finds them.
+            let given = servers * (work.matches / servers).min(work.rows as f64);
+            let sent = work.matches.min(work.rows as f64);
+            let bytes = objects.bytes(work.is_long);
             steps.extend([
-                ("match_us", work.matches),
+                match work.passed > 0.0 {
+                    true => ("walk_us", work.passed),
+                    false => ("match_us", work.matches),
+                },
+                ("row_us", given),
+                ("row_byte_us", given * bytes),
                 ("result_us", sent),
-                ("result_byte_us", sent * objects.bytes(work.is_long)),
+                ("result_byte_us", sent * bytes),
                 (
                     "found_us",
                     servers * (1.0 - (1.0 - 1.0 / servers).powf(work.matches)),
@@ -138,33 +147,53 @@ impl Searched {
         self.kind(work, move |objects, at| objects.listed(at, matches))
     }
 
+    /// Searches of a range that this share of all objects is in: so many that a server goes through its objects in order.
+    fn walked(self, share: f64) -> Kind {
+        let matches = (self.objects.count() as f64 * share) as u64;
+        let work = Work {
+            matches: matches as f64,
+            passed: self.contact.servers as f64 * PAGE as f64 / share,
+            rows: PAGE,
+            ..Work::default()
+        };
+        self.kind(work, move |objects, at| objects.listed(at, matches))
+    }
+
     /// Searches of a space without subspaces.
     pub fn all(self) -> Vec<Kind> {
         let two = Work {
             further: 1.0,
             ..Work::default()
         };
-        let every_long = Work {
-            is_long: true,
-            rows: GROUP,
-            ..Work::of_group(1.0)
+        let long = |rows: u64| {
+            let work = Work {
+                is_long: true,
+                rows,
+                ..Work::of_group(1.0)
+            };
+            self.kind(work, Objects::long)
         };
         let scanned = Work {
             scanned: self.objects.count() as f64,
             ..two
         };
+        // Of so few that a server goes through as many as it may be for one page: it weighs all where it expects to weigh less.
+        let few = 7.0 / (self.objects.count() as f64 / self.contact.servers as f64).sqrt();
         let mut kinds = vec![
             self.nothing(|_| NOTHING.to_owned()),
             self.kind(two, |_, _| NOTHING_BY_TWO.to_owned()),
             self.group(0),
             self.group(1),
             self.group(GROUP),
-            self.kind(every_long, Objects::long),
+            long(PAGE),
+            long(GROUP),
             self.half(200, 0),
             self.half(200, PAGE),
             self.half(1_500, PAGE),
             self.listed(20),
             self.listed(500),
+            self.walked(few),
+            self.walked(0.3),
             self.kind(scanned, |_, at| many(at)),
         ];
         kinds.extend(self.groups());
@@ -215,7 +244,8 @@ impl Searched {
         let (words, objects) = (search.words, self.objects);
         Kind {
             steps: searched.chain(updated).collect(),
-            words: Box::new(move |at| match at % 10 < updates {
+            // One here and one there, as they come: those that follow on one another would wait together.
+            words: Box::new(move |at| match at * 7 % 10 < updates {
                 true => objects.change(at, &["n1"]),
                 false => words(at),
             }),

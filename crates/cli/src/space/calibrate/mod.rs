@@ -1,16 +1,18 @@
 //! `larder space calibrate`: what each step of a search and of a write costs on a deployment, as the file that `larder space plan` reads.
 //!
 //! Costs are processor time of the servers (INFO tells it), so that neither the client beside them nor waiting counts. Many kinds of commands are measured, each as often as the
-//! others, and the costs are those by which the model comes nearest to all of them. What the deployment does by itself is measured first, and taken off.
+//! others, and the costs are those by which the model comes nearest to all of them. What the deployment does by itself is measured first, and taken off. Processors are not always
+//! as fast: reads by key are measured between any two, and what each takes is counted in these.
 //!
 //! | costs | known from |
 //! |---|---|
-//! | `get_us` | HGETALL |
+//! | `get_us` | HGETALL, the median |
 //! | `query_us`, `server_us`, `region_us`, `subspace_us` | searches that find nothing: of all servers, of one region, of several, beside one subspace and beside three |
 //! | `condition_us`, `candidate_us`, `scan_us` | searches with two conditions that look at nothing, at some hundred objects, or at all of them |
-//! | `match_us`, `found_us`, `result_us`, `result_byte_us` | searches that find few, a hundred or five hundred, and answer one, twenty or all, of short objects and of long ones |
+//! | `match_us`, `found_us`, `row_us`, `row_byte_us`, `result_us`, `result_byte_us` | searches that find few, a hundred or five hundred, and answer one, twenty or all, of short objects and of long ones: several servers find more than is answered |
+//! | `walk_us` | searches that find so many that servers go through objects in order |
 //! | `write_us`, `index_entry_us`, `stage_us`, `move_us` | updates of one attribute and of five, with no copy in regions, with one and with three; and such that move a copy |
-//! | `commit_us`, `beside_us` | searches and updates at once: one update of ten, and five |
+//! | `commit_us`, `beside_us` | searches and updates at once: one update of ten, three, five and eight |
 //!
 //! [`kinds`] has them all, [`workbench`] measures them, and [`fit`] finds the costs. A cost that is less than what the measurements differ by among themselves is told as such.
 //!
@@ -153,7 +155,10 @@ fn rounded(costs: Costs) -> Costs {
         candidate_us: round(costs.candidate_us),
         scan_us: costs.scan_us.map(finer),
         match_us: costs.match_us.map(round),
+        walk_us: costs.walk_us.map(round),
         found_us: round(costs.found_us),
+        row_us: costs.row_us.map(round),
+        row_byte_us: finer(costs.row_byte_us),
         result_us: round(costs.result_us),
         result_byte_us: finer(costs.result_byte_us),
         write_us: round(costs.write_us),

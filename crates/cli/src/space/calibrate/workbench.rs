@@ -26,10 +26,15 @@ const CUT: &str = "larder-calibrate-2";
 
 /// Each measurement is done so often, each time for so long.
 const TURNS: u64 = 7;
-const TIME: Duration = Duration::from_millis(250);
+const TIME: Duration = Duration::from_millis(200);
+/// Reads by key are measured for so long between any two.
+const READS: Duration = Duration::from_millis(60);
+/// Each of these differs from the next by a tenth, and all of them from those of the next minute by half: the median of so many before a command and behind it tells how fast
+/// the processors were.
+const BESIDE: usize = 8;
 pub const CLIENTS: u64 = 8;
 /// What is found together, from all kinds of commands.
-const COSTS: [&str; 17] = [
+const COSTS: [&str; 20] = [
     "query_us",
     "server_us",
     "subspace_us",
@@ -38,7 +43,10 @@ const COSTS: [&str; 17] = [
     "candidate_us",
     "scan_us",
     "match_us",
+    "walk_us",
     "found_us",
+    "row_us",
+    "row_byte_us",
     "result_us",
     "result_byte_us",
     "write_us",
@@ -52,7 +60,7 @@ const COSTS: [&str; 17] = [
 const FILLED_MAX: Duration = Duration::from_secs(30);
 /// Of the progress: what is written, and what is measured.
 const WRITTEN: u64 = 40;
-const STEPS: u64 = WRITTEN + TURNS * 31;
+const STEPS: u64 = WRITTEN + TURNS * 36;
 
 /// The spaces and objects that are measured with, until they are removed.
 pub struct Workbench<'a> {
@@ -65,6 +73,8 @@ pub struct Workbench<'a> {
     done: u64,
     /// Processors that are busy without us.
     idle: f64,
+    /// What a read by key took, each time.
+    reads_us: Vec<f64>,
 }
 
 impl Drop for Workbench<'_> {
@@ -126,6 +136,7 @@ impl<'a> Workbench<'a> {
             progress: Progress::new(Unit::Steps, "writing", false),
             done: WRITTEN,
             idle: 0.0,
+            reads_us: Vec::new(),
         })
     }
 
@@ -154,10 +165,6 @@ impl<'a> Workbench<'a> {
         self.idle = (self.cpu_us()? - before) / 1e6 / begun.elapsed().as_secs_f64();
         let mut costs = Costs::default();
         let objects = self.objects;
-        let get = Kind {
-            steps: vec![("get_us", 1.0)],
-            words: Box::new(move |at| vec!["HGETALL".to_owned(), key(objects.scattered(at))]),
-        };
         let (_, places) = self.contacted(PLAIN, NOTHING)?;
         let owners = Contact {
             subspaces: 0,
@@ -172,10 +179,8 @@ impl<'a> Workbench<'a> {
         };
         let mut kinds = plain.all();
         kinds.extend(updates(objects, 0, places));
-        kinds.extend([1, 5].map(|of_ten| plain.mixed(of_ten)));
-        kinds.push(get);
+        kinds.extend([1, 3, 5, 8].map(|of_ten| plain.mixed(of_ten)));
         let mut samples = self.samples(&kinds)?;
-        costs.get_us = samples.pop().map_or(0.0, |it| median(it.turns_us));
         let mut guessed = Vec::new();
         if places == 1 {
             guessed.extend([
@@ -222,6 +227,9 @@ impl<'a> Workbench<'a> {
                 guessed.push("region_us");
             }
         }
+        costs.get_us = median(self.reads_us.clone());
+        let turns = samples.iter_mut().flat_map(|it| &mut it.turns_us);
+        turns.for_each(|reads| *reads *= costs.get_us);
         let mut names = COSTS.to_vec();
         names.retain(|name| !guessed.contains(name));
         let mut uncertain = Vec::new();
@@ -324,47 +332,76 @@ impl<'a> Workbench<'a> {
         Ok(seconds * 1e6)
     }
 
-    /// What commands of some kinds take. They take turns, so that what disturbs them does not disturb one alone.
+    /// What commands of some kinds take, in reads by key: processors are faster in one minute than in another, and reads are measured between any two.
+    /// They take turns, so that what disturbs them does not disturb one alone.
     fn samples(&mut self, kinds: &[Kind]) -> Result<Vec<Sample>, Failure> {
         let sample = |kind: &Kind| Sample {
             steps: kind.steps.clone(),
             turns_us: Vec::new(),
         };
         let mut samples: Vec<Sample> = kinds.iter().map(sample).collect();
+        let (first, mut turns) = (self.reads_us.len(), Vec::new());
         for _ in 0..TURNS {
-            for (sample, kind) in samples.iter_mut().zip(kinds) {
+            for (at, kind) in kinds.iter().enumerate() {
                 self.progress.set("measuring", self.done, STEPS);
                 // Other numbers each time: what is written differs from what was there.
-                let us = self.cost_once(self.done * self.objects.count(), &kind.words)?;
-                sample.turns_us.push(us);
+                let us = self.cost_once(self.done * self.objects.count(), TIME, &kind.words)?;
+                turns.push((at, us));
+                self.read()?;
                 self.done += 1;
             }
         }
+        let reads_us = &self.reads_us[first..];
+        for (number, (at, us)) in turns.into_iter().enumerate() {
+            let beside = number.saturating_sub(BESIDE)..(number + BESIDE + 1).min(reads_us.len());
+            let reads = us / median(reads_us[beside].to_vec());
+            samples[at].turns_us.push(reads);
+        }
         Ok(samples)
+    }
+
+    /// Measures reads by key.
+    fn read(&mut self) -> Result<(), Failure> {
+        let objects = self.objects;
+        let first = self.reads_us.len() as u64 * 7919;
+        let read = move |at| vec!["HGETALL".to_owned(), key(objects.scattered(at))];
+        let us = self.cost_once(first, READS, &read)?;
+        self.reads_us.push(us);
+        Ok(())
     }
 
     fn cost_once(
         &self,
         first: u64,
+        time: Duration,
         command: &(dyn Fn(u64) -> Vec<String> + Sync),
     ) -> Result<f64, Failure> {
-        let (before, begun) = (self.cpu_us()?, Instant::now());
+        // On connections of its own: those of one time may all have come to one core, which answers many at a time then.
+        let client = self.nodes.another_client();
         let next = AtomicU64::new(first);
-        let run = || -> Result<(), Failure> {
-            while begun.elapsed() < TIME {
-                interrupt::check()?;
-                let words = command(next.fetch_add(1, Ordering::Relaxed));
-                self.nodes.command(&parts(&words))?;
-            }
-            Ok(())
-        };
-        std::thread::scope(|scope| {
-            let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(run)).collect();
-            clients.into_iter().try_for_each(|client| {
-                let panicked = |_| Err(Failure::new("a client of the calibration has panicked"));
-                client.join().unwrap_or_else(panicked)
+        let drive = |time: Duration| {
+            let begun = Instant::now();
+            let run = || -> Result<(), Failure> {
+                while begun.elapsed() < time {
+                    interrupt::check()?;
+                    let words = command(next.fetch_add(1, Ordering::Relaxed));
+                    client.command(&parts(&words))?;
+                }
+                Ok(())
+            };
+            std::thread::scope(|scope| {
+                let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(run)).collect();
+                clients.into_iter().try_for_each(|client| {
+                    let panicked =
+                        |_| Err(Failure::new("a client of the calibration has panicked"));
+                    client.join().unwrap_or_else(panicked)
+                })
             })
-        })?;
+        };
+        // It connects, and learns which node has what.
+        drive(time / 10)?;
+        let (before, begun, first) = (self.cpu_us()?, Instant::now(), next.load(Ordering::Relaxed));
+        drive(time)?;
         let spent = self.cpu_us()? - before - self.idle * begun.elapsed().as_secs_f64() * 1e6;
         Ok(spent / (next.into_inner() - first).max(1) as f64)
     }

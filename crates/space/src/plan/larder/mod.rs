@@ -19,16 +19,18 @@
 //!
 //! **Candidates**: a server keeps all of its regions of a subspace in one index. So what it looks at are its objects that the local index finds for the one
 //! constraint that it finds the fewest for, in whichever of its regions they are; or all that it has, one after the other, where that is less work. The key
-//! subspace has all objects on all servers. Those of a list are looked at where there are further constraints; without, they are what is asked for.
+//! subspace has all objects on all servers. Those of a list are looked at where there are further constraints; without, they are what is asked for. Of values some of which many objects have the mean is taken
+//! over values of what each costs, and not of the mean value.
 //!
 //! **Conditions**: each further constraint is looked up at each server that is contacted, whatever it finds. **Subspaces**: whom a search would ask is seen in each
 //! that there is, which every search pays for.
 //!
-//! **Matches**: each is weighed, also those that are not sent. How many there are a recording says; else constraints are taken not to depend on one another.
+//! **Matches**: each is weighed, also those that are not sent. How many there are a recording says, and how far the numbers differ from search to search ([`found`]); else constraints are
+//! taken not to depend on one another, and numbers to be distributed exponentially. Where that takes less, a server goes through its objects in order until it has what is sent: of `n` objects of which `m` match, through
+//! `n/m` for each.
 //!
-//! **Results**: each server finds as many as are sent, if it has them, and they are merged. Of `m` objects that match in the mean, of which `r` are sent,
-//! `m (1 - (1 - r/m)^s)` are found on `s` servers, if numbers of matches are distributed exponentially; and something on `s r / (r + s)` of them. Those have work with it
-//! however little it is.
+//! **Results**: each server finds as many as are sent, if it has them, and they are merged. Of `m` objects that match, of which `r` are sent at most, `min(m, s r)` are found on `s` servers,
+//! on `s (1 - (1 - 1/s)^m)` of them anything. Those have work with it however little it is. What is answered is no more than on one server.
 //!
 //! **Skew**: the busiest server is the one with the value asked for most often. What it works more than the mean counts for all servers, since the
 //! throughput ends where the first server is full. The most asked for places of several classes are taken to be on one server, which they need
@@ -43,12 +45,14 @@
 //! search. They share a commit, so each bears `1 / max(1, u)` of it. A search waits for what is not committed at each server that it asks, of which `1 - exp(-u)` have
 //! something, if writes come independently of one another.
 
+mod found;
 mod placed;
 mod predict;
 mod search;
 mod values;
 mod writes;
 
+use self::found::Found;
 use self::search::{Asks, Constraint, Query};
 use self::values::Values;
 use self::writes::Write;
@@ -114,11 +118,13 @@ impl<'a> LarderModel<'a> {
                 equal.chain(one_of).chain(range).map(constraint).collect();
             let pass: f64 = constraints.iter().map(|it| it.selectivity).product();
             let matches = class.matches.unwrap_or(pass * workload.objects as f64);
+            let results = class.results.unwrap_or(matches);
             Query {
                 share: class.frequency / total,
                 constraints,
                 matches,
-                results: class.results.unwrap_or(matches),
+                results,
+                found: Found::of(class, matches, results),
             }
         });
         let writes = workload.modifications.iter().map(|class| Write {
@@ -165,6 +171,10 @@ impl<'a> LarderModel<'a> {
     pub(super) fn query_attributes(&self, query: usize) -> AttributeSet {
         let constraints = self.queries[query].constraints.iter();
         AttributeSet::of(constraints.map(|it| it.attribute))
+    }
+
+    fn values(&self, attribute: usize) -> Values<'_> {
+        Values::of(&self.workload.attributes[attribute], self.workload.objects)
     }
 
     fn servers(&self) -> f64 {

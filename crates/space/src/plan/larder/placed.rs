@@ -3,7 +3,6 @@
 use super::super::configuration::Layout;
 use super::LarderModel;
 use super::search::{Asks, Query};
-use super::values::Values;
 
 /// On how many servers the contacted regions are, and how much more often than the mean the busiest one is contacted.
 #[derive(Debug, Clone)]
@@ -44,8 +43,7 @@ impl LarderModel<'_> {
             None => cells,
             Some(Asks::Range(share)) => 1.0 + share * (cells - 1.0),
             Some(Asks::Values(count)) => {
-                let values =
-                    Values::of(&self.workload.attributes[attribute], self.workload.objects);
+                let values = self.values(attribute);
                 let one = values.cells(cells).min(cells) / cells;
                 let missed = (1.0 - one).powf(count);
                 // Those that have several values, or none, lie in one that has to be asked, too.
@@ -135,8 +133,7 @@ impl LarderModel<'_> {
         match constraints.find(|it| it.attribute == attribute) {
             None => 1.0,
             Some(_) => {
-                let profile = &self.workload.attributes[attribute];
-                let values = Values::of(profile, self.workload.objects);
+                let values = self.values(attribute);
                 values.cells(cells).min(cells)
             }
         }

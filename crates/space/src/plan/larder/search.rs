@@ -3,6 +3,7 @@
 use super::super::configuration::Layout;
 use super::super::model::Parts;
 use super::LarderModel;
+use super::found::Found;
 use super::placed::Placed;
 
 #[derive(Debug, Clone)]
@@ -12,6 +13,7 @@ pub(super) struct Query {
     pub constraints: Vec<Constraint>,
     pub matches: f64,
     pub results: f64,
+    pub found: Found,
 }
 
 #[derive(Debug, Clone)]
@@ -26,21 +28,6 @@ pub(super) struct Constraint {
 pub(super) enum Asks {
     Values(f64),
     Range(f64),
-}
-
-impl Query {
-    /// How many are found on so many servers together, each of which finds no more than are sent.
-    pub(super) fn found_on(&self, servers: f64) -> f64 {
-        if self.results >= self.matches {
-            return self.results;
-        }
-        self.matches * (1.0 - (1.0 - self.results / self.matches).powf(servers))
-    }
-
-    /// On how many of these servers something is found and sent.
-    pub(super) fn servers_that_find(&self, servers: f64) -> f64 {
-        servers * self.results / (self.results + servers)
-    }
 }
 
 /// So many objects are looked at one after the other in the time that it takes to look at one of a list, where that was not measured.
@@ -73,44 +60,62 @@ impl LarderModel<'_> {
         };
         let here = objects * placed.share;
         let mut candidates = here;
-        let mut index = None;
+        let mut leads = None;
         for constraint in &query.constraints {
             if !self.indexes.contains(constraint.attribute) {
                 continue;
             }
             // The servers contacted are chosen by this attribute, too: among their objects more pass.
-            let chosen = placed.chosen_by(constraint.attribute);
-            let found = here * (constraint.selectivity / chosen).min(1.0);
+            let of_these = here / placed.chosen_by(constraint.attribute);
+            let found = (of_these * constraint.selectivity).min(here);
             if found < candidates {
-                (candidates, index) = (found, Some(constraint.attribute));
+                (candidates, leads) = (found, Some((constraint, of_these)));
             }
         }
         let candidates = candidates.max(query.matches).min(objects);
         let costs = &self.deployment.costs;
-        let result_us = costs.result_us + self.workload.object_bytes as f64 * costs.result_byte_us;
-        let further = query.constraints.len().saturating_sub(1) as f64;
-        // What the index leads to is what is asked for, where nothing else is.
-        let listed_us = match (index, further > 0.0) {
-            (Some(_), false) if costs.match_us.is_some() => 0.0,
-            (Some(_), _) => candidates * costs.candidate_us,
-            (None, _) => f64::INFINITY,
+        let bytes = self.workload.object_bytes as f64;
+        let result_us = costs.result_us + bytes * costs.result_byte_us;
+        let rows = query.found.on(placed.servers);
+        let results_us = match costs.row_us {
+            Some(us) => rows * (us + bytes * costs.row_byte_us) + query.results * result_us,
+            None => rows * result_us,
         };
+        let further = query.constraints.len().saturating_sub(1) as f64;
         let scanned_us = match costs.scan_us {
             Some(us) => here * us,
             None => (here / SCANNED + query.matches) * costs.candidate_us,
         };
-        let (index, candidates) = match listed_us <= scanned_us {
-            true => (index, candidates),
+        let looked_at_us = match leads {
+            // What the index leads to is what is asked for, where nothing else is.
+            Some(_) if further == 0.0 && costs.match_us.is_some() => 0.0,
+            Some((constraint, of_these)) => {
+                // At least what matches, where what passes another condition passes this one, too.
+                let share = constraint.selectivity.max(query.matches / of_these);
+                self.listed(constraint, share, |share| {
+                    ((of_these * share).min(here) * costs.candidate_us).min(scanned_us)
+                })
+            }
+            None => scanned_us,
+        };
+        let (index, candidates) = match looked_at_us < scanned_us {
+            true => (leads.map(|it| it.0.attribute), candidates),
             false => (None, here.min(scanned_us / costs.candidate_us)),
         };
+        let match_us = costs.match_us.unwrap_or_default();
         let mut parts = Parts {
             queries: costs.query_us,
             servers: placed.servers * (costs.server_us + further * costs.condition_us),
             regions: regions * costs.region_us,
-            candidates: listed_us.min(scanned_us)
-                + query.matches * costs.match_us.unwrap_or_default(),
-            results: query.found_on(placed.servers) * result_us
-                + query.servers_that_find(placed.servers) * costs.found_us,
+            candidates: looked_at_us
+                + query.found.chosen_us(
+                    placed.servers,
+                    here,
+                    further == 0.0,
+                    match_us,
+                    costs.walk_us,
+                ),
+            results: results_us + query.found.servers_that_find(placed.servers) * costs.found_us,
             contention: placed.servers * costs.beside_us * (1.0 - (-self.writes_under_way).exp()),
             ..Parts::default()
         };
@@ -123,6 +128,17 @@ impl LarderModel<'_> {
             index,
             parts,
         }
+    }
+
+    /// The mean, over the values asked for, of what depends on the share of the objects that a condition lets through: `selectivity` in the mean.
+    fn listed(&self, constraint: &Constraint, selectivity: f64, us: impl Fn(f64) -> f64) -> f64 {
+        let Asks::Values(_) = constraint.asks else {
+            return us(selectivity);
+        };
+        let values = self.values(constraint.attribute);
+        // The class may ask for others than all classes together do.
+        let of_class = selectivity / values.selectivity().max(f64::MIN_POSITIVE);
+        values.mean(|share| us(share * of_class))
     }
 
     pub(super) fn best<'l>(

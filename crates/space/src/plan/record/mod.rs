@@ -11,7 +11,9 @@ use std::ops::{Bound, RangeBounds};
 
 use larder_types::{Random, key_hash};
 
-use super::workload::{AttributeProfile, HotValue, Kind, Modification, QueryClass, Workload};
+use super::workload::{
+    AttributeProfile, Bucket, HotValue, Kind, Modification, QueryClass, Workload,
+};
 use sketch::{Distinct, Frequent, Sample};
 
 /// The most classes of queries, and of modifications. Of more, those that are rarest are forgotten.
@@ -63,9 +65,8 @@ struct QueryShape {
 
 #[derive(Debug, Clone, Default)]
 struct QuerySums {
-    /// Of how many it is known what matched.
-    known: f64,
-    matches: f64,
+    /// Of those of which it is known what matched: by its power of four, how many there are, and what matched of all of them.
+    found: BTreeMap<u8, (f64, f64)>,
     results: f64,
     /// By attribute: of ranges their shares, of lists their sizes.
     numbers: BTreeMap<usize, f64>,
@@ -132,8 +133,9 @@ impl Recorder {
         }
         let sums = self.queries.count(shape);
         if let Some(matches) = matches {
-            sums.known += 1.0;
-            sums.matches += matches as f64;
+            let (count, sum) = sums.found.entry(power_of_four(matches)).or_default();
+            *count += 1.0;
+            *sum += matches as f64;
         }
         sums.results += results as f64;
         for (attribute, number) in numbers {
@@ -170,8 +172,10 @@ impl Recorder {
     pub fn age(&mut self) {
         self.gets /= 2.0;
         self.queries.halve(|sums| {
-            sums.known /= 2.0;
-            sums.matches /= 2.0;
+            for (count, sum) in sums.found.values_mut() {
+                *count /= 2.0;
+                *sum /= 2.0;
+            }
             sums.results /= 2.0;
             for number in sums.numbers.values_mut() {
                 *number /= 2.0;
@@ -228,6 +232,8 @@ impl Recorder {
             })
             .collect()
         };
+        let known: f64 = sums.found.values().map(|it| it.0).sum();
+        let matches: f64 = sums.found.values().map(|it| it.1).sum();
         let mut class = QueryClass {
             name: String::new(),
             frequency: count,
@@ -235,13 +241,14 @@ impl Recorder {
             one_of: numbers(shape.one_of, 1.0, 1e9),
             range: numbers(shape.range, 0.0, 1.0),
             selectivity: BTreeMap::new(),
-            matches: (sums.known > 0.0).then(|| sums.matches / sums.known),
+            matches: (known > 0.0).then(|| matches / known),
+            histogram: sums.found.values().map(|of| bucket(*of, known)).collect(),
             results: Some(sums.results / count),
         };
         // What a single constraint lets through was seen; of several, the values say it.
         let set = shape.equal | shape.one_of;
-        if set.is_power_of_two() && shape.range == 0 && sums.known > 0.0 {
-            let share = (sums.matches / sums.known / objects as f64).min(1.0);
+        if set.is_power_of_two() && shape.range == 0 && known > 0.0 {
+            let share = (matches / known / objects as f64).min(1.0);
             let name = self.names(set).remove(0);
             class.selectivity.insert(name, share);
         }
@@ -335,6 +342,18 @@ impl<K: Ord + Copy, V: Default> Classes<K, V> {
             *count /= 2.0;
             also(sums);
         }
+    }
+}
+
+/// 0 of nothing, 1 of 1 to 3, 2 of 4 to 15, and so on: 33 of the most.
+fn power_of_four(matches: u64) -> u8 {
+    (matches.checked_ilog2()).map_or(0, |log| (log / 2 + 1) as u8)
+}
+
+fn bucket((count, sum): (f64, f64), known: f64) -> Bucket {
+    Bucket {
+        matches: sum / count,
+        share: count / known,
     }
 }
 

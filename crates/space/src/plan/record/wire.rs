@@ -8,7 +8,7 @@
 //! | attributes | count (4), then of each: name (bytes), ordered (1), both lists of frequent values, the registers (bytes), the sample |
 //! | frequent values | total (8), count (4), then of each: hash, count, error (8 each) |
 //! | sample | told (8), count (4), then each as bytes |
-//! | queries | forgotten (8), count (4), then of each: equal, one of, range (8 each), count, known, matches, results (8 each), numbers: count (4), attribute (2) and sum (8) of each |
+//! | queries | forgotten (8), count (4), then of each: equal, one of, range (8 each), count (8), found: count (4), power (1), count and sum (8 each) of each, results (8), numbers: count (4), attribute (2) and sum (8) of each |
 //! | modifications | forgotten (8), count (4), then of each: kind (1), attributes (8), count (8) |
 
 use std::collections::BTreeMap;
@@ -36,8 +36,11 @@ impl Recorder {
             }
         }
         self.queries.merge(&other.queries, |own, theirs| {
-            own.known += theirs.known;
-            own.matches += theirs.matches;
+            for (power, (count, sum)) in &theirs.found {
+                let own = own.found.entry(*power).or_default();
+                own.0 += count;
+                own.1 += sum;
+            }
             own.results += theirs.results;
             for (attribute, sum) in &theirs.numbers {
                 *own.numbers.entry(*attribute).or_default() += sum;
@@ -76,9 +79,14 @@ impl Recorder {
             for set in [shape.equal, shape.one_of, shape.range] {
                 out.extend_from_slice(&set.to_le_bytes());
             }
-            for number in [*count, sums.known, sums.matches, sums.results] {
-                put_number(&mut out, number);
+            put_number(&mut out, *count);
+            put_count(&mut out, sums.found.len());
+            for (power, (count, sum)) in &sums.found {
+                out.push(*power);
+                put_number(&mut out, *count);
+                put_number(&mut out, *sum);
             }
+            put_number(&mut out, sums.results);
             put_count(&mut out, sums.numbers.len());
             for (attribute, sum) in &sums.numbers {
                 out.extend_from_slice(&(*attribute as u16).to_le_bytes());
@@ -120,16 +128,22 @@ impl Recorder {
         let is_known = |set: u64| count == ATTRIBUTES_MAX || set >> count == 0;
         let mut queries = Classes::new();
         queries.forgotten = number(reader)?;
-        for _ in 0..reader.count(60)? {
+        for _ in 0..reader.count(48)? {
             let shape = QueryShape {
                 equal: reader.u64()?,
                 one_of: reader.u64()?,
                 range: reader.u64()?,
             };
             let seen = number(reader)?;
+            let mut found = BTreeMap::new();
+            for _ in 0..reader.count(17)? {
+                found.insert(reader.u8()?, (number(reader)?, number(reader)?));
+            }
+            if found.values().any(|it| it.0 <= 0.0) {
+                return Err(BAD);
+            }
             let mut sums = QuerySums {
-                known: number(reader)?,
-                matches: number(reader)?,
+                found,
                 results: number(reader)?,
                 numbers: BTreeMap::new(),
             };

@@ -98,6 +98,9 @@ fn as_it_was_drawn(recorders: usize) {
     near(share(class(&["city"], 1).frequency), 0.2, 0.01);
     near(class(&["city"], 1).range["price"], 0.1, 0.03);
     assert_eq!(class(&["city"], 1).results, Some(10.0));
+    let histogram = &class(&["city"], 0).histogram;
+    let mean: f64 = histogram.iter().map(|it| it.share * it.matches).sum();
+    near(mean, class(&["city"], 0).matches.expect("known"), 1e-6);
     near(class(&[], 0).one_of["stars"], 2.0, 1e-9);
     let kinds: Vec<Kind> = workload.modifications.iter().map(|it| it.kind).collect();
     assert_eq!(kinds, [Kind::Update, Kind::Create]);
