@@ -133,10 +133,7 @@ fn by_regions<P: Ord + Clone>(
         }
         let requests = laid
             .placement
-            .requests(&contacts, |slot| places.holder(slot));
-        if requests.len() >= owners {
-            return None;
-        }
+            .requests(&contacts, owners, |slot| places.holder(slot))?;
         let held = requests.into_iter();
         let requests: BTreeMap<P, _> = held
             .map(|(place, runs)| Some((place?, runs)))

@@ -125,12 +125,13 @@ impl Placement {
         self.slot_at(order.map_or(region.0, |order| order[usize::from(region.0)]))
     }
 
-    /// What each node is asked for in a search: one request for each, with the regions of its own as runs.
+    /// What each node is asked for in a search: one request for each, with the regions of its own as runs. `None`: no fewer nodes than these.
     pub fn requests<N: Ord>(
         &self,
         contacts: &Contacts,
+        fewer_than: usize,
         owner: impl Fn(u16) -> N,
-    ) -> BTreeMap<N, Vec<RangeInclusive<u16>>> {
+    ) -> Option<BTreeMap<N, Vec<RangeInclusive<u16>>>> {
         let mut requests: BTreeMap<N, Vec<RangeInclusive<u16>>> = BTreeMap::new();
         let mut add = |owner: N, run: RangeInclusive<u16>| {
             let runs = requests.entry(owner).or_default();
@@ -140,6 +141,7 @@ impl Placement {
                 }
                 _ => runs.push(run),
             }
+            requests.len() < fewer_than
         };
         // Neighbours are mostly of one owner: each search does this for each subspace.
         let mut open: Option<(N, RangeInclusive<u16>)> = None;
@@ -150,16 +152,20 @@ impl Placement {
                     *run = *run.start()..=region;
                 }
                 _ => {
-                    if let Some((owner, run)) = open.replace((owner, region..=region)) {
-                        add(owner, run);
+                    if let Some((owner, run)) = open.replace((owner, region..=region))
+                        && !add(owner, run)
+                    {
+                        return None;
                     }
                 }
             }
         }
-        if let Some((owner, run)) = open {
-            add(owner, run);
+        if let Some((owner, run)) = open
+            && !add(owner, run)
+        {
+            return None;
         }
-        requests
+        Some(requests)
     }
 }
 

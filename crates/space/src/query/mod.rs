@@ -33,4 +33,4 @@ pub use matches::matches;
 pub(crate) use operands::circle;
 pub use parser::{Params, parse};
 pub use predicate::{Leaf, Pattern, Predicate, Span, Test};
-pub use reach::{Reach, reach};
+pub use reach::{Reach, reach, says_nothing_of};

@@ -9,7 +9,7 @@ use std::ops::Bound;
 
 use crate::base::ordered::Scalar;
 use crate::query::predicate::{Leaf, Predicate, Span, Test};
-use crate::schema::{Attribute, Kind};
+use crate::schema::{Attribute, AttributeId, Kind};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reach {
@@ -129,6 +129,16 @@ impl Reach {
             spans: merged(spans),
             missing: !self.missing,
         }
+    }
+}
+
+/// Whether it is seen at once that the predicate allows everything of an attribute: it is a conjunction of what is said of others.
+pub fn says_nothing_of(predicate: &Predicate, id: AttributeId) -> bool {
+    match predicate {
+        Predicate::All | Predicate::Optional(_) => true,
+        Predicate::Leaf(leaf) => leaf.attributes != [id],
+        Predicate::And(parts) => parts.iter().all(|part| says_nothing_of(part, id)),
+        _ => false,
     }
 }
 

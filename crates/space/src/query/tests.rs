@@ -507,6 +507,16 @@ fn any_query() -> impl Strategy<Value = String> {
 }
 
 proptest! {
+    #[test]
+    fn what_nothing_is_said_of_reaches_everything(query in any_query()) {
+        let space = space(SPACE);
+        let predicate = parse(query.as_bytes(), &space, &Params::default()).unwrap();
+        for attribute in &space.attributes {
+            let is_free = says_nothing_of(&predicate, attribute.id);
+            prop_assert!(!is_free || reach(&predicate, attribute).is_all(), "{}", attribute.name);
+        }
+    }
+
     /// Whoever looks only where the reach says misses no object.
     #[test]
     fn objects_that_match_lie_within_the_reach(query in any_query(), n in proptest::option::of(-4_i32..5), t in proptest::option::of("[ab]{0,2}(,[ab]{1,2})?"), x in "[ab]{0,2}") {

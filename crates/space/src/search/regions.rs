@@ -11,7 +11,7 @@ use larder_types::key_hash;
 
 use crate::base::ordered::Scalar;
 use crate::mapping::{CellSet, Constraint, Contacts, Cut, Place, Region, Subspace};
-use crate::query::{Predicate, Reach, Span, reach};
+use crate::query::{Predicate, Reach, Span, reach, says_nothing_of};
 use crate::schema::{AttributeId, Definition};
 use crate::value::Columns;
 
@@ -56,8 +56,10 @@ fn only_value(columns: &dyn Columns, attribute: AttributeId) -> Option<Vec<u8>> 
 pub fn contacts(subspace: &Subspace, predicate: &Predicate, definition: &Definition) -> Contacts {
     let sets = subspace.dimensions().iter().map(|dimension| {
         let cut = &dimension.cut;
-        let set = match definition.attribute(AttributeId(dimension.attribute.0)) {
+        let id = AttributeId(dimension.attribute.0);
+        let set = match definition.attribute(id) {
             None => CellSet::all(cut.bits()),
+            Some(_) if says_nothing_of(predicate, id) => CellSet::all(cut.bits()),
             Some(attribute) => cells(
                 cut,
                 &reach(predicate, attribute),

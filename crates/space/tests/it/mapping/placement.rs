@@ -26,7 +26,9 @@ fn a_search_that_fixes_the_first_attribute_contacts_few_nodes() {
             true => Constraint::Equal(Place::Hash(0x7000_0000_0000_0000)),
             false => Constraint::Free,
         });
-        placement.requests(&contacts, owner_of)
+        placement
+            .requests(&contacts, usize::MAX, owner_of)
+            .expect("there is no bound")
     };
     let by_first = search(0);
     assert!(by_first.len() <= 2, "{by_first:?}");
@@ -34,6 +36,11 @@ fn a_search_that_fixes_the_first_attribute_contacts_few_nodes() {
     assert_eq!(regions, (112..=127).collect::<Vec<_>>());
     let by_second = search(1);
     assert_eq!(by_second.len(), 8);
+    // Who asks as many as there are asks them without regions.
+    let contacts = subspace.contacts(|_| Constraint::Free);
+    let fewer_than = |nodes| placement.requests(&contacts, nodes, owner_of);
+    assert_eq!(fewer_than(8), None);
+    assert_eq!(fewer_than(9).map(|it| it.len()), Some(8));
     assert_eq!(by_second.into_values().flatten().count(), 16);
 }
 
