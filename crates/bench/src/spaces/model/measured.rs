@@ -17,11 +17,13 @@ pub struct Measured {
     pub classes_us: Vec<Vec<f64>>,
     /// By workload; without turns if it was not measured.
     pub mixes_us: Vec<Vec<f64>>,
-    /// A read by key, after each turn: how fast the machine was. Times are told as if it had always taken what it took in the calibration.
+    /// A read by key, after each turn: how fast the machine was. Times are told as if it had always taken what it took when the costs were measured.
     pub reads_us: Vec<f64>,
 }
 
 pub struct Bench {
+    /// A read by key, just before and after the costs were measured.
+    pub read_us: f64,
     pub deployment: Deployment,
     pub recorded: Workload,
     pub all: Vec<Measured>,
@@ -88,6 +90,7 @@ impl Bench {
         let head = lines.next().ok_or("nothing was measured")??;
         let of = |name: &str| head[name].as_str().unwrap_or_default().to_owned();
         let mut bench = Bench {
+            read_us: head["read_us"].as_f64().unwrap_or_default(),
             deployment: Deployment::from_toml(&of("deployment")).map_err(|it| it.to_string())?,
             recorded: Workload::from_toml(&of("recorded")).map_err(|it| it.to_string())?,
             all: Vec::new(),

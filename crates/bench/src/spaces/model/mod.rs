@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Measured is processor time of the servers for each operation: who else uses the machine, and the client, count little. How fast the processors are changes with who
-//! else uses the machine, so reads by key are measured between any two turns, and times are told as they would be if a read took what it took in the calibration. Of each class the
+//! else uses the machine, so reads by key are measured between any two turns, and just before and after the calibration, and times are told as they would be if a read took what it took there. Of each class the
 //! median of its turns counts, which take place in rounds over all classes. Configurations between which a ranking decides are given to the space again, in turns, and measured as often again.
 //!
 //! Read `classes` and `hotels`, then this, `measured`, and `report`.
@@ -153,6 +153,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
     let mut measured = match raw.exists() {
         true => Bench::read(raw)?,
         false => Bench {
+            read_us: 0.0,
             deployment: Deployment::default(),
             recorded: Workload::from_toml_unchecked("objects = 0").map_err(|it| it.to_string())?,
             all: Vec::new(),
@@ -166,11 +167,14 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
     let requests = Requests::new(&deployed, &hotels);
     load(&deployed, &read_objects(&deployed, hotels.all.len()))?;
     if measured.recorded.objects == 0 {
+        let mut reads_us = reads(args, &deployed, &requests)?;
         measured.deployment = calibrated(args, &binary, &http, folder.path())?;
         measured.deployment.clients = u32::try_from(args.clients)?;
+        reads_us.extend(reads(args, &deployed, &requests)?);
+        measured.read_us = median(&reads_us);
         measured.recorded = recorded(args, &deployed, &requests.classes)?;
         let line = json!({
-            "deployment": measured.deployment.to_toml(), "recorded": measured.recorded.to_toml(),
+            "read_us": measured.read_us, "deployment": measured.deployment.to_toml(), "recorded": measured.recorded.to_toml(),
         });
         append(raw, &line)?;
     }
@@ -189,8 +193,8 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
         deployed.give_subspaces(&lists)?;
         let is_drawn = by == "drawn";
         let at = measured.all.len();
-        let get_us = measured.deployment.costs.get_us;
-        let one = measure_one(args, &deployed, &requests, get_us, lists, by, |mix| {
+        let read_us = measured.read_us;
+        let one = measure_one(args, &deployed, &requests, read_us, lists, by, |mix| {
             !is_drawn || mix == at % WORKLOADS.len()
         })?;
         note(raw, &mut measured, &one.line())?;
@@ -213,7 +217,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
                 args,
                 &deployed,
                 &requests,
-                measured.deployment.costs.get_us,
+                measured.read_us,
                 lists,
                 "again".to_owned(),
                 |_| true,
@@ -359,6 +363,19 @@ fn read_key(number: usize) -> String {
     format!("read:{number}")
 }
 
+/// What reads by key take now, as they are measured between turns.
+fn reads(args: &SpaceModelArgs, deployed: &Deployed, requests: &Requests) -> Result<Vec<f64>> {
+    const TIMES: usize = 20;
+    let idle = deployed.idle(Duration::from_millis(200))?;
+    let time = Duration::from_secs_f64(args.seconds * READS);
+    let drive = |_| {
+        Ok(deployed
+            .drive(&requests.reads, args.clients, time, idle)?
+            .cpu_us)
+    };
+    (0..TIMES).map(drive).collect()
+}
+
 /// What larder records of the classes.
 fn recorded(args: &SpaceModelArgs, deployed: &Deployed, requests: &[Sequence]) -> Result<Workload> {
     deployed.command(&["SPACE.RECORD", "START", "hotels"])?;
@@ -458,7 +475,7 @@ fn measure_one(
     args: &SpaceModelArgs,
     deployed: &Deployed,
     requests: &Requests,
-    get_us: f64,
+    read_us: f64,
     lists: Vec<String>,
     by: String,
     is_wanted: impl Fn(usize) -> bool,
@@ -492,7 +509,7 @@ fn measure_one(
             turns.push((false, at, turn(of)?));
         }
     }
-    // As on a machine on which reads take what they took when the costs were measured.
+    // As on a machine on which reads take what they took just before and after the costs were measured.
     for (number, (is_class, at, us)) in turns.into_iter().enumerate() {
         let first = number.saturating_sub(READS_BESIDE);
         let last = (number + READS_BESIDE).min(one.reads_us.len() - 1);
@@ -501,7 +518,7 @@ fn measure_one(
             true => &mut one.classes_us,
             false => &mut one.mixes_us,
         };
-        all[at].push(us * get_us / reads_us);
+        all[at].push(us * read_us / reads_us);
     }
     Ok(one)
 }

@@ -159,15 +159,15 @@ pub fn write(args: &SpaceModelArgs, bench: &Bench) -> Result<()> {
 
 /// How fast the machine was, beside what it was when the costs were measured.
 fn speeds(bench: &Bench) -> String {
-    let get_us = bench.deployment.costs.get_us;
+    let read_us = bench.read_us;
     let reads = bench.all.iter().flat_map(|it| &it.reads_us);
-    let mut times: Vec<f64> = reads.map(|us| us / get_us).collect();
+    let mut times: Vec<f64> = reads.map(|us| us / read_us).collect();
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[(share * (times.len() - 1) as f64) as usize];
     match times.is_empty() {
         true => String::new(),
         false => format!(
-            "The processors are not always as fast: a read by key took {get_us:.1} us while the costs were measured, and {:.2} to {:.2} times that beside nine of ten turns. \
+            "The processors are not always as fast: a read by key took {read_us:.1} us just before and after the costs were measured, and {:.2} to {:.2} times that beside nine of ten turns. \
              Times are divided by the median of the reads about each.\n\n",
             at(0.05),
             at(0.95)
