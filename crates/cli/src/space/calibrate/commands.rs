@@ -8,6 +8,8 @@ pub const GROUP: u64 = 100;
 const LONG_FIELDS: u64 = 14;
 /// Of numbers, which are as good as drawn.
 const NUMBERS: u64 = 1_000_003;
+/// By field: objects that are alike in one number are not in another.
+const FACTORS: [u64; 5] = [7_919, 104_729, 611_953, 350_377, 821_641];
 /// A tenth of all objects is so many times this.
 const TENTH: u64 = 10 * GROUP;
 
@@ -97,7 +99,7 @@ impl Objects {
         for field in fields {
             let value = match *field {
                 "k" => (self.group(number) + values / self.0) % self.groups(),
-                _ => values * 7919 % NUMBERS,
+                _ => values * FACTORS[usize::from(field.as_bytes()[1] - b'1')] % NUMBERS,
             };
             words.extend([(*field).to_owned(), value.to_string()]);
         }
@@ -224,6 +226,37 @@ mod tests {
             let turns = 0..objects.count();
             let all: BTreeSet<u64> = turns.map(|it| objects.scattered(it)).collect();
             assert_eq!(all.len() as u64, objects.count());
+        }
+    }
+
+    /// Half of what a range of one number finds is in a range of another, and not all of it or none.
+    #[test]
+    fn numbers_of_an_object_say_nothing_of_one_another() {
+        let objects = Objects::of(20_000);
+        let fields = ["n1", "n2", "n3", "n4", "n5"];
+        let all: Vec<Vec<u64>> = (0..objects.count())
+            .map(|it| objects.set(it, it, &fields))
+            .map(|words| {
+                words[3..]
+                    .iter()
+                    .step_by(2)
+                    .map(|it| it.parse().expect("a number"))
+                    .collect()
+            })
+            .collect();
+        for (one, other) in [(0, 1), (0, 2), (1, 2), (3, 4)] {
+            for low in (0..NUMBERS - 20_000).step_by(100_000) {
+                let within = all
+                    .iter()
+                    .filter(|it| (low..low + 20_000).contains(&it[one]));
+                let (within, half) = within.fold((0, 0), |(all, half), it| {
+                    (all + 1, half + u32::from(it[other] < NUMBERS / 2))
+                });
+                assert!(
+                    (within * 3 / 10..within * 7 / 10).contains(&half),
+                    "{one} {other} {low}: {half} of {within}"
+                );
+            }
         }
     }
 

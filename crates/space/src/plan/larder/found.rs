@@ -59,7 +59,7 @@ impl Found {
     }
 
     /// What it takes to choose those that are sent, on so many servers with so many objects together. Each that is found is weighed; or a server goes through its objects in order
-    /// until it has enough, where it expects to go through a fourth less than it would weigh (`crate::index::finder`). `is_counted`: an index tells how many there are, and what finds them all has to
+    /// until it has enough, where it expects to go through a fourth less than it would weigh. `is_counted`: an index tells how many there are, and what finds them all has to
     /// list them, too.
     pub fn chosen_us(
         &self,
