@@ -338,18 +338,16 @@ impl Holder {
             return false;
         };
         let contacts = contacts(subspace, predicate, self.index.definition());
+        // Mostly few are contacted, of many that are held.
         let mut found: Vec<u16> = Vec::new();
-        for claim in &self.claims {
-            let of = claim.regions.iter().cloned().flatten();
-            let contacted: Vec<u16> = of
-                .filter(|region| contacts.contains(Region(*region)))
-                .collect();
-            if !contacted.is_empty() && claim.lacking > 0 {
-                return false;
+        for Region(region) in contacts.regions() {
+            let mut claims = self.claims.iter();
+            match claims.find(|claim| contains(&claim.regions, region)) {
+                Some(claim) if claim.lacking > 0 => return false,
+                Some(_) => found.push(region),
+                None => {}
             }
-            found.extend(contacted);
         }
-        found.sort_unstable();
         runs(found.into_iter()) == asked
     }
 
