@@ -350,7 +350,7 @@ fn read_objects(deployed: &Deployed, count: usize) -> Vec<Request> {
         let words = ["HSET".to_owned(), read_key(number)];
         let mut words: Vec<String> = words.into_iter().chain(fields).collect();
         // A tenth of them is longer.
-        if number % 10 == 0 {
+        if number.is_multiple_of(10) {
             let long = (0..14).flat_map(|at| [format!("long{at:02}"), "of 12 bytes.".to_owned()]);
             words.extend(long);
         }

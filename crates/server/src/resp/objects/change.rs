@@ -52,11 +52,17 @@ fn bad(message: impl Into<String>) -> Refusal {
 /// What the command was told.
 struct Told<'a> {
     kind: Option<ObjectKind>,
-    /// A target and an id.
-    once: Option<(&'a [u8], &'a [u8])>,
+    once: Option<Once<'a>>,
     condition: Wanted<'a>,
     /// Where its changes begin.
     at: usize,
+}
+
+/// Where the id of the request is to be.
+#[derive(Clone, Copy)]
+struct Once<'a> {
+    target: &'a [u8],
+    id: &'a [u8],
 }
 
 /// A condition, as it is written.
@@ -147,7 +153,7 @@ impl<'a> Told<'a> {
 }
 
 /// `ONCE target id`, if it stands there.
-fn once<'a>(request: Request<'a>, at: &mut usize) -> Result<Option<(&'a [u8], &'a [u8])>, Refusal> {
+fn once<'a>(request: Request<'a>, at: &mut usize) -> Result<Option<Once<'a>>, Refusal> {
     let is_once = |word: &[u8]| word.eq_ignore_ascii_case(b"ONCE");
     if !request.get(*at).is_some_and(is_once) {
         return Ok(None);
@@ -157,13 +163,13 @@ fn once<'a>(request: Request<'a>, at: &mut usize) -> Result<Option<(&'a [u8], &'
         return Err(no_do());
     };
     *at += 3;
-    Ok(Some((target, id)))
+    Ok(Some(Once { target, id }))
 }
 
-fn mark(word: &[u8], id: &[u8], kind: ObjectKind) -> Result<(Mark, (Target, Change)), Refusal> {
+fn mark(once: Once<'_>, kind: ObjectKind) -> Result<(Mark, (Target, Change)), Refusal> {
     let mark = Mark {
-        target: target(word, kind)?,
-        id: id.to_vec(),
+        target: target(once.target, kind)?,
+        id: once.id.to_vec(),
     };
     let change = mark.change();
     let change =
@@ -301,10 +307,7 @@ fn perform(
     let kind = told.kind.or(own).or(found).unwrap_or(ObjectKind::Hash);
     let (condition, definition) = condition(&told.condition, kind, &spaces)?;
     let wish = wish(kind)?;
-    let once = told
-        .once
-        .map(|(word, id)| mark(word, id, kind))
-        .transpose()?;
+    let once = told.once.map(|once| mark(once, kind)).transpose()?;
     let changes: &[(Target, Change)] = match &wish {
         Wish::Delete => &[],
         Wish::Changes(changes) => changes,
@@ -350,7 +353,7 @@ fn perform(
 /// What of it would not.
 pub(in crate::resp) fn check(request: Request<'_>, on: ObjectKind) -> Result<(), Refusal> {
     let told = Told::parse(request)?;
-    told.once.map(|(word, id)| mark(word, id, on)).transpose()?;
+    told.once.map(|once| mark(once, on)).transpose()?;
     wish(request, told.at, on).map(drop)
 }
 
