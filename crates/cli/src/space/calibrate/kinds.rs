@@ -17,6 +17,8 @@ pub struct Contact {
     pub subspaces: u64,
     pub regions: u64,
     pub servers: u64,
+    /// They answer of copies that they hold, and not of what they own.
+    pub is_of_copies: bool,
 }
 
 /// What a search has to do, beside whom it asks.
@@ -84,6 +86,7 @@ impl Searched {
                 },
                 ("row_us", given),
                 ("row_byte_us", given * bytes),
+                ("copied_us", if contact.is_of_copies { given } else { 0.0 }),
                 ("result_us", sent),
                 ("result_byte_us", sent * bytes),
                 (
