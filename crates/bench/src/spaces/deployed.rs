@@ -40,7 +40,6 @@ impl Sequence {
 
 pub struct Deployed {
     addresses: Vec<String>,
-
     /// The node of each slot.
     owners: Vec<usize>,
     nodes: Vec<RespClient>,

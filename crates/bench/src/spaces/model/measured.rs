@@ -90,7 +90,8 @@ impl Bench {
         let head = lines.next().ok_or("nothing was measured")??;
         let of = |name: &str| head[name].as_str().unwrap_or_default().to_owned();
         let mut bench = Bench {
-            read_us: head["read_us"].as_f64().unwrap_or_default(),
+            read_us: (head["read_us"].as_f64())
+                .ok_or("no read_us: it was measured by an earlier build")?,
             deployment: Deployment::from_toml(&of("deployment")).map_err(|it| it.to_string())?,
             recorded: Workload::from_toml(&of("recorded")).map_err(|it| it.to_string())?,
             all: Vec::new(),
