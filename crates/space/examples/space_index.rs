@@ -24,7 +24,7 @@ fn spent() -> f64 {
 struct Hotels(Vec<Vec<u8>>);
 
 impl Objects for Hotels {
-    fn object(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) {
+    fn object(&self, _: u32, key: &[u8], read: &mut dyn FnMut(&[u8])) {
         let number = std::str::from_utf8(&key["hotel:".len()..]).expect("keys are ours");
         let number: usize = number.parse().expect("keys are ours");
         read(&self.0[number]);

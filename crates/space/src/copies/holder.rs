@@ -6,11 +6,11 @@
 //! Copies that are not to be here any more are *swept*, some at a time, as there may be millions. Until all are gone no search is answered and nothing is asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
 
 use larder_types::{SLOTS, row_slot};
 
+use super::kept::{Copies, Copy};
 use super::part::{Part, Run, contains, runs};
 use super::regions::Regions;
 use crate::index::{Objects, SpaceIndex};
@@ -21,28 +21,24 @@ use crate::schema::Definition;
 use crate::search::regions::contacts;
 use crate::value::{Columns, Row};
 
-type Bytes = Box<[u8]>;
-
 pub struct Holder {
     regions: Arc<Regions>,
     subspace: usize,
     claims: Vec<Claim>,
     copies: Copies,
-    /// Those that go at some time, by when.
-    going: BTreeSet<(u64, Bytes)>,
+    /// The rows of those that go at some time, by when.
+    going: BTreeSet<(u64, u32)>,
     index: SpaceIndex,
     /// How many copies each region has, of those that have any.
     full: BTreeMap<u16, u32>,
-    /// What the copies take, without the index of them.
-    bytes: usize,
     sweep: Option<Sweep>,
 }
 
 /// Copies in regions that are not held any more, and of slots that are to be asked for anew, go.
 struct Sweep {
     is_gone: Box<[bool]>,
-    /// It has looked at all copies up to this one.
-    after: Option<Bytes>,
+    /// It has looked at the copies of all rows before this one.
+    from: u32,
 }
 
 /// So many copies are looked at in the time that one takes to be removed.
@@ -73,36 +69,6 @@ struct Asked {
     slots: Vec<Run>,
 }
 
-struct Copy {
-    region: Region,
-    /// The claim that it came for.
-    number: u32,
-    bytes: Bytes,
-    /// When it goes, in milliseconds.
-    expires_at: Option<u64>,
-}
-
-impl Copy {
-    /// What it takes with its key, as nodes of the tree are two thirds full.
-    fn size_bytes(&self, key: &[u8]) -> usize {
-        let entry = size_of::<Bytes>() + size_of::<Copy>();
-        let going = self.expires_at.map_or(0, |_| key.len() + 40);
-        key.len() + self.bytes.len() + entry * 3 / 2 + going
-    }
-}
-
-/// By key.
-#[derive(Default)]
-struct Copies(BTreeMap<Bytes, Copy>);
-
-impl Objects for Copies {
-    fn object(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) {
-        if let Some(copy) = self.0.get(key) {
-            read(&copy.bytes);
-        }
-    }
-}
-
 impl Holder {
     pub fn new(definition: Arc<Definition>, regions: Arc<Regions>, subspace: usize) -> Holder {
         Holder {
@@ -113,7 +79,6 @@ impl Holder {
             going: BTreeSet::new(),
             index: SpaceIndex::new(definition),
             full: BTreeMap::new(),
-            bytes: 0,
             sweep: None,
         }
     }
@@ -226,18 +191,18 @@ impl Holder {
     }
 
     fn begin_sweep(&mut self, is_gone: impl Fn(u16) -> bool) {
-        if self.copies.0.is_empty() {
+        if self.is_empty() {
             return;
         }
         let none = || Sweep {
             is_gone: vec![false; usize::from(SLOTS)].into(),
-            after: None,
+            from: 0,
         };
         let sweep = self.sweep.get_or_insert_with(none);
         for (slot, own) in (0..).zip(&mut sweep.is_gone) {
             *own |= is_gone(slot);
         }
-        sweep.after = None;
+        sweep.from = 0;
     }
 
     /// Removes so many copies at most that are not to be here any more; whether there may be more of them.
@@ -245,29 +210,27 @@ impl Holder {
         let Some(mut sweep) = self.sweep.take() else {
             return false;
         };
-        let from = sweep
-            .after
-            .as_ref()
-            .map_or(Bound::Unbounded, Bound::Excluded);
-        let copies = self.copies.0.range::<Bytes, _>((from, Bound::Unbounded));
-        let (mut gone, mut looks) = (Vec::new(), LOOKED_AT * copies_max);
-        let mut last: Option<&Bytes> = None;
-        for (key, copy) in copies {
-            if looks == 0 || gone.len() == copies_max {
-                sweep.after = last.cloned();
+        let (mut gone, mut looks) = (0, LOOKED_AT * copies_max);
+        for row in sweep.from..self.copies.end() {
+            if looks == 0 || gone == copies_max {
+                sweep.from = row;
                 self.sweep = Some(sweep);
                 break;
             }
-            (last, looks) = (Some(key), looks - 1);
+            looks -= 1;
+            let Some(copy) = self.copies.get(row) else {
+                continue;
+            };
             // The region may have come back since, for another claim.
             let is_claimed = |claim: &Claim| {
                 claim.number == copy.number && contains(&claim.regions, copy.region.0)
             };
-            if sweep.is_gone[usize::from(row_slot(key))] || !self.claims.iter().any(is_claimed) {
-                gone.push(key.clone());
+            let slot = row_slot(self.index.key(row));
+            if sweep.is_gone[usize::from(slot)] || !self.claims.iter().any(is_claimed) {
+                self.remove(row);
+                gone += 1;
             }
         }
-        gone.iter().for_each(|key| self.remove(key));
         self.sweep.is_some()
     }
 
@@ -280,29 +243,26 @@ impl Holder {
         let Some(claim) = self.claims.iter().find(|claim| claim.number == number) else {
             return;
         };
+        let definition = self.index.definition();
         let object = encoded.and_then(|(bytes, at)| Some((bytes, at, Object::decode(bytes).ok()?)));
-        if let Some((bytes, expires_at, object)) = object {
-            let (row, _) = Row::of(self.index.definition(), &object);
+        let covered = object.filter(|(_, _, object)| definition.covers(key, object));
+        if let Some((bytes, expires_at, object)) = covered {
+            let (row, _) = Row::of(definition, &object);
             let region = self.region(key, &row);
-            if contains(&claim.regions, region.0) {
-                self.index.put(key, &object);
-                let before = self.copies.0.get(key).and_then(|copy| copy.expires_at);
-                if let Some(at) = before {
-                    self.going.remove(&(at, key.into()));
-                }
-                if let Some(at) = expires_at {
-                    self.going.insert((at, key.into()));
-                }
-                let bytes = bytes.into();
+            if contains(&claim.regions, region.0)
+                && let Some(changed) = self.index.put(key, &object)
+            {
                 let copy = Copy {
                     region,
                     number,
-                    bytes,
+                    bytes: bytes.into(),
                     expires_at,
                 };
-                self.bytes += copy.size_bytes(key);
-                if let Some(before) = self.copies.0.insert(key.into(), copy) {
-                    self.bytes -= before.size_bytes(key);
+                self.going.extend(expires_at.map(|at| (at, changed.row)));
+                if let Some(before) = self.copies.put(changed.row, copy) {
+                    if let Some(at) = before.expires_at.filter(|at| Some(*at) != expires_at) {
+                        self.going.remove(&(at, changed.row));
+                    }
                     self.leave(before.region);
                 }
                 *self.full.entry(region.0).or_default() += 1;
@@ -310,9 +270,10 @@ impl Holder {
             }
         }
         // It may have come to a region of another claim in the meantime.
-        let copy = self.copies.0.get(key);
-        if copy.is_some_and(|copy| copy.number == number) {
-            self.remove(key);
+        if let Some(row) = self.index.row(key)
+            && (self.copies.get(row)).is_some_and(|copy| copy.number == number)
+        {
+            self.remove(row);
         }
     }
 
@@ -351,13 +312,12 @@ impl Holder {
         runs(found.into_iter()) == asked
     }
 
-    fn remove(&mut self, key: &[u8]) {
-        if let Some(copy) = self.copies.0.remove(key) {
-            self.bytes -= copy.size_bytes(key);
-            self.index.remove(key);
+    fn remove(&mut self, row: u32) {
+        if let Some(copy) = self.copies.remove(row) {
+            self.index.remove_row(row);
             self.leave(copy.region);
             if let Some(at) = copy.expires_at {
-                self.going.remove(&(at, key.into()));
+                self.going.remove(&(at, row));
             }
         }
     }
@@ -401,11 +361,10 @@ impl Holder {
 
     /// Copies whose time has come go; their owners will say so, too.
     pub fn expire(&mut self, now_ms: u64) {
-        while let Some((at, key)) = self.going.first()
-            && *at <= now_ms
+        while let Some((at, row)) = self.going.first().copied()
+            && at <= now_ms
         {
-            let key = key.clone();
-            self.remove(&key);
+            self.remove(row);
         }
     }
 
@@ -428,23 +387,22 @@ impl Holder {
     }
 
     pub fn len(&self) -> usize {
-        self.copies.0.len()
+        self.copies.len()
     }
 
     /// What copies and their index take in memory, about.
     pub fn memory_bytes(&self) -> usize {
         let claims = self.claims.len() * usize::from(SLOTS);
-        self.bytes + claims + self.index.memory_bytes()
+        self.copies.memory_bytes() + claims + self.index.memory_bytes()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.copies.0.is_empty()
+        self.copies.len() == 0
     }
 
     /// Gives so many pieces of memory back, of a holder that nobody asks any more; whether there are more.
     pub fn take_apart(&mut self, pieces: usize) -> bool {
-        let copies = std::iter::from_fn(|| self.copies.0.pop_first());
-        let given = copies.take(pieces).count();
+        let given = self.copies.drop_last(pieces);
         given == pieces || self.index.take_apart(pieces - given)
     }
 }

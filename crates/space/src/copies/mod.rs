@@ -15,6 +15,7 @@
 //! | `cutting` | how they come to be: by hash, by samples, cut anew, with other subspaces |
 //! | `part` | what a holder asks an owner for, and what it is told |
 //! | `holder` | the copies in some regions of one subspace, and whether they are all there |
+//! | `kept` | these copies by the rows of their index |
 //! | `route` | whom a search asks |
 //! | `drift` | when subspaces are cut anew |
 //!
@@ -25,6 +26,7 @@
 mod cutting;
 mod drift;
 mod holder;
+mod kept;
 mod part;
 mod regions;
 mod route;

@@ -115,7 +115,7 @@ impl AggregateRun {
             return self.partial.add_loaded(aggregation, key, cells);
         }
         let mut found = None;
-        objects.object(key, &mut |bytes| found = Object::decode(bytes).ok());
+        objects.object(row, key, &mut |bytes| found = Object::decode(bytes).ok());
         self.profile.objects_read += 1;
         let Some(mut object) = found else {
             return Ok(());

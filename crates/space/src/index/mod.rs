@@ -53,16 +53,16 @@ pub const fn effort(objects: usize) -> usize {
     objects.saturating_mul(finder::APART)
 }
 
-/// Where objects are kept.
+/// Where objects are kept. Rows are those of the index: who keeps objects beside it may keep them by these.
 pub trait Objects {
-    /// Calls `read` with the encoded object under this key; not if there is none, or it has expired.
-    fn object(&self, key: &[u8], read: &mut dyn FnMut(&[u8]));
+    /// Calls `read` with the encoded object of this row and key; not if there is none, or it has expired.
+    fn object(&self, row: u32, key: &[u8], read: &mut dyn FnMut(&[u8]));
 
-    /// As [`Objects::object`] of several keys, in their order and with their numbers; `None` where there is no object.
-    fn objects(&self, keys: &[&[u8]], read: &mut dyn FnMut(usize, Option<&[u8]>)) {
-        for (at, key) in keys.iter().enumerate() {
+    /// As [`Objects::object`] of several, in their order and with their numbers; `None` where there is no object.
+    fn objects(&self, rows: &[(u32, &[u8])], read: &mut dyn FnMut(usize, Option<&[u8]>)) {
+        for (at, (row, key)) in rows.iter().enumerate() {
             let mut is_there = false;
-            self.object(key, &mut |bytes| {
+            self.object(*row, key, &mut |bytes| {
                 is_there = true;
                 read(at, Some(bytes));
             });

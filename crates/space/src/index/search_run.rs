@@ -118,7 +118,7 @@ impl SearchRun {
         let search = &self.search;
         // The ranks of those that are read, one after another, and where each lies.
         let (mut ranks, mut read) = (Vec::new(), Vec::with_capacity(rows.len()));
-        let mut keys: Vec<&[u8]> = Vec::with_capacity(rows.len());
+        let mut kept: Vec<(u32, &[u8])> = Vec::with_capacity(rows.len());
         for row in rows.iter().copied() {
             let (key, begin) = (index.rows.key(row), ranks.len());
             index.put_rank(&search.order, row, &mut ranks);
@@ -128,17 +128,17 @@ impl SearchRun {
                 ranks.truncate(begin);
             } else {
                 read.push(begin..ranks.len());
-                keys.push(key);
+                kept.push((row, key));
             }
         }
-        self.profile.objects_read += keys.len() as u64;
-        objects.objects(&keys, &mut |at, bytes| {
+        self.profile.objects_read += kept.len() as u64;
+        objects.objects(&kept, &mut |at, bytes| {
             let put = |out: &mut Vec<u8>| {
                 let bytes = bytes.ok_or(Malformed("the object is gone"))?;
                 put_content(search, index.definition(), bytes, now_ms, out, put_count)
             };
             let rank = &ranks[read[at].clone()];
-            if self.partial.try_offer(rank, keys[at], put).is_err() {
+            if self.partial.try_offer(rank, kept[at].1, put).is_err() {
                 self.offered -= 1;
             }
         });

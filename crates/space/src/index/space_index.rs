@@ -33,6 +33,8 @@ use crate::value::{Column, Columns, Fault};
 /// What a put has changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changed {
+    /// The object's row: it keeps this number while it is there.
+    pub row: u32,
     /// There was no such object before.
     pub is_new: bool,
     /// The attributes that changed, by their [places](SpaceIndex::attribute_ids), as bits; those beyond the 64th are not told.
@@ -163,6 +165,7 @@ impl SpaceIndex {
         self.backfill.remove(&row);
         let places = changes.iter().filter(|(at, _)| *at < 64);
         let changed = Changed {
+            row,
             is_new: known.is_none(),
             places: places.fold(0, |set, (at, _)| set | 1 << at),
         };
@@ -205,9 +208,13 @@ impl SpaceIndex {
     }
 
     pub fn remove(&mut self, key: &[u8]) {
-        let Some(row) = self.rows.find(key) else {
-            return;
-        };
+        if let Some(row) = self.rows.find(key) {
+            self.remove_row(row);
+        }
+    }
+
+    /// As [`SpaceIndex::remove`] of the object that has this row.
+    pub fn remove_row(&mut self, row: u32) {
         self.clock += 1;
         for composite in &mut self.composites {
             composite.remove(row, &self.attributes, &self.rows);
@@ -333,7 +340,17 @@ impl SpaceIndex {
     }
 
     pub fn contains(&self, key: &[u8]) -> bool {
-        self.rows.find(key).is_some()
+        self.row(key).is_some()
+    }
+
+    /// The row of the object under this key.
+    pub fn row(&self, key: &[u8]) -> Option<u32> {
+        self.rows.find(key)
+    }
+
+    /// The key of the object that has this row.
+    pub fn key(&self, row: u32) -> &[u8] {
+        self.rows.key(row)
     }
 
     /// What the index takes, about, without the objects.

@@ -133,7 +133,10 @@ impl Partial {
     /// Puts together what was found among copies in several places. An object that a write has moved while they were looked at may be in two of them: it is in the
     /// answer once, as one of them has seen it. The total knows of those among the rows.
     pub fn of_copies(keep: usize, parts: impl IntoIterator<Item = Partial>) -> Partial {
-        let parts: Vec<Partial> = parts.into_iter().collect();
+        let mut parts: Vec<Partial> = parts.into_iter().collect();
+        if parts.len() == 1 {
+            return parts.remove(0);
+        }
         let (mut all, mut seen) = (Partial::new(keep), HashSet::new());
         for part in &parts {
             all.total += part.total;

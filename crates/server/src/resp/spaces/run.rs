@@ -54,14 +54,14 @@ impl Order {
 struct Rows<'a>(&'a Engine);
 
 impl Objects for Rows<'_> {
-    fn object(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) {
+    fn object(&self, _: u32, key: &[u8], read: &mut dyn FnMut(&[u8])) {
         if let Some((bytes, _)) = self.0.base_row(&object_row(key)) {
             read(bytes);
         }
     }
 
-    fn objects(&self, keys: &[&[u8]], read: &mut dyn FnMut(usize, Option<&[u8]>)) {
-        read_objects(self.0, keys.iter().copied(), read);
+    fn objects(&self, rows: &[(u32, &[u8])], read: &mut dyn FnMut(usize, Option<&[u8]>)) {
+        read_objects(self.0, rows.iter().map(|(_, key)| *key), read);
     }
 }
 

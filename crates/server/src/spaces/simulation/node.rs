@@ -310,7 +310,8 @@ fn found(
     let found = run.finish().expect("it is small");
     let entry = |key: &[u8]| {
         let mut state = None;
-        objects.object(key, &mut |bytes| {
+        let row = index.row(key).expect("it was found");
+        objects.object(row, key, &mut |bytes| {
             state = Some(state_of(&Object::decode(bytes).expect("it was encoded")));
         });
         (number_of(key), Some(state.unwrap_or(State::NONE)))
@@ -321,7 +322,7 @@ fn found(
 struct Rows<'a>(&'a Engine);
 
 impl Objects for Rows<'_> {
-    fn object(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) {
+    fn object(&self, _: u32, key: &[u8], read: &mut dyn FnMut(&[u8])) {
         if let Some((bytes, _)) = self.0.base_row(&object_row(key)) {
             read(bytes);
         }

@@ -108,7 +108,7 @@ fn document(hash: &Hash) -> Object {
 }
 
 impl Objects for Store {
-    fn object(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) {
+    fn object(&self, _: u32, key: &[u8], read: &mut dyn FnMut(&[u8])) {
         if let Some(object) = self.objects.get(key) {
             read(&object.encode());
         }
