@@ -7,7 +7,7 @@ use larder_page::figures::{count, escape, micros, number, short};
 use larder_space::plan::{Parts, Prediction};
 
 use super::plan::Plan;
-use super::told::{clauses, compared, is_thesis, percent, proof, subspaces, way};
+use super::told::{clauses, compared, is_simpler, is_thesis, percent, proof, subspaces, way};
 use crate::output::bytes;
 
 pub fn page(plan: &Plan) -> String {
@@ -22,9 +22,13 @@ pub fn page(plan: &Plan) -> String {
 }
 
 fn head(out: &mut String, plan: &Plan) -> fmt::Result {
-    let best = &plan.report.best;
-    let lists = subspaces(&best.subspaces, is_thesis(plan));
-    writeln!(out, "<h1>Best subspaces: {}</h1>", escape(&lists))?;
+    let chosen = &plan.report.chosen;
+    let lists = subspaces(&chosen.subspaces, is_thesis(plan));
+    let title = match is_simpler(plan) {
+        true => "Chosen subspaces",
+        false => "Best subspaces",
+    };
+    writeln!(out, "<h1>{title}: {}</h1>", escape(&lists))?;
     let by = match is_thesis(plan) {
         true => "by the thesis's model".to_owned(),
         false => format!(
@@ -35,7 +39,7 @@ fn head(out: &mut String, plan: &Plan) -> fmt::Result {
     writeln!(
         out,
         "<p class=sub>{} operations/s predicted for <code>{}</code> ({} objects) {by}; {}.</p>",
-        count(best.throughput),
+        count(chosen.throughput),
         escape(&plan.workload),
         count(plan.objects as f64),
         escape(&proof(plan)),
@@ -136,11 +140,11 @@ fn charts(out: &mut String, plan: &Plan) -> fmt::Result {
     writeln!(out, "<h3>Servers that a modification passes</h3>")?;
     let chain = axis("length of the chain in the mean", Scale::Linear, number);
     writeln!(out, "{}", plot(&chain, &rate(), &series(|it| it.chain)))?;
-    let parts = parts(&report.best.parts);
+    let parts = parts(&report.chosen.parts);
     if !parts.is_empty() {
         writeln!(
             out,
-            "<h3>Where the time of an operation goes, with the best</h3>"
+            "<h3>Where the time of an operation goes, with these</h3>"
         )?;
         let time = axis("of a processor, on all servers", Scale::Linear, micros);
         writeln!(out, "{}", bars("", &time, &parts, "b"))?;
@@ -191,16 +195,24 @@ fn configurations(out: &mut String, plan: &Plan) -> fmt::Result {
             escape(&subspaces(&it.subspaces, is_thesis(plan))),
         )?;
     }
-    writeln!(out, "</table></div>")
+    writeln!(out, "</table></div>")?;
+    if !is_simpler(plan) {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "<p class=sub>Chosen is the simplest that takes at most {} more than the best: the fewest subspaces, and the fewest attributes in them.</p>",
+        percent(plan.report.tolerance)
+    )
 }
 
 fn classes(out: &mut String, plan: &Plan) -> fmt::Result {
     writeln!(
         out,
-        "<h2>Classes, with the best</h2><div class=wide><table><tr><th class=text>class<th>share<th>work<th>latency\
+        "<h2>Classes, with these subspaces</h2><div class=wide><table><tr><th class=text>class<th>share<th>work<th>latency\
          <th>servers<th>regions<th>looked at<th>sent<th>chain<th class=text>by"
     )?;
-    for it in &plan.report.best.classes {
+    for it in &plan.report.chosen.classes {
         writeln!(
             out,
             "<tr><td class=name>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td class=text>{}",

@@ -43,8 +43,11 @@ pub struct PlanArgs {
     /// How many of the best configurations are shown
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = whole_number::<usize>)]
     top: usize,
+    /// Choose the simplest that takes at most so much more than the best, in percent: the model errs by about a tenth
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = tolerance)]
+    tolerance: f64,
     /// Compute as the thesis does that this goes back to: its equations, its constants, and no attribute in two subspaces
-    #[arg(long, conflicts_with_all = ["deployment", "current"])]
+    #[arg(long, conflicts_with_all = ["deployment", "current", "tolerance"])]
     thesis: bool,
     /// Compare with what this space of the server has now
     #[arg(long, value_name = "NAME")]
@@ -113,6 +116,14 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
     }
 }
 
+fn tolerance(text: &str) -> Result<f64, String> {
+    let percent = text.trim_end_matches('%').trim_end().parse();
+    match percent {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("a number from 0 to 100 is needed".to_owned()),
+    }
+}
+
 /// A file of this name is asked for as `./recorded`.
 fn is_recorded(workload: &Path) -> bool {
     workload == Path::new("recorded")
@@ -169,6 +180,7 @@ fn in_shares(workload: &Workload) -> Workload {
 fn computed(args: &PlanArgs, workload: &Workload, deployment: Deployment) -> Result<Plan, Failure> {
     let mut options = Options {
         top: args.top,
+        tolerance: args.tolerance / 100.0,
         ..Options::default()
     };
     let report = if args.thesis {

@@ -10,10 +10,13 @@ use crate::output::{Column, Table, bytes, count, duration};
 pub fn told(plan: &Plan, workload: &Workload) -> String {
     let report = &plan.report;
     let mut text = format!("{}\n\n{}", head(plan, workload), configurations(plan));
-    text += "\n\nwith the best:\n";
-    text += &classes(&report.best, is_thesis(plan));
+    let which = if is_simpler(plan) { "chosen" } else { "best" };
+    text += &format!("\n\nwith the {which}:\n");
+    text += &classes(&report.chosen, is_thesis(plan));
+    // What is lost then is more than what is given up for something simple, and more than rounding.
+    let least = (report.tolerance / (1.0 + report.tolerance)).max(0.005);
     let shifts: Vec<_> = (report.shifts.iter())
-        .filter(|shift| shift.loss >= 0.005)
+        .filter(|shift| shift.loss >= least)
         .collect();
     if !shifts.is_empty() {
         text += "\n\nif it were otherwise, another would be better:\n";
@@ -48,11 +51,16 @@ pub fn is_thesis(plan: &Plan) -> bool {
     plan.report.model == "thesis"
 }
 
+/// Something simpler than the best is chosen.
+pub fn is_simpler(plan: &Plan) -> bool {
+    plan.report.chosen.configuration != plan.report.best.configuration
+}
+
 /// As FT.CREATE takes it.
 pub fn clauses(plan: &Plan) -> String {
     let regions = plan.servers.regions;
-    let best = &plan.report.best.configuration;
-    best.replacen(" INDEX", &format!(" REGIONS {regions} INDEX"), 1)
+    let chosen = &plan.report.chosen.configuration;
+    chosen.replacen(" INDEX", &format!(" REGIONS {regions} INDEX"), 1)
 }
 
 fn head(plan: &Plan, workload: &Workload) -> String {
@@ -90,6 +98,9 @@ fn head(plan: &Plan, workload: &Workload) -> String {
 pub fn compared(plan: &Plan) -> Vec<(String, &Prediction)> {
     let report = &plan.report;
     let mut rows: Vec<(String, &Prediction)> = Vec::new();
+    if is_simpler(plan) {
+        rows.push(("chosen".to_owned(), &report.chosen));
+    }
     for (at, prediction) in report.top.iter().enumerate() {
         let name = match at {
             0 => "best".to_owned(),
@@ -160,11 +171,18 @@ fn configurations(plan: &Plan) -> String {
         };
         table.row(row);
     }
-    let key = "\n(chain: servers that a modification passes; servers and regions: those that a query asks)";
-    table.render() + key
+    let mut text = table.render();
+    text += "\n(chain: servers that a modification passes; servers and regions: those that a query asks)";
+    if is_simpler(plan) {
+        let tolerance = percent(plan.report.tolerance);
+        text += &format!(
+            "\n(chosen: the simplest that takes at most {tolerance} more than the best; --tolerance says how much)"
+        );
+    }
+    text
 }
 
-fn classes(best: &Prediction, is_thesis: bool) -> String {
+fn classes(chosen: &Prediction, is_thesis: bool) -> String {
     let mut table = Table::new([
         Column::Text("class"),
         Column::Number("share"),
@@ -177,7 +195,7 @@ fn classes(best: &Prediction, is_thesis: bool) -> String {
         Column::Number("chain"),
         Column::Text("by"),
     ]);
-    for it in &best.classes {
+    for it in &chosen.classes {
         let is_query = it.kind == ClassKind::Query;
         let of_query = |number: f64| match is_query {
             true => short(number),

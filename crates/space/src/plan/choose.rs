@@ -12,7 +12,7 @@ use super::problem::{Open, Problem, Top};
 use super::proof::prove;
 
 /// How much is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
     /// How many of the best configurations are told.
     pub top: usize,
@@ -23,6 +23,8 @@ pub struct Options {
     /// Steps for the proof. A step is one query of one layout: some nanoseconds. With 0 there is none.
     pub proof_steps: u64,
     pub seed: u64,
+    /// What is chosen may cost so much more than the best, as a share of it, if it is simpler: see [`Report::chosen`](super::Report::chosen).
+    pub tolerance: f64,
     /// The attributes that have local indexes. None: those that are best are chosen, too.
     pub indexes: Option<AttributeSet>,
 }
@@ -35,6 +37,7 @@ impl Default for Options {
             starts: 12,
             proof_steps: 2_000_000_000,
             seed: 1,
+            tolerance: 0.1,
             indexes: None,
         }
     }

@@ -22,7 +22,8 @@
 //! | `disjoint` | the sets that the program of the thesis looks at |
 //! | `candidates`, `heuristics` | which layouts are looked at; simple ways to choose, to compare with |
 //! | `choose` | all of that for one model |
-//! | `report` | all of that for one workload: best, top, heuristics, what a shift of the mix costs |
+//! | `simplest` | the simplest of those that cost little more than the best |
+//! | `report` | all of that for one workload: the choice, the best, heuristics, what a shift of the mix costs |
 //! | `follow` | when a workload that changes is worth other subspaces |
 //!
 //! The same arguments give the same report: there is no clock, work is counted in steps, and what is drawn has a seed.
@@ -48,6 +49,7 @@ mod problem;
 mod proof;
 mod record;
 mod report;
+mod simplest;
 mod thesis;
 mod workload;
 

@@ -11,7 +11,8 @@ use super::disjoint;
 use super::heuristics::{Heuristic, heuristic};
 use super::larder::LarderModel;
 use super::model::{CostModel, Prediction};
-use super::problem::{Problem, Top};
+use super::problem::{Open, Problem, Top};
+use super::simplest::simplest;
 use super::thesis::{Thesis, ThesisModel};
 use super::workload::{Workload, WorkloadError};
 
@@ -22,12 +23,12 @@ pub struct Named {
     pub prediction: Prediction,
 }
 
-/// What the best configuration is worth when the mix is another.
+/// What the chosen configuration is worth when the mix is another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Shift {
     /// What changed, as in `by city twice as often`.
     pub change: String,
-    /// With the configuration that is best for the mix as it was.
+    /// With the configuration that is chosen for the mix as it was.
     pub throughput: f64,
     /// With the one that is best for this mix.
     pub throughput_best: f64,
@@ -41,6 +42,11 @@ pub struct Shift {
 pub struct Report {
     /// `thesis` or `larder`.
     pub model: String,
+    /// The simplest that costs at most `tolerance` more than the best and no more than what there is now: it has the fewest subspaces, and these the fewest attributes.
+    pub chosen: Prediction,
+    /// As a share of what the best costs.
+    pub tolerance: f64,
+    /// The one that costs least.
     pub best: Prediction,
     /// The best ones, `best` first, at most one for the same attribute lists.
     pub top: Vec<Prediction>,
@@ -73,13 +79,28 @@ pub fn plan(
         subspaces: layouts,
         indexes: model.indexes(),
     };
-    let best = configuration(choice.best());
-    let shifts = shifts(workload, deployment, &best, options)?;
+    let current = current.map(|it| model.predict(it));
+    let now = current.as_ref().map(|it| it.parts.with_skew());
+    let chosen = chosen(&choice, &constrained, options.tolerance, now);
+    let shifts = shifts(
+        workload,
+        deployment,
+        &configuration(choice.problem.layouts_of(&chosen)),
+        options,
+    )?;
     Ok(Report {
         model: "larder".to_owned(),
-        current: current.map(|it| model.predict(it)),
+        current,
         shifts,
-        ..report(&model, &choice, &constrained, options, configuration)
+        tolerance: options.tolerance,
+        ..report(
+            &model,
+            &choice,
+            &chosen,
+            &constrained,
+            options,
+            configuration,
+        )
     })
 }
 
@@ -161,7 +182,8 @@ fn report_by_thesis(
         subspaces: layouts,
         indexes: AttributeSet::default(),
     };
-    let report = report(model, choice, &constrained, options, configuration);
+    let best = &choice.top[0].1;
+    let report = report(model, choice, best, &constrained, options, configuration);
     Report {
         model: "thesis".to_owned(),
         ..report
@@ -176,9 +198,22 @@ fn constrained_by_value(workload: &Workload) -> Vec<AttributeSet> {
         .collect()
 }
 
+/// The simplest that costs little more than the best, and no more than what there is `now`.
+fn chosen(choice: &Choice, constrained: &[AttributeSet], tolerance: f64, now: Option<f64>) -> Open {
+    let problem = &choice.problem;
+    let cost_max = choice.cost() * (1.0 + tolerance);
+    let cost_max = now.map_or(cost_max, |now| cost_max.min(now));
+    let simple = Heuristic::ALL.iter();
+    let simple = simple.map(|&which| heuristic(which, problem, constrained));
+    let top = choice.top.iter().map(|it| it.1.clone());
+    let found = simplest(problem, top.chain(simple), cost_max);
+    found.unwrap_or_else(|| choice.top[0].1.clone())
+}
+
 fn report(
     model: &dyn CostModel,
     choice: &Choice,
+    chosen: &[u32],
     constrained: &[AttributeSet],
     options: &Options,
     configuration: impl Fn(Vec<Layout>) -> Configuration,
@@ -194,6 +229,8 @@ fn report(
     let drawn = (0..options.random).map(|_| predict(&random_set(problem, &mut random)));
     Report {
         model: String::new(),
+        chosen: predict(chosen),
+        tolerance: 0.0,
         best: top[0].clone(),
         random: drawn.collect(),
         heuristics: Heuristic::ALL.iter().map(named).collect(),
@@ -283,7 +320,7 @@ fn flipped<'a>(
 fn shifts(
     workload: &Workload,
     deployment: &Deployment,
-    best: &Configuration,
+    chosen: &Configuration,
     options: &Options,
 ) -> Result<Vec<Shift>, String> {
     let mut mixes: Vec<(String, Workload)> = Vec::new();
@@ -321,13 +358,13 @@ fn shifts(
     };
     let mut shifts = Vec::new();
     for (change, workload) in mixes {
-        let model = LarderModel::new(&workload, deployment, best.indexes)?;
-        let choice = choose_layouts(&model, &best.subspaces, &quick);
+        let model = LarderModel::new(&workload, deployment, chosen.indexes)?;
+        let choice = choose_layouts(&model, &chosen.subspaces, &quick);
         let configuration = Configuration {
             subspaces: choice.best(),
-            indexes: best.indexes,
+            indexes: chosen.indexes,
         };
-        let (now, could) = (model.predict(best), model.predict(&configuration));
+        let (now, could) = (model.predict(chosen), model.predict(&configuration));
         shifts.push(Shift {
             change,
             throughput: now.capacity,

@@ -392,7 +392,7 @@ fn recorded(args: &SpaceModelArgs, deployed: &Deployed, requests: &[Sequence]) -
     Ok(Workload::from_toml(&toml).map_err(|error| error.to_string())?)
 }
 
-/// Those of the simple rules and the best ones, by workload, and then those that are drawn.
+/// Those that `plan` chooses and those of the simple rules, by workload, and then those that are drawn.
 fn configurations(args: &SpaceModelArgs, bench: &Bench) -> Result<Vec<(String, Configuration)>> {
     let mut all = Vec::new();
     let configuration = |lists: &[String], workload: &Workload| {
@@ -408,8 +408,8 @@ fn configurations(args: &SpaceModelArgs, bench: &Bench) -> Result<Vec<(String, C
             ..Options::default()
         };
         let report = plan(&weighted, &bench.deployment, None, &options)?;
-        let best = configuration(&report.best.subspaces, &weighted)?;
-        all.push((format!("{name} best"), best));
+        let chosen = configuration(&report.chosen.subspaces, &weighted)?;
+        all.push((format!("{name} chosen"), chosen));
         for heuristic in &report.heuristics {
             let of = configuration(&heuristic.prediction.subspaces, &weighted)?;
             all.push((format!("{name} {}", heuristic.name), of));

@@ -104,7 +104,7 @@ pub fn contenders(bench: &Bench) -> Result<Vec<usize>> {
         }
         let cheapest = of.cheapest();
         let mut own = vec![cheapest, of.ranked_first()];
-        own.extend(of.chosen(bench, "best"));
+        own.extend(of.chosen(bench, "chosen"));
         own.extend(of.rule(bench).map(|it| it.1));
         let is_tie = |at: &usize| of.measured[*at].is_tie(of.measured[cheapest]);
         own.extend((0..of.measured.len()).filter(is_tie).take(TIES_MAX));
@@ -286,10 +286,9 @@ fn choices(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result
     )?;
     writeln!(
         text,
-        "| workload | ranked first | us | cheapest measured | us | more % | chosen | us | best simple rule | us | more % | tau |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
+        "| workload | ranked first | us | predicted | cheapest measured | us | predicted | more % | chosen | us | predicted | best simple rule | us | predicted | more % | tau |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     )?;
     let (mut first, mut ties, mut beats, mut even) = (0, 0, 0, 0);
-    let shown = |it: Median| format!("{:.1} ± {:.1}", it.us, it.spread_us);
     for of in workloads {
         if of.measured.is_empty() {
             continue;
@@ -299,17 +298,21 @@ fn choices(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result
         first += usize::from(ranked == cheapest);
         ties += usize::from(ranked != cheapest && of_ranked.is_tie(of_cheapest));
         let text_of = |at: usize| lists(&bench.all[of.at[at]]);
+        let shown = |at: usize| {
+            let Median { us, spread_us, .. } = of.measured[at];
+            format!("{us:.1} ± {spread_us:.1} | {:.1}", of.predicted[at])
+        };
         write!(
             text,
             "| {} | {} | {} | {} | {} | {:.1} |",
             of.name,
             text_of(ranked),
-            shown(of_ranked),
+            shown(ranked),
             text_of(cheapest),
-            shown(of_cheapest),
+            shown(cheapest),
             (of_ranked.us / of_cheapest.us - 1.0) * 100.0
         )?;
-        if let (Some(chosen), Some((name, rule))) = (of.chosen(bench, "best"), of.rule(bench)) {
+        if let (Some(chosen), Some((name, rule))) = (of.chosen(bench, "chosen"), of.rule(bench)) {
             let (of_chosen, of_rule) = (of.measured[chosen], of.measured[rule]);
             let is_even = of_chosen.is_tie(of_rule);
             beats += usize::from(of_chosen.us < of_rule.us && !is_even);
@@ -318,9 +321,9 @@ fn choices(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result
                 text,
                 " {} | {} | {name}: {} | {} | {:.1} |",
                 text_of(chosen),
-                shown(of_chosen),
+                shown(chosen),
                 text_of(rule),
-                shown(of_rule),
+                shown(rule),
                 (of_chosen.us / of_rule.us - 1.0) * 100.0
             )?;
         }

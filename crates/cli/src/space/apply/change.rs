@@ -66,11 +66,11 @@ impl Target {
             )));
         }
         Ok(Target {
-            subspaces: plan.report.best.subspaces.clone(),
+            subspaces: plan.report.chosen.subspaces.clone(),
             regions: plan.servers.regions,
             indexes: plan
                 .chooses_indexes
-                .then(|| plan.report.best.indexes.clone()),
+                .then(|| plan.report.chosen.indexes.clone()),
         })
     }
 

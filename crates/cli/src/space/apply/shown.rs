@@ -29,7 +29,7 @@ pub fn shown(
         text.extend(shapes.iter().map(name));
     }
     let report = &plan.report;
-    text += &format!("\n\n{}", compared(report.current.as_ref(), &report.best));
+    text += &format!("\n\n{}", compared(report.current.as_ref(), &report.chosen));
     let copies = state.objects * turnover.come.len() as u64;
     let copy_us = plan
         .servers

@@ -103,13 +103,13 @@ fn look(
     }
     let report = planned(&state, workload, deployment)?;
     let target = Target {
-        subspaces: report.best.subspaces.clone(),
+        subspaces: report.chosen.subspaces.clone(),
         regions: deployment.regions,
         indexes: None,
     };
     let turnover = target.turnover(&state)?;
     let copies = state.objects * turnover.come.len() as u64;
-    let best_us = report.best.parts.with_skew();
+    let best_us = report.chosen.parts.with_skew();
     let now_us = match turnover.come.is_empty() && turnover.go.is_empty() {
         true => best_us,
         false => report

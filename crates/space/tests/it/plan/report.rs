@@ -1,7 +1,7 @@
 //! Reports: what the best configuration is worth, beside others.
 
 use larder_space::plan::{
-    Configuration, Deployment, Options, Report, Thesis, plan, plan_by_thesis,
+    Configuration, Deployment, Options, Prediction, Report, Thesis, plan, plan_by_thesis,
 };
 
 use super::{lists, random_workload};
@@ -13,6 +13,7 @@ fn options() -> Options {
         starts: 4,
         proof_steps: 20_000_000,
         seed: 7,
+        tolerance: 0.1,
         indexes: None,
     }
 }
@@ -62,6 +63,60 @@ fn a_report_ranks_and_nothing_in_it_beats_the_best() {
             assert!((0.0..1.0).contains(&shift.loss));
         }
     }
+}
+
+/// What of a prediction makes it simple: few subspaces, and few attributes in them.
+fn size(it: &Prediction) -> (usize, usize) {
+    let attributes = it.subspaces.iter().map(|list| list.split(',').count());
+    (it.subspaces.len(), attributes.sum())
+}
+
+#[test]
+fn the_simplest_of_what_costs_little_more_is_chosen() {
+    let mut simpler = 0;
+    for seed in 0..12 {
+        let workload = random_workload(4, 6, 0.2 + 0.05 * seed as f64, seed);
+        let plan_with = |tolerance: f64, current: Option<&Configuration>| {
+            let options = Options {
+                tolerance,
+                ..options()
+            };
+            plan(&workload, &deployment(), current, &options).expect("ok")
+        };
+        let cost = |it: &Prediction| it.parts.with_skew();
+        let exact = plan_with(0.0, None);
+        let best = cost(&exact.best);
+        assert!(cost(&exact.chosen) <= best * (1.0 + 1e-9));
+        let report = plan_with(0.1, None);
+        let limit = best * 1.1 * (1.0 + 1e-9);
+        assert!(cost(&report.chosen) <= limit && size(&report.chosen) <= size(&report.best));
+        let heuristics = report.heuristics.iter().map(|it| &it.prediction);
+        let others = heuristics.chain(&report.top).chain(&report.random);
+        for other in others.filter(|it| cost(it) <= best * 1.1 * (1.0 - 1e-9)) {
+            assert!(
+                size(&report.chosen) <= size(other),
+                "{} {}",
+                report.chosen.configuration,
+                other.configuration
+            );
+        }
+        simpler += usize::from(size(&report.chosen) < size(&report.best));
+        // What there is now is not given up for something worse that is simpler.
+        let now = Configuration {
+            subspaces: Configuration::parse(&strs(&report.best.subspaces), &workload, 64)
+                .expect("ok")
+                .subspaces,
+            ..Configuration::default()
+        };
+        let beside = plan_with(0.1, Some(&now));
+        let current = beside.current.as_ref().expect("it was told");
+        assert!(cost(&beside.chosen) <= cost(current) * (1.0 + 1e-9));
+    }
+    assert!(simpler >= 4, "{simpler}");
+}
+
+fn strs(lists: &[String]) -> Vec<&str> {
+    lists.iter().map(String::as_str).collect()
 }
 
 #[test]
