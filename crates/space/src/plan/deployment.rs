@@ -40,8 +40,6 @@ pub struct Costs {
     pub row_us: Option<f64>,
     /// A byte of it.
     pub row_byte_us: f64,
-    /// The same, more, where the server gives it of its copies.
-    pub copied_us: f64,
     /// A row of the answer, beside its bytes.
     pub result_us: f64,
     /// A byte of it.
@@ -87,7 +85,6 @@ impl Default for Costs {
             found_us: 0.0,
             row_us: None,
             row_byte_us: 0.0,
-            copied_us: 0.0,
             result_us: 1.0,
             result_byte_us: 0.0,
             write_us: 6.0,
@@ -225,7 +222,6 @@ impl Deployment {
             ("costs.found_us", costs.found_us),
             ("costs.row_us", costs.row_us.unwrap_or_default()),
             ("costs.row_byte_us", costs.row_byte_us),
-            ("costs.copied_us", costs.copied_us),
             ("costs.result_us", costs.result_us),
             ("costs.result_byte_us", costs.result_byte_us),
             ("costs.write_us", costs.write_us),

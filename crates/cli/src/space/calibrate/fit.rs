@@ -141,7 +141,6 @@ pub fn place<'c>(costs: &'c mut Costs, name: &str) -> &'c mut f64 {
         "found_us" => &mut costs.found_us,
         "row_us" => costs.row_us.get_or_insert(0.0),
         "row_byte_us" => &mut costs.row_byte_us,
-        "copied_us" => &mut costs.copied_us,
         "result_us" => &mut costs.result_us,
         "result_byte_us" => &mut costs.result_byte_us,
         "write_us" => &mut costs.write_us,

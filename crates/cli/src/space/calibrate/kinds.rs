@@ -17,8 +17,6 @@ pub struct Contact {
     pub subspaces: u64,
     pub regions: u64,
     pub servers: u64,
-    /// They answer of copies that they hold, and not of what they own.
-    pub is_of_copies: bool,
 }
 
 /// What a search has to do, beside whom it asks.
@@ -86,7 +84,6 @@ impl Searched {
                 },
                 ("row_us", given),
                 ("row_byte_us", given * bytes),
-                ("copied_us", if contact.is_of_copies { given } else { 0.0 }),
                 ("result_us", sent),
                 ("result_byte_us", sent * bytes),
                 (

@@ -10,7 +10,6 @@
 //! | `query_us`, `server_us`, `region_us`, `subspace_us` | searches that find nothing: of all servers, of one region, of several, beside one subspace and beside three |
 //! | `condition_us`, `candidate_us`, `scan_us` | searches with two conditions that look at nothing, at some hundred objects, or at all of them |
 //! | `match_us`, `found_us`, `row_us`, `row_byte_us`, `result_us`, `result_byte_us` | searches that find few, a hundred or five hundred, and answer one, twenty or all, of short objects and of long ones: several servers find more than is answered |
-//! | `copied_us` | what the same searches take of one region |
 //! | `walk_us` | searches that find so many that servers go through objects in order |
 //! | `write_us`, `index_entry_us`, `stage_us`, `move_us` | updates of one attribute and of five, with no copy in regions, with one and with three; and such that move a copy |
 //! | `commit_us`, `beside_us` | searches and updates at once: one update of ten, three, five and eight |
@@ -160,7 +159,6 @@ fn rounded(costs: Costs) -> Costs {
         found_us: round(costs.found_us),
         row_us: costs.row_us.map(round),
         row_byte_us: finer(costs.row_byte_us),
-        copied_us: round(costs.copied_us),
         result_us: round(costs.result_us),
         result_byte_us: finer(costs.result_byte_us),
         write_us: round(costs.write_us),

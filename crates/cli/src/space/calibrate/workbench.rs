@@ -34,7 +34,7 @@ const READS: Duration = Duration::from_millis(60);
 const BESIDE: usize = 8;
 pub const CLIENTS: u64 = 8;
 /// What is found together, from all kinds of commands.
-const COSTS: [&str; 21] = [
+const COSTS: [&str; 20] = [
     "query_us",
     "server_us",
     "subspace_us",
@@ -47,7 +47,6 @@ const COSTS: [&str; 21] = [
     "found_us",
     "row_us",
     "row_byte_us",
-    "copied_us",
     "result_us",
     "result_byte_us",
     "write_us",
@@ -172,7 +171,6 @@ impl<'a> Workbench<'a> {
             // As the model has it, each has one region of all.
             regions: places,
             servers: places,
-            is_of_copies: false,
         };
         let plain = Searched {
             space: PLAIN,
@@ -189,7 +187,6 @@ impl<'a> Workbench<'a> {
                 "server_us",
                 "subspace_us",
                 "region_us",
-                "copied_us",
                 "stage_us",
                 "move_us",
             ]);
@@ -201,7 +198,6 @@ impl<'a> Workbench<'a> {
                 subspaces: 1,
                 regions: of.0,
                 servers: of.1,
-                is_of_copies: of.0 > 0,
             };
             let near = contact(self.contacted(CUT, NOTHING)?);
             let (regions, servers) = self.contacted(CUT, &objects.wide())?;

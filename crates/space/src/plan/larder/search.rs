@@ -81,10 +81,6 @@ impl LarderModel<'_> {
             Some(us) => rows * (us + bytes * costs.row_byte_us) + query.results * result_us,
             None => rows * result_us,
         };
-        let copied_us = match layout {
-            Some(_) => rows * costs.copied_us,
-            None => 0.0,
-        };
         let further = query.constraints.len().saturating_sub(1) as f64;
         let scanned_us = match costs.scan_us {
             Some(us) => here * us,
@@ -119,9 +115,7 @@ impl LarderModel<'_> {
                     match_us,
                     costs.walk_us,
                 ),
-            results: results_us
-                + copied_us
-                + query.found.servers_that_find(placed.servers) * costs.found_us,
+            results: results_us + query.found.servers_that_find(placed.servers) * costs.found_us,
             contention: placed.servers * costs.beside_us * (1.0 - (-self.writes_under_way).exp()),
             ..Parts::default()
         };

@@ -493,27 +493,3 @@ fn what_servers_give_costs_as_often_as_they_do_and_what_is_answered_once() {
     near(results(Some(0.2)), 160.0 * (0.2 + 0.1) + 20.0 * (1.0 + 1.0));
     near(results(None), 160.0 * (1.0 + 1.0));
 }
-
-/// To read a copy may take longer than to read what the server owns.
-#[test]
-fn rows_of_copies_cost_more() {
-    let class = QueryClass {
-        results: Some(5.0),
-        matches: Some(5.0),
-        ..by(1.0, &["city"])
-    };
-    let workload = hotels(&["city"], vec![class], vec![]);
-    let results = |lists: &[&str]| {
-        let mut deployment = deployment();
-        deployment.costs = Costs {
-            row_us: Some(0.5),
-            copied_us: 0.25,
-            ..deployment.costs
-        };
-        let configuration = Configuration::parse(lists, &workload, 256).expect("one");
-        let model = LarderModel::new(&workload, &deployment, AttributeSet::default()).expect("ok");
-        model.predict(&configuration).classes[0].parts.results
-    };
-    near(results(&[]), 5.0 * 0.5 + 5.0);
-    near(results(&["city:8"]), 5.0 * 0.75 + 5.0);
-}
