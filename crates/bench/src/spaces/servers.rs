@@ -1,7 +1,7 @@
 //! `larder-bench space-servers`: what a search takes of 1, 2, 4 and 8 servers together, where it asks all of them and where a subspace says which one; and regions after values have drifted.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -14,7 +14,7 @@ use super::hotels::{Hotels, price_text};
 use crate::Result;
 use crate::cluster::servers::Cluster;
 use crate::process;
-use crate::report::{self, verdict};
+use crate::report::{self, median, verdict};
 
 #[derive(Args)]
 pub struct SpaceServersArgs {
@@ -26,7 +26,7 @@ pub struct SpaceServersArgs {
     /// For each server, so that all are as busy however many there are
     #[arg(long, default_value_t = 8)]
     clients: usize,
-    /// Seconds of each measurement, of which each is done three times
+    /// Seconds of each measurement, of which each is done five times
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// The binary larder [default: built beside this program]
@@ -40,8 +40,8 @@ pub struct SpaceServersArgs {
 }
 
 const REQUESTS: usize = 6_000;
-/// The least counts: whatever disturbs a measurement adds to it.
-const PASSES: usize = 3;
+/// The median counts.
+const PASSES: usize = 5;
 /// What is planned for these searches: all ask for a city.
 const SUBSPACE: &str = "city:8";
 /// The one whose values drift.
@@ -82,75 +82,111 @@ struct Sample {
     us: f64,
 }
 
+/// So many servers, and what they are asked.
+struct Deployment {
+    servers: usize,
+    deployed: Deployed,
+    /// Processor time that they take when nobody asks.
+    idle: f64,
+    /// One for each of [`QUESTIONS`].
+    questions: Vec<Asked>,
+    // What keeps them running, and then where their data is.
+    _cluster: Cluster,
+    _folder: tempfile::TempDir,
+}
+
+struct Asked {
+    queries: Vec<String>,
+    requests: Sequence,
+}
+
 pub fn run(args: &SpaceServersArgs) -> Result<()> {
     let binary = process::larder_binary(args.larder.as_deref())?;
     let hotels = Hotels::generate(args.hotels, 1);
-    let (mut samples, mut raw, mut drifted) = (Vec::new(), Vec::new(), None);
-    for (at, &servers) in args.servers.iter().enumerate() {
-        let folder = tempfile::tempdir()?;
-        let cluster = Cluster::of_larder(&binary, folder.path(), servers, 1)?;
-        let deployed = Deployed::at(&cluster.nodes[0].resp.to_string())?;
-        super::systems::declare(&deployed)?;
-        let writes = (0..hotels.all.len()).map(|it| deployed.request(&hotels.words(it)));
-        load(&deployed, &writes.collect::<Vec<_>>())?;
-        for planned in [false, true] {
-            if planned {
-                deployed.give_subspaces(&[SUBSPACE.to_owned()])?;
-            }
-            for sample in measure(args, &deployed, &hotels, servers, planned)? {
-                raw.push(line(&sample));
-                eprintln!("{}", raw[raw.len() - 1]);
-                samples.push(sample);
-            }
+    let start = |servers: &usize| Deployment::start(&binary, &hotels, *servers);
+    let all = args.servers.iter().map(start);
+    let all: Vec<Deployment> = all.collect::<Result<_>>()?;
+    let mut samples = Vec::new();
+    for planned in [false, true] {
+        if planned {
+            let subspaces = [SUBSPACE.to_owned()];
+            (all.iter()).try_for_each(|it| it.deployed.give_subspaces(&subspaces))?;
         }
-        if at + 1 == args.servers.len() && servers > 1 {
-            let drift = drift(&deployed, &hotels, servers)?;
-            raw.push(drift.line());
-            drifted = Some(drift);
-        }
+        samples.extend(measure(args, &all, planned)?);
     }
+    let mut raw: Vec<Value> = samples.iter().map(line).collect();
+    let last = all.last().filter(|it| it.servers > 1);
+    let drifted = last.map(|it| drift(&it.deployed, &hotels, it.servers));
+    let drifted = drifted.transpose()?;
+    raw.extend(drifted.as_ref().map(Drift::line));
     let text = text(args, &samples, drifted.as_ref())?;
     report::keep(args.out.as_deref(), &args.name, &text, &raw)
 }
 
-fn measure(
-    args: &SpaceServersArgs,
-    deployed: &Deployed,
-    hotels: &Hotels,
-    servers: usize,
-    planned: bool,
-) -> Result<Vec<Sample>> {
-    let mut random = Random::new(17);
-    let idle = deployed.idle(Duration::from_millis(500))?;
-    let time = Duration::from_secs_f64(args.seconds);
-    let mut all = Vec::new();
-    for (question, query) in QUESTIONS {
-        let queries: Vec<String> = (0..REQUESTS).map(|_| query(hotels, &mut random)).collect();
-        let requests = queries.iter().map(|query| {
-            let words = ["FT.SEARCH", "hotels", query, "LIMIT", "0", "1000"];
-            deployed.request(&words.map(str::to_owned))
+impl Deployment {
+    fn start(binary: &Path, hotels: &Hotels, servers: usize) -> Result<Deployment> {
+        let folder = tempfile::tempdir()?;
+        let cluster = Cluster::of_larder(binary, folder.path(), servers, 1)?;
+        let deployed = Deployed::at(&cluster.nodes[0].resp.to_string())?;
+        super::systems::declare(&deployed)?;
+        let writes = (0..hotels.all.len()).map(|it| deployed.request(&hotels.words(it)));
+        load(&deployed, &writes.collect::<Vec<_>>())?;
+        let mut random = Random::new(17);
+        let asked = QUESTIONS.map(|(_, query)| {
+            let queries: Vec<String> = (0..REQUESTS).map(|_| query(hotels, &mut random)).collect();
+            let requests = queries.iter().map(|query| {
+                let words = ["FT.SEARCH", "hotels", query, "LIMIT", "0", "1000"];
+                deployed.request(&words.map(str::to_owned))
+            });
+            let requests = Sequence::new(requests.collect());
+            Asked { queries, requests }
         });
-        let requests = Sequence::new(requests.collect());
-        let mut us = f64::INFINITY;
-        for _ in 0..PASSES {
-            us = us.min(
-                deployed
-                    .drive(&requests, args.clients * servers, time, idle)?
-                    .cpu_us,
-            );
-        }
-        let some = &queries[..40];
-        let asked = some.iter().map(|query| servers_asked(deployed, query));
-        let asked: f64 = asked.sum::<Result<f64>>()? / some.len() as f64;
-        all.push(Sample {
+        Ok(Deployment {
             servers,
-            question,
-            planned,
-            asked,
-            us,
-        });
+            idle: deployed.idle(Duration::from_millis(500))?,
+            deployed,
+            questions: asked.into(),
+            _cluster: cluster,
+            _folder: folder,
+        })
     }
-    Ok(all)
+
+    /// How many servers a search asks in the mean.
+    fn servers_asked(&self, asked: &Asked) -> Result<f64> {
+        let some = &asked.queries[..40];
+        let all = some
+            .iter()
+            .map(|query| servers_asked(&self.deployed, query));
+        Ok(all.sum::<Result<f64>>()? / some.len() as f64)
+    }
+}
+
+/// Each question is put to all deployments in turn, over and over.
+fn measure(args: &SpaceServersArgs, all: &[Deployment], planned: bool) -> Result<Vec<Sample>> {
+    let time = Duration::from_secs_f64(args.seconds);
+    let mut samples = Vec::new();
+    for (at, (question, _)) in QUESTIONS.iter().enumerate() {
+        let mut times_us = vec![Vec::with_capacity(PASSES); all.len()];
+        for _ in 0..PASSES {
+            for (times_us, of) in times_us.iter_mut().zip(all) {
+                let (requests, clients) = (&of.questions[at].requests, args.clients * of.servers);
+                let driven = of.deployed.drive(requests, clients, time, of.idle)?;
+                times_us.push(driven.cpu_us);
+            }
+        }
+        for (times_us, of) in times_us.iter().zip(all) {
+            let sample = Sample {
+                servers: of.servers,
+                question,
+                planned,
+                asked: of.servers_asked(&of.questions[at])?,
+                us: median(times_us),
+            };
+            eprintln!("{}", line(&sample));
+            samples.push(sample);
+        }
+    }
+    Ok(samples)
 }
 
 /// How many nodes FT.EXPLAIN says that a search asks: `.., 1 of 4 nodes`.
@@ -255,7 +291,7 @@ fn line(one: &Sample) -> Value {
 fn text(args: &SpaceServersArgs, samples: &[Sample], drift: Option<&Drift>) -> Result<String> {
     let mut text = format!(
         "## Searches of 1, 2, 4 and 8 servers\n\n{} generated hotels, fifty in each city; servers of one thread each, all on one core; {} clients for each on another, each asking any server. Microseconds of processor \
-         time of all servers together for a search (INFO cpu), the least of {PASSES} times {} s; servers asked as FT.EXPLAIN tells them. \"All\": the space has no subspace; \"one\": it has `{SUBSPACE}`. \
+         time of all servers together for a search (INFO cpu), the median of {PASSES} times {} s, in turn on all that are compared: how fast the processors are changes; servers asked as FT.EXPLAIN tells them. \"All\": the space has no subspace; \"one\": it has `{SUBSPACE}`. \
          Of n servers one has what is asked for, so (n - 1) / n of the searches are passed on; \"passed on\" is what such a search takes, if one that is not takes what it takes on one server.\n\n\
          | | servers | all: asked | us | one: asked | us | all / one | one, passed on: us | times that of the fewest |\n|---|---|---|---|---|---|---|---|---|\n",
         args.hotels, args.clients, args.seconds

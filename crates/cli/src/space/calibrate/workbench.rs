@@ -353,8 +353,7 @@ impl<'a> Workbench<'a> {
         }
         let reads_us = &self.reads_us[first..];
         for (number, (at, us)) in turns.into_iter().enumerate() {
-            let beside = number.saturating_sub(BESIDE)..(number + BESIDE + 1).min(reads_us.len());
-            let reads = us / median(reads_us[beside].to_vec());
+            let reads = us / median(beside(reads_us, number).to_vec());
             samples[at].turns_us.push(reads);
         }
         Ok(samples)
@@ -417,5 +416,28 @@ impl<'a> Workbench<'a> {
         }
         times.sort_unstable();
         Ok((times[times.len() / 2].as_secs_f64() * 1e6 / 2.0).round())
+    }
+}
+
+/// The reads about a command: before the first there is one, and one behind each.
+fn beside(reads_us: &[f64], command: usize) -> &[f64] {
+    let behind = (command + BESIDE + 1).min(reads_us.len());
+    &reads_us[command.saturating_sub(BESIDE)..behind]
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_command_is_told_in_the_reads_about_it() {
+        let reads: Vec<f64> = (0..31).map(f64::from).collect();
+        let window = |command| {
+            let beside = super::beside(&reads, command);
+            (beside[0], beside[beside.len() - 1])
+        };
+        assert_eq!(window(0), (0.0, 8.0));
+        assert_eq!(window(15), (7.0, 23.0));
+        assert_eq!(window(29), (21.0, 30.0));
+        // Of one command there are two.
+        assert_eq!(super::beside(&[3.0, 4.0], 0), [3.0, 4.0]);
     }
 }
