@@ -21,7 +21,7 @@ const LINES_MAX: usize = 64;
 struct Kept(BTreeMap<Vec<u8>, Object>);
 
 impl Objects for Kept {
-    fn object(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) {
+    fn object(&self, _: u32, key: &[u8], read: &mut dyn FnMut(&[u8])) {
         if let Some(object) = self.0.get(key) {
             read(&object.encode());
         }
