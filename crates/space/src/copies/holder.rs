@@ -249,9 +249,8 @@ impl Holder {
         if let Some((bytes, expires_at, object)) = covered {
             let (row, _) = Row::of(definition, &object);
             let region = self.region(key, &row);
-            if contains(&claim.regions, region.0)
-                && let Some(changed) = self.index.put(key, &object)
-            {
+            if contains(&claim.regions, region.0) {
+                let changed = self.index.put_covered(key, &object);
                 let copy = Copy {
                     region,
                     number,

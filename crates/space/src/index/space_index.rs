@@ -143,6 +143,11 @@ impl SpaceIndex {
             self.remove(key);
             return None;
         }
+        Some(self.put_covered(key, object))
+    }
+
+    /// As [`SpaceIndex::put`] of an object that the space is known to cover.
+    pub(crate) fn put_covered(&mut self, key: &[u8], object: &Object) -> Changed {
         let known = self.rows.find(key);
         let row = known.unwrap_or_else(|| self.add(key));
         let mut changes: Vec<(usize, Entry<'_>)> = Vec::new();
@@ -170,7 +175,7 @@ impl SpaceIndex {
             places: places.fold(0, |set, (at, _)| set | 1 << at),
         };
         if changes.is_empty() && known.is_some() {
-            return Some(changed);
+            return changed;
         }
         self.clock += 1;
         let places: Vec<usize> = changes.iter().map(|(at, _)| *at).collect();
@@ -192,7 +197,7 @@ impl SpaceIndex {
         if let Some(coming) = &mut self.coming {
             coming.enter(row, &places, is_touched, &self.attributes, &self.rows);
         }
-        Some(changed)
+        changed
     }
 
     fn add(&mut self, key: &[u8]) -> u32 {
