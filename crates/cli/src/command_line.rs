@@ -25,9 +25,27 @@ pub fn whole_number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
         })
 }
 
+/// A share in percent, with or without the sign, for clap.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim();
+    match number.parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("write a share from 0% to 100%, such as 20%".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_written_with_or_without_a_percent_sign() {
+        assert_eq!(percent("20%"), Ok(20.0));
+        assert_eq!(percent("0.5"), Ok(0.5));
+        for bad in ["", "%", "120%", "-1", "a fifth"] {
+            assert!(percent(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn whole_numbers_have_neither_sign_nor_fraction() {

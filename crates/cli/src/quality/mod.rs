@@ -20,7 +20,7 @@ use larder_server::gates::{canaries, limits};
 use larder_server::program::{Program, description};
 
 use crate::build::parse_location;
-use crate::command_line::whole_number;
+use crate::command_line::{percent, whole_number};
 use crate::failure::Failure;
 use crate::interrupt;
 
@@ -31,7 +31,7 @@ pub struct GateArgs {
     #[arg(long, value_name = "N", value_parser = whole_number::<u64>, help_heading = "Gates")]
     min_records: Option<u64>,
     /// Refuse a version that lost more than this share of the records of the one before
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = "Gates")]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Gates")]
     max_shrink: Option<f64>,
     /// Refuse a version that has more records than the one before by more than this share
     #[arg(long, value_name = "PERCENT", value_parser = parse_growth, help_heading = "Gates")]
@@ -322,14 +322,6 @@ fn read_canary(path: &Path) -> Result<Vec<Canary>, Failure> {
     Ok(canary)
 }
 
-fn parse_percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim();
-    match number.parse::<f64>() {
-        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
-        _ => Err("write a share from 0% to 100%, such as 20%".to_owned()),
-    }
-}
-
 /// A version may grow to many times what it was.
 fn parse_growth(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').trim();
@@ -344,13 +336,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_written_with_or_without_a_percent_sign() {
-        assert_eq!(parse_percent("20%"), Ok(20.0));
-        assert_eq!(parse_percent("0.5"), Ok(0.5));
+    fn growths_are_written_with_or_without_a_percent_sign() {
         assert_eq!(parse_growth("250 %"), Ok(250.0));
-        for bad in ["", "%", "120%", "-1", "a fifth"] {
-            assert!(parse_percent(bad).is_err(), "{bad}");
-        }
         for bad in ["", "-1", "inf", "much"] {
             assert!(parse_growth(bad).is_err(), "{bad}");
         }
