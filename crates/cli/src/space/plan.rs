@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::layout::Layout;
 use super::nodes::Nodes;
 use super::{files, picture, record, told};
-use crate::command_line::whole_number;
+use crate::command_line::{percent, whole_number};
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::output;
@@ -44,7 +44,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = whole_number::<usize>)]
     top: usize,
     /// Choose the simplest that takes at most so much more than the best, in percent: the model errs by about a tenth
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = tolerance)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
     tolerance: f64,
     /// Compute as the thesis does that this goes back to: its equations, its constants, and no attribute in two subspaces
     #[arg(long, conflicts_with_all = ["deployment", "current", "tolerance"])]
@@ -113,14 +113,6 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
     match &args.html {
         Some(path) => output::print_line(&format!("\npicture: {}", path.display())),
         None => Ok(()),
-    }
-}
-
-fn tolerance(text: &str) -> Result<f64, String> {
-    let percent = text.trim_end_matches('%').trim_end().parse();
-    match percent {
-        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
-        _ => Err("a number from 0 to 100 is needed".to_owned()),
     }
 }
 

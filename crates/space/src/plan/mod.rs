@@ -24,6 +24,7 @@
 //! | `choose` | all of that for one model |
 //! | `simplest` | the simplest of those that cost little more than the best |
 //! | `report` | all of that for one workload: the choice, the best, heuristics, what a shift of the mix costs |
+//! | `yardstick` | what measurements are told in, on processors whose speed changes |
 //! | `follow` | when a workload that changes is worth other subspaces |
 //!
 //! The same arguments give the same report: there is no clock, work is counted in steps, and what is drawn has a seed.
@@ -52,6 +53,7 @@ mod report;
 mod simplest;
 mod thesis;
 mod workload;
+mod yardstick;
 
 pub use choose::{Choice, Options, Proof, choose};
 pub use configuration::{AttributeSet, Configuration, Layout, LayoutError};
@@ -68,3 +70,4 @@ pub use thesis::{Thesis, ThesisModel};
 pub use workload::{
     AttributeProfile, Bucket, HotValue, Kind, Modification, QueryClass, Workload, WorkloadError,
 };
+pub use yardstick::reads_beside;

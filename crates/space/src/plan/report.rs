@@ -74,14 +74,14 @@ pub fn plan(
     let model = LarderModel::new(workload, deployment, everything)?;
     let known = current.map_or(&[][..], |it| &it.subspaces);
     let (model, choice) = with_best_indexes(model, known, options);
-    let constrained = constrained(&model);
+    let simple = heuristics(&choice.problem, &constrained(&model));
     let configuration = |layouts: Vec<Layout>| Configuration {
         subspaces: layouts,
         indexes: model.indexes(),
     };
     let current = current.map(|it| model.predict(it));
     let now = current.as_ref().map(|it| it.parts.with_skew());
-    let chosen = chosen(&choice, &constrained, options.tolerance, now);
+    let chosen = chosen(&choice, &simple, options.tolerance, now);
     let shifts = shifts(
         workload,
         deployment,
@@ -93,14 +93,7 @@ pub fn plan(
         current,
         shifts,
         tolerance: options.tolerance,
-        ..report(
-            &model,
-            &choice,
-            &chosen,
-            &constrained,
-            options,
-            configuration,
-        )
+        ..report(&model, &choice, &chosen, &simple, options, configuration)
     })
 }
 
@@ -177,13 +170,13 @@ fn report_by_thesis(
     choice: &Choice,
     options: &Options,
 ) -> Report {
-    let constrained = constrained_by_value(workload);
+    let simple = heuristics(&choice.problem, &constrained_by_value(workload));
     let configuration = |layouts: Vec<Layout>| Configuration {
         subspaces: layouts,
         indexes: AttributeSet::default(),
     };
     let best = &choice.top[0].1;
-    let report = report(model, choice, best, &constrained, options, configuration);
+    let report = report(model, choice, best, &simple, options, configuration);
     Report {
         model: "thesis".to_owned(),
         ..report
@@ -198,15 +191,20 @@ fn constrained_by_value(workload: &Workload) -> Vec<AttributeSet> {
         .collect()
 }
 
+/// What each simple rule chooses, in their order.
+fn heuristics(problem: &Problem, constrained: &[AttributeSet]) -> Vec<Open> {
+    let all = Heuristic::ALL.iter();
+    all.map(|&which| heuristic(which, problem, constrained))
+        .collect()
+}
+
 /// The simplest that costs little more than the best, and no more than what there is `now`.
-fn chosen(choice: &Choice, constrained: &[AttributeSet], tolerance: f64, now: Option<f64>) -> Open {
-    let problem = &choice.problem;
+fn chosen(choice: &Choice, simple: &[Open], tolerance: f64, now: Option<f64>) -> Open {
     let cost_max = choice.cost() * (1.0 + tolerance);
     let cost_max = now.map_or(cost_max, |now| cost_max.min(now));
-    let simple = Heuristic::ALL.iter();
-    let simple = simple.map(|&which| heuristic(which, problem, constrained));
-    let top = choice.top.iter().map(|it| it.1.clone());
-    let found = simplest(problem, top.chain(simple), cost_max);
+    let top = choice.top.iter().map(|it| &it.1);
+    let starts = top.chain(simple).cloned();
+    let found = simplest(&choice.problem, starts, cost_max);
     found.unwrap_or_else(|| choice.top[0].1.clone())
 }
 
@@ -214,17 +212,18 @@ fn report(
     model: &dyn CostModel,
     choice: &Choice,
     chosen: &[u32],
-    constrained: &[AttributeSet],
+    simple: &[Open],
     options: &Options,
     configuration: impl Fn(Vec<Layout>) -> Configuration,
 ) -> Report {
     let problem: &Problem = &choice.problem;
     let predict = |open: &[u32]| model.predict(&configuration(problem.layouts_of(open)));
     let top: Vec<Prediction> = choice.top.iter().map(|(_, open)| predict(open)).collect();
-    let named = |&which: &Heuristic| Named {
+    let named = |(which, open): (&Heuristic, &Open)| Named {
         name: which.name().to_owned(),
-        prediction: predict(&heuristic(which, problem, constrained)),
+        prediction: predict(open),
     };
+    let heuristics = Heuristic::ALL.iter().zip(simple).map(named);
     let mut random = Random::stream(options.seed, 1);
     let drawn = (0..options.random).map(|_| predict(&random_set(problem, &mut random)));
     Report {
@@ -233,7 +232,7 @@ fn report(
         tolerance: 0.0,
         best: top[0].clone(),
         random: drawn.collect(),
-        heuristics: Heuristic::ALL.iter().map(named).collect(),
+        heuristics: heuristics.collect(),
         top,
         current: None,
         proof: choice.proof,

@@ -26,7 +26,7 @@ use clap::Args;
 use larder_protocol::resp::client::Reply;
 use larder_space::plan::{
     AttributeSet, Configuration, CostModel, Deployment, Heuristic, LarderModel, Layout, Options,
-    Workload, plan,
+    Workload, plan, reads_beside,
 };
 use larder_types::Random;
 use serde_json::{Value, json};
@@ -87,8 +87,6 @@ pub struct SpaceModelArgs {
 const REQUESTS: usize = 6_000;
 /// Reads by key are measured for this share of a turn.
 const READS: f64 = 0.3;
-/// Each of these differs from the next by a tenth, and their median from that of the next minute by a half: that of so many before a turn and behind it tells how fast the processors were.
-const READS_BESIDE: usize = 8;
 /// Of a subspace that is drawn.
 const REGION_BITS: u8 = 8;
 /// Subspaces that configurations are drawn from: those that two have in common are filled once.
@@ -511,7 +509,7 @@ fn measure_one(
     }
     // As on a machine on which reads take what they took just before and after the costs were measured.
     for (number, (is_class, at, us)) in turns.into_iter().enumerate() {
-        let reads_us = median(beside(&one.reads_us, number));
+        let reads_us = median(reads_beside(&one.reads_us, number));
         let all = match is_class {
             true => &mut one.classes_us,
             false => &mut one.mixes_us,
@@ -519,12 +517,6 @@ fn measure_one(
         all[at].push(us * read_us / reads_us);
     }
     Ok(one)
-}
-
-/// The reads about a turn: before the first turn there is one, and one behind each.
-fn beside(reads_us: &[f64], turn: usize) -> &[f64] {
-    let behind = (turn + READS_BESIDE + 1).min(reads_us.len());
-    &reads_us[turn.saturating_sub(READS_BESIDE)..behind]
 }
 
 /// The names of what is compared with.
@@ -568,23 +560,4 @@ pub fn predictions(bench: &Bench) -> Result<Vec<Predicted>> {
         Ok(Predicted { classes, mixes })
     };
     bench.all.iter().map(of).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_turn_is_told_in_the_reads_about_it() {
-        let reads: Vec<f64> = (0..31).map(f64::from).collect();
-        let window = |turn| {
-            let beside = beside(&reads, turn);
-            (beside[0], beside[beside.len() - 1])
-        };
-        assert_eq!(window(0), (0.0, 8.0));
-        assert_eq!(window(15), (7.0, 23.0));
-        assert_eq!(window(29), (21.0, 30.0));
-        // Of one turn there are two.
-        assert_eq!(super::beside(&[3.0, 4.0], 0), [3.0, 4.0]);
-    }
 }

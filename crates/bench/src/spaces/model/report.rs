@@ -299,7 +299,7 @@ fn choices(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result
         ties += usize::from(ranked != cheapest && of_ranked.is_tie(of_cheapest));
         let text_of = |at: usize| lists(&bench.all[of.at[at]]);
         let shown = |at: usize| {
-            let Median { us, spread_us, .. } = of.measured[at];
+            let Median { us, spread_us } = of.measured[at];
             format!("{us:.1} ± {spread_us:.1} | {:.1}", of.predicted[at])
         };
         write!(

@@ -109,26 +109,26 @@ fn look(
     };
     let turnover = target.turnover(&state)?;
     let copies = state.objects * turnover.come.len() as u64;
-    let best_us = report.chosen.parts.with_skew();
+    let chosen_us = report.chosen.parts.with_skew();
     let now_us = match turnover.come.is_empty() && turnover.go.is_empty() {
-        true => best_us,
+        true => chosen_us,
         false => report
             .current
             .as_ref()
-            .map_or(best_us, |it| it.parts.with_skew()),
+            .map_or(chosen_us, |it| it.parts.with_skew()),
     };
     let window = Window {
         seconds,
         operations,
         now_us,
-        best_us,
+        best_us: chosen_us,
         move_us: copies as f64 * deployment.costs.copy_us(state.definition.indexed().count()),
     };
     let verdict = follower.step(Some(&window));
     let text = target.text();
     let (said, is_change) = match verdict {
         Verdict::Idle => ("too few to tell".to_owned(), false),
-        Verdict::Stay { gain } if now_us == best_us || gain <= 0.0 => {
+        Verdict::Stay { gain } if now_us == chosen_us || gain <= 0.0 => {
             ("nothing better is worth the move".to_owned(), false)
         }
         Verdict::Stay { gain } => (format!("{} with {text}: too little", signed(gain)), false),

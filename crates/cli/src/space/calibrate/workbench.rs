@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use larder_client::RespClient;
-use larder_space::plan::{Costs, Deployment};
+use larder_space::plan::{Costs, Deployment, reads_beside};
 
 use super::super::info::{Space, value};
 use super::super::layout::{number, text};
@@ -29,9 +29,6 @@ const TURNS: u64 = 7;
 const TIME: Duration = Duration::from_millis(200);
 /// Reads by key are measured for so long between any two.
 const READS: Duration = Duration::from_millis(60);
-/// Each of these differs from the next by a tenth, and all of them from those of the next minute by half: the median of so many before a command and behind it tells how fast
-/// the processors were.
-const BESIDE: usize = 8;
 pub const CLIENTS: u64 = 8;
 /// What is found together, from all kinds of commands.
 const COSTS: [&str; 20] = [
@@ -353,7 +350,7 @@ impl<'a> Workbench<'a> {
         }
         let reads_us = &self.reads_us[first..];
         for (number, (at, us)) in turns.into_iter().enumerate() {
-            let reads = us / median(beside(reads_us, number).to_vec());
+            let reads = us / median(reads_beside(reads_us, number).to_vec());
             samples[at].turns_us.push(reads);
         }
         Ok(samples)
@@ -416,28 +413,5 @@ impl<'a> Workbench<'a> {
         }
         times.sort_unstable();
         Ok((times[times.len() / 2].as_secs_f64() * 1e6 / 2.0).round())
-    }
-}
-
-/// The reads about a command: before the first there is one, and one behind each.
-fn beside(reads_us: &[f64], command: usize) -> &[f64] {
-    let behind = (command + BESIDE + 1).min(reads_us.len());
-    &reads_us[command.saturating_sub(BESIDE)..behind]
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_command_is_told_in_the_reads_about_it() {
-        let reads: Vec<f64> = (0..31).map(f64::from).collect();
-        let window = |command| {
-            let beside = super::beside(&reads, command);
-            (beside[0], beside[beside.len() - 1])
-        };
-        assert_eq!(window(0), (0.0, 8.0));
-        assert_eq!(window(15), (7.0, 23.0));
-        assert_eq!(window(29), (21.0, 30.0));
-        // Of one command there are two.
-        assert_eq!(super::beside(&[3.0, 4.0], 0), [3.0, 4.0]);
     }
 }
