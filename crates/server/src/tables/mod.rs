@@ -69,7 +69,7 @@ pub use pause::Paused;
 pub use replicated::Admitted;
 pub use requests::{Execution, ReplyPiece, Requests, Scope};
 pub use spaces::read_catalog;
-pub use subscriptions::{Mailbox, Note, Subscription};
+pub use subscriptions::{Mailbox, Note, RowEvent, Subscription};
 pub use unanswered::{Awaited, Unanswered, complete};
 pub use watched::Mark;
 

@@ -245,6 +245,7 @@ impl Tables {
         self.forget_nodes_down(view);
         self.handle.set_owners(view.owners.clone());
         self.note_definitions();
+        self.end_moved_subscriptions(view);
         sharing.waiting.take().into_iter().for_each(Waker::wake);
         self.wake_maintenance();
     }

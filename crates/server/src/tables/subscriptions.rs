@@ -7,30 +7,41 @@
 //! 1. A mailbox holds no more than its limit: a connection that does not take its notes is ended.
 //! 2. Notes of one row are put into a mailbox in the order of its changes: they come from the one core that has the row.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use larder_join::RowChange;
-use larder_types::{object_key, object_row};
+use larder_cluster::coordination::boot_ms;
+use larder_join::{KeyRange, RowChange, range_slot, row_slot};
+use larder_types::{SLOTS, object_key, object_row};
 use tokio::sync::{Notify, mpsc};
 
 use super::{Refusal, Tables, Unanswered, complete};
 use crate::Shared;
+use crate::cluster::View;
 use crate::glob::matches;
 
 /// What a note takes beside its key.
 const NOTE_BYTES: usize = 96;
 
-/// A row changed.
+/// What a subscriber is notified of.
 pub struct Note {
-    /// As the client wrote it; nothing if it asked for this key alone.
+    /// As the client wrote it; nothing if it subscribed to this key alone.
     pub pattern: Option<Arc<[u8]>>,
     pub key: Box<[u8]>,
-    /// It has a value now; else it went.
-    pub is_there: bool,
+    pub event: RowEvent,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowEvent {
+    /// The row has a value now.
+    Set,
+    /// The row was removed.
+    Del,
+    /// The rows moved to another node, and the subscription has ended.
+    Ended,
 }
 
 /// Where notes wait for a connection.
@@ -136,7 +147,10 @@ impl Subscriptions {
                     subscription.mailbox.put(Note {
                         pattern: subscription.pattern.clone(),
                         key: key.into(),
-                        is_there: change.is_there,
+                        event: match change.is_there {
+                            true => RowEvent::Set,
+                            false => RowEvent::Del,
+                        },
                     });
                 }
             }
@@ -197,6 +211,66 @@ impl Tables {
             tokio::task::spawn_local(self.clone().refresh_subscriptions(shared));
         }
         Ok(())
+    }
+
+    /// Ends the subscriptions of rows that this core does not have by the view, or may not have because its lease has ended.
+    pub(super) fn end_moved_subscriptions(&self, view: &View) {
+        let is_held = view.is_held_surely(boot_ms());
+        let own_cores = view.places.own_cores();
+        let owns_all = LazyCell::new(|| (0..SLOTS).all(|slot| view.owners.of(slot) < own_cores));
+        let is_here = |subscription: &Subscription| {
+            is_held
+                && match self.home_slot(subscription) {
+                    Some((slot, is_computed)) => {
+                        let computing = view.computing.as_ref().filter(|_| is_computed);
+                        usize::from(computing.unwrap_or(&view.owners).of(slot)) == self.index
+                    }
+                    None => *owns_all,
+                }
+        };
+        let all = self.subscriptions.by_beginning.borrow();
+        let moved = all.values().flatten().map(|it| &it.subscription);
+        let moved: Vec<Subscription> = moved.filter(|it| !is_here(it)).cloned().collect();
+        drop(all);
+        if moved.is_empty() {
+            return;
+        }
+        self.deliver_row_changes();
+        for subscription in moved {
+            self.unsubscribe(subscription.id, &subscription.beginning);
+            subscription.mailbox.put(Note {
+                pattern: subscription.pattern,
+                key: subscription.beginning.into(),
+                event: RowEvent::Ended,
+            });
+        }
+    }
+
+    /// Ends all subscriptions if this node's lease has ended: another node may have the rows.
+    pub(super) fn end_subscriptions_without_lease(&self) {
+        let view = self.view();
+        let view = view.filter(|view| !view.is_held_surely(boot_ms()));
+        if let Some(view) = view.filter(|_| !self.subscriptions.lengths.borrow().is_empty()) {
+            self.end_moved_subscriptions(&view);
+        }
+    }
+
+    /// The slot whose place has all rows of a subscription, and whether joins compute them. `None`: every place has some.
+    fn home_slot(&self, subscription: &Subscription) -> Option<(u16, bool)> {
+        let beginning = &subscription.beginning;
+        let is_computed = self.is_computed(beginning);
+        let range = match subscription.is_key {
+            true => KeyRange::point(beginning),
+            false => KeyRange::prefix(beginning),
+        };
+        let slot = range_slot(&range.lo, &range.hi).or_else(|| {
+            let has_home = is_computed || self.is_mapped(beginning);
+            let name = beginning
+                .iter()
+                .position(|byte| matches!(byte, b'|' | b':'));
+            has_home.then(|| row_slot(&beginning[..name.map_or(beginning.len(), |end| end + 1)]))
+        });
+        slot.map(|slot| (slot, is_computed))
     }
 
     pub fn unsubscribe(&self, id: u64, beginning: &[u8]) {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use larder_join::LogEntry;
+use larder_join::{LogEntry, row_slot};
 use larder_types::object_key;
 
 use super::objects::has_object;
@@ -55,6 +55,17 @@ impl Watched {
                 LogEntry::Create { .. } | LogEntry::Drop { .. } => {}
             }
         }
+    }
+
+    /// Slots moved to another node: their rows may change there.
+    pub fn note_moved(&self, has_moved: &dyn Fn(u16) -> bool) {
+        self.marks.borrow_mut().retain(|key, marks| {
+            let stays = !has_moved(row_slot(key));
+            if !stays {
+                marks.iter().for_each(set);
+            }
+            stays
+        });
     }
 }
 

@@ -29,7 +29,9 @@ use super::scan::literal;
 use crate::catalog::Snapshot;
 use crate::clients::Filter;
 use crate::error::show;
-use crate::tables::{Mailbox, Note, Refusal, Subscription, Tables, TablesHandle, stopping};
+use crate::tables::{
+    Mailbox, Note, Refusal, RowEvent, Subscription, Tables, TablesHandle, stopping,
+};
 
 const PREFIX: &[u8] = b"__keyspace@0__:";
 /// As some clients write it, for all of Redis's databases.
@@ -137,6 +139,11 @@ pub(in crate::resp) fn deliver(state: &mut State, note: &Note) {
     if !subscribed.wants(note) {
         return;
     }
+    let event = match note.event {
+        RowEvent::Set => "set",
+        RowEvent::Del => "del",
+        RowEvent::Ended => return end(state, note),
+    };
     let mut encoder = state.encoder();
     match &note.pattern {
         None => {
@@ -150,7 +157,21 @@ pub(in crate::resp) fn deliver(state: &mut State, note: &Note) {
         }
     }
     encoder.bulk(&channel_of(&note.key));
-    encoder.text(if note.is_there { "set" } else { "del" });
+    encoder.text(event);
+}
+
+/// Tells the client that a subscription has ended, as Redis Cluster does when the slot of a sharded channel moves.
+fn end(state: &mut State, note: &Note) {
+    let Some(mut subscribed) = state.subscribed.take() else {
+        return;
+    };
+    let (word, name, is_pattern) = match &note.pattern {
+        Some(pattern) => ("punsubscribe", pattern.to_vec(), true),
+        None => ("unsubscribe", channel_of(&note.key), false),
+    };
+    subscribed.leave(&name, is_pattern);
+    confirm(state, word, Some(&name), subscribed.count());
+    keep(state, subscribed);
 }
 
 /// Why a command is refused while the connection is in subscriber mode: subscribed, in version 2 of the protocol.
@@ -305,6 +326,9 @@ impl SubscribeJob {
             .iter()
             .max()
             .filter(|core| **core >= subscribed.handle.cores());
+        if cores.len() > 1 && elsewhere.is_some() {
+            return Err(of_many_nodes(name));
+        }
         if let Some(place) = elsewhere {
             return Err(of_other_node(&state.core.tables, *place, "subscribed to"));
         }
@@ -323,6 +347,16 @@ impl SubscribeJob {
         }
         Ok(place)
     }
+}
+
+/// How a pattern is refused whose rows several nodes have: each node notifies of its own rows alone.
+fn of_many_nodes(pattern: &[u8]) -> Refusal {
+    let message = format!(
+        "the rows of '{}' are on several nodes of the cluster, each of which notifies of its own rows only: subscribe to patterns that name the leading \
+         column, such as __keyspace@0__:post|bob|*, each at the node that CLUSTER SLOTS names for it",
+        show(pattern)
+    );
+    (Code::CrossSlot, message)
 }
 
 /// The place that computes rows like this one, where that is not their owner.

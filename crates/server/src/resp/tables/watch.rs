@@ -75,6 +75,14 @@ impl Watching {
         self
     }
 
+    /// Whether a row may have changed on another node, because this one does not have it, or did not for a while.
+    pub fn has_moved(&self, tables: &Tables) -> bool {
+        let handle = tables.handle();
+        let values = self.values.iter().map(|(key, _)| key);
+        let mut keys = self.rows.iter().chain(values);
+        self.mark.load(Ordering::Acquire) || keys.any(|key| handle.owner_of(key) >= handle.cores())
+    }
+
     /// Whether stores are as they were.
     pub fn stores_are_unchanged(&self, snapshot: &Snapshot) -> bool {
         let holds = |(store, version): &(Vec<u8>, u64)| live_version(snapshot, store) == *version;

@@ -32,6 +32,7 @@ impl Tables {
                 _ = tick.tick() => {}
                 () = replicated.fills.notified() => tokio::time::sleep(FILL_PAUSE).await,
             }
+            self.end_subscriptions_without_lease();
             self.wake_maintenance();
         }
     }
@@ -133,6 +134,8 @@ impl Tables {
         let mut closed: Vec<u16> = events.iter().filter_map(closed).collect();
         if !closed.is_empty() {
             closed.sort_unstable();
+            self.watched
+                .note_moved(&|slot| closed.binary_search(&slot).is_ok());
             engine.forget_computed_from(&|slot| closed.binary_search(&slot).is_ok());
         }
         let State {

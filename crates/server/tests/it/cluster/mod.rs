@@ -12,6 +12,7 @@ mod histories;
 mod late;
 mod layouts;
 mod life;
+mod moved;
 mod objects;
 mod pushes;
 mod replicated;

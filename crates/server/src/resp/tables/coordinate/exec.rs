@@ -34,6 +34,9 @@ impl Coordinator {
         watching: Option<&Watching>,
     ) -> Result<Vec<u8>, Refusal> {
         transaction.refuse()?;
+        if watching.is_some_and(|watching| watching.has_moved(&self.core.tables)) {
+            return Ok(self.encoded(|encoder| encoder.null_array()));
+        }
         if let Some(place) = self.other_node(transaction, watching)? {
             return self.on_other_node(transaction, place).await;
         }
@@ -112,6 +115,9 @@ impl Coordinator {
     /// Whether nothing has changed that is watched. In a pause.
     async fn is_unchanged(&self, watching: &Watching) -> Result<bool, Refusal> {
         let handle = &self.core.shared.tables;
+        if watching.has_moved(&self.core.tables) {
+            return Ok(false);
+        }
         for core in 0..self.cores() {
             let part = watching.part(|key| self.owner(key) == core);
             let (ticket, shared) = (self.ticket, self.core.shared.clone());

@@ -1,0 +1,107 @@
+//! What a connection has asked of rows that then move to another node: subscriptions end with a message, and a watched key counts as changed.
+
+use serde_json::json;
+
+use super::harness::Cluster;
+use super::rows::{owned_keys, wait_until_settled};
+
+/// Moves all that a node has to the others.
+fn drain(cluster: &Cluster, node: usize) {
+    let drain = json!({"action": "drain", "node": cluster.name(node)});
+    let (status, answer) = cluster.post(node, "/v1/cluster/asks", &drain);
+    assert_eq!(status, 200, "{answer}");
+    cluster.wait_for("it owns nothing", || {
+        cluster.info(node, "cluster_slots_owned") == "0"
+    });
+    cluster.wait_until_served();
+}
+
+fn channel(key: &str) -> String {
+    format!("__keyspace@0__:{key}")
+}
+
+#[test]
+fn a_subscription_ends_with_an_unsubscribe_message_when_its_slot_moves() {
+    for threads in ["1", "2"] {
+        let Some(cluster) = Cluster::start(2, &[("server.threads", threads)]) else {
+            return;
+        };
+        wait_until_settled(&cluster);
+        let (moved, stays) = (owned_keys(&cluster, 0, 3), owned_keys(&cluster, 1, 1));
+        let (mut feed, mut other) = (cluster.client(0), cluster.client(1));
+        for key in &moved[..2] {
+            feed.ask(&format!("SUBSCRIBE {}", channel(key)));
+        }
+        let column = moved[2].rsplit_once('|').expect("a column").0;
+        let pattern = channel(&format!("{column}|*"));
+        feed.ask(&format!("PSUBSCRIBE {pattern}"));
+        other.ask(&format!("SUBSCRIBE {}", channel(&stays[0])));
+        cluster
+            .client(1)
+            .check(&format!("SET {} 1", moved[2]), "+OK");
+        assert!(feed.reply().ends_with("|$3|set"));
+        drain(&cluster, 0);
+        let mut ended: Vec<String> = (0..3).map(|_| feed.reply()).collect();
+        // The number of subscriptions that are left comes last.
+        assert!(ended[2].ends_with("|:0"), "{ended:?}");
+        ended
+            .iter_mut()
+            .for_each(|it| it.truncate(it.rfind("|:").expect("a number")));
+        ended.sort();
+        let told =
+            |word: &str, name: &str| format!("*3|${}|{word}|${}|{name}", word.len(), name.len());
+        let mut expected = vec![told("punsubscribe", &pattern)];
+        expected.extend(
+            moved[..2]
+                .iter()
+                .map(|key| told("unsubscribe", &channel(key))),
+        );
+        expected.sort();
+        assert_eq!(ended, expected);
+        feed.check("GET t|absent", "$-1");
+        cluster
+            .client(0)
+            .check(&format!("SET {} 1", stays[0]), "+OK");
+        assert!(other.reply().ends_with("|$3|set"));
+    }
+}
+
+#[test]
+fn a_pattern_over_many_columns_is_refused_by_all_nodes_for_the_same_reason() {
+    let Some(cluster) = Cluster::start(2, &[]) else {
+        return;
+    };
+    let refusals: Vec<String> = (0..2)
+        .map(|node| cluster.ask(node, "PSUBSCRIBE __keyspace@0__:post|*"))
+        .collect();
+    let why = "-CROSSSLOT the rows of '__keyspace@0__:post|*' are on several nodes of the cluster";
+    assert!(refusals[0].starts_with(why), "{refusals:?}");
+    assert_eq!(refusals[0], refusals[1]);
+}
+
+#[test]
+fn exec_does_nothing_after_a_watched_key_has_moved() {
+    let Some(cluster) = Cluster::start(2, &[]) else {
+        return;
+    };
+    wait_until_settled(&cluster);
+    let key = owned_keys(&cluster, 0, 1).remove(0);
+    let (mut first, mut second) = (cluster.client(0), cluster.client(0));
+    for client in [&mut first, &mut second] {
+        client.check(&format!("WATCH {key}"), "+OK");
+        client.check("MULTI", "+OK");
+        client.check(&format!("SET {key} mine"), "+QUEUED");
+    }
+    drain(&cluster, 0);
+    first.check("EXEC", "*-1");
+    cluster.client(1).check(&format!("SET {key} theirs"), "+OK");
+    let keep = json!({"action": "keep", "node": cluster.name(0)});
+    assert_eq!(cluster.post(0, "/v1/cluster/asks", &keep).0, 200);
+    cluster.wait_for("it owns slots again", || {
+        cluster.info(0, "cluster_slots_owned") != "0"
+    });
+    wait_until_settled(&cluster);
+    // Wherever the key is: it was written meanwhile.
+    second.check("EXEC", "*-1");
+    cluster.client(0).check(&format!("GET {key}"), "$6|theirs");
+}
