@@ -104,6 +104,41 @@ pub struct Journal {
     _lock: Box<dyn Any + Send + Sync>,
 }
 
+/// Whether a journal can write. It does not keep the journal open.
+#[derive(Clone)]
+pub struct Health(Arc<Shared>);
+
+impl Health {
+    /// For how long the disk has not completed the operation that writes wait for, if it is in one. A disk that fails
+    /// instead of hanging shows in [`Health::trouble`] and [`Health::failure`].
+    pub fn stalled_for(&self) -> Option<Duration> {
+        let operations = [self.0.writing.since(), self.0.syncing.since()];
+        let first = operations.into_iter().flatten().min()?;
+        Some(self.0.disk.now().saturating_sub(first))
+    }
+
+    /// Why writing fails at present, and for how long it has. The journal holds what is committed meanwhile in memory, and
+    /// writes it as soon as it can; take no new writes until then. `None` if nothing is wrong, or the journal has stopped.
+    pub fn trouble(&self) -> Option<(Arc<Error>, Duration)> {
+        trouble(&self.0)
+    }
+
+    /// Why the journal has stopped, if it has.
+    pub fn failure(&self) -> Option<Arc<Failure>> {
+        self.0.state().failure.clone()
+    }
+}
+
+fn trouble(shared: &Shared) -> Option<(Arc<Error>, Duration)> {
+    if !shared.troubled.load(Ordering::Acquire) {
+        return None;
+    }
+    let now = shared.disk.now();
+    let state = shared.state();
+    let (error, since) = state.trouble.as_ref()?;
+    (state.failure.is_none()).then(|| (error.clone(), now.saturating_sub(*since)))
+}
+
 #[derive(Default)]
 struct Threads {
     writer: Option<JoinHandle<()>>,
@@ -219,16 +254,14 @@ impl Journal {
         self.shared.state().failure.clone()
     }
 
-    /// Why writing fails at present, and for how long it has: what is committed meanwhile is held in memory and written
-    /// when that can be, by itself; take no new writes until then. `None` if nothing is wrong, or the journal has stopped.
+    /// As [`Health::trouble`].
     pub fn trouble(&self) -> Option<(Arc<Error>, Duration)> {
-        if !self.shared.troubled.load(Ordering::Acquire) {
-            return None;
-        }
-        let now = self.shared.disk.now();
-        let state = self.shared.state();
-        let (error, since) = state.trouble.as_ref()?;
-        (state.failure.is_none()).then(|| (error.clone(), now.saturating_sub(*since)))
+        trouble(&self.shared)
+    }
+
+    /// Whether the journal can write, for threads that outlive it or must not keep it open.
+    pub fn health(&self) -> Health {
+        Health(self.shared.clone())
     }
 
     pub fn sizes(&self) -> Sizes {

@@ -38,7 +38,7 @@ pub use disk::{Disk, DiskFile, RealDisk};
 pub use entry::Entry;
 pub use error::{Error, Failure};
 pub use fault::FAULT_POINTS;
-pub use journal::{Fsync, Journal, LastSnapshot, Options, Sizes};
+pub use journal::{Fsync, Health, Journal, LastSnapshot, Options, Sizes};
 pub use producer::{AppendOutcome, BATCH_BYTES_MAX, Batch, Producer, Ticket};
 pub use recover::{Cut, Recovery, replay};
 pub use scan::{Ending, LogScan, scan_log, scan_snapshot};

@@ -145,8 +145,8 @@ impl Log {
     /// Writes the groups at the front as frames, all at once.
     fn write(&mut self, shared: &Shared, own: Option<&Arc<ProducerMark>>) -> Result<(), Error> {
         if self.torn {
-            self.file
-                .truncate(self.end)
+            shared
+                .writing(|| self.file.truncate(self.end))
                 .map_err(|error| self.failed(shared, "cut back", error))?;
             self.torn = false;
         }
@@ -182,7 +182,7 @@ impl Log {
             .flat_map(|(header, group)| [&header[..], &group.body[..]])
             .collect();
         let count = headers.len();
-        if let Err(error) = self.file.write_at(self.end, &parts) {
+        if let Err(error) = shared.writing(|| self.file.write_at(self.end, &parts)) {
             self.torn = true;
             return Err(self.failed(shared, "write", error));
         }
@@ -280,7 +280,9 @@ impl Log {
     pub fn sync(&mut self, shared: &Shared, request: u64) -> Result<(), Trouble> {
         let job = self.begin_sync(request);
         if self.synced < self.end {
-            job.run(shared).map_err(Trouble::Lasting)?;
+            shared
+                .writing(|| job.run(shared))
+                .map_err(Trouble::Lasting)?;
         }
         self.end_sync(shared, job);
         Ok(())
@@ -290,17 +292,17 @@ impl Log {
     pub fn seal(&mut self, shared: &Shared) -> Result<(), Trouble> {
         self.sync(shared, 0)?;
         if self.torn {
-            let cut = self.file.truncate(self.end);
+            let cut = shared.writing(|| self.file.truncate(self.end));
             cut.map_err(|error| Trouble::Passing(self.failed(shared, "cut back", error)))?;
             self.torn = false;
         }
         let end = end_frame(&self.header, self.next_sequence, self.end);
-        if let Err(error) = self.file.write_at(self.end, &[&end]) {
+        if let Err(error) = shared.writing(|| self.file.write_at(self.end, &[&end])) {
             self.torn = true;
             return Err(Trouble::Passing(self.failed(shared, "write", error)));
         }
-        self.file
-            .sync()
+        shared
+            .writing(|| self.file.sync())
             .map_err(|error| Trouble::Lasting(self.failed(shared, "sync", error)))?;
         self.end += end.len() as u64;
         self.synced = self.end;
@@ -327,7 +329,8 @@ impl Log {
                         first_sequence: self.next_sequence,
                         id,
                     };
-                    Ok((prepare_log(disk, &shared.folder, &header)?, header))
+                    let prepare = || prepare_log(disk, &shared.folder, &header);
+                    Ok((shared.writing(prepare)?, header))
                 });
             let next = match prepared {
                 Ok(next) => next,
@@ -341,7 +344,8 @@ impl Log {
         }
         // From here on there is no way back: nothing may be behind a log's end.
         let number = self.header.number + 1;
-        place_log(shared.disk.as_ref(), &shared.folder, number).map_err(Trouble::Passing)?;
+        let place = || place_log(shared.disk.as_ref(), &shared.folder, number);
+        shared.writing(place).map_err(Trouble::Passing)?;
         let Some((file, header)) = self.next.take() else {
             return Ok(Ok(number));
         };

@@ -42,6 +42,10 @@ pub(crate) struct Shared {
     pub retry_at_bytes: AtomicU64,
     /// Until then cores leave writes to the writer's thread: nanoseconds of the disk's clock.
     pub leave_until: AtomicU64,
+    /// The write, or the sync by whoever writes, that the disk has not completed.
+    pub writing: Operation,
+    /// The sync that the syncer's thread waits for.
+    pub syncing: Operation,
     pub log: Mutex<Log>,
     state: Mutex<State>,
     /// Something for the writer to do.
@@ -50,6 +54,29 @@ pub(crate) struct Shared {
     pub sync_work: Condvar,
     /// Something has become durable, or the journal has stopped.
     pub progress: Condvar,
+}
+
+/// An operation of the disk while it is in progress, for whoever watches whether the disk hangs.
+#[derive(Default)]
+pub(crate) struct Operation {
+    /// Nanoseconds of the disk's clock plus 1, or 0 for none.
+    since: AtomicU64,
+}
+
+impl Operation {
+    /// Runs an operation that begins `now`.
+    pub fn run<T>(&self, now: Duration, operation: impl FnOnce() -> T) -> T {
+        self.since
+            .store(now.as_nanos() as u64 + 1, Ordering::Relaxed);
+        let done = operation();
+        self.since.store(0, Ordering::Relaxed);
+        done
+    }
+
+    pub fn since(&self) -> Option<Duration> {
+        let since = self.since.load(Ordering::Relaxed);
+        since.checked_sub(1).map(Duration::from_nanos)
+    }
 }
 
 pub(crate) struct State {
@@ -179,6 +206,8 @@ impl Shared {
             snapshot_bytes: AtomicU64::new(snapshot_bytes),
             retry_at_bytes: AtomicU64::new(0),
             leave_until: AtomicU64::new(0),
+            writing: Operation::default(),
+            syncing: Operation::default(),
             log: Mutex::new(log),
             state: Mutex::new(state),
             work: Condvar::new(),
@@ -269,6 +298,11 @@ impl Shared {
     pub fn stopped_error(&self) -> Error {
         let failure = self.state().failure.clone();
         Error::Stopped(failure.unwrap_or_else(|| Arc::new(Failure::Closed)))
+    }
+
+    /// Runs an operation of the disk as the one that writes or syncs the log.
+    pub fn writing<T>(&self, operation: impl FnOnce() -> T) -> T {
+        self.writing.run(self.disk.now(), operation)
     }
 
     /// Calls every producer's waker.

@@ -211,7 +211,8 @@ impl Syncer {
                 }
             }
         };
-        if let Err(error) = job.run(shared) {
+        let now = shared.disk.now();
+        if let Err(error) = shared.syncing.run(now, || job.run(shared)) {
             shared.stop(Failure::Failed(error));
             return true;
         }

@@ -44,6 +44,8 @@ pub struct Unavailable {
     pub reason: String,
     /// True when the live version's bytes are damaged: answer `CORRUPTED`.
     pub corrupted: bool,
+    /// Another version may be live by now, which this node cannot learn: answer `CLUSTERDOWN`.
+    pub is_cut_off: bool,
 }
 
 /// What the text before a key's first `:` names.

@@ -13,7 +13,8 @@
 //! To follow a lookup read `resp`, then `catalog`. To follow a pull read `http/routes.rs`, `fetch/mod.rs`,
 //! `fetch/pull.rs`, `stores/mod.rs`. To follow a start read `server.rs`, then `stores/recover.rs`.
 
-pub mod catalog;
+pub mod ability;
+mod catalog;
 mod client_tls;
 mod clients;
 mod clock;

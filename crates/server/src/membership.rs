@@ -8,13 +8,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use larder_cluster::controller::{Ask, Report};
 use larder_cluster::coordination::Embedded;
-use larder_cluster::map::{Map, Member, NodeName, Registration, Roles};
+use larder_cluster::map::{Epoch, Map, Member, NodeName, Registration, Roles};
 use larder_protocol::config::{ClusterMode, NodeRoles, ServerConfig};
 
 use crate::cluster::node::{self, NodeThread, Standing};
-use crate::cluster::slot_asks::SlotAsks;
 use crate::cluster::{View, one};
 use crate::error::Error;
+use crate::tables::TablesHandle;
 
 /// A node's place in its cluster, as all threads see it.
 pub struct Membership {
@@ -125,11 +125,17 @@ impl Membership {
     pub fn begin(
         &self,
         tell: impl Fn(Arc<View>) + Send + 'static,
-        slot_asks: Arc<SlotAsks>,
+        tables: &TablesHandle,
     ) -> Result<Option<NodeThread>, Error> {
         match &self.home {
             Home::File { .. } => Ok(None),
-            Home::Etcd(handle) => handle.begin(Box::new(tell), slot_asks).map(Some),
+            Home::Etcd(handle) => handle
+                .begin(
+                    Box::new(tell),
+                    tables.slot_asks.clone(),
+                    tables.ability.clone(),
+                )
+                .map(Some),
         }
     }
 
@@ -208,6 +214,18 @@ impl Membership {
         if let Home::Etcd(handle) = &self.home {
             handle.report(change);
         }
+    }
+
+    /// Notes that another node has a map of this epoch.
+    pub fn saw_epoch(&self, epoch: Epoch) {
+        if let Home::Etcd(handle) = &self.home {
+            handle.saw_epoch(epoch);
+        }
+    }
+
+    /// Why this node must not answer by its own map, if it must not: see [`Standing::cut_off`].
+    pub fn cut_off(&self) -> Option<String> {
+        self.standing()?.cut_off(&self.view.load())
     }
 
     /// Notes whether another node was reached, or why not.

@@ -6,11 +6,12 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use larder_protocol::config::{ClusterMode, ServerConfig};
 use larder_protocol::http::{Settings, SettingsInForce};
 
+use crate::ability::Ability;
 use crate::catalog::Catalog;
 use crate::client_tls::ClientTls;
 use crate::cluster::View;
@@ -209,7 +210,7 @@ impl Shared {
                 shared.tables.send(core, CoreMessage::View(view.clone()));
             }
         };
-        membership.begin(tell, self.tables.slot_asks.clone())
+        membership.begin(tell, &self.tables)
     }
 
     /// What threads will share, before there are any that serve.
@@ -232,7 +233,13 @@ impl Shared {
             ClusterMode::Etcd => spaces::cursors::Cursors::of_node(&config.cluster.node),
             _ => spaces::cursors::Cursors::default(),
         };
-        let tables = TablesHandle::new(cores, !config.mapped.is_empty(), cursors, space_cursors);
+        let tables = TablesHandle::new(
+            cores,
+            !config.mapped.is_empty(),
+            cursors,
+            space_cursors,
+            Ability::new(Duration::from_secs(config.tables.stall_seconds)),
+        );
         let tables = Arc::new(tables);
         let postgres = Postgres::start(&config, tables.clone())?;
         let pulls = Pulls::new(&config.fetch)?;

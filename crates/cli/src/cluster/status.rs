@@ -102,6 +102,7 @@ pub fn is_well(status: &ClusterStatus) -> bool {
         && status.missing.is_none()
         && status.trouble.is_none()
         && status.unreached.is_empty()
+        && status.unable.is_empty()
         && status.pushes.is_empty()
         && status.members.iter().all(|it| it.state != "joining")
         && status.slots.iter().all(|run| {
@@ -148,7 +149,11 @@ fn told(status: &ClusterStatus) -> String {
     }
     let notes = [status.missing.as_ref(), status.trouble.as_ref()];
     let notes = notes.into_iter().flatten();
-    for note in notes.chain(&status.unreached).chain(&status.blocked) {
+    for note in notes
+        .chain(&status.unreached)
+        .chain(&status.unable)
+        .chain(&status.blocked)
+    {
         text += &format!("\n\n! {note}");
     }
     text
@@ -293,6 +298,7 @@ mod tests {
         not(|it| it.slots[0].in_sync.clear());
         not(|it| it.slots[0].goal = vec!["b".to_owned()]);
         not(|it| it.blocked.push("a is gone".to_owned()));
+        not(|it| it.unable.push("node a cannot serve".to_owned()));
         not(|it| it.unreached.push("node a cannot be reached".to_owned()));
         not(|it| it.members[0].state = "joining".to_owned());
         not(|it| it.pushes.push(ClusterPush::default()));

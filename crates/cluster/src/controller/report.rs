@@ -25,6 +25,9 @@ pub struct Report {
     /// Nodes that it could not reach for long, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unreached: BTreeMap<NodeName, String>,
+    /// Why the node cannot serve, if it cannot: its disk hangs or is full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unable: Option<String>,
 }
 
 /// How far a node is with a version of a store.

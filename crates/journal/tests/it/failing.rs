@@ -2,8 +2,8 @@
 //! sync it stops for good, and says of every append what became of it; and disks that are slow.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use larder_journal::{
@@ -104,6 +104,28 @@ fn what_a_start_finds_after_a_failed_sync_is_written_once_more_before_it_counts(
     disk.restart(&mut Random::new(3));
     let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
     assert!(rows.rows.contains_key(&b"k"[..]));
+}
+
+#[test]
+fn a_write_or_sync_that_the_disk_does_not_complete_shows_for_how_long() {
+    let disk = ModelDisk::new(1);
+    let (journal, mut writer, mut producer) = open(&disk, Fsync::EverySecond);
+    let mut syncer = writer.split_syncs();
+    let (clock, health) = (disk.clone(), journal.health());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    disk.during_operations(move || {
+        clock.advance(Duration::from_secs(7));
+        noted.lock().unwrap().push(health.stalled_for());
+    });
+    producer.append(put(b"k")).unwrap();
+    producer.commit();
+    assert_eq!(journal.health().stalled_for(), None);
+    writer.step();
+    assert!(syncer.step());
+    let seven = Some(Duration::from_secs(7));
+    assert_eq!(*seen.lock().unwrap(), [seven, seven], "a write and a sync");
+    assert_eq!(journal.health().stalled_for(), None);
 }
 
 #[test]

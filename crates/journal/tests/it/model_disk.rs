@@ -42,6 +42,8 @@ impl Random {
 #[derive(Clone)]
 pub struct ModelDisk(Arc<Mutex<Model>>);
 
+type Hook = Arc<dyn Fn() + Send + Sync>;
+
 #[derive(Default)]
 struct Model {
     inodes: Vec<Inode>,
@@ -57,6 +59,8 @@ struct Model {
     fail_at: Option<(u64, i32)>,
     /// What takes room fails with this error.
     full: Option<i32>,
+    /// Called while a file is written or synced.
+    during: Option<Hook>,
     /// Operations before the last crash go on failing for those who hold files from then.
     generation: u64,
     crashed: bool,
@@ -116,6 +120,18 @@ impl ModelDisk {
     /// Until it is `None`, new files and writes fail with this error, the latter after any part of their bytes.
     pub fn fill(&self, errno: Option<i32>) {
         self.model().full = errno;
+    }
+
+    /// Calls `hook` while a file is written or synced.
+    pub fn during_operations(&self, hook: impl Fn() + Send + Sync + 'static) {
+        self.model().during = Some(Arc::new(hook));
+    }
+
+    fn call_hook(&self) {
+        let hook = self.model().during.clone();
+        if let Some(hook) = hook {
+            hook();
+        }
     }
 
     pub fn operations(&self) -> u64 {
@@ -382,6 +398,7 @@ impl Disk for ModelDisk {
 
 impl ModelFile {
     fn change(&self, change: Change) -> io::Result<()> {
+        self.disk.call_hook();
         let mut model = self.disk.model();
         let mut passed = model.pass(self.generation)?;
         if let (Passed::Done, Some(errno), Change::Write(..)) = (&passed, model.full, &change) {
@@ -428,6 +445,7 @@ impl DiskFile for ModelFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.disk.call_hook();
         let mut model = self.disk.model();
         model.syncs += 1;
         let passed = model.pass(self.generation)?;

@@ -179,6 +179,7 @@ const ROWS: &[Spec] = &[
         sub("HELP", 2, "", "Lists the subcommands"),
         sub("INFO", 2, "", "Whether all slots are served, and by how many nodes"),
         sub("KEYSLOT", 3, "key", "The slot of a key"),
+        sub("MAP", 2, "", "The cluster's map as this node knows it, as JSON"),
         sub("MYID", 2, "", "The node's id"),
         sub("NODES", 2, "", "One line per node"),
         sub("SHARDS", 2, "", "Slots, and the nodes that serve them"),

@@ -28,7 +28,9 @@ use load::Given;
 pub use mapped::{MAPPED_KEYS, MappedKey, MappedTable, PatternPart};
 pub use show::{reference_markdown, sample_toml};
 pub use value::ConfigValue;
-pub use words::{Acknowledge, ClusterMode, Fsync, LogFormat, NodeRoles, Routing, SlotLife, Writes};
+pub use words::{
+    Acknowledge, ClusterMode, CutOffReads, Fsync, LogFormat, NodeRoles, Routing, SlotLife, Writes,
+};
 
 /// A row of the reference: what a key is called, means and holds unless told otherwise.
 #[derive(Debug, Clone)]
@@ -266,6 +268,8 @@ sections! {
     tables: TablesSection {
         /// When a write is on disk: `always` before it is answered, `everysec` within a second, `no` when the system gets to it. Under all three the system has it before it is answered, so a process that dies loses nothing that was answered; a machine that dies loses nothing under `always`, at most the last second under `everysec`, and what the system had not written under `no`. As Redis's appendfsync; docs/guide/joins.md has the details.
         fsync: Fsync = Fsync::EverySecond, "";
+        /// After so long without a completed write or sync of the journal, or while every write fails, `/readyz` reports that the server cannot serve, and a node of a cluster gives up its slots to the nodes that have copies of them.
+        stall_seconds: u64 = 5, "seconds", between(1, 86_400);
         /// The most memory that tables and join outputs take. Outputs go first and are computed again when read; then writes are refused with OOM. 0 is unlimited.
         memory: ByteSize = ByteSize(0), "bytes";
         /// Values of at least so many bytes are kept in a file of the data folder, of which the system has in memory what is used, so that there may be more data than memory. Objects are values too, each as a whole. Keys, what spaces find objects by, and rows that joins read or make stay in memory. 0 keeps all in memory; else the file's blocks are reserved as it grows, and values for which the disk has no room stay in memory.
@@ -330,6 +334,8 @@ sections! {
         roles: NodeRoles = NodeRoles::Both, "";
         /// What a client is told whose key another node has: `proxy` asks that node for it, `redirect` answers MOVED, as Redis Cluster does.
         routing: Routing = Routing::Proxy, "";
+        /// What becomes of reads of stores on a node that cannot reach etcd, once its lease has ended and another node shows a newer map: `forward` asks the nodes that have the versions which are live by then, `refuse` answers CLUSTERDOWN. In both cases `/readyz` reports it.
+        cut_off_reads: CutOffReads = CutOffReads::Forward, "";
         /// The file with the certificate of the authority whose nodes may connect, as PEM.
         tls_ca: String = String::new(), "";
         /// The file with this node's certificate, as PEM: for its name, or for the host of its address.

@@ -104,6 +104,13 @@ words! {
         /// The client is told to.
         Redirect = "redirect",
     }
+    /// `cluster.cut_off_reads`: how a node reads stores that is cut off from etcd while other nodes have a newer map.
+    CutOffReads {
+        /// It asks the nodes that have the versions of the newer map.
+        Forward = "forward",
+        /// It refuses them.
+        Refuse = "refuse",
+    }
     /// `log.format`.
     LogFormat {
         Text = "text",

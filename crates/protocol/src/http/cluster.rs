@@ -34,6 +34,9 @@ pub struct ClusterStatus {
     /// Which nodes cannot be reached by which others, and why, in sentences.
     #[serde(default)]
     pub unreached: Vec<String>,
+    /// Which nodes cannot serve, because their disk hangs or is full, in sentences.
+    #[serde(default)]
+    pub unable: Vec<String>,
 }
 
 /// What is the same on every node.

@@ -78,6 +78,9 @@ pub async fn status(State(shared): Server) -> Answer<ClusterStatus> {
         missing,
         trouble: standing.as_ref().and_then(|it| it.trouble(&view)),
         unreached: unreached.unwrap_or_default(),
+        unable: standing
+            .as_ref()
+            .map_or_else(Vec::new, |it| it.unable(&view)),
     }))
 }
 

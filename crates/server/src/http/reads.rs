@@ -13,6 +13,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use larder_batch::version::VerifyReport;
+use larder_protocol::errors::Code;
 use larder_protocol::http::{JSON_LINES, Record, Sample, VerifyLine, VerifyRequest, VerifyResult};
 use larder_types::WhichVersion;
 use serde::Deserialize;
@@ -113,6 +114,9 @@ fn live_store(shared: &Shared, name: &str) -> Result<Arc<LiveStore>, Error> {
     match shared.catalog.load().lookup(name.as_bytes()) {
         Lookup::Live(live) => Ok(live.clone()),
         Lookup::Unavailable(why) if why.corrupted => Err(Error::Corrupted(why.reason.clone())),
+        Lookup::Unavailable(why) if why.is_cut_off => {
+            Err(Error::Tables(Code::ClusterDown, why.reason.clone()))
+        }
         Lookup::Unavailable(why) => Err(Error::NoLiveVersion(why.reason.clone())),
         Lookup::Absent => Err(Error::NoSuchStore(name.chars().take(80).collect())),
     }

@@ -131,7 +131,9 @@ async fn ready(
     headers: HeaderMap,
 ) -> Response {
     let mut reasons = shared.stores.not_ready();
-    reasons.extend(shared.tables.refusal().map(|(_, why)| why));
+    let inability = || shared.tables.ability.inability().map(|it| it.why);
+    let refusal = shared.tables.refusal().map(|(_, why)| why);
+    reasons.extend(refusal.or_else(inability));
     let mut notes = String::new();
     if let Some(membership) = &shared.membership
         && let Some(standing) = membership.standing()
@@ -139,7 +141,11 @@ async fn ready(
         let view = membership.view();
         reasons.extend(standing.missing(&view));
         notes.extend(standing.trouble(&view).map(|note| note + "\n"));
-        notes.extend(standing.unreached(&view).iter().map(|it| format!("{it}\n")));
+        let others = standing
+            .unreached(&view)
+            .into_iter()
+            .chain(standing.unable(&view));
+        notes.extend(others.map(|it| it + "\n"));
     }
     if reasons.is_empty() {
         return match guard::knows_password(&shared, peer, &headers) {

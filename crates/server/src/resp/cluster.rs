@@ -37,6 +37,7 @@ pub(super) fn answer(state: &mut State, command: Command<'_>) {
     let mut encoder = state.encoder();
     match command.arg(1).to_ascii_uppercase().as_slice() {
         b"KEYSLOT" => encoder.count(u64::from(slot_of(command.arg(2)))),
+        b"MAP" => encoder.text(&cluster.view.map.to_text()),
         b"MYID" => encoder.text(&cluster.view.own().map_or_else(String::new, shown_id)),
         b"SLOTS" => slots(&mut encoder, cluster),
         b"SHARDS" => shards(&mut encoder, cluster),

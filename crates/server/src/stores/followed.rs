@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError};
 
 use larder_batch::Version;
 use larder_batch::version::files;
-use larder_cluster::map::{self, Map};
+use larder_cluster::map::{self, Epoch, Map};
 use larder_types::{StoreName, VersionId};
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +50,30 @@ impl Stores {
         let entries: Vec<(StoreName, Entry)> = entries.collect();
         drop(here);
         self.catalog.replace(entries);
+    }
+
+    /// Refuses reads of all stores until there is a map of this epoch: other nodes have one, and this node cannot get it.
+    pub fn refuse_reads(&self, epoch: Epoch, why: &str) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if epoch <= *shown {
+            return;
+        }
+        *shown = epoch;
+        let before = self.catalog.load();
+        let live = before.iter().map(|live| &live.name);
+        let names = live.chain(before.unavailable().map(|it| &it.name));
+        let refused = names.map(|name| {
+            let entry = Entry::Unavailable(Arc::new(Unavailable {
+                name: name.clone(),
+                version_id: None,
+                reason: format!("store {name} is not read: {why}"),
+                corrupted: false,
+                is_cut_off: true,
+            }));
+            (name.clone(), entry)
+        });
+        let refused: Vec<(StoreName, Entry)> = refused.collect();
+        self.catalog.replace(refused);
     }
 
     /// The store of this name, made if it is not there, as one of the cluster's.
@@ -281,5 +305,6 @@ pub(super) fn not_heard(name: &StoreName) -> Unavailable {
             "which version of store {name} is live is not known: this node has not heard from its cluster since it started; ask another node, or try again"
         ),
         corrupted: false,
+        is_cut_off: false,
     }
 }

@@ -627,6 +627,7 @@ pub(crate) fn nothing_live(name: &StoreName) -> Unavailable {
             "store {name} has no live version yet; push one with `larder push`, or make a kept one live with `larder store swap`"
         ),
         corrupted: false,
+        is_cut_off: false,
     }
 }
 

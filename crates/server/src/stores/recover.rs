@@ -211,6 +211,7 @@ pub(super) fn recover_store(
                 version_id: live,
                 reason,
                 corrupted: false,
+                is_cut_off: false,
             });
         }
         None if is_followed => catalog.set_unavailable(followed::not_heard(name)),
@@ -243,6 +244,7 @@ fn say_damaged(catalog: &Catalog, name: &StoreName, live: Option<VersionId>, rea
         version_id: live,
         reason,
         corrupted: true,
+        is_cut_off: false,
     });
 }
 

@@ -18,6 +18,7 @@ use super::pause::PostgresStand;
 use super::postgres::PostgresUpdate;
 use super::replicated::FromOwner;
 use super::{Cursors, Refusal, Requests, Tables};
+use crate::ability::Ability;
 use crate::cluster::View;
 use crate::cluster::slot_asks::SlotAsks;
 use crate::error::Error;
@@ -216,6 +217,7 @@ pub struct TablesHandle {
     pub spaces: ArcSwap<Catalog>,
     /// Of aggregations.
     pub space_cursors: spaces::cursors::Cursors,
+    pub ability: Arc<Ability>,
 }
 
 impl TablesHandle {
@@ -224,6 +226,7 @@ impl TablesHandle {
         has_mapped_tables: bool,
         cursors: Cursors,
         space_cursors: spaces::cursors::Cursors,
+        ability: Ability,
     ) -> TablesHandle {
         let channels = (0..cores).map(|_| mpsc::unbounded_channel());
         let (senders, receivers) = channels.map(|(s, r)| (s, Some(r))).unzip();
@@ -245,6 +248,7 @@ impl TablesHandle {
             leaving: Leaving::default(),
             spaces: ArcSwap::default(),
             space_cursors,
+            ability: Arc::new(ability),
         }
     }
 

@@ -131,6 +131,7 @@ fn part(shared: &Shared, replay: Replay, journal: Arc<Journal>) -> Result<Tables
             Some(Replicated::new(shard.index, shard.count, found, copies))
         }
     };
+    shared.tables.ability.watch(journal.health());
     let (index, cores) = (usize::from(shard.index), usize::from(shard.count));
     postgres::declare(&mut engine, &shared.config)?;
     engine.record_changes(true);

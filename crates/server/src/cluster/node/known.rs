@@ -27,6 +27,8 @@ pub struct Known {
     /// Which keys they are, for compares and to find out whose lease it is.
     pub registrations: Arc<BTreeMap<NodeName, Token>>,
     pub reports: Arc<BTreeMap<NodeName, Report>>,
+    /// Nodes that cannot serve, and why: what each reported last, also after its lease has ended.
+    pub unable: Arc<BTreeMap<NodeName, String>>,
     /// In the order in which they came.
     pub asks: Arc<Vec<Asked>>,
     pub answers: Arc<BTreeMap<AskId, Answered>>,
@@ -88,11 +90,7 @@ impl Known {
                 let Ok(name) = name.parse::<NodeName>() else {
                     continue;
                 };
-                let reports = Arc::make_mut(&mut self.reports);
-                match entry.and_then(read) {
-                    Some(report) => reports.insert(name, report),
-                    None => reports.remove(&name),
-                };
+                self.take_report(name, entry.and_then(read));
             } else if let Some(id) = key.strip_prefix(ASKS) {
                 self.take_ask(AskId(id.to_owned()), entry);
             } else if let Some(id) = key.strip_prefix(ANSWERS) {
@@ -124,6 +122,22 @@ impl Known {
     /// When [`BLOCKED`] was written last.
     pub fn blocked_at(&self) -> Revision {
         self.blocked_at
+    }
+
+    fn take_report(&mut self, name: NodeName, report: Option<Report>) {
+        let reports = Arc::make_mut(&mut self.reports);
+        let Some(report) = report else {
+            reports.remove(&name);
+            return;
+        };
+        if self.unable.get(&name) != report.unable.as_ref() {
+            let unable = Arc::make_mut(&mut self.unable);
+            match &report.unable {
+                Some(why) => unable.insert(name.clone(), why.clone()),
+                None => unable.remove(&name),
+            };
+        }
+        reports.insert(name, report);
     }
 
     fn take_map(&mut self, entry: Option<&Entry>) -> bool {

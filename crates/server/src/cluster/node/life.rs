@@ -12,6 +12,7 @@ use larder_cluster::replication::recovery::Identity;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
+use super::ability;
 use super::asks::{self, Wanted};
 use super::control::{self, Candidacy};
 use super::disk::{Begun, Disk};
@@ -21,6 +22,7 @@ use super::reports::{Reporter, Reports};
 use super::slots::SlotWriter;
 use super::write::settle;
 use super::{GIVE_AWAY, STOP, Start, Tell};
+use crate::ability::Ability;
 use crate::cluster::Life;
 use crate::cluster::slot_asks::SlotAsks;
 use crate::cluster::{MARGIN_MS, SUBSCRIPTION_MS_MAX};
@@ -40,6 +42,7 @@ pub struct Node {
     asks: mpsc::UnboundedReceiver<Wanted>,
     reports: Arc<Reports>,
     slot_asks: Arc<SlotAsks>,
+    ability: Arc<Ability>,
     /// No life of this process has begun.
     is_first: bool,
     /// When this process began: an earlier one of this folder had ended then.
@@ -49,6 +52,8 @@ pub struct Node {
 enum End {
     /// Its lease has ended, or somebody else has taken the name meanwhile.
     Over,
+    /// It gave its lease up, because it cannot serve.
+    Unable,
     Stopped,
 }
 
@@ -72,6 +77,7 @@ impl Node {
             asks: start.asks,
             reports,
             slot_asks: start.slot_asks,
+            ability: start.ability,
             is_first: true,
             began_ms: boot_ms(),
         }
@@ -89,12 +95,14 @@ impl Node {
             let stop = async move {
                 let _ = stopping.wait_for(|stop| *stop).await;
             };
-            if let End::Stopped = self.live(registered, stop).await {
-                break;
+            match self.live(registered, stop).await {
+                End::Stopped => break,
+                // The reason is logged already.
+                End::Unable => {}
+                End::Over => tracing::warn!(
+                    "this node's lease has ended: others have taken over what they could; it returns in a new life"
+                ),
             }
-            tracing::warn!(
-                "this node's lease has ended: others have taken over what they could; it returns in a new life"
-            );
         }
         self.ears.set_life(None);
         self.disk
@@ -103,6 +111,7 @@ impl Node {
     /// Everything up to the registration, however long that takes.
     async fn prepare(&mut self) -> Registered {
         loop {
+            self.wait_until_able().await;
             self.find_map().await;
             self.wait_for_name().await;
             let Some(begun) = self.begin_life().await else {
@@ -112,6 +121,18 @@ impl Node {
                 self.is_first = false;
                 return registered;
             }
+        }
+    }
+
+    async fn wait_until_able(&mut self) {
+        let mut was_unable = false;
+        while let Some(inability) = self.ability.inability() {
+            was_unable = true;
+            self.refuse(format!("this node cannot serve: {}", inability.why));
+            self.ears.until(sleep(ability::LOOK_EVERY)).await;
+        }
+        if was_unable {
+            self.ears.say(|standing| standing.refused = None);
         }
     }
 
@@ -357,6 +378,7 @@ impl Node {
             news: news.clone(),
         });
         let dropped = dropped(news.clone(), &name, incarnation);
+        let unable = ability::until_unable(&self.ability, &self.reports, &name, news.clone());
         let (own_asks, told) = (self.own_asks.clone(), news.clone());
         let left = async {
             stop.await;
@@ -374,6 +396,11 @@ impl Node {
                     biased;
                     () = left => End::Stopped,
                     () = session.run() => End::Over,
+                    inability = unable => {
+                        let why = inability.why;
+                        tracing::error!(why, "this node cannot serve, and leaves its slots to other nodes; it returns when it can");
+                        End::Unable
+                    }
                     () = dropped => End::Over,
                     () = control => End::Over,
                     () = report => End::Over,

@@ -15,6 +15,7 @@
 //!    candidacy, is still there.
 //! 4. When etcd is away nothing changes but what is said, and, when the lease may have ended, that writes are refused.
 
+mod ability;
 mod asks;
 mod control;
 mod disk;
@@ -29,7 +30,7 @@ mod write;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -37,12 +38,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use larder_cluster::controller::{Ask, Report};
 use larder_cluster::coordination::{Coordination, Etcd, EtcdConfig, TlsFiles, boot_ms};
-use larder_cluster::map::{self, NodeName, Registration, Settings};
+use larder_cluster::map::{self, Epoch, NodeName, Registration, Settings};
 use larder_protocol::config::{Acknowledge, ServerConfig};
 use tokio::sync::{mpsc, watch};
 
 use super::View;
 use super::slot_asks::SlotAsks;
+use crate::ability::Ability;
 use crate::error::Error;
 use asks::Wanted;
 use disk::Disk;
@@ -68,6 +70,8 @@ pub struct Handle {
     peer: Mutex<Option<TcpListener>>,
     peer_addr: Option<SocketAddr>,
     etcd: Arc<Etcd>,
+    /// The newest that another node has shown.
+    peer_epoch: Arc<AtomicU64>,
     /// What the thread begins with.
     start: Mutex<Option<Start>>,
 }
@@ -83,6 +87,7 @@ struct Start {
     own_asks: mpsc::UnboundedSender<Wanted>,
     asks: mpsc::UnboundedReceiver<Wanted>,
     slot_asks: Arc<SlotAsks>,
+    ability: Arc<Ability>,
 }
 
 /// Told of each new view.
@@ -113,11 +118,14 @@ impl Handle {
             service.map_err(|error| Error::BadRequest(format!("cluster.etcd: {error}")))?;
         let etcd = Arc::new(service);
         let (sender, asks) = mpsc::unbounded_channel();
+        let peer_epoch = Arc::new(AtomicU64::new(0));
         Ok(Handle {
             standing: Arc::new(ArcSwap::from_pointee(Standing::new(
                 registration.name.clone(),
                 section.etcd.join(", "),
+                peer_epoch.clone(),
             ))),
+            peer_epoch,
             is_refusing: Arc::new(AtomicBool::new(true)),
             reports: Arc::default(),
             reach: Reach::new(section.lease_seconds * 1000),
@@ -135,15 +143,22 @@ impl Handle {
                 own_asks: sender,
                 asks,
                 slot_asks: Arc::default(),
+                ability: Arc::default(),
             })),
         })
     }
 
-    /// Begins this node's first life, once. The owners of its slots say by `slot_asks` what they want of the map.
+    /// Begins this node's first life, once. The owners of its slots say by `slot_asks` what they want of the map; the lease follows
+    /// `ability`.
     ///
     /// # Errors
     /// [`Error::Io`] if the system gives no thread.
-    pub fn begin(&self, tell: Tell, slot_asks: Arc<SlotAsks>) -> Result<NodeThread, Error> {
+    pub fn begin(
+        &self,
+        tell: Tell,
+        slot_asks: Arc<SlotAsks>,
+        ability: Arc<Ability>,
+    ) -> Result<NodeThread, Error> {
         let start = self
             .start
             .lock()
@@ -151,6 +166,7 @@ impl Handle {
             .take();
         let mut start = start.ok_or_else(|| Error::Io("the node has begun already".to_owned()))?;
         start.slot_asks = slot_asks;
+        start.ability = ability;
         let failed = |error: std::io::Error| {
             Error::Io(format!("cannot start the thread of the cluster: {error}"))
         };
@@ -206,6 +222,11 @@ impl Handle {
 
     pub fn report(&self, change: impl FnOnce(&mut Report)) {
         self.reports.change(change);
+    }
+
+    /// Notes that another node has a map of this epoch.
+    pub fn saw_epoch(&self, epoch: Epoch) {
+        self.peer_epoch.fetch_max(epoch.0, Ordering::AcqRel);
     }
 
     /// Notes whether another node was reached, or why not.

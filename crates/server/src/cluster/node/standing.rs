@@ -1,5 +1,8 @@
 //! How this node stands with its cluster, in words for people: `/readyz`, INFO, and why commands are refused.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use larder_cluster::coordination::boot_ms;
 use larder_cluster::map::{NodeName, State};
 
@@ -20,10 +23,12 @@ pub struct Standing {
     pub refused: Option<String>,
     pub is_registered: bool,
     pub known: Known,
+    /// The newest map that another node has shown.
+    peer_epoch: Arc<AtomicU64>,
 }
 
 impl Standing {
-    pub fn new(name: NodeName, endpoints: String) -> Standing {
+    pub fn new(name: NodeName, endpoints: String, peer_epoch: Arc<AtomicU64>) -> Standing {
         Standing {
             name,
             endpoints,
@@ -32,6 +37,7 @@ impl Standing {
             refused: None,
             is_registered: false,
             known: Known::default(),
+            peer_epoch,
         }
     }
 
@@ -47,6 +53,9 @@ impl Standing {
         }
         if let Some(why) = &self.known.map_trouble {
             return Some(format!("the cluster's map in etcd cannot be used: {why}"));
+        }
+        if let Some(why) = self.cut_off(view) {
+            return Some(why);
         }
         if let Some(why) = &self.refused {
             return Some(why.clone());
@@ -84,6 +93,31 @@ impl Standing {
     /// Which nodes cannot be reached by which others, in sentences.
     pub fn unreached(&self, view: &View) -> Vec<String> {
         reach::told(&view.map, &self.known.reports)
+    }
+
+    /// Why this node must not answer by its own map: its lease has ended, and another node has a newer one.
+    pub fn cut_off(&self, view: &View) -> Option<String> {
+        let (own, newest) = (view.map.epoch().0, self.peer_epoch.load(Ordering::Acquire));
+        if newest <= own || self.lease_left_ms(view) > 0 {
+            return None;
+        }
+        let why = self
+            .trouble
+            .as_deref()
+            .unwrap_or("it has just answered again");
+        Some(format!(
+            "this node's lease has ended, and other nodes have a newer map of the cluster (epoch {newest}, this node has {own}), which it cannot get from \
+             etcd at {}: {why}",
+            self.endpoints
+        ))
+    }
+
+    /// Which nodes cannot serve, and why, in sentences.
+    pub fn unable(&self, view: &View) -> Vec<String> {
+        let unable = self.known.unable.iter();
+        let members = unable.filter(|(name, _)| view.map.member_named(name).is_some());
+        let told = members.map(|(name, why)| format!("node {name} cannot serve: {why}"));
+        told.collect()
     }
 
     /// Why commands on tables are refused, if all of them are.

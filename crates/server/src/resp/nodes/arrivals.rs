@@ -25,6 +25,9 @@ pub(in crate::resp) async fn take_arrivals(core: Rc<Core>, nodes: Rc<Nodes>) {
         match nodes.net.arrivals().next().await {
             Incoming::Connected(link, _) => {
                 core.tables.replication_linked(&link);
+                if let (Some(membership), Some(peer)) = (&core.shared.membership, link.peer()) {
+                    membership.saw_epoch(peer.epoch);
+                }
                 if link.is_accepted() {
                     if let Some(peer) = link.peer() {
                         nodes.peers.heard_from(peer.node);

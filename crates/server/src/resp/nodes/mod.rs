@@ -8,6 +8,7 @@
 //! ```
 
 mod arrivals;
+mod newer_map;
 mod routed;
 
 use std::cell::RefCell;
@@ -138,7 +139,10 @@ pub(super) async fn keep_in_touch(shared: Arc<Shared>, peers: Rc<Peers>) {
         let earlier = members.iter().filter(|it| it.id < view.me);
         for member in later.chain(earlier).filter(is_there).take(IN_TOUCH_MAX) {
             // Why there is no connection is noted where it has failed.
-            let _ = peers.link(member.id);
+            if peers.link(member.id).is_ok() && newer_map::is_due(&view) {
+                let compared = newer_map::compare(shared.clone(), peers.clone(), member.id);
+                tokio::task::spawn_local(compared);
+            }
         }
         membership.keep_met(|name| {
             let member = view.map.member_named(name);

@@ -4,6 +4,8 @@
 
 mod broken;
 mod clients;
+mod cut_off;
+mod failing_disks;
 mod faults;
 mod forward;
 mod found;

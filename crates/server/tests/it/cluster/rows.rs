@@ -412,7 +412,10 @@ fn a_full_disk_on_one_node_refuses_its_own_writes_and_no_others() {
     let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 6) else {
         return larder_testing::cannot("mount a small file system (it takes root)");
     };
-    let options = Options::new(3).set("tables.replicas", 2);
+    // It keeps its slots.
+    let options = Options::new(3)
+        .set("tables.replicas", 2)
+        .set("tables.stall_seconds", 3600);
     let data = disk.0.join("data").display().to_string();
     let Some(cluster) = options.set_on(1, "server.data", data).start() else {
         return;

@@ -1,0 +1,139 @@
+//! A lease follows the ability to serve: a node whose disk hangs or fails gives up its lease, if other nodes have copies of its slots.
+//!
+//! The node first reports that it cannot serve, and gives up a second later. So of two nodes whose disks fail together, each knows of the other,
+//! and neither leaves its slots to the other.
+
+use std::time::Duration;
+
+use larder_cluster::map::{NodeId, NodeName, Placed};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::known::Known;
+use super::reports::Reports;
+use crate::ability::{Ability, Inability};
+
+/// Between two looks.
+pub const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// For how long an inability is reported before the node gives up its lease.
+const REPORTED_FOR: Duration = Duration::from_secs(1);
+
+/// Reports whether this node can serve. Returns why it cannot, when others are to serve in its place.
+pub async fn until_unable(
+    ability: &Ability,
+    reports: &Reports,
+    name: &NodeName,
+    news: watch::Receiver<Known>,
+) -> Inability {
+    let mut since = None;
+    loop {
+        let inability = ability.inability();
+        let why = inability.as_ref().map(|it| it.why.clone());
+        reports.change(|report| report.unable = why);
+        match inability {
+            None => since = None,
+            Some(inability) => {
+                let since = *since.get_or_insert_with(Instant::now);
+                let is_reported = since.elapsed() >= REPORTED_FOR;
+                if is_reported && can_others_serve(&news.borrow(), name, &inability) {
+                    return inability;
+                }
+            }
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Whether other nodes that can serve have copies in sync: of all slots that this node owns if it still serves reads of them, of any slot if it serves
+/// nothing.
+fn can_others_serve(known: &Known, name: &NodeName, inability: &Inability) -> bool {
+    let Some(map) = known.map.as_ref().map(|it| &it.map) else {
+        return false;
+    };
+    let Some(me) = map.member_named(name).map(|it| it.id) else {
+        return false;
+    };
+    let is_able = |node: NodeId| {
+        let name = map.member(node).map(|it| it.name());
+        node != me && map.is_up(node) && !name.is_some_and(|name| known.unable.contains_key(name))
+    };
+    let has_other = |placed: &Placed| placed.holders().any(is_able);
+    let runs = map.slots().runs().iter().map(|run| &run.placed);
+    let mut held = runs.filter(|placed| placed.is_holder(me)).peekable();
+    match inability.are_reads_served {
+        true => {
+            held.peek().is_some()
+                && held.all(|placed| placed.owner != Some(me) || has_other(placed))
+        }
+        false => held.any(has_other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use larder_cluster::coordination::Revision;
+    use larder_cluster::map::{Change, ChangeId, Map, Settings, SlotRange};
+    use larder_types::SLOTS;
+
+    use super::*;
+    use crate::cluster::node::KnownMap;
+    use crate::cluster::registration;
+
+    /// Slots of `a` whose copies are on `b`, and as many of which only `a` has a copy.
+    fn known(are_all_copied: bool) -> Known {
+        let settings = Settings {
+            replicas: 2,
+            ..Settings::default()
+        };
+        let mut map = Map::new("test", settings);
+        let mut change =
+            |change: Change| map = map.apply(&change, &ChangeId::default()).expect("allowed");
+        for name in ["a", "b"] {
+            change(Change::MemberAdded {
+                registration: registration(name, 1),
+                at_ms: 0,
+            });
+        }
+        let (a, b) = (NodeId(1), NodeId(2));
+        change(Change::MembersAdmitted {
+            nodes: vec![a, b],
+            at_ms: 0,
+        });
+        let rest = match are_all_copied {
+            true => vec![a, b],
+            false => vec![a],
+        };
+        change(Change::PlacementTaken {
+            goals: vec![
+                (SlotRange::new(0, 8191), vec![a, b]),
+                (SlotRange::new(8192, SLOTS - 1), rest),
+            ],
+            outputs: Vec::new(),
+            from: 1,
+        });
+        let mut known = Known::default();
+        known.map = Some(KnownMap {
+            map: Arc::new(map),
+            revision: Revision(1),
+        });
+        known
+    }
+
+    #[test]
+    fn a_node_that_serves_reads_gives_up_only_if_every_slot_has_another_copy() {
+        let inability = |are_reads_served: bool| Inability {
+            why: String::new(),
+            are_reads_served,
+        };
+        let a = "a".parse().expect("a name");
+        assert!(can_others_serve(&known(true), &a, &inability(true)));
+        assert!(!can_others_serve(&known(false), &a, &inability(true)));
+        assert!(can_others_serve(&known(false), &a, &inability(false)));
+        let mut both = known(true);
+        both.unable = Arc::new([("b".parse().expect("a name"), String::new())].into());
+        assert!(!can_others_serve(&both, &a, &inability(true)));
+        assert!(!can_others_serve(&both, &a, &inability(false)));
+    }
+}
