@@ -108,7 +108,7 @@ impl fmt::Display for Error {
             ),
             Error::NotSubscribable { table, why } => write!(f, "table {table} {why}"),
             Error::AnswerLost => f.write_str(
-                "so many rows changed while this long answer was being read that what they were is kept no longer: read faster, or less at a time",
+                "so many rows changed or were evicted while this long answer was being read that what they were is kept no longer: read faster, or less at a time",
             ),
             Error::UnknownJoin { name } => write!(f, "no join is named {name:?}"),
         }

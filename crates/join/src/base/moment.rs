@@ -208,12 +208,6 @@ impl Moment {
         }
     }
 
-    /// Nothing that is still to be read has changed.
-    pub fn is_as_it_was(&self) -> bool {
-        let kept = self.kept();
-        kept.before.is_empty() && !kept.is_lost
-    }
-
     /// Only this is still to be read.
     pub fn shrink_to(&self, unread: &KeyRange) {
         self.forget_outside(unread);
@@ -239,6 +233,14 @@ impl Moments {
 
     pub fn is_held(&self) -> bool {
         self.0.iter().any(|moment| moment.strong_count() > 0)
+    }
+
+    /// Whether any of them has yet to read keys of a range.
+    pub fn are_reading(&self, range: &KeyRange) -> bool {
+        self.0.iter().filter_map(Weak::upgrade).any(|moment| {
+            let kept = moment.kept();
+            !kept.is_lost && kept.unread.lo < range.hi && range.lo < kept.unread.hi
+        })
     }
 
     /// Now, for a read of `unread`.

@@ -54,6 +54,11 @@ impl Rows {
         self.moments.is_held()
     }
 
+    /// Whether a long read has yet to read keys of a range.
+    pub fn is_being_read(&self, range: &KeyRange) -> bool {
+        self.moments.are_reading(range)
+    }
+
     /// A key's row is about to change.
     #[inline]
     fn tell(&mut self, key: &[u8]) {

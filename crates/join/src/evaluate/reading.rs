@@ -5,8 +5,10 @@
 //!                                        └ from here on every part remembers what changes in it (see `moment`)
 //! ```
 //!
-//! 1. What is held is fresh: it was viewed by the same operation.
-//! 2. A part is the rows of the table itself, those of one of its joins, or those that were computed for this read. Of two rows
+//! 1. What is held is fresh: it was viewed by the same operation, and is held before that operation evicts anything.
+//! 2. A reading ends where its range or its limit ends. Where the stored rows end before, it is lost: a shorter answer would be
+//!    wrong.
+//! 3. A part is the rows of the table itself, those of one of its joins, or those that were computed for this read. Of two rows
 //!    with one key the first part's is seen, as in `view`.
 
 use std::ops::ControlFlow;
@@ -18,6 +20,8 @@ use crate::base::gathered::Gathered;
 use crate::base::key_range::{EachRow, KeyRange};
 use crate::base::moment::{Moment, Then};
 use crate::engine::Engine;
+use crate::evaluate::reads::Viewed;
+use crate::evaluate::view::fillable;
 use crate::join::{JoinId, TableId};
 use crate::language::grammar::JoinMode;
 use crate::operators::RowState;
@@ -30,6 +34,12 @@ pub struct Reading {
     unread: KeyRange,
     limits: Limits,
     parts: Vec<Part>,
+    /// How many rows are left, where that is known (see [`Reading::rows`]).
+    rows_left: Option<u64>,
+    /// `unread` ends before the range that was asked for: it was viewed no further than the limit needs.
+    is_cut: bool,
+    /// The rows ended before the range or the limit did.
+    ended_early: bool,
     /// Who counts what it keeps, and what of that does not change.
     charged: Option<(Arc<AtomicUsize>, usize)>,
 }
@@ -47,8 +57,22 @@ enum PartRows {
 }
 
 impl Engine {
-    /// Holds a range that was viewed by this operation, or a part of it, to be read on as it is now.
-    pub(crate) fn hold(&mut self, unread: KeyRange, limits: Limits, view: View) -> Reading {
+    /// Holds a range that this operation has viewed, or a part of it, to be read on as it is now. `viewed` is what was made for
+    /// the read; `None` if all its rows were found filled and settled.
+    pub(crate) fn hold(
+        &mut self,
+        mut unread: KeyRange,
+        limits: Limits,
+        viewed: Option<Viewed>,
+    ) -> Reading {
+        let (mut is_cut, mut is_filled) = (false, true);
+        let view = viewed.map_or_else(View::default, |viewed| {
+            let KeyRange { lo, hi } = viewed.range;
+            is_cut = unread.lo < lo || hi < unread.hi;
+            unread = KeyRange::new(&lo.max(unread.lo.clone()), &hi.min(unread.hi.clone()));
+            is_filled = self.is_filled(&unread, &viewed.view);
+            viewed.view
+        });
         let transient = view.transient;
         let mut computed = view.computed;
         let mut parts = Vec::new();
@@ -82,12 +106,46 @@ impl Engine {
                 }));
             }
         }
-        Reading {
+        let mut reading = Reading {
             unread,
             limits,
             parts,
+            rows_left: None,
+            is_cut,
+            ended_early: !is_filled,
             charged: None,
-        }
+        };
+        reading.rows_left = self.stored_rows(&reading);
+        reading
+    }
+
+    /// Whether all rows that joins store of a viewed range are there.
+    fn is_filled(&self, range: &KeyRange, view: &View) -> bool {
+        let Ok(Some(table)) = self.tables.of_range(&range.lo, &range.hi) else {
+            return true;
+        };
+        let makers = self.tables[table].makers.iter();
+        let mut stored = makers
+            .filter_map(|&maker| self.joins.get(maker))
+            .filter(|join| view.shows_stored(join));
+        stored.all(|join| {
+            let gaps = join.status.gaps(range);
+            gaps.iter().all(|gap| fillable(join, gap).is_none())
+        })
+    }
+
+    /// How many rows a reading has that was just held, if one place stores them all and no row can be left out.
+    fn stored_rows(&self, reading: &Reading) -> Option<u64> {
+        let [part] = &*reading.parts else {
+            return None;
+        };
+        let rows = match (&part.rows, &part.state) {
+            (PartRows::Table(table, _), None) => &self.tables[*table].rows,
+            (PartRows::Join(join, _), None) => &self.joins.get(*join)?.output.rows,
+            _ => return None,
+        };
+        let rows = rows.count(&reading.unread.lo, &reading.unread.hi);
+        Some(rows.min(reading.limits.limit.unwrap_or(u64::MAX)))
     }
 
     /// What long answers keep of rows that changed meanwhile.
@@ -164,7 +222,11 @@ impl Engine {
         drop(streams);
         drop(kept);
         reading.limits.limit = limit.map(|limit| limit - rows);
+        reading.rows_left = reading.rows_left.map(|left| left.saturating_sub(rows));
         let Some(last) = last else {
+            let is_limit_left = reading.limits.limit != Some(0);
+            reading.ended_early |=
+                reading.rows_left.is_some_and(|left| left > 0) || reading.is_cut && is_limit_left;
             return true;
         };
         reading.pass(last);
@@ -186,30 +248,19 @@ impl Reading {
         self.charged = Some((to.clone(), computed));
     }
 
-    /// So much has changed since that it is not known any more what the rows were.
+    /// Whether the rest of the rows cannot be read: so much has changed since that it is not known any more what the rows
+    /// were, or fewer are there than the range has.
     pub fn is_lost(&self) -> bool {
-        self.parts.iter().any(|part| match &part.rows {
-            PartRows::Table(_, moment) | PartRows::Join(_, moment) => moment.is_lost(),
-            PartRows::Computed(_) => false,
-        })
+        self.ended_early
+            || self.parts.iter().any(|part| match &part.rows {
+                PartRows::Table(_, moment) | PartRows::Join(_, moment) => moment.is_lost(),
+                PartRows::Computed(_) => false,
+            })
     }
 
     /// How many rows are left, if all that is read is stored in one place, and no row is spelled out: it may be left out then.
-    pub fn rows(&self, engine: &Engine) -> Option<u64> {
-        let [part] = &*self.parts else {
-            return None;
-        };
-        let rows = match (&part.rows, &part.state) {
-            (PartRows::Table(table, moment), None) if moment.is_as_it_was() => {
-                &engine.tables[*table].rows
-            }
-            (PartRows::Join(join, moment), None) if moment.is_as_it_was() => {
-                &engine.joins.get(*join)?.output.rows
-            }
-            _ => return None,
-        };
-        let rows = rows.count(&self.unread.lo, &self.unread.hi);
-        Some(rows.min(self.limits.limit.unwrap_or(u64::MAX)))
+    pub fn rows(&self) -> Option<u64> {
+        self.rows_left
     }
 
     /// A row has been read, and all before it.

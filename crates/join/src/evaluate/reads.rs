@@ -33,13 +33,19 @@ pub(crate) enum OwnRows {
     ExpireFirst,
 }
 
-/// What a read tells beside its rows.
+/// The result of a read beside its rows.
 #[derive(Default)]
 struct Notes {
-    /// Why the first row was left out that does not add up.
+    /// The error of the first row that was left out because its values do not add up.
     left_out: Option<Error>,
-    /// What was computed for it.
-    view: View,
+    /// The view that was made for the read. `None` if the rows were found filled and settled.
+    viewed: Option<Viewed>,
+}
+
+/// A range that a read has filled and settled. It may be evicted by the next [`Engine::make_room`].
+pub(crate) struct Viewed {
+    pub view: View,
+    pub range: KeyRange,
 }
 
 impl Engine {
@@ -70,6 +76,7 @@ impl Engine {
             ControlFlow::Continue(())
         };
         let outcome = self.read_begun(key, &hi, limits, &mut give, &mut notes)?;
+        self.make_room_if(notes.viewed.is_some());
         notes.left_out.map_or(Ok(outcome), Err)
     }
 
@@ -103,7 +110,10 @@ impl Engine {
         now: u64,
         each: &mut EachRow<'_>,
     ) -> Result<ReadOutcome, Error> {
-        self.read(lo, hi, limits, now, each, &mut Notes::default())
+        let mut notes = Notes::default();
+        let outcome = self.read(lo, hi, limits, now, each, &mut notes)?;
+        self.make_room_if(notes.viewed.is_some());
+        Ok(outcome)
     }
 
     /// As [`Engine::range`], for an answer that is handed out in parts: what comes behind the row at which `each` breaks is held as it
@@ -130,15 +140,19 @@ impl Engine {
         };
         let outcome = self.read(lo, hi, limits, now, &mut give, &mut notes)?;
         let limit = limits.limit.map(|limit| limit - rows);
+        let is_viewed = notes.viewed.is_some();
         let hold_rest = |last: Vec<u8>| {
             let limits = Limits { limit, ..limits };
             let rest = match limits.reverse {
                 true => KeyRange::new(lo, &last),
                 false => KeyRange::new(&KeyRange::point(&last).hi, hi),
             };
-            self.hold(rest, limits, notes.view)
+            self.hold(rest, limits, notes.viewed)
         };
-        Ok(outcome.map(|()| last.map(hold_rest)))
+        // The rest is held before eviction can remove it.
+        let rest = outcome.map(|()| last.map(hold_rest));
+        self.make_room_if(is_viewed);
+        Ok(rest)
     }
 
     /// Holds a range as it is now, to be read some rows at a time ([`Engine::read_more`]).
@@ -155,7 +169,17 @@ impl Engine {
         let mut notes = Notes::default();
         let mut none = |_: &[u8], _: &[u8]| ControlFlow::Break(());
         let outcome = self.read(lo, hi, limits, now, &mut none, &mut notes)?;
-        Ok(outcome.map(|()| self.hold(KeyRange::new(lo, hi), limits, notes.view)))
+        let is_viewed = notes.viewed.is_some();
+        let reading = outcome.map(|()| self.hold(KeyRange::new(lo, hi), limits, notes.viewed));
+        self.make_room_if(is_viewed);
+        Ok(reading)
+    }
+
+    /// Evicts after a read that has filled or settled something. A read that finds its rows takes no memory.
+    fn make_room_if(&mut self, is_viewed: bool) {
+        if is_viewed {
+            self.make_room();
+        }
     }
 
     /// Hands out base rows of this engine's own, at most so many, for another one: an owner has them all, so there is nothing
@@ -192,6 +216,7 @@ impl Engine {
         OwnRows::Given
     }
 
+    /// Reads a range without evicting anything: the caller calls [`Engine::make_room_if`], after it has held what it reads later.
     fn read(
         &mut self,
         lo: &[u8],
@@ -265,8 +290,7 @@ impl Engine {
         if !view.transient.is_empty() {
             self.release_transient(&view.transient, &range);
         }
-        notes.view = view;
-        self.make_room();
+        notes.viewed = Some(Viewed { view, range });
         Ok(ReadOutcome::Done(()))
     }
 

@@ -1,6 +1,8 @@
 //! Evict: keeps memory under the limit by letting ranges go that can be had again: filled ones, supplied ones, and replicas of other
 //! shards' rows. The [`clock`](crate::memory::clock) says which.
 //!
+//! A range that a long answer is being read from goes last: eviction copies its unread rows (see `base::moment`).
+//!
 //! A range goes with its rows, nodes and updaters, a large one from its end on and no more of it than need be; the next read fills it
 //! again. When nothing can go and base rows alone fill the memory, a write is refused.
 
@@ -67,17 +69,63 @@ impl Engine {
         let Some(limit) = self.memory.limit_bytes else {
             return;
         };
+        let mut being_read = Vec::new();
+        self.evict_down_to(limit, |engine, victim| {
+            let is_spared = engine.is_being_read(victim);
+            if is_spared {
+                being_read.push(victim);
+            }
+            is_spared
+        });
+        if being_read.is_empty() {
+            return;
+        }
+        for victim in being_read.into_iter().rev() {
+            self.memory.clock.goes_on(victim);
+        }
+        self.evict_down_to(limit, |_, _| false);
+    }
+
+    /// Evicts what `sets_aside` does not take out of the clock.
+    fn evict_down_to(&mut self, limit: usize, mut sets_aside: impl FnMut(&Engine, Victim) -> bool) {
         let mut turns = self.memory.clock.turns_max();
         while turns > 0 && self.memory_bytes() > limit {
             let Some(victim) = self.memory.clock.take_next() else {
                 return;
             };
+            if sets_aside(self, victim) {
+                continue;
+            }
             let found = find(&mut self.joins, &mut self.tables, victim);
             if self.memory.clock.decide(victim, found) == Fate::Goes && !self.evict(victim) {
                 self.memory.clock.goes_on(victim);
                 continue;
             }
             turns -= 1;
+        }
+    }
+
+    /// Whether a long answer has yet to read rows of a range.
+    fn is_being_read(&self, victim: Victim) -> bool {
+        let Victim { number, serial, of } = victim;
+        match of {
+            Holder::Join(id) => self.joins.get(id).is_some_and(|join| {
+                join.fill_is_there(number, serial)
+                    && join
+                        .output
+                        .rows
+                        .is_being_read(&join.fills.get(number).range)
+            }),
+            Holder::Supplied(table) => {
+                let state = &self.tables[table];
+                let range = state
+                    .supplied
+                    .as_ref()
+                    .and_then(|s| s.range(number, serial));
+                range.is_some_and(|range| state.rows.is_being_read(range))
+            }
+            // Only fills read replicas.
+            Holder::Replicas { .. } => false,
         }
     }
 

@@ -66,6 +66,12 @@ impl Supplied {
         is_there.then_some((here.pins, &mut here.visited))
     }
 
+    /// A range by its number. `None` if another range has the number by now.
+    pub fn range(&self, number: u32, serial: u32) -> Option<&KeyRange> {
+        let here = self.ranges.at(number)?;
+        (here.serial == serial && !here.is_vacant()).then_some(&here.range)
+    }
+
     pub fn insert(&mut self, range: &KeyRange, serial: u32) -> u32 {
         let here = Here {
             range: range.clone(),

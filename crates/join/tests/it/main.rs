@@ -2,6 +2,7 @@
 
 mod adopted;
 mod definitions;
+mod evicted;
 mod exchange;
 mod fills;
 mod limits;

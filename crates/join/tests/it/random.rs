@@ -414,6 +414,18 @@ impl World {
             self.pass(10_000);
         }
         self.log.push(format!("read {lo} {hi} {limits:?}"));
+        if self.limited && self.random.chance(30) {
+            // The read itself evicts what it has filled.
+            self.log.push("limit 1 during the read".into());
+            self.engine.set_memory_limit(Some(1));
+            let is_answered = self.is_answered_within(table, lo, hi, limits);
+            self.engine.set_memory_limit(None);
+            return is_answered;
+        }
+        self.is_answered_within(table, lo, hi, limits)
+    }
+
+    fn is_answered_within(&mut self, table: &str, lo: &str, hi: &str, limits: Limits) -> bool {
         let mut expected: Computed = self.model.table(table);
         expected.retain(|k, _| lo.as_bytes() <= k.as_slice() && k.as_slice() < hi.as_bytes());
         if hi.strip_prefix(lo) == Some("\0") && self.random.chance(50) {
@@ -507,7 +519,7 @@ impl World {
         };
         let mut wanted = VecDeque::from(wanted);
         wanted.pop_front();
-        if let Some(rows) = reading.rows(&self.engine) {
+        if let Some(rows) = reading.rows() {
             assert_eq!(rows, wanted.len() as u64, "seed {}: {lo} {hi}", self.seed);
         }
         self.held.push(Held {

@@ -8,6 +8,7 @@ mod cluster;
 mod cluster_clients;
 mod cores;
 mod cut;
+mod evicted;
 mod fetch;
 mod full_disk;
 mod guide;

@@ -176,7 +176,7 @@ pub(super) fn range(
         if whole && rest.is_some() {
             return Err(limits.too_long().into());
         }
-        let left = rest.as_ref().map(|rest| rest.rows(engine));
+        let left = rest.as_ref().map(Reading::rows);
         Ok((rows, rest, left))
     });
     let (rows, rest, left) = match read {
