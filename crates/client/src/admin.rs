@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use larder_protocol::http::{
-    ClusterAnswer, ClusterAsk, ClusterPlan, ClusterStatus, DiffResult, ErrorBody, ErrorInfo,
-    JSON_LINES, PullRequest, PullStatus, RollbackRequest, Sample, Settings, SettingsInForce,
-    StoreList, StoreStatus, SwapRequest, SwapResult, VerifyLine, VerifyRequest, VerifyResult,
+    ClusterAnswer, ClusterAsk, ClusterKept, ClusterPlan, ClusterRecover, ClusterRecovery,
+    ClusterStatus, DiffResult, ErrorBody, ErrorInfo, JSON_LINES, PullRequest, PullStatus,
+    RollbackRequest, Sample, Settings, SettingsInForce, StoreList, StoreStatus, SwapRequest,
+    SwapResult, VerifyLine, VerifyRequest, VerifyResult,
 };
 use larder_types::{StoreName, WhichVersion};
 use serde::Serialize;
@@ -396,6 +397,23 @@ impl AdminClient {
     pub fn cluster_ask(&self, ask: &ClusterAsk) -> Result<String, Error> {
         let answer = self.exchange(&self.patient, Method::POST, "/v1/cluster/asks", Some(ask))?;
         self.decode::<ClusterAnswer>(answer).map(|it| it.answer)
+    }
+
+    /// What the server has kept of its cluster, for a recovery of the map.
+    ///
+    /// # Errors
+    /// As for [`AdminClient::cluster`].
+    pub fn cluster_kept(&self) -> Result<ClusterKept, Error> {
+        self.get("/v1/cluster/kept")
+    }
+
+    /// Plans a recovery of the cluster's map, and writes it if the request says so.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with `CONFLICT` when the map cannot be recovered, or need not be.
+    pub fn cluster_recover(&self, request: &ClusterRecover) -> Result<ClusterRecovery, Error> {
+        let path = "/v1/cluster/recover";
+        self.decode(self.exchange(&self.patient, Method::POST, path, Some(request))?)
     }
 
     /// Where this server speaks RESP, as `host:port`: of a server that listens on all its addresses, at the host of this client's URL. Over TLS it is

@@ -15,6 +15,8 @@
 //!
 //! `replication` is what the owner of a slot and its replicas say to one another, so that no acknowledged write is lost.
 //!
+//! `rebuild` makes a lost map again from what nodes have kept.
+//!
 //! `peer` is what nodes send one another, and the state of a connection: bytes in, bytes out. Its sockets are the server's.
 
 pub mod controller;
@@ -22,4 +24,5 @@ pub mod coordination;
 pub mod map;
 pub mod peer;
 pub mod placement;
+pub mod rebuild;
 pub mod replication;

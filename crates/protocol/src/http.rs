@@ -16,9 +16,10 @@ use crate::errors::Code;
 pub use crate::gates::{Canary, ColumnLimit, Gates, StoreLimit};
 
 pub use cluster::{
-    ClusterAnswer, ClusterAsk, ClusterFlow, ClusterMember, ClusterMoves, ClusterPlan, ClusterPull,
-    ClusterPush, ClusterPushEnd, ClusterSettings, ClusterSettingsWanted, ClusterShare,
-    ClusterSlots, ClusterStatus, ClusterStore,
+    ClusterAnswer, ClusterAsk, ClusterFlow, ClusterKept, ClusterKeptCopies, ClusterMember,
+    ClusterMoves, ClusterPlan, ClusterPull, ClusterPush, ClusterPushEnd, ClusterRecover,
+    ClusterRecovery, ClusterRecoveryMember, ClusterSettings, ClusterSettingsWanted, ClusterShare,
+    ClusterSlots, ClusterStatus, ClusterStore, ClusterWaiting,
 };
 
 /// `GET /v1/stores`.

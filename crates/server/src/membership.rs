@@ -157,6 +157,14 @@ impl Membership {
         }
     }
 
+    /// What keeps the map; `None` where that is a file.
+    pub fn node(&self) -> Option<&node::Handle> {
+        match &self.home {
+            Home::File { .. } => None,
+            Home::Etcd(handle) => Some(handle),
+        }
+    }
+
     /// How many requests this node has sent to etcd: none of them for a command.
     pub fn etcd_requests(&self) -> u64 {
         match &self.home {

@@ -124,7 +124,7 @@ impl Etcd {
         let mut child = Command::new(program().expect("it was there before"))
             .args(["--name", &format!("m{at}")])
             .arg("--data-dir")
-            .arg(self.folder.path().join(format!("m{at}")))
+            .arg(self.data(at))
             .args([
                 "--listen-client-urls",
                 &client,
@@ -159,6 +159,23 @@ impl Etcd {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+
+    /// Kills all members and removes their data; they start again with none.
+    ///
+    /// # Errors
+    /// As [`Etcd::start_all`].
+    pub fn lose_data(&mut self) -> Result<(), String> {
+        (0..self.members.len()).for_each(|at| self.kill(at));
+        for at in 0..self.members.len() {
+            std::fs::remove_dir_all(self.data(at)).map_err(|error| error.to_string())?;
+        }
+        self.start_all()
+    }
+
+    /// A member's folder.
+    pub fn data(&self, member: usize) -> PathBuf {
+        self.folder.path().join(format!("m{member}"))
     }
 
     pub fn is_up(&self, member: usize) -> bool {

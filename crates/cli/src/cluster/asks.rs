@@ -49,10 +49,10 @@ const REMOVE: &str = "\
 Examples:
     larder cluster remove node-2
     larder cluster remove node-2 --plan
-    larder cluster remove node-2 --lose-rows     it is gone for good, and so are rows that it alone had
+    larder cluster remove node-2 --lose-rows     its disk is lost for ever: so are the rows that it alone had
 
 A node that is up is drained; end its process then, and the cluster forgets it. One that is down is forgotten when its
-copies have been made elsewhere.";
+copies have been made elsewhere. A node that can be started again needs no --lose-rows: start it.";
 
 #[derive(Args)]
 pub struct AskArgs {

@@ -1,13 +1,14 @@
 //! `larder cluster`: what is done for and with a cluster of servers.
 //!
 //! `local` runs one on this machine, `demo` tells a story of one, `certs` makes certificates for the nodes of any. The others look at a cluster and change it, over
-//! `/v1/cluster` of any of its nodes: `status`, `moves` (what moves, and the plan of it), `asks` (join, drain, keep, remove, abort-push), `settings`.
+//! `/v1/cluster` of any of its nodes: `status`, `moves` (what moves, and the plan of it), `asks` (join, drain, keep, remove, abort-push), `settings`, `recover` (recover, backup).
 
 mod asks;
 mod certs;
 mod demo;
 mod local;
 mod moves;
+mod recover;
 mod settings;
 mod status;
 
@@ -37,6 +38,10 @@ pub enum ClusterCommand {
     Remove(asks::RemoveArgs),
     /// Give up the push of a store that is under way, whoever has begun it
     AbortPush(asks::AbortPushArgs),
+    /// Write the cluster's map again from what the nodes have kept, after etcd has lost it
+    Recover(recover::RecoverArgs),
+    /// Save the cluster's map to a file
+    Backup(recover::BackupArgs),
     /// Show or change the settings that all nodes have in common
     Set(settings::SetArgs),
 }
@@ -53,6 +58,8 @@ pub fn run(command: ClusterCommand) -> Result<(), Failure> {
         ClusterCommand::Keep(args) => asks::keep(args),
         ClusterCommand::Remove(args) => asks::remove(args),
         ClusterCommand::AbortPush(args) => asks::abort_push(args),
+        ClusterCommand::Recover(args) => recover::recover(args),
+        ClusterCommand::Backup(args) => recover::backup(args),
         ClusterCommand::Set(args) => settings::set(args),
     }
 }

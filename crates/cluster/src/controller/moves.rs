@@ -227,9 +227,10 @@ fn tell(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
     }
     for (node, slots) in dark {
         let name = map.name_of(node);
+        let slots = slots.join(", ");
         rest.blocked.push(format!(
-            "{} and maybe more: nobody who is up has their rows; start {name} again, or give its rows up (larder cluster remove {name} --lose-rows)",
-            slots.join(", ")
+            "{slots} and maybe more: nobody who is up has their rows; start {name} again. Only if its disk is lost for ever: \
+             larder cluster remove {name} --lose-rows"
         ));
     }
     None

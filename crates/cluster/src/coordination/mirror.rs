@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //!
-//! 1. `revision` never falls. What is at or below it is ignored when it comes again.
+//! 1. `revision` never falls, except by [`Mirror::begin_again`]. What is at or below it is ignored when it comes again.
 //! 2. If the watch lost nothing, the copy is what the service held at `revision`.
 //! 3. Up to `checked` that is known: a read or a comparison said so.
 
@@ -50,6 +50,16 @@ impl Mirror {
     /// Up to where it is known that nothing was lost: what [`super::Request::Recent`] asks about.
     pub fn checked(&self) -> Revision {
         self.checked
+    }
+
+    /// Lets the next read of all keys replace the copy, whatever its revision: the service's data is other data than before.
+    pub fn begin_again(&mut self) {
+        self.revision = Revision(0);
+        self.checked = Revision(0);
+        // Revisions of other data may be the same by chance: every entry is news.
+        for entry in self.entries.values_mut() {
+            entry.modified = Revision(0);
+        }
     }
 
     /// Takes all keys anew; gives what that changed. Ignored when it is older than the copy.

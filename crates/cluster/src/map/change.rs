@@ -157,6 +157,13 @@ pub enum Change {
     SettingsChanged {
         settings: Settings,
     },
+    /// The map was lost, and is written again from a copy: at a later epoch, with every member down. `holders` are the nodes that
+    /// have a slot's newest rows, the future owner first; slots that are not listed keep their holders.
+    Recovered {
+        epoch: Epoch,
+        holders: Vec<(SlotRange, Vec<NodeId>)>,
+        at_ms: u64,
+    },
 }
 
 /// Who says that the replicas in sync change.

@@ -41,6 +41,11 @@ number! {
     Incarnation(u64)
 }
 number! {
+    /// A cluster's identity: drawn at random when its map is created, and never changed. Two clusters of the same name differ in
+    /// it. 0 in maps that were created before version 0.2.
+    ClusterId(u64)
+}
+number! {
     /// What a data folder is known by: drawn at random when the folder is made. A node that comes
     /// back with another number has none of the rows that it had.
     DiskId(u64)

@@ -39,6 +39,7 @@ mod member;
 mod settings;
 mod slots;
 mod stores;
+mod succession;
 mod text;
 
 use std::collections::BTreeMap;
@@ -49,12 +50,15 @@ use serde::{Deserialize, Serialize};
 pub use change::{AtTerm, By, Change, Refused, SpaceSet, What};
 pub use check::Broken;
 pub use difference::{Difference, Moved, placed_anew};
-pub use ids::{AskId, ChangeId, DiskId, Epoch, Incarnation, NodeId, NodeName, SlotRange, Term};
+pub use ids::{
+    AskId, ChangeId, ClusterId, DiskId, Epoch, Incarnation, NodeId, NodeName, SlotRange, Term,
+};
 pub use lookup::{Held, Lookup, Served};
 pub use member::{Leaving, Member, Registration, Roles, State};
 pub use settings::{Acknowledge, Settings};
 pub use slots::{Filling, Placed, Run, Slots};
 pub use stores::{Definition, Ended, Push, Store, Version};
+pub use succession::Setback;
 pub use text::{FORMAT, TextError};
 
 /// The cluster map. Read it by its methods and [`Lookup`], change it by [`Map::apply`].
@@ -63,6 +67,8 @@ pub use text::{FORMAT, TextError};
 pub struct Map {
     format: u32,
     cluster: String,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    id: ClusterId,
     epoch: Epoch,
     last_change: ChangeId,
     settings: Settings,
@@ -85,12 +91,17 @@ pub struct Map {
     spaces: BTreeMap<String, String>,
 }
 
+fn is_zero(id: &ClusterId) -> bool {
+    id.0 == 0
+}
+
 impl Map {
     /// A cluster without members, at epoch 0.
     pub fn new(cluster: &str, settings: Settings) -> Map {
         Map {
             format: FORMAT,
             cluster: cluster.to_owned(),
+            id: ClusterId(0),
             epoch: Epoch(0),
             last_change: ChangeId::default(),
             settings,
@@ -105,6 +116,18 @@ impl Map {
             joins: BTreeMap::new(),
             spaces: BTreeMap::new(),
         }
+    }
+
+    /// The same map with an identity, which is set once, when the map is created.
+    #[must_use]
+    pub fn with_id(mut self, id: ClusterId) -> Map {
+        self.id = id;
+        self
+    }
+
+    /// The identity of the cluster.
+    pub fn id(&self) -> ClusterId {
+        self.id
     }
 
     pub fn cluster(&self) -> &str {

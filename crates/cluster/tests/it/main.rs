@@ -9,6 +9,7 @@ mod peer;
 mod placement;
 mod plan;
 mod random;
+mod rebuild;
 mod replication;
 mod text;
 mod whole;

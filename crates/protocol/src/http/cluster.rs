@@ -240,3 +240,86 @@ pub struct ClusterShare {
     /// Owned or copied.
     pub slots_held: u32,
 }
+
+/// `GET /v1/cluster/kept`: what a node has kept in its data folder, for a recovery of the cluster's map.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterKept {
+    pub node: String,
+    /// The identity of the data folder, and how many lives of the node have begun on it. `None`: the folder is new.
+    pub folder: Option<(u64, u64)>,
+    /// The last map that the node followed, as text.
+    pub map: Option<String>,
+    /// How far the node's copies of slots are.
+    pub copies: Vec<ClusterKeptCopies>,
+}
+
+/// Adjacent slots whose copies are alike.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterKeptCopies {
+    pub from: u16,
+    /// Inclusive.
+    pub to: u16,
+    /// The last term that the node took part in.
+    pub term: u64,
+    /// The term and the number of the last change.
+    pub last: (u64, u64),
+    /// All rows up to the last change are there.
+    pub is_whole: bool,
+}
+
+/// `POST /v1/cluster/recover`: what nodes have kept, of which a lost map is made again.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClusterRecover {
+    pub kept: Vec<ClusterKept>,
+    /// A backup of the map, as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
+    /// Without it nothing is written.
+    pub write: bool,
+}
+
+/// What a recovery writes, or would write.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClusterRecovery {
+    /// The node whose copy of the map is the newest; `None`: the backup is.
+    pub source: Option<String>,
+    /// The epoch of that copy.
+    pub source_epoch: u64,
+    /// The epoch of the map that etcd has now; `None`: it has none.
+    pub found_epoch: Option<u64>,
+    /// The epoch of the map that is written.
+    pub epoch: u64,
+    pub members: Vec<ClusterRecoveryMember>,
+    /// Slots that nobody can serve before one of some nodes is back.
+    pub waiting: Vec<ClusterWaiting>,
+    /// Slots whose rows are newer than the newest copy of the map: that a write is missing cannot be excluded.
+    pub slots_unconfirmed: u32,
+    pub joins: Vec<String>,
+    pub spaces: Vec<String>,
+    /// Stores with their live versions.
+    pub stores: Vec<(String, Option<u64>)>,
+    pub is_written: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClusterRecoveryMember {
+    pub name: String,
+    pub http: String,
+    /// `answered`, `absent`, or `other disk`: its folder is not the one that the map knows, and what it has does not count.
+    pub state: String,
+    /// The epoch of its own copy of the map.
+    pub epoch: Option<u64>,
+    /// How many slots it is to own.
+    pub slots_owned: u32,
+}
+
+/// Slots whose newest rows are with nodes that did not answer, or whose disks are others.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClusterWaiting {
+    pub slots: u32,
+    /// Any of these has the rows.
+    pub nodes: Vec<String>,
+}

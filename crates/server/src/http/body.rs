@@ -16,13 +16,20 @@ use super::answer::Failure;
 use crate::Shared;
 use crate::error::Error;
 
-/// A pull's canaries are the longest of what is asked.
+/// A pull's canaries are the longest of what is asked, except by [`RECOVER`].
 const BODY_BYTES_MAX: usize = 1 << 20;
+/// A request to this path carries what every node has kept: up to some 100 bytes for each copy of a slot.
+pub const RECOVER: &str = "/v1/cluster/recover";
+const RECOVER_BYTES_MAX: usize = 64 << 20;
 
 pub async fn take(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let timeout = shared.http_work.timeout;
     let (head, body) = request.into_parts();
-    let (status, refused) = match tokio::time::timeout(timeout, whole(body)).await {
+    let bytes_max = match head.uri.path() {
+        RECOVER => RECOVER_BYTES_MAX,
+        _ => BODY_BYTES_MAX,
+    };
+    let (status, refused) = match tokio::time::timeout(timeout, whole(body, bytes_max)).await {
         Ok(Ok(bytes)) => return next.run(Request::from_parts(head, Body::from(bytes))).await,
         Ok(Err(refused)) => refused,
         Err(_) => {
@@ -39,12 +46,12 @@ pub async fn take(State(shared): State<Arc<Shared>>, request: Request, next: Nex
 }
 
 /// All of a body.
-async fn whole(body: Body) -> Result<Bytes, (StatusCode, Error)> {
+async fn whole(body: Body, bytes_max: usize) -> Result<Bytes, (StatusCode, Error)> {
     let too_long = || {
-        let message = format!("the request's body is longer than {BODY_BYTES_MAX} bytes");
+        let message = format!("the request's body is longer than {bytes_max} bytes");
         (StatusCode::PAYLOAD_TOO_LARGE, Error::BadRequest(message))
     };
-    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+    if body.size_hint().lower() > bytes_max as u64 {
         return Err(too_long());
     }
     let mut all = BytesMut::new();
@@ -54,7 +61,7 @@ async fn whole(body: Body) -> Result<Bytes, (StatusCode, Error)> {
             let message = "the request's body broke off".to_owned();
             (StatusCode::BAD_REQUEST, Error::BadRequest(message))
         })?;
-        if all.len() + part.len() > BODY_BYTES_MAX {
+        if all.len() + part.len() > bytes_max {
             return Err(too_long());
         }
         all.extend_from_slice(&part);

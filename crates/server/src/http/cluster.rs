@@ -33,7 +33,7 @@ type Server = State<Arc<Shared>>;
 /// How long the controller's answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn membership(shared: &Shared) -> Result<&Membership, Failure> {
+pub(super) fn membership(shared: &Shared) -> Result<&Membership, Failure> {
     let alone = "this server stands alone: it is in no cluster (cluster.mode = \"off\")";
     let membership = shared.membership.as_ref();
     membership.ok_or_else(|| Failure(Error::BadRequest(alone.to_owned())))

@@ -21,6 +21,7 @@ mod files;
 mod guard;
 mod joins;
 mod reads;
+mod recover;
 mod routes;
 mod spaces;
 mod stats;

@@ -21,7 +21,8 @@ use larder_protocol::http::{
 use larder_types::{StoreName, WhichVersion};
 
 use super::answer::{Answer, Failure, decode};
-use super::{body, cluster, diff, dump, files, guard, joins, reads, spaces, stats};
+use super::body::RECOVER;
+use super::{body, cluster, diff, dump, files, guard, joins, reads, recover, spaces, stats};
 use crate::Shared;
 use crate::error::Error;
 use crate::fetch::cluster::{push, status};
@@ -70,6 +71,8 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
         .route("/v1/cluster", get(cluster::status))
         .route("/v1/cluster/plan", get(cluster::plan))
         .route("/v1/cluster/asks", post(cluster::ask))
+        .route("/v1/cluster/kept", get(recover::kept))
+        .route(RECOVER, post(recover::recover))
         .route("/v1/pulls", get(pulls))
         .route("/v1/pulls/{id}", get(one_pull).delete(cancel))
         .route("/v1/stores", get(stores))

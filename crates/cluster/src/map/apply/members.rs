@@ -194,7 +194,7 @@ pub(super) fn returned(
             let owner = others.next();
             ensure(owner.is_some(), || {
                 format!(
-                    "{name} came back with another disk, and it alone had the rows of {slots}; bring its disk back, or give them up (larder cluster remove {name} --lose-rows)"
+                    "{name} came back with another disk, and it alone had the rows of {slots}; bring its disk back. Only if that is lost for ever: larder cluster remove {name} --lose-rows"
                 )
             })?;
             let others: Vec<NodeId> = others.collect();

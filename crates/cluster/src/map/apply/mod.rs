@@ -2,6 +2,7 @@
 
 mod definitions;
 mod members;
+mod recovered;
 mod slots;
 mod stores;
 
@@ -73,6 +74,11 @@ pub(super) fn apply(map: &mut Map, change: &Change) -> Result<(), String> {
         Change::Undefined { what, name } => definitions::undefined(map, *what, name),
         Change::SpacesSet { sets } => definitions::spaces_set(map, sets),
         Change::SettingsChanged { settings } => definitions::settings_changed(map, settings),
+        Change::Recovered {
+            epoch,
+            holders,
+            at_ms,
+        } => recovered::recovered(map, *epoch, holders, *at_ms),
     }
 }
 

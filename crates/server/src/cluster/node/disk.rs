@@ -29,6 +29,10 @@ pub struct Disk {
     cluster: String,
     name: String,
     stored: Option<Stored>,
+    /// What was stored when this process began.
+    found: Option<Stored>,
+    /// The lives that registered in this process.
+    registered: Vec<Identity>,
     /// What the journal acknowledged before this process began is in it.
     is_log_whole: bool,
 }
@@ -57,16 +61,38 @@ pub struct Begun {
     pub may_lack_the_end: bool,
 }
 
+/// The identity of a data folder; `None`: no life has begun on it.
+///
+/// # Errors
+/// As [`Disk::open`].
+pub fn identity(data: &Path) -> Result<Option<Identity>, Error> {
+    let stored = read(&data.join(FILE))?;
+    Ok(stored.as_ref().map(Stored::identity))
+}
+
+fn read(path: &Path) -> Result<Option<Stored>, Error> {
+    match std::fs::read(path) {
+        Ok(bytes) => decode(path, &bytes).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("read", path)(error)),
+    }
+}
+
+impl Stored {
+    fn identity(&self) -> Identity {
+        Identity {
+            disk: self.disk,
+            incarnation: self.incarnation,
+        }
+    }
+}
+
 impl Disk {
     /// # Errors
     /// [`Error::BadRequest`] if it is another node's folder, [`Error::Corrupted`] or [`Error::Io`] if the file cannot be read.
     pub fn open(data: &Path, cluster: &str, name: &str, fsync: Fsync) -> Result<Disk, Error> {
         let path = data.join(FILE);
-        let stored = match std::fs::read(&path) {
-            Ok(bytes) => Some(decode(&path, &bytes)?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(Error::io("read", &path)(error)),
-        };
+        let stored = read(&path)?;
         if let Some(it) = &stored
             && (it.cluster != cluster || it.name != name)
         {
@@ -85,26 +111,37 @@ impl Disk {
             path,
             cluster: cluster.to_owned(),
             name: name.to_owned(),
+            found: stored.clone(),
+            registered: Vec::new(),
             stored,
             is_log_whole,
         })
     }
 
     pub fn identity(&self) -> Option<Identity> {
-        self.stored.as_ref().map(|it| Identity {
-            disk: it.disk,
-            incarnation: it.incarnation,
-        })
+        self.stored.as_ref().map(Stored::identity)
     }
 
-    /// Whether `other` is an earlier life of this very folder. Its process has ended then, since a folder is one process's at a time.
+    /// Notes that a life has registered.
+    pub fn note_registered(&mut self, life: Identity) {
+        self.registered.push(life);
+    }
+
+    /// Whether `other` is an earlier life of this very folder: one of this process, which has lost its lease, or the last one of the process before,
+    /// which has ended, since a folder is one process's at a time.
     pub fn was(&self, other: &Registration) -> bool {
-        self.stored.as_ref().is_some_and(|it| {
+        let other = Identity {
+            disk: other.disk,
+            incarnation: other.incarnation,
+        };
+        if self.registered.contains(&other) {
+            return true;
+        }
+        self.found.as_ref().is_some_and(|found| {
             let (boot, home) = (boot().unwrap_or_default(), self.home().unwrap_or_default());
-            it.disk == other.disk
-                && it.incarnation == other.incarnation
+            found.identity() == other
                 && !home.is_empty()
-                && (&it.boot, &it.home) == (&boot, &home)
+                && (&found.boot, &found.home) == (&boot, &home)
         })
     }
 
@@ -231,6 +268,26 @@ mod tests {
         assert_eq!(third.unproven, None, "killed: the system has the journal");
         assert_eq!(third.identity.disk, first.identity.disk);
         assert_eq!(third.identity.incarnation, Incarnation(3));
+    }
+
+    #[test]
+    fn a_life_that_lost_its_lease_is_not_taken_for_another_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let registered = |life: Identity| Registration {
+            incarnation: life.incarnation,
+            disk: life.disk,
+            ..crate::cluster::registration("a", 1)
+        };
+        let mut disk = open(folder.path(), "a").unwrap();
+        let first = disk.begin_life(None).unwrap().identity;
+        assert!(!disk.was(&registered(first)), "it has not registered");
+        disk.note_registered(first);
+        // The next life has begun, and could not register while the first one's key was there.
+        let second = disk.begin_life(Some(first)).unwrap().identity;
+        assert!(disk.was(&registered(first)));
+        assert!(!disk.was(&registered(second)), "a copy of the folder may");
+        let disk = open(folder.path(), "a").unwrap();
+        assert!(disk.was(&registered(second)), "its process has ended");
     }
 
     #[test]

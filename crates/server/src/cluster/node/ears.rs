@@ -11,6 +11,7 @@ use larder_cluster::map::{Map, NodeId, NodeName};
 use tokio::sync::watch;
 
 use super::known::Known;
+use super::map_copy::MapCopy;
 use super::{Standing, Tell};
 use crate::cluster::{Life, View};
 use crate::log_limit::LogLimit;
@@ -24,6 +25,7 @@ pub struct Ears {
     told: watch::Sender<Known>,
     name: NodeName,
     life: Option<Life>,
+    copy: MapCopy,
     view: Arc<ArcSwap<View>>,
     tell: Tell,
     said: Said,
@@ -41,17 +43,19 @@ impl Ears {
     pub fn new(
         service: Arc<dyn Coordination>,
         name: NodeName,
+        (copy, known): (MapCopy, Known),
         view: Arc<ArcSwap<View>>,
         said: Said,
         tell: Tell,
     ) -> Ears {
-        let (told, _) = watch::channel(Known::default());
+        let (told, _) = watch::channel(known.clone());
         Ears {
             follower: Follower::new(service, Keys::below(""), CHECK_EVERY),
-            known: Known::default(),
+            known,
             told,
             name,
             life: None,
+            copy,
             view,
             tell,
             said,
@@ -92,11 +96,24 @@ impl Ears {
     /// Waits for the next news, or that there are none. Nothing is lost if it is dropped.
     async fn hear(&mut self) {
         let events = self.follower.next().await;
+        if !self.has_read() {
+            return self.stand();
+        }
+        let was_set_back = self.known.is_set_back;
         let is_map_new = self.known.take(&events, self.follower.mirror());
         if is_map_new {
+            if let Some(known) = &self.known.map {
+                self.copy.keep(known.map.clone());
+            }
             self.publish();
         }
-        if !events.is_empty() {
+        if self.known.is_set_back
+            && !was_set_back
+            && let Some(why) = &self.known.map_trouble
+        {
+            tracing::error!("the cluster's map in etcd cannot be used: {why}");
+        }
+        if !events.is_empty() || was_set_back != self.known.is_set_back {
             self.told.send_replace(self.known.clone());
         }
         self.stand();

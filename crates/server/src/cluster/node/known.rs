@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use larder_cluster::controller::{Ask, Report};
 use larder_cluster::coordination::{Entry, Event, LeaseId, Mirror, Revision, leader};
-use larder_cluster::map::{AskId, Map, NodeName, Registration};
+use larder_cluster::map::{AskId, ClusterId, Epoch, Map, NodeName, Registration, Setback};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 pub const MAP: &str = "map";
 pub const NODES: &str = "nodes/";
@@ -15,6 +16,11 @@ pub const ASKS: &str = "asks/";
 pub const ANSWERS: &str = "answers/";
 /// What only a person can mend, as the controller last saw it: a list of sentences.
 pub const BLOCKED: &str = "blocked";
+/// Marks of nodes that have a newer copy of the map than the service.
+pub const NEWER: &str = "newer/";
+
+/// What a person can do about a map that went back.
+const ADVICE: &str = "bring the newest data of etcd back, or run larder cluster recover; nobody serves tables until then";
 
 /// The keys at about one moment. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +28,15 @@ pub struct Known {
     pub map: Option<KnownMap>,
     /// Why the map cannot be acted on, if it cannot.
     pub map_trouble: Option<Arc<str>>,
+    /// The map is gone or has gone back: a life that goes by what was known before must end.
+    pub is_set_back: bool,
+    /// The newest map that this node followed, also in earlier processes.
+    pub copy: Option<Arc<Map>>,
+    /// This node was a member of the cluster before: there was a map.
+    has_lived: bool,
+    /// The map as etcd has it, whether it can be acted on or not.
+    found: Option<Result<KnownMap, Arc<str>>>,
+    newer: BTreeMap<NodeName, Newer>,
     /// Nodes that have a lease.
     pub registered: Arc<BTreeMap<NodeName, Registration>>,
     /// Which keys they are, for compares and to find out whose lease it is.
@@ -35,6 +50,13 @@ pub struct Known {
     pub leader: Option<Arc<Leader>>,
     pub blocked: Arc<Vec<String>>,
     blocked_at: Revision,
+}
+
+/// The mark of a node whose copy of the map is newer than etcd's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Newer {
+    pub cluster: ClusterId,
+    pub epoch: Epoch,
 }
 
 /// The map, and the revision that wrote it.
@@ -74,13 +96,29 @@ pub struct Leader {
 }
 
 impl Known {
-    /// Takes what changed; `mirror` has it already. Gives whether the map is another.
+    /// Before anything was read, for a node with this copy of the map.
+    pub fn with_copy(copy: Option<Map>, has_lived: bool) -> Known {
+        Known {
+            copy: copy.map(Arc::new),
+            has_lived,
+            ..Known::default()
+        }
+    }
+
+    /// Takes what changed; `mirror` has it already, and was read. Returns whether there is another map to act on.
     pub fn take(&mut self, events: &[Event], mirror: &Mirror) -> bool {
-        let mut is_map_new = false;
         for event in events {
             let (key, entry) = (event.key.as_str(), event.entry.as_ref());
             if key == MAP {
-                is_map_new |= self.take_map(entry);
+                self.found = entry.map(read_map);
+            } else if let Some(name) = key.strip_prefix(NEWER) {
+                let Ok(name) = name.parse::<NodeName>() else {
+                    continue;
+                };
+                match entry.and_then(read) {
+                    Some(mark) => self.newer.insert(name, mark),
+                    None => self.newer.remove(&name),
+                };
             } else if key == BLOCKED {
                 self.blocked_at = entry.map_or(Revision(0), |entry| entry.modified);
                 self.blocked = Arc::new(entry.and_then(read).unwrap_or_default());
@@ -111,7 +149,81 @@ impl Known {
         if self.leader.as_deref() != leads.as_ref() {
             self.leader = leads.map(Arc::new);
         }
-        is_map_new
+        self.judge_map()
+    }
+
+    /// Decides whether the map of etcd can be acted on. Returns whether it can, and is another than before.
+    fn judge_map(&mut self) -> bool {
+        self.is_set_back = false;
+        let found = match &self.found {
+            Some(Err(why)) => {
+                self.map_trouble = Some(why.clone());
+                return false;
+            }
+            Some(Ok(found)) => Some(found.clone()),
+            None => None,
+        };
+        if let Some(why) = self.set_back(found.as_ref().map(|it| &*it.map)) {
+            self.map_trouble = Some(format!("{why}; {ADVICE}").into());
+            self.is_set_back = true;
+            return false;
+        }
+        self.map_trouble = None;
+        let version = |it: &KnownMap| (it.revision, it.map.epoch());
+        let is_new = found.as_ref().map(version) != self.map.as_ref().map(version);
+        if let Some(found) = found.filter(|_| is_new) {
+            self.copy = Some(found.map.clone());
+            self.map = Some(found);
+        }
+        is_new
+    }
+
+    /// Why `found` is not the map that this node, or another, has followed.
+    fn set_back(&self, found: Option<&Map>) -> Option<String> {
+        if let Some(setback) = self.setback_of_copy(found) {
+            return Some(setback.to_string());
+        }
+        if self.copy.is_none() && self.has_lived && found.is_none() {
+            return Some(
+                "etcd has no map of the cluster, of which this node was a member: etcd's data was lost"
+                    .to_owned(),
+            );
+        }
+        let is_newer = |mark: &Newer| match found {
+            Some(map) => mark.cluster == map.id() && mark.epoch > map.epoch(),
+            None => true,
+        };
+        let (node, mark) = self.newer.iter().find(|(_, mark)| is_newer(mark))?;
+        Some(format!(
+            "node {node} followed the cluster's map up to epoch {}, and etcd has an older one or none",
+            mark.epoch
+        ))
+    }
+
+    fn setback_of_copy(&self, found: Option<&Map>) -> Option<Setback> {
+        self.copy.as_ref()?.check_follows(found).err()
+    }
+
+    /// The mark that this node is to leave in etcd, so that nodes with older copies stop, too. Only about a map of its own cluster: a node
+    /// that was pointed at the wrong etcd must not stop another cluster.
+    pub fn mark_to_leave(&self) -> Option<Newer> {
+        let found = match &self.found {
+            Some(found) => Some(&*found.as_ref().ok()?.map),
+            None => None,
+        };
+        let copy = self.copy.as_ref()?;
+        match self.setback_of_copy(found)? {
+            Setback::OtherCluster { .. } => None,
+            Setback::Lost { .. } | Setback::Older { .. } => Some(Newer {
+                cluster: copy.id(),
+                epoch: copy.epoch(),
+            }),
+        }
+    }
+
+    /// The mark that a node has left.
+    pub fn mark_of(&self, node: &NodeName) -> Option<Newer> {
+        self.newer.get(node).copied()
     }
 
     /// Whether somebody has registered under this name, and as what.
@@ -138,28 +250,6 @@ impl Known {
             };
         }
         reports.insert(name, report);
-    }
-
-    fn take_map(&mut self, entry: Option<&Entry>) -> bool {
-        let Some(entry) = entry else {
-            // Somebody has removed it. What was known goes on: a person has to look at this.
-            self.map_trouble = Some("the cluster's map was removed from etcd".into());
-            return false;
-        };
-        match Map::from_text(&String::from_utf8_lossy(&entry.value)) {
-            Ok(map) => {
-                self.map_trouble = None;
-                self.map = Some(KnownMap {
-                    map: Arc::new(map),
-                    revision: entry.modified,
-                });
-                true
-            }
-            Err(error) => {
-                self.map_trouble = Some(error.to_string().into());
-                false
-            }
-        }
     }
 
     fn take_registration(&mut self, name: &str, entry: Option<&Entry>) {
@@ -200,6 +290,15 @@ impl Token {
             lease: entry.lease,
         }
     }
+}
+
+pub(super) fn read_map(entry: &Entry) -> Result<KnownMap, Arc<str>> {
+    let map = Map::from_text(&String::from_utf8_lossy(&entry.value));
+    let map = map.map_err(|error| Arc::from(error.to_string()))?;
+    Ok(KnownMap {
+        map: Arc::new(map),
+        revision: entry.modified,
+    })
 }
 
 /// What a key holds; `None`, and a word in the log, if another program has written it.

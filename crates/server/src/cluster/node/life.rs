@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use larder_cluster::controller::Ask;
 use larder_cluster::coordination::{
-    Coordination, Error as ServiceError, Outcome, Revision, Session, Writer, boot_ms, candidacy,
+    Coordination, Error as ServiceError, Keys, Outcome, Revision, Session, Writer, boot_ms,
+    candidacy,
 };
-use larder_cluster::map::{Incarnation, Map, NodeId, NodeName, Registration, Settings, State};
+use larder_cluster::map::{
+    ClusterId, Incarnation, Map, NodeId, NodeName, Registration, Settings, State,
+};
 use larder_cluster::replication::recovery::Identity;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
@@ -17,11 +20,11 @@ use super::asks::{self, Wanted};
 use super::control::{self, Candidacy};
 use super::disk::{Begun, Disk};
 use super::ears::{Ears, Said};
-use super::known::{Known, MAP, NODES};
+use super::known::{Known, MAP, NEWER, NODES, Newer};
 use super::reports::{Reporter, Reports};
 use super::slots::SlotWriter;
 use super::write::settle;
-use super::{GIVE_AWAY, STOP, Start, Tell};
+use super::{GIVE_AWAY, STOP, Start, Tell, random};
 use crate::ability::Ability;
 use crate::cluster::Life;
 use crate::cluster::slot_asks::SlotAsks;
@@ -66,8 +69,10 @@ struct Registered {
 impl Node {
     pub fn new(start: Start, said: Said, reports: Arc<Reports>, tell: Tell) -> Node {
         let name = start.registration.name.clone();
+        let known = Known::with_copy(start.copy, start.disk.identity().is_some());
+        let copies = (start.map_copy, known);
         Node {
-            ears: Ears::new(start.service.clone(), name, start.view, said, tell),
+            ears: Ears::new(start.service.clone(), name, copies, start.view, said, tell),
             service: start.service,
             registration: start.registration,
             settings: start.settings,
@@ -136,19 +141,24 @@ impl Node {
         }
     }
 
-    /// Until there is a map; it is founded if there is none.
+    /// Waits until there is a map that this node may act on. A new cluster's is created if there is none, and never was one.
     async fn find_map(&mut self) {
         loop {
             self.ears.until_known(|_| true).await;
+            if let Some(mark) = self.ears.known.mark_to_leave() {
+                self.leave_mark(mark).await;
+            }
             let known = &self.ears.known;
+            if let Some(trouble) = known.map_trouble.clone() {
+                let is_other = |known: &Known| known.map_trouble.as_ref() != Some(&trouble);
+                self.ears.until_known(is_other).await;
+                continue;
+            }
             if known.map.is_some() {
                 return;
             }
-            if known.map_trouble.is_some() {
-                self.ears.until_known(|known| known.map.is_some()).await;
-                return;
-            }
             let map = Map::new(&self.cluster, self.settings.clone());
+            let map = map.with_id(ClusterId(random().max(1)));
             if let Some(wrong) = map.settings().out_of_bounds() {
                 self.refuse(format!("the cluster cannot be founded: {wrong}"));
                 self.ears.until_known(|known| known.map.is_some()).await;
@@ -180,6 +190,27 @@ impl Node {
             self.ears
                 .until_known(|known| known.map.is_some() || known.map_trouble.is_some())
                 .await;
+        }
+    }
+
+    /// Notes in etcd that this node's copy of the map is newer. A node with an older copy, or none, must not act on what etcd has.
+    async fn leave_mark(&mut self, mark: Newer) {
+        let name = &self.registration.name;
+        if self.ears.known.mark_of(name) == Some(mark) {
+            return;
+        }
+        let key = format!("{NEWER}{name}");
+        let text = serde_json::to_vec(&mark).expect("plain structs become JSON");
+        let mut writer = Writer::new(self.mark("newer"), random());
+        let service = self.service.clone();
+        let write = async {
+            let now = service.read(&Keys::one(&key)).await?;
+            let at = now.entries.first().map_or(Revision(0), |it| it.modified);
+            let change = writer.change().unless_changed(&key, at).put(&key, text);
+            settle(&*service, &change).await
+        };
+        if let Err(error) = self.ears.until(write).await {
+            tracing::warn!(%error, "the mark that this node has a newer map is not written to etcd");
         }
     }
 
@@ -318,6 +349,7 @@ impl Node {
             .await;
         match made {
             Ok(Outcome::Done(created)) => {
+                self.disk.note_registered(begun.identity);
                 tracing::info!(%name, incarnation = %begun.identity.incarnation, %lease, "registered in the cluster");
                 self.ears.say(|standing| {
                     standing.refused = None;
@@ -379,6 +411,7 @@ impl Node {
         });
         let dropped = dropped(news.clone(), &name, incarnation);
         let unable = ability::until_unable(&self.ability, &self.reports, &name, news.clone());
+        let set_back = set_back(news.clone());
         let (own_asks, told) = (self.own_asks.clone(), news.clone());
         let left = async {
             stop.await;
@@ -402,6 +435,7 @@ impl Node {
                         End::Unable
                     }
                     () = dropped => End::Over,
+                    () = set_back => End::Over,
                     () = control => End::Over,
                     () = report => End::Over,
                     () = ask => End::Over,
@@ -494,10 +528,11 @@ async fn dropped(mut news: watch::Receiver<Known>, name: &NodeName, incarnation:
     }
 }
 
-/// A number that no other process has drawn.
-fn random() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
+/// Waits until the map is lost or has gone back. Who serves by the map that was known before would do so beside those who go by the older one.
+async fn set_back(mut news: watch::Receiver<Known>) {
+    if news.wait_for(|known| known.is_set_back).await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 #[cfg(test)]

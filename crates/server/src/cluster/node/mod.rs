@@ -22,6 +22,7 @@ mod disk;
 mod ears;
 mod known;
 mod life;
+mod map_copy;
 mod reach;
 mod reports;
 mod slots;
@@ -37,7 +38,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use larder_cluster::controller::{Ask, Report};
-use larder_cluster::coordination::{Coordination, Etcd, EtcdConfig, TlsFiles, boot_ms};
+use larder_cluster::coordination::{
+    Coordination, Etcd, EtcdConfig, Keys, OPERATIONS_MAX, Outcome, Revision, TlsFiles, Writer,
+    boot_ms,
+};
 use larder_cluster::map::{self, Epoch, NodeName, Registration, Settings};
 use larder_protocol::config::{Acknowledge, ServerConfig};
 use tokio::sync::{mpsc, watch};
@@ -48,9 +52,12 @@ use crate::ability::Ability;
 use crate::error::Error;
 use asks::Wanted;
 use disk::Disk;
+use known::{MAP, NEWER};
+use map_copy::MapCopy;
 use reach::Reach;
 use reports::Reports;
 
+pub use disk::identity;
 pub use known::{Known, KnownMap};
 pub use standing::Standing;
 
@@ -82,6 +89,9 @@ struct Start {
     settings: Settings,
     cluster: String,
     disk: Disk,
+    /// The newest map that this node followed, and what keeps those that follow.
+    copy: Option<map::Map>,
+    map_copy: MapCopy,
     view: Arc<ArcSwap<View>>,
     /// This node's own wishes, and all of them.
     own_asks: mpsc::UnboundedSender<Wanted>,
@@ -113,6 +123,8 @@ impl Handle {
             &name,
             config.tables.fsync,
         )?;
+        let data = &config.server.data;
+        let (copy, map_copy) = (map_copy::read(data)?, MapCopy::start(data)?);
         let service = Etcd::new(etcd_config(config, &name));
         let service =
             service.map_err(|error| Error::BadRequest(format!("cluster.etcd: {error}")))?;
@@ -139,6 +151,8 @@ impl Handle {
                 settings: settings(config),
                 cluster: section.name.clone(),
                 disk,
+                copy,
+                map_copy,
                 view,
                 own_asks: sender,
                 asks,
@@ -236,6 +250,46 @@ impl Handle {
         }
     }
 
+    /// Writes a map that was rebuilt, in place of the one that etcd has. `found` is that one, as the plan knew it.
+    ///
+    /// # Errors
+    /// Why it is not written, or that it is unknown whether it is; in words.
+    pub async fn write_recovered(
+        &self,
+        map: &map::Map,
+        found: Option<&KnownMap>,
+    ) -> Result<(), String> {
+        let mut writer = Writer::new("recover", random());
+        let at = found.map_or(Revision(0), |it| it.revision);
+        let mut change = (writer.change())
+            .unless_changed(MAP, at)
+            .put(MAP, map.to_text());
+        let service: &dyn Coordination = &*self.etcd;
+        let failed = |error: larder_cluster::coordination::Error| error.to_string();
+        let marks = service.read(&Keys::below(NEWER)).await.map_err(failed)?;
+        for mark in marks.entries.iter().take(OPERATIONS_MAX / 2) {
+            change = change.delete(&mark.key);
+        }
+        match service.change(&change).await.map_err(failed)? {
+            Outcome::Done(_) => Ok(()),
+            Outcome::Conflict(_) => Err(
+                "the map in etcd has changed meanwhile; look at the cluster's status".to_owned(),
+            ),
+        }
+    }
+
+    /// Reads the map that etcd has now; `None`: it has none.
+    ///
+    /// # Errors
+    /// etcd does not answer, or what it has is no map; in words.
+    pub async fn read_map(&self) -> Result<Option<KnownMap>, String> {
+        let service: &dyn Coordination = &*self.etcd;
+        let read = service.read(&Keys::one(MAP)).await;
+        let read = read.map_err(|error| format!("etcd does not answer: {error}"))?;
+        let map = read.entries.first().map(known::read_map).transpose();
+        map.map_err(|why| why.to_string())
+    }
+
     /// Forgets what was noted of nodes that are not these.
     pub fn keep_met(&self, nodes: impl Fn(&NodeName) -> bool) {
         if self.reach.keep(nodes) {
@@ -278,6 +332,12 @@ impl Left {
             tracing::warn!(%error, "that the node stopped in good order is not noted");
         }
     }
+}
+
+/// A number that no other process has drawn.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
 }
 
 /// What a new cluster begins with.

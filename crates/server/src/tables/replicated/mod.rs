@@ -24,6 +24,7 @@ mod arrivals;
 mod carrier;
 mod copies;
 mod entries;
+mod kept;
 mod kept_back;
 mod links;
 mod numbering;

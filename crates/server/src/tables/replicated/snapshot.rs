@@ -119,7 +119,7 @@ impl Tables {
 }
 
 impl State {
-    fn slots(&self) -> Vec<u16> {
+    pub(super) fn slots(&self) -> Vec<u16> {
         let mut slots: Vec<u16> = self.found.keys().copied().collect();
         if let Some(replication) = &self.replication {
             slots.extend(replication.owner.slots());

@@ -14,6 +14,7 @@ mod histories;
 mod late;
 mod layouts;
 mod life;
+mod lost_map;
 mod moved;
 mod objects;
 mod pushes;

@@ -1,0 +1,255 @@
+//! `larder cluster recover` and `backup`: the map of a cluster whose etcd lost its data.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use larder_client::AdminClient;
+use larder_protocol::http::{ClusterKept, ClusterRecover, ClusterRecovery};
+
+use crate::connection::ServerArgs;
+use crate::failure::Failure;
+use crate::output::{self, Column, Table, count};
+
+const RECOVER: &str = "\
+Examples:
+    larder cluster recover                            shows what would be written, and what is missing
+    larder cluster recover --yes
+    larder cluster recover --without node-3           node-3 is gone for good, or cannot be started now
+    larder cluster recover --from cluster-map.json    no node has a copy of the map, but there is a backup
+
+Start etcd and the nodes first; the nodes refuse to serve, and say why. Each has kept the last map that it followed and
+how far its copies of the rows are. Of each slot the node with the newest copy becomes the owner. Nothing is discarded: a slot
+whose newest rows are on a node that does not answer waits for that node.";
+
+const BACKUP: &str = "\
+Examples:
+    larder cluster backup cluster-map.json
+
+The file is the cluster's map: its members, who has which slots, the definitions of joins and spaces, and which versions of
+stores are live. It has no rows. Each node keeps such a copy of its own; the file is for the case that all of them are lost.";
+
+#[derive(Args)]
+#[command(after_help = RECOVER)]
+pub struct RecoverArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Write the map; without it the plan is only shown
+    #[arg(long)]
+    yes: bool,
+    /// Do not ask this node; may be given several times
+    #[arg(long, value_name = "NODE")]
+    without: Vec<String>,
+    /// A backup of the map, beside the copies of the nodes
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = BACKUP)]
+pub struct BackupArgs {
+    /// The file to write; it is replaced if it exists
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub fn backup(args: BackupArgs) -> Result<(), Failure> {
+    let kept = args.server.admin()?.cluster_kept()?;
+    let map = kept.map.ok_or_else(|| {
+        Failure::refused(format!(
+            "node {} has not followed a map of its cluster yet; ask another node",
+            kept.node
+        ))
+    })?;
+    let shown = args.file.display();
+    std::fs::write(&args.file, map).map_err(Failure::io(&format!("write {shown}")))?;
+    output::print_line(&format!("the cluster's map is in {shown}"))
+}
+
+pub fn recover(args: RecoverArgs) -> Result<(), Failure> {
+    let admin = args.server.admin()?;
+    let first = admin.cluster_kept()?;
+    let backup = match &args.from {
+        None => None,
+        Some(path) => {
+            let read = std::fs::read_to_string(path);
+            Some(read.map_err(Failure::io(&format!("read {}", path.display())))?)
+        }
+    };
+    let mut request = ClusterRecover {
+        kept: Vec::new(),
+        backup,
+        write: false,
+    };
+    if !args.without.contains(&first.node) {
+        request.kept.push(first);
+    }
+    let plan = ask_all(&args, &admin, &mut request)?;
+    if !args.json {
+        output::print_line(&told(&plan))?;
+    }
+    if !args.yes {
+        return match args.json {
+            true => output::print_json(&plan),
+            false => output::print_line(
+                "\nNothing is written yet. To write this map: the same command with --yes",
+            ),
+        };
+    }
+    request.write = true;
+    let written = admin.cluster_recover(&request)?;
+    match args.json {
+        true => output::print_json(&written),
+        false => output::print_line(
+            "\nThe map is written. Nodes take it up within seconds: larder cluster status --wait",
+        ),
+    }
+}
+
+/// Asks the members of the newest map, and those of a newer one that one of them has. Leaves what they have kept in the request.
+fn ask_all(
+    args: &RecoverArgs,
+    admin: &AdminClient,
+    request: &mut ClusterRecover,
+) -> Result<ClusterRecovery, Failure> {
+    loop {
+        let plan = admin.cluster_recover(request)?;
+        let is_known = |name: &String| {
+            args.without.contains(name) || request.kept.iter().any(|it| it.node == *name)
+        };
+        let next = plan.members.iter().find(|it| !is_known(&it.name));
+        let Some(member) = next else { return Ok(plan) };
+        let kept = ask(args, &member.name, &member.http).map_err(|why| {
+            Failure::new(format!(
+                "node {name} at {} does not tell what it has kept: {why}; start it, or leave it out: --without {name}",
+                member.http,
+                name = member.name
+            ))
+        })?;
+        request.kept.push(kept);
+    }
+}
+
+fn ask(args: &RecoverArgs, name: &str, http: &str) -> Result<ClusterKept, String> {
+    let scheme = match args.server.server.starts_with("https://") {
+        true => "https",
+        false => "http",
+    };
+    let server = ServerArgs {
+        server: format!("{scheme}://{http}"),
+        ..args.server.clone()
+    };
+    let admin = server.admin().map_err(|failure| failure.message)?;
+    let kept = admin.cluster_kept().map_err(|error| error.to_string())?;
+    match kept.node == name {
+        true => Ok(kept),
+        false => Err(format!("it says that it is node {}", kept.node)),
+    }
+}
+
+fn told(plan: &ClusterRecovery) -> String {
+    let source = match &plan.source {
+        Some(node) => format!("node {node}"),
+        None => "the backup".to_owned(),
+    };
+    let found = match plan.found_epoch {
+        Some(epoch) => format!("etcd has a map of epoch {epoch}"),
+        None => "etcd has no map".to_owned(),
+    };
+    let mut text = format!(
+        "{found}; the newest copy is that of {source}, of epoch {}; the map to be written has epoch {}\n\n",
+        plan.source_epoch, plan.epoch
+    );
+    let mut table = Table::new([
+        Column::Text("node"),
+        Column::Text("HTTP"),
+        Column::Text("state"),
+        Column::Number("epoch of its copy"),
+        Column::Number("slots to own"),
+    ]);
+    for it in &plan.members {
+        table.row([
+            it.name.clone(),
+            it.http.clone(),
+            it.state.clone(),
+            it.epoch.map_or("-".to_owned(), count),
+            count(u64::from(it.slots_owned)),
+        ]);
+    }
+    text += &table.render();
+    let stores = plan.stores.iter().map(|(name, live)| match live {
+        Some(version) => format!("{name} (version {version})"),
+        None => format!("{name} (no live version)"),
+    });
+    for (what, names) in [
+        ("joins", plan.joins.clone()),
+        ("spaces", plan.spaces.clone()),
+        ("stores", stores.collect()),
+    ] {
+        if !names.is_empty() {
+            text += &format!("\n\n{what}: {}", names.join(", "));
+        }
+    }
+    for it in &plan.waiting {
+        text += &format!(
+            "\n\n! {} slots wait for {}: no node that answered has their newest rows",
+            count(u64::from(it.slots)),
+            it.nodes.join(" or ")
+        );
+    }
+    if plan.slots_unconfirmed > 0 {
+        text += &format!(
+            "\n\n! {} slots were written to after the newest copy of the map was made: acknowledged writes may be missing, unless \
+             all nodes that had copies of them have answered",
+            count(u64::from(plan.slots_unconfirmed))
+        );
+    }
+    for it in plan.members.iter().filter(|it| it.state == "other disk") {
+        text += &format!(
+            "\n\n! node {} has an older or another data folder than the one that the cluster knows: its copies are not used",
+            it.name
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_protocol::http::{ClusterRecoveryMember, ClusterWaiting};
+
+    use super::*;
+
+    #[test]
+    fn a_plan_shows_owners_and_what_it_does_not_bring_back() {
+        let member = |name: &str, state: &str, slots_owned| ClusterRecoveryMember {
+            name: name.to_owned(),
+            state: state.to_owned(),
+            slots_owned,
+            ..ClusterRecoveryMember::default()
+        };
+        let text = told(&ClusterRecovery {
+            source: Some("a".to_owned()),
+            source_epoch: 20,
+            epoch: 1020,
+            members: vec![member("a", "answered", 8192), member("b", "other disk", 0)],
+            waiting: vec![ClusterWaiting {
+                slots: 8192,
+                nodes: vec!["b".to_owned()],
+            }],
+            joins: vec!["timeline".to_owned()],
+            ..ClusterRecovery::default()
+        });
+        for words in [
+            "etcd has no map; the newest copy is that of node a, of epoch 20",
+            "! 8,192 slots wait for b",
+            "! node b has an older or another data folder",
+            "joins: timeline",
+        ] {
+            assert!(text.contains(words), "{text}");
+        }
+    }
+}

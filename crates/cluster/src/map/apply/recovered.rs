@@ -1,0 +1,61 @@
+//! A map that was lost continues from a copy of it.
+
+use std::collections::BTreeSet;
+
+use super::ensure;
+use crate::map::{Epoch, Map, NodeId, SlotRange, State, Term};
+
+/// Every member is down until it registers again, and every slot has a term that no node has seen.
+pub(super) fn recovered(
+    map: &mut Map,
+    epoch: Epoch,
+    holders: &[(SlotRange, Vec<NodeId>)],
+    at_ms: u64,
+) -> Result<(), String> {
+    ensure(epoch >= map.epoch, || {
+        format!(
+            "epoch {epoch} is not above the copy's epoch {}",
+            map.epoch.0.saturating_sub(1)
+        )
+    })?;
+    map.epoch = epoch;
+    for member in &mut map.members {
+        // A member that was joining has no slots; the controller adds it again.
+        if member.state == State::Up {
+            member.state = State::Down;
+            member.since_ms = at_ms;
+        }
+        member.is_stopping = false;
+    }
+    let mut slots = map.slots.clone();
+    slots.edit(holders, |slots, placed, holders| {
+        let distinct: BTreeSet<&NodeId> = holders.iter().collect();
+        let are_members = holders.iter().all(|it| {
+            map.member(*it)
+                .is_some_and(|it| it.state == State::Down && it.registration.roles.is_base())
+        });
+        ensure(are_members && distinct.len() == holders.len(), || {
+            format!("{slots}: {holders:?} are not different members that hold slots")
+        })?;
+        let (owner, others) = holders
+            .split_first()
+            .ok_or_else(|| format!("{slots}: nobody is to hold them"))?;
+        let goal = placed.goal();
+        placed.owner = Some(*owner);
+        placed.in_sync = others.to_vec();
+        placed.filling.clear();
+        placed.set_goal(goal);
+        Ok(())
+    })?;
+    slots.edit(&[(SlotRange::ALL, ())], |_, placed, ()| {
+        if placed.owner.is_some() {
+            let goal = placed.goal();
+            placed.filling.clear();
+            placed.term = Term(epoch.0);
+            placed.set_goal(goal);
+        }
+        Ok(())
+    })?;
+    map.slots = slots;
+    Ok(())
+}

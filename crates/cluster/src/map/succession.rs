@@ -1,0 +1,96 @@
+//! Whether a map may follow the copy of it that a node has kept.
+//!
+//! The map is kept in two places: in the coordination service, and as a copy in the data folder of each node that followed it. The service's
+//! is the one that counts, as long as it does not go back. It goes back when the service's data is lost, when an old
+//! backup of it is restored, and when a node is pointed at another service. A node must not act on such a map: slots and definitions
+//! in it are not those under which rows were acknowledged.
+
+use std::fmt;
+
+use super::{ClusterId, Epoch, Map};
+
+/// Why the map of the coordination service does not follow a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setback {
+    /// There is no map.
+    Lost { copy: Epoch },
+    /// The map is another cluster's.
+    OtherCluster { copy: ClusterId, found: ClusterId },
+    /// The map is older than the copy.
+    Older { copy: Epoch, found: Epoch },
+}
+
+impl Map {
+    /// Compares what the service has with this copy.
+    ///
+    /// # Errors
+    /// `found` is not this map or a later one of the same cluster.
+    pub fn check_follows(&self, found: Option<&Map>) -> Result<(), Setback> {
+        let copy = self.epoch();
+        let Some(found) = found else {
+            return Err(Setback::Lost { copy });
+        };
+        if found.id() != self.id() {
+            return Err(Setback::OtherCluster {
+                copy: self.id(),
+                found: found.id(),
+            });
+        }
+        if found.epoch() < copy {
+            let found = found.epoch();
+            return Err(Setback::Older { copy, found });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Setback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Setback::Lost { copy } => write!(
+                f,
+                "etcd has no map of the cluster, and this node followed one up to epoch {copy}: etcd's data was lost"
+            ),
+            Setback::OtherCluster { copy, found } => write!(
+                f,
+                "etcd has the map of another cluster (id {found:016x}, this node's cluster has id {copy:016x}): \
+                 etcd's data was lost, or cluster.etcd or cluster.name names another cluster",
+                found = found.0,
+                copy = copy.0
+            ),
+            Setback::Older { copy, found } => write!(
+                f,
+                "etcd has the cluster's map of epoch {found}, and this node followed it up to epoch {copy}: \
+                 an old copy of etcd's data was restored"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map::{Change, ChangeId, Settings};
+
+    #[test]
+    fn a_map_follows_a_copy_if_it_is_of_the_same_cluster_and_not_older() {
+        let first = Map::new("c", Settings::default()).with_id(ClusterId(7));
+        let settings = Settings {
+            replicas: 2,
+            ..Settings::default()
+        };
+        let change = Change::SettingsChanged { settings };
+        let second = first.apply(&change, &ChangeId::default()).unwrap();
+        assert_eq!(first.check_follows(Some(&second)), Ok(()));
+        assert_eq!(second.check_follows(Some(&second)), Ok(()));
+        let (copy, found) = (Epoch(1), Epoch(0));
+        assert_eq!(
+            second.check_follows(Some(&first)),
+            Err(Setback::Older { copy, found })
+        );
+        assert_eq!(second.check_follows(None), Err(Setback::Lost { copy }));
+        let other = second.clone().with_id(ClusterId(8));
+        let why = second.check_follows(Some(&other)).unwrap_err();
+        assert!(matches!(why, Setback::OtherCluster { .. }), "{why}");
+    }
+}

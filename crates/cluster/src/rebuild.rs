@@ -1,0 +1,199 @@
+//! A lost map is rebuilt from what nodes have kept: the map that each followed last, and how far its copy of each slot is.
+//!
+//! ```text
+//!   Kept of each node ──► plan ──► Plan: the newest map, who is to own each slot, what is not known ──► Plan::map
+//! ```
+//!
+//! The newest copy of the map says who held each slot. A write is acknowledged when all holders have it, so each of them that answers and
+//! whose disk is proven ([`prove`]) has every acknowledged write of the slot; of several, the one with the last change is taken. Where a node's rows
+//! are of a later term than the newest map knows, that map is not the last one there was: the copy with the highest term, then the
+//! highest number, is taken, and the plan counts the slot as *unconfirmed*. A slot whose holders have not answered keeps them, and waits for
+//! them: a plan gives up no rows.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use larder_types::SLOTS;
+
+use crate::map::{
+    Change, ChangeId, Epoch, Map, NodeId, NodeName, Placed, Refused, SlotRange, Term,
+};
+use crate::replication::Position;
+use crate::replication::recovery::{Identity, prove};
+
+/// How far the epoch is raised: a node that did not answer may have a copy that is newer by some changes.
+const EPOCHS_AHEAD: u64 = 1_000;
+
+/// What one node has kept in its data folder.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    pub node: NodeName,
+    /// `None`: the folder is new.
+    pub identity: Option<Identity>,
+    pub map: Option<Map>,
+    /// At most one of each slot.
+    pub copies: Vec<KeptCopy>,
+}
+
+/// How far a node's copy of a slot is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptCopy {
+    pub slot: u16,
+    /// The last term that the node took part in.
+    pub term: Term,
+    /// The last change that it has.
+    pub last: Position,
+    /// It has all rows up to `last`, not only some of a transfer.
+    pub is_whole: bool,
+}
+
+/// What a recovery would write, and what it would not bring back.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The newest copy of the map.
+    pub base: Map,
+    /// Whose copy that is; `None`: the backup's.
+    pub source: Option<NodeName>,
+    /// Of the map that is to be written.
+    pub epoch: Epoch,
+    /// The nodes with the newest rows of each slot, the future owner first.
+    pub holders: Vec<(SlotRange, Vec<NodeId>)>,
+    /// Members of the map that answered, and whether their disks are those that the map knows.
+    pub answered: BTreeMap<NodeName, bool>,
+    /// How many slots wait for one of these nodes: nobody who answered has their newest rows.
+    pub waiting: BTreeMap<Vec<NodeId>, u32>,
+    /// Slots whose rows are newer than the copy of the map.
+    pub unconfirmed: u32,
+}
+
+/// Plans a recovery. `backup` is a copy of the map that somebody has kept, `found` what the coordination service has now.
+///
+/// # Errors
+/// Why the map cannot be rebuilt from these, or need not be; in words.
+pub fn plan(kept: &[Kept], backup: Option<&Map>, found: Option<&Map>) -> Result<Plan, String> {
+    let copies = kept
+        .iter()
+        .filter_map(|it| Some((Some(&it.node), it.map.as_ref()?)));
+    let copies: Vec<(Option<&NodeName>, &Map)> =
+        copies.chain(backup.map(|map| (None, map))).collect();
+    let newest = copies
+        .iter()
+        .max_by_key(|(node, map)| (map.epoch(), Reverse(*node)));
+    let Some(&(source, base)) = newest else {
+        return Err(
+            "no node that answered has a copy of the map: give a backup of it (--from FILE)"
+                .to_owned(),
+        );
+    };
+    if let Some((other, map)) = copies.iter().find(|(_, it)| it.id() != base.id()) {
+        return Err(format!(
+            "the copies of the map are of different clusters: that of {} has id {:016x}, that of {} has id {:016x}; leave out \
+             the nodes of the one that is not to be recovered (--without NODE), and start them later with empty data folders",
+            copy_name(source),
+            base.id().0,
+            copy_name(*other),
+            map.id().0
+        ));
+    }
+    let mut latest = base.epoch();
+    if let Some(found) = found {
+        if found.id() == base.id() && found.epoch() >= base.epoch() {
+            return Err(format!(
+                "etcd has the map of epoch {}, and no copy is newer: there is nothing to recover",
+                found.epoch()
+            ));
+        }
+        latest = latest.max(found.epoch());
+    }
+    let mut plan = Plan {
+        base: base.clone(),
+        source: source.cloned(),
+        epoch: Epoch(latest.0 + EPOCHS_AHEAD),
+        holders: Vec::new(),
+        answered: BTreeMap::new(),
+        waiting: BTreeMap::new(),
+        unconfirmed: 0,
+    };
+    plan.choose(kept);
+    Ok(plan)
+}
+
+fn copy_name(node: Option<&NodeName>) -> String {
+    node.map_or("the backup".to_owned(), |node| format!("node {node}"))
+}
+
+impl Plan {
+    /// The map to be written.
+    ///
+    /// # Errors
+    /// The copy of the map does not allow it: it is not one that a cluster had.
+    pub fn map(&self, id: &ChangeId, at_ms: u64) -> Result<Map, Refused> {
+        let change = Change::Recovered {
+            epoch: self.epoch,
+            holders: self.holders.clone(),
+            at_ms,
+        };
+        self.base.apply(&change, id)
+    }
+
+    /// How many slots each node is to own.
+    pub fn owned(&self) -> BTreeMap<NodeId, u32> {
+        let mut owned = BTreeMap::new();
+        for (slots, holders) in &self.holders {
+            *owned.entry(holders[0]).or_default() += slots.count();
+        }
+        owned
+    }
+
+    fn choose(&mut self, kept: &[Kept]) {
+        let mut candidates: Vec<Vec<(NodeId, KeptCopy)>> = vec![Vec::new(); usize::from(SLOTS)];
+        for node in kept {
+            let Some(member) = self.base.member_named(&node.node) else {
+                continue;
+            };
+            let known = Identity {
+                disk: member.registration.disk,
+                incarnation: member.registration.incarnation,
+            };
+            let is_proven = prove(node.identity, Some(known), true).is_ok();
+            self.answered.insert(node.node.clone(), is_proven);
+            if is_proven {
+                for copy in node.copies.iter().filter(|it| it.is_whole) {
+                    candidates[usize::from(copy.slot)].push((member.id, *copy));
+                }
+            }
+        }
+        let base = self.base.clone();
+        for run in base.slots().runs() {
+            for slot in run.slots.slots() {
+                self.choose_one(slot, &run.placed, &candidates[usize::from(slot)]);
+            }
+        }
+    }
+
+    fn choose_one(&mut self, slot: u16, placed: &Placed, copies: &[(NodeId, KeptCopy)]) {
+        let latest = copies.iter().map(|(_, it)| it.term).max();
+        let is_newer = latest > Some(placed.term);
+        let counts = |(node, copy): &&(NodeId, KeptCopy)| match is_newer {
+            true => Some(copy.term) == latest,
+            false => placed.is_holder(*node),
+        };
+        let counting = || copies.iter().filter(counts);
+        let Some(last) = counting().map(|(_, it)| it.last).max() else {
+            let holders: Vec<NodeId> = placed.holders().collect();
+            if !holders.is_empty() {
+                *self.waiting.entry(holders).or_default() += 1;
+            }
+            return;
+        };
+        self.unconfirmed += u32::from(is_newer);
+        let newest = counting().filter(|(_, it)| it.last == last);
+        let mut holders: Vec<NodeId> = newest.map(|(node, _)| *node).collect();
+        // The owner stays the owner, if it can.
+        holders.sort_unstable_by_key(|node| (placed.owner != Some(*node), *node));
+        match self.holders.last_mut() {
+            Some((slots, before)) if slots.to + 1 == slot && *before == holders => slots.to = slot,
+            _ => self.holders.push((SlotRange::new(slot, slot), holders)),
+        }
+    }
+}

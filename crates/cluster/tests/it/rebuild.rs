@@ -1,0 +1,352 @@
+//! A map that was lost is made again from what nodes have kept: nothing acknowledged is lost, whoever answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::slice::from_ref;
+
+use larder_cluster::map::{
+    By, Change, ChangeId, ClusterId, DiskId, Epoch, Filling, Incarnation, Map, NodeId, SlotRange,
+    State, Term,
+};
+use larder_cluster::rebuild::{Kept, KeptCopy, Plan, plan};
+use larder_cluster::replication::Position;
+use larder_cluster::replication::recovery::Identity;
+
+use crate::maps::{apply, members, registration, three};
+use crate::random::Random;
+
+const NODE_1: SlotRange = SlotRange { from: 0, to: 5460 };
+
+fn three_with_id() -> Map {
+    three().with_id(ClusterId(7))
+}
+
+fn position(term: u64, number: u64) -> Position {
+    Position {
+        term: Term(term),
+        number,
+    }
+}
+
+/// What node `number` of [`three`] has kept: whole copies of these slots.
+fn kept(number: u32, map: &Map, slots: SlotRange, term: u64, last: Position) -> Kept {
+    let member = registration(number, "", 1);
+    Kept {
+        node: member.name,
+        identity: Some(Identity {
+            disk: member.disk,
+            incarnation: member.incarnation,
+        }),
+        map: Some(map.clone()),
+        copies: (slots.slots())
+            .map(|slot| KeptCopy {
+                slot,
+                term: Term(term),
+                last,
+                is_whole: true,
+            })
+            .collect(),
+    }
+}
+
+fn holders(plan: &Plan, slot: u16) -> Vec<u32> {
+    let found = plan.holders.iter().find(|(slots, _)| slots.contains(slot));
+    found.map_or(Vec::new(), |(_, nodes)| {
+        nodes.iter().map(|it| it.0).collect()
+    })
+}
+
+#[test]
+fn of_the_holders_the_one_with_the_last_change_becomes_the_owner() {
+    let map = three_with_id();
+    let term = map.slots().of(0).placed.term.0;
+    let all = [
+        kept(1, &map, NODE_1, term, position(term, 4)),
+        kept(2, &map, NODE_1, term, position(term, 9)),
+        // It is no holder of these slots, whatever it has.
+        kept(3, &map, NODE_1, term, position(term, 99)),
+    ];
+    let planned = plan(&all, None, None).unwrap();
+    assert_eq!(holders(&planned, 0), [2]);
+    assert_eq!(planned.unconfirmed, 0);
+    let next = planned.map(&ChangeId::default(), 50).unwrap();
+    assert_eq!(next.check(), Ok(()));
+    assert_eq!(next.epoch(), Epoch(map.epoch().0 + 1_000));
+    assert_eq!(next.id(), map.id());
+    assert!(next.members().iter().all(|it| it.state == State::Down));
+    assert_eq!(next.slots().of(0).placed.owner, Some(NodeId(2)));
+    assert_eq!(next.slots().of(0).placed.term, Term(next.epoch().0));
+    // Those of nodes 2 and 3 wait: neither has a copy.
+    assert_eq!(
+        planned.waiting,
+        BTreeMap::from([
+            (vec![NodeId(2), NodeId(3)], 5462),
+            (vec![NodeId(3), NodeId(1)], 5461)
+        ])
+    );
+    assert_eq!(next.slots().of(6000).placed.owner, Some(NodeId(2)));
+    // They return in new lives, and own what was chosen.
+    let mut back = registration(2, "zone-2", 1);
+    back.incarnation = Incarnation(2);
+    let change = Change::MemberReturned {
+        node: NodeId(2),
+        registration: back,
+        at_ms: 60,
+    };
+    assert_eq!(
+        apply(&next, change).slots().of(0).placed.owner,
+        Some(NodeId(2))
+    );
+}
+
+#[test]
+fn copies_that_are_alike_stay_holders_and_the_owner_stays_the_owner() {
+    let map = three_with_id();
+    let term = map.slots().of(0).placed.term.0;
+    let all = [2, 1].map(|number| kept(number, &map, NODE_1, term, position(term, 9)));
+    assert_eq!(holders(&plan(&all, None, None).unwrap(), 0), [1, 2]);
+}
+
+#[test]
+fn an_older_disk_or_another_one_does_not_count() {
+    let mut map = three_with_id();
+    let nodes = vec![NodeId(2)];
+    let lost = Change::MembersLost {
+        nodes: nodes.clone(),
+        owners: vec![(SlotRange::new(5461, 10922), NodeId(3))],
+        at_ms: 3,
+    };
+    map = apply(&map, lost);
+    let mut back = registration(2, "zone-2", 1);
+    back.incarnation = Incarnation(2);
+    let change = Change::MemberReturned {
+        node: NodeId(2),
+        registration: back,
+        at_ms: 4,
+    };
+    map = apply(&map, change);
+    let old = kept(2, &map, SlotRange::ALL, 3, position(3, 99));
+    let term = map.slots().of(0).placed.term.0;
+    let good = kept(1, &map, NODE_1, term, position(term, 4));
+    let planned = plan(&[good.clone(), old.clone()], None, None).unwrap();
+    assert!(!planned.answered[&old.node]);
+    assert_eq!(holders(&planned, 0), [1]);
+    assert_eq!(holders(&planned, 6000), [] as [u32; 0]);
+    let other = Kept {
+        identity: Some(Identity {
+            disk: DiskId(99),
+            incarnation: Incarnation(9),
+        }),
+        ..old
+    };
+    let planned = plan(&[good, other], None, None).unwrap();
+    assert_eq!(planned.answered.values().filter(|it| **it).count(), 1);
+}
+
+#[test]
+fn rows_of_a_later_term_than_the_map_knows_are_taken_and_counted() {
+    let map = three_with_id();
+    let all = [
+        kept(1, &map, NODE_1, 40, position(40, 4)),
+        kept(2, &map, NODE_1, 39, position(39, 9)),
+    ];
+    let planned = plan(&all, None, None).unwrap();
+    assert_eq!(holders(&planned, 0), [1]);
+    assert_eq!(planned.unconfirmed, NODE_1.count());
+}
+
+#[test]
+fn a_recovery_that_is_not_needed_or_not_possible_is_refused() {
+    let map = three_with_id();
+    let later = apply(
+        &map,
+        Change::MemberLeaving {
+            node: NodeId(1),
+            leaving: Some(larder_cluster::map::Leaving::Drain),
+        },
+    );
+    let none = SlotRange::new(0, 0);
+    let own = kept(1, &map, none, 3, position(3, 1));
+    let why = plan(from_ref(&own), None, Some(&later)).unwrap_err();
+    assert!(why.contains("nothing to recover"), "{why}");
+    // The copy of the other node, or the backup, is newer than what was restored.
+    let newer = kept(2, &later, none, 3, position(3, 1));
+    let planned = plan(&[own.clone(), newer.clone()], None, Some(&map)).unwrap();
+    assert_eq!(planned.base.epoch(), later.epoch());
+    let from_backup = plan(from_ref(&own), Some(&later), Some(&map)).unwrap();
+    assert_eq!(from_backup.source, None);
+    let stranger = Kept {
+        map: Some(later.clone().with_id(ClusterId(8))),
+        ..newer
+    };
+    let why = plan(&[own, stranger.clone()], None, None).unwrap_err();
+    assert!(why.contains("different clusters"), "{why}");
+    // A cluster that was created in place of the lost one is replaced by it, at an epoch above both.
+    let other = Map::new("test", map.settings().clone()).with_id(ClusterId(9));
+    let planned = plan(&[stranger], None, Some(&other)).unwrap();
+    assert_eq!(planned.base.id(), ClusterId(8));
+    let bare = Kept {
+        map: None,
+        ..kept(1, &map, none, 3, position(3, 1))
+    };
+    let why = plan(&[bare], None, None).unwrap_err();
+    assert!(why.contains("--from FILE"), "{why}");
+}
+
+/// One slot of up to five nodes through a random history: writes, replicas that are dropped and filled, owners that move and die.
+struct History {
+    map: Map,
+    /// The terms of the changes that a node's copy has, one for each number; and the term that it took part in last.
+    logs: BTreeMap<NodeId, (Vec<u64>, u64)>,
+    acknowledged: Vec<u64>,
+    copies: BTreeMap<NodeId, Map>,
+}
+
+const SLOT: u16 = 77;
+
+impl History {
+    fn new() -> History {
+        let goals = vec![(SlotRange::ALL, vec![NodeId(1), NodeId(2)])];
+        let taken = Change::PlacementTaken {
+            goals,
+            outputs: Vec::new(),
+            from: 1,
+        };
+        let map = apply(&members(5, 2), taken).with_id(ClusterId(7));
+        let term = map.slots().of(SLOT).placed.term.0;
+        let logs = [1, 2].map(|node| (NodeId(node), (Vec::new(), term)));
+        History {
+            copies: (1..=5).map(|node| (NodeId(node), map.clone())).collect(),
+            map,
+            logs: logs.into(),
+            acknowledged: Vec::new(),
+        }
+    }
+
+    fn change(&mut self, change: Change, random: &mut Random) {
+        let Ok(next) = self.map.apply(&change, &ChangeId::default()) else {
+            return;
+        };
+        self.map = next;
+        let placed = self.map.slots().of(SLOT).placed.clone();
+        let (term, owner) = (placed.term.0, placed.owner.expect("somebody"));
+        // Some nodes hear late of a map; the owner has acted on it before it acknowledges anything.
+        for node in 1..=5 {
+            if NodeId(node) == owner || !random.one_in(3) {
+                self.copies.insert(NodeId(node), self.map.clone());
+            }
+        }
+        // Those in sync follow the owner: what it has not is cut, what they lack is sent.
+        let log = self.logs[&owner].0.clone();
+        for node in placed.holders() {
+            self.logs.insert(node, (log.clone(), term));
+        }
+        for node in (1..=5).map(NodeId) {
+            let is_known = placed.names(node) || self.copies[&node].epoch() < self.map.epoch();
+            if !is_known {
+                self.logs.remove(&node);
+            }
+        }
+    }
+
+    fn write(&mut self, random: &mut Random) {
+        let placed = self.map.slots().of(SLOT).placed.clone();
+        let term = placed.term.0;
+        let owner = placed.owner.expect("somebody");
+        let mut reached = 1;
+        self.logs.get_mut(&owner).expect("its log").0.push(term);
+        for node in &placed.in_sync {
+            if random.one_in(4) {
+                break;
+            }
+            reached += 1;
+            let log = self.logs[&owner].0.clone();
+            self.logs.insert(*node, (log, term));
+        }
+        if reached == placed.holders().count() {
+            self.acknowledged = self.logs[&owner].0.clone();
+        }
+    }
+
+    fn step(&mut self, random: &mut Random) {
+        let placed = self.map.slots().of(SLOT).placed.clone();
+        let owner = placed.owner.expect("somebody");
+        let node = NodeId(1 + random.below(5) as u32);
+        let slots = vec![(SlotRange::ALL, node)];
+        let at = |out: Vec<NodeId>, into: Vec<Filling>| Change::SyncChanged {
+            by: By::Owner(owner),
+            slots: vec![larder_cluster::map::AtTerm {
+                slots: SlotRange::ALL,
+                term: placed.term,
+                out,
+                into,
+            }],
+        };
+        match random.below(7) {
+            0 => self.change(at(vec![node], Vec::new()), random),
+            1 => self.change(Change::FillsBegun { slots }, random),
+            2 => {
+                if let Some(filling) = placed.filling.first() {
+                    self.change(at(Vec::new(), vec![*filling]), random);
+                }
+            }
+            3 => self.change(Change::OwnersMoved { slots }, random),
+            _ => self.write(random),
+        }
+    }
+
+    fn kept(&self, node: NodeId) -> Kept {
+        let none = SlotRange::new(0, 0);
+        let mut kept = kept(node.0, &self.copies[&node], none, 0, position(0, 0));
+        kept.copies.clear();
+        if let Some((log, term)) = self.logs.get(&node) {
+            kept.copies.push(KeptCopy {
+                slot: SLOT,
+                term: Term(*term),
+                last: position(log.last().copied().unwrap_or(0), log.len() as u64),
+                is_whole: true,
+            });
+        }
+        kept
+    }
+}
+
+#[test]
+fn whoever_answers_with_the_newest_map_nothing_acknowledged_is_lost() {
+    let (mut chosen, mut waited) = (0, 0);
+    for seed in 0..400 {
+        let mut random = Random::new(seed);
+        let mut history = History::new();
+        for _ in 0..60 {
+            history.step(&mut random);
+        }
+        let nodes = (1..=5).map(NodeId);
+        let answering: BTreeSet<NodeId> = nodes.filter(|_| !random.one_in(3)).collect();
+        let newest = history.map.epoch();
+        if !answering
+            .iter()
+            .any(|it| history.copies[it].epoch() == newest)
+        {
+            continue;
+        }
+        let all: Vec<Kept> = answering.iter().map(|it| history.kept(*it)).collect();
+        let planned = plan(&all, None, None).unwrap();
+        assert_eq!(planned.unconfirmed, 0, "seed {seed}");
+        let found = holders(&planned, SLOT);
+        if found.is_empty() {
+            let placed = &history.map.slots().of(SLOT).placed;
+            let absent = placed.holders().all(|it| !answering.contains(&it));
+            assert!(absent, "seed {seed}: a holder has answered");
+            waited += 1;
+        }
+        for node in found {
+            let log = &history.logs[&NodeId(node)].0;
+            let has_all = log.starts_with(&history.acknowledged);
+            assert!(
+                has_all,
+                "seed {seed}: node {node} lacks acknowledged writes"
+            );
+            chosen += 1;
+        }
+    }
+    assert!(chosen > 200 && waited > 10, "{chosen} {waited}");
+}

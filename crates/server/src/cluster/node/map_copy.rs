@@ -1,0 +1,148 @@
+//! The copy of the cluster's map that a node keeps in its data folder, `map.json`: the newest map that it followed.
+//!
+//! A thread of its own writes it, so that a slow disk delays nobody; of several maps that come while it writes, it writes the last. A node
+//! that is killed may so come back with a copy that is older by some changes. That is harmless: the copy is only compared with the map of etcd,
+//! which must not be older.
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use larder_batch::version::files;
+use larder_cluster::map::Map;
+
+use crate::error::Error;
+use crate::log_limit::LogLimit;
+
+const FILE: &str = "map.json";
+
+/// Writes copies until it is dropped.
+pub struct MapCopy {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    next: Mutex<Next>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Next {
+    map: Option<Arc<Map>>,
+    is_over: bool,
+}
+
+/// Reads the copy of a data folder; `None` if it has none.
+///
+/// # Errors
+/// [`Error::Io`] if the file cannot be read, [`Error::Corrupted`] if it is no map.
+pub fn read(data: &Path) -> Result<Option<Map>, Error> {
+    let path = data.join(FILE);
+    let text = match std::fs::read(&path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io("read", &path)(error)),
+    };
+    let map = Map::from_text(&text).map_err(|why| {
+        Error::Corrupted(format!(
+            "{}: {why}; if etcd's data is known to be the newest, remove the file",
+            path.display()
+        ))
+    })?;
+    Ok(Some(map))
+}
+
+impl MapCopy {
+    /// Starts the thread that writes copies to a data folder.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if there is no thread to be had.
+    pub fn start(data: &Path) -> Result<MapCopy, Error> {
+        let shared = Arc::new(Shared::default());
+        let (path, its_own) = (data.join(FILE), shared.clone());
+        let thread = std::thread::Builder::new()
+            .name("larder-map".to_owned())
+            .spawn(move || its_own.write_all(&path));
+        let thread = thread.map_err(|error| {
+            Error::Io(format!(
+                "cannot start the thread that keeps the map: {error}"
+            ))
+        })?;
+        Ok(MapCopy {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Has this map written soon, unless a newer one follows before.
+    pub fn keep(&self, map: Arc<Map>) {
+        self.shared.set(|next| next.map = Some(map));
+    }
+}
+
+impl Drop for MapCopy {
+    fn drop(&mut self) {
+        self.shared.set(|next| next.is_over = true);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that keeps the map had panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn set(&self, change: impl FnOnce(&mut Next)) {
+        change(&mut self.next.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_one();
+    }
+
+    /// Writes what comes, the last map included, until the end.
+    fn write_all(&self, path: &Path) {
+        let failed = LogLimit::default();
+        loop {
+            let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_idle = |next: &mut Next| next.map.is_none() && !next.is_over;
+            let waited = self.changed.wait_while(next, is_idle);
+            let map = waited.unwrap_or_else(PoisonError::into_inner).map.take();
+            let Some(map) = map else { return };
+            if let Err(error) = files::write_durably(path, map.to_text().as_bytes())
+                && let Some(times) = failed.note()
+            {
+                tracing::warn!(%error, times, "the copy of the cluster's map is not written; it is tried again with the next map");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_cluster::map::{Change, ChangeId, ClusterId, Epoch, Settings};
+
+    use super::*;
+
+    #[test]
+    fn the_last_map_is_in_the_folder_when_the_node_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(read(folder.path()).unwrap().is_none());
+        let copy = MapCopy::start(folder.path()).unwrap();
+        let mut map = Map::new("main", Settings::default()).with_id(ClusterId(5));
+        for spare_percent in 10..30 {
+            let settings = Settings {
+                spare_percent,
+                ..Settings::default()
+            };
+            let change = Change::SettingsChanged { settings };
+            map = map.apply(&change, &ChangeId::default()).unwrap();
+            copy.keep(Arc::new(map.clone()));
+        }
+        drop(copy);
+        let kept = read(folder.path()).unwrap().unwrap();
+        assert_eq!((kept.id(), kept.epoch()), (ClusterId(5), Epoch(20)));
+        std::fs::write(folder.path().join(FILE), "{").unwrap();
+        let why = read(folder.path()).unwrap_err().to_string();
+        assert!(why.contains("map.json"), "{why}");
+    }
+}

@@ -1,0 +1,226 @@
+//! etcd loses the cluster's map, or goes back to an older one: no node serves by it, and a recovery brings every acknowledged write back.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::harness::{Cluster, Options};
+use super::rows::wait_until_settled;
+
+const ROWS: usize = 300;
+
+fn key(row: usize) -> String {
+    format!("post|u{row}|1")
+}
+
+fn write_rows(cluster: &Cluster, value: &str) {
+    let mut client = cluster.client(0);
+    for row in 0..ROWS {
+        client.check(&format!("SET {} {value}{row}", key(row)), "+OK");
+    }
+}
+
+#[track_caller]
+fn check_rows(cluster: &Cluster, value: &str) {
+    for node in cluster.running() {
+        let mut client = cluster.client(node);
+        for row in 0..ROWS {
+            let text = format!("{value}{row}");
+            let expected = format!("${}|{text}", text.len());
+            client.check(&format!("GET {}", key(row)), &expected);
+        }
+    }
+}
+
+/// Three nodes with two copies of each row, and a fourth that has joined; a join and some rows.
+fn four_nodes() -> Option<Cluster> {
+    let mut cluster = Options::new(3).set("tables.replicas", 2).start()?;
+    cluster.add("n4", Vec::new(), false);
+    cluster.start_all();
+    cluster.wait_for_state(3, "up");
+    wait_until_settled(&cluster);
+    let mut client = cluster.client(0);
+    client.create("by", "by|<time>|<poster> = copy post|<poster>|<time>");
+    write_rows(&cluster, "v");
+    Some(cluster)
+}
+
+fn restart_all(cluster: &mut Cluster) {
+    for node in cluster.running() {
+        cluster.kill(node);
+    }
+    for node in 0..cluster.len() {
+        cluster.restart(node);
+    }
+}
+
+/// Waits until every node is unready and says why with these words; then none answers a read, and none as if there were no row.
+#[track_caller]
+fn check_refused(cluster: &Cluster, words: &str) {
+    for node in cluster.running() {
+        cluster.wait_for("the node refuses to serve", || {
+            let (status, body) = cluster.get(node, "/readyz");
+            status == 503 && body.contains(words)
+        });
+        let (_, status) = cluster.get(node, "/v1/cluster");
+        let status: Value = serde_json::from_str(&status).expect("JSON");
+        let missing = status["missing"].as_str().unwrap_or_default();
+        assert!(missing.contains("larder cluster recover"), "{status}");
+        let mut client = cluster.client(node);
+        for row in 0..ROWS {
+            let told = client.ask(&format!("GET {}", key(row)));
+            assert!(told.starts_with("-CLUSTERDOWN"), "{told}");
+        }
+    }
+}
+
+/// What these nodes have kept.
+fn kept(cluster: &Cluster, nodes: &[usize]) -> Vec<Value> {
+    let kept = nodes.iter().map(|&node| {
+        let (status, body) = cluster.get(node, "/v1/cluster/kept");
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).expect("JSON")
+    });
+    kept.collect()
+}
+
+/// Plans a recovery from what these nodes have kept, and makes it if all slots have their newest rows.
+#[track_caller]
+fn recover(cluster: &Cluster, nodes: &[usize]) -> Value {
+    let mut request = json!({ "kept": kept(cluster, nodes) });
+    let (status, planned) = cluster.post(nodes[0], "/v1/cluster/recover", &request);
+    assert_eq!(status, 200, "{planned}");
+    let planned: Value = serde_json::from_str(&planned).expect("JSON");
+    assert_eq!(planned["waiting"], json!([]), "{planned}");
+    assert_eq!(planned["slots_unconfirmed"], 0, "{planned}");
+    assert_eq!(planned["is_written"], false);
+    request["write"] = json!(true);
+    let (status, written) = cluster.post(nodes[0], "/v1/cluster/recover", &request);
+    assert_eq!(status, 200, "{written}");
+    serde_json::from_str(&written).expect("JSON")
+}
+
+fn copy(from: &Path, to: &Path) {
+    let _ = std::fs::remove_dir_all(to);
+    let copied = Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(copied.expect("cp runs").success());
+}
+
+#[test]
+fn a_cluster_whose_etcd_lost_its_data_refuses_to_serve_and_is_recovered_with_every_row() {
+    let Some(mut cluster) = four_nodes() else {
+        return;
+    };
+    cluster.etcd.lose_data().expect("it starts");
+    // Those that run notice it, and those that are started again do not begin a new cluster.
+    check_refused(&cluster, "etcd's data was lost");
+    restart_all(&mut cluster);
+    check_refused(&cluster, "etcd's data was lost");
+    // A node that knows nothing of the cluster does not begin a new one either.
+    let stranger = cluster.add("n5", Vec::new(), false);
+    cluster.restart(stranger);
+    cluster.wait_for("the new node waits", || {
+        let (_, body) = cluster.get(stranger, "/readyz");
+        body.contains("followed the cluster's map up to epoch")
+    });
+    cluster.kill(stranger);
+    let written = recover(&cluster, &[0, 1, 2, 3]);
+    assert_eq!(written["joins"], json!(["by"]), "{written}");
+    cluster.wait_until_served();
+    check_rows(&cluster, "v");
+    cluster.wait_for("the join is there", || {
+        (cluster.running().iter()).all(|&node| cluster.ask(node, "JOIN.LIST").contains("by|"))
+    });
+    cluster.client(2).check("GET by|1|u7", "$2|v7");
+    let again = json!({ "kept": kept(&cluster, &[0, 1, 2, 3]), "write": true });
+    let (status, told) = cluster.post(0, "/v1/cluster/recover", &again);
+    assert_eq!(status, 409, "{told}");
+    assert!(told.contains("nothing to recover"), "{told}");
+}
+
+#[test]
+fn a_node_that_is_absent_keeps_the_slots_that_it_alone_has_the_rows_of() {
+    let Some(mut cluster) = Cluster::start(2, &[]) else {
+        return;
+    };
+    write_rows(&cluster, "v");
+    cluster.etcd.lose_data().expect("it starts");
+    check_refused(&cluster, "etcd's data was lost");
+    cluster.kill(1);
+    let request = json!({ "kept": kept(&cluster, &[0]), "write": true });
+    let (status, told) = cluster.post(0, "/v1/cluster/recover", &request);
+    assert_eq!(status, 200, "{told}");
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["waiting"][0]["nodes"], json!(["n2"]), "{told}");
+    // Its rows are not taken for absent meanwhile.
+    cluster.wait_for("the other half is served", || {
+        cluster
+            .ask(0, "CLUSTER INFO")
+            .contains("cluster_slots_ok:8192")
+    });
+    let mut client = cluster.client(0);
+    for row in 0..ROWS {
+        assert_ne!(client.ask(&format!("GET {}", key(row))), "$-1");
+    }
+    cluster.restart(1);
+    cluster.wait_until_served();
+    check_rows(&cluster, "v");
+}
+
+#[test]
+fn an_older_copy_of_etcds_data_is_not_served_by_nodes_that_run_nor_by_those_that_start() {
+    let Some(mut cluster) = Options::new(3).set("tables.replicas", 2).start() else {
+        return;
+    };
+    let old = tempfile::tempdir().expect("a folder");
+    let copied = old.path().join("etcd");
+    cluster.etcd.kill(0);
+    copy(&cluster.etcd.data(0), &copied);
+    cluster.etcd.start_all().expect("it starts");
+    cluster.wait_until_served();
+    cluster.add("n4", Vec::new(), false);
+    cluster.start_all();
+    cluster.wait_for_state(3, "up");
+    wait_until_settled(&cluster);
+    write_rows(&cluster, "v");
+    cluster.etcd.kill(0);
+    copy(&copied, &cluster.etcd.data(0));
+    cluster.etcd.start_all().expect("it starts");
+    check_refused(&cluster, "an old copy of etcd's data was restored");
+    restart_all(&mut cluster);
+    check_refused(&cluster, "an old copy of etcd's data was restored");
+    recover(&cluster, &[0, 1, 2, 3]);
+    cluster.wait_until_served();
+    check_rows(&cluster, "v");
+}
+
+#[test]
+fn an_old_disk_that_is_back_when_etcds_data_is_lost_does_not_bring_old_values_back() {
+    let Some(mut cluster) = Options::new(3).set("tables.replicas", 2).start() else {
+        return;
+    };
+    write_rows(&cluster, "old");
+    let old = tempfile::tempdir().expect("a folder");
+    let copied = old.path().join("data");
+    cluster.end(2);
+    copy(&cluster.data(2), &copied);
+    cluster.restart(2);
+    cluster.wait_until_served();
+    wait_until_settled(&cluster);
+    write_rows(&cluster, "new");
+    cluster.etcd.lose_data().expect("it starts");
+    for node in 0..3 {
+        cluster.kill(node);
+    }
+    copy(&copied, &cluster.data(2));
+    (0..3).for_each(|node| cluster.restart(node));
+    check_refused(&cluster, "etcd's data was lost");
+    let written = recover(&cluster, &[0, 1, 2]);
+    let members = written["members"].as_array().expect("a list");
+    let old = members.iter().find(|it| it["name"] == "n3").expect("n3");
+    assert_eq!(old["state"], "other disk", "{written}");
+    assert_eq!(old["slots_owned"], 0, "{written}");
+    cluster.wait_until_served();
+    check_rows(&cluster, "new");
+}
