@@ -1,7 +1,7 @@
 //! Bytes that become rows: CSV, JSON lines, and bundles of rows.
 //!
 //! The first byte of a text is no text: its bits choose what is asked of the rest, so that one run tries all of it. Seeds begin with a
-//! letter: `@` asks for a column as the value, `A` for JSON, `B` for MessagePack; 4, 8 and 16 letters later ask for more.
+//! letter: `@` asks for a column as the value, `A` for JSON, `B` for MessagePack; 4, 8, 16 and 32 letters later ask for more.
 
 use std::sync::{Arc, Mutex};
 
@@ -39,6 +39,9 @@ pub fn csv(bytes: &[u8]) {
         ];
         let names = ["int", "float", "bool", "json"].map(str::to_owned);
         options.types = names.into_iter().zip(types).collect();
+    }
+    if choice & 32 != 0 {
+        options.escape = Some(b'\\');
     }
     let whole = read(text, Format::Csv, &options, usize::MAX);
     check(text, &options, &whole);

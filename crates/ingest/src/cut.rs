@@ -14,6 +14,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use memchr::{memchr, memrchr};
 
+use crate::csv::Syntax;
+use crate::csv::parse::never_closed;
 use crate::csv::scan::{Scan, scan};
 use crate::error::{At, Fault};
 
@@ -22,10 +24,7 @@ use crate::error::{At, Fault};
 pub(crate) enum Boundary {
     Newline,
     /// A newline outside quotes.
-    Csv {
-        delimiter: u8,
-        comment: Option<u8>,
-    },
+    Csv(Syntax),
 }
 
 pub(crate) struct Cutter {
@@ -155,8 +154,8 @@ impl Cutter {
                 return Ok(None);
             }
             let found = match boundary {
-                Boundary::Csv { delimiter, comment } if memchr(b'"', buffer).is_some() => {
-                    Found::from(scan(buffer, delimiter, comment))
+                Boundary::Csv(syntax) if memchr(b'"', buffer).is_some() => {
+                    Found::from(scan(buffer, syntax))
                 }
                 _ => Found {
                     end: memrchr(b'\n', buffer).map(|at| at + 1),
@@ -167,10 +166,7 @@ impl Cutter {
             if self.ended {
                 if let Some(at) = found.open_quote {
                     let line = 1 + memchr::memchr_iter(b'\n', &buffer[..at]).count() as u64;
-                    return Err(Fault::data(
-                        At::Line(line),
-                        "a quote opens here and is never closed; close it, or double it if it is part of the text",
-                    ));
+                    return Err(Fault::data(At::Line(line), never_closed(&buffer[at..])));
                 }
             } else if let Some(end) = found.end {
                 self.carry.extend_from_slice(&buffer[end..]);

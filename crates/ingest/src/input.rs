@@ -244,6 +244,7 @@ fn check_csv_options(options: &InputOptions, format: Format) -> Result<(), Fault
         (options.columns.is_some(), "names of columns"),
         (options.skip_lines > 0, "lines to skip"),
         (options.comment.is_some(), "a comment's character"),
+        (options.escape.is_some(), "an escape character"),
         (!options.types.is_empty(), "types of columns"),
     ];
     match asked.iter().find(|(is_asked, _)| *is_asked) {

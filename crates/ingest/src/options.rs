@@ -90,6 +90,8 @@ pub struct InputOptions {
     pub value: ValueSpec,
     /// CSV's delimiter; `None`: a tab for `.tsv` and `.tab`, else the first of `,` tab `;` `|` that the first line holds.
     pub delimiter: Option<u8>,
+    /// The character that stands before a quote, or before itself, inside a quoted field of CSV. `None`, or the quote: quotes are doubled.
+    pub escape: Option<u8>,
     /// Whether CSV begins with the columns' names; `None` means yes. Without, columns are named 1, 2, 3...
     pub header: Option<bool>,
     /// The names of a CSV file's columns, one for each; the first line is data then, unless `header` says otherwise.
@@ -120,6 +122,7 @@ impl Default for InputOptions {
             key_separator: b':',
             value: ValueSpec::Json,
             delimiter: None,
+            escape: None,
             header: None,
             columns: None,
             skip_lines: 0,
@@ -131,6 +134,13 @@ impl Default for InputOptions {
             null_value: NullPolicy::Error,
             value_bytes_max: VALUE_BYTES_MAX,
         }
+    }
+}
+
+impl InputOptions {
+    /// The escape character of CSV, where it is not the quote.
+    pub(crate) fn csv_escape(&self) -> Option<u8> {
+        self.escape.filter(|escape| *escape != b'"')
     }
 }
 

@@ -124,6 +124,11 @@ pub(crate) fn check_columns(options: &InputOptions) -> Result<(), Error> {
         .is_some_and(|byte| matches!(byte, b'"' | b'\n' | b'\r'))
     {
         "the delimiter must not be a quote or a newline"
+    } else if options
+        .escape
+        .is_some_and(|byte| matches!(byte, b'\n' | b'\r'))
+    {
+        "the escape character must not be a newline"
     } else if !is_separator(options.key_separator) {
         "the separator of keys must be neither a letter, a digit nor %"
     } else {

@@ -447,12 +447,13 @@ fn csv() -> std::io::Result<()> {
         ("column", "@k,v\na,1\nb,2\n\nc,\n"),
         (
             "quoted",
-            "@\"k\";\"v\"\r\n\"a;b\";\"x\ny\"\r\nb;\"q\"\"q\"\r\n\"c\"d;5\" pipe\r\n",
+            "@\"k\";\"v\"\r\n\"a;b\";\"x\ny\"\r\nb;\"q\"\"q\"\r\n\"c\";5\" pipe\r\n",
         ),
         (
             "comment",
             "E# made on \"Monday\nk\tv\tw\n# more, \"\na\t1\t\n",
         ),
+        ("escape", "`k,v\na,\"x\\\"y\"\nb,\"\\\\\"\n\"c\\n\",C:\\d\n"),
         ("no-header", "H\u{feff}a|1\nb|\"2|3\"\n"),
         (
             "types",

@@ -101,6 +101,9 @@ pub struct BuildArgs {
     /// The byte between two fields of a CSV file, such as ';' or '\t'
     #[arg(long, value_name = "CHAR", help_heading = "Rows")]
     pub delimiter: Option<String>,
+    /// The character that escapes a quote inside a quoted field of a CSV file, such as '\' for Spark's [default: quotes are doubled]
+    #[arg(long, value_name = "CHAR", help_heading = "Rows")]
+    pub escape: Option<String>,
     /// The first line of a CSV file is data; columns are called 1, 2, 3 and so on
     #[arg(long, help_heading = "Rows")]
     pub no_header: bool,
@@ -213,6 +216,7 @@ impl BuildArgs {
             values: None,
             format: None,
             delimiter: None,
+            escape: None,
             no_header: false,
             columns: Vec::new(),
             skip_lines: 0,

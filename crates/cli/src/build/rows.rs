@@ -285,6 +285,11 @@ pub fn input_options(
     } else {
         NullPolicy::Error
     };
+    let optional = |option, text: &Option<String>| -> Result<Option<u8>, Failure> {
+        text.as_deref()
+            .map(|text| one_byte(option, text))
+            .transpose()
+    };
     Ok(InputOptions {
         inputs: inputs.to_vec(),
         format,
@@ -295,10 +300,8 @@ pub fn input_options(
         threads: args.threads().min(WRITERS_MAX),
         columns: (!args.columns.is_empty()).then(|| args.columns.clone()),
         skip_lines: args.skip_lines,
-        comment: match &args.comment {
-            Some(text) => Some(one_byte("--comment", text)?),
-            None => None,
-        },
+        escape: optional("--escape", &args.escape)?,
+        comment: optional("--comment", &args.comment)?,
         types: args.schema.clone(),
         memory: memory.parsing,
         // What the builder takes of one value; it does not know of `--memory` as a whole.

@@ -4,10 +4,17 @@
 //! parses one: [`parse::parse_plain`] for chunks without a quote, which is nearly all data, and
 //! [`parse::parse_quoted`] for the rest.
 //!
-//! The dialect: records end with LF or CRLF, empty lines are skipped, a field that begins with `"` runs to its
-//! closing quote, `""` inside it is a quote, and any other quote is an ordinary character. A first record with a CR that ends
-//! nothing is refused: it is most likely the whole of a file whose lines end with CR. Every record has as many fields as the first. Values are text, unless the user gives them types (`types`). A line that begins with the
-//! comment's byte, where the user names one, is skipped.
+//! The dialect is that of RFC 4180:
+//!
+//! - Records end with LF or CRLF. Empty lines are skipped. Every record has as many fields as the first.
+//! - A field that begins with `"` ends at its closing quote, and `""` inside it is one quote. If an escape character is set, that
+//!   character before a quote, or before itself, stands for the character that follows, and `""` has no meaning.
+//! - Text between a closing quote and the end of the field is an error: most likely the file uses an escape character.
+//! - A quote inside an unquoted field is an ordinary character.
+//! - A CR in the first record that no LF follows is an error: all lines of such a file most likely end with CR.
+//! - Lines that begin with the comment character, if one is set, are skipped.
+//!
+//! Values are text, unless the user gives their columns types (`types`).
 
 pub(crate) mod parse;
 pub(crate) mod scan;
@@ -16,6 +23,7 @@ pub(crate) mod types;
 use std::sync::Arc;
 
 use crate::csv::parse::{Cells, parse_plain, parse_quoted};
+use crate::csv::scan::outside_quotes;
 use crate::csv::types::{CellType, EmitJson};
 use crate::cut::{Boundary, Cutter, Turn};
 use crate::emit::{Json, MessagePack};
@@ -41,13 +49,21 @@ pub(crate) struct CsvFile {
 /// What every chunk of a file is parsed by.
 pub(crate) struct Dialect {
     pub plan: Plan,
-    pub delimiter: u8,
-    pub comment: Option<u8>,
+    pub syntax: Syntax,
     /// How many columns the file has: the plan may have more.
     pub width: usize,
     separator: u8,
     /// Of every column of the plan.
     types: Vec<CellType>,
+}
+
+/// The bytes that have a meaning in CSV, beside quotes and line ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Syntax {
+    pub delimiter: u8,
+    /// Never the quote.
+    pub escape: Option<u8>,
+    pub comment: Option<u8>,
 }
 
 impl CsvFile {
@@ -72,10 +88,19 @@ impl CsvFile {
     /// rows begin; `None` for a file without any record.
     fn read_head(&mut self) -> Result<Option<usize>, Fault> {
         check_encoding(self.cutter.peek()?)?;
-        let (comment, delimiter) = (self.options.comment, self.delimiter);
-        let head = self
-            .cutter
-            .peek_record(|head| holds_record(head, delimiter, comment))?;
+        let (comment, escape) = (self.options.comment, self.options.csv_escape());
+        let delimiter = self.delimiter;
+        let syntax = |head: &[u8]| Syntax {
+            delimiter: delimiter.unwrap_or_else(|| sniff_delimiter(head, escape)),
+            escape,
+            comment,
+        };
+        let head = self.cutter.peek_record(|head| {
+            let head = head.strip_prefix(BOM).unwrap_or(head);
+            let head = &head[lines_before_records(head, comment)..];
+            // Empty lines and comments alone need no further reading.
+            head.is_empty() || parse::holds_record(head, syntax(head))
+        })?;
         let begin = if head.starts_with(BOM) { BOM.len() } else { 0 };
         head.drain(..begin);
         let blank = lines_before_records(head, comment);
@@ -94,10 +119,15 @@ impl CsvFile {
         let blank_lines = count_lines(&head[..blank]);
         let head = &head[blank..];
         let first_line = At::Line(blank_lines + 1);
-        let delimiter = self.delimiter.unwrap_or_else(|| sniff_delimiter(head));
-        let first_record = parse::first_record(head, delimiter);
+        let syntax = syntax(head);
+        if escape == Some(syntax.delimiter) {
+            return Err(Fault::file(
+                "its delimiter and the escape character are the same; name another one",
+            ));
+        }
+        let first_record = parse::first_record(head, syntax);
         let (fields, end) = first_record.map_err(|fault| fault.after_lines(blank_lines))?;
-        if has_lone_cr_outside_quotes(&head[..end]) {
+        if has_lone_cr_outside_quotes(&head[..end], escape) {
             return Err(lone_cr(first_line));
         }
         let width = fields.len();
@@ -119,23 +149,12 @@ impl CsvFile {
         self.plan = Some(Arc::new(Dialect {
             types: types_of(&plan.names, &self.options)?,
             plan,
-            delimiter,
-            comment,
+            syntax,
             width,
             separator: self.options.key_separator,
         }));
         Ok(Some(if self.has_header { blank + end } else { blank }))
     }
-}
-
-/// Whether the first record ends within what was read. Of empty lines and comments alone there is enough, too.
-fn holds_record(head: &[u8], delimiter: Option<u8>, comment: Option<u8>) -> bool {
-    let head = head.strip_prefix(BOM).unwrap_or(head);
-    let head = &head[lines_before_records(head, comment)..];
-    let delimiter = delimiter.unwrap_or_else(|| sniff_delimiter(head));
-    // A quote that is open may be closed further on.
-    let record = parse::first_record(head, delimiter).ok();
-    head.is_empty() || record.is_some_and(|(_, end)| head[..end].ends_with(b"\n"))
 }
 
 /// The bytes of the empty lines and comments that a text begins with.
@@ -162,11 +181,10 @@ pub(crate) fn has_lone_cr(text: &[u8]) -> bool {
     memchr::memchr_iter(b'\r', text).any(|at| text.get(at + 1).is_some_and(|next| *next != b'\n'))
 }
 
-fn has_lone_cr_outside_quotes(record: &[u8]) -> bool {
-    let mut in_quotes = false;
-    record.windows(2).any(|pair| {
-        in_quotes ^= pair[0] == b'"';
-        !in_quotes && pair[0] == b'\r' && pair[1] != b'\n'
+fn has_lone_cr_outside_quotes(record: &[u8], escape: Option<u8>) -> bool {
+    outside_quotes(record, escape).any(|at| {
+        let next = record.get(at + 1);
+        record[at] == b'\r' && next.is_some_and(|next| *next != b'\n')
     })
 }
 
@@ -224,20 +242,15 @@ fn not_utf8_header(at: At) -> Fault {
 }
 
 /// The first of `,` tab `;` `|` that the first line holds outside quotes.
-fn sniff_delimiter(head: &[u8]) -> u8 {
-    let mut in_quotes = false;
+fn sniff_delimiter(head: &[u8], escape: Option<u8>) -> u8 {
     let mut seen = [false; 4];
     const CANDIDATES: [u8; 4] = *b",\t;|";
-    for &byte in head {
-        match byte {
-            b'"' => in_quotes = !in_quotes,
-            b'\n' if !in_quotes => break,
-            _ if !in_quotes => {
-                if let Some(index) = CANDIDATES.iter().position(|c| *c == byte) {
-                    seen[index] = true;
-                }
-            }
-            _ => {}
+    for at in outside_quotes(head, escape) {
+        if head[at] == b'\n' {
+            break;
+        }
+        if let Some(index) = CANDIDATES.iter().position(|c| *c == head[at]) {
+            seen[index] = true;
         }
     }
     seen.iter()
@@ -257,10 +270,7 @@ impl Tasks for CsvFile {
         let Some(dialect) = self.plan.clone() else {
             return Ok(None);
         };
-        let boundary = Boundary::Csv {
-            delimiter: dialect.delimiter,
-            comment: dialect.comment,
-        };
+        let boundary = Boundary::Csv(dialect.syntax);
         let Some(cut) = self.cutter.cut(boundary, buffer)? else {
             return Ok(None);
         };

@@ -3,7 +3,7 @@
 use memchr::{memchr, memchr2, memchr2_iter};
 
 use crate::csv::scan::closing_quote;
-use crate::csv::{Dialect, LONE_CR, has_lone_cr, push_row};
+use crate::csv::{Dialect, LONE_CR, Syntax, has_lone_cr, lone_cr, push_row};
 use crate::error::{At, Fault};
 use crate::rows::Rows;
 
@@ -59,7 +59,7 @@ pub(crate) fn parse_plain(
         pushed.map_err(|fault| fault.or_at(At::Line(line)))
     };
     let is_comment = |record_begin: usize| is_comment(dialect, data, record_begin);
-    for at in memchr2_iter(dialect.delimiter, b'\n', data) {
+    for at in memchr2_iter(dialect.syntax.delimiter, b'\n', data) {
         if data[at] == b'\n' {
             if !is_comment(record_begin) {
                 finish(&mut ends, record_begin, field, begin, at, line)?;
@@ -83,7 +83,8 @@ pub(crate) fn parse_plain(
 
 #[inline]
 fn is_comment(dialect: &Dialect, data: &[u8], record_begin: usize) -> bool {
-    dialect.comment.is_some() && data.get(record_begin).copied() == dialect.comment
+    let comment = dialect.syntax.comment;
+    comment.is_some() && data.get(record_begin).copied() == comment
 }
 
 /// Where a field's text is: in the chunk, or unescaped in the scratch buffer.
@@ -129,7 +130,10 @@ pub(crate) fn parse_quoted(
             line += 1;
             continue;
         }
-        at = record.read(data, at, dialect.delimiter)?;
+        at = record.read(data, at, dialect.syntax)?;
+        if let Some(fault) = record.fault.take() {
+            return Err(fault);
+        }
         if !record.is_blank() {
             if record.places.len() != width {
                 let found = record.places.len();
@@ -148,10 +152,20 @@ pub(crate) fn parse_quoted(
     Ok(())
 }
 
+/// Whether the first record ends in `data`.
+pub(crate) fn holds_record(data: &[u8], syntax: Syntax) -> bool {
+    // A quote that is open may be closed later.
+    let end = Record::default().read(data, 0, syntax);
+    end.is_ok_and(|end| data[..end].ends_with(b"\n"))
+}
+
 /// The fields of the first record and where the next one begins.
-pub(crate) fn first_record(data: &[u8], delimiter: u8) -> Result<(Vec<Vec<u8>>, usize), Fault> {
+pub(crate) fn first_record(data: &[u8], syntax: Syntax) -> Result<(Vec<Vec<u8>>, usize), Fault> {
     let mut record = Record::default();
-    let end = record.read(data, 0, delimiter)?;
+    let end = record.read(data, 0, syntax)?;
+    if let Some(fault) = record.fault {
+        return Err(fault);
+    }
     let cells = QuotedCells {
         data,
         scratch: &record.scratch,
@@ -166,18 +180,25 @@ struct Record {
     places: Vec<Place>,
     scratch: Vec<u8>,
     has_quotes: bool,
+    /// The first malformed field.
+    fault: Option<Fault>,
 }
 
 impl Record {
     /// Reads the record at `at` and returns where the next one begins.
-    fn read(&mut self, data: &[u8], mut at: usize, delimiter: u8) -> Result<usize, Fault> {
+    ///
+    /// # Errors
+    /// A quote is never closed, so the record has no end.
+    fn read(&mut self, data: &[u8], mut at: usize, syntax: Syntax) -> Result<usize, Fault> {
+        let delimiter = syntax.delimiter;
         self.places.clear();
         self.scratch.clear();
         self.has_quotes = false;
+        self.fault = None;
         loop {
             let (place, end) = if data.get(at) == Some(&b'"') {
                 self.has_quotes = true;
-                self.quoted(data, at, delimiter)?
+                self.quoted(data, at, syntax)?
             } else {
                 let end = field_end(data, at, delimiter);
                 let text_end = without_cr(data, at, end);
@@ -199,19 +220,24 @@ impl Record {
         }
     }
 
-    /// A field that begins with a quote at `at`. Text after the closing quote belongs to the field, as elsewhere.
-    fn quoted(&mut self, data: &[u8], at: usize, delimiter: u8) -> Result<(Place, usize), Fault> {
-        let Some(closing) = closing_quote(data, at + 1) else {
-            let line = 1 + memchr::memchr_iter(b'\n', &data[..at]).count() as u64;
-            return Err(Fault::data(
-                At::Line(line),
-                "a quote opens here and is never closed; close it",
-            ));
+    /// Reads the field that begins with a quote at `at`.
+    fn quoted(&mut self, data: &[u8], at: usize, syntax: Syntax) -> Result<(Place, usize), Fault> {
+        let Some(closing) = closing_quote(data, at + 1, syntax.escape) else {
+            let line = line_of(data, at);
+            return Err(Fault::data(At::Line(line), never_closed(&data[at..])));
         };
-        let end = field_end(data, closing + 1, delimiter);
+        let end = field_end(data, closing + 1, syntax.delimiter);
         let rest = &data[closing + 1..without_cr(data, closing + 1, end)];
+        if !rest.is_empty() && self.fault.is_none() {
+            let field = self.places.len() + 1;
+            self.fault = Some(match rest {
+                [b'\r', ..] => lone_cr(At::Line(line_of(data, closing))),
+                _ => text_after_quote(data, closing, field),
+            });
+        }
         let mut text = &data[at + 1..closing];
-        if rest.is_empty() && memchr(b'"', text).is_none() {
+        let escape = syntax.escape.unwrap_or(b'"');
+        if memchr(escape, text).is_none() {
             return Ok((
                 Place {
                     in_scratch: false,
@@ -222,12 +248,14 @@ impl Record {
             ));
         }
         let begin = self.scratch.len();
-        while let Some(quote) = memchr(b'"', text) {
-            self.scratch.extend_from_slice(&text[..=quote]);
-            text = &text[quote + 2..];
+        while let Some(found) = memchr(escape, text) {
+            let (before, after) = text.split_at(found);
+            self.scratch.extend_from_slice(before);
+            let escaped = after.get(1).filter(|it| [b'"', escape].contains(it));
+            self.scratch.push(*escaped.unwrap_or(&escape));
+            text = &after[1 + usize::from(escaped.is_some())..];
         }
         self.scratch.extend_from_slice(text);
-        self.scratch.extend_from_slice(rest);
         Ok((
             Place {
                 in_scratch: true,
@@ -255,6 +283,41 @@ fn without_cr(data: &[u8], begin: usize, end: usize) -> usize {
     } else {
         end
     }
+}
+
+/// The line, from 1, of the byte at `at`.
+fn line_of(data: &[u8], at: usize) -> u64 {
+    1 + memchr::memchr_iter(b'\n', &data[..at]).count() as u64
+}
+
+/// The fault of text between a closing quote and the field's end. `field` counts from 1.
+#[cold]
+fn text_after_quote(data: &[u8], closing: usize, field: usize) -> Fault {
+    let before = &data[..closing];
+    let line_begin = memchr::memrchr(b'\n', before).map_or(0, |newline| newline + 1);
+    let byte = closing - line_begin + 1;
+    let advice = match before.ends_with(b"\\") {
+        true => BACKSLASH,
+        false => "; write a quote inside a quoted field twice",
+    };
+    Fault::data(
+        At::Line(line_of(data, closing)),
+        format!(
+            "column {field}: text follows the closing quote, which is byte {byte} of the line{advice}"
+        ),
+    )
+}
+
+const BACKSLASH: &str = "; if the file escapes quotes with a backslash, as Spark does, read it with the escape character \\";
+
+/// Describes the quote that `text` begins with.
+#[cold]
+pub(crate) fn never_closed(text: &[u8]) -> String {
+    let advice = match memchr::memmem::find(text, b"\\\"") {
+        Some(_) => BACKSLASH,
+        None => "; close it, or double it if it is part of the text",
+    };
+    format!("a quote opens here and is never closed{advice}")
 }
 
 #[cold]

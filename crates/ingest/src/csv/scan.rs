@@ -3,7 +3,9 @@
 //! Counting quotes is not enough: a quote inside an unquoted field (`5" pipe`) is an ordinary
 //! character, and would shift the count for all that follows. So this walks from quote to quote.
 
-use memchr::{memchr, memrchr};
+use memchr::{memchr, memchr2, memrchr};
+
+use crate::csv::Syntax;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Scan {
@@ -13,8 +15,13 @@ pub(crate) struct Scan {
     pub open_quote: Option<usize>,
 }
 
-/// Walks `data`, which begins at a record's begin. Quotes in a line that begins with `comment` are ordinary characters.
-pub(crate) fn scan(data: &[u8], delimiter: u8, comment: Option<u8>) -> Scan {
+/// Walks `data`, which begins at a record's begin. Quotes in comments are ordinary characters.
+pub(crate) fn scan(data: &[u8], syntax: Syntax) -> Scan {
+    let Syntax {
+        delimiter,
+        escape,
+        comment,
+    } = syntax;
     let mut records_end = None;
     let mut at = 0;
     loop {
@@ -47,7 +54,7 @@ pub(crate) fn scan(data: &[u8], delimiter: u8, comment: Option<u8>) -> Scan {
             at = quote + 1;
             continue;
         }
-        match closing_quote(data, quote + 1) {
+        match closing_quote(data, quote + 1, escape) {
             Some(closing) => at = closing + 1,
             None => {
                 return Scan {
@@ -59,9 +66,21 @@ pub(crate) fn scan(data: &[u8], delimiter: u8, comment: Option<u8>) -> Scan {
     }
 }
 
-/// The quote that ends a quoted field whose text begins at `from`; doubled quotes are text.
-pub(crate) fn closing_quote(data: &[u8], from: usize) -> Option<usize> {
+/// The quote that ends a quoted field whose text begins at `from`. Doubled, or escaped, quotes are text.
+pub(crate) fn closing_quote(data: &[u8], from: usize, escape: Option<u8>) -> Option<usize> {
     let mut at = from;
+    if let Some(escape) = escape {
+        loop {
+            let found = at + memchr2(b'"', escape, &data[at..])?;
+            if data[found] == b'"' {
+                return Some(found);
+            }
+            at = match data.get(found + 1) {
+                Some(next) if *next == b'"' || *next == escape => found + 2,
+                _ => found + 1,
+            };
+        }
+    }
     loop {
         let quote = at + memchr(b'"', &data[at..])?;
         if data.get(quote + 1) != Some(&b'"') {
@@ -71,13 +90,46 @@ pub(crate) fn closing_quote(data: &[u8], from: usize) -> Option<usize> {
     }
 }
 
+/// The positions of a record's bytes that are not in quotes, the quotes themselves left out. Quotes are counted, so what follows
+/// a quote inside an unquoted field is taken for quoted.
+pub(crate) fn outside_quotes(text: &[u8], escape: Option<u8>) -> impl Iterator<Item = usize> + '_ {
+    let (mut in_quotes, mut is_escaped) = (false, false);
+    text.iter().enumerate().filter_map(move |(at, byte)| {
+        if std::mem::take(&mut is_escaped) {
+            return None;
+        }
+        is_escaped = in_quotes && Some(*byte) == escape;
+        if *byte == b'"' {
+            in_quotes = !in_quotes;
+            return None;
+        }
+        (!in_quotes).then_some(at)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn syntax(escape: Option<u8>, comment: Option<u8>) -> Syntax {
+        Syntax {
+            delimiter: b',',
+            escape,
+            comment,
+        }
+    }
+
+    #[test]
+    fn an_escaped_quote_ends_no_field() {
+        let end = |text: &[u8]| scan(text, syntax(Some(b'\\'), None)).records_end;
+        assert_eq!(end(b"a,\"x\\\"\ny\"\nb"), Some(10));
+        assert_eq!(end(b"a,\"x\\\\\"\n\"y\n"), Some(8));
+        assert_eq!(end(b"a\\\"\nb,\"\\n\"\n"), Some(11));
+    }
+
     #[test]
     fn newlines_in_quotes_do_not_end_records() {
-        let scan = |text: &[u8]| scan(text, b',', None);
+        let scan = |text: &[u8]| scan(text, syntax(None, None));
         let end = |text: &str| scan(text.as_bytes()).records_end;
         assert_eq!(end("a,\"x\ny\"\nb,\"p"), Some(8));
         assert_eq!(end("5\" pipe,a\n\"x\ny\",b"), Some(10));
@@ -91,7 +143,7 @@ mod tests {
     #[test]
     fn quotes_in_comments_open_nothing() {
         let text = b"#\"open\na,\"x\ny\"\n# it's \"\nb,\"c";
-        let found = scan(text, b',', Some(b'#'));
+        let found = scan(text, syntax(None, Some(b'#')));
         assert_eq!(found.open_quote, Some(text.len() - 2));
         assert_eq!(found.records_end, Some(text.len() - 4));
     }

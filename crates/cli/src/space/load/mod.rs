@@ -105,6 +105,9 @@ pub struct LoadArgs {
     /// The byte between two fields of a CSV file, such as ';' or '\t' [default: the first of , tab ; | in the first line]
     #[arg(long, value_name = "CHAR", help_heading = "Rows")]
     delimiter: Option<String>,
+    /// The character that escapes a quote inside a quoted field of a CSV file, such as '\' for Spark's [default: quotes are doubled]
+    #[arg(long, value_name = "CHAR", help_heading = "Rows")]
+    escape: Option<String>,
     /// The first line of a CSV file is data; columns are called 1, 2, 3 and so on
     #[arg(long, help_heading = "Rows")]
     no_header: bool,
@@ -258,6 +261,7 @@ impl LoadArgs {
         let build = BuildArgs {
             format: self.format.clone(),
             delimiter: self.delimiter.clone(),
+            escape: self.escape.clone(),
             no_header: self.no_header,
             columns: self.columns.clone(),
             skip_lines: self.skip_lines,
