@@ -5,6 +5,7 @@
 //!
 //! A writer has a bound, beyond which it is *full*: it may go past it by one item, and what it holds then is not whole.
 
+use arrow_array::types::{ArrowPrimitiveType, Float16Type};
 use base64::prelude::{BASE64_STANDARD, Engine};
 
 use crate::cell::non_finite;
@@ -17,6 +18,8 @@ pub(crate) trait Emit {
     fn uint(&mut self, value: u64);
     fn float(&mut self, value: f64);
     fn float32(&mut self, value: f32);
+    /// A half-precision number.
+    fn float16(&mut self, value: f32);
     fn str(&mut self, value: &str);
     fn bytes(&mut self, value: &[u8]);
     fn array(&mut self, len: usize);
@@ -68,6 +71,16 @@ fn number(out: &mut Vec<u8>, value: impl serde::Serialize) {
     serde_json::to_writer(out, &value).expect("a number has a JSON form and memory takes it");
 }
 
+/// The number of fewest digits that is read back as the half-precision number `value`.
+fn shortest_half(value: f32) -> f32 {
+    type Half = <Float16Type as ArrowPrimitiveType>::Native;
+    // A half has no more than five significant digits.
+    let mut shorter = (0..5).filter_map(|digits| format!("{value:.digits$e}").parse::<f32>().ok());
+    shorter
+        .find(|it| Half::from_f32(*it) == Half::from_f32(value))
+        .unwrap_or(value)
+}
+
 impl Emit for Json<'_> {
     fn null(&mut self) {
         self.out.extend_from_slice(b"null");
@@ -98,6 +111,10 @@ impl Emit for Json<'_> {
             Some(name) => self.str(name),
             None => number(self.out, value),
         }
+    }
+
+    fn float16(&mut self, value: f32) {
+        self.float32(shortest_half(value));
     }
 
     fn str(&mut self, value: &str) {
@@ -255,6 +272,10 @@ impl Emit for MessagePack<'_> {
 
     fn float32(&mut self, value: f32) {
         self.tagged(0xca, &value.to_be_bytes());
+    }
+
+    fn float16(&mut self, value: f32) {
+        self.float32(value);
     }
 
     fn str(&mut self, value: &str) {

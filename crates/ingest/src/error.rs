@@ -217,6 +217,18 @@ impl Fault {
     }
 }
 
+/// The fault of a file that a library cannot decode: it uses what the library does not support, or it is damaged. Libraries tell the two
+/// apart in their messages only.
+pub(crate) fn undecodable(error: &dyn fmt::Display) -> Fault {
+    let text = one_line(error);
+    let lower = text.to_ascii_lowercase();
+    const UNSUPPORTED: [&str; 4] = ["nyi:", "not supported", "unsupported", "implemented"];
+    Fault::file(match UNSUPPORTED.iter().any(|it| lower.contains(it)) {
+        true => format!("it uses what is not supported: {text}"),
+        false => format!("it cannot be decoded: {text}; the file is damaged, write it again"),
+    })
+}
+
 /// A library's message in one line of bounded length: some quote the bytes they choked on.
 pub(crate) fn one_line(error: &dyn fmt::Display) -> String {
     let text: String = error
@@ -226,4 +238,26 @@ pub(crate) fn one_line(error: &dyn fmt::Display) -> String {
         .take(400)
         .collect();
     text.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_supported_is_not_called_damaged() {
+        let told = |error: &str| undecodable(&error).into_error("f").to_string();
+        for error in [
+            "NYI: The codec type LZO is not supported yet",
+            "Not yet implemented: reading large tensors",
+        ] {
+            let told = told(error);
+            assert!(
+                told.contains("is not supported") && told.contains(error),
+                "{told}"
+            );
+            assert!(!told.contains("damaged"), "{told}");
+        }
+        assert!(told("snappy: corrupt input").contains("damaged"));
+    }
 }

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
-use crate::error::{Fault, one_line};
+use crate::error::{Fault, undecodable};
 
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
@@ -18,12 +18,7 @@ pub(crate) fn guarded<T>(decode: impl FnOnce() -> Result<T, Fault>) -> Result<T,
     let before = QUIET.replace(true);
     let result = catch_unwind(AssertUnwindSafe(decode));
     QUIET.set(before);
-    result.unwrap_or_else(|panic| {
-        Err(Fault::file(format!(
-            "the file is damaged ({}); write it again",
-            one_line(&message(panic.as_ref()))
-        )))
-    })
+    result.unwrap_or_else(|panic| Err(undecodable(&message(panic.as_ref()))))
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

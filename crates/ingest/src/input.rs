@@ -1,12 +1,10 @@
 //! From what the user names to open files: globs and folders are expanded, formats are found, compressed text is unpacked.
 
 use std::fs::File;
-use std::io::{BufReader, Cursor, Read};
-use std::path::Path;
+use std::io::{Cursor, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flate2::bufread::MultiGzDecoder;
 use larder_remote::Location;
 
 use crate::avro::AvroFile;
@@ -20,6 +18,7 @@ use crate::options::{Format, InputOptions};
 use crate::parquet::ParquetFile;
 use crate::plan::FolderColumns;
 use crate::run::Tasks;
+use crate::unpack::Compression;
 
 /// One file, not yet open.
 pub(crate) struct Input {
@@ -192,18 +191,23 @@ impl Input {
                 &folder,
             )),
             Format::Avro => Box::new(AvroFile::new(text, folder)),
-            Format::Arrow => Box::new(IpcFile::new(text, folder)),
+            Format::Arrow if text_head.starts_with(b"FEA1") => {
+                return Err(Fault::file(
+                    "it is a Feather file of version 1, which is not supported; write it again as version 2, which is Arrow IPC",
+                ));
+            }
+            Format::Arrow if IpcFile::is_file(&text_head) => {
+                Box::new(IpcFile::of_file(self.local_file(&mut text)?, folder)?)
+            }
+            Format::Arrow => Box::new(IpcFile::of_stream(text, folder)),
             Format::Parquet => {
                 if text_head.is_empty() {
                     return Err(Fault::file(
                         "it is empty; a Parquet file has at least a footer",
                     ));
                 }
-                let path = match &self.source {
-                    Source::Location(location) => location.as_local(),
-                    Source::Stdin => None,
-                };
-                Box::new(open_parquet(path, &mut text, &folder, options)?)
+                let file = self.local_file(&mut text)?;
+                Box::new(ParquetFile::open(file, &folder, options)?)
             }
         })
     }
@@ -217,25 +221,24 @@ impl Input {
             |format| format == Format::Parquet,
         )
     }
-}
 
-/// Parquet is read from its end: what is not a local file is first copied to a temporary one.
-fn open_parquet(
-    path: Option<&Path>,
-    reader: &mut dyn Read,
-    folder: &FolderColumns,
-    options: &InputOptions,
-) -> Result<ParquetFile, Fault> {
-    let io = |e: std::io::Error| Fault::file(format!("it cannot be read: {e}"));
-    let file = match path.filter(|path| path.is_file()) {
-        Some(path) => File::open(path).map_err(io)?,
-        None => {
-            let mut file = larder_remote::temp_file().map_err(io)?;
-            std::io::copy(reader, &mut file).map_err(io)?;
-            file
+    /// The input as a file that can be read at any place, for formats that are read from their end. What is not a local file is
+    /// copied to a temporary one.
+    fn local_file(&self, reader: &mut dyn Read) -> Result<File, Fault> {
+        let path = match &self.source {
+            Source::Location(location) => location.as_local(),
+            Source::Stdin => None,
+        };
+        let io = |e: std::io::Error| Fault::file(format!("it cannot be read: {e}"));
+        match path.filter(|path| path.is_file()) {
+            Some(path) => File::open(path).map_err(io),
+            None => {
+                let mut file = larder_remote::temp_file().map_err(io)?;
+                std::io::copy(reader, &mut file).map_err(io)?;
+                Ok(file)
+            }
         }
-    };
-    ParquetFile::open(file, folder, options)
+    }
 }
 
 /// What only CSV has must not be asked of other files.
@@ -314,33 +317,6 @@ impl Read for Counted {
         let count = self.inner.read(out)?;
         self.bytes.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Compression {
-    Gzip,
-    Zstd,
-}
-
-impl Compression {
-    fn of(head: &[u8]) -> Option<Compression> {
-        if head.starts_with(b"\x1f\x8b") {
-            return Some(Compression::Gzip);
-        }
-        head.starts_with(b"\x28\xb5\x2f\xfd")
-            .then_some(Compression::Zstd)
-    }
-
-    fn unpack(self, packed: Box<dyn Read + Send>) -> Result<Box<dyn Read + Send>, Fault> {
-        let packed = BufReader::with_capacity(256 << 10, packed);
-        Ok(match self {
-            Compression::Gzip => Box::new(MultiGzDecoder::new(packed)),
-            Compression::Zstd => Box::new(
-                zstd::Decoder::with_buffer(packed)
-                    .map_err(|e| Fault::file(format!("it cannot be unpacked: {}", one_line(&e))))?,
-            ),
-        })
     }
 }
 

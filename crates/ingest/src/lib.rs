@@ -5,7 +5,7 @@
 //!  inputs ──► input: expand, open, detect ──► Tasks (one per file) ──► Task ──► Rows ──► RowSink
 //!                                              │ csv/, json_lines: chunks of whole records
 //!                                              │ parquet: row groups
-//!                                              └ ipc, avro: the whole file
+//!                                              └ ipc/, avro: the whole file
 //! ```
 //!
 //! Read `options` for the words, `run` for who does what on which thread, then one format:
@@ -43,6 +43,7 @@ mod record_batch;
 mod rows;
 mod run;
 mod time;
+mod unpack;
 mod write;
 
 pub use arrow_array::ffi_stream::FFI_ArrowArrayStream as CStream;

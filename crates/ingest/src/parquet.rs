@@ -25,7 +25,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::schema::types::ColumnDescriptor;
 
-use crate::error::{At, Fault, one_line};
+use crate::error::{At, Fault, undecodable};
 use crate::options::InputOptions;
 use crate::pages::{BATCH_ROWS, ChunkNeeds, walk};
 use crate::parquet_elsewhere::Elsewhere;
@@ -43,7 +43,7 @@ pub(crate) struct FileReader {
 }
 
 impl FileReader {
-    fn new(file: File) -> Result<FileReader, Fault> {
+    pub fn new(file: File) -> Result<FileReader, Fault> {
         let meta = file.metadata();
         let meta = meta.map_err(|e| Fault::file(format!("it cannot be read: {e}")))?;
         Ok(FileReader {
@@ -61,6 +61,14 @@ impl FileReader {
         self.file.read_exact_at(&mut bytes, at)?;
         Ok(bytes)
     }
+
+    /// The bytes from `at` to the end.
+    pub fn read_from(&self, at: u64) -> From {
+        From {
+            file: Arc::clone(&self.file),
+            at,
+        }
+    }
 }
 
 impl Length for FileReader {
@@ -73,10 +81,7 @@ impl ChunkReader for FileReader {
     type T = BufReader<From>;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        Ok(BufReader::new(From {
-            file: Arc::clone(&self.file),
-            at: start,
-        }))
+        Ok(BufReader::new(self.read_from(start)))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
@@ -151,12 +156,7 @@ impl ParquetFile {
         folder: &FolderColumns,
         options: &InputOptions,
     ) -> Result<ParquetFile, Fault> {
-        let refused = |e: ParquetError| {
-            Fault::file(format!(
-                "it is not a Parquet file that can be read: {}",
-                one_line(&e)
-            ))
-        };
+        let refused = |e: ParquetError| undecodable(&e);
         let loaded =
             ArrowReaderMetadata::load(&reader, ArrowReaderOptions::new()).map_err(refused)?;
         let schema = FileSchema::of(&loaded).map_err(refused)?;
@@ -208,6 +208,14 @@ fn check_footer_size(reader: &FileReader, memory: u64) -> Result<u64, Fault> {
 impl Tasks for ParquetFile {
     fn next(&mut self, _buffer: &mut Vec<u8>) -> Result<Option<(u64, Box<dyn Task>)>, Fault> {
         let metadata = self.shared.metadata.metadata();
+        // A row group without rows may have columns without pages, which decoders take for damage.
+        while metadata
+            .row_groups()
+            .get(self.next_group)
+            .is_some_and(|group| group.num_rows() == 0)
+        {
+            self.next_group += 1;
+        }
         if self.next_group >= metadata.num_row_groups() {
             return Ok(None);
         }
@@ -269,10 +277,10 @@ impl RowGroupTask {
                 .with_projection(mask)
                 .with_batch_size(batch_rows)
                 .build()
-                .map_err(|e| damaged(&e))?;
+                .map_err(|e| undecodable(&e))?;
         let mut done = 0;
         for batch in batches {
-            let batch = batch.map_err(|e| damaged(&e))?;
+            let batch = batch.map_err(|e| undecodable(&e))?;
             push_batch(&batch, plan, file, self.first_row + done, rows)?;
             done += batch.num_rows() as u64;
         }
@@ -450,11 +458,4 @@ impl ColumnNeeds {
         }
         (bytes, rows_max)
     }
-}
-
-fn damaged(error: &dyn std::fmt::Display) -> Fault {
-    Fault::file(format!(
-        "it cannot be decoded: {}; the file is damaged, write it again",
-        one_line(error)
-    ))
 }

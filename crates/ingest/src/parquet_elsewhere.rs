@@ -65,6 +65,9 @@ impl<'a> Elsewhere<'a> {
         let mask = ProjectionMask::roots(schema, roots.iter().copied());
         let mut ranges = Vec::new();
         for group in metadata.row_groups() {
+            if group.num_rows() == 0 {
+                continue;
+            }
             for (at, column) in group.columns().iter().enumerate() {
                 let (begin, length) = column.byte_range();
                 let end = begin.checked_add(length).filter(|end| *end <= self.size);

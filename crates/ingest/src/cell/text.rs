@@ -22,6 +22,10 @@ pub(crate) fn write_text(value: &Value<'_>, out: &mut Vec<u8>) -> Text {
         Value::Bool(value) => Json::scalar(out).bool(*value),
         Value::Int(value) => Json::scalar(out).int(*value),
         Value::UInt(value) => Json::scalar(out).uint(*value),
+        Value::Float16(value) => match non_finite(f64::from(*value)) {
+            Some(name) => out.extend_from_slice(name.as_bytes()),
+            None => Json::scalar(out).float16(*value),
+        },
         Value::Float32(value) => match non_finite(f64::from(*value)) {
             Some(name) => out.extend_from_slice(name.as_bytes()),
             None => Json::scalar(out).float32(*value),

@@ -15,6 +15,8 @@ pub(crate) enum Value<'a> {
     Bool(bool),
     Int(i64),
     UInt(u64),
+    /// Of half precision.
+    Float16(f32),
     Float32(f32),
     Float64(f64),
     Str(&'a str),
@@ -80,7 +82,7 @@ pub(crate) fn value_of<'a>(
         DataType::UInt16 => Value::UInt(at!(UInt16Type).into()),
         DataType::UInt32 => Value::UInt(at!(UInt32Type).into()),
         DataType::UInt64 => Value::UInt(at!(UInt64Type)),
-        DataType::Float16 => Value::Float32(at!(Float16Type).to_f32()),
+        DataType::Float16 => Value::Float16(at!(Float16Type).to_f32()),
         DataType::Float32 => Value::Float32(at!(Float32Type)),
         DataType::Float64 => Value::Float64(at!(Float64Type)),
         DataType::Utf8 => Value::Str(array.as_string::<i32>().value(row)),

@@ -54,7 +54,7 @@ fn variants(line: &Column, example: &Example) -> Vec<(&'static str, ArrayRef)> {
             if text != "1e+300" {
                 arrays.push(array(Float32Array::from(vec![value as f32])));
             }
-            if !["1e+300", "0.1"].contains(&text) {
+            if text != "1e+300" {
                 let half = <Float16Type as ArrowPrimitiveType>::Native::from_f64(value);
                 arrays.push(array(Float16Array::from(vec![half])));
             }
@@ -338,10 +338,16 @@ fn check_message_pack(path: &std::path::Path, line: &Column, example: &Example, 
         "float" => {
             let text = example.text.unwrap();
             let (found, expected) = match packed[0] {
-                0xca => (
-                    f64::from(rmp_serde::from_slice::<f32>(packed).unwrap()),
-                    f64::from(text.parse::<f32>().unwrap()),
-                ),
+                0xca => {
+                    let mut expected = text.parse::<f32>().unwrap();
+                    if story.contains("Float16") {
+                        // A half has no size of its own in MessagePack: its exact value is there.
+                        type Half = <Float16Type as ArrowPrimitiveType>::Native;
+                        expected = Half::from_f32(expected).to_f32();
+                    }
+                    let found = rmp_serde::from_slice::<f32>(packed).unwrap();
+                    (f64::from(found), f64::from(expected))
+                }
                 _ => (
                     rmp_serde::from_slice(packed).unwrap(),
                     text.parse().unwrap(),

@@ -10,3 +10,4 @@ mod other_formats;
 mod parquet_files;
 mod real_data;
 mod support;
+mod writers;

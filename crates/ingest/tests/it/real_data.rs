@@ -1,11 +1,10 @@
 //! Real files, good, odd and bad: the good load with their rows, the bad are refused by name, none panics.
 
-use std::io::Read;
 use std::path::Path;
 
 use larder_ingest::{InputOptions, NullPolicy, ValueSpec};
 
-use crate::support::{options, real_data, rows_of, texts};
+use crate::support::{options, real_data, rows_of, texts, untar};
 
 /// Keys may repeat or be null in these files: count the rows over the first column that can be a key.
 fn load(path: &Path) -> Result<u64, String> {
@@ -119,29 +118,6 @@ fn odd_files_load_or_are_refused_without_a_panic() {
         let Some(path) = real_data(name) else { return };
         eprintln!("{name}: {:?}", load(&path));
     }
-}
-
-/// The files of a tar archive, packed with zstd: names and contents.
-fn untar(path: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut tar = Vec::new();
-    zstd::Decoder::new(std::fs::File::open(path).unwrap())
-        .unwrap()
-        .read_to_end(&mut tar)
-        .unwrap();
-    let (mut files, mut at) = (Vec::new(), 0);
-    while at + 512 <= tar.len() && tar[at] != 0 {
-        let header = &tar[at..at + 512];
-        let field = |from: usize, to: usize| {
-            let text = header[from..to].split(|byte| *byte == 0).next().unwrap();
-            String::from_utf8_lossy(text).trim().to_owned()
-        };
-        let size = usize::from_str_radix(&field(124, 136), 8).unwrap();
-        if matches!(header[156], b'0' | 0) {
-            files.push((field(0, 100), tar[at + 512..at + 512 + size].to_vec()));
-        }
-        at += 512 + size.div_ceil(512) * 512;
-    }
-    files
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Running an ingest and looking at its rows.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -71,4 +72,27 @@ pub fn column(name: &str) -> ValueSpec {
 /// The folder of real files; `None` with a note where it is absent.
 pub fn real_data(name: &str) -> Option<PathBuf> {
     larder_testing::data(&format!("ingest/{name}"))
+}
+
+/// The files of a tar archive, packed with zstd: names and contents.
+pub fn untar(path: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut tar = Vec::new();
+    zstd::Decoder::new(std::fs::File::open(path).unwrap())
+        .unwrap()
+        .read_to_end(&mut tar)
+        .unwrap();
+    let (mut files, mut at) = (Vec::new(), 0);
+    while at + 512 <= tar.len() && tar[at] != 0 {
+        let header = &tar[at..at + 512];
+        let field = |from: usize, to: usize| {
+            let text = header[from..to].split(|byte| *byte == 0).next().unwrap();
+            String::from_utf8_lossy(text).trim().to_owned()
+        };
+        let size = usize::from_str_radix(&field(124, 136), 8).unwrap();
+        if matches!(header[156], b'0' | 0) {
+            files.push((field(0, 100), tar[at + 512..at + 512 + size].to_vec()));
+        }
+        at += 512 + size.div_ceil(512) * 512;
+    }
+    files
 }

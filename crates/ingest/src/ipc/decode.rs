@@ -1,0 +1,272 @@
+//! Decoding Arrow IPC messages: a schema, dictionaries and record batches, whose bytes were read before.
+//!
+//! A message is decoded when what it takes fits the memory, together with the file's dictionaries. Nothing is held while waiting for memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{ErrorKind, Read};
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_buffer::Buffer;
+use arrow_ipc::convert::try_fb_to_schema;
+use arrow_ipc::reader::{read_dictionary, read_record_batch};
+use arrow_ipc::{
+    Endianness, Message, MessageHeader, RecordBatch as RecordBatchMessage, Schema as SchemaMessage,
+    root_as_message,
+};
+use arrow_schema::SchemaRef;
+use larder_types::ByteSize;
+
+use crate::error::{At, Fault, undecodable};
+use crate::plan::FolderColumns;
+use crate::record_batch::{BatchPlan, push_batch};
+use crate::rows::Rows;
+use crate::run::{Budget, Claim};
+
+/// The state of decoding one file or stream.
+pub(super) struct Decoder {
+    file: u64,
+    folder: Arc<FolderColumns>,
+    schema: Option<(SchemaRef, BatchPlan)>,
+    dictionaries: HashMap<i64, ArrayRef>,
+    /// The bytes of each dictionary.
+    kept: BTreeMap<i64, u64>,
+    /// Rows decoded so far.
+    row: u64,
+}
+
+impl Decoder {
+    pub fn new(file: u64, folder: Arc<FolderColumns>) -> Decoder {
+        Decoder {
+            file,
+            folder,
+            schema: None,
+            dictionaries: HashMap::new(),
+            kept: BTreeMap::new(),
+            row: 0,
+        }
+    }
+
+    /// Where the next message's rows are.
+    pub fn at(&self) -> At {
+        At::Row(self.row + 1)
+    }
+
+    /// Sets the columns.
+    pub fn schema(&mut self, schema: SchemaMessage<'_>, rows: &Rows<'_>) -> Result<(), Fault> {
+        if self.schema.is_some() {
+            return Err(Fault::file("it holds two schemas; the file is damaged"));
+        }
+        if schema.endianness() == Endianness::Big {
+            return Err(Fault::file(
+                "it was written on a big-endian machine, which is not supported; \
+                 read and write it again on a little-endian one (Arrow's own libraries swap the bytes)",
+            ));
+        }
+        let schema = try_fb_to_schema(schema).map_err(|e| undecodable(&e))?;
+        let plan = BatchPlan::new(schema.fields(), &self.folder, rows.options)?;
+        self.schema = Some((Arc::new(schema), plan));
+        Ok(())
+    }
+
+    /// Whether a dictionary of this message's id came before, which it replaces.
+    pub fn replaces_dictionary(&self, head: &[u8]) -> Result<bool, Fault> {
+        let message = message_of(head)?;
+        let dictionary = message.header_as_dictionary_batch();
+        Ok(dictionary.is_some_and(|it| !it.isDelta() && self.kept.contains_key(&it.id())))
+    }
+
+    /// Reads a message's body from `reader` once its memory is free, and decodes it.
+    pub fn message(
+        &mut self,
+        head: &[u8],
+        body_bytes: u64,
+        reader: &mut dyn Read,
+        rows: &mut Rows<'_>,
+    ) -> Result<(), Fault> {
+        let at = self.at();
+        let message = message_of(head)?;
+        let kept = self.kept.values().sum();
+        let budget = rows.budget;
+        let mut claim = Reckoned::of(&message, body_bytes, kept)
+            .claim(budget)
+            .map_err(|fault| fault.or_at(at))?;
+        let mut body = Vec::new();
+        let read = reader.take(body_bytes).read_to_end(&mut body);
+        read.map_err(unreadable)?;
+        if (body.len() as u64) < body_bytes {
+            return Err(Fault::data(
+                at,
+                "it ends inside a batch; the file is cut off, copy it again",
+            ));
+        }
+        let bytes = unpacked_bytes(&message, &body)?;
+        if let Some(bytes) = bytes
+            && kept + body_bytes + bytes > claim.bytes()
+        {
+            // It is packed better than estimated. The first claim is given back before the second is made, so that two threads
+            // never wait for each other.
+            drop(claim);
+            claim =
+                claim_batch(budget, kept + body_bytes + bytes).map_err(|fault| fault.or_at(at))?;
+        }
+        keep_dictionary(&mut self.kept, &message, bytes.unwrap_or(body_bytes));
+        let decoded = self.decode(&message, &Buffer::from_vec(body), rows);
+        drop(claim);
+        decoded.map_err(|fault| fault.or_at(at))
+    }
+
+    fn decode(
+        &mut self,
+        message: &Message<'_>,
+        body: &Buffer,
+        rows: &mut Rows<'_>,
+    ) -> Result<(), Fault> {
+        if let Some(schema) = message.header_as_schema() {
+            return self.schema(schema, rows);
+        }
+        if message.header_type() == MessageHeader::NONE {
+            return Ok(());
+        }
+        let (schema, plan) = self.schema.as_ref().ok_or_else(no_schema)?;
+        let version = message.version();
+        if let Some(dictionary) = message.header_as_dictionary_batch() {
+            return read_dictionary(body, dictionary, schema, &mut self.dictionaries, &version)
+                .map_err(|e| undecodable(&e));
+        }
+        let batch = message.header_as_record_batch().ok_or_else(|| {
+            let kind = message.header_type().variant_name().unwrap_or("unknown");
+            Fault::file(format!(
+                "it holds a message of type {kind}, which is not supported"
+            ))
+        })?;
+        let columns = plan.columns();
+        let batch = read_record_batch(
+            body,
+            batch,
+            Arc::clone(schema),
+            &self.dictionaries,
+            Some(&columns),
+            &version,
+        )
+        .map_err(|e| undecodable(&e))?;
+        push_batch(&batch, plan, self.file, self.row, rows)?;
+        self.row += batch.num_rows() as u64;
+        Ok(())
+    }
+
+    /// A file without rows must still have a schema with the columns asked for.
+    pub fn finish(self) -> Result<(), Fault> {
+        self.schema.map(drop).ok_or_else(no_schema)
+    }
+}
+
+fn no_schema() -> Fault {
+    Fault::file("it holds no schema; it is damaged or empty")
+}
+
+/// What a message will take, before its body is read.
+struct Reckoned {
+    /// What it takes at least: packed buffers are seldom larger than what they hold.
+    least: u64,
+    /// What it most likely takes: packed buffers say their unpacked sizes in the body.
+    likely: u64,
+}
+
+impl Reckoned {
+    /// `kept`: what the file's dictionaries take meanwhile.
+    fn of(message: &Message<'_>, body_bytes: u64, kept: u64) -> Reckoned {
+        let is_packed = batch_of(message).is_some_and(|batch| batch.compression().is_some());
+        let (least, likely) = if is_packed { (2, 8) } else { (1, 1) };
+        Reckoned {
+            least: body_bytes.saturating_mul(least).saturating_add(kept),
+            likely: body_bytes.saturating_mul(likely).saturating_add(kept),
+        }
+    }
+
+    fn claim<'b>(&self, budget: &'b Budget) -> Result<Claim<'b>, Fault> {
+        claim_batch(budget, self.likely.min(budget.total()).max(self.least))
+    }
+}
+
+fn claim_batch(budget: &Budget, bytes: u64) -> Result<Claim<'_>, Fault> {
+    budget.claim(bytes).ok_or_else(|| {
+        Fault::memory(
+            format!(
+                "the next batch, with the dictionaries before it, takes {}",
+                ByteSize(bytes)
+            ),
+            Some(bytes),
+            budget.total(),
+        )
+    })
+}
+
+/// What the buffers of a packed batch unpack to, `None` where they are not packed: each says so in its first 8 bytes.
+fn unpacked_bytes(message: &Message<'_>, body: &[u8]) -> Result<Option<u64>, Fault> {
+    let Some(batch) = batch_of(message).filter(|batch| batch.compression().is_some()) else {
+        return Ok(None);
+    };
+    let mut sum = 0_u64;
+    for buffer in batch.buffers().into_iter().flatten() {
+        if buffer.length() == 0 {
+            continue;
+        }
+        let begin = usize::try_from(buffer.offset()).ok();
+        let prefix = begin
+            .and_then(|begin| body.get(begin..)?.first_chunk::<8>())
+            .ok_or_else(|| {
+                Fault::file("a buffer lies outside of its batch; the file is damaged")
+            })?;
+        // A buffer that would not get smaller is stored as it is, and says -1.
+        let size = match i64::from_le_bytes(*prefix) {
+            -1 => buffer.length(),
+            size => size,
+        };
+        let size = u64::try_from(size)
+            .map_err(|_| Fault::file("a buffer has a negative size; the file is damaged"))?;
+        sum = sum.saturating_add(size);
+    }
+    Ok(Some(sum))
+}
+
+/// Notes what a dictionary takes as long as the file is read.
+fn keep_dictionary(dictionaries: &mut BTreeMap<i64, u64>, message: &Message<'_>, bytes: u64) {
+    if let Some(dictionary) = message.header_as_dictionary_batch() {
+        let kept = dictionaries.entry(dictionary.id()).or_default();
+        *kept = match dictionary.isDelta() {
+            // The old and the new part are put together in a new array.
+            true => kept.saturating_add(bytes),
+            false => bytes,
+        };
+    }
+}
+
+/// The length of what stands before a message's metadata.
+pub(super) fn prefix_bytes(head: &[u8]) -> usize {
+    // Before format version 5 the length stood first, without a marker.
+    match head.starts_with(&[0xff; 4]) {
+        true => 8,
+        false => 4,
+    }
+}
+
+pub(super) fn message_of(head: &[u8]) -> Result<Message<'_>, Fault> {
+    let message = head.get(prefix_bytes(head)..).unwrap_or_default();
+    root_as_message(message).map_err(|e| undecodable(&e))
+}
+
+fn batch_of<'m>(message: &Message<'m>) -> Option<RecordBatchMessage<'m>> {
+    message.header_as_record_batch().or_else(|| {
+        message
+            .header_as_dictionary_batch()
+            .and_then(|dictionary| dictionary.data())
+    })
+}
+
+pub(super) fn unreadable(error: std::io::Error) -> Fault {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => Fault::file("it is cut off; copy it again"),
+        _ => Fault::file(format!("it cannot be read: {error}")),
+    }
+}

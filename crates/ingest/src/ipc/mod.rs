@@ -1,0 +1,122 @@
+//! Arrow IPC.
+//!
+//! A stream is read message by message (here), a file through its footer (`file`): only the footer says where a file's messages are.
+//! Both frame messages themselves and leave decoding to the Arrow crate (`decode`), so that sizes are checked before memory is taken for them.
+
+mod align;
+mod decode;
+mod file;
+
+use std::fs::File;
+use std::io::Read;
+use std::sync::Arc;
+
+use decode::{Decoder, message_of, unreadable};
+use file::FileTask;
+
+use crate::error::Fault;
+use crate::plan::FolderColumns;
+use crate::rows::Rows;
+use crate::run::{Task, Tasks};
+
+/// A file or a stream: one task.
+pub(crate) struct IpcFile {
+    task: Option<Box<dyn Task>>,
+}
+
+/// What a file, other than a stream, begins and ends with.
+const FILE_MAGIC: &[u8; 6] = b"ARROW1";
+const END_MARKER: &[u8; 8] = b"\xff\xff\xff\xff\0\0\0\0";
+/// A longer schema, message or footer is refused.
+const METADATA_BYTES_MAX: u64 = 64 << 20;
+
+impl IpcFile {
+    /// Whether `head`, with which some Arrow data begins, is that of a file. It is a stream otherwise.
+    pub fn is_file(head: &[u8]) -> bool {
+        head.starts_with(FILE_MAGIC)
+    }
+
+    pub fn of_file(file: File, folder: Arc<FolderColumns>) -> Result<IpcFile, Fault> {
+        let task = FileTask::new(file, folder)?;
+        Ok(IpcFile {
+            task: Some(Box::new(task)),
+        })
+    }
+
+    pub fn of_stream(reader: Box<dyn Read + Send>, folder: Arc<FolderColumns>) -> IpcFile {
+        IpcFile {
+            task: Some(Box::new(StreamTask { reader, folder })),
+        }
+    }
+}
+
+impl Tasks for IpcFile {
+    fn next(&mut self, _buffer: &mut Vec<u8>) -> Result<Option<(u64, Box<dyn Task>)>, Fault> {
+        Ok(self.task.take().map(|task| (0, task)))
+    }
+}
+
+struct StreamTask {
+    reader: Box<dyn Read + Send>,
+    folder: Arc<FolderColumns>,
+}
+
+/// A message's frame: its prefix and metadata as they came, and the length of its body.
+enum Frame {
+    Message { head: Vec<u8>, body_bytes: u64 },
+    End,
+}
+
+impl Task for StreamTask {
+    fn run(mut self: Box<Self>, file: u64, _data: &[u8], rows: &mut Rows<'_>) -> Result<(), Fault> {
+        let mut decoder = Decoder::new(file, Arc::clone(&self.folder));
+        while let Frame::Message { head, body_bytes } = self.frame()? {
+            decoder.message(&head, body_bytes, &mut self.reader, rows)?;
+        }
+        decoder.finish()
+    }
+}
+
+impl StreamTask {
+    /// Reads a message's prefix and metadata.
+    fn frame(&mut self) -> Result<Frame, Fault> {
+        let mut head = Vec::with_capacity(1024);
+        let read = self.reader.by_ref().take(8).read_to_end(&mut head);
+        read.map_err(unreadable)?;
+        if head.is_empty() {
+            return Ok(Frame::End);
+        }
+        if head.starts_with(&[0; 4]) || head.starts_with(END_MARKER) {
+            return Ok(Frame::End);
+        }
+        if head.len() < 8 {
+            return Err(Fault::file(
+                "it ends inside a message; the file is cut off, copy it again",
+            ));
+        }
+        // Before format version 5 the length stood first, without a marker.
+        let (prefix, at) = if head.starts_with(&[0xff; 4]) {
+            (8, 4)
+        } else {
+            (4, 0)
+        };
+        let length = i32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let length = u64::try_from(length)
+            .ok()
+            .filter(|n| (8..=METADATA_BYTES_MAX).contains(n));
+        let length = length.ok_or_else(|| {
+            Fault::file("a message has an impossible length; the file is damaged")
+        })?;
+        let missing = length - (8 - prefix);
+        let read = self.reader.by_ref().take(missing).read_to_end(&mut head);
+        if (read.map_err(unreadable)? as u64) < missing {
+            return Err(Fault::file(
+                "it ends inside a message; the file is cut off, copy it again",
+            ));
+        }
+        let head = align::with_aligned_counts(head, prefix as usize);
+        let body_bytes = u64::try_from(message_of(&head)?.bodyLength())
+            .map_err(|_| Fault::file("a message has a negative length; the file is damaged"))?;
+        Ok(Frame::Message { head, body_bytes })
+    }
+}
