@@ -28,7 +28,10 @@ class ReplyError(Exception):
 
 
 class Client:
-    """A connection to a server. Commands may be sent by many tasks at once."""
+    """A connection to a server. Commands may be sent by many tasks at the same time.
+
+    A connection that ended, because the server restarted for example, is opened again by the next command.
+    """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 7379, *, password: Optional[str] = None) -> None:
         self._host, self._port, self._password = host, port, password
@@ -36,6 +39,8 @@ class Client:
         self._writer: Optional[asyncio.StreamWriter] = None
         self._waiting: "deque[asyncio.Future[Any]]" = deque()
         self._listening: Optional["asyncio.Task[None]"] = None
+        # There from connect() to close(): one task at a time connects.
+        self._opening: Optional[asyncio.Lock] = None
 
     async def __aenter__(self) -> "Client":
         await self.connect()
@@ -51,15 +56,21 @@ class Client:
             OSError: no server answers.
             ReplyError: it does not take the password.
         """
-        if self._writer is not None:
-            return
-        self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
-        self._listening = asyncio.create_task(self._listen())
-        if self._password is not None:
-            await self.execute("AUTH", self._password)
+        if self._opening is None:
+            self._opening = asyncio.Lock()
+        async with self._opening:
+            if self._writer is not None:
+                return
+            reader, writer = await asyncio.open_connection(self._host, self._port)
+            self._reader, self._writer = reader, writer
+            self._listening = asyncio.create_task(self._listen(reader, writer))
+            if self._password is not None:
+                # Written before any other task can write.
+                await self._send(writer, _request(("AUTH", self._password)))
 
     async def close(self) -> None:
         """Ends the connection; commands that wait fail."""
+        self._opening = None
         if self._writer is None:
             return
         self._writer.close()
@@ -72,15 +83,30 @@ class Client:
         """Sends a command, and waits for its reply: bytes, int, None, or a list of them.
 
         Raises:
+            TypeError: a word is neither str, bytes, int nor float.
             ReplyError: the server answered with an error.
             ConnectionError: the connection has ended; whether the command was done is unknown.
+            OSError: the connection had ended, and no server answers.
         """
-        if self._writer is None:
+        request = _request(words)
+        if self._opening is None:
             raise ConnectionError("it is not connected: await connect(), or use `async with`")
+        if self._writer is None:
+            await self.connect()
+        writer = self._writer
+        if writer is None:
+            raise ConnectionError("the connection has ended")
+        return await self._send(writer, request)
+
+    async def _send(self, writer: asyncio.StreamWriter, request: bytes) -> Any:
         reply: "asyncio.Future[Any]" = asyncio.get_running_loop().create_future()
         self._waiting.append(reply)
-        self._writer.write(_request(words))
-        await self._writer.drain()
+        try:
+            writer.write(request)
+            await writer.drain()
+        except OSError:
+            reply.cancel()
+            raise
         answer = await reply
         if isinstance(answer, ReplyError):
             raise answer
@@ -95,20 +121,19 @@ class Client:
     async def set(self, key: Word, value: Word) -> None:
         await self.execute("SET", key, value)
 
-    async def _listen(self) -> None:
-        assert self._reader is not None
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
-                answer = await _reply(self._reader)
+                answer = await _reply(reader)
                 if self._waiting:
                     waiting = self._waiting.popleft()
                     if not waiting.done():
                         waiting.set_result(answer)
         except (OSError, asyncio.IncompleteReadError, ValueError) as error:
             self._fail(ConnectionError(f"the connection has ended: {error}"))
-            if self._writer is not None:
-                self._writer.close()
-            self._writer = None
+            writer.close()
+            if self._writer is writer:
+                self._writer = None
 
     def _fail(self, error: Exception) -> None:
         while self._waiting:
@@ -122,6 +147,8 @@ def _request(words: tuple[Word, ...]) -> bytes:
         raise ValueError("a command has at least one word")
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
+        if not isinstance(word, (str, bytes, int, float)) or isinstance(word, bool):
+            raise TypeError(f"{word!r} cannot be a word of a command; give str, bytes, int or float")
         encoded = word if isinstance(word, bytes) else str(word).encode()
         parts += [b"$%d\r\n" % len(encoded), encoded, b"\r\n"]
     return b"".join(parts)

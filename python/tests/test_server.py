@@ -56,3 +56,31 @@ def test_nobody_answers(tmp_path):
         asyncio.run(connect())
     with pytest.raises(ConnectionError, match="not connected"):
         asyncio.run(larder.aio.Client().get("a"))
+
+
+def test_a_client_connects_again_after_its_connection_ended_and_refuses_none():
+    async def echo(reader, writer):
+        while (line := await reader.readline()) != b"":
+            words = []
+            for _ in range(int(line[1:])):
+                size = int((await reader.readline())[1:])
+                words.append((await reader.readexactly(size + 2))[:-2])
+            if words == [b"DROP"]:
+                break
+            writer.write(b"+" + b" ".join(words) + b"\r\n")
+        writer.close()
+
+    async def run():
+        server = await asyncio.start_server(echo, "127.0.0.1", 0)
+        client = larder.aio.Client("127.0.0.1", server.sockets[0].getsockname()[1])
+        await client.connect()
+        with pytest.raises(TypeError, match="None"):
+            await client.get(None)
+        assert await client.get("a") == b"GET a"
+        with pytest.raises(ConnectionError):
+            await client.execute("DROP")
+        assert await asyncio.gather(client.get("b"), client.get("c")) == [b"GET b", b"GET c"]
+        await client.close()
+        server.close()
+
+    asyncio.run(run())
