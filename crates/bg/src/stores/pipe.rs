@@ -77,6 +77,11 @@ impl<F: Framing> Pipe<F> {
         })
     }
 
+    /// Gives the connection up; calls under way are of unknown outcome.
+    pub fn lose(&self, why: &str) {
+        self.shared.lose(why);
+    }
+
     /// Sends what `encode` appends, one request, and waits for its reply.
     pub async fn call(&self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Bytes, Failure> {
         let receiver = {

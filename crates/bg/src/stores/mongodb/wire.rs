@@ -80,7 +80,12 @@ impl Wire {
         }
         let document = RawDocument::from_bytes(&bytes[HEADER_SIZE..]);
         let document = document.map_err(|error| odd(&error.to_string()))?;
-        refusal(document).map_or(Ok(()), Err)?;
+        if let Some(failure) = refusal(document) {
+            if is_demoted(document) {
+                link.lose("the server is no longer the primary");
+            }
+            return Err(failure);
+        }
         Ok(answer)
     }
 }
@@ -113,6 +118,15 @@ fn refusal(answer: &RawDocument) -> Option<Failure> {
     let why = text(concern, "errmsg").unwrap_or_default();
     Some(Failure::Unknown(why.to_owned()))
 }
+
+/// Whether the server was the primary before a failover: the address may lead to another one now.
+fn is_demoted(answer: &RawDocument) -> bool {
+    let code = number(answer, "code").unwrap_or_default();
+    number(answer, "ok") != Some(1) && NOT_PRIMARY.contains(&code)
+}
+
+/// NotWritablePrimary, NotPrimaryNoSecondaryOk, the older code for both, PrimarySteppedDown.
+const NOT_PRIMARY: [u64; 4] = [10107, 13435, 10058, 189];
 
 /// Errors after which the command may have been done: interrupted, shut down, stepped down, out of time.
 const UNSURE: [u64; 8] = [50, 64, 91, 189, 262, 11600, 11601, 11602];
@@ -220,6 +234,17 @@ mod tests {
             rawdoc! { "ok": 1, "n": 1, "writeConcernError": { "code": 64, "errmsg": "late" } };
         assert_eq!(refusal(&unsure), Some(Failure::Unknown("late".to_owned())));
         assert!(refused(rawdoc! {}));
+    }
+
+    #[test]
+    fn a_server_that_was_demoted_is_told_from_one_that_refuses() {
+        assert!(is_demoted(
+            &rawdoc! { "ok": 0.0, "errmsg": "not primary", "code": 10107 }
+        ));
+        assert!(!is_demoted(
+            &rawdoc! { "ok": 0.0, "errmsg": "no", "code": 59 }
+        ));
+        assert!(!is_demoted(&rawdoc! { "ok": 1.0, "n": 1 }));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //! A statement goes to the connection with the fewest under way, and right behind those: the connection's answers come in order, and
 //! an answer that nobody waits for any more (a timeout) is read and dropped by the driver.
 
-use tokio_postgres::error::{DbError, Severity};
+use std::cell::Cell;
+
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
 
@@ -20,13 +22,15 @@ pub struct Pool {
 
 struct Connection {
     client: Client,
+    /// The session behind it has no prepared statements any more, or it became a standby's: another one is needed.
+    is_useless: Cell<bool>,
     /// By [`Query`] as a number.
     statements: Vec<Statement>,
 }
 
 impl Link for Connection {
     fn is_lost(&self) -> bool {
-        self.client.is_closed()
+        self.is_useless.get() || self.client.is_closed()
     }
 }
 
@@ -54,7 +58,7 @@ impl Pool {
         let connection = self.links.enter(|| self.prepare()).await?;
         let statement = &connection.statements[query as usize];
         let rows = connection.client.query(statement, parameters).await;
-        rows.map_err(failure)
+        rows.map_err(|error| connection.failure(error))
     }
 
     /// How many rows changed.
@@ -66,7 +70,7 @@ impl Pool {
         let connection = self.links.enter(|| self.prepare()).await?;
         let statement = &connection.statements[query as usize];
         let changed = connection.client.execute(statement, parameters).await;
-        changed.map_err(failure)
+        changed.map_err(|error| connection.failure(error))
     }
 
     async fn prepare(&self) -> Result<Connection, Failure> {
@@ -82,7 +86,26 @@ impl Pool {
             })?;
             statements.push(statement);
         }
-        Ok(Connection { client, statements })
+        Ok(Connection {
+            client,
+            is_useless: Cell::new(false),
+            statements,
+        })
+    }
+}
+
+impl Connection {
+    /// As [`failure`]; notes that the next call needs another connection where this one can no longer do what it is for. That is so behind a connection
+    /// pooler that gave it another session, and where a primary was demoted.
+    fn failure(&self, error: Error) -> Failure {
+        let useless = [
+            SqlState::INVALID_SQL_STATEMENT_NAME,
+            SqlState::READ_ONLY_SQL_TRANSACTION,
+        ];
+        if error.code().is_some_and(|code| useless.contains(code)) {
+            self.is_useless.set(true);
+        }
+        failure(error)
     }
 }
 

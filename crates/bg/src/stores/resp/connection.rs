@@ -13,6 +13,9 @@
 //!                                     └► what waits is Refused: it was never sent
 //! ```
 //!
+//! A server that answers that it is a replica was the primary before a failover: the connection is made again, so that the address leads to whoever is the
+//! primary now.
+//!
 //! Invariants:
 //! 1. Replies come in the order of requests, so the front of the queue is whose turn it is. A call that is dropped stays in the queue.
 //! 2. Nothing is sent twice: a request that was queued before a connection was lost is never sent on the next.
@@ -349,13 +352,14 @@ impl Wire {
     /// Hands out whole tokens, as far as somebody waits for them.
     fn hand_out(&mut self, shared: &Shared) -> io::Result<()> {
         let mut queue = shared.queue.borrow_mut();
-        let (bytes, mut at) = (self.input.bytes(), 0);
+        let (bytes, mut at, mut demoted) = (self.input.bytes(), 0, false);
         while let Some(front) = queue.front_mut() {
             let piece = match self.reader.next(&bytes[at..]) {
                 Ok(Step::Piece(piece)) => piece,
                 Ok(Step::Incomplete(_)) => break,
                 Err(error) => return Err(io::Error::other(error)),
             };
+            demoted |= matches!(piece.token, Token::Error(text) if text.starts_with(b"READONLY"));
             front.waiting.take(piece.token, piece.depth);
             at += piece.size;
             if piece.is_last {
@@ -370,7 +374,10 @@ impl Wire {
             return Err(io::Error::other("it sent a reply that nobody waits for"));
         }
         self.input.take(at);
-        Ok(())
+        match demoted {
+            true => Err(io::Error::other("the server has become a replica")),
+            false => Ok(()),
+        }
     }
 
     /// Sends what has gathered, as far as the socket takes it.
