@@ -34,7 +34,7 @@
 
 mod witness;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Verdict;
 use crate::histogram::Histogram;
@@ -57,6 +57,8 @@ pub struct Report {
     pub levels: [LevelTally; 5],
     /// By [`Level`]: reads refused there or at one below it, each once.
     pub refused_up_to: [u64; 5],
+    /// Sessions with at least one unpredictable read.
+    pub unpredictable_sessions: BTreeSet<u32>,
     /// What was found after the run, against what the writes allow ([`crate::record::END_STATE`]).
     pub end_state: Tally,
     /// Of stale reads, nanoseconds.
@@ -154,6 +156,8 @@ impl Report {
         for (mine, theirs) in self.refused_up_to.iter_mut().zip(other.refused_up_to) {
             *mine += theirs;
         }
+        self.unpredictable_sessions
+            .extend(other.unpredictable_sessions);
         self.end_state.add(&other.end_state);
         self.ages.add(&other.ages);
         self.versions_behind.add(&other.versions_behind);

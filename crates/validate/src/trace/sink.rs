@@ -52,6 +52,9 @@ impl Sink {
         } else {
             self.actions[usize::from(read.action)].count(found);
             self.kinds[(read.item >> 56) as usize].count(found);
+            if let Found::Failed(_) = found {
+                self.report.unpredictable_sessions.insert(read.session);
+            }
             if let Some(since) = since_ns
                 && found != Found::Undecided
             {

@@ -49,6 +49,10 @@ fn write_words(out: &mut String, report: &Report, labels: &Labels<'_>) -> std::f
     for (name, count) in classes(total).iter().filter(|(_, count)| *count > 0) {
         writeln!(out, "  {name:<10} {count}")?;
     }
+    let sessions = report.unpredictable_sessions.len();
+    if sessions > 0 {
+        writeln!(out, "  sessions with an unpredictable read: {sessions}")?;
+    }
     if report.ages.count() > 0 {
         let ages: Vec<String> = quantiles(&report.ages)
             .map(|(name, age)| format!("{name} {}", seconds(age.into())))
@@ -179,6 +183,7 @@ pub fn json(report: &Report, labels: &Labels<'_>) -> Value {
     json!({
         "writes": report.writes,
         "total": tally(&report.total),
+        "unpredictable_sessions": report.unpredictable_sessions.len(),
         "levels": levels,
         "end_state": tally(&report.end_state),
         "actions": rows(actions.map(|(key, row)| (labels.names.action(*key), row)).collect()),
