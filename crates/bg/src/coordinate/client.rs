@@ -1,7 +1,8 @@
 //! The client's side: does what one coordinator at a time asks, which `door` has admitted.
 //!
-//! A thread reads orders, so that a stop, or a connection that is lost, ends at once what is under way (`session_control`); another gives a
-//! sign of life each second.
+//! A thread reads orders, so that a stop, or a connection that is lost, ends immediately what is under way (`session_control`); another sends a
+//! sign of life each second. A coordinator sends one each second, too: one that is silent for longer than the client's patience is given up, and the client
+//! serves the next.
 
 use std::io::{self, BufReader};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,15 +13,12 @@ use std::thread;
 use std::time::Duration;
 
 use super::door::Door;
-use super::protocol::{self, Done, Load as Part, Order, PROTOCOL, Prepare, Second, Tell};
+use super::protocol::{self, ALIVE, Done, Load as Part, Order, PROTOCOL, Prepare, Second, Tell};
 use super::session_control::SessionControl;
 use crate::run::Process;
 use crate::run::live::Seen;
 use crate::stores::load;
 use crate::verdict::measure::{Laboratory, Load, Measured, Trial};
-
-/// Between signs of life.
-const ALIVE: Duration = Duration::from_secs(1);
 
 /// What a client is ready to run.
 pub struct Ready {
@@ -63,12 +61,13 @@ impl Leave {
     }
 }
 
-/// Serves coordinators whom the door lets in, one after the other, until told to leave. `prepare` makes ready what is asked for, loading excepted;
-/// `tell` hears what happens.
+/// Serves coordinators whom the door lets in, one after the other, until told to leave. A coordinator that is silent for longer than `patience` is given up.
+/// `prepare` makes ready what is asked for, loading excepted; `tell` receives what happens, in words.
 pub fn serve(
     listener: &TcpListener,
     door: &Door,
     leave: &Leave,
+    patience: Duration,
     prepare: &dyn Fn(&Prepare) -> Result<Ready, String>,
     tell: &dyn Fn(&str),
 ) {
@@ -80,7 +79,7 @@ pub fn serve(
                 break;
             }
             tell(&format!("coordinator {}", visitor.from));
-            match attend(visitor.stream, leave, prepare, tell) {
+            match attend(visitor.stream, leave, patience, prepare, tell) {
                 Ok(()) => tell("the coordinator has gone"),
                 Err(why) if has_gone(&why) => tell("the coordinator has gone"),
                 Err(why) => tell(&format!("the coordinator was lost: {why}")),
@@ -103,14 +102,24 @@ fn has_gone(why: &io::Error) -> bool {
     )
 }
 
+/// Whether nothing was received within the read timeout.
+fn is_silent(why: &io::Error) -> bool {
+    matches!(
+        why.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}
+
 fn attend(
     stream: TcpStream,
     leave: &Leave,
+    patience: Duration,
     prepare: &dyn Fn(&Prepare) -> Result<Ready, String>,
     tell: &dyn Fn(&str),
 ) -> io::Result<()> {
     let control = Arc::new(SessionControl::default());
     *leave.visit() = Some((stream.try_clone()?, control.clone()));
+    stream.set_read_timeout(Some(patience))?;
     let reader = BufReader::new(stream.try_clone()?);
     let orders = read(reader, control.clone());
     let coordinator = Coordinator(Arc::new(Mutex::new(stream)));
@@ -118,6 +127,12 @@ fn attend(
     for order in orders {
         let answer = match order {
             Err(why) if has_gone(&why) => return Ok(()),
+            Err(why) if is_silent(&why) => {
+                let why = format!("no sign of life for {} s", patience.as_secs_f64());
+                // It may not read this either.
+                let _ = coordinator.say(&Tell::Failed { why: why.clone() });
+                return Err(io::Error::other(why));
+            }
             Err(why) => {
                 // A coordinator that speaks otherwise learns so.
                 let why = why.to_string();
@@ -146,7 +161,7 @@ fn attend(
                     measured.map(|measured| Tell::Done(Box::new(done(&ready.process, measured))))
                 }
             },
-            Ok(Order::Go | Order::Threads(_) | Order::Stop) => {
+            Ok(Order::Go | Order::Threads(_) | Order::Stop | Order::Alive) => {
                 unreachable!("the thread that reads obeys these")
             }
         };
@@ -179,6 +194,7 @@ fn read(
                 Ok(Order::Stop) => control.stop(),
                 Ok(Order::Trial(_)) => control.reset(),
                 Err(_) => control.part(),
+                Ok(Order::Alive) => continue,
                 Ok(_) => {}
             }
             let last = order.is_err();
@@ -239,6 +255,8 @@ fn run(process: &mut Process, order: &protocol::Trial) -> Result<Measured, Strin
         },
         warmup: time(order.warmup_seconds)?,
         duration: time(order.seconds)?,
+        actions: order.actions,
+        warmup_actions: order.warmup_actions,
     })
 }
 

@@ -8,11 +8,14 @@
 //!
 //! Invariants:
 //!
-//! 1. Nobody is served who has not said hello in this protocol, with the secret if there is one, within [`PATIENCE`].
-//! 2. One coordinator is served at a time; who comes meanwhile is told so, unless the other one goes within [`ENDS_WITHIN`].
+//! 1. A visitor who says nothing keeps nobody out: where too many have not said hello, the oldest of them is closed.
+//! 2. Nobody is served who has not said hello in this protocol, with the secret if there is one, within [`PATIENCE`].
+//! 3. One coordinator is served at a time; one that connects meanwhile is told so, immediately where others wait already, else unless the one who is served
+//!    goes within [`ENDS_WITHIN`].
 
+use std::collections::VecDeque;
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,8 +32,11 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// A coordinator that was lost, or that begins anew, may leave its place in so long.
 const ENDS_WITHIN: Duration = Duration::from_secs(4);
 
-/// Visitors who are listened to at once.
-const GREETED_MAX: usize = 16;
+/// Visitors who have not said hello yet, at the same time; each has a thread.
+const SILENT_MAX: usize = 64;
+
+/// Coordinators who wait for the one place, at the same time.
+const WAITING_MAX: usize = 16;
 
 /// Bytes of a hello.
 const HELLO_BYTES_MAX: usize = 4096;
@@ -55,7 +61,9 @@ pub struct Door(Arc<Inner>);
 struct Inner {
     secret: Option<String>,
     patience: Duration,
-    greeted: AtomicUsize,
+    /// Visitors who have not said hello, the oldest first.
+    silent: Mutex<VecDeque<(SocketAddr, TcpStream)>>,
+    waiting: AtomicUsize,
     /// Who is served.
     place: Mutex<Option<SocketAddr>>,
     left: Condvar,
@@ -66,7 +74,8 @@ impl Door {
         Door(Arc::new(Inner {
             secret,
             patience,
-            greeted: AtomicUsize::new(0),
+            silent: Mutex::default(),
+            waiting: AtomicUsize::new(0),
             place: Mutex::new(None),
             left: Condvar::new(),
         }))
@@ -89,8 +98,7 @@ impl Door {
                 thread::sleep(Duration::from_millis(50));
                 continue;
             };
-            if self.0.greeted.fetch_add(1, Ordering::Relaxed) >= GREETED_MAX {
-                self.0.greeted.fetch_sub(1, Ordering::Relaxed);
+            if self.receive(&stream, from).is_err() {
                 continue;
             }
             let (door, serve) = (self.clone(), serve.clone());
@@ -100,7 +108,6 @@ impl Door {
                 {
                     door.leave();
                 }
-                door.0.greeted.fetch_sub(1, Ordering::Relaxed);
             });
         }
     }
@@ -115,11 +122,52 @@ impl Door {
         self.0.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Counts a visitor as silent, in place of the oldest one if there are too many.
+    fn receive(&self, stream: &TcpStream, from: SocketAddr) -> io::Result<()> {
+        let own = stream.try_clone()?;
+        let mut silent = self.silent();
+        if silent.len() >= SILENT_MAX
+            && let Some((_, oldest)) = silent.pop_front()
+        {
+            // It may be gone already; its thread ends.
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        silent.push_back((from, own));
+        Ok(())
+    }
+
+    fn silent(&self) -> MutexGuard<'_, VecDeque<(SocketAddr, TcpStream)>> {
+        self.0.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nobody is served, within limits. Returns who is, if that does not come.
+    fn take_place(&self, from: SocketAddr) -> Option<SocketAddr> {
+        let waiting = self.0.waiting.fetch_add(1, Ordering::Relaxed);
+        let patience = match waiting < WAITING_MAX {
+            true => ENDS_WITHIN,
+            false => Duration::ZERO,
+        };
+        let is_taken = |place: &mut Option<SocketAddr>| place.is_some();
+        let left = &self.0.left;
+        let waited = left.wait_timeout_while(self.place(), patience, is_taken);
+        let (mut place, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        match *place {
+            Some(other) => Some(other),
+            None => {
+                *place = Some(from);
+                None
+            }
+        }
+    }
+
     /// None for one who was sent away.
     fn greet(&self, mut stream: TcpStream, from: SocketAddr) -> io::Result<Option<TcpStream>> {
+        let said = hello(&mut stream, self.0.patience);
+        self.silent().retain(|(silent, _)| *silent != from);
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(HEARS_WITHIN))?;
-        let refused = match hello(&mut stream, self.0.patience) {
+        let refused = match said {
             Err(why) if why.kind() == io::ErrorKind::InvalidData => Some(why.to_string()),
             Err(why) => return Err(why),
             Ok((protocol, _)) if protocol != PROTOCOL => Some(format!(
@@ -129,20 +177,9 @@ impl Door {
                 "the secret is not that of this client: set BG_SECRET to the same for all"
                     .to_owned(),
             ),
-            Ok(_) => {
-                let taken = self
-                    .0
-                    .left
-                    .wait_timeout_while(self.place(), ENDS_WITHIN, |place| place.is_some());
-                let (mut place, _) = taken.unwrap_or_else(PoisonError::into_inner);
-                match *place {
-                    Some(other) => Some(format!("it acts for the coordinator at {other} already")),
-                    None => {
-                        *place = Some(from);
-                        None
-                    }
-                }
-            }
+            Ok(_) => self
+                .take_place(from)
+                .map(|other| format!("it acts for the coordinator at {other} already")),
         };
         if let Some(why) = refused {
             protocol::write(&mut stream, &Tell::Failed { why })?;

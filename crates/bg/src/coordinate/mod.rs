@@ -12,6 +12,7 @@
 //!     go           ──────────────────────────►  when all are ready
 //!                  ◄─── second, each second ──  what was measured in it
 //!     threads, stop ─────────────────────────►  at any time
+//!     alive, a second ───────────────────────►
 //!                  ◄──────────────────────────  done: Measured   (or failed: why)
 //! ```
 //!
@@ -26,11 +27,14 @@
 //! 2. After that the next trial begins anew: connections are made again, the data store is loaded again (nobody knows what the lost
 //!    client did), and clients prepare again.
 //! 3. A client without a coordinator runs nothing: when the connection is lost, it ends what it does at once.
-//! 4. A coordinator that is told to end has its clients end at once, and has a result of what they measured by then.
+//! 4. A coordinator that sends no sign of life for longer than a client's patience counts as gone (stopped, or cut off): the client serves the next.
+//! 5. A coordinator that is told to end has its clients end at once, and has a result of what they measured by then.
 
 use std::io::{self, BufReader};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use crate::run::live::{Live, Tell as OnSecond, Watchable};
@@ -45,7 +49,7 @@ mod session_control;
 mod trial;
 
 use hear::{Event, hear};
-use protocol::{Load as Part, Order, PROTOCOL, Tell};
+use protocol::{ALIVE, Load as Part, Order, PROTOCOL, Tell};
 use trial::Running;
 
 /// A client that says nothing for so long is taken for dead; one that lives says so every second.
@@ -78,10 +82,53 @@ pub struct Fleet {
 
 struct Connection {
     address: String,
+    /// Of which messages are read.
     stream: TcpStream,
+    /// The same; the thread that sends signs of life writes to it, too.
+    output: Arc<Mutex<TcpStream>>,
+    /// Ends that thread when dropped.
+    _alive: Sender<()>,
     /// Of all draws, those that go to this client's members.
     mass: f64,
     members: u32,
+}
+
+impl Connection {
+    fn new(address: &str, stream: TcpStream, silence_max: Duration) -> Result<Connection, String> {
+        let fail = |why: io::Error| why.to_string();
+        // A client that reads nothing must not block the coordinator.
+        stream
+            .set_write_timeout(Some(silence_max.max(ALIVE)))
+            .map_err(fail)?;
+        let output = Arc::new(Mutex::new(stream.try_clone().map_err(fail)?));
+        let (alive, ended) = channel::<()>();
+        let writer = output.clone();
+        thread::spawn(move || {
+            while ended.recv_timeout(ALIVE) == Err(RecvTimeoutError::Timeout) {
+                if send(&writer, &Order::Alive).is_err() {
+                    // Whoever reads from the client learns the reason.
+                    return;
+                }
+            }
+        });
+        Ok(Connection {
+            address: address.to_owned(),
+            stream,
+            output,
+            _alive: alive,
+            mass: 0.0,
+            members: 0,
+        })
+    }
+
+    fn send(&self, order: &Order) -> io::Result<()> {
+        send(&self.output, order)
+    }
+}
+
+fn send(output: &Mutex<TcpStream>, order: &Order) -> io::Result<()> {
+    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+    protocol::write(&mut *output, order)
 }
 
 impl Fleet {
@@ -124,14 +171,10 @@ impl Fleet {
     pub fn prepare(&mut self) -> Result<(), String> {
         if self.clients.is_empty() {
             for address in &self.addresses {
-                let stream = connect(address, self.secret.clone())
-                    .map_err(|why| format!("client {address}: {why}"))?;
-                self.clients.push(Connection {
-                    address: address.clone(),
-                    stream,
-                    mass: 0.0,
-                    members: 0,
-                });
+                let connection = connect(address, self.secret.clone())
+                    .and_then(|stream| Connection::new(address, stream, self.silence_max));
+                self.clients
+                    .push(connection.map_err(|why| format!("client {address}: {why}"))?);
             }
         } else if !self.load {
             return Ok(());
@@ -191,16 +234,25 @@ impl Fleet {
         self.prepare()?;
         self.load = self.reload;
         let parts = share(trial.load, &self.masses());
-        let (mut clients, mut orders) = (Vec::new(), Vec::new());
-        for (client, part) in self.clients.iter().zip(parts) {
-            let Some(load) = part else { continue };
-            clients.push(client);
-            orders.push(Order::Trial(protocol::Trial {
-                load,
-                warmup_seconds: trial.warmup.as_secs_f64(),
-                seconds: trial.duration.as_secs_f64(),
-            }));
-        }
+        let with_part = self.clients.iter().zip(parts);
+        let (clients, loads): (Vec<&Connection>, Vec<Part>) = with_part
+            .filter_map(|(client, part)| Some((client, part?)))
+            .unzip();
+        let masses: Vec<f64> = clients.iter().map(|client| client.mass).collect();
+        let actions = |count: Option<u64>, own| count.map(|count| part_of(count, &masses, own));
+        let orders: Vec<Order> = loads
+            .into_iter()
+            .enumerate()
+            .map(|(own, load)| {
+                Order::Trial(protocol::Trial {
+                    load,
+                    warmup_seconds: trial.warmup.as_secs_f64(),
+                    seconds: trial.duration.as_secs_f64(),
+                    actions: actions(trial.actions, own),
+                    warmup_actions: actions(trial.warmup_actions, own),
+                })
+            })
+            .collect();
         self.live.begin(
             trial,
             match trial.load {
@@ -283,6 +335,16 @@ fn share(load: Load, masses: &[f64]) -> Vec<Option<Part>> {
     }
 }
 
+/// One client's part of a count, in proportion to its part of the draws. All parts add up to the count, unless a client would have none of it.
+pub fn part_of(count: u64, masses: &[f64], own: usize) -> u64 {
+    let total: f64 = masses.iter().sum();
+    let up_to = |clients: usize| {
+        let share: f64 = masses[..clients].iter().sum();
+        (share / total * count as f64).round() as u64
+    };
+    (up_to(own + 1) - up_to(own)).max(count.min(1))
+}
+
 fn connect(address: &str, secret: Option<String>) -> Result<TcpStream, String> {
     let mut last = "no such address".to_owned();
     let addresses = address.to_socket_addrs().map_err(|why| why.to_string())?;
@@ -327,6 +389,18 @@ fn odd(client: &Connection, tell: &Tell) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_a_count_add_up_to_it() {
+        let parts = |count, masses: &[f64]| -> Vec<u64> {
+            let all = 0..masses.len();
+            all.map(|own| part_of(count, masses, own)).collect()
+        };
+        assert_eq!(parts(1000, &[0.5, 0.5]), [500, 500]);
+        assert_eq!(parts(10, &[0.26, 0.26, 0.48]), [3, 2, 5]);
+        assert_eq!(parts(0, &[0.5, 0.5]), [0, 0]);
+        assert_eq!(parts(1, &[0.2, 0.4, 0.4]), [1, 1, 1]);
+    }
 
     #[test]
     fn parts_of_a_load_add_up_to_it() {

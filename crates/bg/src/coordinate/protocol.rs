@@ -2,16 +2,17 @@
 //!
 //! | from the coordinator | |
 //! |---|---|
-//! | `{"hello":{"protocol":3,"secret":"..."}}` | first of all; the secret only where there is one |
+//! | `{"hello":{"protocol":4,"secret":"..."}}` | first of all; the secret only where there is one |
 //! | `{"prepare":{"words":["rate","--store","memory"],"fragment":0,"speeds":[1.0,1.0],"load":true,"run":"18a-1"}}` | take this part of the members, who are as loaded; load the data store |
 //! | `{"trial":{"load":{"threads":8},"warmup_seconds":1.0,"seconds":3.0}}` | get ready to run this; `{"rate":500.0}` for an open loop |
 //! | `"go"` | all are ready: begin |
 //! | `{"threads":5}` | while a closed loop runs: so many emulated threads from now on |
 //! | `"stop"` | end the trial now, with what it has |
+//! | `"alive"` | each second, whatever it does |
 //!
 //! | from the client | |
 //! |---|---|
-//! | `{"hello":{"protocol":3}}` | the answer to hello |
+//! | `{"hello":{"protocol":4}}` | the answer to hello |
 //! | `"alive"` | each second while it works |
 //! | `{"prepared":{"mass":0.5,"members":471}}` | the answer to prepare: its part of all draws, and how many members are its |
 //! | `"ready"` | the answer to trial: connected, and waiting for go |
@@ -23,14 +24,18 @@
 //! know it, not who can listen.
 
 use std::io::{self, BufRead, Read, Write};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::verdict::measure::{Judged, Measured};
 
+/// Time between signs of life, of both sides.
+pub const ALIVE: Duration = Duration::from_secs(1);
+
 /// Raised when a message changes its meaning.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Bytes of an order: the words of a command, and a speed for each client.
 const ORDER_MAX: u64 = 1 << 20;
@@ -51,6 +56,7 @@ pub enum Order {
     Go,
     Threads(u32),
     Stop,
+    Alive,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,6 +76,11 @@ pub struct Trial {
     pub load: Load,
     pub warmup_seconds: f64,
     pub seconds: f64,
+    /// This client's part of the actions after which the trial ends, and of those before it that are not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actions: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup_actions: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::hear::{Event, hear};
-use super::protocol::{self, Done, Load as Part, Order, Second, Tell};
+use super::protocol::{Done, Load as Part, Order, Second, Tell};
 use super::{Connection, odd, share};
 use crate::run::live::{Interval, Live, Tell as OnSecond};
 use crate::verdict::measure::{Enough, Judged, Load, Measured, Trial};
@@ -81,7 +81,13 @@ impl Running<'_> {
 
 fn together(done: impl Iterator<Item = Done>) -> Result<Together, String> {
     let mut sum: Option<Together> = None;
+    let mut clients = Vec::new();
     for one in done {
+        // Without the seconds, which would be most of a report.
+        clients.push(Measured {
+            series: Vec::new(),
+            ..one.measured.clone()
+        });
         match &mut sum {
             None => {
                 sum = Some(Together {
@@ -97,7 +103,9 @@ fn together(done: impl Iterator<Item = Done>) -> Result<Together, String> {
             }
         }
     }
-    sum.ok_or_else(|| "no client has a part of so little load".to_owned())
+    let mut sum = sum.ok_or_else(|| "no client has a part of so little load".to_owned())?;
+    sum.measured.clients = clients;
+    Ok(sum)
 }
 
 fn add(sum: &mut Vec<(String, u64)>, counts: &[(String, u64)]) {
@@ -112,7 +120,8 @@ fn add(sum: &mut Vec<(String, u64)>, counts: &[(String, u64)]) {
 /// Gives each client an order.
 pub fn tell(clients: &[&Connection], order: impl Fn(usize) -> Order) -> Result<(), String> {
     for (index, client) in clients.iter().enumerate() {
-        protocol::write(&mut &client.stream, &order(index))
+        client
+            .send(&order(index))
             .map_err(|why| format!("client {}: {why}", client.address))?;
     }
     Ok(())

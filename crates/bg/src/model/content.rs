@@ -7,7 +7,7 @@
 
 use larder_types::{Random, mix};
 
-/// Columns of a profile, in order, each of [`FIELD_SIZE`] letters; a store may keep them apart or one behind the other.
+/// Attributes of a profile, in order, all of the size that the population says; a store may keep them apart or one behind the other.
 pub const FIELDS: [&str; 10] = [
     "username",
     "password",
@@ -21,11 +21,11 @@ pub const FIELDS: [&str; 10] = [
     "telephone",
 ];
 
-pub const FIELD_SIZE: usize = 100;
-pub const PROFILE_SIZE: usize = FIELDS.len() * FIELD_SIZE;
+/// The report's.
+pub const ATTRIBUTE_SIZE_DEFAULT: usize = 100;
+pub const COMMENT_SIZE_DEFAULT: usize = 100;
 pub const THUMBNAIL_SIZE: usize = 2048;
 pub const RESOURCE_SIZE: usize = 200;
-pub const COMMENT_SIZE: usize = 100;
 pub const POST_SIZE: usize = 100;
 
 /// Whose bytes, and which.

@@ -9,6 +9,8 @@
 //! invite-friend   0.1
 //! ```
 //!
+//! A mix may also be written inline: the same, with commas in place of line ends: `view-profile 80, list-friends 20`.
+//!
 //! The report's mixes (its Table 3) accept and reject more than they invite, and thaw more than they accept: invitations run out, and
 //! friendships with them. The symmetric ones keep both. Draws that cannot be done are counted in either.
 
@@ -168,7 +170,7 @@ pub const NAMED: &[Named] = &[
 ];
 
 impl Mix {
-    /// A named mix, or else a file's.
+    /// A named mix, one that is written out (see the top of this file), or else a file's.
     ///
     /// # Errors
     ///
@@ -177,6 +179,9 @@ impl Mix {
         if let Some(named) = NAMED.iter().find(|mix| mix.name == name) {
             return Mix::parse(name, named.parts);
         }
+        if Mix::is_inline(name) {
+            return Mix::parse(name, &name.replace(',', "\n"));
+        }
         match std::fs::read_to_string(Path::new(name)) {
             Ok(text) => Mix::parse(name, &text),
             Err(why) => Err(Error::Unknown {
@@ -184,6 +189,13 @@ impl Mix {
                 why: why.to_string(),
             }),
         }
+    }
+
+    /// Whether the text is a mix and no name: it begins with an action or a session and its part.
+    pub fn is_inline(text: &str) -> bool {
+        let first = text.split(',').next().unwrap_or_default();
+        let mut words = first.split_whitespace();
+        words.next().and_then(Doing::find).is_some() && words.next().is_some()
     }
 
     /// # Errors

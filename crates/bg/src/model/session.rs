@@ -17,7 +17,8 @@ pub enum Session {
 }
 
 /// One action of a session. *Self* is the member whose session it is, *other* a member drawn when the session begins: a friend
-/// where the session needs one, else any. The *resource* is drawn from the top of the wall that was looked at last.
+/// where the session needs one, else any. The *resource* is drawn from the top of the wall that was looked at last: the other member's to comment on it,
+/// one's own to delete a comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     ViewProfileOfSelf,
@@ -58,19 +59,6 @@ impl Session {
             Session::Accept => "accept",
             Session::Reject => "reject",
             Session::Thaw => "thaw",
-        }
-    }
-
-    /// The action that gives the session its name.
-    pub fn about(self) -> Action {
-        match self {
-            Session::ViewSelf | Session::ViewFriend => Action::ViewProfile,
-            Session::CommentOnResource => Action::PostComment,
-            Session::DeleteOwnComment => Action::DeleteComment,
-            Session::Invite => Action::InviteFriend,
-            Session::Accept => Action::AcceptFriendRequest,
-            Session::Reject => Action::RejectFriendRequest,
-            Session::Thaw => Action::ThawFriendship,
         }
     }
 

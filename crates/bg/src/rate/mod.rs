@@ -265,6 +265,41 @@ pub fn rate(
     }
 }
 
+/// Rates with trials of each of these durations, ascending and at least one, until two ratings in a row differ by no more than the tolerance. Returns the last
+/// rating and its plan.
+pub fn rate_until_alike(
+    plan: &Plan,
+    trials: &[Duration],
+    laboratory: &mut dyn Laboratory,
+    progress: &mut dyn FnMut(&Experiment) -> bool,
+) -> (Plan, Rating) {
+    let mut before: Option<(Duration, f64)> = None;
+    let mut rated = None;
+    for &trial in trials {
+        let plan = Plan {
+            trial,
+            ..plan.clone()
+        };
+        let mut rating = rate(&plan, laboratory, progress);
+        let throughput = rating.throughput();
+        let mut settled = rating.end != End::Rated;
+        if let Some((shorter, other)) = before {
+            rating.notes.push(format!(
+                "trials of {} s led to {throughput:.0} actions a second, those of {} s to {other:.0}",
+                trial.as_secs_f64(),
+                shorter.as_secs_f64(),
+            ));
+            settled |= (throughput - other).abs() <= plan.tolerance * other;
+        }
+        before = Some((trial, throughput));
+        rated = Some((plan, rating));
+        if settled {
+            break;
+        }
+    }
+    rated.expect("there is at least one duration")
+}
+
 /// Runs experiments and writes them down.
 struct Bench<'a> {
     plan: &'a Plan,
@@ -353,11 +388,7 @@ impl Bench<'_> {
     /// One trial, and once more if it had no result.
     fn measure(&mut self, load: u64, duration: Duration, confirms: bool) -> Result<Measured, End> {
         let plan = self.plan;
-        let trial = Trial {
-            load: plan.load(load),
-            warmup: plan.warmup,
-            duration,
-        };
+        let trial = Trial::timed(plan.load(load), plan.warmup, duration);
         let hopeless = |measured: &Measured, elapsed: Duration| {
             !confirms && !plan.full_trials && plan.sla.is_hopeless(measured, elapsed)
         };

@@ -12,10 +12,10 @@ const FREE_TRIES: u32 = 100;
 /// Draws of somebody to invite, or of a partner whom nobody holds.
 const PARTNER_TRIES: u32 = 32;
 
-/// Besides the member whose session it is.
+/// The other member and the resource of a session; None where there is none, or where the session needs none.
 pub struct Others {
-    pub member: u32,
-    pub resource: u64,
+    pub member: Option<u32>,
+    pub resource: Option<u64>,
 }
 
 impl Worker {
@@ -86,14 +86,25 @@ impl Worker {
         }
     }
 
-    /// Counts a draw that cannot be done.
+    /// Counts a draw that cannot be carried out.
     pub fn skip(&self, action: Action, turn: Turn) -> Result<(), Over> {
+        self.skip_all([action].into_iter(), turn)
+    }
+
+    /// Counts actions that cannot be carried out, of one draw.
+    pub fn skip_all(&self, actions: impl Iterator<Item = Action>, turn: Turn) -> Result<(), Over> {
         if self.schedule.clock.now() >= self.schedule.end {
             self.too_late(turn);
             return Err(Over);
         }
-        let mut interval = self.interval.borrow_mut();
-        interval.measured.actions[action as usize].skipped += 1;
+        let now = self.schedule.clock.now();
+        for action in actions {
+            if !self.may_begin(now) {
+                return Err(Over);
+            }
+            let mut interval = self.interval.borrow_mut();
+            interval.measured.actions[action as usize].skipped += 1;
+        }
         Ok(())
     }
 
@@ -120,16 +131,21 @@ impl Worker {
         Some(held)
     }
 
-    /// A member who can do what the session is about.
+    /// A member who can finish the session; after so many tries one who cannot.
     pub fn hold_for(&self, session: Session) -> Option<Hold<'_>> {
         let can = |own: &Hold| match session {
             Session::ViewFriend | Session::Thaw => own.has(Relation::Friend),
             Session::Accept | Session::Reject => own.has(Relation::Inviter),
             _ => true,
         };
-        (0..self.conduct().tries.max(1))
-            .map_while(|_| self.hold_drawn())
-            .find(can)
+        let mut held = self.hold_drawn()?;
+        for _ in 1..self.conduct().tries {
+            if can(&held) {
+                break;
+            }
+            held = self.hold_drawn()?;
+        }
+        Some(held)
     }
 
     /// Somebody with this relation to a member, held; whoever it is among those that are this client's and that nobody else holds.
@@ -146,12 +162,16 @@ impl Worker {
             .find_map(|other| self.state.hold(other))
     }
 
-    /// Somebody who has nothing to do with a member, held.
+    /// Somebody who has nothing to do with a member, held. Members are invited as often as they are drawn, so that those who are drawn often to
+    /// answer have invitations; where all of them are related already, anybody is invited.
     pub fn stranger(&self, own: &Hold) -> Option<Hold<'_>> {
         let known = own.relations();
         let mut random = self.random.borrow_mut();
-        (0..PARTNER_TRIES)
-            .map(|_| self.setup.drawing.any(&mut random))
+        (0..2 * PARTNER_TRIES)
+            .map(|attempt| match attempt < PARTNER_TRIES {
+                true => self.setup.drawing.draw(&mut random),
+                false => self.setup.drawing.any(&mut random),
+            })
             .filter(|other| *other != own.member() && !known.knows(*other))
             .find_map(|other| self.state.hold(other))
     }
@@ -163,41 +183,34 @@ impl Worker {
         all.start + self.random.borrow_mut().index(size) as u64
     }
 
-    /// One of the resources at the top of a member's wall, whose creator is this client's; else one of the member's own.
-    pub fn resource_on_wall(&self, member: u32) -> u64 {
-        let owned: Vec<u64> = self
-            .state
-            .walls()
-            .descending(member)
-            .take(self.conduct().top as usize)
-            .filter(|resource| {
-                let creator = self.setup.population.creator(*resource);
-                self.setup.drawing.owns(creator)
-            })
-            .collect();
-        match owned.len() {
-            0 => self.resource_of(member),
-            size => owned[self.random.borrow_mut().index(size)],
-        }
-    }
-
-    /// Whom else and what a session is about; None if there is no such.
-    pub fn others_for(&self, session: Session, own: &Hold) -> Option<Others> {
+    /// The member and the resource that a session is about, besides the member whose session it is.
+    pub fn others_for(&self, session: Session, own: &Hold) -> Others {
         let member = match session {
-            Session::ViewFriend => self.friend_of(own)?,
-            _ => self.drawn(),
+            Session::ViewFriend => self.friend_of(own),
+            Session::CommentOnResource => Some(self.drawn()),
+            _ => None,
         };
         let resource = match session {
-            Session::CommentOnResource => self.resource_on_wall(member),
-            Session::DeleteOwnComment => {
-                let tried = (0..PARTNER_TRIES).map(|_| self.resource_of(own.member()));
-                tried
-                    .into_iter()
-                    .find(|resource| self.state.comments().has(*resource))?
+            Session::CommentOnResource => {
+                member.and_then(|member| self.resource_on_wall(member, |_| true))
             }
-            _ => 0,
+            Session::DeleteOwnComment => {
+                self.resource_on_wall(own.member(), |resource| self.state.comments().has(resource))
+            }
+            _ => None,
         };
-        Some(Others { member, resource })
+        Others { member, resource }
+    }
+
+    /// One of the resources at the top of a member's wall. Their creators are of the member's community, so their comments are this client's.
+    fn resource_on_wall(&self, member: u32, fits: impl Fn(u64) -> bool) -> Option<u64> {
+        let top = self.conduct().top as usize;
+        let wall = self.state.walls().descending(member).take(top);
+        let fitting: Vec<u64> = wall.filter(|resource| fits(*resource)).collect();
+        match fitting.len() {
+            0 => None,
+            size => Some(fitting[self.random.borrow_mut().index(size)]),
+        }
     }
 
     /// One of a member's friends who is this client's.

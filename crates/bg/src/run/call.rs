@@ -336,6 +336,10 @@ impl Worker {
             self.too_late(turn);
             return Err(Over);
         }
+        if !self.may_begin(start) {
+            self.call_ended(began);
+            return Err(Over);
+        }
         let mut reply = make(&*self.client);
         // An answer that is there at once needs no timer.
         let result = match poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
@@ -359,6 +363,19 @@ impl Worker {
         );
         let span = Span::new(start, end).expect("the clock never goes back");
         Ok((span, result))
+    }
+
+    /// Takes an action that is due now from the budget, where there is one. If none is left the trial of all workers ends.
+    pub fn may_begin(&self, now: u64) -> bool {
+        let Some(budget) = &self.budget else {
+            return true;
+        };
+        if now < self.schedule.measured_from || budget.take() {
+            return true;
+        }
+        self.stopped.set(true);
+        self.spent.notify_one();
+        false
     }
 
     fn call_begins(&self) -> Began {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
+use super::act::Others;
 use super::call::{Over, Turn};
 use super::worker::Worker;
 use crate::model::mix::Doing;
@@ -43,16 +44,15 @@ pub async fn emulate(worker: Rc<Worker>, place: u32) {
     }
 }
 
-/// All actions of a session, as one member; a session that cannot be done is a draw skipped of the action that it is about.
+/// The actions of a session, as one member. A session whose member has no friend, no invitation or no comment performs the actions before the one that it
+/// cannot carry out; that one and those after it are skipped.
 async fn hold_session(worker: &Worker, session: Session, mut turn: Turn) -> Result<(), Over> {
+    let steps = session.steps();
     let Some(own) = worker.hold_for(session) else {
-        return worker.skip(session.about(), turn);
+        return worker.skip_all(steps.iter().map(|step| step.action()), turn);
     };
-    let member = own.member();
-    let Some(others) = worker.others_for(session, &own) else {
-        return worker.skip(session.about(), turn);
-    };
-    for (index, step) in session.steps().iter().enumerate() {
+    let others = worker.others_for(session, &own);
+    for (index, step) in steps.iter().enumerate() {
         if index > 0 {
             if worker.stopped.get() {
                 return Err(Over);
@@ -62,55 +62,67 @@ async fn hold_session(worker: &Worker, session: Session, mut turn: Turn) -> Resu
                 sleep(worker.conduct().think).await;
             }
         }
-        let done = match step {
-            Step::ViewProfileOfSelf => worker.view_profile(turn, member, member).await,
-            Step::ViewProfileOfOther => worker.view_profile(turn, member, others.member).await,
-            Step::ViewTopOfSelf => worker.view_top_resources(turn, member, member).await,
-            Step::ViewTopOfOther => {
-                let call = worker.view_top_resources(turn, member, others.member);
-                call.await
-            }
-            Step::ListFriendsOfSelf => worker.list_friends(turn, member, member).await,
-            Step::ViewOwnRequests => worker.view_friend_requests(turn, member).await,
-            Step::ViewComments => worker.view_comments(turn, member, others.resource).await,
-            step => write(worker, *step, turn, &own, others.resource).await,
-        };
-        done?;
+        if !perform(worker, *step, turn, &own, &others).await? {
+            return worker.skip_all(steps[index..].iter().map(|step| step.action()), turn);
+        }
     }
     let now = worker.schedule.clock.now();
     worker.interval.borrow_mut().measured.sessions += u64::from(worker.schedule.covers(now));
     Ok(())
 }
 
-/// The write of a session, unless it has become impossible since the session began.
-async fn write(
+/// One action of a session. Returns false where there is nobody and nothing to carry it out with.
+async fn perform(
     worker: &Worker,
     step: Step,
     turn: Turn,
     own: &Hold<'_>,
-    resource: u64,
-) -> Result<(), Over> {
-    let action = step.action();
+    others: &Others,
+) -> Result<bool, Over> {
+    let member = own.member();
     match step {
-        Step::PostComment => worker.post_comment(turn, own.member(), resource).await,
-        Step::DeleteComment => match worker.take_comment(resource) {
-            Some(comment) => {
-                let call = worker.delete_comment(turn, own.member(), resource, comment);
-                call.await
-            }
-            None => worker.skip(action, turn),
+        Step::ViewProfileOfSelf => worker.view_profile(turn, member, member).await?,
+        Step::ViewTopOfSelf => worker.view_top_resources(turn, member, member).await?,
+        Step::ListFriendsOfSelf => worker.list_friends(turn, member, member).await?,
+        Step::ViewOwnRequests => worker.view_friend_requests(turn, member).await?,
+        Step::ViewProfileOfOther => match others.member {
+            Some(other) => worker.view_profile(turn, member, other).await?,
+            None => return Ok(false),
         },
+        Step::ViewTopOfOther => match others.member {
+            Some(other) => worker.view_top_resources(turn, member, other).await?,
+            None => return Ok(false),
+        },
+        Step::ViewComments => match others.resource {
+            Some(resource) => worker.view_comments(turn, member, resource).await?,
+            None => return Ok(false),
+        },
+        Step::PostComment => match others.resource {
+            Some(resource) => worker.post_comment(turn, member, resource).await?,
+            None => return Ok(false),
+        },
+        Step::DeleteComment => {
+            let Some(resource) = others.resource else {
+                return Ok(false);
+            };
+            let Some(comment) = worker.take_comment(resource) else {
+                return Ok(false);
+            };
+            let call = worker.delete_comment(turn, member, resource, comment);
+            call.await?;
+        }
         Step::Invite => match worker.stranger(own) {
-            Some(other) => worker.invite(turn, own, &other).await,
-            None => worker.skip(action, turn),
+            Some(other) => worker.invite(turn, own, &other).await?,
+            None => return Ok(false),
         },
         Step::Accept | Step::Reject => match worker.partner(own, Relation::Inviter) {
-            Some(other) => worker.answer(turn, action, own, &other).await,
-            None => worker.skip(action, turn),
+            Some(other) => worker.answer(turn, step.action(), own, &other).await?,
+            None => return Ok(false),
         },
-        _ => match worker.partner(own, Relation::Friend) {
-            Some(other) => worker.thaw(turn, own, &other).await,
-            None => worker.skip(action, turn),
+        Step::Thaw => match worker.partner(own, Relation::Friend) {
+            Some(other) => worker.thaw(turn, own, &other).await?,
+            None => return Ok(false),
         },
     }
+    Ok(true)
 }

@@ -109,11 +109,7 @@ fn count_reason(reasons: &mut Vec<(String, u64)>, why: &str, count: u64) {
 
 impl Live {
     pub fn new() -> Live {
-        let trial = Trial {
-            load: Load::Threads(0),
-            warmup: Duration::ZERO,
-            duration: Duration::ZERO,
-        };
+        let trial = Trial::timed(Load::Threads(0), Duration::ZERO, Duration::ZERO);
         Live {
             control: watch::Sender::new(Control {
                 schedule: None,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Read `setup` first, what a trial is made of, and `process`, who starts it and adds up. `emulate` is the loop of one emulated thread, `act` says whom an action takes, `call` makes it, stamps it and keeps what came of it;
-//! `worker` is the thread that all of that runs on, `pace` when actions begin in an open loop, `schedule` when the parts of a trial are, `live` what others see meanwhile, `online` the judge
+//! `worker` is the thread that all of that runs on, `pace` when actions begin in an open loop, `schedule` when the parts of a trial are, `budget` how many actions are left of a trial that a count bounds, `live` what others see meanwhile, `online` the judge
 //! of reads who does not wait for the end, with `under_way` to tell how far he can see; `writer` has the trace written, `preflight` looks at the data store
 //! before the first trial.
 //!
@@ -20,6 +20,7 @@
 //! 4. No worker begins before all are connected and whoever guards the gate lets them.
 
 mod act;
+mod budget;
 mod call;
 mod clock;
 mod effort;

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
+use super::budget::Budget;
 use super::live::{Interval, Live, Tell, Watchable};
 use super::schedule::Schedule;
 use super::setup::{Setup, Tracing};
@@ -19,7 +20,7 @@ use crate::model::state::State;
 use crate::stores::load;
 use crate::stores::notes::{self, Claim};
 use crate::verdict::judge;
-use crate::verdict::measure::{Effort, Enough, Laboratory, Load, Measured, Trial};
+use crate::verdict::measure::{ActionMeasured, Effort, Enough, Laboratory, Load, Measured, Trial};
 use crate::verdict::scratch::Scratch;
 use crate::verdict::trace;
 
@@ -51,6 +52,8 @@ pub(super) struct Shared<'a> {
     pub live: &'a Live,
     pub cells: &'a Arc<Cells>,
     pub load: Load,
+    /// Of a trial that is bounded by a count.
+    pub budget: Option<Arc<Budget>>,
     /// Whether nobody knows that the data store holds the population.
     pub unseen: bool,
 }
@@ -197,6 +200,9 @@ impl Process {
         if trial.duration.is_zero() {
             return Err("--duration 0: nothing would be measured".to_owned());
         }
+        if trial.actions == Some(0) {
+            return Err("--actions 0: nothing would be measured".to_owned());
+        }
         if let (Tracing::Keep(folder), 0) = (&self.setup.tracing, self.trials) {
             trace::make_folder(folder)?;
         }
@@ -249,6 +255,9 @@ impl Laboratory for Process {
             let look = Claim::look(store, population, &self.name, self.claim.as_ref());
             self.claim = Some(look?);
         }
+        if let Some(actions) = trial.warmup_actions {
+            self.warm_up(trial, actions)?;
+        }
         self.trials += 1;
         let folder = self.trace_folder();
         let scratch = self.setup.tracing == Tracing::Scratch;
@@ -260,6 +269,50 @@ impl Laboratory for Process {
                 writer::Writer::create(folder, &self.setup, &self.state, &self.live, online)
             })
             .transpose()?;
+        let mut gate = self.gate.take();
+        // Where there was a warm-up by count, it passed the gate.
+        let measured = match trial.warmup_actions {
+            None => self.experiment(trial, writer.as_ref(), gate.as_mut(), enough),
+            Some(_) => self.experiment(trial, writer.as_ref(), None, enough),
+        };
+        self.gate = gate;
+        let mut measured = measured?;
+        if let Some(claim) = &self.claim {
+            claim.check(&self.setup.store)?;
+        }
+        if let (Some(writer), Some(folder)) = (writer, folder) {
+            writer.finish()?;
+            if !self.setup.store.is_hollow() {
+                measured.reads = Some(judge::judge_folder(&folder, self.setup.workers)?);
+            }
+        }
+        Ok(measured)
+    }
+}
+
+impl Process {
+    /// Runs so many actions without measuring or tracing them. What they wrote is known afterwards, so the trial's trace begins from there.
+    fn warm_up(&mut self, trial: &Trial, actions: u64) -> Result<(), String> {
+        let (mut gate, on_second) = (self.gate.take(), self.on_second.take());
+        let counted = Trial::counted(trial.load, actions);
+        let warmed = self.experiment(&counted, None, gate.as_mut(), &|_, _| false);
+        (self.gate, self.on_second) = (gate, on_second);
+        let warmed = warmed?;
+        let due = |one: &ActionMeasured| one.calls() + one.skipped;
+        match warmed.actions.iter().map(due).sum::<u64>() < actions {
+            true => Err("it was told to end during the warm-up".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    /// Runs the workers for one trial and adds up what they measured.
+    fn experiment(
+        &mut self,
+        trial: &Trial,
+        writer: Option<&writer::Writer>,
+        mut gate: Option<&mut Gate>,
+        enough: Enough<'_>,
+    ) -> Result<Measured, String> {
         let threads = match trial.load {
             Load::Threads(threads) => threads,
             Load::Rate(_) => self.setup.conduct.threads_max,
@@ -273,13 +326,14 @@ impl Laboratory for Process {
             live: &self.live,
             cells: &self.cells,
             load: trial.load,
+            budget: trial.actions.map(|actions| Arc::new(Budget::new(actions))),
             unseen: !self.known && !store.is_hollow() && !store.is_faulty(),
         };
-        let (mut on_second, mut gate) = (self.on_second.take(), self.gate.take());
+        let mut on_second = self.on_second.take();
         let measured = thread::scope(|scope| {
             for index in 0..self.setup.workers {
                 let (sender, shared) = (sender.clone(), &shared);
-                let recorder = writer.as_ref().map(|writer| writer.recorder(index));
+                let recorder = writer.map(|writer| writer.recorder(index));
                 thread::Builder::new()
                     .name(format!("worker {index}"))
                     .spawn_scoped(scope, move || {
@@ -306,23 +360,12 @@ impl Laboratory for Process {
             self.live.cancel();
             collected
         });
-        (self.on_second, self.gate) = (on_second, gate);
-        let mut measured = measured?;
+        self.on_second = on_second;
+        let measured = measured?;
         self.known = true;
-        if let Some(claim) = &self.claim {
-            claim.check(&self.setup.store)?;
-        }
-        if let (Some(writer), Some(folder)) = (writer, folder) {
-            writer.finish()?;
-            if !self.setup.store.is_hollow() {
-                measured.reads = Some(judge::judge_folder(&folder, self.setup.workers)?);
-            }
-        }
         Ok(measured)
     }
-}
 
-impl Process {
     /// Before the first write.
     fn claim(&self) -> Result<(), String> {
         let writes = self.setup.mix.actions().any(Action::is_write);

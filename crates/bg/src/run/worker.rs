@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
+use super::budget::Budget;
 use super::live::{Control, Interval};
 use super::pace::Pace;
 use super::process::{Message, Shared};
@@ -44,6 +45,10 @@ pub(super) struct Worker {
     pub interval: RefCell<Box<Interval>>,
     pub recorder: RefCell<Option<Recorder>>,
     pub pace: Pace,
+    /// Of a trial that is bounded by a count.
+    pub budget: Option<Arc<Budget>>,
+    /// Set when the budget is spent; the worker's own task then ends the trial of all workers.
+    pub spent: Notify,
     /// How many emulated threads this worker should have.
     pub threads: Cell<u32>,
     pub stopped: Cell<bool>,
@@ -139,6 +144,8 @@ async fn supervise(
                 Random::stream(!setup.seed, index as u64),
             ),
         },
+        budget: shared.budget.clone(),
+        spent: Notify::new(),
         threads: Cell::new(0),
         stopped: Cell::new(false),
         calls: Cell::new(0),
@@ -162,6 +169,7 @@ async fn supervise(
         tokio::select! {
             biased;
             _ = control.changed() => {}
+            () = worker.spent.notified() => shared.live.stop(),
             () = sleep_until(schedule.clock.instant(end).into()) => {
                 if end >= schedule.end {
                     break;

@@ -169,7 +169,7 @@ impl Profile {
         image: Option<&[u8]>,
     ) {
         let contents = population.contents();
-        let right = contents.is(Owner::Profile(owner), content::PROFILE_SIZE, attributes)
+        let right = contents.is(Owner::Profile(owner), population.profile_size(), attributes)
             && is_image(&contents, Owner::Image(owner), population.image_size, image);
         self.wrong += u32::from(!right);
     }
@@ -194,7 +194,7 @@ impl People {
     ) {
         let contents = population.contents();
         let size = population.image_size.map(|_| content::THUMBNAIL_SIZE);
-        let right = contents.is(Owner::Profile(member), content::PROFILE_SIZE, profile)
+        let right = contents.is(Owner::Profile(member), population.profile_size(), profile)
             && is_image(&contents, Owner::Thumbnail(member), size, thumbnail);
         self.wrong += u32::from(!right);
         self.members.push(member);
@@ -230,7 +230,7 @@ impl Comments {
     pub fn push(&mut self, population: &Population, resource: u64, comment: u64, text: &[u8]) {
         let right = population.contents().is(
             Owner::Comment(resource, comment),
-            content::COMMENT_SIZE,
+            population.comment_size,
             text,
         );
         self.wrong += u32::from(!right);

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use super::resp::common::{self, Done, LOAD_BYTES};
 use super::{Opened, Options};
-use crate::model::content::{self, Contents, Owner};
+use crate::model::content::{self, Owner};
 use crate::model::population::Population;
 use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
@@ -232,7 +232,7 @@ impl Client for Worker {
 
     fn post_comment(&self, member: u32, resource: u64, number: u64) -> Reply<'_, ()> {
         self.done(1, |out| {
-            let value = comment_value(&self.population.contents(), member, resource, number);
+            let value = comment_value(&self.population, member, resource, number);
             set(out, comment(resource, number), &value);
         })
     }
@@ -311,7 +311,7 @@ impl Batch {
 
 fn load_member(population: &Population, member: u32, batch: &mut Batch) {
     let contents = population.contents();
-    let mut person = contents.make(Owner::Profile(member), content::PROFILE_SIZE);
+    let mut person = contents.make(Owner::Profile(member), population.profile_size());
     if let Some(size) = population.image_size {
         let thumbnail = contents.make(Owner::Thumbnail(member), content::THUMBNAIL_SIZE);
         let card = [&person[..], &thumbnail].concat();
@@ -334,14 +334,15 @@ fn load_member(population: &Population, member: u32, batch: &mut Batch) {
         batch.set(key.number(resource), &body);
         for number in 0..u64::from(population.comments) {
             let author = population.commenter(resource, number);
-            let value = comment_value(&contents, author, resource, number);
+            let value = comment_value(population, author, resource, number);
             batch.set(comment(resource, number), &value);
         }
     }
 }
 
-fn comment_value(contents: &Contents, author: u32, resource: u64, number: u64) -> Vec<u8> {
-    let text = contents.make(Owner::Comment(resource, number), content::COMMENT_SIZE);
+fn comment_value(population: &Population, author: u32, resource: u64, number: u64) -> Vec<u8> {
+    let contents = population.contents();
+    let text = contents.make(Owner::Comment(resource, number), population.comment_size);
     [&hex::<8>(author.into())[..], &text].concat()
 }
 

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 use super::{Opened, Options};
-use crate::model::content::{COMMENT_SIZE, Owner, PROFILE_SIZE, RESOURCE_SIZE, THUMBNAIL_SIZE};
+use crate::model::content::{Owner, RESOURCE_SIZE, THUMBNAIL_SIZE};
 use crate::model::population::Population;
 use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
@@ -168,7 +168,7 @@ impl World {
         }
         // What is there already is the same.
         let _ = self.members[member as usize].stored.set(Stored {
-            profile: boxed(Owner::Profile(member), PROFILE_SIZE),
+            profile: boxed(Owner::Profile(member), population.profile_size()),
             thumbnail: population
                 .image_size
                 .map(|_| boxed(Owner::Thumbnail(member), THUMBNAIL_SIZE)),
@@ -189,7 +189,7 @@ impl World {
                 wall.insert(place, resource);
             }
             for comment in 0..population.comments.into() {
-                let text = boxed(Owner::Comment(resource, comment), COMMENT_SIZE);
+                let text = boxed(Owner::Comment(resource, comment), population.comment_size);
                 let mut threads = self.thread(resource);
                 threads.entry(resource).or_default().insert(comment, text);
             }
@@ -383,7 +383,10 @@ impl Client for Connected {
     fn post_comment(&self, _: u32, resource: u64, comment: u64) -> Reply<'_, ()> {
         at_once(move || {
             let owner = Owner::Comment(resource, comment);
-            let text = self.population.contents().make(owner, COMMENT_SIZE);
+            let text = self
+                .population
+                .contents()
+                .make(owner, self.population.comment_size);
             let mut threads = self.world.thread(resource);
             let thread = threads.entry(resource).or_default();
             match thread.insert(comment, text.into()) {

@@ -30,6 +30,7 @@ use larder_types::mix;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
+use crate::model::content;
 use crate::model::population::{Friendships, Population};
 use crate::stores::contract::{Failure, Store};
 use crate::stores::load::runtime;
@@ -62,7 +63,23 @@ struct Numbers {
     resources: u32,
     comments: u32,
     image_size: Option<usize>,
+    #[serde(default = "attribute_size")]
+    attribute_size: usize,
+    #[serde(default = "comment_size")]
+    comment_size: usize,
     seed: u64,
+    /// The clients whose communities these are, and how they draw members; None for a single client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    clients: Option<String>,
+}
+
+/// Of notes that do not say.
+fn attribute_size() -> usize {
+    content::ATTRIBUTE_SIZE_DEFAULT
+}
+
+fn comment_size() -> usize {
+    content::COMMENT_SIZE_DEFAULT
 }
 
 /// What a run may go by: the load that it acts on, under this name.
@@ -189,11 +206,17 @@ impl Numbers {
             resources: population.resources,
             comments: population.comments,
             image_size: population.image_size,
+            attribute_size: population.attribute_size,
+            comment_size: population.comment_size,
             seed: population.seed,
+            clients: population.communities.as_ref().map(|communities| {
+                let speeds: Vec<String> = communities.speeds().iter().map(f64::to_string).collect();
+                format!("{} --draw {}", speeds.join(","), communities.distribution())
+            }),
         }
     }
 
-    fn options(&self) -> [(&'static str, String); 8] {
+    fn options(&self) -> [(&'static str, String); 11] {
         let none = || "none".to_owned();
         [
             ("--members", self.members.to_string()),
@@ -209,7 +232,13 @@ impl Numbers {
                 "--image-size",
                 self.image_size.map_or_else(none, |size| size.to_string()),
             ),
+            ("--attribute-size", self.attribute_size.to_string()),
+            ("--comment-size", self.comment_size.to_string()),
             ("--seed", self.seed.to_string()),
+            (
+                "--clients",
+                self.clients.clone().unwrap_or_else(|| "1".to_owned()),
+            ),
         ]
     }
 }

@@ -30,7 +30,7 @@ use super::{Opened, Options};
 use crate::model::content::{self, Owner};
 use crate::model::population::Population;
 use crate::stores::contract::{
-    Client, Comments, Feed, People, Post, Profile, Reply, Resources, Store,
+    Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
 };
 use crate::stores::resp::{Pool, Receiver, Server, Text, command, hex};
 use answer::{CommentFields, FeedPosts, PeopleCards, PersonFields, Sha, WallBodies};
@@ -210,10 +210,9 @@ impl Client for Worker {
         let entry = entry.then("|").number(post.number);
         let contents = self.population.contents();
         let text = contents.make(Owner::Post(member, post.number), content::POST_SIZE);
-        let sha = &self.scripts[Script::Post as usize];
-        self.done(|out| {
+        Box::pin(async move {
             let author = member.to_string();
-            command(out, &[&"EVALSHA", sha, &"0", &author, &entry, &text]);
+            self.run(Script::Post, &[&author, &entry, &text]).await
         })
     }
 
@@ -259,9 +258,27 @@ impl Worker {
     }
 
     fn script(&self, script: Script, member: u32, other: u32) -> Reply<'_, ()> {
-        let sha = &self.scripts[script as usize];
-        let (member, other) = (member.to_string(), other.to_string());
-        self.done(|out| command(out, &[&"EVALSHA", sha, &"0", &member, &other]))
+        Box::pin(async move {
+            let (member, other) = (member.to_string(), other.to_string());
+            self.run(script, &[&member, &other]).await
+        })
+    }
+
+    /// Runs a script by its hash. A server that was started again, or a replica that was promoted, does not know the hash: it executed nothing, and gets the
+    /// script itself, which it keeps from then on.
+    async fn run(&self, script: Script, arguments: &[&dyn AsRef<[u8]>]) -> Result<(), Failure> {
+        let eval = |how: &[&dyn AsRef<[u8]>]| {
+            let parts = [how, &[&"0"], arguments].concat();
+            self.pool.call(1, Done, |out| command(out, &parts))
+        };
+        let known = eval(&[&"EVALSHA", &self.scripts[script as usize]]).await;
+        match known {
+            Err(Failure::Refused(why)) if why.starts_with("NOSCRIPT") => {
+                let again = eval(&[&"EVAL", &SCRIPTS[script as usize]]).await;
+                again.map(|Done| ())
+            }
+            known => known.map(|Done| ()),
+        }
     }
 
     fn done(&self, encode: impl FnOnce(&mut Vec<u8>)) -> Reply<'_, ()> {
@@ -276,7 +293,7 @@ type Request<'a> = dyn FnMut(&[&dyn AsRef<[u8]>]) + 'a;
 /// What `load` says of one member: each request's parts.
 fn load_member(population: &Population, member: u32, request: &mut Request<'_>) {
     let contents = population.contents();
-    let mut person = contents.make(Owner::Profile(member), content::PROFILE_SIZE);
+    let mut person = contents.make(Owner::Profile(member), population.profile_size());
     let mut card = person.clone();
     if let Some(size) = population.image_size {
         card.extend_from_slice(&contents.make(Owner::Thumbnail(member), content::THUMBNAIL_SIZE));
@@ -338,6 +355,6 @@ fn load_member(population: &Population, member: u32, request: &mut Request<'_>) 
 
 fn comment_value(population: &Population, author: u32, resource: u64, number: u64) -> Vec<u8> {
     let owner = Owner::Comment(resource, number);
-    let text = population.contents().make(owner, content::COMMENT_SIZE);
+    let text = population.contents().make(owner, population.comment_size);
     [&hex::<8>(author.into())[..], &text].concat()
 }

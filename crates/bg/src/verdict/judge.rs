@@ -1,6 +1,7 @@
 //! A trial's reads judged: its trace folder in, what validation says out.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use larder_validate::report::{Level, Names, Report};
 use larder_validate::trace::{Initial, Options};
@@ -63,6 +64,7 @@ pub fn summarize(report: &Report) -> Judged {
     Judged {
         reads: total.reads,
         unpredictable: total.unpredictable(),
+        unpredictable_sessions: report.unpredictable_sessions.len() as u64,
         undecided: total.undecided,
         by_level: Level::ALL.map(level),
         by_class: classes(total)
@@ -105,7 +107,7 @@ impl Names for Words {
 
 /// What items were before the first record: as the population has them.
 pub(crate) struct Start {
-    population: Population,
+    population: Arc<Population>,
     walls: Walls,
     top: u32,
 }
@@ -150,6 +152,7 @@ impl Initial for Start {
 impl Start {
     /// `top`: how many resources of a wall are looked at.
     pub fn new(population: Population, top: u32) -> Start {
+        let population = Arc::new(population);
         Start {
             walls: Walls::new(&population),
             top,

@@ -16,6 +16,8 @@ use larder_validate::Span;
 use larder_validate::record::{Outcome, Record, What};
 use serde::{Deserialize, Serialize};
 
+use crate::model::draw::Distribution;
+use crate::model::population::communities::Communities;
 use crate::model::population::graph::Graph;
 use crate::model::population::{Friendships, Population};
 use crate::model::state::{Change, State};
@@ -43,6 +45,18 @@ pub struct Parameters {
     pub seed: u64,
     /// How many resources of a wall were looked at.
     pub top: u32,
+    /// The clients' communities; None for a single client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub communities: Option<Division>,
+}
+
+/// What communities follow from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Division {
+    /// A [`Distribution`] as `--draw` takes it.
+    pub draw: String,
+    pub speeds: Vec<f64>,
 }
 
 impl Parameters {
@@ -58,6 +72,10 @@ impl Parameters {
             image_size: population.image_size,
             seed: population.seed,
             top,
+            communities: population.communities.as_ref().map(|it| Division {
+                draw: it.distribution().to_string(),
+                speeds: it.speeds().to_vec(),
+            }),
         }
     }
 
@@ -97,15 +115,26 @@ impl Parameters {
                 Friendships::Graph(Arc::new(graph_of(&path, &bytes, parameters.members)?))
             }
         };
+        let communities = match &parameters.communities {
+            None => None,
+            Some(division) => {
+                let fail = |why: String| format!("{}: communities: {why}", path.display());
+                let distribution = division.draw.parse::<Distribution>().map_err(fail)?;
+                Communities::new(distribution, parameters.members, &division.speeds)
+            }
+        };
         let population = Population {
             members: parameters.members,
             friends: parameters.friends,
             friendships,
+            communities,
             invitations: parameters.invitations,
             resources: parameters.resources,
             comments: parameters.comments,
             image_size: parameters.image_size,
             seed: parameters.seed,
+            // Contents are judged where they are read.
+            ..Population::default()
         };
         population
             .check()

@@ -25,11 +25,11 @@ struct Client {
 
 impl Client {
     fn start() -> Client {
-        Client::start_with(None)
+        Client::start_with(None, &[])
     }
 
-    /// One that asks for a secret.
-    fn start_with(secret: Option<&str>) -> Client {
+    /// One that asks for a secret, with further options.
+    fn start_with(secret: Option<&str>, options: &[&str]) -> Client {
         let scratch = tempfile::tempdir().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_bg"));
@@ -39,6 +39,7 @@ impl Client {
         let mut process = command
             .args(["client", "--listen", "127.0.0.1:0", "--folder"])
             .arg(folder.path())
+            .args(options)
             .env("TMPDIR", scratch.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -87,7 +88,10 @@ fn coordinator_at(clients: &[&str], words: &[&str], store: &str) -> Command {
         command.args(["--client", client]);
     }
     command.args(words);
-    command.args(["--store", store, "--members", "400"]);
+    command.args(["--store", store]);
+    if !words.contains(&"--members") {
+        command.args(["--members", "400"]);
+    }
     command.args(["--friends", "10", "--resources", "5", "--workers", "1"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -118,6 +122,43 @@ fn clients_run_together_and_their_results_add_up() {
     let meant: f64 = meant.map(|cell| cell["meant"].as_f64().unwrap()).sum();
     assert!((meant - 1.0).abs() < 1e-9, "{drawn}");
     assert!(drawn["draws"].as_u64().unwrap() > 0 && drawn["chi_square"].is_number());
+}
+
+/// A mix of writes on which each client runs out of partners if friends and inviters are other clients' members.
+#[test]
+fn one_client_and_eight_deliver_the_same_mix() {
+    let clients: Vec<Client> = (0..8).map(|_| Client::start()).collect();
+    let delivered = |clients: &[Client]| {
+        let words = [
+            "run",
+            "--threads",
+            "8",
+            "--mix",
+            "high-write",
+            "--json",
+            "--members",
+            "4000",
+            "--actions",
+            "4000",
+        ];
+        let clients: Vec<&Client> = clients.iter().collect();
+        let addresses: Vec<&str> = clients.iter().map(|client| &*client.address).collect();
+        let output = coordinator_at(&addresses, &words, "memory")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    for json in [delivered(&clients[..1]), delivered(&clients)] {
+        // Of 10 % that are drawn.
+        let writes = json["writes_percent"].as_f64().unwrap();
+        assert!((8.0..12.0).contains(&writes), "{writes}");
+        let drift = json["drift_percent"].as_f64().unwrap();
+        assert!(drift < 0.5, "{drift}");
+        let accepted = &json["actions"]["accept-friend-request"];
+        let percent = accepted["delivered_percent"].as_f64().unwrap();
+        assert!((1.0..3.0).contains(&percent), "{accepted}");
+    }
 }
 
 #[test]
@@ -207,16 +248,24 @@ fn a_client_refuses_what_it_cannot_do_and_says_why() {
     assert!(!output.status.success() && text(&output).contains("no-such-mix"));
 }
 
+/// What a coordinator asks for, line by line, without its signs of life; ends with the connection.
+fn orders(stream: &TcpStream) -> impl Iterator<Item = String> + use<> {
+    let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    lines
+        .map_while(Result::ok)
+        .filter(|line| line != "\"alive\"")
+}
+
 /// A listener whose one visitor is answered line by line with these, then with silence.
 fn scripted(answers: &'static [&'static str]) -> (String, thread::JoinHandle<Option<TcpStream>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let served = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let mut lines = orders(&stream);
         for answer in answers {
             // An empty one hears what is asked next without a word.
-            lines.next()?.ok()?;
+            lines.next()?;
             if !answer.is_empty() {
                 stream.write_all(format!("{answer}\n").as_bytes()).ok()?;
             }
@@ -231,11 +280,11 @@ fn trial(answers: &'static [&'static str]) -> String {
     let mut fleet = Fleet::new(vec![(address.clone(), 1.0)], Vec::new(), false, false)
         .with_silence_max(Duration::from_millis(200));
     let error = fleet
-        .run(&Trial {
-            load: Load::Threads(1),
-            warmup: Duration::ZERO,
-            duration: Duration::from_secs(1),
-        })
+        .run(&Trial::timed(
+            Load::Threads(1),
+            Duration::ZERO,
+            Duration::from_secs(1),
+        ))
         .unwrap_err();
     drop(served.join().unwrap());
     error
@@ -246,12 +295,12 @@ fn trial(answers: &'static [&'static str]) -> String {
 
 #[test]
 fn clients_that_are_none_are_told_apart() {
-    const HELLO: &str = r#"{"hello":{"protocol":3}}"#;
+    const HELLO: &str = r#"{"hello":{"protocol":4}}"#;
     const PREPARED: &str = r#"{"prepared":{"mass":1.0,"members":9}}"#;
     let other = trial(&[r#"{"hello":{"protocol":2}}"#]);
     assert!(other.contains("protocol 2"), "{other}");
     let junk = trial(&["+PONG"]);
-    assert!(junk.contains("not a message of protocol 3"), "{junk}");
+    assert!(junk.contains("not a message of protocol 4"), "{junk}");
     assert_eq!(trial(&[HELLO, PREPARED]), "no sign of life for 0.2 s");
     let failed = trial(&[HELLO, r#"{"failed":{"why":"no such store"}}"#]);
     assert_eq!(failed, "no such store");
@@ -272,19 +321,19 @@ const DONE: &str = r#"{"done":{"measured":{"seconds":1.0,"actions":{},"sessions"
 /// A client of a test's own, which hears one order at a time.
 struct Puppet {
     stream: TcpStream,
-    orders: Lines<BufReader<TcpStream>>,
+    orders: Box<dyn Iterator<Item = String>>,
 }
 
 impl Puppet {
     fn accept(listener: &TcpListener) -> Puppet {
         let (stream, _) = listener.accept().unwrap();
-        let orders = BufReader::new(stream.try_clone().unwrap()).lines();
+        let orders = Box::new(orders(&stream));
         Puppet { stream, orders }
     }
 
     /// Waits for an order and says something.
     fn answer(&mut self, order: &str, answer: &str) {
-        let heard = self.orders.next().unwrap().unwrap();
+        let heard = self.orders.next().unwrap();
         assert!(heard.contains(order), "{order}: {heard}");
         self.say(answer);
     }
@@ -303,16 +352,16 @@ fn ready_and(then: &str) -> (Result<f64, String>, [Option<String>; 2]) {
     let clients = listeners.iter().map(address).collect();
     let ran = thread::spawn(move || {
         let mut fleet = Fleet::new(clients, Vec::new(), false, false);
-        let measured = fleet.run(&Trial {
-            load: Load::Threads(4),
-            warmup: Duration::ZERO,
-            duration: Duration::from_secs(1),
-        });
+        let measured = fleet.run(&Trial::timed(
+            Load::Threads(4),
+            Duration::ZERO,
+            Duration::from_secs(1),
+        ));
         measured.map(|measured| measured.duration.as_secs_f64())
     });
     let [mut one, mut other] = listeners.map(|listener| {
         let mut puppet = Puppet::accept(&listener);
-        puppet.answer("hello", r#"{"hello":{"protocol":3}}"#);
+        puppet.answer("hello", r#"{"hello":{"protocol":4}}"#);
         puppet
     });
     for puppet in [&mut one, &mut other] {
@@ -321,7 +370,7 @@ fn ready_and(then: &str) -> (Result<f64, String>, [Option<String>; 2]) {
     one.answer("trial", r#""ready""#);
     other.answer("trial", then);
     let heard = [&mut one, &mut other].map(|puppet| {
-        let heard = puppet.orders.next().and_then(Result::ok);
+        let heard = puppet.orders.next();
         if heard.is_some() {
             puppet.say(DONE);
         }
@@ -501,6 +550,61 @@ fn silent_visitors_and_strangers_hold_no_place() {
     drop(silent);
 }
 
+/// More than are listened to at the same time.
+#[test]
+fn two_hundred_silent_visitors_do_not_keep_a_coordinator_out() {
+    let one = Client::start();
+    let silent: Vec<TcpStream> = (0..200)
+        .map(|_| TcpStream::connect(&one.address).unwrap())
+        .collect();
+    let output = coordinator(&[&one], &SHORT).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    drop(silent);
+}
+
+/// A coordinator of a test's own that has said hello and was answered.
+fn greeted(client: &Client) -> TcpStream {
+    let mut stream = TcpStream::connect(&client.address).unwrap();
+    let hello = serde_json::json!({"hello": {"protocol": 4}});
+    stream.write_all(format!("{hello}\n").as_bytes()).unwrap();
+    let answer = BufReader::with_capacity(1, &stream).lines().next();
+    assert!(answer.unwrap().unwrap().contains("hello"));
+    stream
+}
+
+#[test]
+fn a_coordinator_that_goes_silent_is_given_up_and_the_next_is_served() {
+    let mut one = Client::start_with(None, &["--patience", "300ms"]);
+    // It holds the connection open, in the middle of its work, and says nothing.
+    let mut silent = greeted(&one);
+    let words = ["run", "--store", "memory", "--members", "400"];
+    let order = serde_json::json!({"prepare": {
+        "words": words, "fragment": 0, "speeds": [1.0], "load": false, "run": "r"
+    }});
+    silent.write_all(format!("{order}\n").as_bytes()).unwrap();
+    one.wait_for("the coordinator was lost: no sign of life for 0.3 s");
+    drop(greeted(&one));
+    drop(silent);
+}
+
+#[test]
+fn a_coordinator_sends_signs_of_life_while_it_waits() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let ran = thread::spawn(move || {
+        let mut fleet = Fleet::new(vec![(address, 1.0)], Vec::new(), false, false);
+        fleet.prepare()
+    });
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("hello"));
+    stream.write_all(b"{\"hello\":{\"protocol\":4}}\n").unwrap();
+    assert!(lines.next().unwrap().unwrap().contains("prepare"));
+    assert_eq!(lines.next().unwrap().unwrap(), "\"alive\"");
+    drop((stream, lines));
+    assert!(ran.join().unwrap().is_err());
+}
+
 #[test]
 fn a_second_coordinator_is_told_that_there_is_one() {
     let mut one = Client::start();
@@ -519,7 +623,7 @@ fn a_second_coordinator_is_told_that_there_is_one() {
 
 #[test]
 fn a_client_with_a_secret_acts_for_those_who_know_it() {
-    let one = Client::start_with(Some("a long secret"));
+    let one = Client::start_with(Some("a long secret"), &[]);
     for wrong in [None, Some(""), Some("a long"), Some("a long secrets")] {
         let mut command = coordinator(&[&one], &SHORT);
         if let Some(wrong) = wrong {
@@ -559,7 +663,7 @@ fn a_client_opens_no_file_outside_its_folder_and_refuses_what_does_not_fit() {
             let answer = lines.find(|line| !line.as_ref().unwrap().contains("alive"));
             answer.unwrap().unwrap()
         };
-        let hello = ask(&serde_json::json!({"hello": {"protocol": 3}}));
+        let hello = ask(&serde_json::json!({"hello": {"protocol": 4}}));
         assert!(hello.contains("hello"), "{hello}");
         let all: Vec<&str> = [&["run", "--store", "memory"], words].concat();
         let order = serde_json::json!({"words": all, "fragment": 0, "speeds": [1.0], "load": false, "run": "r"});

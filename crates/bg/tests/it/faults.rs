@@ -26,11 +26,15 @@ type Ran = (Vec<(&'static str, u64)>, Measured);
 /// Workers to run with: alone a worker knows the order of all calls, several do not.
 const WORKERS: [usize; 2] = [1, 3];
 
-/// A second's worth of calls that overlap.
+/// Calls that overlap: a count of them, so that a busy machine has as many faults.
+const LOAD: Load = Load::Threads(50);
+const CALLS: u64 = 6000;
+
 fn run(workers: usize, settings: &[(&str, &str)]) -> Ran {
     let setup = setup_mix(workers, MIX, 200, settings);
     let store = setup.store.clone();
-    let measured = Process::new(setup).unwrap().run(&trial(50, 700)).unwrap();
+    let counted = Trial::counted(LOAD, CALLS);
+    let measured = Process::new(setup).unwrap().run(&counted).unwrap();
     (store.injected(), measured)
 }
 
@@ -147,7 +151,8 @@ fn every_read_and_every_list_that_shows_a_lost_write_is_found() {
         let mut setup = setup_mix(workers, MIX, 200, &[("lost-write", "0.03")]);
         setup.tracing = Tracing::Keep(trace.clone());
         let (store, population) = (setup.store.clone(), setup.population.clone());
-        let measured = Process::new(setup).unwrap().run(&trial(50, 700)).unwrap();
+        let counted = Trial::counted(LOAD, CALLS);
+        let measured = Process::new(setup).unwrap().run(&counted).unwrap();
         let during = store.injected();
         assert!(of(&during, "lost-write") >= 20, "{during:?}");
         assert!(of(&during, "lost-write reads") >= 20, "{during:?}");
@@ -223,7 +228,8 @@ fn calls_that_stall_longer_than_the_timeout_are_of_unknown_outcome() {
     );
     setup.conduct.timeout = Duration::from_millis(20);
     let store = setup.store.clone();
-    let measured = Process::new(setup).unwrap().run(&trial(8, 300)).unwrap();
+    let counted = Trial::counted(Load::Threads(8), 1500);
+    let measured = Process::new(setup).unwrap().run(&counted).unwrap();
     let unknown: u64 = measured.actions.iter().map(|it| it.unknown).sum();
     assert_eq!(store.injected(), [("stall", unknown)]);
     assert!(unknown > 10, "{unknown}");
@@ -243,11 +249,7 @@ fn an_open_loop_shows_what_a_closed_one_omits() {
         setup.workers = 1;
         setup.tracing = Tracing::None;
         setup.conduct.threads_max = 1;
-        let trial = Trial {
-            load,
-            warmup: Duration::ZERO,
-            duration: Duration::from_millis(1500),
-        };
+        let trial = Trial::timed(load, Duration::ZERO, Duration::from_millis(1500));
         let measured = Process::new(setup).unwrap().run(&trial).unwrap();
         let slow: u64 = measured
             .actions

@@ -41,6 +41,28 @@ fn a_mix_file_may_have_comments_sessions_and_percent_signs() {
 }
 
 #[test]
+fn a_mix_can_be_written_inline() {
+    let mix = Mix::open("view-profile 80, list-friends 19.5%,accept .5").unwrap();
+    let parts: Vec<(&str, f64)> = mix
+        .parts()
+        .iter()
+        .map(|(doing, percent)| (doing.name(), *percent))
+        .collect();
+    assert_eq!(
+        parts,
+        [
+            ("view-profile", 80.0),
+            ("list-friends", 19.5),
+            ("accept", 0.5)
+        ]
+    );
+    let wrong = Mix::open("view-profile 80, look 20")
+        .unwrap_err()
+        .to_string();
+    assert!(wrong.contains("line 2: look is neither"), "{wrong}");
+}
+
+#[test]
 fn a_wrong_mix_is_refused_by_name_and_line() {
     let check = |text: &str, expected: &str| {
         let refused = Mix::parse("my.mix", text).unwrap_err().to_string();

@@ -17,6 +17,11 @@ fn mongodb_conforms() {
             ..Options::default()
         };
         conforms(&*open("mongodb", &options));
+        let options = Options {
+            settings: vec![("comments".to_owned(), "embedded".to_owned())],
+            ..options
+        };
+        conforms(&*open("mongodb", &options));
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use larder_bg::model::draw;
+use larder_bg::model::population::communities::Communities;
 use larder_bg::model::population::graph::Graph;
+use larder_bg::model::population::walls::Walls;
 use larder_bg::model::population::{Friendships, Impossible, Population};
 
 fn lattice(members: u32, friends: u32, invitations: u32) -> Population {
@@ -84,6 +87,57 @@ fn two_members_are_related_in_at_most_one_way() {
     check_relations(&of_graph(10, 0, &edges));
     check_relations(&of_graph(10, 2, &edges));
     check_relations(&of_graph(60, 9, &edges));
+}
+
+fn divided(population: Population, speeds: &[f64]) -> Population {
+    Population {
+        communities: Communities::new(draw::DEFAULT, population.members, speeds),
+        ..population
+    }
+}
+
+#[test]
+fn friendships_invitations_and_walls_stay_within_a_community() {
+    let edges: Vec<(u32, u32)> = (0..90).map(|member| (member, member / 3)).collect();
+    for population in [
+        divided(lattice(90, 6, 3), &[1.0; 4]),
+        divided(lattice(301, 4, 2), &[1.0, 2.5]),
+        divided(of_graph(90, 3, &edges), &[1.0; 3]),
+    ] {
+        check_relations(&population);
+        let communities = population.communities.as_ref().unwrap();
+        let closed = matches!(population.friendships, Friendships::Lattice);
+        for member in 0..population.members {
+            let own = communities.of(member);
+            let of_own = |other: u32| communities.of(other) == own;
+            assert!(population.inviters_of(member).all(of_own));
+            assert!(!closed || population.friends_of(member).all(of_own));
+            let inviters = population.inviters_of(member).count();
+            assert_eq!(inviters, population.invitations as usize);
+            let wall: Vec<u64> = population.wall_of(member).collect();
+            assert!(wall.iter().all(|it| population.wall(*it) == member));
+            assert!(wall.iter().all(|it| of_own(population.creator(*it))));
+        }
+    }
+}
+
+#[test]
+fn walls_give_the_same_top_with_and_without_communities() {
+    for speeds in [&[1.0][..], &[1.0, 1.0, 2.0]] {
+        let population = Arc::new(divided(lattice(61, 4, 0), speeds));
+        let walls = Walls::new(&population);
+        for member in 0..population.members {
+            let descending: Vec<u64> = walls.descending(member).collect();
+            assert_eq!(descending, population.top_of_wall(member, 7), "{member}");
+        }
+    }
+}
+
+#[test]
+fn a_client_with_too_few_members_is_named() {
+    let refused = divided(lattice(90, 20, 5), &[1.0; 4]).check().unwrap_err();
+    assert!(refused.to_string().contains("of 4 acts for"), "{refused}");
+    assert_eq!(divided(lattice(90, 20, 5), &[1.0]).check(), Ok(()));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use larder_bg::model::action::Action;
-use larder_bg::rate::{End, Goal, Over, Plan, Purpose, Rating, rate};
+use larder_bg::rate::{End, Goal, Over, Plan, Purpose, Rating, rate, rate_until_alike};
 use larder_bg::verdict::measure::{Enough, Laboratory, Load, Measured, Trial};
 use larder_types::Random;
 
@@ -596,6 +596,28 @@ fn the_largest_load_allowed_is_told() {
     let rating = run(&plan, |load| 1000.0 * load, always, 0.0, 1);
     assert_eq!(rating.load(), 100, "{}", story(&rating));
     assert!(rating.notes[0].contains("the largest load allowed, 100"));
+}
+
+#[test]
+fn longer_trials_are_taken_until_two_ratings_are_alike() {
+    let seconds = [1, 10, 30, 90].map(Duration::from_secs);
+    let rated = |tiring: bool| {
+        let mut model = Model {
+            throughput: parabola(100.0),
+            within: move |_, trial| if tiring && trial < 5.0 { 0.0 } else { 1.0 },
+            noise: 0.0,
+            random: Random::new(1),
+            took: Duration::ZERO,
+        };
+        rate_until_alike(&plan(Goal::Soar), &seconds, &mut model, &mut |_| true)
+    };
+    let (plan, rating) = rated(false);
+    assert_eq!(plan.trial, seconds[1]);
+    let note = rating.notes.last().unwrap();
+    assert!(note.starts_with("trials of 10 s led to "), "{note}");
+    // Trials of a second find no load that meets the agreement.
+    let (plan, _) = rated(true);
+    assert_eq!(plan.trial, seconds[2]);
 }
 
 #[test]

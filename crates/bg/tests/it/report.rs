@@ -235,7 +235,7 @@ impl Laboratory for Dies {
 
 #[test]
 fn a_search_that_ended_early_leaves_a_page_too() {
-    let plan = plan("95% < 1s, 5s");
+    let plan = plan("95% < 1s, 1% errors, 5s");
     let rating = rate(&plan, &mut Dies(0), &mut |_| true);
     let (page, json) = written(&report(&plan, &rating));
     assert!(page.contains("SoAR not known: failed") && page.contains("client 10.0.0.7:4000"));
@@ -251,7 +251,7 @@ fn a_search_that_ended_early_leaves_a_page_too() {
 
 #[test]
 fn a_generator_short_of_processors_is_told() {
-    let plan = plan("95% < 1s, 5s");
+    let plan = plan("95% < 1s, 1% errors, 5s");
     let rating = rate(&plan, &mut Everything, &mut |_| true);
     let mut measured = rating.best().unwrap().measured.clone();
     assert_eq!(measured.short_of(), None);
@@ -271,7 +271,7 @@ fn a_generator_short_of_processors_is_told() {
 
 #[test]
 fn processors_that_others_used_are_told() {
-    let plan = plan("95% < 1s, 5s");
+    let plan = plan("95% < 1s, 1% errors, 5s");
     let rating = rate(&plan, &mut Everything, &mut |_| true);
     let mut measured = rating.best().unwrap().measured.clone();
     assert_eq!(measured.disturbed(), None);
@@ -298,7 +298,7 @@ fn processors_that_others_used_are_told() {
 
 #[test]
 fn the_spread_of_a_rating_is_told() {
-    let plan = plan("95% < 1s, 5s");
+    let plan = plan("95% < 1s, 1% errors, 5s");
     let rating = rate(&plan, &mut Everything, &mut |_| true);
     let (page, json) = written(&report(&plan, &rating));
     let spread = rating.spread().unwrap();
@@ -311,7 +311,7 @@ fn the_spread_of_a_rating_is_told() {
 
 #[test]
 fn ratings_are_compared_by_the_noise_of_their_repeated_loads() {
-    let plan = plan("95% < 1s, 5s");
+    let plan = plan("95% < 1s, 1% errors, 5s");
     let json = |change: &dyn Fn(&mut serde_json::Value)| {
         let rating = rate(&plan, &mut Everything, &mut |_| true);
         let (_, mut json) = written(&report(&plan, &rating));

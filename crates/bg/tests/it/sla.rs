@@ -51,7 +51,14 @@ fn an_agreement_is_read_clause_by_clause() {
     assert_eq!(parse(&sla.to_string()), sla);
     let short = parse("95% < 100ms");
     assert_eq!(short.duration, Sla::DURATION);
-    assert_eq!(short.to_string(), "95% < 100ms, 60s");
+    // Failed calls are limited whether it says so or not.
+    assert_eq!(short.to_string(), "95% < 100ms, 0.01% errors, 60s");
+    assert_eq!(parse(&short.to_string()), short);
+    let of_one = parse("post-comment: 0% errors, 5% drift");
+    assert_eq!(
+        of_one.to_string(),
+        "post-comment: 0% errors, 5% drift, 0.01% errors, 60s"
+    );
 }
 
 #[test]
@@ -78,6 +85,7 @@ fn a_misread_agreement_says_where() {
         ("view-profile: 60s", 15, "only the whole agreement"),
         ("1% unpredictable at noon", 21, "counts, members, snapshot"),
         ("1% unpredictable or so", 18, "`at` and a level"),
+        ("view-profile: 1% drift", 18, "of the whole mix"),
         ("1.2.3% < 1s", 1, "`1.2.3` is no number"),
         ("p101 < 1s", 2, "a percentile"),
         ("95% < 1s,", 10, "expected a clause"),
@@ -119,13 +127,48 @@ fn failed_calls_miss_every_time() {
     );
 }
 
+/// A store that refuses all of a few writes is quick, and has no unpredictable read.
+#[test]
+fn failures_miss_an_agreement_that_does_not_speak_of_them() {
+    let verdict = parse("95% < 2ms").judge_trial(&trial(999, 0, 1));
+    assert_eq!(verdict.why(), "0.01% errors: 0.10% of 1000 calls");
+    assert!(
+        parse("95% < 2ms, 1% errors")
+            .judge_trial(&trial(999, 0, 1))
+            .met
+    );
+}
+
+#[test]
+fn each_client_can_be_required_to_keep_the_agreement() {
+    let mut both = trial(180, 20, 0);
+    both.clients = vec![trial(100, 0, 0), trial(80, 20, 0)];
+    assert!(parse("90% < 2ms").judge_trial(&both).met);
+    let missed = parse("90% < 2ms, per-client").judge_trial(&both);
+    assert_eq!(missed.why(), "90% < 2ms: 80.00% of 100 calls");
+    let sla = parse("per-client, 90% < 2ms, 1% errors, 5s");
+    assert_eq!(sla.to_string(), "90% < 2ms, 1% errors, per-client, 5s");
+    assert_eq!(parse(&sla.to_string()), sla);
+    // One process alone is its only client.
+    assert!(sla.judge_trial(&trial(100, 0, 0)).met);
+}
+
+#[test]
+fn a_drift_of_the_mix_can_be_limited() {
+    let mut measured = trial(900, 0, 0);
+    measured.actions[Action::AcceptFriendRequest as usize].skipped = 100;
+    let missed = parse("5% drift").judge_trial(&measured);
+    assert_eq!(missed.why(), "5% drift: 10.00% of 900 calls");
+    assert!(parse("10% drift").judge_trial(&measured).met);
+}
+
 #[test]
 fn clauses_of_an_action_look_at_it_alone() {
     let sla = parse("50% < 2ms, view-profile: 90% < 2ms, list-friends: 99% < 1us");
     let verdict = sla.judge_trial(&trial(89, 11, 0));
     let met: Vec<bool> = verdict.clauses.iter().map(|one| one.met).collect();
     // No friends were listed: that clause has no say.
-    assert_eq!(met, [true, false, true]);
+    assert_eq!(met, [true, false, true, true]);
     assert_eq!(
         verdict.why(),
         "view-profile: 90% < 2ms: 89.00% of 100 calls"

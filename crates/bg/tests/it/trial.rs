@@ -46,11 +46,8 @@ pub fn setup(store: &str, mix: &str, settings: &[(&str, &str)]) -> Setup {
 }
 
 pub fn trial(threads: u32, milliseconds: u64) -> Trial {
-    Trial {
-        load: Load::Threads(threads),
-        warmup: Duration::ZERO,
-        duration: Duration::from_millis(milliseconds),
-    }
+    let duration = Duration::from_millis(milliseconds);
+    Trial::timed(Load::Threads(threads), Duration::ZERO, duration)
 }
 
 pub fn check_all_explained(measured: &Measured) {
@@ -89,7 +86,8 @@ fn a_right_store_has_no_unpredictable_reads_under_any_mix() {
                 .unwrap();
             }
             let expected: Vec<Action> = setup.mix.actions().collect();
-            let measured = Process::new(setup).unwrap().run(&trial(20, 100)).unwrap();
+            let trial = Trial::counted(Load::Threads(20), 5000);
+            let measured = Process::new(setup).unwrap().run(&trial).unwrap();
             check_all_explained(&measured);
             for action in expected {
                 assert!(measured.of(action).done() > 0, "{mix}: no {action:?}");
@@ -222,6 +220,60 @@ impl Store for Kept {
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
         self.0.connect(population)
     }
+}
+
+fn due(measured: &Measured) -> u64 {
+    let all = measured.actions.iter();
+    all.map(|it| it.calls() + it.skipped).sum()
+}
+
+#[test]
+fn a_trial_bounded_by_a_count_measures_so_many_actions() {
+    for workers in [1, 3] {
+        for load in [Load::Threads(7), Load::Rate(100_000.0)] {
+            let mut setup = setup("memory", "sessions", &[]);
+            setup.workers = workers;
+            setup.conduct.threads_max = 20;
+            let mut process = Process::new(setup).unwrap();
+            let counted = Trial::counted(load, 1000);
+            assert_eq!(due(&process.run(&counted).unwrap()), 1000);
+            // What the warm-up wrote is where the trial's reads begin from.
+            let warmed = Trial {
+                warmup_actions: Some(500),
+                ..counted
+            };
+            let measured = process.run(&warmed).unwrap();
+            assert_eq!(due(&measured), 1000);
+            assert_eq!(measured.unbegun, 0);
+            check_all_explained(&measured);
+        }
+    }
+}
+
+/// A member without invitations looks around before it finds that out.
+#[test]
+fn a_session_that_cannot_finish_performs_its_first_actions() {
+    let mut setup = setup("memory", "sessions", &[]);
+    setup.mix = Mix::parse("accepting", "accept 100").unwrap();
+    setup.population = Arc::new(Population {
+        invitations: 0,
+        ..Population::clone(&setup.population)
+    });
+    // Seven actions a session.
+    let trial = Trial::counted(Load::Threads(1), 700);
+    let measured = Process::new(setup).unwrap().run(&trial).unwrap();
+    for action in [
+        Action::ViewProfile,
+        Action::ViewTopResources,
+        Action::ListFriends,
+        Action::ViewFriendRequests,
+    ] {
+        assert_eq!(measured.of(action).done(), 100, "{action:?}");
+    }
+    assert_eq!(measured.of(Action::AcceptFriendRequest).calls(), 0);
+    assert_eq!(measured.of(Action::AcceptFriendRequest).skipped, 100);
+    assert_eq!(measured.sessions, 0);
+    check_all_explained(&measured);
 }
 
 #[test]

@@ -4,11 +4,15 @@
 //! `m * resources + j` and stands on the wall of the member that is the `j`th shift further, so every wall holds as many. The comments on
 //! a resource are numbered from 0, those posted later go on from there.
 //!
+//! Neighbours are counted around a *ring*: all members in ascending order, or those of one client's community (`communities`).
+//!
 //! Invariants:
 //!
 //! 1. Friendship is symmetric, and nobody is their own friend.
 //! 2. Two members are related in at most one way: friends, one invited the other, or not at all.
+//! 3. Lattice friendships, invitations and walls relate members of one community only. A graph from a file may have friendships between communities.
 
+pub mod communities;
 pub mod edges;
 pub mod graph;
 pub mod walls;
@@ -19,7 +23,8 @@ use std::sync::Arc;
 
 use larder_types::mix;
 
-use crate::model::content::Contents;
+use crate::model::content::{self, Contents};
+use communities::Communities;
 use graph::Graph;
 
 /// The numbers of a population. `Population { members: 500, ..Population::default() }` makes one.
@@ -30,6 +35,8 @@ pub struct Population {
     pub friends: u32,
     /// Who is whose friend.
     pub friendships: Friendships,
+    /// The clients' communities; None for a single client.
+    pub communities: Option<Arc<Communities>>,
     /// Invitations that each member has not answered; see [`check`](Self::check) for how many there may be.
     pub invitations: u32,
     /// Resources that each member created.
@@ -38,6 +45,10 @@ pub struct Population {
     pub comments: u32,
     /// Bytes of a profile image; without one there are no thumbnails either.
     pub image_size: Option<usize>,
+    /// Letters of each of a profile's attributes.
+    pub attribute_size: usize,
+    /// Letters of a comment.
+    pub comment_size: usize,
     pub seed: u64,
 }
 
@@ -55,10 +66,13 @@ impl Default for Population {
             members: 10_000,
             friends: 100,
             friendships: Friendships::Lattice,
+            communities: None,
             invitations: 0,
             resources: 100,
             comments: 0,
             image_size: None,
+            attribute_size: content::ATTRIBUTE_SIZE_DEFAULT,
+            comment_size: content::COMMENT_SIZE_DEFAULT,
             seed: 1,
         }
     }
@@ -74,6 +88,15 @@ pub enum Impossible {
     },
     /// Members who are not enough for so many friends and invitations each.
     TooFewMembers {
+        members: u32,
+        friends: u32,
+        invitations: u32,
+    },
+    /// A client whose members are not enough for so many friends and invitations each.
+    SmallCommunity {
+        /// From 1.
+        client: usize,
+        clients: usize,
         members: u32,
         friends: u32,
         invitations: u32,
@@ -111,6 +134,16 @@ impl fmt::Display for Impossible {
             } => write!(
                 out,
                 "--friends {friends} --invitations {invitations}: the friends and twice the invitations must be fewer than --members {members}"
+            ),
+            Impossible::SmallCommunity {
+                client,
+                clients,
+                members,
+                friends,
+                invitations,
+            } => write!(
+                out,
+                "--friends {friends} --invitations {invitations}: client {client} of {clients} acts for {members} members, and the friends and twice the invitations must be fewer; take fewer clients, friends or invitations, or more --members"
             ),
             Impossible::GraphSize { members, graph } => write!(
                 out,
@@ -155,6 +188,21 @@ impl Population {
                 invitations,
             });
         }
+        if let Some(communities) = &self.communities {
+            let clients = communities.fragments().len();
+            for (index, fragment) in communities.fragments().iter().enumerate() {
+                let own = fragment.members().len() as u32;
+                if u64::from(friends) + 2 * u64::from(invitations) >= u64::from(own) {
+                    return Err(Impossible::SmallCommunity {
+                        client: index + 1,
+                        clients,
+                        members: own,
+                        friends,
+                        invitations,
+                    });
+                }
+            }
+        }
         if u64::from(members) * u64::from(self.resources) > 1 << 48 {
             return Err(Impossible::TooManyResources {
                 members,
@@ -168,20 +216,22 @@ impl Population {
         Contents::new(self.seed)
     }
 
+    /// Letters of a profile: all its attributes.
+    pub fn profile_size(&self) -> usize {
+        content::FIELDS.len() * self.attribute_size
+    }
+
     /// The confirmed friends of a member, each once.
     pub fn friends_of(&self, member: u32) -> impl Iterator<Item = u32> + '_ {
-        let (members, half) = (self.members, self.friends / 2);
-        let (ring, neighbours) = match &self.friendships {
+        let (ring, place) = self.ring(member);
+        let half = self.friends / 2;
+        let (steps, neighbours) = match &self.friendships {
             Friendships::Lattice => (1..half + 1, &[][..]),
             Friendships::Graph(graph) => (0..0, graph.friends_of(member)),
         };
-        ring.flat_map(move |step| {
-            [
-                (member + step) % members,
-                (member + members - step) % members,
-            ]
-        })
-        .chain(neighbours.iter().copied())
+        steps
+            .flat_map(move |step| [ring.ahead(place, step), ring.behind(place, step)])
+            .chain(neighbours.iter().copied())
     }
 
     pub fn friend_count(&self, member: u32) -> u32 {
@@ -202,9 +252,11 @@ impl Population {
     /// Whether two members are confirmed friends.
     pub fn are_friends(&self, one: u32, other: u32) -> bool {
         match &self.friendships {
+            Friendships::Lattice if !self.share_community(one, other) => false,
             Friendships::Lattice => {
-                let apart = one.abs_diff(other);
-                (1..=self.friends / 2).contains(&apart.min(self.members - apart))
+                let (ring, place) = self.ring(one);
+                let apart = place.abs_diff(self.ring(other).1);
+                (1..=self.friends / 2).contains(&apart.min(ring.size() - apart))
             }
             Friendships::Graph(graph) => graph.friends_of(one).binary_search(&other).is_ok(),
         }
@@ -212,23 +264,25 @@ impl Population {
 
     /// The members who invited this one.
     pub fn inviters_of(&self, member: u32) -> impl Iterator<Item = u32> + '_ {
-        self.distances()
-            .map(move |distance| (member + self.members - distance) % self.members)
+        let (ring, place) = self.ring(member);
+        self.distances(ring.size())
+            .map(move |distance| ring.behind(place, distance))
             .filter(move |inviter| !self.are_friends(*inviter, member))
             .take(self.invitations as usize)
     }
 
     /// The members whom this one invited.
     pub fn invited_by(&self, member: u32) -> impl Iterator<Item = u32> + '_ {
-        self.distances()
-            .map(move |distance| (member + distance) % self.members)
+        let (ring, place) = self.ring(member);
+        self.distances(ring.size())
+            .map(move |distance| ring.ahead(place, distance))
             .filter(move |invitee| self.inviters_of(*invitee).any(|inviter| inviter == member))
     }
 
-    /// How far around the ring an inviter may be behind whom it invites: each less than half of the ring, so that nobody is invited by
-    /// whom they invited. On the lattice those that follow the friends; in a graph some of these are friends and left out.
-    fn distances(&self) -> std::ops::Range<u32> {
-        let beyond = (self.members - 1) / 2;
+    /// How far around a ring of this size an inviter may be behind the invited member. Each distance is less than half of the ring, so that nobody is
+    /// invited by somebody they invited. On the lattice the distances follow those of friends; in a graph the friends among them are left out.
+    fn distances(&self, ring: u32) -> std::ops::Range<u32> {
+        let beyond = ring.saturating_sub(1) / 2;
         match &self.friendships {
             Friendships::Lattice => self.friends / 2 + 1..self.friends / 2 + 1 + self.invitations,
             Friendships::Graph(_) if self.invitations == 0 => 0..0,
@@ -252,14 +306,16 @@ impl Population {
 
     /// Whose wall a resource stands on.
     pub fn wall(&self, resource: u64) -> u32 {
-        let shift = self.shift((resource % u64::from(self.resources)) as u32);
-        ((u64::from(self.creator(resource)) + u64::from(shift)) % u64::from(self.members)) as u32
+        let (ring, place) = self.ring(self.creator(resource));
+        let j = (resource % u64::from(self.resources)) as u32;
+        ring.ahead(place, self.shift(j, ring.size()))
     }
 
     /// The resources on a member's wall, in no order.
     pub fn wall_of(&self, member: u32) -> impl Iterator<Item = u64> {
+        let (ring, place) = self.ring(member);
         (0..self.resources).map(move |j| {
-            let creator = (member + self.members - self.shift(j)) % self.members;
+            let creator = ring.behind(place, self.shift(j, ring.size()));
             u64::from(creator) * u64::from(self.resources) + u64::from(j)
         })
     }
@@ -277,7 +333,59 @@ impl Population {
         (mix(self.seed ^ mix(resource) ^ comment) % u64::from(self.members)) as u32
     }
 
-    fn shift(&self, j: u32) -> u32 {
-        (mix(self.seed ^ u64::from(j).wrapping_mul(0x9e37_79b9)) % u64::from(self.members)) as u32
+    /// The ring that a member is part of, and its place in it.
+    fn ring(&self, member: u32) -> (Ring<'_>, u32) {
+        match &self.communities {
+            None => (Ring::All(self.members), member),
+            Some(communities) => {
+                let (members, place) = communities.place(member);
+                (Ring::Some(members), place)
+            }
+        }
+    }
+
+    fn share_community(&self, one: u32, other: u32) -> bool {
+        let same = |it: &Arc<Communities>| it.of(one) == it.of(other);
+        self.communities.as_ref().is_none_or(same)
+    }
+
+    fn shift(&self, j: u32, ring: u32) -> u32 {
+        (mix(self.seed ^ u64::from(j).wrapping_mul(0x9e37_79b9)) % u64::from(ring)) as u32
+    }
+}
+
+/// Members in a circle, each at a place from 0.
+#[derive(Clone, Copy)]
+enum Ring<'a> {
+    /// So many, each at the place of its number.
+    All(u32),
+    /// Ascending.
+    Some(&'a [u32]),
+}
+
+impl Ring<'_> {
+    fn size(self) -> u32 {
+        match self {
+            Ring::All(members) => members,
+            Ring::Some(members) => members.len() as u32,
+        }
+    }
+
+    /// The member `steps` places after `place`.
+    fn ahead(self, place: u32, steps: u32) -> u32 {
+        self.at(u64::from(place) + u64::from(steps))
+    }
+
+    /// The member `steps` places before `place`; at most once around.
+    fn behind(self, place: u32, steps: u32) -> u32 {
+        self.at(u64::from(place) + u64::from(self.size()) - u64::from(steps))
+    }
+
+    fn at(self, place: u64) -> u32 {
+        let place = (place % u64::from(self.size())) as u32;
+        match self {
+            Ring::All(_) => place,
+            Ring::Some(members) => members[place as usize],
+        }
     }
 }

@@ -99,6 +99,12 @@ pub struct Row {
     pub done: u64,
     pub failed: u64,
     pub skipped: u64,
+    /// Of the delivered actions, the writes.
+    #[serde(default)]
+    pub writes_percent: f64,
+    /// How far the delivered mix was from the drawn one.
+    #[serde(default)]
+    pub drift_percent: f64,
     pub wrong: u64,
     pub p50_us: f64,
     pub p95_us: f64,
@@ -135,6 +141,8 @@ impl Row {
             done: all.done(),
             failed: all.failed.len(),
             skipped: all.skipped,
+            writes_percent: 100.0 * measured.delivered().writes(),
+            drift_percent: 100.0 * measured.delivered().drift(),
             wrong: all.wrong,
             p50_us: quantile(0.5),
             p95_us: quantile(0.95),
@@ -153,7 +161,9 @@ impl Row {
 }
 
 fn warnings(shown: Option<&Measured>, rating: &Rating) -> Vec<String> {
-    let mut warnings: Vec<String> = shown.and_then(Measured::short_of).into_iter().collect();
+    let drifted = shown.and_then(|shown| shown.delivered().warning());
+    let short = shown.and_then(Measured::short_of);
+    let mut warnings: Vec<String> = drifted.into_iter().chain(short).collect();
     // A search that was disturbed may have gone astray, even if the last trial was not.
     let disturbed = rating.experiments.iter().enumerate();
     let disturbed: Vec<(usize, String)> = disturbed

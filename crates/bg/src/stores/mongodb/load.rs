@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
-use super::{Worker, binary};
-use crate::model::content::{COMMENT_SIZE, Owner, PROFILE_SIZE, RESOURCE_SIZE, THUMBNAIL_SIZE};
+use super::{CommentsLayout, Worker, binary};
+use crate::model::content::{Owner, RESOURCE_SIZE, THUMBNAIL_SIZE};
 use crate::stores::contract::Failure;
 
 /// Of a command; servers take 16 MB.
@@ -26,9 +26,10 @@ impl Worker {
         batch.send().await?;
 
         let mut batch = Batch::new(self, "comments");
-        if self.population.comments > 0 {
+        if self.population.comments > 0 && self.comments == CommentsLayout::Separate {
             for resource in members.flat_map(|member| self.population.resources_of(member)) {
-                let comments = self.comments_on(resource);
+                let comments =
+                    rawdoc! { "_id": resource as i64, "comments": self.first_comments(resource) };
                 batch.put(resource as i64, comments).await?;
             }
         }
@@ -42,7 +43,7 @@ impl Worker {
         };
         let mut document = rawdoc! {
             "_id": i64::from(member),
-            "profile": self.text(Owner::Profile(member), PROFILE_SIZE),
+            "profile": self.text(Owner::Profile(member), population.profile_size()),
             "resources": population.resources as i32,
             "friends": ids(&mut population.friends_of(member)),
             "invitations": ids(&mut population.inviters_of(member)),
@@ -63,24 +64,31 @@ impl Worker {
             .top_of_wall(member, population.resources)
             .into_iter()
             .map(|resource| {
-                rawdoc! {
+                let mut document = rawdoc! {
                     "number": resource as i64, "creator": population.creator(resource) as i32,
                     "body": self.text(Owner::Resource(resource), RESOURCE_SIZE),
+                };
+                if self.comments == CommentsLayout::Embedded {
+                    let comments = self.first_comments(resource);
+                    document.append(bson::raw::cstr!("comments"), comments);
                 }
+                document
             })
             .collect();
         rawdoc! { "_id": i64::from(member), "resources": resources }
     }
 
-    fn comments_on(&self, resource: u64) -> RawDocumentBuf {
+    fn first_comments(&self, resource: u64) -> RawArrayBuf {
         let creator = self.population.creator(resource) as i32;
-        let comments: RawArrayBuf = (0..u64::from(self.population.comments))
+        (0..u64::from(self.population.comments))
             .map(|number| {
-                let body = self.text(Owner::Comment(resource, number), COMMENT_SIZE);
+                let body = self.text(
+                    Owner::Comment(resource, number),
+                    self.population.comment_size,
+                );
                 rawdoc! { "number": number as i64, "member": creator, "body": body }
             })
-            .collect();
-        rawdoc! { "_id": resource as i64, "comments": comments }
+            .collect()
     }
 }
 

@@ -3,8 +3,8 @@
 //! | collection | document |
 //! |---|---|
 //! | members | `_id`, profile, thumbnail, image, count of resources, friends and invitations as arrays of numbers |
-//! | walls | `_id` is the member, resources as an array, highest number first |
-//! | comments | `_id` is the resource, comments as an array; none until the first |
+//! | walls | `_id` is the member, resources as an array, highest number first; with `comments=embedded` each with its comments as an array |
+//! | comments | `_id` is the resource, comments as an array; none until the first; not with `comments=embedded` |
 //! | posts | `_id` is the time, author, number, body |
 //! | notes | `_id` is the name, text |
 //!
@@ -26,16 +26,26 @@ use bson::{Binary, RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::settings::Settings;
 use super::{Opened, Options};
-use crate::model::content::{COMMENT_SIZE, Owner, POST_SIZE};
+use crate::model::content::{Owner, POST_SIZE};
 use crate::model::population::Population;
 use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
 };
 use wire::{Wire, number, text};
 
+/// Where comments are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum CommentsLayout {
+    /// In a document for each resource.
+    Separate,
+    /// Within the resource, in the document of its wall: the top of a wall is read with all its comments.
+    Embedded,
+}
+
 struct MongoDb {
     address: String,
     database: String,
+    comments: CommentsLayout,
     connections: usize,
 }
 
@@ -43,7 +53,15 @@ struct MongoDb {
 const DEFAULT_CONNECTIONS: usize = 8;
 
 pub fn open(options: &Options) -> Opened {
-    Settings::of(options).finish("mongodb")?;
+    let mut settings = Settings::of(options);
+    let comments = settings.choice(
+        "comments",
+        &[
+            ("separate", CommentsLayout::Separate),
+            ("embedded", CommentsLayout::Embedded),
+        ],
+    )?;
+    settings.finish("mongodb")?;
     let given = options.address.as_deref().unwrap_or("127.0.0.1:27017");
     let address = given.strip_prefix("mongodb://").unwrap_or(given);
     let (address, database) = address.split_once('/').unwrap_or((address, ""));
@@ -57,6 +75,7 @@ pub fn open(options: &Options) -> Opened {
     }
     Ok(Box::new(MongoDb {
         address: address.to_owned(),
+        comments,
         database: if database.is_empty() { "bg" } else { database }.to_owned(),
         connections: options.connections.unwrap_or(DEFAULT_CONNECTIONS),
     }))
@@ -65,6 +84,13 @@ pub fn open(options: &Options) -> Opened {
 impl Store for MongoDb {
     fn name(&self) -> &'static str {
         "mongodb"
+    }
+
+    fn layout(&self) -> String {
+        match self.comments {
+            CommentsLayout::Separate => "mongodb".to_owned(),
+            CommentsLayout::Embedded => "mongodb comments=embedded".to_owned(),
+        }
     }
 
     fn processes(&self) -> &'static [&'static str] {
@@ -134,6 +160,7 @@ impl Store for MongoDb {
             let worker = Worker {
                 wire: Wire::connect(&self.address, self.connections).await?,
                 database: self.database.clone(),
+                comments: self.comments,
                 population,
             };
             Ok(Rc::new(worker) as Rc<dyn Client>)
@@ -144,6 +171,7 @@ impl Store for MongoDb {
 struct Worker {
     wire: Wire,
     database: String,
+    comments: CommentsLayout,
     population: Arc<Population>,
 }
 
@@ -210,6 +238,15 @@ impl Worker {
         otherwise: &str,
     ) -> Result<(), Failure> {
         let update = rawdoc! { "q": filter, "u": change, "upsert": upsert };
+        self.update_one(collection, update, otherwise).await
+    }
+
+    async fn update_one(
+        &self,
+        collection: &str,
+        update: RawDocumentBuf,
+        otherwise: &str,
+    ) -> Result<(), Failure> {
         let command = rawdoc! {
             "update": collection, "updates": [update], "$db": &*self.database,
         };
@@ -261,13 +298,93 @@ impl Worker {
 
     async fn comment(&self, member: u32, resource: u64, comment: u64) -> Result<(), Failure> {
         let (id, number) = (resource as i64, comment as i64);
-        let body = self.text(Owner::Comment(resource, comment), COMMENT_SIZE);
+        let body = self.text(
+            Owner::Comment(resource, comment),
+            self.population.comment_size,
+        );
+        let entry = rawdoc! { "number": number, "member": member as i32, "body": body };
+        if self.comments == CommentsLayout::Embedded {
+            let free = rawdoc! { "$ne": number };
+            let change = rawdoc! { "$push": { "resources.$[one].comments": entry } };
+            return self
+                .update_on_wall(resource, free, change, "not posted")
+                .await;
+        }
         // If it is there, nothing is found, and making a document fails because there is one.
         let filter = rawdoc! { "_id": id, "comments.number": { "$ne": number } };
-        let entry = rawdoc! { "number": number, "member": member as i32, "body": body };
         let change = rawdoc! { "$push": { "comments": entry } };
         self.update("comments", filter, change, true, "not posted")
             .await
+    }
+
+    async fn delete(&self, resource: u64, comment: u64) -> Result<(), Failure> {
+        let (id, number) = (resource as i64, comment as i64);
+        let entry = rawdoc! { "number": number };
+        if self.comments == CommentsLayout::Embedded {
+            let there = rawdoc! { "$in": [number] };
+            let change = rawdoc! { "$pull": { "resources.$[one].comments": entry } };
+            return self
+                .update_on_wall(resource, there, change, "no such comment")
+                .await;
+        }
+        let filter = rawdoc! { "_id": id, "comments.number": number };
+        let change = rawdoc! { "$pull": { "comments": entry } };
+        self.update("comments", filter, change, false, "no such comment")
+            .await
+    }
+
+    /// Changes the resource on its wall, `one` in the change, if the numbers of its comments are as they should be.
+    ///
+    /// # Errors
+    ///
+    /// Refused with `otherwise` if they are not.
+    async fn update_on_wall(
+        &self,
+        resource: u64,
+        numbers: RawDocumentBuf,
+        change: RawDocumentBuf,
+        otherwise: &str,
+    ) -> Result<(), Failure> {
+        let (wall, number) = (self.population.wall(resource) as i32, resource as i64);
+        let found = rawdoc! { "number": number, "comments.number": numbers };
+        let update = rawdoc! {
+            "q": { "_id": wall, "resources": { "$elemMatch": found } },
+            "u": change, "upsert": false, "arrayFilters": [{ "one.number": number }],
+        };
+        self.update_one("walls", update, otherwise).await
+    }
+
+    async fn comments_on(&self, resource: u64) -> Result<Comments, Failure> {
+        let mut comments = Comments::default();
+        let mut take = |of: &RawDocument| {
+            let Ok(array) = of.get_array("comments") else {
+                return;
+            };
+            for (comment, body) in bodies(array) {
+                comments.push(&self.population, resource, comment, body.as_bytes());
+            }
+        };
+        match self.comments {
+            CommentsLayout::Separate => {
+                let projection = rawdoc! { "comments": 1 };
+                self.one("comments", resource as i64, projection, take)
+                    .await?;
+            }
+            CommentsLayout::Embedded => {
+                let wall = self.population.wall(resource).into();
+                let of_one = rawdoc! { "$elemMatch": { "number": resource as i64 } };
+                let projection = rawdoc! { "resources": of_one };
+                self.one("walls", wall, projection, |document| {
+                    let resources = document.get_array("resources");
+                    let first = resources.ok().and_then(|array| array.get_document(0).ok());
+                    if let Some(found) = first {
+                        take(found);
+                    }
+                })
+                .await?;
+            }
+        }
+        Ok(comments)
     }
 
     fn text(&self, owner: Owner, size: usize) -> String {
@@ -389,20 +506,7 @@ impl Client for Worker {
     }
 
     fn view_comments(&self, _: u32, resource: u64) -> Reply<'_, Comments> {
-        Box::pin(async move {
-            let mut comments = Comments::default();
-            let projection = rawdoc! { "comments": 1 };
-            self.one("comments", resource as i64, projection, |document| {
-                let Ok(array) = document.get_array("comments") else {
-                    return;
-                };
-                for (comment, body) in bodies(array) {
-                    comments.push(&self.population, resource, comment, body.as_bytes());
-                }
-            })
-            .await?;
-            Ok(comments)
-        })
+        Box::pin(self.comments_on(resource))
     }
 
     fn post_comment(&self, member: u32, resource: u64, comment: u64) -> Reply<'_, ()> {
@@ -410,13 +514,7 @@ impl Client for Worker {
     }
 
     fn delete_comment(&self, _: u32, resource: u64, comment: u64) -> Reply<'_, ()> {
-        Box::pin(async move {
-            let (id, number) = (resource as i64, comment as i64);
-            let filter = rawdoc! { "_id": id, "comments.number": number };
-            let change = rawdoc! { "$pull": { "comments": { "number": number } } };
-            self.update("comments", filter, change, false, "no such comment")
-                .await
-        })
+        Box::pin(self.delete(resource, comment))
     }
 
     fn post_to_feed(&self, member: u32, post: Post) -> Reply<'_, ()> {

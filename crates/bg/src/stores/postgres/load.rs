@@ -11,7 +11,7 @@ use tokio_postgres::{CopyInSink, Transaction};
 use super::pool;
 use super::schema::{self, Layout, Rows};
 use super::sql::Sql;
-use crate::model::content::{COMMENT_SIZE, Owner, PROFILE_SIZE, RESOURCE_SIZE, THUMBNAIL_SIZE};
+use crate::model::content::{Owner, RESOURCE_SIZE, THUMBNAIL_SIZE};
 use crate::stores::contract::Failure;
 
 impl Sql {
@@ -67,7 +67,11 @@ impl Sql {
             let image = population.image_size;
             copy.row(if counts { 7 } else { 4 });
             copy.int(member);
-            copy.content(self, Owner::Profile(member), Some(PROFILE_SIZE));
+            copy.content(
+                self,
+                Owner::Profile(member),
+                Some(population.profile_size()),
+            );
             let thumbnail = image.map(|_| THUMBNAIL_SIZE);
             copy.content(self, Owner::Thumbnail(member), thumbnail);
             copy.content(self, Owner::Image(member), image);
@@ -120,7 +124,7 @@ impl Sql {
                 copy.bigint(number);
                 copy.int(population.creator(resource));
                 let comment = Owner::Comment(resource, number);
-                copy.content(self, comment, Some(COMMENT_SIZE));
+                copy.content(self, comment, Some(population.comment_size));
             }
             copy.send_when_large().await?;
         }

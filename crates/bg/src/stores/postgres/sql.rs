@@ -8,7 +8,7 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 use super::Postgres;
 use super::pool::Pool;
 use super::schema::{Layout, Query, Rows};
-use crate::model::content::{COMMENT_SIZE, Owner, POST_SIZE};
+use crate::model::content::{Owner, POST_SIZE};
 use crate::model::population::Population;
 use crate::stores::contract::{Failure, Post};
 
@@ -181,7 +181,10 @@ impl Sql {
     }
 
     pub async fn comment(&self, member: u32, resource: u64, number: u64) -> Result<(), Failure> {
-        let body = self.text(Owner::Comment(resource, number), COMMENT_SIZE);
+        let body = self.text(
+            Owner::Comment(resource, number),
+            self.population().comment_size,
+        );
         let (resource, number) = (resource as i64, number as i64);
         let parameters: [&(dyn ToSql + Sync); 4] = [&resource, &number, &id(member), &body];
         self.change(Query::PostComment, &parameters, "not inserted")

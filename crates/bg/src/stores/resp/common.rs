@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use super::{Pool, Receiver, Server, Token, command};
-use crate::model::content;
 use crate::model::population::Population;
 use crate::stores::Options;
 use crate::stores::contract::Failure;
@@ -73,7 +72,7 @@ pub fn apart<'v>(population: &Population, value: &'v [u8]) -> (&'v [u8], Option<
     if population.image_size.is_none() {
         return (value, None);
     }
-    let (profile, image) = value.split_at(value.len().min(content::PROFILE_SIZE));
+    let (profile, image) = value.split_at(value.len().min(population.profile_size()));
     (profile, Some(image))
 }
 

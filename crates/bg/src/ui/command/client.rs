@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -12,8 +13,10 @@ use super::interrupt::on_interrupt;
 use super::say;
 use crate::coordinate::client::{Leave, Ready, serve};
 use crate::coordinate::door::{self, Door};
+use crate::coordinate::part_of;
 use crate::coordinate::protocol::Prepare;
 use crate::model::draw::{Drawing, fragment};
+use crate::model::duration::duration;
 use crate::run::{Process, Tracing};
 
 const EXAMPLES: &str = "\
@@ -33,6 +36,9 @@ pub struct Arguments {
     /// Folder of the files that a coordinator may name (--edges, --mix, --trace), relative to it; without it none are opened
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
+    /// Give a coordinator up that has sent no sign of life for this time; a coordinator sends one each second
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    patience: Duration,
     /// Accept coordinators without a BG_SECRET on an address that is not loopback
     #[arg(long)]
     open: bool,
@@ -50,6 +56,9 @@ pub fn secret() -> Option<String> {
 
 pub fn client(arguments: &Arguments) -> Result<(), String> {
     let refuse = |why: std::io::Error| format!("--listen {}: {why}", arguments.listen);
+    if arguments.patience.is_zero() {
+        return Err("--patience 0: no coordinator could be served".to_owned());
+    }
     let listener = TcpListener::bind(&arguments.listen).map_err(refuse)?;
     let address = listener.local_addr().map_err(refuse)?;
     let secret = secret();
@@ -69,6 +78,7 @@ pub fn client(arguments: &Arguments) -> Result<(), String> {
         &listener,
         &door,
         &leave,
+        arguments.patience,
         &|order| prepare(order, folder.as_ref()),
         &|what| say::err(format_args!("{what}")),
     );
@@ -79,7 +89,6 @@ pub fn client(arguments: &Arguments) -> Result<(), String> {
 fn prepare(order: &Prepare, folder: Option<&Folder>) -> Result<Ready, String> {
     let mut work = Work::parse(&order.words)?;
     work.confine(folder)?;
-    let mut setup = work.setup()?;
     let (own, of) = (order.fragment, order.speeds.len());
     let sane = order
         .speeds
@@ -88,9 +97,18 @@ fn prepare(order: &Prepare, folder: Option<&Folder>) -> Result<Ready, String> {
     if own >= of || !sane {
         return Err(format!("there is no fragment {own} of {of}"));
     }
+    let mut setup = work.setup(&order.speeds)?;
     let (distribution, members) = (setup.drawing.distribution(), setup.population.members);
-    let mut fragments = fragment::split(distribution, members, &order.speeds);
-    let fragment = Arc::new(fragments.swap_remove(own));
+    let fragment = match &setup.population.communities {
+        Some(communities) => {
+            let masses = communities.fragments().iter().map(|it| it.mass());
+            let masses: Vec<f64> = masses.collect();
+            let threads = part_of(setup.conduct.threads_max.into(), &masses, own);
+            setup.conduct.threads_max = threads as u32;
+            communities.fragments()[own].clone()
+        }
+        None => Arc::new(fragment::split(distribution, members, &order.speeds).swap_remove(own)),
+    };
     let mass = fragment.mass();
     setup.drawing = Drawing::of_fragment(distribution, members, fragment);
     setup.seed = setup.seed.wrapping_add(own as u64);

@@ -77,15 +77,15 @@ impl Work {
         }
     }
 
-    /// All of a trial but its load, for all members.
+    /// All of a trial but its load, for all members, whom clients of these speeds share.
     ///
     /// # Errors
     ///
     /// What cannot be, by name.
-    pub fn setup(&self) -> Result<Setup, String> {
+    pub fn setup(&self, speeds: &[f64]) -> Result<Setup, String> {
         match self {
-            Work::Run(arguments) => arguments.setup(),
-            Work::Rate(arguments) => arguments.setup(),
+            Work::Run(arguments) => arguments.setup(speeds),
+            Work::Rate(arguments) => arguments.setup(speeds),
         }
     }
 
@@ -106,7 +106,8 @@ pub fn coordinator(arguments: Arguments) -> Result<Ending, String> {
         .skip_while(|word| word != "run" && word != "rate")
         .collect();
     // What cannot be is refused here, before any client is asked.
-    let setup = arguments.work.setup()?;
+    let speeds: Vec<f64> = arguments.clients.iter().map(|(_, speed)| *speed).collect();
+    let setup = arguments.work.setup(&speeds)?;
     let fleet = |load, reload| {
         Fleet::new(arguments.clients.clone(), words, load, reload)
             .with_silence_max(arguments.patience)

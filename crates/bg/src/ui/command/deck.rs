@@ -113,7 +113,7 @@ impl Shown {
 
 pub fn deck(arguments: Arguments) -> Result<(), String> {
     let untraced = arguments.judge.untraced;
-    let mut setup = arguments.setup.setup(None)?;
+    let mut setup = arguments.setup.setup(None, &[1.0])?;
     if !untraced && !setup.store.is_hollow() {
         setup.tracing = Tracing::Scratch;
     }

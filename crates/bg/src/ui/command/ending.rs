@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::verdict::agreement::{Clause, Sla};
+use crate::verdict::agreement::{Clause, Judgement, Sla};
 use crate::verdict::measure::Measured;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +57,10 @@ impl Allowed {
         bad == 0 || 100.0 * bad as f64 / reads.max(bad) as f64 <= self.allow
     }
 
-    /// Whether a trial kept its agreement, and read no more that was wrong than is allowed where the agreement does not say.
+    /// Whether a trial kept its agreement ([`Sla::ERRORS`] where there is none), and read no more that was wrong than is allowed where the agreement does
+    /// not say.
     pub fn trial(self, measured: &Measured, sla: Option<&Sla>) -> bool {
-        let judge = |sla: &Sla| sla.judge_trial(measured).met;
+        let kept = judgements(measured, sla).iter().all(|clause| clause.met);
         let says = sla.is_some_and(|sla| {
             let clauses = sla.clauses.iter();
             clauses
@@ -70,8 +71,19 @@ impl Allowed {
         let judged = measured.reads.as_ref();
         let unpredictable = judged.map_or(0, |judged| judged.unpredictable);
         let reads = judged.map_or_else(|| measured.done(), |judged| judged.reads);
-        sla.is_none_or(judge) && (says || self.of(unpredictable + wrong, reads))
+        kept && (says || self.of(unpredictable + wrong, reads))
     }
+}
+
+/// The clauses of the agreement, judged; without an agreement the limit of failed calls alone.
+pub fn judgements(measured: &Measured, sla: Option<&Sla>) -> Vec<Judgement> {
+    let implied = || Sla {
+        clauses: vec![Sla::ERRORS],
+        duration: Sla::DURATION,
+        per_client: false,
+    };
+    let judge = |sla: &Sla| sla.judge_trial(measured).clauses;
+    sla.map_or_else(|| judge(&implied()), judge)
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use crate::model::mix;
+use crate::model::mix::{self, Mix};
 
 /// A folder that is there, by its real name.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ pub fn confine(folder: Option<&Folder>, option: &str, name: &Path) -> Result<Pat
 ///
 /// As [`confine`].
 pub fn confine_mix(folder: Option<&Folder>, name: &str) -> Result<String, String> {
-    if mix::NAMED.iter().any(|known| known.name == name) {
+    if mix::NAMED.iter().any(|known| known.name == name) || Mix::is_inline(name) {
         return Ok(name.to_owned());
     }
     let path = confine(folder, "--mix", Path::new(name))?;
@@ -108,6 +108,7 @@ mod tests {
         let why = confine(None, "--trace", Path::new("a")).expect_err("no folder");
         assert!(why.contains("--folder DIR"), "{why}");
         assert!(confine_mix(None, "comments").is_ok());
+        assert!(confine_mix(None, "view-profile 80, thaw 20").is_ok());
         assert!(confine_mix(None, "/etc/passwd").is_err());
         assert!(Folder::open(&temporary.path().join("secret")).is_err());
     }

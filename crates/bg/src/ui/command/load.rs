@@ -12,6 +12,7 @@ use super::deck::Shown;
 use super::interrupt::on_interrupt;
 use super::options::{PopulationOptions, SetupOptions, StoreOptions};
 use super::say;
+use crate::model::draw::{self, Distribution};
 use crate::run::Process;
 use crate::stores::load::{self, Progress};
 
@@ -27,13 +28,41 @@ pub struct Arguments {
     store: StoreOptions,
     #[command(flatten)]
     population: PopulationOptions,
+    /// The clients of the coordinator that will run on it: their number, or their speeds (1,1,2.5); friendships stay within each one's members
+    #[arg(long, value_name = "N|SPEED,...", default_value = "1", value_parser = speeds)]
+    clients: Speeds,
+    /// How those clients draw members, as their --draw will say
+    #[arg(long, default_value_t = draw::DEFAULT, value_name = "DISTRIBUTION")]
+    draw: Distribution,
     /// Go on with this member where a load stopped, instead of making everything anew
     #[arg(long, value_name = "MEMBER")]
     from: Option<u32>,
 }
 
+/// Of each client.
+#[derive(Clone, Debug)]
+struct Speeds(Vec<f64>);
+
+/// More clients than anybody has.
+const CLIENTS_MAX: usize = 4096;
+
+fn speeds(text: &str) -> Result<Speeds, String> {
+    let how = "must be a number of clients, or their speeds with commas between";
+    if let Ok(clients) = text.parse::<usize>() {
+        return match clients {
+            1..=CLIENTS_MAX => Ok(Speeds(vec![1.0; clients])),
+            _ => Err(how.to_owned()),
+        };
+    }
+    let sane = |speed: &f64| *speed > 0.0 && speed.is_finite();
+    let speeds = text.split(',').map(|speed| speed.parse().ok().filter(sane));
+    let speeds: Option<Vec<f64>> = speeds.collect();
+    speeds.map(Speeds).ok_or_else(|| how.to_owned())
+}
+
 pub fn load(arguments: Arguments) -> Result<(), String> {
-    let population = arguments.population.population()?;
+    let speeds = &arguments.clients.0;
+    let population = arguments.population.population(arguments.draw, speeds)?;
     let store = arguments.store.open()?;
     if store.is_volatile() {
         return Err(format!(

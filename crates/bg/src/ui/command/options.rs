@@ -11,9 +11,12 @@ use clap::{Args, ValueEnum};
 
 use super::folder::{self, Folder};
 use super::memory;
+use crate::model::content;
 use crate::model::draw::{self, Distribution, Drawing};
 use crate::model::duration::duration;
 use crate::model::mix::{self, Mix};
+use crate::model::population::communities::Communities;
+use crate::model::population::graph::Graph;
 use crate::model::population::{Friendships, Population, edges, zipfian};
 use crate::run::{Conduct, Setup, Tracing};
 use crate::stores;
@@ -24,8 +27,14 @@ use crate::verdict::measure::{Load, Trial};
 /// What bg knows of a member whom nobody has acted for: the state, the draws, the posts.
 const MEMBER_BYTES: u64 = 200;
 
+/// Of a trial that no count bounds.
+const DURATION_DEFAULT: Duration = Duration::from_secs(10);
+
 /// More threads of the machine than any has processors.
 const WORKERS_MAX: usize = 1024;
+
+/// Unanswered invitations of each member, so that mixes that answer as many as they send have some to begin with.
+const INVITATIONS_DEFAULT: u32 = 10;
 
 /// Connections of a worker: more are a mistake.
 const CONNECTIONS_MAX: usize = 10_000;
@@ -53,12 +62,18 @@ pub struct TrialOptions {
     /// Open loop: so many actions a second, whatever the data store does
     #[arg(long)]
     rate: Option<f64>,
-    /// How long a trial is measured
-    #[arg(long, default_value = "10s", value_parser = duration)]
-    duration: Duration,
+    /// How long a trial is measured [default: 10s; with --actions until they are done]
+    #[arg(long, value_parser = duration)]
+    duration: Option<Duration>,
+    /// End the trial after so many actions, skipped ones included
+    #[arg(long)]
+    actions: Option<u64>,
     /// Warm-up before the trial, not measured
     #[arg(long, default_value = "0s", value_parser = duration)]
     warmup: Duration,
+    /// Warm-up of so many actions, not measured
+    #[arg(long, conflicts_with = "warmup")]
+    warmup_actions: Option<u64>,
     /// Say whether the trial keeps this agreement; reads are judged if it has a clause about them
     #[arg(long, value_name = "AGREEMENT")]
     pub sla: Option<Sla>,
@@ -109,9 +124,9 @@ pub struct PopulationOptions {
     /// Friendships of a real graph: two numbers a line, may be gzip
     #[arg(long, value_name = "FILE", conflicts_with_all = ["friendships", "friends"])]
     pub edges: Option<PathBuf>,
-    /// Invitations that each member has not answered
-    #[arg(long, default_value_t = 0)]
-    pub invitations: u32,
+    /// Invitations that each member has not answered [default: 10, fewer where a member has fewer than 40 strangers]
+    #[arg(long)]
+    pub invitations: Option<u32>,
     /// Resources that each member created
     #[arg(long, default_value_t = 100)]
     pub resources: u32,
@@ -121,6 +136,12 @@ pub struct PopulationOptions {
     /// Bytes of a profile image (12K); without it there are neither images nor thumbnails
     #[arg(long, value_parser = size)]
     pub image_size: Option<usize>,
+    /// Letters of each of a profile's ten attributes
+    #[arg(long, default_value_t = content::ATTRIBUTE_SIZE_DEFAULT, value_name = "LETTERS", value_parser = size)]
+    pub attribute_size: usize,
+    /// Letters of a comment
+    #[arg(long, default_value_t = content::COMMENT_SIZE_DEFAULT, value_name = "LETTERS", value_parser = size)]
+    pub comment_size: usize,
     /// Seed of the population: its friendships and all contents
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -137,8 +158,8 @@ pub enum Shape {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Members' behaviour")]
 pub struct ConductOptions {
-    /// A name that `bg mixes` lists, or a file
-    #[arg(long, default_value = mix::DEFAULT, value_name = "NAME|FILE")]
+    /// A name that `bg mixes` lists, a mix written out (`view-profile 80, list-friends 20`), or a file
+    #[arg(long, default_value = mix::DEFAULT, value_name = "NAME|MIX|FILE")]
     pub mix: String,
     /// uniform, zipf:theta=0.27 (as BG spells it), zipf:exponent=0.73, zipf:80/20, latest
     #[arg(long, default_value_t = draw::DEFAULT, value_name = "DISTRIBUTION")]
@@ -170,13 +191,13 @@ pub struct ConductOptions {
 }
 
 impl SetupOptions {
-    /// All that a trial needs but its load.
+    /// All that a trial needs but its load, for clients of these speeds together; one speed is a single client.
     ///
     /// # Errors
     ///
     /// A mix, a population or a data store that is none.
-    pub fn setup(&self, trace: Option<PathBuf>) -> Result<Setup, String> {
-        let population = self.population.population()?;
+    pub fn setup(&self, trace: Option<PathBuf>, speeds: &[f64]) -> Result<Setup, String> {
+        let population = self.population.population(self.conduct.draw, speeds)?;
         let mix = Mix::open(&self.conduct.mix).map_err(|why| why.to_string())?;
         Ok(Setup {
             store: self.store.open()?,
@@ -208,7 +229,12 @@ impl TrialOptions {
                 None => Load::Threads(self.threads),
             },
             warmup: self.warmup,
-            duration: self.duration,
+            duration: self.duration.unwrap_or(match self.actions {
+                Some(_) => Trial::UNBOUNDED,
+                None => DURATION_DEFAULT,
+            }),
+            actions: self.actions,
+            warmup_actions: self.warmup_actions,
         }
     }
 }
@@ -247,38 +273,68 @@ impl PopulationOptions {
     /// # Errors
     ///
     /// Numbers that cannot be, by name.
-    pub fn population(&self) -> Result<Arc<Population>, String> {
-        let members = self.members.unwrap_or(10_000);
-        if self.friendships == Shape::Zipf {
+    pub fn population(
+        &self,
+        distribution: Distribution,
+        speeds: &[f64],
+    ) -> Result<Arc<Population>, String> {
+        let mut members = self.members.unwrap_or(10_000);
+        let mut friendships = Friendships::Lattice;
+        if let Some(path) = &self.edges {
+            let graph = edges::read(path)?;
+            members = self.members.unwrap_or(graph.members());
+            friendships = Friendships::Graph(Arc::new(graph));
+        }
+        memory::check(members, &format!("--members {members}"), MEMBER_BYTES)?;
+        let communities = Communities::new(distribution, members, speeds);
+        if self.edges.is_none() && self.friendships == Shape::Zipf {
             // Each friendship of a graph is there twice, and once more while it is made.
             let what = format!("--members {members} --friends {}", self.friends);
             memory::check(members, &what, 16 * u64::from(self.friends).max(1))?;
+            let graph = self.zipf_graph(members, communities.as_deref())?;
+            friendships = Friendships::Graph(Arc::new(graph));
         }
-        let (members, friendships) = match (&self.edges, self.friendships) {
-            (Some(path), _) => {
-                let graph = edges::read(path)?;
-                let members = self.members.unwrap_or(graph.members());
-                (members, Friendships::Graph(Arc::new(graph)))
-            }
-            (None, Shape::Lattice) => (members, Friendships::Lattice),
-            (None, Shape::Zipf) => {
-                let graph = zipfian::graph(members, self.friends, 0.8, 0.2, self.seed)?;
-                (members, Friendships::Graph(Arc::new(graph)))
-            }
-        };
+        let smallest = communities.as_ref().map_or(members, |communities| {
+            let fragments = communities.fragments().iter();
+            let sizes = fragments.map(|it| it.members().len() as u32);
+            sizes.min().unwrap_or(members)
+        });
+        let strangers = smallest.saturating_sub(self.friends + 1);
         let population = Population {
             members,
             friends: self.friends,
             friendships,
-            invitations: self.invitations,
+            communities,
+            invitations: self
+                .invitations
+                .unwrap_or(INVITATIONS_DEFAULT.min(strangers / 4)),
             resources: self.resources,
             comments: self.comments,
             image_size: self.image_size,
+            attribute_size: self.attribute_size,
+            comment_size: self.comment_size,
             seed: self.seed,
         };
         population.check().map_err(|why| why.to_string())?;
-        memory::check(members, &format!("--members {members}"), MEMBER_BYTES)?;
         Ok(Arc::new(population))
+    }
+
+    /// A graph whose friendships stay within each community.
+    fn zipf_graph(&self, members: u32, communities: Option<&Communities>) -> Result<Graph, String> {
+        let graph = |members, seed| zipfian::graph(members, self.friends, 0.8, 0.2, seed);
+        let Some(communities) = communities else {
+            return graph(members, self.seed);
+        };
+        let mut edges = Vec::new();
+        for (seed, fragment) in (self.seed..).zip(communities.fragments()) {
+            let own = fragment.members();
+            let part = graph(own.len() as u32, seed)?;
+            for (place, member) in (0..).zip(own) {
+                let friends = part.friends_of(place).iter();
+                edges.extend(friends.map(|friend| (*member, own[*friend as usize])));
+            }
+        }
+        Ok(Graph::new(members, &edges))
     }
 }
 

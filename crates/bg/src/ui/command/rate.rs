@@ -81,9 +81,10 @@ pub struct SearchOptions {
     /// The highest load to try [default: a thread a member, 2^20 actions a second]
     #[arg(long)]
     most: Option<u64>,
-    /// How long each trial of the search lasts; the confirming one lasts as the agreement says
-    #[arg(long, default_value = "3s", value_parser = duration)]
-    trial: Duration,
+    /// How long each trial of the search lasts [default: as the confirming one, which the agreement says; at most a twentieth of --within]. Several (3s,10s,30s)
+    /// are tried in turn until two of them rate alike
+    #[arg(long, value_delimiter = ',', value_parser = duration)]
+    trial: Vec<Duration>,
     /// Warm-up before each trial, not measured
     #[arg(long, default_value = "1s", value_parser = duration)]
     warmup: Duration,
@@ -128,7 +129,7 @@ enum State {
 }
 
 pub fn rate(arguments: &Arguments) -> Result<Ending, String> {
-    let setup = arguments.setup()?;
+    let setup = arguments.setup(&[1.0])?;
     let members = u64::from(setup.drawing.size());
     let plan = arguments.plan(members)?;
     let mut process = Process::new(setup)?;
@@ -179,13 +180,13 @@ impl Laboratory for Trials {
 }
 
 impl Arguments {
-    /// All of a trial but its load.
+    /// All of a trial but its load, for clients of these speeds together.
     ///
     /// # Errors
     ///
     /// What cannot be, by name.
-    pub fn setup(&self) -> Result<Setup, String> {
-        let mut setup = self.setup.setup(None)?;
+    pub fn setup(&self, speeds: &[f64]) -> Result<Setup, String> {
+        let mut setup = self.setup.setup(None, speeds)?;
         if !self.judge.untraced && !setup.store.is_hollow() {
             setup.tracing = Tracing::Scratch;
         } else if self.search.sla.wants_reads() {
@@ -320,10 +321,17 @@ impl SearchOptions {
                 self.tolerance
             ));
         }
-        if self.trial.is_zero() {
+        let trial = self.trials_of_search()[0];
+        if trial.is_zero() {
             return Err("--trial 0: nothing would be measured".to_owned());
         }
-        let least = 2 * self.warmup + self.trial + self.sla.duration;
+        if !self.trial.is_sorted_by(|shorter, longer| shorter < longer) {
+            return Err("--trial: several durations must be in ascending order".to_owned());
+        }
+        if self.trial.len() > 1 && self.within.is_some() {
+            return Err("--within: bounds one search, but --trial names several".to_owned());
+        }
+        let least = 2 * self.warmup + trial + self.sla.duration;
         if let Some(within) = self.within
             && within < least
         {
@@ -351,12 +359,24 @@ impl SearchOptions {
             first,
             most,
             warmup: self.warmup,
-            trial: self.trial,
+            trial,
             tolerance: self.tolerance / 100.0,
             trials_max: self.trials,
             full_trials: self.full_trials,
             within: self.within,
         })
+    }
+
+    /// The durations of the search's trials, at least one, ascending.
+    fn trials_of_search(&self) -> Vec<Duration> {
+        let confirming = self.sla.duration;
+        let default = self
+            .within
+            .map_or(confirming, |within| confirming.min(within / 20));
+        match self.trial.is_empty() {
+            true => vec![default],
+            false => self.trial.clone(),
+        }
     }
 
     /// Rates, tells each experiment, and writes the report.
@@ -382,14 +402,15 @@ impl SearchOptions {
                 shown.board.order() == Order::Go
             })
         };
-        let rating = match shown {
+        let trials = self.trials_of_search();
+        let (plan, rating) = match shown {
             Some(shown) => {
                 let mut watched = Watched::new(laboratory, shown.board.clone());
-                let rating = rate::rate(plan, &mut watched, &mut progress);
-                shown.rated(&rating);
-                rating
+                let rated = rate::rate_until_alike(plan, &trials, &mut watched, &mut progress);
+                shown.rated(&rated.1);
+                rated
             }
-            None => rate::rate(plan, laboratory, &mut progress),
+            None => rate::rate_until_alike(plan, &trials, laboratory, &mut progress),
         };
         let facts = Facts {
             store: store.to_owned(),
@@ -397,7 +418,7 @@ impl SearchOptions {
             settings,
             machine: Machine::here(),
         };
-        let report = Report::new(plan, &rating, facts);
+        let report = Report::new(&plan, &rating, facts);
         if self.json {
             let text = serde_json::to_string(&report).map_err(|why| why.to_string())?;
             // Whoever reads may have gone.

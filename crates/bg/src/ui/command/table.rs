@@ -58,9 +58,10 @@ pub fn result(measured: &Measured) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "{:<22} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>6}",
+        "{:<22} {:>11} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>6}",
         "action",
         "actions",
+        "of all",
         "a second",
         "p50",
         "p95",
@@ -72,15 +73,20 @@ pub fn result(measured: &Measured) -> String {
         "wrong"
     );
     let seconds = measured.duration.as_secs_f64().max(1e-9);
+    let delivered = measured.delivered();
     let mut total = ActionMeasured::new();
     for action in Action::ALL {
         let one = measured.of(action);
         total.add(one);
         if one.calls() + one.skipped > 0 {
-            row(&mut out, action.name(), one, seconds);
+            let share = delivered.share(action);
+            row(&mut out, action.name(), one, share, seconds);
         }
     }
-    row(&mut out, "all", &total, seconds);
+    row(&mut out, "all", &total, 1.0, seconds);
+    if let Some(summary) = delivered.summary() {
+        let _ = writeln!(out, "{summary}");
+    }
     if measured.sessions > 0 {
         let rate = measured.sessions as f64 / seconds;
         let _ = writeln!(out, "{} sessions, {rate:.0} a second", measured.sessions);
@@ -104,7 +110,12 @@ pub fn result(measured: &Measured) -> String {
             effort.busiest_worker * 100.0
         );
     }
-    for warning in [measured.short_of(), measured.disturbed()].iter().flatten() {
+    let warnings = [
+        delivered.warning(),
+        measured.short_of(),
+        measured.disturbed(),
+    ];
+    for warning in warnings.iter().flatten() {
         let _ = writeln!(out, "warning: {warning}");
     }
     if let Some(reads) = &measured.reads {
@@ -122,6 +133,13 @@ pub fn judged(judged: &Judged) -> String {
         "reads judged {}, unpredictable {} ({part:.4} %), undecided {}",
         judged.reads, judged.unpredictable, judged.undecided
     );
+    if judged.unpredictable_sessions > 0 {
+        let _ = writeln!(
+            out,
+            "sessions with an unpredictable read: {}",
+            judged.unpredictable_sessions
+        );
+    }
     for (class, count) in judged.by_class.iter().filter(|(_, count)| *count > 0) {
         let _ = writeln!(out, "  {class:<10} {count}");
     }
@@ -142,12 +160,13 @@ pub fn judged(judged: &Judged) -> String {
     out
 }
 
-fn row(out: &mut String, name: &str, one: &ActionMeasured, seconds: f64) {
+fn row(out: &mut String, name: &str, one: &ActionMeasured, share: f64, seconds: f64) {
     let quantile = |quantile| time(one.latency.value_at_quantile(quantile));
     let _ = writeln!(
         out,
-        "{name:<22} {:>11} {:>9.0} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>6}",
+        "{name:<22} {:>11} {:>5.2} % {:>9.0} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>6}",
         one.done(),
+        100.0 * share,
         one.done() as f64 / seconds,
         quantile(0.5),
         quantile(0.95),

@@ -284,7 +284,7 @@ impl ClauseView {
                 action, percent, ..
             }
             | Clause::Errors { action, percent } => (action, percent),
-            Clause::Unpredictable { percent, .. } => (None, percent),
+            Clause::Unpredictable { percent, .. } | Clause::Drift { percent } => (None, percent),
         };
         ClauseView {
             clause: clause.to_string(),

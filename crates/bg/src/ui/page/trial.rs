@@ -24,23 +24,28 @@ pub fn write(out: &mut String, report: &Report, measured: &Measured) -> fmt::Res
     }
     writeln!(
         out,
-        "<h3>By action</h3><div class=wide><table><tr><th class=text>Action<th>Answered<th>Actions/s<th>p50<th>p95<th>p99<th>p99.9<th>Max\
+        "<h3>By action</h3><div class=wide><table><tr><th class=text>Action<th>Answered<th>Of all<th>Actions/s<th>p50<th>p95<th>p99<th>p99.9<th>Max\
          <th>Refused<th>Unknown<th>Skipped<th>Wrong</tr>"
     )?;
+    let delivered = measured.delivered();
     let mut all = ActionMeasured::new();
     for action in Action::ALL {
         let one = measured.of(action);
         all.add(one);
         if one.calls() + one.skipped > 0 {
-            action_row(out, action.name(), one, measured.duration)?;
+            let share = delivered.share(action);
+            action_row(out, action.name(), one, share, measured.duration)?;
         }
     }
-    action_row(out, "all", &all, measured.duration)?;
+    action_row(out, "all", &all, 1.0, measured.duration)?;
     writeln!(
         out,
         "</table></div><p class=sub>Latencies are of all calls, those that failed too. Skipped: drawn, but there was nothing to do it with. \
          Wrong: the answer's bytes were not those stored.</p>"
     )?;
+    if let Some(summary) = delivered.summary() {
+        writeln!(out, "<p>{}.</p>", escape(&capital(&summary)))?;
+    }
     drawn(out, &measured.drawn)?;
     match &measured.reads {
         Some(judged) => reads(out, judged)?,
@@ -130,11 +135,18 @@ fn over_time(out: &mut String, measured: &Measured) -> fmt::Result {
     Ok(())
 }
 
-fn action_row(out: &mut String, name: &str, one: &ActionMeasured, time: Duration) -> fmt::Result {
+fn action_row(
+    out: &mut String,
+    name: &str,
+    one: &ActionMeasured,
+    share: f64,
+    time: Duration,
+) -> fmt::Result {
     write!(
         out,
-        "<tr><td class=name>{name}<td>{}<td>{}",
+        "<tr><td class=name>{name}<td>{}<td>{}<td>{}",
         count(one.done() as f64),
+        fine_percent(100.0 * share),
         count(one.done() as f64 / time.as_secs_f64().max(1e-9))
     )?;
     for share in [0.5, 0.95, 0.99, 0.999, 1.0] {
@@ -245,6 +257,11 @@ fn reads(out: &mut String, judged: &Judged) -> fmt::Result {
     if !classes.is_empty() {
         writeln!(out, "<p>Of the unpredictable: {}.</p>", classes.join(", "))?;
     }
+    writeln!(
+        out,
+        "<p>Sessions with an unpredictable read: {}.</p>",
+        count(judged.unpredictable_sessions as f64)
+    )?;
     ages(out, &judged.ages)?;
     if !judged.witnesses.is_empty() {
         writeln!(out, "<h3>The first of them</h3><pre>")?;

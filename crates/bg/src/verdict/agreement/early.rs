@@ -35,6 +35,8 @@ impl Clause {
     fn is_hopeless(&self, tally: Tally, together: f64) -> bool {
         let (bad, allowed) = match *self {
             Clause::Within { percent, .. } => (tally.of - tally.counted, 1.0 - percent / 100.0),
+            // Whether draws can be carried out changes over the trial.
+            Clause::Drift { .. } => return false,
             Clause::Errors { percent, .. } | Clause::Unpredictable { percent, .. } => {
                 (tally.counted, percent / 100.0)
             }

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!   agreement  clause {"," clause}
-//!   clause     time                                  how long the confirming trial lasts; 60s where none says so
+//!   clause     "per-client"                          each client of a coordinator must meet all clauses
+//!              time                                  how long the confirming trial lasts; 60s where none says so
 //!              percent "unpredictable" ["at" level]  at most so many of the reads
+//!              percent "drift"                       how far the delivered mix may be from the drawn one
 //!              [action ":"] condition
 //!   condition  percent "<" time                      at least so many of the calls, of the action or of all
 //!              "p" number "<" time                   the same
@@ -41,10 +43,37 @@ impl fmt::Display for Misread {
 
 impl std::error::Error for Misread {}
 
+/// An agreement; [`Sla::ERRORS`] is added where no clause limits the errors of all calls.
 pub(super) fn parse(text: &str) -> Result<Sla, Misread> {
+    let Parsed {
+        mut clauses,
+        duration,
+        per_client,
+    } = parts(text)?;
+    let limits_errors = |clause: &Clause| matches!(clause, Clause::Errors { action: None, .. });
+    if !clauses.iter().any(limits_errors) {
+        clauses.push(Sla::ERRORS);
+    }
+    Ok(Sla {
+        clauses,
+        duration: duration.unwrap_or(Sla::DURATION),
+        per_client,
+    })
+}
+
+/// An agreement as it is written.
+pub(super) struct Parsed {
+    /// At least one.
+    pub clauses: Vec<Clause>,
+    pub duration: Option<Duration>,
+    pub per_client: bool,
+}
+
+pub(super) fn parts(text: &str) -> Result<Parsed, Misread> {
     let mut reader = Reader { text, at: 0 };
     let mut clauses = Vec::new();
     let mut duration = None;
+    let mut per_client = false;
     loop {
         let start = reader.skip_spaces();
         match reader.clause()? {
@@ -57,6 +86,7 @@ pub(super) fn parse(text: &str) -> Result<Sla, Misread> {
                 return Err(reader.misread(start, why));
             }
             Part::Duration(time) => duration = Some(time),
+            Part::PerClient => per_client = true,
         }
         reader.skip_spaces();
         if reader.rest().is_empty() {
@@ -68,13 +98,15 @@ pub(super) fn parse(text: &str) -> Result<Sla, Misread> {
         let why = "nothing to meet: expected a clause such as `95% < 100ms`";
         return Err(reader.misread(text.len(), why));
     }
-    Ok(Sla {
+    Ok(Parsed {
         clauses,
-        duration: duration.unwrap_or(Sla::DURATION),
+        duration,
+        per_client,
     })
 }
 
 enum Part {
+    PerClient,
     Clause(Clause),
     Duration(Duration),
 }
@@ -88,6 +120,7 @@ impl<'a> Reader<'a> {
     fn clause(&mut self) -> Result<Part, Misread> {
         let action = match self.word() {
             "" => None,
+            "per-client" => return Ok(Part::PerClient),
             "p" => return self.percentile(None).map(Part::Clause),
             name => Some(self.action(name)?),
         };
@@ -135,8 +168,13 @@ impl<'a> Reader<'a> {
                 percent: number,
                 level: self.level()?,
             },
+            "drift" if action.is_some() => {
+                let why = "drift is of the whole mix";
+                return Err(self.misread(start, why));
+            }
+            "drift" => Clause::Drift { percent: number },
             _ => {
-                let why = "expected `<`, `errors` or `unpredictable`";
+                let why = "expected `<`, `errors`, `unpredictable` or `drift`";
                 return Err(self.misread(start, why));
             }
         };

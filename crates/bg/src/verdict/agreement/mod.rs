@@ -32,15 +32,24 @@ pub use grammar::Misread;
 /// What a data store promises.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sla {
-    /// At least one.
+    /// At least one; one of them limits the errors of all calls.
     pub clauses: Vec<Clause>,
     /// Of the trial that confirms a rating.
     pub duration: Duration,
+    /// Whether each client of a coordinator must keep the agreement, and not only all of them together.
+    pub per_client: bool,
 }
 
 impl Sla {
     /// Where an agreement does not say.
     pub const DURATION: Duration = Duration::from_secs(60);
+
+    /// The limit of failed calls where an agreement has none, or where there is no agreement: without it a data store that refuses every write of a mix
+    /// of few writes would pass.
+    pub const ERRORS: Clause = Clause::Errors {
+        action: None,
+        percent: 0.01,
+    };
 }
 
 /// A condition; percents are of 0 to 100.
@@ -59,6 +68,8 @@ pub enum Clause {
     },
     /// At most so many percent of the reads are not as the level wants them.
     Unpredictable { percent: f64, level: Level },
+    /// The delivered mix is at most so many percent away from the drawn one.
+    Drift { percent: f64 },
 }
 
 /// What counts for a clause: of so many, so many as the clause counts them.
@@ -93,12 +104,16 @@ pub struct Verdict {
 }
 
 impl Sla {
-    /// One for each clause.
+    /// One for each clause; of the client that does worst by it, where each client must keep the agreement.
     pub fn tally(&self, measured: &Measured) -> Vec<Tally> {
-        self.clauses
-            .iter()
-            .map(|clause| clause.tally(measured))
-            .collect()
+        let tally = |clause: &Clause| {
+            let of_clients = measured.clients.iter().map(|client| clause.tally(client));
+            let worst = of_clients.max_by(|a, b| clause.badness(*a).total_cmp(&clause.badness(*b)));
+            worst
+                .filter(|_| self.per_client)
+                .unwrap_or_else(|| clause.tally(measured))
+        };
+        self.clauses.iter().map(tally).collect()
     }
 
     /// Of tallies, one for each clause.
@@ -175,6 +190,15 @@ impl Clause {
                 of: actions(action).map(|one| one.calls()).sum(),
                 unjudged: false,
             },
+            Clause::Drift { .. } => {
+                let delivered = measured.delivered();
+                let of = delivered.delivered();
+                Tally {
+                    counted: (delivered.drift() * of as f64).round() as u64,
+                    of,
+                    unjudged: false,
+                }
+            }
             Clause::Unpredictable { level, .. } => {
                 let wrong: u64 = measured.actions.iter().map(|one| one.wrong).sum();
                 let judged = measured.reads.as_ref();
@@ -189,6 +213,17 @@ impl Clause {
         }
     }
 
+    /// The part of a tally, 0 to 1, that is not as the clause wants it; more than 1 where nobody judged it, less than 0 where there was nothing.
+    fn badness(&self, tally: Tally) -> f64 {
+        let share = tally.counted as f64 / tally.of.max(1) as f64;
+        match *self {
+            _ if tally.unjudged => 2.0,
+            _ if tally.of == 0 => -1.0,
+            Clause::Within { .. } => 1.0 - share,
+            _ => share,
+        }
+    }
+
     fn judge(&self, tally: Tally) -> Judgement {
         let percent = (tally.of > 0).then(|| 100.0 * tally.counted as f64 / tally.of as f64);
         let limit = self.percent();
@@ -199,10 +234,14 @@ impl Clause {
             (None, Clause::Within { action, .. } | Clause::Errors { action, .. }) => {
                 action.is_some()
             }
-            // Judged, and nothing was read.
-            (None, Clause::Unpredictable { .. }) => true,
+            // Judged, and nothing was read; or nothing was delivered.
+            (None, Clause::Unpredictable { .. } | Clause::Drift { .. }) => true,
         };
+        // No failed call at all is as good as it gets: more trials of the load would be wasted.
+        let none =
+            tally.counted == 0 && matches!(*self, Clause::Errors { .. } | Clause::Drift { .. });
         let sure = tally.unjudged
+            || none
             || percent.is_none()
             || limit == 0.0
             || (limit == 100.0 && !met)
@@ -222,7 +261,8 @@ impl Clause {
         match *self {
             Clause::Within { percent, .. }
             | Clause::Errors { percent, .. }
-            | Clause::Unpredictable { percent, .. } => percent,
+            | Clause::Unpredictable { percent, .. }
+            | Clause::Drift { percent } => percent,
         }
     }
 }
@@ -255,6 +295,9 @@ impl fmt::Display for Sla {
         for clause in &self.clauses {
             write!(out, "{clause}, ")?;
         }
+        if self.per_client {
+            write!(out, "per-client, ")?;
+        }
         write!(out, "{}", Time(self.duration))
     }
 }
@@ -269,6 +312,7 @@ impl fmt::Display for Clause {
         match *self {
             Clause::Within { percent, limit, .. } => write!(out, "{percent}% < {}", Time(limit)),
             Clause::Errors { percent, .. } => write!(out, "{percent}% errors"),
+            Clause::Drift { percent } => write!(out, "{percent}% drift"),
             Clause::Unpredictable { percent, level } => {
                 write!(out, "{percent}% unpredictable")?;
                 if level != Level::Snapshot {
@@ -305,9 +349,10 @@ fn in_words<S: Serializer>(clause: &Clause, to: S) -> Result<S::Ok, S::Error> {
 }
 
 fn from_words<'de, D: Deserializer<'de>>(from: D) -> Result<Clause, D::Error> {
-    match Sla::deserialize(from)?.clauses[..] {
+    let text = String::deserialize(from)?;
+    match grammar::parts(&text).map_err(D::Error::custom)?.clauses[..] {
         [clause] => Ok(clause),
-        _ => Err(D::Error::custom("one clause alone was to be here")),
+        _ => Err(D::Error::custom("expected a single clause")),
     }
 }
 

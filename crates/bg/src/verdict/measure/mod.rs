@@ -18,7 +18,10 @@ use crate::model::action::Action;
 use crate::model::draw::Drawn;
 use crate::stores::contract::Failure;
 
+mod delivered;
 mod spelling;
+
+pub use delivered::Delivered;
 
 /// How hard a trial presses.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,6 +39,34 @@ pub struct Trial {
     /// Not measured, before `duration`.
     pub warmup: Duration,
     pub duration: Duration,
+    /// Ends the trial after so many measured actions, skipped ones included, if that comes before the end of `duration`.
+    pub actions: Option<u64>,
+    /// So many actions before `warmup`, not measured.
+    pub warmup_actions: Option<u64>,
+}
+
+impl Trial {
+    /// Bounded by time alone.
+    pub fn timed(load: Load, warmup: Duration, duration: Duration) -> Trial {
+        Trial {
+            load,
+            warmup,
+            duration,
+            actions: None,
+            warmup_actions: None,
+        }
+    }
+
+    /// Longer than any trial that a count ends.
+    pub const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 3600);
+
+    /// Bounded by a count alone.
+    pub fn counted(load: Load, actions: u64) -> Trial {
+        Trial {
+            actions: Some(actions),
+            ..Trial::timed(load, Duration::ZERO, Trial::UNBOUNDED)
+        }
+    }
 }
 
 /// Whoever can run trials: this process, a coordinator of clients, or a model of a store in a test.
@@ -93,6 +124,9 @@ pub struct Measured {
     pub series: Vec<Moment>,
     /// What making the load took; None where nobody looked.
     pub effort: Option<Effort>,
+    /// What each client of a coordinator measured; empty without a coordinator, and of trials that still run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<Measured>,
 }
 
 /// Of one action.
@@ -108,7 +142,8 @@ pub struct ActionMeasured {
     pub refused: u64,
     /// Of those, how many nobody knows the outcome of: timeouts, lost connections.
     pub unknown: u64,
-    /// Draws that could not be done: no friend to thaw, no invitation to accept, nobody left to invite.
+    /// Draws that could not be carried out: no friend to thaw, no invitation to accept, nobody left to invite. Of a session that ends early, each action
+    /// that was left out.
     pub skipped: u64,
     /// Answers whose bytes were not those stored.
     pub wrong: u64,
@@ -121,6 +156,8 @@ pub struct Judged {
     pub reads: u64,
     /// Those that no order of the writes explains: counts, members, and lists at one instant.
     pub unpredictable: u64,
+    /// Sessions, or actions that are of none, with at least one unpredictable read.
+    pub unpredictable_sessions: u64,
     /// Those that would take too long to tell.
     pub undecided: u64,
     /// Reads that are not as each [`Level`] or one below it wants them, each read once, by level as a number: what an agreement means by `at`. None
@@ -212,6 +249,7 @@ impl Measured {
             reads: None,
             series: Vec::new(),
             effort: None,
+            clients: Vec::new(),
         }
     }
 
@@ -318,6 +356,7 @@ impl Judged {
     pub fn add(&mut self, other: Judged) {
         self.reads += other.reads;
         self.unpredictable += other.unpredictable;
+        self.unpredictable_sessions += other.unpredictable_sessions;
         self.undecided += other.undecided;
         for (mine, theirs) in self.by_level.iter_mut().zip(other.by_level) {
             *mine = merge(*mine, theirs, |mine, theirs| *mine += theirs);

@@ -75,16 +75,31 @@ pub(super) mod by_action {
 
     use serde::de::Error;
     use serde::ser::SerializeMap;
-    use serde::{Deserialize, Deserializer, Serializer};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     use crate::model::action::Action;
-    use crate::verdict::measure::ActionMeasured;
+    use crate::verdict::measure::{ActionMeasured, Delivered};
+
+    /// With the shares that readers of JSON would have to compute.
+    #[derive(Serialize)]
+    struct Spelled<'a> {
+        #[serde(flatten)]
+        measured: &'a ActionMeasured,
+        delivered_percent: f64,
+        drawn_percent: f64,
+    }
 
     pub fn serialize<S: Serializer>(actions: &[ActionMeasured], to: S) -> Result<S::Ok, S::Error> {
+        let delivered = Delivered::of(actions);
         let mut map = to.serialize_map(None)?;
         for (action, measured) in Action::ALL.iter().zip(actions) {
             if measured.calls() > 0 || measured.skipped > 0 {
-                map.serialize_entry(action.name(), measured)?;
+                let spelled = Spelled {
+                    measured,
+                    delivered_percent: 100.0 * delivered.share(*action),
+                    drawn_percent: 100.0 * delivered.share_drawn(*action),
+                };
+                map.serialize_entry(action.name(), &spelled)?;
             }
         }
         map.end()

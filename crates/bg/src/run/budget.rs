@@ -1,0 +1,29 @@
+//! The number of actions that a trial may still begin, where it is bounded by a count.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Shared by the workers of a trial.
+pub struct Budget {
+    left: AtomicU64,
+}
+
+impl Budget {
+    pub fn new(actions: u64) -> Budget {
+        Budget {
+            left: AtomicU64::new(actions),
+        }
+    }
+
+    /// Takes one action; false where none is left.
+    pub fn take(&self) -> bool {
+        let one_less = |left: u64| left.checked_sub(1);
+        let taken = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        taken.is_ok()
+    }
+
+    pub fn is_spent(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
+}

@@ -1,0 +1,148 @@
+//! The mix that was delivered, beside the one that was drawn.
+//!
+//! A draw that cannot be carried out (no invitation to accept, no friend to thaw) is skipped, so the actions that the data store received may have other
+//! shares than the mix. The *drift* is the part of the delivered actions that would have to be other ones to have the shares of the drawn actions: half the
+//! sum of the differences. Chance has no part in it: both sides are counts of the same trial.
+
+use super::{ActionMeasured, Measured};
+use crate::model::action::Action;
+
+/// The counts of a trial by action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    calls: [u64; Action::COUNT],
+    skipped: [u64; Action::COUNT],
+}
+
+impl Delivered {
+    /// Drift, 0 to 1, above which results do not compare with those of other runs.
+    pub const DRIFT_MAX: f64 = 0.01;
+
+    /// Of actions in the order of [`Action::ALL`].
+    pub fn of(actions: &[ActionMeasured]) -> Delivered {
+        let mut delivered = Delivered {
+            calls: [0; Action::COUNT],
+            skipped: [0; Action::COUNT],
+        };
+        for (index, action) in actions.iter().enumerate() {
+            delivered.calls[index] = action.calls();
+            delivered.skipped[index] = action.skipped;
+        }
+        delivered
+    }
+
+    /// The part of the delivered actions, 0 to 1.
+    pub fn share(&self, action: Action) -> f64 {
+        self.calls[action as usize] as f64 / self.delivered().max(1) as f64
+    }
+
+    /// The part of the drawn actions, 0 to 1.
+    pub fn share_drawn(&self, action: Action) -> f64 {
+        let index = action as usize;
+        (self.calls[index] + self.skipped[index]) as f64 / self.drawn().max(1) as f64
+    }
+
+    /// The part of the delivered actions that are writes, 0 to 1.
+    pub fn writes(&self) -> f64 {
+        let writes = Action::ALL.into_iter().filter(|action| action.is_write());
+        writes.map(|action| self.share(action)).sum()
+    }
+
+    /// The part of the drawn actions that are writes, 0 to 1.
+    pub fn writes_drawn(&self) -> f64 {
+        let writes = Action::ALL.into_iter().filter(|action| action.is_write());
+        writes.map(|action| self.share_drawn(action)).sum()
+    }
+
+    /// How far the delivered mix is from the drawn one, 0 to 1.
+    pub fn drift(&self) -> f64 {
+        let apart = |action| (self.share(action) - self.share_drawn(action)).abs();
+        match self.drawn() {
+            0 => 0.0,
+            _ => Action::ALL.into_iter().map(apart).sum::<f64>() / 2.0,
+        }
+    }
+
+    /// Calls of the data store.
+    pub fn delivered(&self) -> u64 {
+        self.calls.iter().sum()
+    }
+
+    fn drawn(&self) -> u64 {
+        self.delivered() + self.skipped.iter().sum::<u64>()
+    }
+
+    /// The shares in a sentence; None where nothing was drawn.
+    pub fn summary(&self) -> Option<String> {
+        (self.drawn() > 0).then(|| {
+            format!(
+                "mix delivered: {:.2} % writes (drawn {:.2} %); drift {:.2} %",
+                100.0 * self.writes(),
+                100.0 * self.writes_drawn(),
+                100.0 * self.drift()
+            )
+        })
+    }
+
+    /// A warning where the drift is above [`Delivered::DRIFT_MAX`].
+    pub fn warning(&self) -> Option<String> {
+        let skipped: u64 = self.skipped.iter().sum();
+        (self.drift() > Delivered::DRIFT_MAX).then(|| {
+            format!(
+                "the delivered mix drifted by {:.2} % from the drawn one, because {skipped} of {} draws could not be carried out: results do not compare with \
+                 those of runs that delivered the mix; take a symmetric mix, more --invitations, more --members, or --tries",
+                100.0 * self.drift(),
+                self.drawn()
+            )
+        })
+    }
+}
+
+impl Measured {
+    pub fn delivered(&self) -> Delivered {
+        Delivered::of(&self.actions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn measured(calls: &[(Action, u64, u64)]) -> Delivered {
+        let mut measured = Measured::new(Duration::from_secs(1));
+        for (action, calls, skipped) in calls {
+            let one = &mut measured.actions[*action as usize];
+            (0..*calls).for_each(|_| one.record(1000, None));
+            one.skipped = *skipped;
+        }
+        measured.delivered()
+    }
+
+    #[test]
+    fn skipped_draws_are_the_drift() {
+        let all = measured(&[
+            (Action::ViewProfile, 90, 0),
+            (Action::AcceptFriendRequest, 10, 0),
+        ]);
+        assert_eq!((all.drift(), all.warning()), (0.0, None));
+        assert_eq!(
+            all.summary().unwrap(),
+            "mix delivered: 10.00 % writes (drawn 10.00 %); drift 0.00 %"
+        );
+        let none = measured(&[
+            (Action::ViewProfile, 90, 0),
+            (Action::AcceptFriendRequest, 0, 10),
+        ]);
+        assert!((none.drift() - 0.1).abs() < 1e-12);
+        assert!(none.warning().unwrap().contains("10 of 100 draws"));
+        assert_eq!(measured(&[]).summary(), None);
+    }
+
+    #[test]
+    fn draws_skipped_alike_are_no_drift() {
+        let alike = measured(&[(Action::ViewProfile, 45, 45), (Action::InviteFriend, 5, 5)]);
+        assert!(alike.drift() < 1e-12);
+    }
+}
