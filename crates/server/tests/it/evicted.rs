@@ -1,5 +1,7 @@
 //! Long ranges of what joins make, while memory is too short to keep them: no row is missing.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use larder_types::ByteSize;
 
 use crate::resp::{Client, request};
@@ -99,6 +101,75 @@ fn a_timeline_that_is_evicted_while_it_is_read_has_all_its_rows() {
             }
         }
     }
+    let evicted = evictions(&mut client);
+    assert!(evicted > 20, "{evicted} ranges were evicted");
+}
+
+/// Clients of two threads read timelines longer than every chunk at the same time, while their posts are written again.
+#[test]
+fn timelines_are_read_whole_on_two_threads_while_others_evict_them() {
+    let sizes = [
+        ("a1", 1_023),
+        ("a2", 1_024),
+        ("a3", 1_025),
+        ("a4", 2_000),
+        ("a5", 70_000),
+    ];
+    let server = server(2, 3 << 20);
+    let mut client = Client::connect(&server);
+    create_joins(&mut client);
+    for (author, size) in sizes {
+        post(&mut client, author, 0..size, "x");
+        for user in 0..if size < 10_000 { 200 } else { 2 } {
+            client.check(&format!("SET sub|{author}u{user}|{author} 1"), "+OK");
+        }
+    }
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (server, ended) = (&server, &ended);
+        scope.spawn(move || {
+            let mut client = Client::connect(server);
+            for round in 0.. {
+                let (author, size) = sizes[round % sizes.len()];
+                let time = round * 7_919 % size;
+                client.check(&format!("SET post|{author}|{time:06} {round}"), "+OK");
+                if ended.load(Relaxed) {
+                    return;
+                }
+            }
+        });
+        let readers: Vec<_> = (0..3_usize)
+            .map(|reader| {
+                scope.spawn(move || {
+                    let mut client = Client::connect(server);
+                    for round in 0..120 {
+                        let (author, size) =
+                            sizes[(round + reader) % if round % 20 == 0 { 5 } else { 4 }];
+                        let users = if size < 10_000 { 200 } else { 2 };
+                        let user = format!("{author}u{}", (round * 37 + reader * 61) % users);
+                        let (table, _) = MODES[round / 2 % MODES.len()];
+                        let (options, limit) = match round % 5 {
+                            0 => ("REV", size),
+                            1 => ("LIMIT 1400", size.min(1_400)),
+                            2 => ("KEYSONLY", size),
+                            _ => ("", size),
+                        };
+                        let mut read = times(&mut client, table, &user, options);
+                        if options == "REV" {
+                            read.reverse();
+                        }
+                        let is_all = read.iter().copied().eq(0..limit);
+                        assert!(is_all, "{table} {user} {options}: {} rows", read.len());
+                    }
+                })
+            })
+            .collect();
+        let results: Vec<_> = readers.into_iter().map(|reader| reader.join()).collect();
+        ended.store(true, Relaxed);
+        for result in results {
+            result.expect("a reader found all rows");
+        }
+    });
     let evicted = evictions(&mut client);
     assert!(evicted > 20, "{evicted} ranges were evicted");
 }
