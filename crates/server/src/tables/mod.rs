@@ -73,10 +73,10 @@ pub use subscriptions::{Mailbox, Note, RowEvent, Subscription};
 pub use unanswered::{Awaited, Unanswered, complete};
 pub use watched::Mark;
 
-/// Outputs that a write may reach at once, and that one step of a long fan-out reaches.
+/// Outputs that a write may reach before the rest of its fan-out is deferred.
 const STEP_ROWS: usize = 2048;
 
-/// Source rows that a read may compute from at once; one that needs more is deferred, and goes on by [`STEP_ROWS`].
+/// Source rows that a read may compute from in one step; one that needs more is deferred (see `maintenance`).
 const READ_ROWS: usize = 8192;
 
 /// One core's part of all tables and joins.
