@@ -100,7 +100,7 @@ pub const CASES: &[Case] = &[
         name: "JOIN.DROP: a timeline of 1,000 authors, and its count",
         joins: &[MANY, "c|<user> = count m|<user>|<row:8>|<author:4>"],
         before: |client, _| command(client, &["GET", "c|ann"]),
-        work: &["JOIN.DROP", "j0"],
+        work: &["JOIN.DROP", "j0", "CASCADE"],
         ..EMPTY
     },
     Case {

@@ -57,6 +57,8 @@ pub enum Error {
     NotSubscribable { table: String, why: String },
     /// A long answer that is being read would keep too much of what changed since. Read it again, faster or in parts.
     AnswerLost,
+    /// Joins read the output of the join that is to be dropped. Drop them first, or together.
+    JoinIsRead { name: String, readers: Vec<String> },
     /// No join has this name.
     UnknownJoin { name: String },
 }
@@ -109,6 +111,11 @@ impl fmt::Display for Error {
             Error::NotSubscribable { table, why } => write!(f, "table {table} {why}"),
             Error::AnswerLost => f.write_str(
                 "so many rows changed or were evicted while this long answer was being read that what they were is kept no longer: read faster, or less at a time",
+            ),
+            Error::JoinIsRead { name, readers } => write!(
+                f,
+                "the output of join {name} is read by {}: drop what reads it first, or drop all of them with CASCADE",
+                readers.join(", ")
             ),
             Error::UnknownJoin { name } => write!(f, "no join is named {name:?}"),
         }

@@ -164,6 +164,22 @@ pub struct JoinStatus {
 pub struct JoinRequest {
     pub name: String,
     pub definition: String,
+    /// If a join of this name is there already, with another definition.
+    #[serde(default)]
+    pub if_defined: JoinIfDefined,
+}
+
+/// What a definition does to a join of the same name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JoinIfDefined {
+    /// The request is refused.
+    #[default]
+    Refuse,
+    /// The join stays as it is.
+    Keep,
+    /// The new definition takes its place in one step.
+    Replace,
 }
 
 /// `GET /v1/joins/{join}/explain`.

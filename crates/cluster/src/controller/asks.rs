@@ -68,6 +68,9 @@ pub enum Ask {
     DefineJoin {
         name: String,
         text: String,
+        /// In the place of a join of the same name.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        replace: bool,
     },
     DropJoin {
         name: String,
@@ -174,8 +177,12 @@ fn fate(world: &World<'_>, id: &AskId, ask: &Ask) -> Fate {
                 store: store.clone(),
             }),
         },
-        Ask::DefineTable { name, text } => define(world, What::Table, name, text),
-        Ask::DefineJoin { name, text } => define(world, What::Join, name, text),
+        Ask::DefineTable { name, text } => define(world, What::Table, name, text, false),
+        Ask::DefineJoin {
+            name,
+            text,
+            replace,
+        } => define(world, What::Join, name, text, *replace),
         Ask::DropTable { name } => undefine(world, What::Table, name),
         Ask::DropJoin { name } => undefine(world, What::Join, name),
         Ask::SetSpaces { sets } => set_spaces(world, sets),
@@ -292,7 +299,7 @@ fn set_spaces(world: &World<'_>, sets: &[SpaceSet]) -> Fate {
     }
 }
 
-fn define(world: &World<'_>, what: What, name: &str, text: &str) -> Fate {
+fn define(world: &World<'_>, what: What, name: &str, text: &str, replace: bool) -> Fate {
     let known = match what {
         What::Table => world.map.tables().get(name),
         What::Join => world.map.joins().get(name),
@@ -303,6 +310,7 @@ fn define(world: &World<'_>, what: What, name: &str, text: &str) -> Fate {
             what,
             name: name.to_owned(),
             text: text.to_owned(),
+            replace,
         }),
     }
 }

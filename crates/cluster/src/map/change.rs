@@ -145,6 +145,8 @@ pub enum Change {
         what: What,
         name: String,
         text: String,
+        /// In the place of a definition of the same name.
+        replace: bool,
     },
     Undefined {
         what: What,

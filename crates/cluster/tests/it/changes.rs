@@ -383,10 +383,23 @@ fn definitions_are_numbered_and_a_name_is_defined_once() {
         what: What::Join,
         name: "timeline".into(),
         text: text.into(),
+        replace: false,
     };
     let map = apply(&three(), join("a = copy b"));
     let why = refused(&map, join("a = copy c"));
     assert!(why.contains("timeline is defined already"), "{why}");
+    let replaced = apply(
+        &map,
+        Change::Defined {
+            what: What::Join,
+            name: "timeline".into(),
+            text: "a = copy c".into(),
+            replace: true,
+        },
+    );
+    let [before, after] = [&map, &replaced].map(|map| map.joins()["timeline"].clone());
+    assert_eq!(after.text, "a = copy c");
+    assert!(after.number > before.number, "nodes see that it is another");
     let undefine = Change::Undefined {
         what: What::Join,
         name: "timeline".into(),

@@ -162,7 +162,9 @@ impl Engine {
         };
         let pin_is_behind = |pin: &Pin| {
             let join = self.joins.get(pin.join);
+            // A join that was replaced is no maker any more.
             !self.is_there(*pin)
+                || !makers.contains(&pin.join)
                 || join.is_some_and(|join| join.fills.get(pin.fill).unsettled.is_some())
         };
         !makers.is_empty()

@@ -4,7 +4,7 @@ use crate::base::key_range::table_name;
 use crate::base::pattern::{Element, Pattern};
 use crate::budget::Budget;
 use crate::engine::Engine;
-use crate::error::{DefinitionError, Error};
+use crate::error::{DefinitionError, Error, text};
 use crate::join::{Join, JoinId, TableId};
 use crate::language::definition::Definition;
 use crate::language::plan;
@@ -29,14 +29,48 @@ pub struct JoinInfo {
     pub memory_bytes: usize,
 }
 
+/// What a definition does to a join of the same name. One with the same text is left as it is, whichever this says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IfDefined {
+    /// The definition is refused.
+    #[default]
+    Refuse,
+    /// The join stays as it is.
+    Keep,
+    /// The new definition takes its place in one step.
+    Replace,
+}
+
+/// What the drop of a join does to the joins that read its output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IfRead {
+    /// The drop is refused.
+    #[default]
+    Refuse,
+    /// They are dropped, too.
+    Cascade,
+    /// They stay, and read nothing of it any more.
+    Ignore,
+}
+
 fn taken(name: &str) -> DefinitionError {
-    let message = format!("a join named {name:?} is there already: drop it first");
+    let message = format!(
+        "a join named {name:?} with another definition is there already: replace it with OR REPLACE, or drop it first"
+    );
     DefinitionError::new(1, message)
+}
+
+/// What becomes of a definition.
+enum Planned {
+    /// The join that is there stays.
+    Stays(JoinId),
+    New(Box<Definition>),
+    Replaces(JoinId, Box<Definition>),
 }
 
 impl Engine {
     /// Creates a join. Its output is empty until it is read. Ranges that other joins filled from the same table are
-    /// filled again with it when next read.
+    /// filled again with it when next read. If the join is there already, with the same definition, nothing changes.
     ///
     /// # Errors
     /// Where and why the definition cannot be used, by itself or beside what is there.
@@ -46,12 +80,100 @@ impl Engine {
         definition: &str,
         now: u64,
     ) -> Result<JoinId, DefinitionError> {
+        self.define(name, definition, IfDefined::Refuse, now)
+    }
+
+    /// Creates a join, or replaces it in one step: no read sees the table without one of the two. A join that is replaced
+    /// counts as the newest.
+    ///
+    /// # Errors
+    /// As [`Engine::create`].
+    pub fn define(
+        &mut self,
+        name: &str,
+        definition: &str,
+        if_defined: IfDefined,
+        now: u64,
+    ) -> Result<JoinId, DefinitionError> {
         self.begin(now);
-        let definition = Definition::parse(definition)?;
-        if self.joins.named(name).is_some() {
-            return Err(taken(name));
+        let (definition, replaced) = match self.plan_definition(name, definition, if_defined)? {
+            Planned::Stays(id) => return Ok(id),
+            Planned::New(definition) => (definition, None),
+            Planned::Replaces(id, definition) => (definition, Some(id)),
+        };
+        if let Some(id) = replaced {
+            self.remove_join(id);
         }
-        self.lineage().admit(&definition)?;
+        Ok(self.add_join(name, *definition))
+    }
+
+    /// Checks whether [`Engine::define`] would succeed. Returns whether it would change anything.
+    ///
+    /// # Errors
+    /// Those of [`Engine::define`].
+    pub fn admits(
+        &self,
+        name: &str,
+        definition: &str,
+        if_defined: IfDefined,
+    ) -> Result<bool, DefinitionError> {
+        let planned = self.plan_definition(name, definition, if_defined)?;
+        Ok(!matches!(planned, Planned::Stays(_)))
+    }
+
+    fn plan_definition(
+        &self,
+        name: &str,
+        definition: &str,
+        if_defined: IfDefined,
+    ) -> Result<Planned, DefinitionError> {
+        let definition = Definition::parse(definition)?;
+        let known = self.joins.named(name);
+        match (known, if_defined) {
+            (Some(known), _) if known.definition.text.trim() == definition.text.trim() => {
+                Ok(Planned::Stays(known.id))
+            }
+            (Some(known), IfDefined::Keep) => Ok(Planned::Stays(known.id)),
+            (Some(_), IfDefined::Refuse) => Err(taken(name)),
+            (Some(known), IfDefined::Replace) => {
+                let mut lineage = self.lineage();
+                lineage.without = Some(known.id);
+                lineage.admit(&definition)?;
+                self.refuse_orphans(known, &definition)?;
+                Ok(Planned::Replaces(known.id, Box::new(definition)))
+            }
+            (None, _) => {
+                self.lineage().admit(&definition)?;
+                Ok(Planned::New(Box::new(definition)))
+            }
+        }
+    }
+
+    /// # Errors
+    /// A definition that is to replace a join makes another table, and joins read the table that it has made.
+    fn refuse_orphans(&self, join: &Join, definition: &Definition) -> Result<(), DefinitionError> {
+        let table = &self.tables[join.table].name;
+        let readers = self.readers_of(join);
+        if table_of(&definition.shape.output) == &**table || readers.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "the output of {} is read by {}, and this definition makes another table: give it the table {}, or drop the readers first",
+            join.name,
+            readers.join(", "),
+            text(&table[..table.len() - 1])
+        );
+        Err(DefinitionError::new(definition.output_column, message))
+    }
+
+    /// The names of the joins that read what a join makes.
+    fn readers_of(&self, join: &Join) -> Vec<String> {
+        let live = self.joins.live();
+        let readers = live.filter(|reader| reader.tables.contains(&join.table));
+        readers.map(|reader| reader.name.clone()).collect()
+    }
+
+    fn add_join(&mut self, name: &str, definition: Definition) -> JoinId {
         let table = self.table_for(&definition.shape.output, &definition);
         let order = plan::order(&definition);
         let tables: Vec<TableId> = order
@@ -76,23 +198,36 @@ impl Engine {
             }
         }
         self.order_upstream();
-        Ok(id)
+        id
     }
 
-    /// Whether [`Engine::create`] would create a join.
+    /// The joins to drop, in this order, when the join `name` is dropped: itself, after its readers if these are dropped too.
     ///
     /// # Errors
-    /// Those of [`Engine::create`].
-    pub fn admits(&mut self, name: &str, definition: &str) -> Result<(), DefinitionError> {
-        let definition = Definition::parse(definition)?;
-        if self.joins.named(name).is_some() {
-            return Err(taken(name));
+    /// No join has this name, or joins read its output and `if_read` refuses that.
+    pub fn plan_drop(&self, name: &str, if_read: IfRead) -> Result<Vec<String>, Error> {
+        let join = self.joins.named(name);
+        let join = join.ok_or_else(|| Error::UnknownJoin {
+            name: name.to_string(),
+        })?;
+        let readers = self.readers_of(join);
+        if if_read == IfRead::Refuse && !readers.is_empty() {
+            let name = name.to_string();
+            return Err(Error::JoinIsRead { name, readers });
         }
-        self.lineage().admit(&definition)
+        let mut names = Vec::new();
+        if if_read == IfRead::Cascade {
+            let downstream = self.lineage().downstream(join.table);
+            let live = |id: &JoinId| self.joins.live().find(|join| join.id == *id);
+            names.extend(downstream.iter().filter_map(live).map(|it| it.name.clone()));
+        }
+        names.push(name.to_string());
+        Ok(names)
     }
 
-    /// Drops a join and all it has made: nobody sees any of it any more. Where steps are bounded (see
-    /// [`Engine::set_step_rows`]) its memory comes back with the next steps.
+    /// Drops a join and all it has made: nobody sees any of it any more. Joins that read its output read nothing of it from
+    /// then on; [`Engine::plan_drop`] says which there are. Where steps are bounded (see [`Engine::set_step_rows`]) its
+    /// memory comes back with the next steps.
     ///
     /// # Errors
     /// No join has this name.
@@ -101,7 +236,19 @@ impl Engine {
         let join = join.ok_or_else(|| Error::UnknownJoin {
             name: name.to_string(),
         })?;
-        let (id, table, sources) = (join.id, join.table, join.tables.clone());
+        self.remove_join(join.id);
+        self.order_upstream();
+        self.log.record(|| LogEntry::Drop {
+            name: name.to_string(),
+        });
+        Ok(())
+    }
+
+    fn remove_join(&mut self, id: JoinId) {
+        let Some(join) = self.joins.get(id) else {
+            return;
+        };
+        let (table, sources) = (join.table, join.tables.clone());
         self.discard_downstream(table);
         if self.pace.step_rows.is_none() {
             self.discard_fills(id);
@@ -116,11 +263,6 @@ impl Engine {
         if self.pace.step_rows.is_none() {
             self.forget_dropped(usize::MAX);
         }
-        self.order_upstream();
-        self.log.record(|| LogEntry::Drop {
-            name: name.to_string(),
-        });
-        Ok(())
     }
 
     /// Whether [`Engine::step`] has something to forget: what dropped joins made, or what was computed for one read.
@@ -169,6 +311,7 @@ impl Engine {
         Lineage {
             tables: &self.tables,
             joins: &self.joins,
+            without: None,
         }
     }
 

@@ -16,6 +16,8 @@ use crate::tables::table::Tables;
 pub struct Lineage<'a> {
     pub tables: &'a Tables,
     pub joins: &'a Joins,
+    /// A join that counts as not there: another definition is to take its place.
+    pub without: Option<JoinId>,
 }
 
 impl<'a> Lineage<'a> {
@@ -105,6 +107,7 @@ impl<'a> Lineage<'a> {
             && let Some(table) = self.tables.named(table_of(&definition.shape.output))
             && let readers = self.tables[table].readers.iter()
             && let Some(join) = readers
+                .filter(|(reader, _)| Some(*reader) != self.without)
                 .filter_map(|(reader, _)| self.joins.get(*reader))
                 .find(|join| join.definition.is_maintained())
         {
@@ -123,7 +126,9 @@ impl<'a> Lineage<'a> {
     /// The joins that make a table, oldest first.
     pub fn makers(self, table: TableId) -> impl Iterator<Item = &'a Join> {
         let makers = self.tables[table].makers.iter();
-        makers.filter_map(move |&maker| self.joins.get(maker))
+        makers
+            .filter(move |&&maker| Some(maker) != self.without)
+            .filter_map(move |&maker| self.joins.get(maker))
     }
 
     /// The joins that one reads from, directly or through others, each after those that it reads from.

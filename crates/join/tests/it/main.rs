@@ -11,6 +11,7 @@ mod pages;
 mod pages_random;
 mod parts;
 mod random;
+mod redefined;
 mod shards;
 mod story;
 mod subscriptions;

@@ -8,13 +8,13 @@ use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use larder_join::JoinInfo;
-use larder_protocol::http::{JoinExplained, JoinList, JoinRequest, JoinStatus};
+use larder_join::{IfDefined, IfRead, JoinInfo};
+use larder_protocol::http::{JoinExplained, JoinIfDefined, JoinList, JoinRequest, JoinStatus};
 
 use super::answer::{Answer, Failure, decode};
 use crate::Shared;
 use crate::error::Error;
-use crate::resp::tables::{define_everywhere, define_in_cluster};
+use crate::resp::tables::{JoinChange, define_everywhere, define_in_cluster};
 use crate::tables::{Gate, Refusal, refusal};
 
 type Server = State<Arc<Shared>>;
@@ -60,34 +60,57 @@ pub async fn post(
     State(shared): Server,
     body: Bytes,
 ) -> Result<(StatusCode, Json<JoinStatus>), Failure> {
-    let JoinRequest { name, definition } = decode(&body)?;
-    define(&shared, name.clone(), Some(definition)).await?;
+    let JoinRequest {
+        name,
+        definition,
+        if_defined,
+    } = decode(&body)?;
+    let change = JoinChange::Create {
+        name: name.clone(),
+        definition,
+        if_defined: match if_defined {
+            JoinIfDefined::Refuse => IfDefined::Refuse,
+            JoinIfDefined::Keep => IfDefined::Keep,
+            JoinIfDefined::Replace => IfDefined::Replace,
+        },
+    };
+    define(&shared, change).await?;
     Ok((
         StatusCode::CREATED,
         Json(status(find(&shared, name).await?)),
     ))
 }
 
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dropped {
+    /// The joins that read its output are dropped, too.
+    #[serde(default)]
+    cascade: bool,
+}
+
 pub async fn remove(
     State(shared): Server,
     Path(name): Path<String>,
+    query: Result<Query<Dropped>, QueryRejection>,
 ) -> Result<StatusCode, Failure> {
-    define(&shared, name, None).await?;
+    let Query(Dropped { cascade }) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
+    let if_read = match cascade {
+        true => IfRead::Cascade,
+        false => IfRead::Refuse,
+    };
+    define(&shared, JoinChange::Drop { name, if_read }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn define(
-    shared: &Arc<Shared>,
-    name: String,
-    definition: Option<String>,
-) -> Result<(), Failure> {
+async fn define(shared: &Arc<Shared>, change: JoinChange) -> Result<(), Failure> {
     let own = shared.clone();
     let defined = shared.tables.run_on(0, move |tables| async move {
         let mut gate = Gate::default();
         if tables.is_in_cluster() {
-            return define_in_cluster(&own, &tables, &name, definition.as_deref()).await;
+            return define_in_cluster(&own, &tables, &change).await;
         }
-        define_everywhere(tables.clone(), &mut gate, &name, definition).await?;
+        define_everywhere(tables.clone(), &mut gate, &change).await?;
         opened(&tables, &mut gate).await
     });
     Ok(defined.await??)

@@ -125,8 +125,8 @@ pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) ->
                 scan.run(state).await;
                 None
             }
-            Work::Drop(drop) => {
-                drop.run(state).await;
+            Work::Define(define) => {
+                define.run(state).await;
                 None
             }
             Work::Room => {

@@ -12,7 +12,7 @@ use super::mixed::MixedJob;
 use super::reads::ReadJob;
 use super::scan::ScanJob;
 use super::state::State;
-use super::tables::{DropJob, RangeJob, Retry, SeveralCores, StoresJob, SubscribeJob, WatchJob};
+use super::tables::{DefineJob, RangeJob, Retry, SeveralCores, StoresJob, SubscribeJob, WatchJob};
 use crate::tables::postgres::WriteJob;
 
 /// A command that waits.
@@ -33,7 +33,7 @@ pub(super) enum Work {
     /// A range of rows is read or removed, some of them in each turn.
     Range(RangeJob),
     /// A join is dropped.
-    Drop(DropJob),
+    Define(DefineJob),
     /// It needs what is not here yet, and is executed again.
     Retry(Retry),
     /// Several cores execute it.

@@ -24,6 +24,7 @@ mod peers;
 #[path = "../../../remote/tests/it/pipe.rs"]
 mod pipe;
 mod postgres;
+mod redefined;
 mod redis_py;
 mod redis_words;
 mod resp;

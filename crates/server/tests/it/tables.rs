@@ -560,6 +560,9 @@ fn joins_are_operated_over_http() {
     let (status, join) = server.post("/v1/joins", body.clone());
     assert_eq!((status, &join["name"]), (201, &json!("timeline")), "{join}");
     let (status, told) = server.post("/v1/joins", body);
+    assert_eq!(status, 201, "the same again changes nothing: {told}");
+    let other = json!({ "name": "timeline", "definition": "out|<a> = copy src|<a>" });
+    let (status, told) = server.post("/v1/joins", other);
     assert_eq!(status, 400, "{told}");
     let bad = json!({ "name": "b", "definition": "out|<a> = copyy src|<a>" });
     let (_, told) = server.post("/v1/joins", bad);

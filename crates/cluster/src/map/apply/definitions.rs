@@ -3,14 +3,20 @@
 use super::ensure;
 use crate::map::{Definition, Map, Settings, SpaceSet, What};
 
-pub(super) fn defined(map: &mut Map, what: What, name: &str, text: &str) -> Result<(), String> {
+pub(super) fn defined(
+    map: &mut Map,
+    what: What,
+    name: &str,
+    text: &str,
+    replace: bool,
+) -> Result<(), String> {
     let number = map.next_definition;
     let definitions = match what {
         What::Table => &mut map.tables,
         What::Join => &mut map.joins,
     };
-    ensure(!definitions.contains_key(name), || {
-        format!("{name} is defined already; drop it first")
+    ensure(replace || !definitions.contains_key(name), || {
+        format!("{name} is defined already, in another way; replace it, or drop it first")
     })?;
     let text = text.to_owned();
     definitions.insert(name.to_owned(), Definition { text, number });

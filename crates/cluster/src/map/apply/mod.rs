@@ -70,7 +70,12 @@ pub(super) fn apply(map: &mut Map, change: &Change) -> Result<(), String> {
         } => stores::caught_up(map, store, *version, nodes),
         Change::VersionRemoved { store, version } => stores::version_removed(map, store, *version),
         Change::StoreRemoved { store } => stores::store_removed(map, store),
-        Change::Defined { what, name, text } => definitions::defined(map, *what, name, text),
+        Change::Defined {
+            what,
+            name,
+            text,
+            replace,
+        } => definitions::defined(map, *what, name, text, *replace),
         Change::Undefined { what, name } => definitions::undefined(map, *what, name),
         Change::SpacesSet { sets } => definitions::spaces_set(map, sets),
         Change::SettingsChanged { settings } => definitions::settings_changed(map, settings),

@@ -177,9 +177,7 @@ pub(super) fn execute_now(
         Id::FlushDb | Id::FlushAll => return range::flush(state, request, whole),
         Id::RangeCount => range::count(state, request)?,
 
-        Id::JoinDrop if !whole => return Ok(joins::drop_in_steps(state, request)?),
-        Id::JoinCreate => joins::create_join(state, request)?,
-        Id::JoinDrop => joins::drop_at_once(state, request)?,
+        Id::JoinCreate | Id::JoinDrop => return Ok(joins::define(state, command, whole)?),
         Id::JoinList => joins::list(state),
         Id::JoinInfo => joins::info(state, request)?,
         Id::JoinExplain => joins::explain(state, request)?,

@@ -1,6 +1,7 @@
 //! `JOIN.*`: declaring joins, and looking at them.
 
-use larder_join::JoinInfo;
+use larder_join::{IfDefined, IfRead, JoinInfo};
+use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
 use larder_types::KEY_BYTES_MAX;
@@ -10,19 +11,165 @@ use super::super::state::State;
 use super::syntax;
 use crate::tables::{Gate, Refusal, Tables, Unanswered, refusal};
 
-pub(super) fn create_join(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
-    let (name, definition) = definition(request)?;
-    let tables = state.tables();
-    create(&tables, &mut state.gate, &name, &definition)?;
-    state.encoder().ok();
-    Ok(())
+/// A join is to be declared or dropped.
+#[derive(Debug, Clone)]
+pub(crate) enum JoinChange {
+    Create {
+        name: String,
+        definition: String,
+        if_defined: IfDefined,
+    },
+    Drop {
+        name: String,
+        if_read: IfRead,
+    },
 }
 
-pub(super) fn drop_at_once(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+impl JoinChange {
+    /// The change that a JOIN.CREATE or JOIN.DROP asks for.
+    pub fn of(command: Command<'_>) -> Result<JoinChange, Refusal> {
+        let request = command.request;
+        let name = text(request.arg(1))?.to_owned();
+        if command.id() == Id::JoinDrop {
+            let if_read = match request.get(2) {
+                None => IfRead::Refuse,
+                Some(word) if word.eq_ignore_ascii_case(b"CASCADE") && request.len() == 3 => {
+                    IfRead::Cascade
+                }
+                Some(_) => return Err(syntax()),
+            };
+            return Ok(JoinChange::Drop { name, if_read });
+        }
+        // Without quotes around it, a definition comes in words.
+        let words: Vec<&[u8]> = request.args().skip(2).collect();
+        let words = words.join(&b' ');
+        let words = text(&words)?;
+        let (if_defined, definition) = if let Some(definition) = after_words(words, "IF NOT EXISTS")
+        {
+            (IfDefined::Keep, definition)
+        } else if let Some(definition) = after_words(words, "OR REPLACE") {
+            (IfDefined::Replace, definition)
+        } else {
+            (IfDefined::Refuse, words)
+        };
+        Ok(JoinChange::Create {
+            name,
+            definition: definition.to_owned(),
+            if_defined,
+        })
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            JoinChange::Create { name, .. } | JoinChange::Drop { name, .. } => name,
+        }
+    }
+
+    /// Checks whether it can be made. Returns whether it changes anything.
+    ///
+    /// # Errors
+    /// Where in the definition something is wrong, and what; or why the join cannot be dropped.
+    pub fn check(&self, tables: &Tables) -> Result<bool, Refusal> {
+        match self {
+            JoinChange::Create {
+                name,
+                definition,
+                if_defined,
+            } => {
+                check_name(name)?;
+                let admitted =
+                    tables.read(|engine, _| engine.admits(name, definition, *if_defined));
+                admitted.map_err(|error| (Code::BadRequest, error.to_string()))
+            }
+            JoinChange::Drop { name, if_read } => {
+                let planned = tables.read(|engine, _| engine.plan_drop(name, *if_read));
+                planned.map(|_| true).map_err(refusal)
+            }
+        }
+    }
+
+    /// Whether a join goes, from whose output others may have been computed.
+    pub fn removes(&self, tables: &Tables) -> bool {
+        match self {
+            JoinChange::Drop { .. } => true,
+            JoinChange::Create {
+                name, if_defined, ..
+            } => {
+                *if_defined == IfDefined::Replace
+                    && tables.read(|engine, _| engine.info(name).is_ok())
+            }
+        }
+    }
+
+    /// Makes the change on one core, in one step.
+    ///
+    /// # Errors
+    /// As [`JoinChange::check`].
+    pub fn make(&self, tables: &Tables, gate: &mut Gate) -> Result<(), Refusal> {
+        if let JoinChange::Create { name, .. } = self {
+            check_name(name)?;
+        }
+        let made = tables.write(gate, |engine, now| {
+            match self {
+                JoinChange::Create {
+                    name,
+                    definition,
+                    if_defined,
+                } => {
+                    engine
+                        .define(name, definition, *if_defined, now)
+                        .map_err(|error| (Code::BadRequest, error.to_string()))?;
+                }
+                JoinChange::Drop { name, if_read } => {
+                    for name in engine.plan_drop(name, *if_read).map_err(refusal)? {
+                        engine.drop_join(&name).map_err(refusal)?;
+                    }
+                }
+            }
+            Ok(((), None))
+        });
+        made.map_err(Unanswered::refusal)
+    }
+}
+
+/// What stands behind some words, in any case, that a text begins with.
+fn after_words<'a>(text: &'a str, words: &str) -> Option<&'a str> {
+    let (before, after) = text.split_at_checked(words.len())?;
+    let is_it = before.eq_ignore_ascii_case(words) && after.starts_with(' ');
+    is_it.then(|| after.trim_start())
+}
+
+/// Declares or drops a join. Where a join goes, what was computed from its output is forgotten first, some rows at a time.
+pub(super) fn define(
+    state: &mut State,
+    command: Command<'_>,
+    whole: bool,
+) -> Result<Option<Work>, Refusal> {
+    let change = JoinChange::of(command)?;
     let tables = state.tables();
-    drop_join(&tables, &mut state.gate, text(request.arg(1))?)?;
+    let is_prepared = whole || !change.check(&tables)? || !change.removes(&tables);
+    if !is_prepared && !tables.prepare_drop_once(change.name()) {
+        return Ok(Some(Work::Define(DefineJob { change })));
+    }
+    change.make(&tables, &mut state.gate)?;
     state.encoder().ok();
-    Ok(())
+    Ok(None)
+}
+
+/// A join that is about to be dropped or replaced.
+pub(in crate::resp) struct DefineJob {
+    change: JoinChange,
+}
+
+impl DefineJob {
+    pub async fn run(&self, state: &mut State) {
+        state.tables().prepare_drop(self.change.name()).await;
+        let tables = state.tables();
+        match self.change.make(&tables, &mut state.gate) {
+            Ok(()) => state.encoder().ok(),
+            Err(refusal) => state.refuse(refusal),
+        }
+    }
 }
 
 pub(super) fn list(state: &mut State) {
@@ -52,17 +199,6 @@ pub(super) fn explain(state: &mut State, request: Request<'_>) -> Result<(), Ref
     let explained = tables.read(|engine, _| engine.explain(name, range));
     state.encoder().verbatim(&explained.map_err(refusal)?);
     Ok(())
-}
-
-/// Name and definition of a JOIN.CREATE.
-pub(super) fn definition(request: Request<'_>) -> Result<(String, String), Refusal> {
-    // Without quotes around it, a definition comes in words.
-    let words: Vec<&[u8]> = request.args().skip(2).collect();
-    let definition = words.join(&b' ');
-    Ok((
-        text(request.arg(1))?.to_owned(),
-        text(&definition)?.to_owned(),
-    ))
 }
 
 pub(super) fn describe(encoder: &mut Encoder<'_>, join: &JoinInfo) {
@@ -105,68 +241,4 @@ pub(super) fn check_name(name: &str) -> Result<(), Refusal> {
             Err((Code::BadRequest, message))
         }
     }
-}
-
-/// Declares a join.
-///
-/// # Errors
-/// Where in the definition something is wrong, and what.
-pub(super) fn create(
-    tables: &Tables,
-    gate: &mut Gate,
-    name: &str,
-    definition: &str,
-) -> Result<(), Refusal> {
-    check_name(name)?;
-    let done = tables.write(gate, |engine, now| {
-        engine
-            .create(name, definition, now)
-            .map_err(|error| (Code::BadRequest, error.to_string()))?;
-        Ok(((), None))
-    });
-    done.map_err(Unanswered::refusal)
-}
-
-/// Drops a join, once what was computed from its output has been forgotten some rows at a time.
-pub(super) fn drop_in_steps(
-    state: &mut State,
-    request: Request<'_>,
-) -> Result<Option<Work>, Refusal> {
-    let name = text(request.arg(1))?;
-    let tables = state.tables();
-    if !tables.prepare_drop_once(name) {
-        let name = name.to_owned();
-        return Ok(Some(Work::Drop(DropJob { name })));
-    }
-    drop_join(&tables, &mut state.gate, name)?;
-    state.encoder().ok();
-    Ok(None)
-}
-
-/// A join that is about to be dropped.
-pub(in crate::resp) struct DropJob {
-    name: String,
-}
-
-impl DropJob {
-    pub async fn run(&self, state: &mut State) {
-        state.tables().prepare_drop(&self.name).await;
-        let tables = state.tables();
-        match drop_join(&tables, &mut state.gate, &self.name) {
-            Ok(()) => state.encoder().ok(),
-            Err(refusal) => state.refuse(refusal),
-        }
-    }
-}
-
-/// Drops a join and what it made.
-///
-/// # Errors
-/// There is none of this name.
-pub(super) fn drop_join(tables: &Tables, gate: &mut Gate, name: &str) -> Result<(), Refusal> {
-    let done = tables.write(gate, |engine, _| {
-        engine.drop_join(name).map_err(refusal)?;
-        Ok(((), None))
-    });
-    done.map_err(Unanswered::refusal)
 }

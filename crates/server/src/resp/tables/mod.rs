@@ -47,7 +47,8 @@ pub(crate) use coordinate::{define_everywhere, define_in_cluster, follow_definit
 pub(super) use execute::{execute, execute_whole};
 pub(super) use expire::{deadline, expiry};
 pub(super) use head::RowCounts;
-pub(super) use joins::DropJob;
+pub(super) use joins::DefineJob;
+pub(crate) use joins::JoinChange;
 pub(super) use merge::Merge;
 pub(super) use range::{RangeJob, header, one_row};
 pub(super) use retry::Retry;

@@ -7,78 +7,72 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use larder_cluster::controller::Ask;
+use larder_join::{IfDefined, IfRead};
 use larder_protocol::errors::Code;
 
 use super::super::super::spaces::follow_spaces;
-use super::super::joins;
+use super::super::joins::JoinChange;
 use super::{Coordinator, gone};
 use crate::Shared;
 use crate::tables::{Gate, Paused, Refusal, Tables, refusal, stopping};
 
 impl Coordinator {
     /// Declares a join on every core, or drops it.
-    pub(super) async fn define(
-        &mut self,
-        name: String,
-        definition: Option<String>,
-    ) -> Result<Vec<u8>, Refusal> {
+    pub(super) async fn define(&mut self, change: JoinChange) -> Result<Vec<u8>, Refusal> {
         // In a transaction the cores are paused already, and nothing can be prepared.
-        if definition.is_none() && self.ticket.is_none() {
-            prepare_drop(&self.core.tables, &name).await;
+        if self.ticket.is_none() {
+            prepare(&self.core.tables, &change).await?;
         }
         let paused = self.pause().await?;
-        let defined = define(&self.core.tables, self.ticket, &name, definition).await;
+        let defined = define(&self.core.tables, self.ticket, &change).await;
         self.resume(paused).await?;
         defined?;
         Ok(self.encoded(|encoder| encoder.ok()))
     }
 }
 
-/// Has every core forget what was computed from a join's output, which is to be dropped.
-async fn prepare_drop(tables: &Tables, name: &str) {
+/// Has every core forget what was computed from the output of a join that is to be dropped or replaced.
+///
+/// # Errors
+/// The change will be refused.
+async fn prepare(tables: &Tables, change: &JoinChange) -> Result<(), Refusal> {
+    if !change.check(tables)? || !change.removes(tables) {
+        return Ok(());
+    }
     let handle = tables.handle();
     let begin = |core: usize| {
-        let name = name.to_owned();
+        let name = change.name().to_owned();
         handle.start_on(core, None, move |tables| async move {
             tables.prepare_drop(&name).await;
         })
     };
     for done in (0..handle.cores()).map(begin).collect::<Vec<_>>() {
-        // A core that is gone is noticed when the join is dropped.
+        // A core that is gone is noticed when the change is made.
         let _ = done.await;
     }
+    Ok(())
 }
 
-/// Declares a join (or, without a definition, drops it) on all cores, which are paused with the ticket.
+/// Makes a change on all cores, which are paused with the ticket: on all or on none, so each core checks it before one makes it.
 async fn define(
     tables: &Rc<Tables>,
     ticket: Option<u64>,
-    name: &str,
-    definition: Option<String>,
+    change: &JoinChange,
 ) -> Result<(), Refusal> {
     let handle = tables.handle();
     for core in 0..handle.cores() {
-        let (own_name, own) = (name.to_owned(), definition.clone());
-        let done = handle.start_on(core, ticket, move |tables| async move {
-            let mut gate = Gate::default();
-            match own {
-                Some(definition) => joins::create(&tables, &mut gate, &own_name, &definition),
-                None => joins::drop_join(&tables, &mut gate, &own_name),
-            }
+        let change = change.clone();
+        let checked = handle.start_on(core, ticket, move |tables| async move {
+            change.check(&tables).map(drop)
         });
-        let done = done.await.map_err(|_| gone())?;
-        if done.is_ok() {
-            continue;
-        }
-        // It is all or none: what only this core has stands against it.
-        for undone in (0..core).filter(|_| definition.is_some()) {
-            let name = name.to_owned();
-            let dropped = handle.start_on(undone, ticket, move |tables| async move {
-                joins::drop_join(&tables, &mut Gate::default(), &name)
-            });
-            let _ = dropped.await;
-        }
-        return done;
+        checked.await.map_err(|_| gone())??;
+    }
+    for core in 0..handle.cores() {
+        let change = change.clone();
+        let made = handle.start_on(core, ticket, move |tables| async move {
+            change.make(&tables, &mut Gate::default())
+        });
+        made.await.map_err(|_| gone())??;
     }
     Ok(())
 }
@@ -90,27 +84,18 @@ async fn define(
 pub(crate) async fn define_everywhere(
     tables: Rc<Tables>,
     gate: &mut Gate,
-    name: &str,
-    definition: Option<String>,
+    change: &JoinChange,
 ) -> Result<(), Refusal> {
+    prepare(&tables, change).await?;
     if tables.shard().is_none() {
-        if definition.is_none() {
-            tables.prepare_drop(name).await;
-        }
-        return match definition {
-            Some(definition) => joins::create(&tables, gate, name, &definition),
-            None => joins::drop_join(&tables, gate, name),
-        };
-    }
-    if definition.is_none() {
-        prepare_drop(&tables, name).await;
+        return change.make(&tables, gate);
     }
     if !tables.is_in_cluster() {
         // What the map has is not journaled here, and is declared before this node has any rows.
         tables.ensure_writes_taken()?;
     }
     let paused = Paused::all(tables.handle()).await.map_err(stopping)?;
-    let defined = define(&tables, Some(paused.ticket), name, definition).await;
+    let defined = define(&tables, Some(paused.ticket), change).await;
     paused.finish(&tables, gate).await?;
     defined
 }
@@ -127,37 +112,45 @@ const AGAIN: Duration = Duration::from_millis(500);
 pub(crate) async fn define_in_cluster(
     shared: &Shared,
     tables: &Rc<Tables>,
-    name: &str,
-    definition: Option<&str>,
+    change: &JoinChange,
 ) -> Result<(), Refusal> {
     let Some(membership) = &shared.membership else {
         return Err(gone());
     };
-    let ask = match definition {
-        Some(text) => {
-            joins::check_name(name)?;
-            let admitted = tables.read(|engine, _| engine.admits(name, text));
-            admitted.map_err(|error| (Code::BadRequest, error.to_string()))?;
-            Ask::DefineJoin {
-                name: name.to_owned(),
-                text: text.to_owned(),
-            }
-        }
-        None => {
-            tables
-                .read(|engine, _| engine.info(name))
-                .map_err(refusal)?;
-            let name = name.to_owned();
-            Ask::DropJoin { name }
+    if !change.check(tables)? {
+        return Ok(());
+    }
+    let asks = match change {
+        JoinChange::Create {
+            name,
+            definition,
+            if_defined,
+        } => vec![Ask::DefineJoin {
+            name: name.clone(),
+            text: definition.clone(),
+            replace: *if_defined == IfDefined::Replace,
+        }],
+        JoinChange::Drop { name, if_read } => {
+            let names = tables.read(|engine, _| engine.plan_drop(name, *if_read));
+            let names = names.map_err(refusal)?;
+            names
+                .into_iter()
+                .map(|name| Ask::DropJoin { name })
+                .collect()
         }
     };
-    membership
-        .ask(ask)
-        .await
-        .map_err(|why| (Code::ClusterDown, why))?;
-    let is_known = || {
-        let is_there = tables.read(|engine, _| engine.info(name).is_ok());
-        is_there == definition.is_some()
+    for ask in asks {
+        let asked = membership.ask(ask).await;
+        asked.map_err(|why| (Code::ClusterDown, why))?;
+    }
+    let is_known = || match change {
+        JoinChange::Create {
+            name, definition, ..
+        } => tables.read(|engine, _| {
+            let join = engine.info(name);
+            join.is_ok_and(|join| join.definition.trim() == definition.trim())
+        }),
+        JoinChange::Drop { name, .. } => tables.read(|engine, _| engine.info(name).is_err()),
     };
     let begun = Instant::now();
     while !is_known() || !tables.has_definitions() {
@@ -192,25 +185,38 @@ pub(crate) async fn follow_definitions(tables: Rc<Tables>) {
             })
         };
         let drops: Vec<String> = (have.iter())
-            .filter(|join| !is_wanted(&join.name, &join.definition))
+            .filter(|join| !wanted.contains_key(&join.name))
             .map(|join| join.name.clone())
             .collect();
+        let is_there = |name: &str| {
+            let mut have = have.iter();
+            have.any(|join| join.name == name && is_wanted(name, &join.definition))
+        };
         let mut creates: Vec<(u64, &String, &String)> = (wanted.iter())
-            .filter(|(name, _)| drops.contains(name) || have.iter().all(|join| join.name != **name))
+            .filter(|(name, _)| !is_there(name))
             .map(|(name, definition)| (definition.number, name, &definition.text))
             .collect();
         creates.sort_unstable();
         let mut failed = None;
         for name in drops {
             known.remove(&name);
-            let mut gate = Gate::default();
-            let dropped = define_everywhere(tables.clone(), &mut gate, &name, None).await;
+            let dropped = drop_here(&tables, name).await;
             failed = dropped.err().or(failed);
         }
         for (number, name, text) in creates {
-            let text = Some(text.clone());
+            let change = JoinChange::Create {
+                name: name.clone(),
+                definition: text.clone(),
+                if_defined: IfDefined::Replace,
+            };
             let mut gate = Gate::default();
-            match define_everywhere(tables.clone(), &mut gate, name, text).await {
+            let mut defined = define_everywhere(tables.clone(), &mut gate, &change).await;
+            if defined.is_err() && drop_here(&tables, name.clone()).await.is_ok() {
+                // Other joins of the map, which are to change as well, stand against a replacement.
+                known.remove(name);
+                defined = define_everywhere(tables.clone(), &mut gate, &change).await;
+            }
+            match defined {
                 Ok(()) => drop(known.insert(name.clone(), number)),
                 Err(refusal) => failed = Some(refusal),
             }
@@ -239,4 +245,11 @@ pub(crate) async fn follow_definitions(tables: Rc<Tables>) {
             }
         }
     }
+}
+
+/// Drops a join that the map does not have, whatever reads its output here.
+async fn drop_here(tables: &Rc<Tables>, name: String) -> Result<(), Refusal> {
+    let if_read = IfRead::Ignore;
+    let change = JoinChange::Drop { name, if_read };
+    define_everywhere(tables.clone(), &mut Gate::default(), &change).await
 }

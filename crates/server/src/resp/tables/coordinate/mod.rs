@@ -27,6 +27,7 @@ use super::super::replies;
 use super::super::spaces::{self, Asker, Reach};
 use super::super::state::State;
 use super::super::subject::About;
+use super::joins::JoinChange;
 use super::merge::Merge;
 use super::partly::refused;
 use super::range::{Asked, header, one_row};
@@ -428,14 +429,7 @@ impl Coordinator {
                 };
                 Ok(self.encoded(|encoder| joins::describe(encoder, join)))
             }
-            Id::JoinCreate => {
-                let (name, definition) = joins::definition(request)?;
-                self.define(name, Some(definition)).await
-            }
-            Id::JoinDrop => {
-                let name = joins::text(request.arg(1))?.to_owned();
-                self.define(name, None).await
-            }
+            Id::JoinCreate | Id::JoinDrop => self.define(JoinChange::of(command)?).await,
             _ => Err((
                 Code::BadRequest,
                 format!("{} is of one core", command.name()),

@@ -30,10 +30,11 @@ use super::super::super::place::{is_on_its_way, place_of, record_place};
 use super::super::super::replies;
 use super::super::super::spaces::{self, Reach};
 use super::super::super::subject::{About, is_of_table};
+use super::super::joins::JoinChange;
 use super::super::partly::refused;
 use super::super::transaction::Transaction;
 use super::super::watch::Watching;
-use super::super::{To, joins, not_served, of_several_nodes, scan, still_moving};
+use super::super::{To, not_served, of_several_nodes, scan, still_moving};
 use super::{Coordinator, all_replies, behind_keys, gone};
 use crate::catalog::Snapshot;
 use crate::clients::Client;
@@ -83,21 +84,10 @@ impl Coordinator {
             }
             Id::Keys => self.keys_of_nodes(command).await,
             Id::Scan => self.scan_nodes(command.request).await,
-            Id::JoinCreate => {
-                let (name, definition) = joins::definition(command.request)?;
-                super::define::define_in_cluster(
-                    &self.core.shared,
-                    &self.core.tables,
-                    &name,
-                    Some(&definition),
-                )
-                .await?;
-                Ok(self.encoded(|encoder| encoder.ok()))
-            }
-            Id::JoinDrop => {
-                let name = joins::text(command.arg(1))?;
-                super::define::define_in_cluster(&self.core.shared, &self.core.tables, name, None)
-                    .await?;
+            Id::JoinCreate | Id::JoinDrop => {
+                let change = JoinChange::of(command)?;
+                let (shared, tables) = (&self.core.shared, &self.core.tables);
+                super::define::define_in_cluster(shared, tables, &change).await?;
                 Ok(self.encoded(|encoder| encoder.ok()))
             }
             _ => Err(of_several_nodes(command.name())),

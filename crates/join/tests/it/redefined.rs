@@ -1,0 +1,152 @@
+//! Joins that are declared again, replaced, or dropped while others read them.
+
+use larder_join::{Error, IfDefined, IfRead};
+
+use crate::story::{Told, told};
+
+const COUNT: &str = "out|<a> = count in|<a>|<b>";
+const SUM: &str = "out|<a> = sum in|<a>|<b>";
+
+fn counted() -> Told {
+    let mut t = told(&[COUNT]);
+    t.put(&[("in|x|1", "5"), ("in|x|2", "5")])
+        .shows("out|x|", &[]);
+    t
+}
+
+impl Told {
+    fn define(
+        &mut self,
+        name: &str,
+        definition: &str,
+        if_defined: IfDefined,
+    ) -> Result<(), String> {
+        let defined = self.0.define(name, definition, if_defined, self.1);
+        defined.map(drop).map_err(|error| error.to_string())
+    }
+
+    #[track_caller]
+    fn is(&mut self, key: &str, value: &str) {
+        assert_eq!(
+            self.read(key, &format!("{key}\0")),
+            [format!("{key} {value}")]
+        );
+    }
+}
+
+#[test]
+fn the_same_definition_again_changes_nothing() {
+    let mut t = counted();
+    t.is("out|x", "2");
+    let filled = t.0.info("j0").unwrap().filled;
+    t.0.record_changes(true);
+    for if_defined in [IfDefined::Refuse, IfDefined::Keep, IfDefined::Replace] {
+        assert_eq!(t.0.admits("j0", COUNT, if_defined), Ok(false));
+        t.define("j0", COUNT, if_defined).unwrap();
+        t.define("j0", &format!(" {COUNT} "), if_defined).unwrap();
+    }
+    t.define("j0", SUM, IfDefined::Keep).unwrap();
+    assert_eq!(t.0.take_changes(), []);
+    t.is("out|x", "2");
+    assert_eq!(t.0.info("j0").unwrap().filled, filled, "it stays filled");
+    let refused = t.define("j0", SUM, IfDefined::Refuse).unwrap_err();
+    assert!(refused.contains("OR REPLACE"), "{refused}");
+    // What is kept must still be a definition.
+    assert!(
+        t.define("j0", "out|<a> = nothing", IfDefined::Keep)
+            .is_err()
+    );
+}
+
+#[test]
+fn a_join_is_replaced_in_one_step() {
+    let mut t = counted();
+    t.is("out|x", "2");
+    t.0.record_changes(true);
+    t.define("j0", SUM, IfDefined::Replace).unwrap();
+    assert_eq!(
+        t.0.take_changes().len(),
+        1,
+        "the journal has it whole or not at all"
+    );
+    t.is("out|x", "10");
+    assert_eq!(t.0.list().len(), 1);
+    t.put(&[("in|x|3", "1")]).is("out|x", "11");
+    t.define("other", COUNT, IfDefined::Replace).unwrap();
+    assert_eq!(t.0.list().len(), 2, "nothing was there to be replaced");
+}
+
+#[test]
+fn what_reads_a_join_reads_what_takes_its_place() {
+    let mut t = counted();
+    t.0.create("reader", "twice|<a> = copy out|<a>", 0).unwrap();
+    t.is("twice|x", "2");
+    t.define("j0", SUM, IfDefined::Replace).unwrap();
+    t.is("twice|x", "10");
+    t.put(&[("in|x|3", "1")]).is("twice|x", "11");
+    // The reader is kept fresh, which these would not do.
+    for (definition, why) in [
+        ("out|<a> = pull sum in|<a>|<b>", "must hear of changes"),
+        ("elsewhere|<a> = sum in|<a>|<b>", "is read by reader"),
+        ("out|<a> = sum twice|<a>", "would never end"),
+    ] {
+        let refused = t.define("j0", definition, IfDefined::Replace).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+        t.is("twice|x", "11");
+    }
+}
+
+#[test]
+fn a_join_may_be_replaced_by_one_that_could_not_stand_beside_it() {
+    let mut t = told(&["out|<a> = copy in|<a>"]);
+    t.define("j0", "in|<a> = copy out|<a>", IfDefined::Replace)
+        .unwrap();
+    t.put(&[("out|x", "5")]).is("in|x", "5");
+}
+
+#[test]
+fn a_join_that_others_read_is_not_dropped_without_them() {
+    let mut t = counted();
+    for (name, definition) in [
+        ("second", "second|<a> = copy out|<a>"),
+        ("third", "third|<a> = copy second|<a>"),
+        ("apart", "apart|<a> = count in|<a>|<b>"),
+    ] {
+        t.0.create(name, definition, 0).unwrap();
+    }
+    t.is("third|x", "2");
+    let readers = vec!["second".to_owned()];
+    let name = "j0".to_owned();
+    assert_eq!(
+        t.0.plan_drop("j0", IfRead::Refuse),
+        Err(Error::JoinIsRead { name, readers })
+    );
+    assert_eq!(t.0.plan_drop("third", IfRead::Refuse).unwrap(), ["third"]);
+    let all = t.0.plan_drop("j0", IfRead::Cascade).unwrap();
+    assert_eq!(all, ["third", "second", "j0"], "readers first");
+    for name in all {
+        assert_eq!(t.0.plan_drop(&name, IfRead::Refuse).unwrap(), [&*name]);
+        t.0.drop_join(&name).unwrap();
+    }
+    assert_eq!(t.0.list().len(), 1);
+    t.is("apart|x", "2");
+    assert!(t.0.plan_drop("j0", IfRead::Cascade).is_err());
+}
+
+#[test]
+fn a_subscription_goes_on_with_what_takes_its_joins_place() {
+    let mut t = counted();
+    t.is("out|x", "2");
+    let outcome = t.0.subscribe(b"out|", false, 0).unwrap();
+    let number = outcome.done().expect("all rows are here");
+    t.define("j0", SUM, IfDefined::Replace).unwrap();
+    assert_eq!(t.0.subscriptions_behind(), [number]);
+    let refreshed = t.0.refresh_subscription(number, 0).unwrap();
+    assert!(refreshed.done().is_some());
+    assert!(t.0.subscriptions_behind().is_empty());
+    t.0.take_row_changes();
+    t.put(&[("in|x|3", "1")]);
+    assert!(t.0.subscriptions_behind().is_empty() && t.0.has_row_changes());
+    t.0.evict_all();
+    assert_eq!(t.filled("j0"), 1, "it is pinned");
+}
