@@ -34,7 +34,7 @@ pub mod version;
 
 pub use build::{
     Base, BuildOptions, BuildProgress, Builder, Changes, CollectAs, Compaction, On, OnDuplicate,
-    OpenPart, RowWriter, SegmentPart,
+    OpenPart, RowWriter, SegmentPart, clear_remains,
 };
 pub use built::Built;
 pub use digest::{DigestKind, SegmentDigest};

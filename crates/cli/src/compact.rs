@@ -15,7 +15,7 @@ use crate::progress::{Progress, Unit};
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n    larder compact built/friday --out built/friday-whole\n\nWhat it makes is byte for byte what `larder build` makes of the same records, and what `larder store compact` makes on a server."
+    after_help = "Examples:\n    larder compact built/friday --out built/friday-whole\n\nWhat it makes is byte for byte what `larder build` makes of the same records, and what `larder store compact` makes on a server.\nExits with 4 when the version has one layer."
 )]
 pub struct CompactArgs {
     /// A version that was built with --on, with the versions below it where they were then
@@ -42,6 +42,12 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
     }
     let started = Instant::now();
     let version = Version::open(&args.version)?;
+    if !version.manifest().is_delta() {
+        return Err(Failure::refused(format!(
+            "the version in {} has one layer; there is nothing to compact",
+            args.version.display()
+        )));
+    }
     let layers = version.manifest().layer_count();
     let total = 2 * (version.manifest().key_bytes + version.manifest().value_bytes);
     let progress = Progress::new(Unit::Bytes, "compacting", args.json);

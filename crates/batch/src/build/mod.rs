@@ -51,6 +51,7 @@ pub use on::{Base, Changes, On, OpenPart};
 use options::MEMORY_MIN;
 pub use options::{BuildOptions, OnDuplicate};
 use out_folder::OutFolder;
+pub use out_folder::clear_remains;
 pub use parts::SegmentPart;
 pub use row_writer::RowWriter;
 use spill::{Chunk, Held, Spill};

@@ -4,11 +4,14 @@
 //!    process. Where the file system has no such locks, nothing keeps two builds apart.
 //! 2. What a build removes is what it wrote: it locked the folder before anything was in it, and the folder is still the one
 //!    that it locked.
+//! 3. A build that was killed leaves segments and no manifest. The next build into the folder removes them. A folder with anything
+//!    else in it is refused as it is.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::manifest::Manifest;
 use crate::version::files::FileId;
 
 /// The output folder: what was written into it goes again, unless it is kept.
@@ -33,14 +36,7 @@ impl OutFolder {
                 path.display()
             )));
         }
-        let mut entries = fs::read_dir(path).map_err(Error::io("read folder", path))?;
-        if let Some(Ok(entry)) = entries.next() {
-            return Err(Error::state(format!(
-                "output folder {} is not empty (it holds {:?}); choose a new folder, or remove it first",
-                path.display(),
-                entry.file_name()
-            )));
-        }
+        remove_remains(path)?;
         Ok(OutFolder {
             path: path.to_owned(),
             open: Some(open),
@@ -64,6 +60,42 @@ impl OutFolder {
     }
 }
 
+/// Removes what a killed build left in a folder that is to be built into.
+///
+/// # Errors
+/// [`Error::State`] where the folder holds anything else, or another build writes into it.
+pub fn clear_remains(path: &Path) -> Result<(), Error> {
+    OutFolder::create(path)?.keep();
+    Ok(())
+}
+
+fn remove_remains(path: &Path) -> Result<(), Error> {
+    let entries = fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let entries = entries.map_err(Error::io("read folder", path))?;
+    let is_foreign = |entry: &&fs::DirEntry| !entry.file_name().to_str().is_some_and(is_remains);
+    if let Some(entry) = entries.iter().find(is_foreign) {
+        return Err(Error::state(format!(
+            "output folder {} is not empty (it holds {:?}); choose a new folder, or remove it first",
+            path.display(),
+            entry.file_name()
+        )));
+    }
+    for entry in entries {
+        fs::remove_file(entry.path()).map_err(Error::io("remove", &entry.path()))?;
+    }
+    Ok(())
+}
+
+/// Whether a file of this name may be left by a build that ended before its manifest was in place.
+fn is_remains(name: &str) -> bool {
+    let numbers = name
+        .strip_prefix('p')
+        .and_then(|it| it.strip_suffix(".segment"));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
+    let temporary = Path::new(Manifest::FILE).with_extension("tmp");
+    numbers.is_some_and(|it| it.split('.').all(is_number)) || Path::new(name) == temporary
+}
+
 /// Whether the open folder is what this path leads to.
 fn is_at(open: &File, path: &Path) -> bool {
     match (FileId::of_open(open), FileId::at(path)) {
@@ -83,6 +115,30 @@ impl Drop for OutFolder {
         }
         if self.created {
             let _ = fs::remove_dir(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::layer_file;
+
+    #[test]
+    fn segments_without_a_manifest_are_removed_and_nothing_else_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str| fs::write(folder.path().join(name), "x").unwrap();
+        let count = || fs::read_dir(folder.path()).unwrap().count();
+        [&layer_file(7, 0), &layer_file(0, 3), "manifest.tmp"].map(|name| write(name));
+        clear_remains(folder.path()).unwrap();
+        assert_eq!(count(), 0);
+        for foreign in [Manifest::FILE, "p1.segment.csv", "p.segment", "notes"] {
+            write(&layer_file(0, 0));
+            write(foreign);
+            let error = clear_remains(folder.path()).unwrap_err().to_string();
+            assert!(error.contains(foreign), "{error}");
+            assert_eq!(count(), 2);
+            fs::remove_file(folder.path().join(foreign)).unwrap();
         }
     }
 }

@@ -22,13 +22,8 @@ impl Aside {
     /// There is something already, or nothing can be written beside it.
     pub fn of(place: &Path) -> Result<Aside, Failure> {
         let shown = place.display();
-        if let Ok(mut entries) = fs::read_dir(place)
-            && let Some(Ok(entry)) = entries.next()
-        {
-            return Err(Failure::new(format!(
-                "output folder {shown} is not empty (it holds {:?}); choose a new folder, or remove it first",
-                entry.file_name()
-            )));
+        if place.exists() {
+            larder_batch::clear_remains(place)?;
         }
         let absolute = std::path::absolute(place).map_err(Failure::io(format!("find {shown}")))?;
         let parent = absolute.parent().ok_or_else(|| {

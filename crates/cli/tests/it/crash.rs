@@ -233,12 +233,10 @@ fn a_build_killed_at_any_step_leaves_a_whole_version_or_none() {
             "{point}: a half version looks like a whole one"
         );
         assert!(Version::open(&out).is_err(), "{point}");
-        let again = temp.path().join(format!("{point}-again"));
-        succeed(&mut build_command(&input, &again));
-        assert_eq!(
-            Version::open(&again).unwrap().manifest().record_count,
-            RECORDS
-        );
+        // What it left does not stop the next one.
+        succeed(&mut build_command(&input, &out));
+        let version = Version::open(&out).unwrap();
+        assert_eq!(version.manifest().record_count, RECORDS);
     }
 }
 
