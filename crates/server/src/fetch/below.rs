@@ -6,7 +6,7 @@ use larder_batch::version::{joined, joined_in_folder};
 use larder_remote::Location;
 
 use super::Pull;
-use super::download::{Download, Root, Wanted};
+use super::download::{Download, Root, Unfit, Wanted};
 use crate::Shared;
 use crate::error::Error;
 
@@ -90,10 +90,10 @@ fn root_at(
     };
     alone.manifest(&|found| match has(found) {
         true => Ok(()),
-        false => Err(format!(
+        false => Err(Unfit::Other(format!(
             "is another one than the delta was built on: its digest is {}, not {digest}",
             found.digest
-        )),
+        ))),
     })?;
     Ok(root)
 }

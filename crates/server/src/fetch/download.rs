@@ -82,6 +82,13 @@ impl<'a> Wanted<'a> {
     }
 }
 
+/// Why a manifest is not the one that is wanted, to go on from "the version at ROOT".
+pub enum Unfit {
+    /// It is not signed as the configuration asks.
+    Signature(String),
+    Other(String),
+}
+
 impl Download<'_> {
     /// The first manifest at any of the places that `fits`.
     ///
@@ -89,7 +96,7 @@ impl Download<'_> {
     /// What the first place answered, if none has one.
     pub fn manifest(
         &self,
-        fits: &dyn Fn(&Manifest) -> Result<(), String>,
+        fits: &dyn Fn(&Manifest) -> Result<(), Unfit>,
     ) -> Result<Manifest, Error> {
         let mut first = None;
         for root in self.roots {
@@ -105,7 +112,7 @@ impl Download<'_> {
     fn manifest_of(
         &self,
         root: &Location,
-        fits: &dyn Fn(&Manifest) -> Result<(), String>,
+        fits: &dyn Fn(&Manifest) -> Result<(), Unfit>,
     ) -> Result<Manifest, Error> {
         let source = root.join(Manifest::FILE).map_err(remote)?;
         let patience = self.patience();
@@ -121,7 +128,10 @@ impl Download<'_> {
         };
         let manifest = Manifest::decode(&source.to_string(), &bytes)
             .map_err(|error| wrong(error.to_string()))?;
-        fits(&manifest).map_err(|why| wrong(format!("the version at {root} {why}")))?;
+        fits(&manifest).map_err(|unfit| match unfit {
+            Unfit::Other(why) => wrong(format!("the version at {root} {why}")),
+            Unfit::Signature(why) => Error::Refused(format!("the version at {root} {why}")),
+        })?;
         for segment in manifest.entries() {
             if !is_plain_name(&segment.file) {
                 return Err(wrong(format!(

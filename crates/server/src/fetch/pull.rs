@@ -20,7 +20,7 @@ use larder_batch::{Manifest, Partitions, SegmentEntry, Version, fault_point};
 use larder_protocol::http::{Gates, PullState};
 use larder_types::{StoreName, VersionId};
 
-use super::download::{Download, Root, Wanted};
+use super::download::{Download, Root, Unfit, Wanted};
 use super::local::{self, Linked};
 use super::{Pull, Stop, below, space, warm};
 use crate::Shared;
@@ -38,7 +38,10 @@ pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
     });
     let result = steps.and_then(|steps| steps.all());
     match &result {
-        Ok(()) => tracing::info!(pull = pull.id, store = %pull.store, "pull done"),
+        Ok(()) => {
+            let bytes_per_second = pull.status().bytes_per_second;
+            tracing::info!(pull = pull.id, store = %pull.store, bytes_per_second, "pull done");
+        }
         Err(error) => {
             tracing::warn!(pull = pull.id, store = %pull.store, %error, "pull ended; the live version is unchanged");
             if let Ok(store) = shared.stores.get(pull.store.as_str()) {
@@ -271,18 +274,21 @@ impl Steps<'_> {
     }
 }
 
-/// Refuses, in words, a manifest of another store, and one that is not signed as it should be.
+/// Refuses a manifest of another store, and one that is not signed as the configuration asks.
 pub(super) fn may_be_pulled(
     shared: &Shared,
     manifest: &Manifest,
     store: &StoreName,
-) -> Result<(), String> {
+) -> Result<(), Unfit> {
     match manifest.store == *store {
-        true => shared.stores.check_signature(manifest),
-        false => Err(format!(
+        true => shared
+            .stores
+            .check_signature(manifest)
+            .map_err(Unfit::Signature),
+        false => Err(Unfit::Other(format!(
             "is of store {} and was pulled into {store}; push it there, or build it with --store {store}",
             manifest.store
-        )),
+        ))),
     }
 }
 

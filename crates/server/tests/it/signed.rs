@@ -66,6 +66,8 @@ fn only_versions_signed_by_a_named_key_go_live() {
     server.restart_with(|config| asking_for(config, &[1]));
     server.check_value("pymk", "k7", "plain");
     assert!(refused(&server, &at("other-plain")).contains("is not signed"));
+    let pull = server.pull_from("pymk", at("other-plain").to_str().expect("UTF-8"));
+    assert_eq!(pull["error"]["code"], json!("REFUSED"), "{pull}");
     let message = refused(&server, &at("two"));
     assert!(
         message.contains("none of the keys") && message.contains(&key(2).public().to_string()),

@@ -22,7 +22,7 @@ use larder_types::{StoreName, VersionId};
 use super::wanted::place;
 use crate::Shared;
 use crate::error::Error;
-use crate::fetch::download::{Download, Root, Wanted};
+use crate::fetch::download::{Download, Root, Unfit, Wanted};
 use crate::fetch::local::{self, Linked};
 use crate::fetch::pull::{drop_other_files, may_be_pulled, verify_fetched};
 use crate::fetch::{Pull, Stop, below, space, warm};
@@ -137,10 +137,10 @@ impl Steps<'_> {
                 may_be_pulled(self.shared, manifest, store)?;
                 match manifest.digest == *digest {
                     true => Ok(()),
-                    false => Err(format!(
+                    false => Err(Unfit::Other(format!(
                         "has digest {}, and the one that was pushed has {digest}: it is another version, or was changed since",
                         manifest.digest
-                    )),
+                    ))),
                 }
             })
         })
