@@ -15,6 +15,7 @@ mod failure;
 mod in_place;
 mod interrupt;
 mod keygen;
+mod log;
 mod output;
 mod progress;
 mod push;
@@ -90,7 +91,8 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("larder: {failure}");
+            let message = output::without_controls(&failure.message, "\n\t");
+            eprintln!("larder: {message}");
             ExitCode::from(failure.exit_code)
         }
     }

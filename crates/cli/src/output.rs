@@ -14,6 +14,18 @@ pub fn print_line(text: &str) -> Result<(), Failure> {
     print_bytes(format!("{text}\n").as_bytes())
 }
 
+/// The text with its control characters escaped, those in `kept` excepted: texts of others must not control a terminal or forge a line.
+pub fn without_controls(text: &str, kept: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() && !kept.contains(c) {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
 /// As [`print_line`], for exact bytes.
 pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
@@ -110,6 +122,12 @@ impl Story {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_of_others_are_escaped() {
+        let shown = without_controls("a\nb\x1b[2J\u{9b}c\té", "\t");
+        assert_eq!(shown, "a\\nb\\u{1b}[2J\\u{9b}c\té");
+    }
 
     #[test]
     fn columns_align_and_lines_end_without_spaces() {

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use larder_protocol::config::{ClusterMode, LogFormat, ServerConfig};
+use larder_protocol::config::{ClusterMode, ServerConfig};
 use larder_server::Server;
 
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::log;
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -80,7 +81,7 @@ impl ConfigArgs {
 
 pub fn run(args: ServeArgs) -> Result<(), Failure> {
     let config = args.config.load()?;
-    start_log(&config)?;
+    log::start(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -144,26 +145,4 @@ fn greeting(head: &str, resp: &str, http: &str, is_tls: bool, data: &std::path::
          Ctrl-c stops it.",
         data.display()
     )
-}
-
-fn start_log(config: &ServerConfig) -> Result<(), Failure> {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_new(&config.log.level).map_err(|error| {
-        Failure::usage(format!(
-            "log.level is {:?}: {error}; write error, warn, info, debug or trace",
-            config.log.level
-        ))
-    })?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    let started = match config.log.format {
-        LogFormat::Json => log.json().try_init(),
-        LogFormat::Text => {
-            let colours = std::env::var_os("NO_COLOR").is_none()
-                && std::io::IsTerminal::is_terminal(&std::io::stderr());
-            log.with_ansi(colours).try_init()
-        }
-    };
-    started.map_err(|error| Failure::new(format!("cannot start the log: {error}")))
 }
