@@ -597,7 +597,9 @@ impl Scrape {
             MetricType::Counter,
         )?;
         ConstCounter::new(fetched).encode(metric)?;
-        let budget = self.0.pulls.throttle.figures();
+        let throttle = &self.0.pulls.throttle;
+        let budget = throttle.figures();
+        let passed_bytes = budget.passed_bytes + throttle.local_figures().passed_bytes;
         let mut counter = |name, help, value| {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(value).encode(metric)
@@ -605,7 +607,7 @@ impl Scrape {
         counter(
             "background_bytes",
             "Bytes that background work on stores has gone through: fetched, verified, warmed",
-            budget.passed_bytes,
+            passed_bytes,
         )?;
         counter(
             "background_yields",
@@ -614,7 +616,7 @@ impl Scrape {
         )?;
         let metric = encoder.encode_descriptor(
             "background_share",
-            "The share of time and of its rate that background work takes, 0.1 to 1",
+            "The share of time and of its rates that background work takes, 0.1 to 1",
             None,
             MetricType::Gauge,
         )?;

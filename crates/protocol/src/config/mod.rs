@@ -209,9 +209,11 @@ sections! {
     }
     /// How new versions are pulled.
     fetch: FetchSection {
-        /// The most that pulls, the verification and the warm-up of what they bring, and other background work on stores go through in a second, all together. 0 is unlimited. PATCH /v1/settings changes it until a restart.
+        /// The most that all pulls together fetch in a second; filling replicas counts too. 0 is unlimited. PATCH /v1/settings changes it until a restart.
         bytes_per_second: u64 = 0, "bytes a second";
-        /// Background work on stores yields to reads: when serving threads that have work wait longer than this for a processor, on average over a tenth of a second, its share of time and of `bytes_per_second` is halved, down to a tenth; when they do not, it comes back. 0 never yields.
+        /// The most that background work reads of this server's own files in a second: verification, warm-up and compaction together. 0 is unlimited.
+        verify_bytes_per_second: u64 = 0, "bytes a second";
+        /// Background work on stores yields to reads: when serving threads that have work wait longer than this for a processor, on average over a tenth of a second, its share of time and of both rates is halved, down to a tenth; when they do not, it comes back. 0 never yields.
         yield_at_us: u64 = 200, "microseconds";
         /// Segments that one pull fetches at a time. Of a local source at most one for every four cores: more would only take them from readers.
         parallel: u32 = 4, "segments", between(1, 256);

@@ -156,7 +156,11 @@ impl Pulls {
         let allowed = Allowed::parse(&config.allow)
             .map_err(|wrong| Error::BadRequest(format!("fetch.allow: {wrong}")))?;
         Ok(Pulls {
-            throttle: Arc::new(Throttle::new(config.bytes_per_second, config.yield_at_us)),
+            throttle: Arc::new(Throttle::new(
+                config.bytes_per_second,
+                config.verify_bytes_per_second,
+                config.yield_at_us,
+            )),
             allowed,
             running_max: config.pulls as usize,
             waiting_max: config.queue as usize,

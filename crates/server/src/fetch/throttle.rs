@@ -1,4 +1,5 @@
-//! The one [`Budget`] of a node with its clocks: pulls, verification, warm-up and what else works in the background go through it.
+//! The two [`Budget`]s of a node with their clock: one for bytes that come over the network, one for bytes that background work reads
+//! here (verification, warm-up, compaction). Each has a rate of its own. Both yield to reads alike.
 //!
 //! How long reads wait is what the system says of the serving threads: the time that they stood ready to run and had no processor
 //! (`/proc/self/task/<thread>/schedstat`), over the times that they ran. It costs reads nothing, and it is what background work takes from them. Where
@@ -19,7 +20,8 @@ const NAP_MAX: Duration = Duration::from_millis(200);
 
 pub struct Throttle {
     began: Instant,
-    budget: Mutex<Budget>,
+    network: Mutex<Budget>,
+    local: Mutex<Budget>,
     serving: Mutex<Vec<ServingThread>>,
 }
 
@@ -31,22 +33,30 @@ struct ServingThread {
 }
 
 impl Throttle {
-    /// `bytes_per_second` of 0 lets everything pass; with a `yield_at_us` of 0 nobody yields.
-    pub fn new(bytes_per_second: u64, yield_at_us: u64) -> Throttle {
+    /// Rates are in bytes a second, and 0 is no limit. With a `yield_at_us` of 0 background work never yields.
+    pub fn new(network_rate: u64, local_rate: u64, yield_at_us: u64) -> Throttle {
         Throttle {
             began: Instant::now(),
-            budget: Mutex::new(Budget::new(bytes_per_second, yield_at_us, 0)),
+            network: Mutex::new(Budget::new(network_rate, yield_at_us, 0)),
+            local: Mutex::new(Budget::new(local_rate, yield_at_us, 0)),
             serving: Mutex::default(),
         }
     }
 
+    /// Changes the rate of the network.
     pub fn set_rate(&self, bytes_per_second: u64) {
         let now = self.now_us();
-        self.lock().set_rate(now, bytes_per_second);
+        lock(&self.network).set_rate(now, bytes_per_second);
     }
 
+    /// Those of the network.
     pub fn figures(&self) -> BudgetFigures {
-        self.lock().figures()
+        lock(&self.network).figures()
+    }
+
+    /// Those of background work's own reads.
+    pub fn local_figures(&self) -> BudgetFigures {
+        lock(&self.local).figures()
     }
 
     /// As [`Throttle::figures`], with the shares that background work has now.
@@ -69,27 +79,27 @@ impl Throttle {
         });
     }
 
-    /// Returns once `bytes` may pass.
+    /// Returns once `bytes` of the network may pass.
     pub async fn take(&self, bytes: u64) {
-        let place = Place::of(self);
+        let place = Place::of(self, &self.network);
         while let Some(nap) = place.nap(bytes) {
             tokio::time::sleep(nap).await;
         }
     }
 
-    /// As [`Throttle::take`], for threads that may block. `go_on` is asked while it waits; false ends the waiting.
-    pub fn take_blocking(&self, bytes: u64, go_on: &dyn Fn() -> bool) {
-        let place = Place::of(self);
+    /// Returns once `bytes` may be read here, or `go_on` is false. Blocks.
+    pub fn take_local(&self, bytes: u64, go_on: &dyn Fn() -> bool) {
+        let place = Place::of(self, &self.local);
         while let Some(nap) = place.nap(bytes).filter(|_| go_on()) {
             std::thread::sleep(nap);
         }
     }
 
-    /// Bytes that have passed already: who waits, waits for them.
+    /// Counts bytes that came over the network already; what waits for the network waits for them.
     pub fn charge(&self, bytes: u64) {
         if bytes > 0 {
             let now = self.now_us();
-            self.lock().charge(now, bytes);
+            lock(&self.network).charge(now, bytes);
         }
     }
 
@@ -103,50 +113,56 @@ impl Throttle {
     }
 
     fn look(&self, now_us: u64) {
-        if !self.lock().is_look_due(now_us) {
+        if !lock(&self.network).is_look_due(now_us) {
             return;
         }
         let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
         let waits = serving.iter_mut().filter_map(ServingThread::wait_us);
         // The one that waited longest: a connection is on one thread.
         if let Some(wait) = waits.max() {
-            self.lock().observe(now_us, wait);
+            lock(&self.network).observe(now_us, wait);
+            lock(&self.local).observe(now_us, wait);
         }
     }
 
     fn now_us(&self) -> u64 {
         self.began.elapsed().as_micros() as u64
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Budget> {
-        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(budget: &Mutex<Budget>) -> MutexGuard<'_, Budget> {
+    budget.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A ticket that is given back when nobody waits for it any more.
 struct Place<'a> {
     throttle: &'a Throttle,
+    budget: &'a Mutex<Budget>,
     ticket: Ticket,
 }
 
-impl Place<'_> {
-    fn of(throttle: &Throttle) -> Place<'_> {
-        let ticket = throttle.lock().ask();
-        Place { throttle, ticket }
+impl<'a> Place<'a> {
+    fn of(throttle: &'a Throttle, budget: &'a Mutex<Budget>) -> Place<'a> {
+        let ticket = lock(budget).ask();
+        Place {
+            throttle,
+            budget,
+            ticket,
+        }
     }
 
     /// How long to wait before the next try; `None` once the bytes have passed.
     fn nap(&self, bytes: u64) -> Option<Duration> {
         let now = self.throttle.now_us();
         self.throttle.look(now);
-        let wait = self.throttle.lock().may_pass(now, &self.ticket, bytes);
+        let wait = lock(self.budget).may_pass(now, &self.ticket, bytes);
         wait.map(|wait| Duration::from_micros(wait).min(NAP_MAX))
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.throttle.lock().give_back(&self.ticket);
+        lock(self.budget).give_back(&self.ticket);
     }
 }
 
@@ -160,9 +176,9 @@ pub struct Pace<'a> {
 }
 
 impl Pace<'_> {
-    /// After a step of so many bytes. May sleep; `go_on` is asked while it does.
+    /// After a step that read so many bytes here. May sleep; `go_on` is asked while it does.
     pub fn step(&self, bytes: u64, go_on: &dyn Fn() -> bool) {
-        self.throttle.take_blocking(bytes, go_on);
+        self.throttle.take_local(bytes, go_on);
         let rest = self.rest();
         if !rest.is_zero() && go_on() {
             std::thread::sleep(rest);
@@ -189,7 +205,7 @@ impl Pace<'_> {
     fn rest(&self) -> Duration {
         let now = thread_cpu();
         let busy = now.saturating_sub(self.cpu.replace(now));
-        let rest = self.throttle.lock().rest_us(busy.as_micros() as u64);
+        let rest = lock(&self.throttle.local).rest_us(busy.as_micros() as u64);
         Duration::from_micros(rest)
     }
 }
@@ -228,31 +244,42 @@ mod tests {
 
     #[test]
     fn no_rate_is_no_limit_and_nobody_is_left_in_the_queue() {
-        let throttle = Throttle::new(0, 0);
-        throttle.take_blocking(u64::MAX >> 1, &|| true);
-        throttle.set_rate(1);
-        throttle.take_blocking(1 << 40, &|| true);
-        throttle.take_blocking(1, &|| false);
-        assert_eq!(throttle.figures().waiting, 0);
-        assert_eq!(throttle.figures().passed_bytes, (u64::MAX >> 1) + (1 << 40));
+        let throttle = Throttle::new(0, 0, 0);
+        throttle.take_local(u64::MAX >> 1, &|| true);
+        let throttle = Throttle::new(0, 1, 0);
+        throttle.take_local(1 << 40, &|| true);
+        throttle.take_local(1, &|| false);
+        assert_eq!(throttle.local_figures().waiting, 0);
+        assert_eq!(throttle.local_figures().passed_bytes, 1 << 40);
+    }
+
+    #[test]
+    fn bytes_read_here_are_no_bytes_of_the_network() {
+        // A network of one byte a second would hold up a second step for ages.
+        let throttle = Throttle::new(1, 0, 0);
+        throttle.charge(10);
+        let pace = throttle.pace();
+        assert!(pace.reached(1 << 30, &|| true) && pace.reached(1 << 31, &|| true));
+        assert_eq!(throttle.figures().passed_bytes, 10);
+        assert_eq!(throttle.local_figures().passed_bytes, 1 << 31);
     }
 
     #[test]
     fn work_in_steps_passes_each_byte_once() {
-        let throttle = Throttle::new(0, 0);
+        let throttle = Throttle::new(0, 0, 0);
         let pace = throttle.pace();
         for done in [10, 10, 25, 40] {
             assert!(pace.reached(done, &|| true));
         }
         assert!(!pace.reached(90, &|| false));
-        assert_eq!(throttle.figures().passed_bytes, 40);
+        assert_eq!(throttle.local_figures().passed_bytes, 40);
     }
 
     #[test]
     fn the_system_tells_how_long_a_thread_waited() {
         assert_eq!(parse_schedstat("12 3749939 17\n"), Some((3_749_939, 17)));
         assert_eq!(parse_schedstat("12 3"), None);
-        let throttle = Throttle::new(0, 100);
+        let throttle = Throttle::new(0, 0, 100);
         throttle.add_serving_thread();
         let mut serving = throttle.serving.lock().unwrap();
         for thread in serving.iter_mut() {

@@ -26,7 +26,10 @@ fn pulls_and_verification_go_through_one_budget() {
     assert_eq!(figure(&mut client, "background_share_percent"), 100);
     let source = folder.path().to_str().expect("UTF-8");
     assert_eq!(server.pull_from("pymk", source)["state"], "done");
-    // Fetched, and verified.
+    // The rate of pulls counts each byte once, when it is fetched; verification is counted apart.
+    for name in ["background_fetched_bytes", "background_verified_bytes"] {
+        assert_eq!(figure(&mut client, name), manifest.size_bytes, "{name}");
+    }
     assert_eq!(
         figure(&mut client, "background_bytes"),
         2 * manifest.size_bytes

@@ -73,12 +73,20 @@ fn lines(pairs: &[(&str, &dyn std::fmt::Display)]) -> String {
 
 /// What background work on stores may take, and has taken.
 fn info_background(state: &State, _: &Snapshot) -> String {
-    let budget = state.core.shared.pulls.throttle.figures();
+    let throttle = &state.core.shared.pulls.throttle;
+    let (budget, local) = (throttle.figures(), throttle.local_figures());
+    let passed_bytes = budget.passed_bytes + local.passed_bytes;
     lines(&[
         ("background_bytes_per_second", &budget.bytes_per_second),
+        (
+            "background_verify_bytes_per_second",
+            &local.bytes_per_second,
+        ),
         ("background_share_percent", &(budget.share * 100.0).round()),
-        ("background_waiting", &budget.waiting),
-        ("background_bytes", &budget.passed_bytes),
+        ("background_waiting", &(budget.waiting + local.waiting)),
+        ("background_bytes", &passed_bytes),
+        ("background_fetched_bytes", &budget.passed_bytes),
+        ("background_verified_bytes", &local.passed_bytes),
         ("background_yields", &budget.yielded_count),
         ("background_hot_keys", &state.core.shared.hot_keys.warmed()),
     ])
