@@ -229,6 +229,15 @@ pub(crate) fn undecodable(error: &dyn fmt::Display) -> Fault {
     })
 }
 
+/// What is wrong with one line of JSON. The library's own message counts lines within that line, which says nothing of the file's.
+pub(crate) fn json_reason(error: &serde_json::Error) -> String {
+    let text = one_line(error);
+    match text.rsplit_once(" at line ") {
+        Some((reason, _)) => format!("{reason} at column {}", error.column()),
+        None => text,
+    }
+}
+
 /// A library's message in one line of bounded length: some quote the bytes they choked on.
 pub(crate) fn one_line(error: &dyn fmt::Display) -> String {
     let text: String = error

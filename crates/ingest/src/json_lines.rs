@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use crate::csv::{CHUNK_BITS, LONE_CR, check_encoding};
 use crate::cut::{Boundary, Cutter, Turn};
 use crate::emit::{Emit, Json, MessagePack};
-use crate::error::{At, Fault, FaultKind, one_line};
+use crate::error::{At, Fault, FaultKind, json_reason};
 use crate::json_text::pack;
 use crate::key::end_part;
 use crate::options::{InputOptions, NullPolicy, ValueSpec};
@@ -96,11 +96,13 @@ impl Task for JsonLinesTask {
         while begin < data.len() {
             let end = memchr::memchr(b'\n', &data[begin..]).map_or(data.len(), |at| begin + at);
             let text = data[begin..end].trim_ascii();
-            if !text.is_empty() {
-                push_line(text, &self.folder, seq + line, rows).map_err(|fault| {
-                    explain_document(fault, text, self.chunk == 0 && line == 0)
-                        .or_at(At::Line(line + 1))
-                })?;
+            if !text.is_empty()
+                && let Err(fault) = push_line(text, &self.folder, seq + line, rows)
+            {
+                if self.chunk == 0 && line == 0 && begins_document(text) {
+                    return Err(one_document());
+                }
+                rows.malformed(seq + line, fault.or_at(At::Line(line + 1)))?;
             }
             line += 1;
             begin = end + 1;
@@ -109,19 +111,18 @@ impl Task for JsonLinesTask {
     }
 }
 
-/// A first line that does not end its value, or is an array, most likely belongs to a whole document.
-fn explain_document(fault: Fault, line: &[u8], is_first: bool) -> Fault {
+/// Whether a first line does not end the value that it begins: then it most likely belongs to a document of several lines.
+fn begins_document(line: &[u8]) -> bool {
     let opens = matches!(line.first(), Some(b'{' | b'['));
-    let unfinished =
-        opens && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err_and(|e| e.is_eof());
-    if is_first && unfinished {
-        return Fault::data(
-            At::Line(1),
-            "this line begins a JSON value and does not end it: the file seems to be one JSON document; \
-             JSON lines is needed, one object per line (jq -c '.[]' FILE, or jq -c . FILE)",
-        );
-    }
-    fault
+    opens && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err_and(|e| e.is_eof())
+}
+
+fn one_document() -> Fault {
+    Fault::data(
+        At::Line(1),
+        "this line begins a JSON value and does not end it: the file seems to be one JSON document; \
+         JSON lines is needed, one object per line (jq -c '.[]' FILE, or jq -c . FILE)",
+    )
 }
 
 fn push_line(
@@ -170,7 +171,7 @@ fn not_json(line: &[u8], error: &serde_json::Error) -> Fault {
         Some(_) => format!("; the line {LONE_CR}"),
         None => String::new(),
     };
-    Fault::file(format!("it is not JSON: {}{lone_cr}", one_line(error)))
+    Fault::file(format!("it is not JSON: {}{lone_cr}", json_reason(error)))
 }
 
 /// Each field takes some dozens of bytes beside its text.
@@ -287,7 +288,7 @@ impl<'l> Object<'l> {
             Some(b'{' | b'[') => Scalar::Nested(text),
             Some(b'"') => {
                 let text: Text<'l> = serde_json::from_str(text)
-                    .map_err(|e| Fault::file(format!("field {name:?}: {}", one_line(&e))))?;
+                    .map_err(|e| Fault::file(format!("field {name:?}: {}", json_reason(&e))))?;
                 Scalar::Text(text.0)
             }
             _ => Scalar::Text(Cow::Borrowed(text)),

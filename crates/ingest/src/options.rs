@@ -106,6 +106,9 @@ pub struct InputOptions {
     pub threads: usize,
     /// The bound for what parsing holds at once, over all threads.
     pub memory: ByteSize,
+    /// A record that cannot be parsed goes to [`RowSink::malformed`] instead of ending the run. Only CSV and JSON lines have such records: the
+    /// other formats have no way to find the next one.
+    pub skip_malformed: bool,
     pub null_key: NullPolicy,
     pub null_value: NullPolicy,
     /// Longer values are refused.
@@ -130,6 +133,7 @@ impl Default for InputOptions {
             types: Vec::new(),
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             memory: ByteSize(256 << 20),
+            skip_malformed: false,
             null_key: NullPolicy::Error,
             null_value: NullPolicy::Error,
             value_bytes_max: VALUE_BYTES_MAX,
@@ -168,6 +172,12 @@ pub trait RowSink: Send {
     /// Takes a row. `seq` orders the rows of all inputs and does not depend on the threads: it is
     /// `file << 44 | chunk << 24 | line in the chunk` for text, and `file << 44 | row in the file` otherwise.
     fn row(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError>;
+
+    /// Takes a record that could not be parsed, and why. Called only where [`InputOptions::skip_malformed`] is set. `seq` is as in
+    /// [`RowSink::row`].
+    fn malformed(&mut self, seq: u64, reason: String) -> Result<(), SinkError> {
+        Err(Box::new(AtRow { seq, reason }))
+    }
 
     /// Asked now and then, also where rows are left out: at least once in some thousand rows or some megabytes of values.
     /// An error ends the run.

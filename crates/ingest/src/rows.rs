@@ -108,6 +108,21 @@ impl<'a> Rows<'a> {
         sent
     }
 
+    /// Leaves a record out that could not be parsed, if malformed ones are to be skipped.
+    ///
+    /// # Errors
+    /// The fault, if they are not, or if it is another than the record's own.
+    #[cold]
+    pub fn malformed(&mut self, seq: u64, fault: Fault) -> Result<(), Fault> {
+        match fault.kind {
+            FaultKind::Data(reason) if self.options.skip_malformed => {
+                self.sink.malformed(seq, reason).map_err(sink_fault)?;
+                self.passed(0)
+            }
+            kind => Err(Fault { at: fault.at, kind }),
+        }
+    }
+
     /// Sends on a row whose key and value are at hand.
     #[inline]
     pub fn push(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), Fault> {

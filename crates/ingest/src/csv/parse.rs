@@ -52,11 +52,12 @@ pub(crate) fn parse_plain(
             return Ok(());
         }
         if field + 1 != width {
-            return Err(wrong_width(width, field + 1, line, &data[record_begin..at]));
+            let fault = wrong_width(width, field + 1, line, &data[record_begin..at]);
+            return rows.malformed(seq + line - 1, fault);
         }
         ends[field] = (begin, end);
         let pushed = push_row(dialect, &PlainCells { data, ends }, seq + line - 1, rows);
-        pushed.map_err(|fault| fault.or_at(At::Line(line)))
+        pushed.or_else(|fault| rows.malformed(seq + line - 1, fault.or_at(At::Line(line))))
     };
     let is_comment = |record_begin: usize| is_comment(dialect, data, record_begin);
     for at in memchr2_iter(dialect.syntax.delimiter, b'\n', data) {
@@ -131,21 +132,24 @@ pub(crate) fn parse_quoted(
             continue;
         }
         at = record.read(data, at, dialect.syntax)?;
+        let found = record.places.len();
         if let Some(fault) = record.fault.take() {
-            return Err(fault);
-        }
-        if !record.is_blank() {
-            if record.places.len() != width {
-                let found = record.places.len();
-                return Err(wrong_width(width, found, line, &data[begin..at]));
-            }
+            let at_line = match fault.at {
+                At::Line(line) => line,
+                _ => line,
+            };
+            rows.malformed(seq + at_line - 1, fault)?;
+        } else if !record.is_blank() && found != width {
+            let fault = wrong_width(width, found, line, &data[begin..at]);
+            rows.malformed(seq + line - 1, fault)?;
+        } else if !record.is_blank() {
             let cells = QuotedCells {
                 data,
                 scratch: &record.scratch,
                 places: &record.places,
             };
             push_row(dialect, &cells, seq + line - 1, rows)
-                .map_err(|fault| fault.or_at(At::Line(line)))?;
+                .or_else(|fault| rows.malformed(seq + line - 1, fault.or_at(At::Line(line))))?;
         }
         line += memchr::memchr_iter(b'\n', &data[begin..at]).count() as u64;
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde_json::value::RawValue;
 
 use crate::emit::{Emit, Json, MessagePack};
-use crate::error::one_line;
+use crate::error::json_reason;
 use crate::json_text::pack;
 
 /// A type of a column of CSV.
@@ -103,7 +103,7 @@ impl CellType {
             }),
             CellType::Json => {
                 let json: &RawValue = serde_json::from_str(text)
-                    .map_err(|e| format!("it is not JSON: {}", one_line(&e)))?;
+                    .map_err(|e| format!("it is not JSON: {}", json_reason(&e)))?;
                 out.json(json.get())?;
             }
         }

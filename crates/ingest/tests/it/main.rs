@@ -5,6 +5,7 @@ mod bundles;
 mod columns;
 mod csv;
 mod folders;
+mod malformed;
 mod memory;
 mod other_formats;
 mod parquet_files;

@@ -91,7 +91,7 @@ pub struct LoadArgs {
     /// Points of two columns (at=latitude,longitude makes a field `at`), or in which order a column has them (COL=lat,lon)
     #[arg(long, value_name = "NAME=A,B", help_heading = "Rows")]
     geo: Vec<GeoSource>,
-    /// What to do with a row that does not fit or is refused: stop at it, or skip it and tell at the end
+    /// What to do with a row that cannot be parsed, does not fit or is refused: stop at it, or skip it and report it at the end
     #[arg(
         long,
         value_name = "HOW",
@@ -276,6 +276,7 @@ impl LoadArgs {
         Ok(larder_ingest::InputOptions {
             key: Vec::new(),
             whole_rows: true,
+            skip_malformed: self.on_error == OnError::Skip,
             ..options
         })
     }
@@ -338,6 +339,12 @@ impl RowSink for Sink<'_, '_> {
     fn row(&mut self, seq: u64, _key: &[u8], value: &[u8]) -> Result<(), SinkError> {
         let mut loader = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         loader.row(seq, value)
+    }
+
+    fn malformed(&mut self, seq: u64, reason: String) -> Result<(), SinkError> {
+        let mut loader = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        loader.skipped.add(seq, reason);
+        Ok(())
     }
 
     fn check(&mut self) -> Result<(), SinkError> {
