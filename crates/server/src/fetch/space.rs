@@ -85,10 +85,11 @@ fn free_bytes(folder: &Path) -> Result<u64, Error> {
 
 fn full(folder: &Path, need: u64, free: u64) -> Error {
     Error::DiskFull(format!(
-        "it needs {} ({need} bytes) more on the disk of {} and {} ({free} bytes) are free; \
+        "it needs {} ({need} bytes) more on the disk of {}, beside {} that are kept free there for logs, and {} ({free} bytes) are free; \
          remove old versions or lower stores.retain_versions, then try again",
         ByteSize(need),
         folder.display(),
+        ByteSize(SPARE_BYTES),
         ByteSize(free)
     ))
 }

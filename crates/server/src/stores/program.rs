@@ -15,6 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use larder_batch::Manifest;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::marked::Mark;
@@ -129,7 +130,7 @@ impl Program {
                 return Ended::Late;
             }
             if !said.take() {
-                std::thread::sleep(LOOK_EVERY);
+                said.wait(LOOK_EVERY);
             }
         }
     }
@@ -163,6 +164,8 @@ fn scratch(name: &str) -> std::io::Result<File> {
 struct Said {
     pipe: PipeReader,
     end: Vec<u8>,
+    /// All writers have closed it.
+    has_ended: bool,
 }
 
 impl Said {
@@ -170,20 +173,41 @@ impl Said {
 
     fn of(pipe: PipeReader) -> std::io::Result<Said> {
         rustix::io::ioctl_fionbio(&pipe, true)?;
-        let end = Vec::new();
-        Ok(Said { pipe, end })
+        Ok(Said {
+            pipe,
+            end: Vec::new(),
+            has_ended: false,
+        })
     }
 
     /// Takes a part of what has come; whether there was any.
     fn take(&mut self) -> bool {
         let mut part = [0; Said::PART_BYTES];
-        let Ok(length @ 1..) = self.pipe.read(&mut part) else {
-            return false;
+        let length = match self.pipe.read(&mut part) {
+            Ok(length @ 1..) => length,
+            read => {
+                self.has_ended |= read.is_ok();
+                return false;
+            }
         };
         self.end.extend_from_slice(&part[..length]);
         let beyond = self.end.len().saturating_sub(SAID_BYTES_MAX);
         self.end.drain(..beyond);
         true
+    }
+
+    /// Waits until something has come, and no longer than `limit`: the program is not held up where it writes much.
+    fn wait(&self, limit: Duration) {
+        if self.has_ended {
+            return std::thread::sleep(limit);
+        }
+        let mut polled = [PollFd::new(&self.pipe, PollFlags::IN)];
+        let limit = Timespec {
+            tv_sec: limit.as_secs() as i64,
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        };
+        // An interrupted wait is a short one.
+        let _ = poll(&mut polled, Some(&limit));
     }
 
     /// Takes what the pipe holds, of which there is an end though somebody still writes.
@@ -271,6 +295,19 @@ mod tests {
             "{}",
             told.len()
         );
+    }
+
+    #[test]
+    fn the_program_is_not_waited_for_while_it_writes() {
+        let (pipe, mut writer) = std::io::pipe().expect("a pipe");
+        let mut said = Said::of(pipe).expect("listens");
+        writer.write_all(b"x").expect("it has room");
+        // It would end the test's patience if it waited to the end.
+        said.wait(LONG);
+        assert!(said.take() && !said.take() && !said.has_ended);
+        drop(writer);
+        said.wait(LONG);
+        assert!(!said.take() && said.has_ended);
     }
 
     /// A program may write for ever, and what it leaves behind may hold its standard error open.
