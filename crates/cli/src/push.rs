@@ -492,6 +492,7 @@ fn report(
             "size_bytes": version.map(|version| version.size_bytes),
             "skipped_rows": skipped_rows,
             "linked_bytes": pull.bytes_linked,
+            "bytes_per_second": pull.bytes_per_second,
             "took_ms": took.as_millis() as u64,
         }));
     }
