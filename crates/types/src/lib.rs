@@ -6,6 +6,7 @@
 mod by_slot;
 mod checksum;
 mod date;
+pub mod decimal;
 mod fetch;
 pub mod figures;
 mod hash;

@@ -6,10 +6,12 @@
 //! not exist.
 //!
 //! Numbers of which both are written as integers are integers of 64 bits: what overflows fails, and a quotient is rounded toward zero.
-//! Others are doubles: what is not finite fails.
+//! Sums and differences of other numbers are decimals, exact as [`larder_types::decimal`] says; `MIN` and `MAX` keep a value as it is written.
+//! The rest is computed in doubles: what is not finite fails.
 
 use std::fmt;
 
+use larder_types::decimal;
 use serde_json::Value;
 
 use super::document;
@@ -368,9 +370,17 @@ fn arithmetic(
         return result.map(|result| result.to_string()).ok_or_else(overflow);
     }
     let (a, b) = (number(before)?, number(operand)?);
+    let own = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
     match operation {
-        Arithmetic::Min => return Ok(a.min(b).print_exact()),
-        Arithmetic::Max => return Ok(a.max(b).print_exact()),
+        // The value that wins stays as it is written, whatever its number of digits.
+        Arithmetic::Min => return Ok(own(if b < a { operand } else { before })),
+        Arithmetic::Max => return Ok(own(if b > a { operand } else { before })),
+        Arithmetic::Add | Arithmetic::Subtract => {
+            let subtract = operation == Arithmetic::Subtract;
+            if let Some(sum) = decimal::add_exact(before, operand, subtract) {
+                return Ok(with_point(sum));
+            }
+        }
         _ => {}
     }
     let (a, b) = (a.as_f64(), b.as_f64());
@@ -386,13 +396,20 @@ fn arithmetic(
         _ => return wrong_unless(None, target, "integer"),
     };
     let result = Number::of_f64(result).filter(|result| result.as_f64().is_finite());
-    // A double stays one: what is written without a point would be an integer from then on.
     result
         .map(|result| match result {
-            Number::Int(value) => format!("{value}.0"),
+            Number::Int(value) => with_point(value.to_string()),
             result => result.print_exact(),
         })
         .ok_or_else(overflow)
+}
+
+/// The text of a result that is not of two integers: without a point it would be an integer from then on.
+fn with_point(mut text: String) -> String {
+    if !text.contains('.') {
+        text.push_str(".0");
+    }
+    text
 }
 
 impl fmt::Display for Target {

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use larder_types::integer;
+use larder_types::{decimal, integer};
 
 use super::change::ChangeError;
 use crate::base::number::Number;
@@ -153,25 +153,18 @@ impl Hash {
         Ok(after)
     }
 
-    /// HINCRBYFLOAT: the text that the field becomes.
+    /// HINCRBYFLOAT: the text that the field becomes, by [`decimal::add`]. `by` is a number.
     ///
     /// # Errors
     /// The field holds no number, or the sum is infinite.
-    pub fn increment_float(&mut self, name: &[u8], by: f64) -> Result<Vec<u8>, ChangeError> {
-        let before = match self.get(name) {
-            None => 0.0,
-            Some(text) => Number::parse(text)
-                .ok_or(ChangeError::HashValueNotFloat)?
-                .as_f64(),
-        };
-        let after = Number::of_f64(before + by).filter(|after| after.as_f64().is_finite());
-        let text = match after.ok_or(ChangeError::IncrementNotFinite)? {
-            Number::Int(value) => value.to_string(),
-            // Without an exponent, as clients of HINCRBYFLOAT know it.
-            Number::Float(value) => value.to_string(),
-        };
-        self.set_value(name, text.clone().into_bytes());
-        Ok(text.into_bytes())
+    pub fn increment_float(&mut self, name: &[u8], by: &[u8]) -> Result<Vec<u8>, ChangeError> {
+        let before = self.get(name).unwrap_or(b"0");
+        if Number::parse(before).is_none() {
+            return Err(ChangeError::HashValueNotFloat);
+        }
+        let sum = decimal::add(before, by).map_err(|_| ChangeError::IncrementNotFinite)?;
+        self.set_value(name, sum.clone().into_bytes());
+        Ok(sum.into_bytes())
     }
 
     /// HDEL of one field. Whether it was there. A hash without fields is none: whoever keeps it removes it.
@@ -330,6 +323,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn floats_are_added_as_decimals() {
+        let mut hash = Hash::default();
+        for (before, by, after) in [
+            ("123456789012345678", "0", "123456789012345678"),
+            ("9007199254740993", "1.5", "9007199254740994.5"),
+            ("0.1", "0.2", "0.3"),
+        ] {
+            hash.set(b"f", before);
+            let sum = hash.increment_float(b"f", by.as_bytes());
+            assert_eq!(sum, Ok(after.into()), "{before} + {by}");
+        }
+    }
+
+    #[test]
     fn fields_are_set_counted_and_removed() {
         let mut hash = Hash::default();
         assert!(
@@ -345,15 +352,15 @@ mod tests {
             hash.increment(b"b", 1),
             Err(ChangeError::HashValueNotInteger)
         );
-        assert_eq!(hash.increment_float(b"f", 10.5), Ok(b"10.5".to_vec()));
-        assert_eq!(hash.increment_float(b"f", 0.1), Ok(b"10.6".to_vec()));
-        assert_eq!(hash.increment_float(b"a", 5e3), Ok(b"5042".to_vec()));
+        assert_eq!(hash.increment_float(b"f", b"10.5"), Ok(b"10.5".to_vec()));
+        assert_eq!(hash.increment_float(b"f", b"0.1"), Ok(b"10.6".to_vec()));
+        assert_eq!(hash.increment_float(b"a", b"5e3"), Ok(b"5042".to_vec()));
         assert_eq!(
-            hash.increment_float(b"b", 1.0),
+            hash.increment_float(b"b", b"1.0"),
             Err(ChangeError::HashValueNotFloat)
         );
         assert_eq!(
-            hash.increment_float(b"f", f64::INFINITY),
+            hash.increment_float(b"f", b"inf"),
             Err(ChangeError::IncrementNotFinite)
         );
         assert_eq!(

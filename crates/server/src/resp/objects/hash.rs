@@ -110,8 +110,8 @@ pub fn increment(state: &mut State, request: Request<'_>) -> Result<(), Unanswer
 }
 
 pub fn increment_float(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let by = Number::parse(request.arg(3)).map(Number::as_f64);
-    let by = by.ok_or_else(|| bad("value is not a valid float"))?;
+    let by = request.arg(3);
+    Number::parse(by).ok_or_else(|| bad("value is not a valid float"))?;
     let sum = change_hash(state, request.arg(1), |hash, _| {
         let sum = hash.increment_float(request.arg(2), by).map_err(refused)?;
         Ok((sum, true))

@@ -4,7 +4,7 @@
 //!
 //! | room | files |
 //! |---|---|
-//! | single rows | `rows` (SET, DEL, INCR), `strings` (what edits a value; `decimal`: sums), `expire`, `reads` |
+//! | single rows | `rows` (SET, DEL, INCR), `strings` (what edits a value), `expire`, `reads` |
 //! | several rows | `keys` (MSET, RENAME), `range` (`head`: how its answers begin), `scan` |
 //! | joins | `joins` |
 //! | transactions | `transaction`, `stores` (what it reads of stores), `watch` |
@@ -14,7 +14,6 @@
 
 mod check;
 mod coordinate;
-mod decimal;
 mod execute;
 mod expire;
 mod head;

@@ -3,11 +3,12 @@
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
+use larder_types::decimal;
 
 use super::super::state::State;
 use super::expire::{deadline, expiry, positive};
 use super::rows::{get, write};
-use super::{decimal, number, syntax};
+use super::{number, syntax};
 use crate::clients::Limits;
 use crate::tables::{Refusal, Unanswered, refusal};
 

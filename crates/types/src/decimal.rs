@@ -1,4 +1,5 @@
-//! Sums of decimal numbers, as INCRBYFLOAT adds them: exact where both have at most 17 decimals, as most have.
+//! Sums of decimal numbers, as INCRBYFLOAT and HINCRBYFLOAT add them: exact where both numbers have at most 17 decimals and the sum has
+//! at most 21 digits before the point; otherwise the nearest double.
 
 /// Decimals that a sum has at most, as in Redis.
 const PLACES: usize = 17;
@@ -7,11 +8,9 @@ const PLACES: usize = 17;
 ///
 /// # Errors
 /// Redis's text for what is no number.
-pub(super) fn add(a: &[u8], b: &[u8]) -> Result<String, &'static str> {
+pub fn add(a: &[u8], b: &[u8]) -> Result<String, &'static str> {
     let (first, second) = (parse(a)?, parse(b)?);
-    if let (Some(first), Some(second)) = (first.exact, second.exact)
-        && let Some(sum) = first.checked_add(second)
-    {
+    if let Some(sum) = first.plus(&second) {
         return Ok(spell(sum));
     }
     let sum = first.about + second.about;
@@ -24,10 +23,25 @@ pub(super) fn add(a: &[u8], b: &[u8]) -> Result<String, &'static str> {
     })
 }
 
+/// The exact sum of two numbers, or their difference. `None`: a text is no number, or the result does not fit.
+pub fn add_exact(a: &[u8], b: &[u8], subtract: bool) -> Option<String> {
+    let (first, mut second) = (parse(a).ok()?, parse(b).ok()?);
+    if subtract {
+        second.exact = second.exact.map(|units| -units);
+    }
+    first.plus(&second).map(spell)
+}
+
 struct Number {
     about: f64,
     /// In units of the last place, if it has no more places.
     exact: Option<i128>,
+}
+
+impl Number {
+    fn plus(&self, other: &Number) -> Option<i128> {
+        self.exact?.checked_add(other.exact?)
+    }
 }
 
 fn parse(text: &[u8]) -> Result<Number, &'static str> {
