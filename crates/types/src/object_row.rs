@@ -1,12 +1,14 @@
-//! Where an object (a hash, a JSON document) is kept among the rows of tables: under its key, behind a mark.
+//! The rows of tables that hold the value of a key: its text, or its object (a hash, a JSON document).
 //!
-//! | key | row |
-//! |---|---|
-//! | `hotel:7`, `:shop.Hotel:7` | the mark, the key |
-//! | `hotel`, which has no separator | the mark twice, `\|`, the key: every row is of a table |
+//! | key | row of its text | row of its object |
+//! |---|---|---|
+//! | `hotel:7`, `:shop.Hotel:7` | the key | the mark, the key |
+//! | `hotel`, a plain key: it has no separator | the mark twice, `:`, the key | the mark twice, `\|`, the key |
 //!
-//! The mark begins the table's name, and no key that a client sends begins with it. An object has the slot and the owner that a row of the same
-//! key has.
+//! Every row belongs to a table, so the row of a plain key begins with a table's name. The mark is a zero byte; a client's key does not begin
+//! with one. Both rows of a key have the slot of the key, and so the same owner.
+
+use std::borrow::Cow;
 
 /// What the row of an object begins with.
 pub const OBJECT_MARK: u8 = 0;
@@ -14,13 +16,34 @@ pub const OBJECT_MARK: u8 = 0;
 /// What the row of an object begins with whose key has no separator: the name of their table.
 pub const NAMELESS: &[u8] = &[OBJECT_MARK, OBJECT_MARK, b'|'];
 
+/// What the row of a plain key's text begins with: the name of their table.
+pub const PLAIN_TEXT: &[u8] = &[OBJECT_MARK, OBJECT_MARK, b':'];
+
 /// Keys that are no longer than this have their row's made without an allocation.
 const SHORT: usize = 125;
 
-/// Whether a key has a separator, which ends its table's name. One without can have an object and no text.
+/// Whether a key has a separator, which ends its table's name. A key without one is a plain key.
 #[inline]
 pub fn has_separator(key: &[u8]) -> bool {
     key.iter().any(|byte| matches!(byte, b'|' | b':'))
+}
+
+/// The row that holds the text of `key`. Allocates for a plain key only.
+#[inline]
+pub fn text_row(key: &[u8]) -> Cow<'_, [u8]> {
+    match has_separator(key) {
+        true => Cow::Borrowed(key),
+        false => Cow::Owned([PLAIN_TEXT, key].concat()),
+    }
+}
+
+/// The client's key of a row, be it of a text or of an object.
+#[inline]
+pub fn row_key(row: &[u8]) -> &[u8] {
+    match row {
+        [OBJECT_MARK, OBJECT_MARK, b':' | b'|', key @ ..] | [OBJECT_MARK, key @ ..] => key,
+        _ => row,
+    }
 }
 
 /// What stands before an object's key in its row.
@@ -66,11 +89,12 @@ pub fn with_object_row<T>(key: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
     with(&row[..end])
 }
 
-/// The key of the object that is kept in this row. `None`: it is a row like any other.
+/// The key of the object that is kept in this row. `None`: the row holds a text.
 #[inline]
 pub fn object_key(row: &[u8]) -> Option<&[u8]> {
     match row {
-        [OBJECT_MARK, OBJECT_MARK, b'|', key @ ..] | [OBJECT_MARK, key @ ..] => Some(key),
+        [OBJECT_MARK, OBJECT_MARK, b':', ..] => None,
+        [OBJECT_MARK, ..] => Some(row_key(row)),
         _ => None,
     }
 }
@@ -81,7 +105,7 @@ mod tests {
     use crate::row_slot;
 
     #[test]
-    fn an_object_has_the_slot_of_a_row_of_the_same_key() {
+    fn both_rows_of_a_key_have_its_slot_and_name_a_table() {
         let long = "x".repeat(SHORT);
         for key in [
             "hotel:7",
@@ -103,6 +127,12 @@ mod tests {
             with_object_row(key.as_bytes(), |same| assert_eq!(same, row));
             assert!(row.contains(&b'|') || row.contains(&b':'), "{key}");
             assert_eq!(row_slot(&row), row_slot(key.as_bytes()), "{key}");
+            let text = text_row(key.as_bytes());
+            assert_eq!(row_key(&text), key.as_bytes());
+            assert_eq!(row_key(&row), key.as_bytes());
+            assert_eq!(object_key(&text), None, "{key}");
+            assert!(has_separator(&text), "{key}");
+            assert_eq!(row_slot(&text), row_slot(key.as_bytes()), "{key}");
         }
     }
 }

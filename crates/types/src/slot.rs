@@ -3,7 +3,7 @@
 //! Source: the Redis Cluster specification, "Key distribution model" and appendix A (CRC16,
 //! XMODEM: polynomial 0x1021, initial value 0, no reflection).
 
-use crate::object_row::{NAMELESS, OBJECT_MARK, object_key};
+use crate::object_row::{NAMELESS, OBJECT_MARK, row_key};
 
 /// How many slots there are.
 pub const SLOTS: u16 = 16_384;
@@ -56,7 +56,7 @@ impl SlotPrefix {
     }
 }
 
-/// The slot of a row: that of its leading column, or of the hash tag in it. Of an object it is that of a row with the object's key.
+/// The slot of a row or of a client's key: that of its leading column, or of the hash tag in it. Both rows of a key have the key's slot.
 pub fn row_slot(key: &[u8]) -> u16 {
     slot_of(leading_column(key).0)
 }
@@ -83,7 +83,7 @@ pub fn leading_column(key: &[u8]) -> (&[u8], bool) {
 /// The key of a row whose first separator is at `name`, if it names no table.
 #[inline]
 fn without_table(row: &[u8], name: usize) -> Option<&[u8]> {
-    let key = object_key(row).unwrap_or(row);
+    let key = row_key(row);
     let is_nameless =
         name == 0 || matches!(&row[..name], [OBJECT_MARK] | [OBJECT_MARK, OBJECT_MARK]);
     is_nameless.then_some(key)

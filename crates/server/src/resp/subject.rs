@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `post\|bob\|17` | a table: what ends its name is `\|` |
 //! | `pymk:42` | the store of that name, if there is one, else a table |
-//! | `hotel` | no table: it can have an object, which is kept among the rows |
+//! | `hotel` | no table: a plain key, whose text or object is kept among the rows |
 
 use larder_protocol::commands::{Command, Keys, Subject};
 

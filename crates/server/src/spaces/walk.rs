@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use larder_join::{Engine, TableInfo};
 use larder_space::schema::Definition;
-use larder_types::{OBJECT_MARK, object_key, object_rows};
+use larder_types::{object_key, object_rows};
 
 pub struct Walk {
     /// Tables that may have some, the next one last.
@@ -105,7 +105,7 @@ fn tables_with(engine: &Engine, definition: &Definition) -> Vec<TableInfo> {
             object_rows(prefix)
                 .any(|prefix| table.starts_with(&prefix) || prefix.starts_with(table))
         };
-        table.first() == Some(&OBJECT_MARK) && (prefixes.is_empty() || prefixes.iter().any(fits))
+        object_key(table).is_some() && (prefixes.is_empty() || prefixes.iter().any(fits))
     };
     let mut tables = engine.tables();
     tables.retain(|table| may_have(&table.name));

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use larder_join::{Engine, TableInfo};
-use larder_types::object_key;
+use larder_types::row_key;
 
 use super::{Figures, OnDisk, STEP_ROWS, Tables};
 
@@ -25,11 +25,10 @@ const PREPARED_MAX: usize = 10_000;
 fn joined_with_objects(tables: Vec<TableInfo>) -> Vec<TableInfo> {
     let mut joined: BTreeMap<Vec<u8>, TableInfo> = BTreeMap::new();
     for table in tables {
-        let name = match object_key(&table.name) {
-            // Their keys name no table, as those do that begin with a separator.
-            Some(b"") => b"|".to_vec(),
-            Some(name) => name.to_vec(),
-            None => table.name.clone(),
+        let name = match row_key(&table.name) {
+            // Plain keys, which name no table, count as keys that begin with a separator.
+            b"" => b"|".to_vec(),
+            name => name.to_vec(),
         };
         match joined.get_mut(&name) {
             Some(known) => {

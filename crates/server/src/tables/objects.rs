@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use larder_join::{Engine, KeyRange, LogEntry};
 use larder_protocol::errors::Code;
 use larder_space::object::{Object, ObjectKind, ObjectView};
-use larder_types::{has_separator, object_key, object_row, with_object_row};
+use larder_types::{has_separator, object_key, object_row, text_row, with_object_row};
 
 use super::{Refusal, Tables, Unanswered, refusal};
 
@@ -187,15 +187,16 @@ pub fn has_object(engine: &mut Engine, key: &[u8], now: u64) -> bool {
 pub fn row_of<'k>(engine: &mut Engine, key: &'k [u8], now: u64) -> Cow<'k, [u8]> {
     match has_object(engine, key, now) {
         true => object_row(key).into(),
-        false => key.into(),
+        false => text_row(key),
     }
 }
 
 /// # Errors
 /// The key has a row of text, so it has no object.
 pub fn refuse_text(engine: &mut Engine, key: &[u8], now: u64) -> Result<(), Refusal> {
-    engine.expires_at(key, now);
-    match engine.base_row(key) {
+    let row = &*text_row(key);
+    engine.expires_at(row, now);
+    match engine.base_row(row) {
         Some(_) => Err(wrong_type()),
         None => Ok(()),
     }
@@ -280,11 +281,5 @@ impl Tables {
     /// Whether hashes have fields whose time has come, which go some at a time. Who reads one hash does not see them.
     pub fn has_late_fields(&self) -> bool {
         self.field_times.are_due(self.now())
-    }
-
-    /// Whether any key on this core may have an object: `false` is certain.
-    #[inline]
-    pub fn has_objects(&self) -> bool {
-        self.engine.borrow().has_objects()
     }
 }

@@ -13,7 +13,7 @@ use larder_join::{
 };
 use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;
-use larder_types::{SLOTS, with_object_row};
+use larder_types::{SLOTS, text_row, with_object_row};
 use tokio::sync::Notify;
 
 use super::conversations::{Conversations, Unsent};
@@ -668,7 +668,7 @@ fn told_of(exchange: &Exchange, key: &[u8], has_objects: bool) -> Option<u64> {
         true => with_object_row(key, |row| exchange.last_told(row)),
         false => None,
     };
-    exchange.last_told(key).max(of_object)
+    exchange.last_told(&text_row(key)).max(of_object)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use larder_cluster::coordination::boot_ms;
 use larder_join::{KeyRange, RowChange, range_slot, row_slot};
-use larder_types::{SLOTS, object_key, object_row};
+use larder_types::{SLOTS, object_row, row_key, text_row};
 use tokio::sync::{Notify, mpsc};
 
 use super::{Refusal, Tables, Unanswered, complete};
@@ -136,7 +136,7 @@ struct Subscriber {
 impl Subscriptions {
     fn deliver(&self, change: &RowChange) {
         let all = self.by_beginning.borrow();
-        let key = object_key(&change.key).unwrap_or(&change.key);
+        let key = row_key(&change.key);
         for &length in self.lengths.borrow().keys() {
             let Some(beginning) = key.get(..length) else {
                 return;
@@ -182,13 +182,15 @@ impl Tables {
         subscription: Subscription,
         shared: Arc<Shared>,
     ) -> Result<(), Refusal> {
-        let (beginning, is_key) = (&subscription.beginning, subscription.is_key);
+        let is_key = subscription.is_key;
+        // A pattern's beginning has a separator; a key need not.
+        let beginning = &*text_row(&subscription.beginning);
         let number = self
             .read_waiting(None, shared.postgres.as_ref(), |engine, now| {
                 complete(engine.subscribe(beginning, is_key, now))
             })
             .await?;
-        let row = object_row(beginning);
+        let row = object_row(&subscription.beginning);
         let of_objects = self.read(|engine, now| complete(engine.subscribe(&row, is_key, now)));
         let of_objects = of_objects.map_err(Unanswered::refusal)?;
         // Changes until now are not for this one.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use larder_join::{LogEntry, row_slot};
-use larder_types::object_key;
+use larder_types::{row_key, text_row, with_object_row};
 
 use super::objects::has_object;
 use super::{Gate, Tables};
@@ -39,14 +39,12 @@ impl Watched {
                 LogEntry::Put { key, .. }
                 | LogEntry::Remove { key }
                 | LogEntry::Expire { key, .. } => {
-                    let marks = marks.remove(object_key(key).unwrap_or(key));
+                    let marks = marks.remove(row_key(key));
                     marks.unwrap_or_default().iter().for_each(set);
                 }
                 LogEntry::RemoveRange { lo, hi } => marks.retain(|key, marks| {
-                    let is_hit = match (object_key(lo), object_key(hi)) {
-                        (Some(lo), Some(hi)) => *lo <= key[..] && key[..] < *hi,
-                        _ => lo[..] <= key[..] && key[..] < hi[..],
-                    };
+                    let is_in = |row: &[u8]| lo[..] <= *row && *row < hi[..];
+                    let is_hit = is_in(&text_row(key)) || with_object_row(key, is_in);
                     if is_hit {
                         marks.iter().for_each(set);
                     }
@@ -81,7 +79,7 @@ impl Tables {
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
         for key in keys {
-            let _ = engine.expires_at(key, now);
+            let _ = engine.expires_at(&text_row(key), now);
             has_object(&mut engine, key, now);
         }
         // A failure is kept, and refuses the next write.

@@ -23,8 +23,10 @@ mod one_moment;
 mod peers;
 #[path = "../../../remote/tests/it/pipe.rs"]
 mod pipe;
+mod plain_keys;
 mod postgres;
 mod redefined;
+mod redis_beside;
 mod redis_py;
 mod redis_words;
 mod resp;

@@ -1,14 +1,13 @@
 //! Commands on objects: hashes and JSON documents. What they make of an object are the pure functions of `larder_space::object`.
 //!
-//! `access` has how an object is read and changed; `hash` the HSET family and `fields` the times of fields; `json` has documents, and `several` JSON.MSET; `change` is OBJ.CHANGE and SPACE.CPUT; `keys` what commands on text do where a key has
-//! an object. Commands on any key (DEL, TTL, RENAME) are with those on tables.
+//! `access` has how an object is read and changed; `hash` the HSET family and `fields` the times of fields; `json` has documents, and `several` JSON.MSET; `change` is OBJ.CHANGE and SPACE.CPUT.
+//! Commands on text and on any key (SET, DEL, TTL, RENAME) are with those on tables.
 
 mod access;
 mod change;
 mod fields;
 mod hash;
 mod json;
-mod keys;
 mod several;
 
 use larder_protocol::commands::{Command, Id};
@@ -18,7 +17,6 @@ use crate::tables::Unanswered;
 
 pub(super) use access::{broken, refuse_large};
 pub(super) use change::check as check_change;
-pub(super) use keys::meets_object;
 pub(super) use several::{set_all, settings};
 
 /// Executes a command on an object; says whether it is one.

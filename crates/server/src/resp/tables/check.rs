@@ -47,17 +47,11 @@ pub(super) fn check_keys(snapshot: &Snapshot, command: Command<'_>) -> Result<()
 }
 
 fn check_key(snapshot: &Snapshot, command: &Spec, key: &[u8]) -> Result<(), Refusal> {
-    if !has_separator(key) && !is_of_any_key(command) {
-        let message = format!(
-            "key '{}' names no store; write store:key, such as pymk:42, or table|key",
-            show(key)
-        );
-        return Err((Code::BadRequest, message));
-    }
     if !is_of_table(snapshot, key) {
         return Err(of_store(command, key));
     }
-    let most = match command.group == Group::Objects {
+    let has_prefix = command.group == Group::Objects || !has_separator(key);
+    let most = match has_prefix {
         true => KEY_BYTES_MAX - NAMELESS.len(),
         false => KEY_BYTES_MAX,
     };
@@ -66,32 +60,6 @@ fn check_key(snapshot: &Snapshot, command: &Spec, key: &[u8]) -> Result<(), Refu
         return Err((Code::BadRequest, message));
     }
     Ok(())
-}
-
-/// Whether a command is as much about objects as about text: the key of an object need not name a table.
-fn is_of_any_key(command: &Spec) -> bool {
-    command.group == Group::Objects
-        || matches!(
-            command.id,
-            Id::Copy
-                | Id::Del
-                | Id::Exists
-                | Id::Expire
-                | Id::ExpireAt
-                | Id::ExpireTime
-                | Id::Memory
-                | Id::Persist
-                | Id::PExpire
-                | Id::PExpireAt
-                | Id::PExpireTime
-                | Id::PTtl
-                | Id::Rename
-                | Id::RenameNx
-                | Id::Touch
-                | Id::Ttl
-                | Id::Type
-                | Id::Unlink
-        )
 }
 
 fn of_store(command: &Spec, key: &[u8]) -> Refusal {

@@ -164,12 +164,6 @@ pub(super) fn execute_now(
             None => Ok(Some(Work::SeveralCores(SeveralCores::default()))),
         };
     }
-    if command.writes() && state.core.tables.has_objects() {
-        let put = |state: &mut State, command: Command<'_>| put_rows(state, command);
-        if objects::meets_object(state, command, put)? {
-            return Ok(wait_for_room(state, command, whole));
-        }
-    }
     let (id, request) = (command.id(), command.request);
     match id {
         Id::Range => return range::range(state, request, whole),
@@ -189,7 +183,10 @@ pub(super) fn execute_now(
         Id::PUnsubscribe => subscribe::leave(state, request, true),
         Id::Unwatch => watch::forget(state),
 
-        Id::Set | Id::SetEx | Id::PSetEx | Id::MSet => put_rows(state, command)?,
+        Id::Set => rows::set(state, request)?,
+        Id::SetEx => strings::set_ex(state, request, "setex", b"EX")?,
+        Id::PSetEx => strings::set_ex(state, request, "psetex", b"PX")?,
+        Id::MSet => keys::mset(state, request)?,
         Id::SetNx => rows::set_if_absent(state, request)?,
         Id::Del | Id::Unlink => rows::del(state, request)?,
         Id::Incr => rows::increment(state, request.arg(1), Some(1))?,
@@ -224,17 +221,6 @@ pub(super) fn execute_now(
         _ => reads::read(state, command)?,
     }
     Ok(wait_for_room(state, command, whole))
-}
-
-/// Commands that put rows whatever was there.
-fn put_rows(state: &mut State, command: Command<'_>) -> Result<(), Unanswered> {
-    let request = command.request;
-    match command.id() {
-        Id::SetEx => strings::set_ex(state, request, "setex", b"EX"),
-        Id::PSetEx => strings::set_ex(state, request, "psetex", b"PX"),
-        Id::MSet => keys::mset(state, request),
-        _ => rows::set(state, request),
-    }
 }
 
 fn wait_for_room(state: &State, command: Command<'_>, whole: bool) -> Option<Work> {

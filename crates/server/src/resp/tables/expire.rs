@@ -1,12 +1,13 @@
 //! EXPIRE, TTL and their kin; and what the options EX, PX, EXAT and PXAT of other commands mean.
 
+use larder_join::Engine;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
 use super::super::state::State;
-use super::number;
 use super::reads::{Found, get_among};
 use super::rows::write;
+use super::{number, syntax};
 use crate::error::show;
 use crate::tables::objects::row_of;
 use crate::tables::{Refusal, Unanswered, refusal};
@@ -44,6 +45,89 @@ pub(in crate::resp) fn deadline(
         .and_then(|time| time.checked_add(base));
     let at = at.ok_or_else(|| invalid_expire(command))?;
     Ok(u64::try_from(at).unwrap_or(0))
+}
+
+/// KEEPTTL, EX, PX, EXAT or PXAT of a command that puts a text.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lifetime<'a> {
+    /// None of them: the text does not expire.
+    #[default]
+    Forever,
+    Kept,
+    /// The option, and its time as it is written.
+    Timed(&'static [u8], &'a [u8]),
+}
+
+/// A [`Lifetime`] whose time is known to be one.
+#[derive(Clone, Copy)]
+pub(super) enum Times {
+    Forever,
+    Kept,
+    Until(Expiry),
+}
+
+impl<'a> Lifetime<'a> {
+    /// Takes an option, in capitals, if it is one of these; says whether it is. As in Redis the same one may be given again.
+    ///
+    /// # Errors
+    /// Another of them was given, or its time is missing.
+    pub fn take(
+        &mut self,
+        word: &[u8],
+        time: impl FnOnce() -> Result<&'a [u8], Refusal>,
+    ) -> Result<bool, Refusal> {
+        const TIMED: [&[u8]; 4] = [b"EX", b"PX", b"EXAT", b"PXAT"];
+        let new = match TIMED.iter().find(|option| **option == word) {
+            _ if word == b"KEEPTTL" => Lifetime::Kept,
+            Some(option) => Lifetime::Timed(option, time()?),
+            None => return Ok(false),
+        };
+        let is_same = match (*self, new) {
+            (Lifetime::Forever, _) | (Lifetime::Kept, Lifetime::Kept) => true,
+            (Lifetime::Timed(before, _), Lifetime::Timed(option, _)) => before == option,
+            _ => false,
+        };
+        if !is_same {
+            return Err(syntax());
+        }
+        *self = new;
+        Ok(true)
+    }
+
+    /// # Errors
+    /// The time is no positive integer.
+    pub fn times(self, command: &str) -> Result<Times, Refusal> {
+        Ok(match self {
+            Lifetime::Forever => Times::Forever,
+            Lifetime::Kept => Times::Kept,
+            Lifetime::Timed(option, time) => {
+                Times::Until(positive(expiry(option, number(time)?), command)?)
+            }
+        })
+    }
+}
+
+impl Times {
+    /// When the text of a key expires that is put now; where it is kept, what the key has expires then.
+    ///
+    /// # Errors
+    /// The time is beyond what can be kept.
+    pub fn deadline(
+        self,
+        engine: &mut Engine,
+        key: &[u8],
+        now: u64,
+        command: &str,
+    ) -> Result<Option<u64>, Refusal> {
+        Ok(match self {
+            Times::Forever => None,
+            Times::Kept => {
+                let row = row_of(engine, key, now);
+                engine.expires_at(&row, now)
+            }
+            Times::Until(expiry) => Some(deadline(expiry, now, command)?),
+        })
+    }
 }
 
 /// When EXPIRE and its kin do nothing.

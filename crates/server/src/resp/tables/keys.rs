@@ -6,12 +6,12 @@ use std::borrow::Cow;
 use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
-use larder_types::{has_separator, object_key, object_row};
+use larder_types::{object_key, object_row, text_row};
 
 use super::super::replies;
 use super::super::state::State;
 use super::partly::behind;
-use super::rows::{get, write};
+use super::rows::{get, put_text, write};
 use super::{number, syntax};
 use crate::tables::objects::{has_object, refuse_computed, remove_object, row_of};
 use crate::tables::{Gate, Refusal, Unanswered, refusal};
@@ -50,7 +50,11 @@ fn put_all(
         let is_there = tables.read(|engine, now| {
             let mut pairs = pairs.iter();
             pairs.try_fold(false, |any, &at| -> Result<bool, Unanswered> {
-                Ok(any || get(engine, request.arg(at), now, |_| {})?)
+                let key = request.arg(at);
+                Ok(
+                    any || has_object(engine, key, now)
+                        || get(engine, &text_row(key), now, |_| {})?,
+                )
             })
         })?;
         if is_there {
@@ -62,10 +66,9 @@ fn put_all(
     let in_transaction = tables.in_transaction();
     let mut all = |gate: &mut Gate| {
         for (before, &at) in pairs.iter().enumerate() {
-            let key = request.arg(at);
+            let (key, value) = (request.arg(at), request.arg(at + 1));
             let written = tables.write(gate, |engine, now| {
-                let written = engine.put(key, request.arg(at + 1), now).map_err(refusal)?;
-                Ok(((), written.waits_for))
+                Ok(((), put_text(engine, key, value, None, now)?))
             });
             let written = written.map_err(|why| behind(before, command, why));
             if written.is_err() {
@@ -154,8 +157,8 @@ fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Una
         let source = row_of(engine, from, now);
         let keep = |bytes: &[u8]| value = Some(bytes.to_vec());
         get(engine, &source, now, keep)?;
-        is_there =
-            !copying.replaces && (has_object(engine, to, now) || get(engine, to, now, |_| {})?);
+        is_there = !copying.replaces
+            && (has_object(engine, to, now) || get(engine, &text_row(to), now, |_| {})?);
         let at = engine.expires_at(&source, now);
         Ok((source, at))
     })?;
@@ -172,12 +175,16 @@ fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Una
                 refuse_computed(engine, to, now)?;
                 Cow::Owned(object_row(to))
             }
-            None => Cow::Borrowed(to),
+            None => text_row(to),
         };
         // What the key had goes, if it was of the other kind.
         let gone = match object_key(&source) {
-            Some(_) if !has_separator(to) => None,
-            Some(_) => engine.remove(to, now).map_err(refusal)?.waits_for,
+            Some(_) => {
+                engine
+                    .remove(&text_row(to), now)
+                    .map_err(refusal)?
+                    .waits_for
+            }
             None => remove_object(engine, to, now)?.1,
         };
         let written = engine.put(&target, &value, now).map_err(refusal)?;

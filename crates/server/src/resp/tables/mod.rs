@@ -4,7 +4,7 @@
 //!
 //! | room | files |
 //! |---|---|
-//! | single rows | `rows` (SET, DEL, INCR), `strings` (what edits a value), `expire`, `reads` |
+//! | single rows | `rows` (SET, DEL, INCR; `condition`: SET IFEQ), `strings` (what edits a value), `expire`, `reads` |
 //! | several rows | `keys` (MSET, RENAME), `range` (`head`: how its answers begin), `scan` |
 //! | joins | `joins` |
 //! | transactions | `transaction`, `stores` (what it reads of stores), `watch` |
@@ -13,6 +13,7 @@
 //! | several cores | `route` (which one executes a command), `coordinate` and `merge` (what several do) |
 
 mod check;
+mod condition;
 mod coordinate;
 mod execute;
 mod expire;

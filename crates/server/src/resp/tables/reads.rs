@@ -3,6 +3,7 @@
 use larder_join::{Engine, Error};
 use larder_protocol::commands::Command;
 use larder_protocol::resp::Encoder;
+use larder_types::text_row;
 
 use super::super::reads::{KeyQuery, range_of};
 use super::super::state::State;
@@ -22,19 +23,17 @@ pub(super) enum Found {
 /// As [`get`], among other rows, and where the value is not asked for: a row that does not add up has none, and counts as absent.
 pub(super) fn get_among(
     engine: &mut Engine,
-    key: &[u8],
+    row: &[u8],
     now: u64,
     mut each: impl FnMut(&[u8]),
 ) -> Result<Found, Unanswered> {
     let mut found = Found::Nothing;
-    let outcome = engine.get(key, now, &mut |value| {
+    let outcome = engine.get(row, now, &mut |value| {
         found = Found::Row;
         each(value);
     });
     match outcome {
         Err(Error::NotANumber { .. }) => Ok(Found::NoValue),
-        // It may have an object.
-        Err(Error::NoTable { .. }) => Ok(Found::Nothing),
         outcome => complete(outcome).map(|()| found),
     }
 }
@@ -94,11 +93,12 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
                     false => is_too_long = true,
                 }
             };
+            let row = &*text_row(key);
             let found = match query {
                 KeyQuery::MGet | KeyQuery::Exists | KeyQuery::Type => {
-                    get_among(engine, key, now, each)?
+                    get_among(engine, row, now, each)?
                 }
-                _ if get(engine, key, now, each)? => Found::Row,
+                _ if get(engine, row, now, each)? => Found::Row,
                 _ => Found::Nothing,
             };
             if is_too_long {

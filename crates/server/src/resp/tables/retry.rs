@@ -4,6 +4,7 @@
 use larder_join::{Needs, ReadOutcome};
 use larder_protocol::commands::{Batch, Command};
 use larder_protocol::errors::Code;
+use larder_types::text_row;
 
 use super::super::pending::Work;
 use super::super::state::State;
@@ -83,7 +84,9 @@ impl Retry {
             // All that it needs is loaded together.
             tables.read(|engine, now| {
                 for key in command.keys() {
-                    if let Ok(ReadOutcome::Needs(more)) = engine.get(key, now, &mut |_| {}) {
+                    if let Ok(ReadOutcome::Needs(more)) =
+                        engine.get(&text_row(key), now, &mut |_| {})
+                    {
                         needs.add(*more);
                     }
                 }

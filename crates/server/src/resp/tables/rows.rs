@@ -1,15 +1,16 @@
 //! SET, DEL, INCR and their kin: commands that put or remove single rows, as Redis's users know them.
 
-use larder_join::{Engine, Error};
+use larder_join::Engine;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
-use larder_types::has_separator;
+use larder_types::{object_row, text_row};
 
 use super::super::state::State;
-use super::expire::{Expiry, deadline, expiry, positive};
+use super::condition::Condition;
+use super::expire::Lifetime;
 use super::partly::behind;
-use super::{number, strings, syntax};
-use crate::tables::objects::remove_object;
+use super::{strings, syntax};
+use crate::tables::objects::{has_object, read_object, refuse_computed, remove_object, wrong_type};
 use crate::tables::{Refusal, Unanswered, complete, refusal};
 
 pub(super) fn write<T>(
@@ -23,60 +24,123 @@ pub(super) fn write<T>(
 /// Hands `each` the value of a row; says whether there is one.
 pub(super) fn get(
     engine: &mut Engine,
-    key: &[u8],
+    row: &[u8],
     now: u64,
     mut each: impl FnMut(&[u8]),
 ) -> Result<bool, Unanswered> {
     let mut found = false;
-    let outcome = engine.get(key, now, &mut |value| {
+    let outcome = engine.get(row, now, &mut |value| {
         found = true;
         each(value);
     });
-    match outcome {
-        // It may have an object.
-        Err(Error::NoTable { .. }) => Ok(false),
-        outcome => complete(outcome).map(|()| found),
+    complete(outcome).map(|()| found)
+}
+
+/// Puts the text of a key in the place of what it has, be it a text or an object; returns what the outputs wait for.
+pub(super) fn put_text(
+    engine: &mut Engine,
+    key: &[u8],
+    value: &[u8],
+    deadline: Option<u64>,
+    now: u64,
+) -> Result<Option<u64>, Unanswered> {
+    let row = &*text_row(key);
+    // The object goes first, so that subscribers receive `del` before `set`.
+    let object = take_object(engine, key, now)?;
+    let written = match (engine.put(row, value, now), object) {
+        (Ok(written), _) => written,
+        (Err(error), None) => return Err(refusal(error).into()),
+        (Err(error), Some(object)) => {
+            object.put_back(engine, now)?;
+            return Err(refusal(error).into());
+        }
+    };
+    if deadline.is_some() {
+        engine.expire(row, deadline, now).map_err(refusal)?;
+    }
+    Ok(written.waits_for)
+}
+
+/// An object that a text replaces.
+struct Replaced {
+    row: Vec<u8>,
+    bytes: Vec<u8>,
+    at: Option<u64>,
+}
+
+/// Removes the object of a key, if it has one.
+fn take_object(engine: &mut Engine, key: &[u8], now: u64) -> Result<Option<Replaced>, Unanswered> {
+    let Some(bytes) = read_object(engine, key, now, <[u8]>::to_vec) else {
+        return Ok(None);
+    };
+    refuse_computed(engine, key, now)?;
+    let row = object_row(key);
+    let at = engine.expires_at(&row, now);
+    engine.remove(&row, now).map_err(refusal)?;
+    Ok(Some(Replaced { row, bytes, at }))
+}
+
+impl Replaced {
+    fn put_back(&self, engine: &mut Engine, now: u64) -> Result<(), Unanswered> {
+        engine.put(&self.row, &self.bytes, now).map_err(refusal)?;
+        if self.at.is_some() {
+            engine.expire(&self.row, self.at, now).map_err(refusal)?;
+        }
+        Ok(())
     }
 }
 
-/// What SET was told beside the value.
+/// The options of SET.
 #[derive(Default)]
-struct SetOptions {
-    if_absent: bool,
-    if_present: bool,
+struct SetOptions<'a> {
+    condition: Condition<'a>,
     get: bool,
-    keep_ttl: bool,
-    expiry: Option<Expiry>,
+    lifetime: Lifetime<'a>,
 }
 
-fn set_options(request: Request<'_>) -> Result<SetOptions, Refusal> {
+fn set_options(request: Request<'_>) -> Result<SetOptions<'_>, Refusal> {
     let mut options = SetOptions::default();
     let mut at = 3;
     while let Some(option) = request.get(at) {
         at += 1;
         let option = option.to_ascii_uppercase();
+        let value = || request.get(at).ok_or_else(syntax);
         match option.as_slice() {
-            b"NX" => options.if_absent = true,
-            b"XX" => options.if_present = true,
+            b"NX" => options.only_if(Condition::IfAbsent)?,
+            b"XX" => options.only_if(Condition::IfPresent)?,
             b"GET" => options.get = true,
-            b"KEEPTTL" if options.expiry.is_none() => options.keep_ttl = true,
-            b"EX" | b"PX" | b"EXAT" | b"PXAT" if options.expiry.is_none() && !options.keep_ttl => {
-                let time = number(request.get(at).ok_or_else(syntax)?)?;
-                at += 1;
-                options.expiry = Some(positive(expiry(&option, time), "set")?);
+            word if options.lifetime.take(word, value)? => {
+                at += usize::from(word != b"KEEPTTL");
             }
-            _ => return Err(syntax()),
+            word => {
+                let condition = Condition::parse(word, value)?.ok_or_else(syntax)?;
+                options.only_if(condition)?;
+                at += 1;
+            }
         }
-    }
-    if options.if_absent && options.if_present {
-        return Err(syntax());
     }
     Ok(options)
 }
 
+impl<'a> SetOptions<'a> {
+    /// # Errors
+    /// There is another condition.
+    fn only_if(&mut self, condition: Condition<'a>) -> Result<(), Refusal> {
+        if self.condition != Condition::Always && self.condition != condition {
+            return Err(syntax());
+        }
+        self.condition = condition;
+        Ok(())
+    }
+}
+
 pub(super) fn set_if_absent(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let key = request.arg(1);
     let written = write(state, |engine, now| {
-        let written = engine.put_if_absent(request.arg(1), request.arg(2), now);
+        if has_object(engine, key, now) {
+            return Ok((0, None));
+        }
+        let written = engine.put_if_absent(&text_row(key), request.arg(2), now);
         let written = written.map_err(refusal)?;
         Ok((written.rows, written.waits_for))
     })?;
@@ -88,23 +152,23 @@ pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
     let (key, value) = (request.arg(1), request.arg(2));
     if request.len() == 3 {
         write(state, |engine, now| {
-            let written = engine.put(key, value, now).map_err(refusal)?;
-            Ok(((), written.waits_for))
+            Ok(((), put_text(engine, key, value, None, now)?))
         })?;
         state.encoder().ok();
         return Ok(());
     }
     let options = set_options(request)?;
+    let times = options.lifetime.times("set")?;
     let bound = strings::Bound::of(state);
     let (put, before) = write(state, |engine, now| {
         let mut before = None;
-        let deadline = match options.expiry {
-            None if options.keep_ttl => engine.expires_at(key, now),
-            None => None,
-            Some(expiry) => Some(deadline(expiry, now, "set")?),
-        };
-        if options.get || options.if_absent || options.if_present {
-            get(engine, key, now, |value| {
+        let deadline = times.deadline(engine, key, now, "set")?;
+        let is_object = has_object(engine, key, now);
+        if is_object && (options.get || options.condition.compares()) {
+            return Err(wrong_type().into());
+        }
+        if options.get || options.condition != Condition::Always {
+            get(engine, &text_row(key), now, |value| {
                 before = Some(value.to_vec());
             })?;
         }
@@ -113,14 +177,11 @@ pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
         {
             return Ok((Err(refusal), None));
         }
-        if (options.if_absent && before.is_some()) || (options.if_present && before.is_none()) {
+        if !options.condition.holds(before.as_deref(), is_object) {
             return Ok((Ok((false, before)), None));
         }
-        let written = engine.put(key, value, now).map_err(refusal)?;
-        if deadline.is_some() {
-            engine.expire(key, deadline, now).map_err(refusal)?;
-        }
-        Ok((Ok((true, before)), written.waits_for))
+        let waits_for = put_text(engine, key, value, deadline, now)?;
+        Ok((Ok((true, before)), waits_for))
     })??;
     match before {
         before if options.get => strings::answer(state, "SET", before),
@@ -135,10 +196,7 @@ pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
     for (before, key) in request.args().skip(1).enumerate() {
         let done = write(state, |engine, now| {
             let (was_object, waits_for) = remove_object(engine, key, now)?;
-            if !has_separator(key) {
-                return Ok((u64::from(was_object), waits_for));
-            }
-            let written = engine.remove(key, now).map_err(refusal)?;
+            let written = engine.remove(&text_row(key), now).map_err(refusal)?;
             let rows = written.rows + u64::from(was_object);
             Ok((rows, written.waits_for.max(waits_for)))
         });
@@ -151,8 +209,12 @@ pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
 /// `by` is nothing if it is more than an integer holds.
 pub(super) fn increment(state: &mut State, key: &[u8], by: Option<i64>) -> Result<(), Unanswered> {
     let by = by.ok_or_else(|| (Code::BadRequest, "decrement would overflow".to_owned()))?;
+    let row = &*text_row(key);
     let sum = write(state, |engine, now| {
-        let (sum, written) = engine.increment(key, by, now).map_err(refusal)?;
+        if has_object(engine, key, now) {
+            return Err(wrong_type().into());
+        }
+        let (sum, written) = engine.increment(row, by, now).map_err(refusal)?;
         Ok((sum, written.waits_for))
     })?;
     state.encoder().integer(sum);

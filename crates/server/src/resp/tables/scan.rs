@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use larder_join::{Engine, Limits};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
-use larder_types::{NAMELESS, OBJECT_MARK, object_key};
+use larder_types::{NAMELESS, OBJECT_MARK, PLAIN_TEXT, row_key};
 
 use super::super::state::State;
 use super::super::subject::is_of_table;
@@ -208,12 +208,8 @@ impl Walk {
                     .tables()
                     .into_iter()
                     .filter(|t| !t.computed && !t.supplied);
-                let mut names: Vec<Vec<u8>> = all
-                    .map(|table| match object_key(&table.name) {
-                        Some(name) => name.to_vec(),
-                        None => table.name,
-                    })
-                    .collect();
+                let mut names: Vec<Vec<u8>> =
+                    all.map(|table| row_key(&table.name).to_vec()).collect();
                 names.sort_unstable();
                 names.dedup();
                 names
@@ -221,7 +217,8 @@ impl Walk {
         };
         let mut keys: Vec<Walked> = Vec::new();
         for name in names {
-            if object_key(&name).is_some() || name.is_empty() {
+            // Plain keys have tables without a name.
+            if name.is_empty() || name[0] == OBJECT_MARK {
                 continue;
             }
             let first = match self.only {
@@ -253,7 +250,7 @@ impl Walk {
                 };
                 let [lo, hi] = [&lo, &hi].map(|key| [&[OBJECT_MARK], &key[..]].concat());
                 let outcome = engine.range(&lo, &hi, limits, now, &mut |row, object| {
-                    let key = object_key(row).unwrap_or(row).to_vec();
+                    let key = row_key(row).to_vec();
                     let kind = Kind::of_object(object);
                     keys.push(Walked { key, kind });
                     ControlFlow::Continue(())
@@ -266,21 +263,23 @@ impl Walk {
                 break;
             }
         }
-        if self.only.is_none() && engine.has_objects() {
-            self.nameless_keys(engine, now, &mut keys)?;
+        if self.only.is_none() {
+            self.plain_keys(engine, now, PLAIN_TEXT, &mut keys)?;
+            self.plain_keys(engine, now, NAMELESS, &mut keys)?;
         }
         Ok(keys)
     }
 
-    /// Puts the objects among them whose keys have no separator.
-    fn nameless_keys(
+    /// Merges the plain keys of one table, of texts or of objects, into `keys`.
+    fn plain_keys(
         &self,
         engine: &mut Engine,
         now: u64,
+        table: &[u8],
         keys: &mut Vec<Walked>,
     ) -> Result<(), Unanswered> {
-        let first = [NAMELESS, &self.beginning].concat();
-        let lo = [NAMELESS, &self.from].concat().max(first.clone());
+        let first = [table, &self.beginning].concat();
+        let lo = [table, &self.from].concat().max(first.clone());
         let hi = successor(&first);
         if lo >= hi {
             return Ok(());
@@ -289,13 +288,20 @@ impl Walk {
             limit: Some(self.count as u64 + 1),
             ..Limits::default()
         };
-        let outcome = engine.range(&lo, &hi, limits, now, &mut |row, object| {
-            let key = object_key(row).unwrap_or(row).to_vec();
-            let kind = Kind::of_object(object);
+        let before = keys.len();
+        let outcome = engine.range(&lo, &hi, limits, now, &mut |row, value| {
+            let key = row_key(row).to_vec();
+            let kind = match table == PLAIN_TEXT {
+                true => Kind::Text,
+                false => Kind::of_object(value),
+            };
             keys.push(Walked { key, kind });
             ControlFlow::Continue(())
         });
         complete(outcome)?;
+        if keys.len() == before {
+            return Ok(());
+        }
         keys.sort_unstable();
         keys.truncate(self.count + 1);
         Ok(())

@@ -3,13 +3,14 @@
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
-use larder_types::decimal;
+use larder_types::{decimal, text_row};
 
 use super::super::state::State;
 use super::expire::{deadline, expiry, positive};
-use super::rows::{get, write};
+use super::rows::{get, put_text, write};
 use super::{number, syntax};
 use crate::clients::Limits;
+use crate::tables::objects::{has_object, wrong_type};
 use crate::tables::{Refusal, Unanswered, refusal};
 
 /// What becomes of a row.
@@ -79,9 +80,10 @@ pub(super) fn set_ex(
     option: &[u8],
 ) -> Result<(), Unanswered> {
     let expiry = positive(expiry(option, number(request.arg(2))?), name)?;
-    change(state, request.arg(1), |_, now| {
+    write(state, |engine, now| {
         let at = deadline(expiry, now, name)?;
-        Ok(((), Change::New(request.arg(3).to_vec(), Some(at))))
+        let waits_for = put_text(engine, request.arg(1), request.arg(3), Some(at), now)?;
+        Ok(((), waits_for))
     })?;
     state.encoder().ok();
     Ok(())
@@ -156,34 +158,38 @@ fn change<T>(
     key: &[u8],
     decide: impl FnOnce(Option<Vec<u8>>, u64) -> Result<(T, Change), Refusal>,
 ) -> Result<T, Unanswered> {
+    let row = &*text_row(key);
     write(state, |engine, now| {
         // A computed row is refused before it is computed.
-        engine.remove_range(key, key, 0, now).map_err(refusal)?;
+        engine.remove_range(row, row, 0, now).map_err(refusal)?;
+        if has_object(engine, key, now) {
+            return Err(wrong_type().into());
+        }
         let mut before = None;
-        get(engine, key, now, |value| before = Some(value.to_vec()))?;
+        get(engine, row, now, |value| before = Some(value.to_vec()))?;
         let is_there = before.is_some();
         let (answer, change) = decide(before, now)?;
         let waits_for = match change {
             Change::Stays => None,
-            Change::Goes => engine.remove(key, now).map_err(refusal)?.waits_for,
+            Change::Goes => engine.remove(row, now).map_err(refusal)?.waits_for,
             Change::Until(at) => {
                 if is_there {
-                    engine.expire(key, at, now).map_err(refusal)?;
+                    engine.expire(row, at, now).map_err(refusal)?;
                 }
                 None
             }
             Change::Value(value) => {
-                let at = engine.expires_at(key, now);
-                let written = engine.put(key, &value, now).map_err(refusal)?;
+                let at = engine.expires_at(row, now);
+                let written = engine.put(row, &value, now).map_err(refusal)?;
                 if at.is_some() {
-                    engine.expire(key, at, now).map_err(refusal)?;
+                    engine.expire(row, at, now).map_err(refusal)?;
                 }
                 written.waits_for
             }
             Change::New(value, at) => {
-                let written = engine.put(key, &value, now).map_err(refusal)?;
+                let written = engine.put(row, &value, now).map_err(refusal)?;
                 if at.is_some() {
-                    engine.expire(key, at, now).map_err(refusal)?;
+                    engine.expire(row, at, now).map_err(refusal)?;
                 }
                 written.waits_for
             }

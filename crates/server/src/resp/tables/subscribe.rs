@@ -2,7 +2,7 @@
 //!
 //! | channel | tells of |
 //! |---|---|
-//! | `__keyspace@0__:post\|bob\|17` | one key |
+//! | `__keyspace@0__:post\|bob\|17`, `__keyspace@0__:hotel` | one key |
 //! | `__keyspace@0__:tline\|ann\|*` | keys that match; before the first `*`, `?` or `[` stand at least a table's name and its separator |
 //!
 //! The message is `set` or `del`. Rows that joins make count: what is subscribed to is computed, and kept fresh and in memory. See
@@ -215,10 +215,10 @@ fn understand(
     if object_key(&beginning).is_some() {
         return refuse(ZERO_BYTE.to_owned());
     }
-    let Some(end) = beginning
+    let end = beginning
         .iter()
-        .position(|byte| matches!(byte, b'|' | b':'))
-    else {
+        .position(|byte| matches!(byte, b'|' | b':'));
+    let Some(end) = end.or((!is_pattern).then_some(beginning.len())) else {
         return refuse(format!(
             "'{shown}' names no table: the key begins with the table's name and | or :, such as __keyspace@0__:post|bob|*"
         ));

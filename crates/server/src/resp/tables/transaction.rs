@@ -5,6 +5,7 @@
 
 use larder_protocol::commands::{Batch, Command, InMulti, OwnedCommand};
 use larder_protocol::errors::Code;
+use larder_types::text_row;
 
 use super::super::dispatch;
 use super::super::mixed::Split;
@@ -184,7 +185,7 @@ fn refuse_long<'q>(
         if !tables.is_computed(key) && !tables.is_mapped(key) {
             // What else is wrong with it, its own answer says.
             let mut count = |value: &[u8]| bytes += value.len();
-            let _ = tables.read(|engine, now| engine.get(key, now, &mut count));
+            let _ = tables.read(|engine, now| engine.get(&text_row(key), now, &mut count));
         }
     }
     match bytes > limits.answer() {

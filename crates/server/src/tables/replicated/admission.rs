@@ -18,7 +18,7 @@ use larder_cluster::replication::{Admission, Confirmation, Outcome, ReadWait, Ti
 use larder_join::{Engine, range_slot, row_slot};
 use larder_protocol::commands::{Command, Group, Id, Keys};
 use larder_protocol::errors::Code;
-use larder_types::with_object_row;
+use larder_types::{text_row, with_object_row};
 
 use super::{Replicated, State};
 use crate::tables::{Gate, Refusal, Tables};
@@ -339,7 +339,7 @@ impl State {
                         is_wide = true;
                         continue;
                     }
-                    if !self.read_slot(slot, Some(key), now_ms, &mut awaits)? {
+                    if !self.read_slot(slot, Some(&text_row(key)), now_ms, &mut awaits)? {
                         return Ok(None);
                     }
                     if engine.has_objects() {

@@ -59,6 +59,23 @@ fn any_node_answers_for_any_object() {
             client.send(&request(&["GET", "\0h|00|x"]));
             assert_eq!(client.reply(), "-ERR a key does not begin with a zero byte");
         }
+        for number in 0..9 {
+            at[number % 3].check(&format!("SET plain{number} {number} EX 1000"), "+OK");
+            for client in &mut at {
+                client.check(&format!("GET plain{number}"), &format!("$1|{number}"));
+                client.check(&format!("INCRBY plain{number} 0"), &format!(":{number}"));
+            }
+        }
+        at[1].check("MGET plain0 d|00 plain5", "*3|$1|0|$-1|$1|5");
+        assert!(
+            at[2]
+                .ask("KEYS plain*")
+                .starts_with("*9|$6|plain0|$6|plain1|")
+        );
+        at[0].check(
+            "DEL plain0 plain1 plain2 plain3 plain4 plain5 plain6 plain7 plain8",
+            ":9",
+        );
         // A field whose time has come is seen at no node.
         at[0].check("HSET h|e f v g w", ":2");
         at[1].check("HPEXPIRE h|e 1 FIELDS 1 f", "*1|:1");

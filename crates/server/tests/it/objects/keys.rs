@@ -395,8 +395,8 @@ fn objects_are_kept_under_keys_without_a_table() {
                 ("HGET bar f", "$-1"),
                 ("EXISTS plain |bar bar : plain", ":4"),
                 (
-                    "SET plain x",
-                    "-ERR key 'plain' names no store; write store:key, such as pymk:42, or table|key",
+                    "APPEND plain x",
+                    "-WRONGTYPE Operation against a key holding the wrong kind of value",
                 ),
                 ("HSET plain g 1", ":1"),
                 ("EXPIRE plain 100", ":1"),

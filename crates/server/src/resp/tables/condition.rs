@@ -1,0 +1,70 @@
+//! Conditions of SET and DELEX on the value that a key has.
+
+use larder_protocol::errors::Code;
+use larder_types::key_hash;
+
+use crate::tables::Refusal;
+
+/// When SET writes and DELEX removes.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Condition<'a> {
+    #[default]
+    Always,
+    IfAbsent,
+    IfPresent,
+    IfEqual(&'a [u8]),
+    /// An absent key has a value that differs from any.
+    IfDifferent(&'a [u8]),
+    IfDigest(u64),
+    IfOtherDigest(u64),
+}
+
+impl<'a> Condition<'a> {
+    /// The condition that a word in capitals names; the next argument is its value. `None`: the word names none.
+    ///
+    /// # Errors
+    /// The value is missing or no digest.
+    pub fn parse(
+        word: &[u8],
+        value: impl FnOnce() -> Result<&'a [u8], Refusal>,
+    ) -> Result<Option<Condition<'a>>, Refusal> {
+        Ok(Some(match word {
+            b"IFEQ" => Condition::IfEqual(value()?),
+            b"IFNE" => Condition::IfDifferent(value()?),
+            b"IFDEQ" => Condition::IfDigest(parse_digest(value()?)?),
+            b"IFDNE" => Condition::IfOtherDigest(parse_digest(value()?)?),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Whether it looks at the value, so that the key must not have an object.
+    pub fn compares(self) -> bool {
+        !matches!(
+            self,
+            Condition::Always | Condition::IfAbsent | Condition::IfPresent
+        )
+    }
+
+    /// Whether it holds for a key with this text, or with an object.
+    pub fn holds(self, text: Option<&[u8]>, is_object: bool) -> bool {
+        match self {
+            Condition::Always => true,
+            Condition::IfAbsent => text.is_none() && !is_object,
+            Condition::IfPresent => text.is_some() || is_object,
+            Condition::IfEqual(value) => text == Some(value),
+            Condition::IfDifferent(value) => text != Some(value),
+            Condition::IfDigest(digest) => text.map(key_hash) == Some(digest),
+            Condition::IfOtherDigest(digest) => text.map(key_hash) != Some(digest),
+        }
+    }
+}
+
+fn parse_digest(text: &[u8]) -> Result<u64, Refusal> {
+    let is_hex = text.len() == 16 && text.iter().all(u8::is_ascii_hexdigit);
+    let digest = std::str::from_utf8(text).ok().filter(|_| is_hex);
+    let digest = digest.and_then(|text| u64::from_str_radix(text, 16).ok());
+    digest.ok_or_else(|| {
+        let message = "a digest is 16 hexadecimal digits, as DIGEST answers them".to_owned();
+        (Code::BadRequest, message)
+    })
+}

@@ -1,0 +1,332 @@
+//! Plain keys, which have no `:` or `|`: they hold texts and objects as every key does.
+
+use crate::redis_words::{check_all, servers};
+use crate::resp::{Client, TIMELINE, request};
+use crate::support::TestServer;
+
+const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+
+fn ask(client: &mut Client, words: &[&str]) -> String {
+    client.send(&request(words));
+    client.reply()
+}
+
+#[test]
+fn a_plain_key_holds_a_text() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        check_all(
+            &mut client,
+            &[
+                ("GET hotel", "$-1"),
+                ("MGET hotel s:k1 t|none none", "*4|$-1|$1|v|$-1|$-1"),
+                ("SET hotel Rome", "+OK"),
+                ("SET hotel Oslo NX", "$-1"),
+                ("SET hotel Oslo XX GET EX 100", "$4|Rome"),
+                ("GET hotel", "$4|Oslo"),
+                ("TTL hotel", ":100"),
+                ("SET hotel Bergen KEEPTTL", "+OK"),
+                ("TTL hotel", ":100"),
+                ("PERSIST hotel", ":1"),
+                ("EXPIRE hotel 50", ":1"),
+                ("TYPE hotel", "+string"),
+                ("STRLEN hotel", ":6"),
+                ("GETRANGE hotel 0 2", "$3|Ber"),
+                ("SETRANGE hotel 0 X", ":6"),
+                ("APPEND hotel !", ":7"),
+                ("EXISTS hotel hotel none s:k1", ":3"),
+                ("MGET hotel s:k1 none", "*3|$7|Xergen!|$1|v|$-1"),
+                ("SETNX hotel x", ":0"),
+                ("SETNX inn x", ":1"),
+                ("MSET a 1 b 2 c:1 3 d 4", "+OK"),
+                ("MSETNX e 1 b 2", ":0"),
+                ("MSETNX e 1 f 2", ":1"),
+                ("INCR a", ":2"),
+                ("DECRBY count 5", ":-5"),
+                ("INCRBYFLOAT half 0.5", "$3|0.5"),
+                ("GETSET b new", "$1|2"),
+                ("GETEX b EX 100", "$3|new"),
+                ("GETDEL b", "$3|new"),
+                ("SETEX b 100 v", "+OK"),
+                ("RENAME b t|b", "+OK"),
+                ("TTL t|b", ":100"),
+                ("COPY t|b b", ":1"),
+                ("TTL b", ":100"),
+                ("RENAMENX b a", ":0"),
+                ("DEL a b none", ":2"),
+                ("UNLINK d", ":1"),
+                ("TOUCH hotel none", ":1"),
+                ("DBSIZE", ":108"),
+                ("FLUSHALL", "+OK"),
+                ("DBSIZE", ":100"),
+            ],
+        );
+        assert!(client.ask("RANGE hotel inn").contains("names no table"));
+    }
+}
+
+#[test]
+fn any_bytes_but_a_leading_zero_are_a_key() {
+    let long = "k".repeat(60_000);
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        let keys = [
+            "", " ", "{", "}", "{}", "{rome}", "a{rome}b", "\r\n", "é", ":", "|", ":a", "|b:c",
+            "a\0b", &long,
+        ];
+        for (number, key) in keys.iter().enumerate() {
+            let value = number.to_string();
+            assert_eq!(ask(&mut client, &["SET", key, &value]), "+OK", "{key:?}");
+        }
+        for (number, key) in keys.iter().enumerate() {
+            let value = number.to_string();
+            let reply = format!("${}|{value}", value.len());
+            assert_eq!(ask(&mut client, &["GET", key]), reply, "{key:?}");
+            assert_eq!(ask(&mut client, &["EXISTS", key]), ":1", "{key:?}");
+        }
+        let mut all = vec!["MGET"];
+        all.extend(keys);
+        assert!(!ask(&mut client, &all).contains("$-1"));
+        for key in keys {
+            assert_eq!(ask(&mut client, &["DEL", key]), ":1", "{key:?}");
+        }
+    }
+}
+
+#[test]
+fn a_plain_key_holds_a_text_or_an_object_and_never_both() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        check_all(
+            &mut client,
+            &[
+                ("HSET one f v", ":1"),
+                ("SET two v", "+OK"),
+                ("GET one", WRONG_TYPE),
+                ("INCR one", WRONG_TYPE),
+                ("HGET two f", WRONG_TYPE),
+                ("HSET two f v", WRONG_TYPE),
+                ("JSON.SET two $ 1", WRONG_TYPE),
+                ("MGET one two", "*2|$-1|$1|v"),
+                ("FT.CREATE space PREFIX 1 o SCHEMA f TAG", "+OK"),
+                ("FT.SEARCH space * NOCONTENT", "*2|:1|$3|one"),
+                ("SET one text", "+OK"),
+                ("FT.SEARCH space * NOCONTENT", "*1|:0"),
+                ("GET one", "$4|text"),
+                ("RENAME one owl", "+OK"),
+                ("FT.SEARCH space * NOCONTENT", "*1|:0"),
+                ("DEL owl", ":1"),
+                ("HSET owl f v", ":1"),
+                ("FT.SEARCH space * NOCONTENT", "*2|:1|$3|owl"),
+                ("RENAME owl two", "+OK"),
+                ("TYPE two", "+hash"),
+                ("FT.SEARCH space * NOCONTENT", "*1|:0"),
+                ("DBSIZE", ":101"),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_plain_key_is_not_the_store_or_table_of_its_name() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        client.create("timeline", TIMELINE);
+        check_all(
+            &mut client,
+            &[
+                ("GET s", "$-1"),
+                ("SET s text", "+OK"),
+                ("GET s", "$4|text"),
+                ("GET s:k1", "$1|v"),
+                ("MGET s s:k1", "*2|$4|text|$1|v"),
+                ("DEL s", ":1"),
+                ("GET s:k1", "$1|v"),
+                ("SET tline 1", "+OK"),
+                ("SET sub 1", "+OK"),
+                ("SET sub|ann|bob 1", "+OK"),
+                ("SET post|bob|1 hello", "+OK"),
+                ("RANGE tline| tline}", "*2|$15|tline|ann|1|bob|$5|hello"),
+                ("INCR tline", ":2"),
+                ("RANGEDEL sub| sub}", ":1"),
+                ("MGET sub tline", "*2|$1|1|$1|2"),
+                ("RANGECOUNT tline| tline}", ":0"),
+            ],
+        );
+    }
+}
+
+#[test]
+fn plain_keys_are_walked_in_order_with_the_others() {
+    for threads in [1, 2] {
+        let server = TestServer::with(|config| config.server.threads = threads);
+        let mut client = Client::connect(&server);
+        check_all(
+            &mut client,
+            &[
+                ("MSET b 1 a|1 1 a 1 c:1 1", "+OK"),
+                ("HSET ab f v", ":1"),
+                ("KEYS *", "*5|$1|a|$2|ab|$3|a|1|$1|b|$3|c:1"),
+                ("KEYS a*", "*3|$1|a|$2|ab|$3|a|1"),
+                (
+                    "SCAN 0 MATCH a* COUNT 100 TYPE string",
+                    "*2|$1|0|*2|$1|a|$3|a|1",
+                ),
+                ("SCAN 0 MATCH a* COUNT 100 TYPE hash", "*2|$1|0|*1|$2|ab"),
+            ],
+        );
+        for number in 0..50 {
+            client.check(&format!("SET page{number:02} v"), "+OK");
+        }
+        let (mut cursor, mut found) = ("0".to_owned(), 0);
+        loop {
+            let page = client.ask(&format!("SCAN {cursor} MATCH page* COUNT 7"));
+            found += page.matches("$6|page").count();
+            cursor = page.split('|').nth(2).expect("a cursor").to_owned();
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(found, 50);
+    }
+}
+
+#[test]
+fn plain_keys_are_watched_and_subscribed_to() {
+    for server in servers() {
+        let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
+        for (line, reply) in [
+            ("SET hotel v", "+OK"),
+            ("EXPIRE hotel 100", ":1"),
+            ("DEL hotel", ":1"),
+            ("MSET inn 1 hotel 2", "+OK"),
+            ("FLUSHALL", "+OK"),
+        ] {
+            client.check("WATCH hotel", "+OK");
+            other.check(line, reply);
+            check_all(
+                &mut client,
+                &[("MULTI", "+OK"), ("GET hotel", "+QUEUED"), ("EXEC", "*-1")],
+            );
+        }
+        client.check("WATCH hotel", "+OK");
+        other.check("SET inn v", "+OK");
+        check_all(
+            &mut client,
+            &[
+                ("MULTI", "+OK"),
+                ("SET hotel 1", "+QUEUED"),
+                ("INCR hotel", "+QUEUED"),
+                ("EXEC", "*2|+OK|:2"),
+            ],
+        );
+        let mut feed = Client::connect(&server);
+        feed.check(
+            "SUBSCRIBE __keyspace@0__:hotel",
+            "*3|$9|subscribe|$20|__keyspace@0__:hotel|:1",
+        );
+        client.check("SET hotel:1 v", "+OK");
+        client.check("SET hotel v", "+OK");
+        assert_eq!(
+            feed.reply(),
+            "*3|$7|message|$20|__keyspace@0__:hotel|$3|set"
+        );
+        client.check("DEL hotel", ":1");
+        assert_eq!(
+            feed.reply(),
+            "*3|$7|message|$20|__keyspace@0__:hotel|$3|del"
+        );
+    }
+}
+
+#[test]
+fn plain_keys_outlive_a_restart_with_another_number_of_threads() {
+    let [server, _] = servers();
+    let mut server = server;
+    let mut client = Client::connect(&server);
+    for number in 0..40 {
+        client.check(&format!("SET key{number} {number} EX 1000"), "+OK");
+        client.check(&format!("HSET hash{number} f {number}"), ":1");
+    }
+    for threads in [2, 3] {
+        server.restart_with(|config| config.server.threads = threads);
+        let mut client = Client::connect(&server);
+        for number in 0..40 {
+            let text = number.to_string();
+            let reply = format!("${}|{text}", text.len());
+            client.check(&format!("GET key{number}"), &reply);
+            client.check(&format!("HGET hash{number} f"), &reply);
+            assert_ne!(client.ask(&format!("TTL key{number}")), ":-1");
+        }
+        client.check("DBSIZE", ":180");
+    }
+}
+
+/// A command that is refused, or that does nothing, changes nothing and aborts nobody's transaction.
+#[test]
+fn refused_writes_leave_an_object_as_it_was_and_unmarked() {
+    for server in servers() {
+        let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
+        client.check("HSET h f v", ":1");
+        for (line, reply) in [
+            ("SET h x EX 100 KEEPTTL", "-ERR syntax error"),
+            ("SET h v NX XX", "-ERR syntax error"),
+            ("SET h v EX 0", "-ERR invalid expire time in 'set' command"),
+            ("SET h v NX", "$-1"),
+            ("SET h v GET", WRONG_TYPE),
+            ("SET h v IFEQ v", WRONG_TYPE),
+            ("SET h v IFEQ", "-ERR syntax error"),
+            (
+                "SET h v IFDEQ v",
+                "-ERR a digest is 16 hexadecimal digits, as DIGEST answers them",
+            ),
+            ("SETEX h 0 v", "-ERR invalid expire time in 'setex' command"),
+            (
+                "SETEX h ten v",
+                "-ERR value is not an integer or out of range",
+            ),
+            (
+                "PSETEX h -1 v",
+                "-ERR invalid expire time in 'psetex' command",
+            ),
+            ("SETNX h v", ":0"),
+            (
+                "MSETNX h 1 k2",
+                "-ERR wrong number of arguments for 'msetnx' command",
+            ),
+            ("MSETNX h 1 k2 2", ":0"),
+            (
+                "MSET h 1 k2",
+                "-ERR wrong number of arguments for 'mset' command",
+            ),
+            ("SETRANGE h -1 x", "-ERR offset is out of range"),
+            ("SETRANGE h 1 x", WRONG_TYPE),
+            (
+                "INCRBY h ten",
+                "-ERR value is not an integer or out of range",
+            ),
+            ("INCR h", WRONG_TYPE),
+            ("GETEX h EX 1 PX 1", "-ERR syntax error"),
+            ("GETEX h EX 1", WRONG_TYPE),
+            (
+                "HSET h f",
+                "-ERR wrong number of arguments for 'hset' command",
+            ),
+            (
+                "HINCRBY h f x",
+                "-ERR value is not an integer or out of range",
+            ),
+            ("HSETNX h f w", ":0"),
+            (
+                "EXPIRE h 100 NX XX",
+                "-ERR NX and XX, GT or LT options at the same time are not compatible",
+            ),
+        ] {
+            client.check("WATCH h", "+OK");
+            other.check(line, reply);
+            client.check("MULTI", "+OK");
+            client.check("HGETALL h", "+QUEUED");
+            assert_eq!(client.ask("EXEC"), "*1|*2|$1|f|$1|v", "{line}");
+        }
+    }
+}
