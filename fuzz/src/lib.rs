@@ -33,7 +33,7 @@ pub use pgoutput::{changes_of, pgoutput};
 pub use replication::{replication, replication_pieces};
 pub use reply::{reply, whole_replies};
 pub use resp::resp;
-pub use segment::{read_segment, reseal_segment, segment};
+pub use segment::{read_segment, reseal_segment, segment, with_dictionary};
 pub use space::{searches, space};
 pub use trace::{bg_text, holds_records, reseal_trace, trace};
 pub use wire::{is_wire, wire};

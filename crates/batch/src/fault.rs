@@ -1,31 +1,48 @@
-//! Fault points: named places at which a test can have the process killed.
+//! Fault points: named places at which a test can have something go wrong.
 //!
-//! `LARDER_FAULT_POINT=name` kills at the first pass of that point, `name:3` at the third. Release
-//! builds hold no fault points.
+//! | `LARDER_FAULT_POINT` | what happens at that point |
+//! |---|---|
+//! | `name` | the process is killed, as a crash would |
+//! | `panic@name` | the thread panics |
+//! | `hang@name` | the thread never goes on |
+//!
+//! `name:3` means the third pass of the point. Release builds hold no fault points.
 
-/// Ends the process by SIGKILL, as a crash would, if the environment asks for it here.
+/// Does what the environment asks for at this point.
 #[cfg(debug_assertions)]
 pub fn fault_point(name: &str) {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     struct Wanted {
+        action: String,
         name: String,
         passes_left: AtomicU64,
     }
     static WANTED: OnceLock<Option<Wanted>> = OnceLock::new();
     let wanted = WANTED.get_or_init(|| {
         let spec = std::env::var("LARDER_FAULT_POINT").ok()?;
-        let (name, passes) = spec.split_once(':').unwrap_or((&spec, "1"));
+        let (action, place) = spec.split_once('@').unwrap_or(("kill", &spec));
+        let (name, passes) = place.split_once(':').unwrap_or((place, "1"));
         Some(Wanted {
+            action: action.to_owned(),
             name: name.to_owned(),
             passes_left: AtomicU64::new(passes.parse().ok()?),
         })
     });
     let Some(wanted) = wanted else { return };
-    if wanted.name == name && wanted.passes_left.fetch_sub(1, Ordering::SeqCst) == 1 {
+    if wanted.name != name || wanted.passes_left.fetch_sub(1, Ordering::SeqCst) != 1 {
+        return;
+    }
+    match wanted.action.as_str() {
+        "panic" => panic!("fault point {name}"),
+        "hang" => loop {
+            std::thread::park();
+        },
         // SAFETY: getpid and kill have no preconditions; the signal goes to this process alone.
-        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        _ => unsafe {
+            libc::kill(libc::getpid(), libc::SIGKILL);
+        },
     }
 }
 

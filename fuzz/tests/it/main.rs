@@ -80,6 +80,24 @@ fn no_bytes_upset_the_segment_reader() {
     check("segment", fuzz::segment, 200_000);
 }
 
+/// Such a dictionary is not even tried if the mutations do not make segments that have one.
+#[test]
+fn an_invalid_dictionary_is_damage() {
+    let seeds = seeds("segment");
+    let spoiled = seeds.iter().filter_map(|seed| {
+        let sealed = fuzz::reseal_segment(seed).expect("a segment");
+        fuzz::with_dictionary(&sealed, &[1; 200])
+    });
+    let mut tried = 0;
+    for bytes in spoiled {
+        let error = fuzz::read_segment(&bytes).expect_err("it is damaged");
+        let error = error.to_string();
+        assert!(error.contains("its zstd dictionary is invalid"), "{error}");
+        tried += 1;
+    }
+    assert!(tried >= 4, "{tried} segments are compressed with zstd");
+}
+
 #[test]
 fn no_bytes_upset_the_manifest_decoder() {
     check("manifest", fuzz::manifest, 50_000);

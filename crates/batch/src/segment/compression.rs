@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use larder_types::VALUE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
+use zstd::zstd_safe;
 
 use crate::error::Error;
 
@@ -134,23 +135,24 @@ impl Encoder {
 pub enum Codec {
     None,
     Lz4,
-    Zstd(Arc<zstd::dict::DecoderDictionary<'static>>),
+    Zstd(Arc<zstd_safe::DDict<'static>>),
 }
 
 thread_local! {
-    static ZSTD_CONTEXT: RefCell<zstd::zstd_safe::DCtx<'static>> = RefCell::new(zstd::zstd_safe::DCtx::create());
+    static ZSTD_CONTEXT: RefCell<zstd_safe::DCtx<'static>> = RefCell::new(zstd_safe::DCtx::create());
 }
 
 impl Codec {
     /// # Errors
-    /// [`Error::Corrupted`] for a code that this larder does not know.
+    /// [`Error::Corrupted`] for a code that this larder does not know, and a dictionary that zstd does not take.
     pub fn new(place: &str, code: u8, dictionary: &[u8]) -> Result<Codec, Error> {
         match code {
             0 => Ok(Codec::None),
             1 => Ok(Codec::Lz4),
-            2 => Ok(Codec::Zstd(Arc::new(zstd::dict::DecoderDictionary::copy(
-                dictionary,
-            )))),
+            2 => match zstd_safe::DDict::try_create(dictionary) {
+                Some(dictionary) => Ok(Codec::Zstd(Arc::new(dictionary))),
+                None => Err(Error::corrupted(place, "its zstd dictionary is invalid")),
+            },
             _ => Err(Error::corrupted(
                 place,
                 format!("compression {code} is unknown to this larder"),
@@ -183,8 +185,8 @@ impl Codec {
                 .map_err(|error| damaged(error.to_string()))?,
             Codec::Zstd(dictionary) => ZSTD_CONTEXT.with_borrow_mut(|context| {
                 context
-                    .decompress_using_ddict(&mut raw[..], packed, dictionary.as_ddict())
-                    .map_err(|code| damaged(zstd::zstd_safe::get_error_name(code).to_owned()))
+                    .decompress_using_ddict(&mut raw[..], packed, dictionary)
+                    .map_err(|code| damaged(zstd_safe::get_error_name(code).to_owned()))
             })?,
         };
         if size != raw_size {
