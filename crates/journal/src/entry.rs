@@ -101,6 +101,22 @@ const HEAD_MAX: usize = 1 + 2 * VARINT_MAX + 8;
 const VARINT_MAX: usize = 5;
 
 impl<'a> Entry<'a> {
+    /// Bytes of its strings: nearly all that it takes in a file.
+    pub fn payload_bytes(&self) -> usize {
+        match self {
+            Entry::Put { key, value, .. } => key.len() + value.len(),
+            Entry::Expire { key, .. } | Entry::Remove { key } => key.len(),
+            Entry::RemoveRange { lo, hi } => lo.len() + hi.map_or(0, <[u8]>::len),
+            Entry::Define { name, text } => name.len() + text.len(),
+            Entry::Drop { name } => name.len(),
+            Entry::Position { source, position } => source.len() + position.len(),
+            Entry::Part { change, .. } => change.len(),
+            Entry::Kept { .. } | Entry::Abandoned { .. } => 0,
+            Entry::Space { name, record } => name.len() + record.len(),
+            Entry::Slot { record, .. } => record.len(),
+        }
+    }
+
     /// # Errors
     /// [`Error::Limit`].
     #[inline]

@@ -13,11 +13,12 @@ use crate::error::{Error, Failure};
 use crate::folder::{create_log, sweep};
 use crate::format::{FileHeader, FileKind};
 use crate::log::Log;
+use crate::newest::NewestLog;
 use crate::producer::Producer;
 use crate::recover::{Recovery, find};
 use crate::shared::{Group, Item, Shared, State};
 use crate::snapshot::{SnapshotMaker, SnapshotPart, SnapshotShared};
-use crate::writer::{Next, Writer};
+use crate::writer::{Next, StopOnPanic, Writer};
 
 /// When what was written is made durable. The words and their meaning are those of Redis's
 /// `appendfsync`.
@@ -215,6 +216,7 @@ impl Journal {
         };
         sweep(disk.as_ref(), folder, found.snapshot, true)?;
         let file = create_log(disk.as_ref(), folder, &header)?;
+        NewestLog::of(&header, None).begin(disk.as_ref(), folder)?;
         let mut state = State::new(number, found.next_sequence);
         if !found.open_batches.is_empty() {
             state
@@ -294,9 +296,13 @@ impl Journal {
     /// [`Error::State`] while one is being made; [`Error::Stopped`]; [`Error::Io`].
     pub fn begin_snapshot(&self, parts: usize) -> Result<Vec<SnapshotPart>, Error> {
         let (parts, maker) = self.begin_snapshot_stepped(parts)?;
+        let shared = self.shared.clone();
         let thread = std::thread::Builder::new()
             .name("snapshot".into())
-            .spawn(move || maker.run())
+            .spawn(move || {
+                let _guard = StopOnPanic(shared);
+                maker.run();
+            })
             .map_err(|error| {
                 self.shared.state().snapshot_running = false;
                 Error::io("start a thread for", &self.shared.folder)(error)

@@ -24,6 +24,7 @@ use crate::format::{
     FILE_HEADER_SIZE, FRAME_HEADER_SIZE, FileHeader, FileKind, FrameHeader, FrameKind,
 };
 use crate::journal::Fsync;
+use crate::newest::NewestLog;
 use crate::recover::end_frame;
 use crate::shared::{Item, ProducerMark, Shared, State};
 
@@ -313,6 +314,14 @@ impl Log {
         Ok(())
     }
 
+    /// Seals the log for good, and records that the journal was closed in order.
+    pub fn close(&mut self, shared: &Shared) -> Result<(), Trouble> {
+        self.seal(shared)?;
+        NewestLog::of(&self.header, Some(self.end))
+            .write(shared.disk.as_ref(), &shared.folder)
+            .map_err(Trouble::Lasting)
+    }
+
     /// Ends this log and begins the next one; its number. `Ok(Err(_))`: that cannot be, and this log goes on.
     fn rotate(&mut self, shared: &Shared) -> Result<Result<u64, Error>, Trouble> {
         if self.next.is_none() {
@@ -350,6 +359,8 @@ impl Log {
             return Ok(Ok(number));
         };
         (self.file, self.header) = (file.into(), header);
+        // Without it the loss of this log might not be noticed; nothing else depends on it.
+        let _ = NewestLog::of(&header, None).write(shared.disk.as_ref(), &shared.folder);
         fault_point("journal.rotated");
         self.end = FILE_HEADER_SIZE as u64;
         self.synced = self.end;

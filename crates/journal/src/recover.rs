@@ -12,18 +12,20 @@
 //!    may show bytes that it has given up writing, and a sync that succeeds now says nothing of them. So what the log
 //!    does not say to be durable is written once more before it is synced (not under [`Fsync::No`], which promises
 //!    nothing of it).
-//! 4. Nothing is ever appended to a log of an earlier start, so bytes behind a cut cannot be
+//! 4. A journal that was closed in order has no torn tail: `newest` records that, and which log is the newest.
+//! 5. Nothing is ever appended to a log of an earlier start, so bytes behind a cut cannot be
 //!    taken for new ones.
 
 use std::path::{Path, PathBuf};
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, RealDisk};
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::fault::fault_point;
 use crate::folder::{Listing, log_path, snapshot_path};
 use crate::format::{FileHeader, FileKind, FrameHeader, FrameKind};
 use crate::journal::Fsync;
+use crate::newest::NewestLog;
 use crate::parts::Parts;
 use crate::scan::{Ending, LogScan, scan_log, scan_snapshot};
 
@@ -46,7 +48,7 @@ pub struct Recovery {
     pub cut: Option<Cut>,
 }
 
-/// A torn tail: nothing in it was acknowledged as durable.
+/// A torn tail: bytes behind the last whole frame of a log that was not closed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
     pub path: PathBuf,
@@ -80,6 +82,22 @@ pub fn replay(
     Ok(find(disk, folder, visit)?.recovery)
 }
 
+/// Bytes of the files that a start reads from a journal's folder, as far as they can be looked at: for reports of progress.
+pub fn size_on_disk(folder: &Path) -> u64 {
+    let Ok(listing) = Listing::read(&RealDisk, folder) else {
+        return 0;
+    };
+    let snapshot = listing.snapshots.last().copied();
+    let logs = listing.logs.iter().filter(|log| Some(**log) >= snapshot);
+    let paths = snapshot.map(|number| snapshot_path(folder, number));
+    let paths = paths
+        .into_iter()
+        .chain(logs.map(|number| log_path(folder, *number)));
+    paths
+        .map(|path| std::fs::metadata(path).map_or(0, |file| file.len()))
+        .sum()
+}
+
 pub(crate) fn find(
     disk: &dyn Disk,
     folder: &Path,
@@ -94,6 +112,7 @@ pub(crate) fn find(
         .copied()
         .filter(|number| *number >= first_log)
         .collect();
+    let newest = NewestLog::read(disk, folder)?;
     let mut found = Found {
         recovery: Recovery::default(),
         journal: None,
@@ -103,6 +122,9 @@ pub(crate) fn find(
         open_batches: Vec::new(),
     };
     if logs.is_empty() && snapshot.is_none() {
+        if let Some(newest) = newest {
+            newest.check(folder, None)?;
+        }
         found.recovery.new = true;
         return Ok(found);
     }
@@ -168,6 +190,9 @@ pub(crate) fn find(
         found.next_sequence = scan.next_sequence;
         found.last_log = Some(scan);
     }
+    if let Some(newest) = newest {
+        newest.check(folder, found.last_log.as_ref())?;
+    }
     found.open_batches = parts.finish(visit);
     if found.next_sequence <= seen_sequence {
         let last = found.last_log.expect("there is a log");
@@ -198,7 +223,7 @@ impl Found {
         Ok(())
     }
 
-    /// Makes the last log end where its whole frames end, and durable (invariants 3 and 4). Gives
+    /// Makes the last log end where its whole frames end, and durable (invariants 3 and 5). Gives
     /// the number of the log to write next.
     ///
     /// # Errors

@@ -109,7 +109,7 @@ impl Writer {
             Err(Trouble::Passing(error) | Trouble::Lasting(error)) => return Err(error),
         }
         if closing {
-            let ended = log.seal(&shared);
+            let ended = log.close(&shared);
             if let Err(Trouble::Passing(error) | Trouble::Lasting(error)) = ended {
                 return Err(error);
             }
@@ -246,8 +246,8 @@ impl Syncer {
     }
 }
 
-/// A thread that panics must not leave others waiting.
-struct StopOnPanic(Arc<Shared>);
+/// Stops the journal when its thread panics, so that nobody waits for that thread.
+pub(crate) struct StopOnPanic(pub Arc<Shared>);
 
 impl Drop for StopOnPanic {
     fn drop(&mut self) {

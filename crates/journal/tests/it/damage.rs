@@ -59,7 +59,6 @@ fn check_corrupted(disk: &ModelDisk, file: &Path, words: &str) {
 #[test]
 fn a_flipped_bit_anywhere_in_a_closed_journal_is_found() {
     let (disk, rows) = example();
-    let end_frame = disk.contents(&path("log-0000000002")).len() - 40;
     for name in disk.names() {
         let whole = disk.contents(&path(&name));
         for at in 0..whole.len() {
@@ -70,11 +69,9 @@ fn a_flipped_bit_anywhere_in_a_closed_journal_is_found() {
                 Err(Error::Corrupted { path: named, .. }) => {
                     assert_eq!(named, path(&name), "byte {at}");
                 }
-                // The mark of an orderly end covers nothing; broken, it is as if the process had
-                // been killed. It is told, and no row is missing.
-                Ok((read, recovery)) if name.starts_with("log") && at >= end_frame => {
-                    assert_eq!(read, rows);
-                    assert_eq!(recovery.cut.map(|cut| cut.bytes), Some(40));
+                // The record of the newest log is not needed; broken, it counts as none.
+                Ok((read, recovery)) if name == "newest-log" => {
+                    assert_eq!((read, recovery.cut), (rows.clone(), None));
                 }
                 other => panic!("{name}, byte {at}: {other:?}"),
             }
@@ -222,9 +219,83 @@ fn missing_and_foreign_files_are_named() {
 
     // A log that ends before what its snapshot was made of.
     disk.put(&log, &log_bytes[..64]);
+    check_corrupted(&disk, &log, "the journal was closed in order");
+    disk.delete(&path("newest-log"));
     Rows::replayed(&disk, Path::new("j")).expect("the snapshot saw nothing of this log");
     disk.put(&log, &log_bytes);
     Rows::replayed(&disk, Path::new("j")).unwrap();
+}
+
+/// Wherever it is cut: without the record it looks as a crash leaves it.
+#[test]
+fn a_log_that_was_cut_after_an_orderly_close_is_damage() {
+    let (disk, rows) = example();
+    let log = path("log-0000000002");
+    let whole = disk.contents(&log);
+    for size in 64..whole.len() {
+        disk.put(&log, &whole[..size]);
+        check_corrupted(&disk, &log, "the journal was closed in order");
+    }
+    let longer = [&whole[..], &[0]].concat();
+    disk.put(&log, &longer);
+    check_corrupted(&disk, &log, "bytes behind the log's end");
+    disk.put(&log, &whole);
+    assert_eq!(Rows::replayed(&disk, Path::new("j")).unwrap().0, rows);
+    // A journal of an earlier version has no record, and opens as ever.
+    disk.delete(&path("newest-log"));
+    assert_eq!(Rows::replayed(&disk, Path::new("j")).unwrap().0, rows);
+}
+
+#[test]
+fn a_missing_newest_log_is_named() {
+    // After an orderly close...
+    let (disk, _) = killed_log(3, Fsync::Always);
+    let open = |disk: &ModelDisk| {
+        Journal::open_stepped(
+            Arc::new(disk.clone()),
+            Path::new("j"),
+            Options::default(),
+            &mut |_| (),
+        )
+    };
+    let (journal, mut writer, _) = open(&disk).unwrap();
+    journal.close_stepped(&mut writer).unwrap();
+    let newest = path("log-0000000002");
+    let bytes = disk.contents(&newest);
+    disk.delete(&newest);
+    check_corrupted(&disk, &newest, "it was the newest log");
+    assert!(open(&disk).is_err(), "the start is refused");
+    disk.put(&newest, &bytes);
+    // ... after a crash, and if nothing else is left.
+    std::mem::forget(open(&disk).unwrap());
+    disk.delete(&newest);
+    check_corrupted(&disk, &newest, "it was the newest log");
+    disk.delete(&path("log-0000000001"));
+    check_corrupted(&disk, &newest, "it was the newest log");
+}
+
+/// A server of an earlier version went on with the journal, and left the record as it was.
+#[test]
+fn a_record_that_is_older_than_the_newest_log_is_no_damage() {
+    let (disk, log) = killed_log(3, Fsync::Always);
+    let record = disk.contents(&path("newest-log"));
+    let (journal, mut writer, _) = Journal::open_stepped(
+        Arc::new(disk.clone()),
+        Path::new("j"),
+        Options::default(),
+        &mut |_| (),
+    )
+    .unwrap();
+    journal.close_stepped(&mut writer).unwrap();
+    disk.put(&path("newest-log"), &record);
+    let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
+    assert_eq!(rows.rows.len(), 3);
+    // The log that the record names was replaced by another without entries.
+    let (other, _) = killed_log(2, Fsync::Always);
+    disk.delete(&path("log-0000000002"));
+    disk.put(&log, &other.contents(&log));
+    let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
+    assert_eq!(rows.rows.len(), 2);
 }
 
 #[test]

@@ -119,7 +119,8 @@ fn the_golden_journal_is_read_and_written_as_ever() {
         let _ = fs::remove_dir_all(golden());
         fs::create_dir_all(golden()).unwrap();
     }
-    for name in disk.names() {
+    // The golden journal is of a version that had no record of the newest log.
+    for name in disk.names().into_iter().filter(|it| it != "newest-log") {
         let now = disk.contents(&Path::new("j").join(&name));
         let path = golden().join(&name);
         if bless {
