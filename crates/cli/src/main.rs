@@ -11,6 +11,7 @@ mod compact;
 mod config;
 mod connection;
 mod demo;
+mod ending;
 mod failure;
 mod in_place;
 mod interrupt;

@@ -1,4 +1,4 @@
-//! `larder serve`: a server in this process, until ctrl-c, SIGTERM or SIGHUP.
+//! `larder serve`: a server in this process, until ctrl-c or SIGTERM.
 
 use std::path::PathBuf;
 
@@ -6,8 +6,8 @@ use clap::Args;
 use larder_protocol::config::{ClusterMode, ServerConfig};
 use larder_server::Server;
 
+use crate::ending::Ending;
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::log;
 use crate::output;
 
@@ -82,12 +82,12 @@ impl ConfigArgs {
 pub fn run(args: ServeArgs) -> Result<(), Failure> {
     let config = args.config.load()?;
     log::start(&config)?;
+    let ending = Ending::listen()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(Failure::io("start the server"))?;
     runtime.block_on(async {
-        let mut signals = interrupt::Signals::new().map_err(Failure::io("listen for signals"))?;
         let data = config.server.data.clone();
         let is_tls = !config.server.tls_cert.is_empty();
         let scheme = if is_tls { "https" } else { "http" };
@@ -97,6 +97,7 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
         let server = Server::start(config)
             .await
             .map_err(|error| Failure::new(error.to_string()))?;
+        ending.serves(server.shared().clone());
         let (resp, http) = (server.resp_addr(), server.http_addr());
         if args.json {
             let ready = serde_json::json!({
@@ -116,10 +117,16 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
             };
             output::print_line(&greeting(&head, &resp.to_string(), &http, is_tls, &data))?;
         }
-        signals.next().await;
+        tokio::select! {
+            () = ending.asked() => {}
+            // Other threads may wait for the one that failed, so the process ends without them.
+            why = server.failed() => return Err(Failure::new(why)),
+        }
         tracing::info!("stopping");
-        server.stop().await;
-        Ok(())
+        server
+            .stop()
+            .await
+            .map_err(|error| Failure::new(error.to_string()))
     })
 }
 

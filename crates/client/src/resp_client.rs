@@ -9,8 +9,9 @@
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use larder_protocol::errors::Code;
 use larder_protocol::resp::client::{ErrorReply, Replies, Reply, request};
 
 use rustls::{ClientConnection, StreamOwned};
@@ -112,8 +113,27 @@ impl RespClient {
     ///
     /// # Errors
     /// Only when the connection fails. If all commands are read-only, they are sent once more on a
-    /// fresh connection before that.
+    /// fresh connection before that. While the server loads rows after its start, and therefore executes nothing, the commands are
+    /// sent again for up to [`RespOptions::timeout`].
     pub fn pipeline(&self, commands: &[&[&[u8]]]) -> Result<Vec<Reply>, Error> {
+        let begun = Instant::now();
+        let mut pause = LOADING_PAUSE_MIN;
+        loop {
+            let replies = self.pipeline_once(commands);
+            let is_loading = match &replies {
+                Ok(replies) => !replies.is_empty() && replies.iter().all(is_loading),
+                Err(Error::Refused { retry, .. }) => *retry,
+                Err(_) => false,
+            };
+            if !is_loading || begun.elapsed() + pause > self.options.timeout {
+                return replies;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LOADING_PAUSE_MAX);
+        }
+    }
+
+    fn pipeline_once(&self, commands: &[&[&[u8]]]) -> Result<Vec<Reply>, Error> {
         let mut bytes = Vec::new();
         for parts in commands {
             request(&mut bytes, parts);
@@ -268,12 +288,22 @@ impl RespClient {
     }
 }
 
+/// How long to wait before a request is sent again that came while the server loads rows.
+const LOADING_PAUSE_MIN: Duration = Duration::from_millis(20);
+const LOADING_PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// Whether the server loads rows, and has done nothing.
+fn is_loading(reply: &Reply) -> bool {
+    matches!(reply, Reply::Error(error) if error.code == Code::Loading.resp_prefix())
+}
+
 pub(crate) fn refused(error: ErrorReply) -> Error {
     let message = format!("{} {}", error.code, error.message);
+    let retry = error.code == Code::Loading.resp_prefix();
     Error::Refused {
         code: error.code,
         message,
-        retry: false,
+        retry,
     }
 }
 

@@ -26,6 +26,7 @@ mod glob;
 mod guesses;
 mod hot_keys;
 mod http;
+mod loading;
 mod log_limit;
 mod low_priority;
 mod maintenance;
@@ -39,8 +40,10 @@ mod settings;
 mod spaces;
 pub mod stats;
 mod stores;
+mod supervision;
 mod tables;
 mod unsent;
+mod watchdog;
 
 pub use error::Error;
 pub use fetch::FAULT_POINTS;

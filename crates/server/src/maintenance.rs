@@ -34,12 +34,14 @@ impl Maintenance {
         let stopping = Arc::new(AtomicBool::new(false));
         let (warmed, warm_stopping) = (shared.clone(), stopping.clone());
         let warming = spawn_low("larder-warm", move || {
+            let _guard = warmed.supervisor.guard();
             warm_served(&warmed, &|| !warm_stopping.load(Relaxed));
         })
         .map_err(failed)?;
         let (stop, stopped) = sync_channel::<()>(0);
         let upkeep_stopping = stopping.clone();
         let upkeep = spawn_low("larder-upkeep", move || {
+            let _guard = shared.supervisor.guard();
             let mut retained_at = Instant::now();
             let mut told = HashSet::new();
             loop {
@@ -74,9 +76,8 @@ impl Maintenance {
         self.stopping.store(true, Relaxed);
         drop(self.stop);
         for thread in self.threads {
-            if thread.join().is_err() {
-                tracing::error!("an upkeep thread panicked");
-            }
+            // The supervisor reports a panic.
+            let _ = thread.join();
         }
     }
 }

@@ -14,6 +14,7 @@ use larder_protocol::config::{ClusterMode, NodeRoles, ServerConfig};
 use crate::cluster::node::{self, NodeThread, Standing};
 use crate::cluster::{View, one};
 use crate::error::Error;
+use crate::supervision::Guard;
 use crate::tables::TablesHandle;
 
 /// A node's place in its cluster, as all threads see it.
@@ -126,6 +127,7 @@ impl Membership {
         &self,
         tell: impl Fn(Arc<View>) + Send + 'static,
         tables: &TablesHandle,
+        guard: Guard,
     ) -> Result<Option<NodeThread>, Error> {
         match &self.home {
             Home::File { .. } => Ok(None),
@@ -134,6 +136,7 @@ impl Membership {
                     Box::new(tell),
                     tables.slot_asks.clone(),
                     tables.ability.clone(),
+                    guard,
                 )
                 .map(Some),
         }

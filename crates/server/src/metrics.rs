@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header;
@@ -28,11 +29,19 @@ use crate::http::Failure;
 use crate::spaces::Figures;
 use crate::stats::SeriesSnapshot;
 
+/// How long a scrape waits for figures of the serving threads.
+const FIGURES_MAX: Duration = Duration::from_millis(500);
+
 pub async fn scrape(State(shared): State<Arc<Shared>>) -> Result<Response, Failure> {
-    shared
-        .tables
-        .run_on_all(None, |tables| async move { tables.publish_figures() })
-        .await?;
+    if !shared.loading.is_loading() {
+        let publish = shared
+            .tables
+            .run_on_all(None, |tables| async move { tables.publish_figures() });
+        // Of a serving thread that does not answer, the figures are those that it published last.
+        if let Ok(published) = tokio::time::timeout(FIGURES_MAX, publish).await {
+            published?;
+        }
+    }
     let mut registry = Registry::with_prefix("larder");
     registry.register_collector(Box::new(Scrape(shared)));
     let mut body = String::new();
@@ -273,7 +282,7 @@ impl Scrape {
             let labels = [("store", store.name.as_str())];
             line(&mut family, &labels, ConstCounter::new(store.swap_count()))?;
         }
-        let damaged = self.0.stores.not_ready().len() as u64;
+        let damaged = self.0.stores.damaged().len() as u64;
         gauge(
             encoder,
             "stores_unreadable",
@@ -323,6 +332,27 @@ impl Scrape {
         ];
         for (name, help, value) in sums {
             gauge(encoder, name, help, value)?;
+        }
+        let mut family = encoder.encode_descriptor(
+            "core_stalls",
+            "How often a serving thread has not turned for a second",
+            None,
+            MetricType::Counter,
+        )?;
+        for stalls in self.0.turns.stalls() {
+            let labels = [("core", stalls.core.to_string())];
+            line(&mut family, &labels, ConstCounter::new(stalls.count))?;
+        }
+        let mut family = encoder.encode_descriptor(
+            "core_stalled_seconds",
+            "For how long a serving thread has not turned now, if for a second or longer",
+            None,
+            MetricType::Gauge,
+        )?;
+        for stalls in self.0.turns.stalls() {
+            let labels = [("core", stalls.core.to_string())];
+            let seconds = stalls.present.unwrap_or_default().as_secs_f64();
+            line(&mut family, &labels, ConstGauge::new(seconds))?;
         }
         let mut family =
             encoder.encode_descriptor("table_rows", "Base rows", None, MetricType::Gauge)?;

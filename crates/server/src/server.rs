@@ -1,8 +1,8 @@
 //! Start and stop: the order in which the parts of a server come up and go down.
 //!
-//! Up: lock the folder, bind both ports, recover the stores, recover the tables, serve RESP, serve HTTP, maintain
-//! residency and retention. Down: both listeners, pulls, the rest. Ports are bound before the stores are
-//! opened, so that a port in use is reported at once, and accept only after.
+//! Up: lock the folder, bind both ports, recover the stores, maintain residency and retention, serve HTTP, load the tables while RESP
+//! is answered with LOADING, serve RESP. Down: both listeners, pulls, the rest. Ports are bound before the stores are opened, so that
+//! a port in use is reported first, and accept only after.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use crate::fetch::cluster::{AgentThread, Wake};
 use crate::guesses::Guesses;
 use crate::hot_keys::HotKeys;
 use crate::http::HttpThread;
+use crate::loading::Progress;
 use crate::maintenance::Maintenance;
 use crate::membership::{Listens, Membership};
 use crate::password::Password;
@@ -30,13 +31,20 @@ use crate::settings::RunningSettings;
 use crate::spaces;
 use crate::stats::Stats;
 use crate::stores::{FolderLock, Stores};
+use crate::supervision::Supervisor;
 use crate::tables::postgres::Postgres;
 use crate::tables::{CoreMessage, Cursors, Shares, TablesHandle};
+use crate::watchdog::{Turns, Watchdog};
 use crate::{http, resp};
 
 /// What every thread of a server sees.
 pub struct Shared {
     pub config: ServerConfig,
+    /// Receives the failures of threads.
+    pub(crate) supervisor: Supervisor,
+    pub(crate) loading: Progress,
+    /// When the serving threads turned last.
+    pub(crate) turns: Turns,
     pub catalog: Arc<Catalog>,
     pub stats: Stats,
     pub started_at: Instant,
@@ -69,6 +77,7 @@ pub struct Server {
     maintenance: Maintenance,
     node: Option<NodeThread>,
     agent: Option<AgentThread>,
+    watchdog: Watchdog,
     _lock: FolderLock,
 }
 
@@ -106,10 +115,22 @@ impl Server {
             ..Shared::new(config)?
         });
         let maintenance = Maintenance::spawn(shared.clone())?;
-        let resp = resp::spawn(shared.clone(), resp_listeners)?;
+        let tables = shared.config.server.data.join("tables");
+        shared.loading.begin(larder_journal::size_on_disk(&tables));
         let http = http::spawn(shared.clone(), http_listener)?;
+        tracing::info!(resp = %resp_addr, http = %http.addr(), "opening the tables");
+        let resp = match resp::spawn(shared.clone(), resp_listeners) {
+            Ok(resp) => resp,
+            Err(error) => {
+                http.begin_stop();
+                http.join();
+                maintenance.stop();
+                return Err(error);
+            }
+        };
         let node = shared.begin_in_cluster()?;
         let agent = AgentThread::spawn(&shared)?;
+        let watchdog = Watchdog::spawn(&shared)?;
         tracing::info!(resp = %resp_addr, http = %http.addr(), "serving");
         Ok(Server {
             shared,
@@ -119,6 +140,7 @@ impl Server {
             maintenance,
             node,
             agent,
+            watchdog,
             _lock: lock,
         })
     }
@@ -140,8 +162,17 @@ impl Server {
         &self.shared
     }
 
+    /// Waits until a thread fails that the server cannot do without, and returns why. The process should then end: what was
+    /// acknowledged is as durable as `tables.fsync` says.
+    pub async fn failed(&self) -> String {
+        self.shared.supervisor.failed().await
+    }
+
     /// Ends requests in hand and connections, keeps what running pulls fetched, and waits for all threads.
-    pub async fn stop(self) {
+    ///
+    /// # Errors
+    /// Why a thread failed, now or before.
+    pub async fn stop(self) -> Result<(), Error> {
         let Server {
             shared,
             resp,
@@ -149,6 +180,7 @@ impl Server {
             maintenance,
             node,
             agent,
+            watchdog,
             ..
         } = self;
         let left = node.map(NodeThread::leave);
@@ -165,10 +197,15 @@ impl Server {
             agent.stop();
         }
         maintenance.stop();
+        watchdog.stop();
+        if let Some(why) = shared.supervisor.failure() {
+            return Err(Error::Io(why));
+        }
         if let Some(left) = left {
             left.note();
         }
         tracing::info!("stopped");
+        Ok(())
     }
 }
 
@@ -210,7 +247,7 @@ impl Shared {
                 shared.tables.send(core, CoreMessage::View(view.clone()));
             }
         };
-        membership.begin(tell, &self.tables)
+        membership.begin(tell, &self.tables, self.supervisor.guard())
     }
 
     /// What threads will share, before there are any that serve.
@@ -241,7 +278,8 @@ impl Shared {
             Ability::new(Duration::from_secs(config.tables.stall_seconds)),
         );
         let tables = Arc::new(tables);
-        let postgres = Postgres::start(&config, tables.clone())?;
+        let supervisor = Supervisor::default();
+        let postgres = Postgres::start(&config, tables.clone(), &supervisor)?;
         let pulls = Pulls::new(&config.fetch)?;
         let throttle = pulls.throttle.clone();
         let filled = move |bytes| {
@@ -260,6 +298,9 @@ impl Shared {
             catalog,
             client_tls: ClientTls::open(&config)?,
             started_at: Instant::now(),
+            supervisor,
+            turns: Turns::new(cores),
+            loading: Progress::default(),
             descriptors: Descriptors::prepare(&config),
             guesses: Guesses::default(),
             stores,
@@ -274,6 +315,12 @@ impl Shared {
             resp_addr: None,
             config,
         })
+    }
+
+    /// Which serving threads have not turned for a second, in words; `None` if all turn.
+    pub fn stall(&self) -> Option<String> {
+        let stalled = self.turns.stalled();
+        (!stalled.is_empty()).then(|| stalled.join("; "))
     }
 
     /// What clients of either protocol must give.

@@ -53,7 +53,8 @@ impl Larder {
 impl Drop for Larder {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
-            self.runtime.block_on(server.stop());
+            let stopped = self.runtime.block_on(server.stop());
+            stopped.expect("it stops cleanly");
         }
     }
 }

@@ -333,7 +333,7 @@ struct DemoServer {
     resp: SocketAddr,
     http: SocketAddr,
     stop: tokio::sync::oneshot::Sender<()>,
-    thread: std::thread::JoinHandle<()>,
+    thread: std::thread::JoinHandle<Result<(), larder_server::Error>>,
 }
 
 impl DemoServer {
@@ -358,8 +358,8 @@ impl DemoServer {
             runtime.block_on(async {
                 // An error means that the sender is gone: stop as well.
                 let _ = stopped.await;
-                server.stop().await;
-            });
+                server.stop().await
+            })
         });
         Ok(DemoServer {
             resp,
@@ -373,6 +373,7 @@ impl DemoServer {
         let _ = self.stop.send(());
         self.thread
             .join()
-            .map_err(|_| Failure::new("the server did not stop cleanly"))
+            .map_err(|_| Failure::new("the server's thread panicked; this is a bug in larder"))?
+            .map_err(|error| Failure::new(error.to_string()))
     }
 }

@@ -1,14 +1,15 @@
-//! SIGTERM and SIGHUP: what was asked is answered, nothing more is accepted, and the exit code is 0.
+//! The end of a server: in order after SIGTERM, not at all after SIGHUP, and with a message when one of its threads fails.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use larder_batch::{BuildOptions, Builder};
 use larder_protocol::resp::client::{Replies, Reply, request};
 
 use crate::fixture::{STORE, pull_ok, store};
-use crate::support::{Server, spawn_server, spawn_server_with, through_shell};
+use crate::support::{Server, larder, show, spawn_server, spawn_server_with, text, through_shell};
 
 const KEYS: usize = 8;
 const VALUE_BYTES: usize = 256 << 10;
@@ -117,21 +118,148 @@ fn a_dump_in_hand_ends_whole_when_the_server_stops() {
     assert_eq!(server.wait().code(), Some(0));
 }
 
-/// The terminal goes: the server ends as it does when it is asked to. Started to outlive its terminal, it does not notice.
+/// Closing the terminal of a server must not stop it.
 #[test]
-fn a_server_whose_terminal_goes_stops_cleanly_unless_it_is_to_outlive_it() {
+fn a_hangup_does_not_stop_a_server() {
     let temp = tempfile::tempdir().unwrap();
-    // Whoever runs the tests may be one that is to outlive it.
+    // Whoever runs the tests may ignore the signal, and the server would inherit that.
     let server = spawn_server_with(&temp.path().join("data"), |command| {
         through_shell(command, "exec env --default-signal=HUP \"$@\"");
-    });
-    server.signal("-HUP");
-    assert!(server.wait().success());
-    let server = spawn_server_with(&temp.path().join("data"), |command| {
-        through_shell(command, "trap '' HUP; exec \"$@\"");
     });
     server.signal("-HUP");
     let pong = server.resp().command(&[b"PING"]);
     assert_eq!(pong, Ok(Reply::Simple("PONG".to_owned())));
     assert!(server.stop().success());
+}
+
+/// The threads of a server that waits forever: SIGTERM ends it all the same.
+#[test]
+fn sigterm_ends_a_server_whose_serving_thread_is_stuck() {
+    let temp = tempfile::tempdir().unwrap();
+    let server = spawn_server_with(&temp.path().join("data"), |command| {
+        command
+            .args(["--set", "server.threads=2"])
+            .args(["--set", "server.stop_timeout_seconds=0"])
+            .env("LARDER_FAULT_POINT", "hang@core.turn:4");
+    });
+    let http = server.http.trim_start_matches("http://");
+    let reason = loop {
+        let (status, body) = get(http, "/readyz");
+        if status == 503 {
+            break body;
+        }
+    };
+    assert!(reason.contains("has not answered anybody for"), "{reason}");
+    let (status, metrics) = get(http, "/metrics");
+    assert_eq!(status, 200);
+    let stalls = |line: &&str| line.starts_with("larder_core_stalls_total") && line.ends_with(" 1");
+    assert_eq!(metrics.lines().filter(stalls).count(), 1, "{metrics}");
+    assert_eq!(server.stop().code(), Some(1));
+}
+
+#[test]
+fn a_server_that_loads_answers_loading_and_ends_at_sigterm() {
+    for threads in [1, 2, 4] {
+        let temp = tempfile::tempdir().unwrap();
+        let mut child = serve(&temp.path().join("data"), threads, "hang@core.opening");
+        let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+        let opening = log.find_map(|line| {
+            let line = line.unwrap();
+            line.contains("opening the tables").then_some(line)
+        });
+        let opening = opening.expect("the log says so");
+        let address = |name: &str| {
+            let (_, rest) = opening.split_once(&format!("{name}=")).expect(name);
+            rest.split(' ').next().unwrap().to_owned()
+        };
+        let mut stream = TcpStream::connect(address("resp")).unwrap();
+        stream.write_all(b"PING\r\n").unwrap();
+        let mut reply = [0; 49];
+        stream.read_exact(&mut reply).unwrap();
+        let reply = String::from_utf8_lossy(&reply).into_owned();
+        assert_eq!(reply, "-LOADING Redis is loading the dataset in memory\r\n");
+
+        let http = address("http");
+        assert_eq!(get(&http, "/healthz").0, 200);
+        let (status, body) = get(&http, "/readyz");
+        assert_eq!(status, 503, "{body}");
+        assert!(body.contains("rows are being loaded into memory"), "{body}");
+        let (status, body) = get(&http, "/v1/joins");
+        assert_eq!(status, 503, "{body}");
+        assert!(body.contains("\"LOADING\""), "{body}");
+        assert_eq!(get(&http, "/metrics").0, 200);
+
+        let pid = child.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(sent.unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{threads} threads");
+    }
+}
+
+/// Status and whole answer.
+fn get(address: &str, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    (answer[9..12].parse().unwrap(), answer)
+}
+
+/// A serving thread that panics, at any time, ends the process with its message and exit code 1.
+#[test]
+fn a_panic_of_a_serving_thread_ends_the_process_with_its_message() {
+    for (fault, threads, stops) in [
+        ("core.opening", 1, false),
+        ("core.opening", 2, false),
+        ("core.opening:2", 2, false),
+        ("core.opening:3", 4, false),
+        ("core.turn:2", 1, false),
+        ("core.turn:3", 2, false),
+        ("core.closing", 2, true),
+    ] {
+        let temp = tempfile::tempdir().unwrap();
+        let mut child = serve(
+            &temp.path().join("data"),
+            threads,
+            &format!("panic@{fault}"),
+        );
+        if stops {
+            let mut ready = String::new();
+            let mut stdout = BufReader::new(child.stdout.take().unwrap());
+            stdout.read_line(&mut ready).unwrap();
+            let pid = child.id().to_string();
+            let sent = Command::new("kill").args(["-TERM", &pid]).status();
+            assert!(sent.unwrap().success());
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{fault}: {}", show(&output));
+        let last = text(&output.stderr);
+        let last = last.lines().last().unwrap();
+        assert!(
+            last.starts_with("larder: thread resp-") && last.contains("panicked: fault point"),
+            "{fault}, {threads} threads: {last}"
+        );
+    }
+}
+
+fn serve(data: &Path, threads: u32, fault: &str) -> Child {
+    larder()
+        .args([
+            "serve",
+            "--json",
+            "--resp",
+            "127.0.0.1:0",
+            "--http",
+            "127.0.0.1:0",
+            "--data",
+        ])
+        .arg(data)
+        .args(["--set", &format!("server.threads={threads}")])
+        .env("LARDER_FAULT_POINT", fault)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
 }

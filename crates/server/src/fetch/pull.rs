@@ -27,6 +27,7 @@ use crate::Shared;
 use crate::descriptors::ensure_room;
 use crate::error::Error;
 use crate::stores::{PullRecord, Store, gates, unchecked, unix_seconds};
+use crate::supervision::contain;
 
 /// Runs the pull to its end.
 pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
@@ -86,7 +87,8 @@ impl Steps<'_> {
         fault_point("pull.published");
         // One that was judged before is others' as well: it can be swapped in, and removed, while it is judged once more.
         let is_kept = store.is_judged(id);
-        let ready = self.prepare(&store, id, &linked, is_kept);
+        let what = format!("verifying version {id} of store {}", store.name);
+        let ready = contain(&what, || self.prepare(&store, id, &linked, is_kept));
         if let Err(error) = ready {
             if !is_kept {
                 self.remove_refused(&store, id, &error);

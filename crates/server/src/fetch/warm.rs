@@ -9,6 +9,7 @@ use larder_batch::Version;
 use larder_types::{ByteSize, StoreName};
 
 use crate::Shared;
+use crate::supervision::contain;
 
 /// Warms a version that is to go live, if `fetch.warm` says so and memory allows.
 pub fn warm_new(shared: &Shared, version: &Version, go_on: &dyn Fn() -> bool) {
@@ -63,7 +64,11 @@ pub fn warm_served(shared: &Arc<Shared>, go_on: &dyn Fn() -> bool) {
     if fits(live.iter().map(|version| version.size_here_bytes()).sum()) {
         live.iter().take_while(|_| go_on()).for_each(|version| {
             let pace = shared.pulls.throttle.pace();
-            version.warm(&|done| pace.reached(done, go_on));
+            // What is wrong with a version is for its readers to learn.
+            let _ = contain(&format!("warming {}", version.path().display()), || {
+                version.warm(&|done| pace.reached(done, go_on));
+                Ok(())
+            });
         });
     }
 }

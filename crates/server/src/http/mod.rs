@@ -85,15 +85,15 @@ pub fn spawn(shared: Arc<Shared>, listener: TcpListener) -> Result<HttpThread, E
         .build()
         .map_err(failed)?;
     let (stop, stopped) = watch::channel(false);
-    let thread = std::thread::Builder::new()
-        .name("larder-http".to_owned())
-        .spawn(move || {
-            let timeout = Duration::from_secs(shared.config.server.stop_timeout_seconds);
-            runtime.block_on(serve(shared, listener, addr, stopped, timeout));
-            // Dumps and the like may still run; they end when their sending fails.
-            runtime.shutdown_background();
-        })
-        .map_err(failed)?;
+    let supervisor = shared.supervisor.clone();
+    let run = move || {
+        let timeout = Duration::from_secs(shared.config.server.stop_timeout_seconds);
+        let served = runtime.block_on(serve(shared, listener, addr, stopped, timeout));
+        // Dumps and the like may still run; they end when their sending fails.
+        runtime.shutdown_background();
+        served
+    };
+    let thread = supervisor.spawn("larder-http", run).map_err(failed)?;
     Ok(HttpThread { addr, stop, thread })
 }
 
@@ -103,14 +103,9 @@ async fn serve(
     addr: SocketAddr,
     mut stopped: watch::Receiver<bool>,
     timeout: Duration,
-) {
-    let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!(%error, "cannot serve HTTP");
-            return;
-        }
-    };
+) -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::Io(format!("cannot serve HTTP: {error}"));
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
     let descriptors = shared.descriptors;
     let max = descriptors.http_connections() as usize;
     let connections = Connections {
@@ -142,6 +137,7 @@ async fn serve(
     if ended.is_err() {
         tracing::warn!("HTTP requests were cut off by the stop");
     }
+    Ok(())
 }
 
 struct Connections {
@@ -284,8 +280,7 @@ impl HttpThread {
 
     /// Waits for the end that [`HttpThread::begin_stop`] began.
     pub fn join(self) {
-        if self.thread.join().is_err() {
-            tracing::error!("the HTTP thread panicked");
-        }
+        // The supervisor catches panics and reports them.
+        let _ = self.thread.join();
     }
 }

@@ -26,6 +26,7 @@ use crate::Shared;
 use crate::catalog::{LiveStore, Lookup};
 use crate::error::Error;
 use crate::pinned_value::PinnedValue;
+use crate::supervision::{contain, task_panicked};
 
 pub(super) type Server = State<Arc<Shared>>;
 pub(super) type MaybeQuery<T> = Result<Query<T>, QueryRejection>;
@@ -184,7 +185,11 @@ pub async fn verify(
     let (id, version) = store.version(request.version)?;
     let bytes_total = version.size_here_bytes();
     let verify = move |go_on: &dyn Fn(u64) -> bool| {
-        let report = version.verify(go_on);
+        let what = format!("verifying version {id} of store {}", store.name);
+        let report = contain(&what, || Ok(version.verify(go_on))).unwrap_or_else(|error| {
+            let place = version.path().display().to_string();
+            Err(larder_batch::Error::corrupted(place, error.to_string()))
+        });
         store.note_verified(id, &version, &report);
         report
     };
@@ -286,9 +291,7 @@ pub(super) fn json(admission: Admission, value: &impl serde::Serialize) -> Respo
 }
 
 fn panicked(error: tokio::task::JoinError) -> Failure {
-    Failure(Error::Io(format!(
-        "the reading task failed: {error}; see the log"
-    )))
+    Failure(task_panicked("reading the version", error))
 }
 
 pub(super) fn bad_query(rejection: QueryRejection) -> Failure {

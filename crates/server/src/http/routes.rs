@@ -1,6 +1,7 @@
 //! The table of paths, and the routes that only look up or change a pointer.
 
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +10,12 @@ use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{delete, get, post};
+use futures::FutureExt;
 use larder_protocol::http::{
     PullList, PullRequest, PullStatus, RollbackRequest, SettingsInForce, StoreList, StoreStatus,
     SwapRequest, SwapResult,
@@ -29,6 +31,7 @@ use crate::fetch::cluster::{push, status};
 use crate::membership::Membership;
 use crate::metrics;
 use crate::stores::Swapped;
+use crate::supervision::{job_panicked, task_panicked};
 
 const CONSOLE: &str = include_str!("../console/index.html");
 const WAIT_SECONDS_MAX: f64 = 60.0;
@@ -105,10 +108,31 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
                 Failure(Error::BadRequest(message)),
             )
         })
+        .layer(from_fn_with_state(shared.clone(), refuse_while_loading))
         .layer(from_fn_with_state(shared.clone(), body::take))
         .layer(from_fn_with_state(shared.clone(), guard::ask_password))
         .layer(from_fn_with_state(addr, guard::check))
+        .layer(from_fn(contained))
         .with_state(shared)
+}
+
+/// Refuses what needs the serving threads while they load rows.
+async fn refuse_while_loading(State(shared): Server, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let needs_rows = ["/v1/joins", "/v1/spaces"];
+    if needs_rows.iter().any(|prefix| path.starts_with(prefix))
+        && let Err(error) = shared.loading.ensure_loaded()
+    {
+        return ([(header::RETRY_AFTER, "1")], Failure(error)).into_response();
+    }
+    next.run(request).await
+}
+
+/// A request that panics is answered with an error; others are not affected.
+async fn contained(request: Request, next: Next) -> Response {
+    let what = format!("{} {}", request.method(), request.uri().path());
+    let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    answer.unwrap_or_else(|panic| Failure(job_panicked(&what, &*panic)).into_response())
 }
 
 async fn console() -> Response {
@@ -133,11 +157,17 @@ async fn ready(
     Extension(peer): Extension<guard::Peer>,
     headers: HeaderMap,
 ) -> Response {
-    let mut reasons = shared.stores.not_ready();
+    let mut reasons: Vec<String> = shared.loading.in_words().into_iter().collect();
+    reasons.extend(shared.turns.stalled());
     let inability = || shared.tables.ability.inability().map(|it| it.why);
     let refusal = shared.tables.refusal().map(|(_, why)| why);
     reasons.extend(refusal.or_else(inability));
     let mut notes = String::new();
+    let damaged = shared.stores.damaged();
+    match shared.config.stores.unready_when_damaged {
+        true => reasons.extend(damaged),
+        false => notes.extend(damaged.iter().map(|it| format!("{it}\n"))),
+    }
     if let Some(membership) = &shared.membership
         && let Some(standing) = membership.standing()
     {
@@ -337,9 +367,7 @@ async fn off_thread<T: Send + 'static>(
     change: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(change).await;
-    let done =
-        done.map_err(|error| Error::Io(format!("the change failed: {error}; see the log")))?;
-    Ok(done?)
+    Ok(done.map_err(|error| task_panicked("the change", error))??)
 }
 
 fn swap_result(swapped: Swapped) -> SwapResult {

@@ -23,6 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use super::answer::Failure;
 use crate::error::Error;
 use crate::low_priority::spawn_low;
+use crate::supervision::contain;
 
 /// Threads that read whole versions: they are of low priority, and mostly read ahead of clients.
 const THREADS: usize = 4;
@@ -112,16 +113,22 @@ impl Work {
         // The semaphore is never closed.
         let thread = self.threads.clone().acquire_owned().await.ok();
         let (send, receive) = oneshot::channel();
+        let (ended, ends) = oneshot::channel();
         spawn_low("larder-read", move || {
-            let result = work(&send);
+            let result = contain("reading the version", || Ok(work(&send)));
             // Before the answer, so that who has it finds the thread free.
             drop(thread);
-            let _ = send.send(result);
+            let _ = ended.send(result.map(|result| drop(send.send(result))));
         })
         .map_err(|error| Error::Io(format!("cannot start a thread: {error}")))?;
-        receive
-            .await
-            .map_err(|_| Error::Io("the reading thread panicked; see the log".to_owned()))
+        match receive.await {
+            Ok(result) => Ok(result),
+            // The work panicked, and the error says so.
+            Err(_) => Err(match ends.await {
+                Ok(Err(error)) => error,
+                _ => Error::Io("the reading thread ended; see the log".to_owned()),
+            }),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use larder_protocol::config::ServerConfig;
 use rustix::net::Shutdown;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
-use tokio::runtime::{LocalOptions, LocalRuntime};
+use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
@@ -25,9 +26,10 @@ use super::tables::{anywhere, follow_definitions};
 use crate::clients::{Client, Clients, Limits};
 use crate::cluster::{self, Tls};
 use crate::descriptors::Purpose;
+use crate::loading::{Responder, Waiting};
 use crate::membership::Membership;
 use crate::stats::thread_count;
-use crate::tables::{self, CoreMessage, Opening};
+use crate::tables::{self, CoreMessage, OpenError, Opening, Tables};
 use crate::{Error, Shared};
 
 const BACKLOG: i32 = 4096;
@@ -91,16 +93,18 @@ fn listen(addr: SocketAddr, share: bool) -> io::Result<TcpListener> {
 pub struct RespThreads {
     stopping: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
+    /// One per thread, which then serves, these connections first; dropping it has a thread that does not serve yet end.
+    begin: Vec<Sender<Vec<Waiting>>>,
 }
 
-/// Starts a thread per listener.
+/// A core's result of opening its part of the tables.
+type Opened = (usize, Result<(), OpenError>);
+
+/// Starts a thread per listener, and returns when all have opened their part of the tables and serve.
 ///
 /// # Errors
-/// [`Error::Io`] if the system gives no thread or no runtime.
+/// Why a thread cannot open its part; [`Error::Io`] if the system gives no thread or no runtime. All threads have ended then.
 pub fn spawn(shared: Arc<Shared>, listeners: RespListeners) -> Result<RespThreads, Error> {
-    let failed =
-        |error: io::Error| Error::Io(format!("cannot start a thread for server.resp: {error}"));
-    let (stopping, stop) = watch::channel(false);
     let clients = Arc::new(Clients::new(
         Limits::of(&shared.config),
         shared.stats.clients.clone(),
@@ -111,49 +115,76 @@ pub fn spawn(shared: Arc<Shared>, listeners: RespListeners) -> Result<RespThread
         .membership
         .as_ref()
         .and_then(Membership::take_peer_listener);
-    let mut threads = Vec::new();
-    let (opened, opens) = std::sync::mpsc::channel();
-    let opening = Arc::new(Opening::new(cores));
-    for (index, listener) in listeners.listeners.into_iter().enumerate() {
-        let (shared, clients, stop) = (shared.clone(), clients.clone(), stop.clone());
-        let (opened, opening) = (opened.clone(), opening.clone());
-        // Each core accepts what it comes by, and bridges what is for others.
-        let peers = peers
-            .as_ref()
-            .map(TcpListener::try_clone)
-            .transpose()
-            .map_err(failed)?;
-        let between_nodes = (tls.clone(), peers);
-        let disk_threads = (shared.config.server.disk_threads as usize).div_ceil(cores);
-        let thread = std::thread::Builder::new().name(format!("resp-{index}")).spawn(move || {
-            let mut runtime = tokio::runtime::Builder::new_current_thread();
-            runtime.enable_all().max_blocking_threads(disk_threads).thread_name(format!("disk-{index}"));
-            match runtime.build_local(LocalOptions::default()) {
-                Ok(runtime) => live(&runtime, (index, shared, clients), (listener, between_nodes), stop, (&opening, opened)),
-                Err(error) => tracing::error!(%error, index, "cannot start the runtime of a serving thread"),
-            }
-        });
-        threads.push(thread.map_err(failed)?);
+    let (stopping, stop) = watch::channel(false);
+    let mut started = RespThreads {
+        stopping,
+        threads: Vec::new(),
+        begin: Vec::new(),
+    };
+    let (opened, opens) = channel();
+    let responder = Responder::spawn(&shared, listeners.listeners.iter()).map_err(no_thread)?;
+    let parts = listeners
+        .listeners
+        .into_iter()
+        .zip(Opening::of_cores(cores));
+    for (index, (listener, opening)) in parts.enumerate() {
+        let (begin, begins) = channel();
+        let peers = peers.as_ref().map(TcpListener::try_clone).transpose();
+        let seat = Seat {
+            index,
+            shared: shared.clone(),
+            clients: clients.clone(),
+            listener,
+            // Each core accepts what it comes by, and bridges what is for others.
+            between_nodes: (tls.clone(), peers.map_err(no_thread)?),
+            stop: stop.clone(),
+        };
+        let opened = opened.clone();
+        let run = move || seat.live(opening, opened, &begins);
+        let supervisor = &shared.supervisor;
+        let thread = supervisor.spawn(&format!("resp-{index}"), run);
+        started.threads.push(thread.map_err(no_thread)?);
+        started.begin.push(begin);
     }
     drop(opened);
-    let threads = RespThreads { stopping, threads };
-    drop(opening);
-    let mut opened = Ok(());
-    for _ in 0..cores {
-        let one = opens
-            .recv()
-            .unwrap_or_else(|_| Err(Error::Io("a serving thread ended; see the log".to_owned())));
-        // The first core's is the reason; the others can only say that it gave up.
-        if opened.is_ok() || matches!(one, Err(Error::Corrupted(_))) {
-            opened = one;
-        }
+    let all_opened = all_opened(&opens, cores);
+    shared.loading.end();
+    let mut waiting = responder.end();
+    if let Err(error) = all_opened {
+        started.begin.clear();
+        started.join();
+        // A panic says more than that a thread ended.
+        return Err(shared.supervisor.failure().map_or(error, Error::Io));
     }
-    if let Err(error) = opened {
-        threads.begin_stop();
-        threads.join();
-        return Err(error);
+    for (index, begin) in started.begin.drain(..).enumerate() {
+        let share = waiting.len() / (cores - index);
+        // An error means that the thread has failed, which the supervisor reports.
+        let _ = begin.send(waiting.split_off(waiting.len() - share));
     }
-    Ok(threads)
+    Ok(started)
+}
+
+fn no_thread(error: io::Error) -> Error {
+    Error::Io(format!("cannot start a thread for server.resp: {error}"))
+}
+
+/// Waits until every core has opened its part, or ended.
+fn all_opened(opens: &Receiver<Opened>, cores: usize) -> Result<(), Error> {
+    let mut results: Vec<Opened> = opens.iter().collect();
+    results.sort_by_key(|(index, _)| *index);
+    let is_complete = results.len() == cores;
+    let mut failed = results.into_iter().filter_map(|(_, result)| result.err());
+    let reason = failed.find_map(|error| match error {
+        OpenError::Failed(error) => Some(error),
+        OpenError::Abandoned => None,
+    });
+    match reason {
+        Some(error) => Err(error),
+        None if is_complete => Ok(()),
+        None => Err(Error::Io(
+            "a serving thread ended while it opened the tables; see the log".to_owned(),
+        )),
+    }
 }
 
 impl RespThreads {
@@ -165,36 +196,67 @@ impl RespThreads {
     /// Waits for the end that [`RespThreads::begin_stop`] began.
     pub fn join(self) {
         for thread in self.threads {
-            if thread.join().is_err() {
-                tracing::error!("a serving thread had panicked");
-            }
+            // The supervisor catches panics and reports them.
+            let _ = thread.join();
         }
     }
 }
 
-/// What a serving thread does from start to end: it opens its part of the tables, serves, and closes them when all its sessions have ended.
-fn live(
-    runtime: &LocalRuntime,
-    (index, shared, clients): (usize, Arc<Shared>, Arc<Clients>),
-    (listener, (tls, peers)): (TcpListener, (Option<Tls>, Option<TcpListener>)),
+/// What a serving thread starts with.
+struct Seat {
+    index: usize,
+    shared: Arc<Shared>,
+    clients: Arc<Clients>,
+    listener: TcpListener,
+    between_nodes: (Option<Tls>, Option<TcpListener>),
     stop: watch::Receiver<bool>,
-    (opening, opened): (&Opening, std::sync::mpsc::Sender<Result<(), Error>>),
-) {
-    shared.pulls.throttle.add_serving_thread();
-    let tables = match tables::open(&shared, index, opening) {
-        Ok(tables) => Rc::new(tables),
-        Err(error) => {
-            let _ = opened.send(Err(error));
-            return;
-        }
-    };
-    // The starter waits for it.
-    let _ = opened.send(Ok(()));
-    drop(opened);
-    let nodes = Nodes::of(&shared, index, tls);
-    let core = Core::new(index, shared, clients, tables.clone(), nodes);
-    runtime.block_on(serve(core, listener, peers, stop));
-    tables.commit();
+}
+
+impl Seat {
+    /// The life of a serving thread: it opens its part of the tables, waits for the other threads to have opened theirs, serves, and
+    /// closes its part when all its sessions have ended.
+    fn live(
+        self,
+        opening: Opening,
+        opened: Sender<Opened>,
+        begins: &Receiver<Vec<Waiting>>,
+    ) -> Result<(), Error> {
+        let Seat {
+            index,
+            shared,
+            clients,
+            listener,
+            between_nodes: (tls, peers),
+            stop,
+        } = self;
+        shared.supervisor.watch_this_thread();
+        shared.pulls.throttle.add_serving_thread();
+        let tables = tables::open(&shared, index, opening);
+        let (tables, result) = match tables {
+            Ok(tables) => (Some(Rc::new(tables)), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        // The starter waits for it.
+        let _ = opened.send((index, result));
+        drop(opened);
+        // Without a message the server does not start.
+        let (Some(tables), Ok(waiting)) = (tables, begins.recv()) else {
+            return Ok(());
+        };
+        let disk_threads = shared.config.server.disk_threads as usize;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(disk_threads.div_ceil(shared.tables.cores()))
+            .thread_name(format!("disk-{index}"))
+            .build_local(LocalOptions::default())
+            .map_err(no_thread)?;
+        let nodes = Nodes::of(&shared, index, tls);
+        let core = Core::new(index, shared, clients, tables.clone(), nodes);
+        runtime.block_on(serve(core, listener, waiting, peers, stop))?;
+        tables.commit();
+        drop(runtime);
+        Rc::into_inner(tables).map_or(Ok(()), Tables::close)
+    }
 }
 
 /// Starts what a core does for the tables beside executing commands: maintenance, timers, and messages of other cores.
@@ -230,7 +292,14 @@ pub(super) fn start_table_tasks(core: &Rc<Core>, mut messages: UnboundedReceiver
 }
 
 /// Starts what a core does for and with other nodes.
-fn start_node_tasks(core: &Rc<Core>, nodes: Rc<Nodes>, peers: Option<TcpListener>) {
+///
+/// # Errors
+/// [`Error::Io`]: the listener for other nodes cannot be used.
+fn start_node_tasks(
+    core: &Rc<Core>,
+    nodes: Rc<Nodes>,
+    peers: Option<TcpListener>,
+) -> Result<(), Error> {
     let tables = &core.tables;
     tables.set_peers(nodes.peers.clone());
     tables.set_replication_peers(nodes.peers.clone());
@@ -243,14 +312,13 @@ fn start_node_tasks(core: &Rc<Core>, nodes: Rc<Nodes>, peers: Option<TcpListener
         peers.set_nonblocking(true)?;
         tokio::net::TcpListener::from_std(peers)
     });
-    match listener {
-        None => {}
-        Some(Ok(listener)) => {
-            tokio::task::spawn_local(cluster::accept(nodes.net.clone(), listener));
-        }
-        Some(Err(error)) => tracing::error!(%error, "cannot use the listener for other nodes"),
+    let failed =
+        |error: io::Error| Error::Io(format!("cannot use the listener of cluster.peer: {error}"));
+    if let Some(listener) = listener.transpose().map_err(failed)? {
+        tokio::task::spawn_local(cluster::accept(nodes.net.clone(), listener));
     }
     tokio::task::spawn_local(take_arrivals(core.clone(), nodes));
+    Ok(())
 }
 
 fn take(core: &Rc<Core>, message: CoreMessage) {
@@ -291,27 +359,38 @@ fn take(core: &Rc<Core>, message: CoreMessage) {
     }
 }
 
-/// A core's serving.
+/// A core's serving, until `stop` says so: of connections that `waiting` has, and of new ones.
+///
+/// # Errors
+/// [`Error::Io`]: a listener cannot be used.
 async fn serve(
     core: Core,
     listener: TcpListener,
+    waiting: Vec<Waiting>,
     peers: Option<TcpListener>,
     mut stop: watch::Receiver<bool>,
-) {
-    let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "cannot use the listener of a serving thread"),
-    };
+) -> Result<(), Error> {
+    let failed =
+        |error: io::Error| Error::Io(format!("cannot use the listener of server.resp: {error}"));
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
     let core = Rc::new(core);
+    let turns = core.clone();
+    tokio::task::spawn_local(async move { turns.shared.turns.note_forever(turns.index).await });
     if let Some(messages) = core.shared.tables.take_receiver(core.index) {
         start_table_tasks(&core, messages);
         tokio::task::spawn_local(super::spaces::follow_drift(core.clone()));
     }
     if let Some(nodes) = core.nodes.clone() {
-        start_node_tasks(&core, nodes, peers);
+        start_node_tasks(&core, nodes, peers)?;
     }
     if core.index == 0 {
         tokio::task::spawn_local(close_overdue_clients(core.clone()));
+    }
+    for (stream, addr) in waiting {
+        // An error means that the client has gone.
+        if let Ok(stream) = TcpStream::from_std(stream) {
+            admit(&core, stream, addr);
+        }
     }
     tokio::select! {
         () = accept(&core, &listener) => {}
@@ -332,6 +411,7 @@ async fn serve(
     while serving.load(Relaxed) > 0 && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+    Ok(())
 }
 
 async fn accept(core: &Rc<Core>, listener: &tokio::net::TcpListener) {

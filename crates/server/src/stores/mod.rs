@@ -320,7 +320,7 @@ impl Stores {
     }
 
     /// Names of stores that have a live version which is not open; the server is not ready then.
-    pub fn not_ready(&self) -> Vec<String> {
+    pub fn damaged(&self) -> Vec<String> {
         let snapshot = self.catalog.load();
         let damaged = snapshot.unavailable().filter(|why| why.corrupted);
         damaged.map(|why| why.reason.clone()).collect()

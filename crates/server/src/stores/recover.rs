@@ -29,6 +29,7 @@ use super::{
 use crate::catalog::{Catalog, LiveStore, Unavailable};
 use crate::descriptors::ensure_half;
 use crate::error::Error;
+use crate::supervision::contain;
 
 /// The data folder's lock; it ends with the process, however that ends.
 pub struct FolderLock {
@@ -88,14 +89,17 @@ impl Stores {
                 tracing::warn!(%name, "a file in the stores' folder was left alone");
                 continue;
             }
-            match recover_store(
-                data,
-                &name,
-                &catalog,
-                graveyard.clone(),
-                program.clone(),
-                is_followed,
-            ) {
+            let recovered = contain(&format!("opening store {name}"), || {
+                recover_store(
+                    data,
+                    &name,
+                    &catalog,
+                    graveyard.clone(),
+                    program.clone(),
+                    is_followed,
+                )
+            });
+            match recovered {
                 Ok(store) => {
                     by_name.insert(name, Arc::new(store));
                 }
@@ -251,7 +255,8 @@ fn say_damaged(catalog: &Catalog, name: &StoreName, live: Option<VersionId>, rea
 fn open_kept(path: &Path, name: &StoreName, id: VersionId, may_open: Result<(), Error>) -> Kept {
     let record = PullRecord::read(path);
     let unchecked = unchecked::read(path);
-    let opened = match may_open.and_then(|()| Ok(Version::open(path)?)) {
+    let open = || contain("opening the version", || Ok(Version::open(path)?));
+    let opened = match may_open.and_then(|()| open()) {
         Ok(version) if version.manifest().store != *name => Err(Error::Corrupted(format!(
             "its manifest is of store {}",
             version.manifest().store

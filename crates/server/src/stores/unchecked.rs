@@ -21,6 +21,7 @@ use larder_types::VersionId;
 use super::{Store, gates};
 use crate::error::Error;
 use crate::low_priority::lower_this_thread;
+use crate::supervision::contain;
 
 const FILE: &str = "unchecked.json";
 
@@ -84,16 +85,15 @@ impl Store {
         };
         let judge = || {
             lower_this_thread();
-            version.verify(&|_| true)?;
-            let live = live.as_ref().map(|(id, version)| (*id, &**version));
-            gates::check(&gates, self.program.as_deref(), &version, live, &|| true)
+            let what = format!("verifying version {id} of store {}", self.name);
+            contain(&what, || {
+                version.verify(&|_| true)?;
+                let live = live.as_ref().map(|(id, version)| (*id, &**version));
+                gates::check(&gates, self.program.as_deref(), &version, live, &|| true)
+            })
         };
         let judged = std::thread::scope(|scope| scope.spawn(judge).join());
-        judged.unwrap_or_else(|_| {
-            Err(Error::Io(
-                "the thread that verified the version panicked; see the log".to_owned(),
-            ))
-        })?;
+        judged.expect("the thread contains its panics")?;
         clear(&self.dir.version_path(id))?;
         tracing::info!(store = %self.name, version = id.0, "verified, and let through by its gates");
         if let Some(kept) = self.lock()?.kept.get_mut(&id) {

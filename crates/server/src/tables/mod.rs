@@ -57,6 +57,7 @@ use larder_protocol::errors::Code;
 use larder_types::ByteSize;
 use tokio::sync::Notify;
 
+use crate::error::Error;
 pub use crate::error::Refusal;
 use crate::spaces::Spaces;
 pub use cursors::Cursors;
@@ -64,7 +65,7 @@ pub use gate::Gate;
 pub use handle::{CoreMessage, Figures, OnDisk, Shares, TablesHandle, answers};
 #[cfg(test)]
 pub use open::open_stepped;
-pub use open::{Opening, open};
+pub use open::{OpenError, Opening, open};
 pub use pause::Paused;
 pub use replicated::Admitted;
 pub use requests::{Execution, ReplyPiece, Requests, Scope};
@@ -328,6 +329,22 @@ impl Tables {
         while !self.disk_keeps_up() {
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
+    }
+
+    /// Closes this core's part. The core that closes the last part also closes the journal, which syncs everything committed.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: what the journal could not make durable.
+    pub fn close(self) -> Result<(), Error> {
+        larder_batch::fault_point("core.closing");
+        let journal = self.journal.clone();
+        drop(self);
+        let Some(journal) = Arc::into_inner(journal) else {
+            return Ok(());
+        };
+        journal
+            .close()
+            .map_err(|error| Error::Io(format!("the tables were not closed cleanly: {error}")))
     }
 
     /// Hands over what was written. The journal syncs it when the tables are dropped.

@@ -5,10 +5,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use larder_batch::fault_point;
 use larder_join::{Engine, NOBODY, Shard, SlotOwners, ValueFile, ValuesOnDisk};
 use larder_journal::{Entry, Journal, Options, Recovery};
 use larder_protocol::config::ClusterMode;
@@ -28,8 +29,8 @@ use crate::spaces::Spaces;
 const PARCEL_ENTRIES: usize = 1024;
 const PARCELS_MAX: usize = 16;
 
-/// What the first core tells the others as it reads the journal.
-enum Dealt {
+/// What the first core sends to the others as it reads the journal.
+pub enum Dealt {
     Entries(Vec<Owned>),
     /// All were; the definitions, oldest first.
     End {
@@ -39,7 +40,7 @@ enum Dealt {
 }
 
 /// An entry on rows, in memory of its own.
-enum Owned {
+pub enum Owned {
     Put(Vec<u8>, Vec<u8>, Option<u64>),
     Expire(Vec<u8>, Option<u64>),
     Remove(Vec<u8>),
@@ -47,48 +48,72 @@ enum Owned {
     Slot(u16, Vec<u8>),
 }
 
-/// The ways between the cores while they open the tables.
-pub struct Opening {
-    deal: Vec<SyncSender<Dealt>>,
-    dealt: Mutex<Vec<Option<Receiver<Dealt>>>>,
-    /// The rows that each core has at the end.
-    counted: Sender<u64>,
-    counts: Mutex<Receiver<u64>>,
+/// One core's ends of the channels between the cores while they open the tables.
+///
+/// Each core owns its own ends and drops them when it fails, so the others see that instead of waiting.
+pub enum Opening {
+    /// Of the first core, which reads the journal.
+    Reader {
+        /// To every core; nothing to itself.
+        deal: Vec<Option<SyncSender<Dealt>>>,
+        /// The row count of every other core.
+        counts: Receiver<u64>,
+    },
+    Other {
+        dealt: Receiver<Dealt>,
+        counted: Sender<u64>,
+    },
 }
 
 impl Opening {
-    pub fn new(cores: usize) -> Opening {
-        let (deal, dealt) = (0..cores)
-            .map(|_| sync_channel(PARCELS_MAX))
-            .map(|(sender, receiver)| (sender, Some(receiver)))
-            .unzip();
+    /// The ends of each core, in their order.
+    pub fn of_cores(cores: usize) -> Vec<Opening> {
         let (counted, counts) = channel();
-        Opening {
-            deal,
-            dealt: Mutex::new(dealt),
-            counted,
-            counts: Mutex::new(counts),
+        let (mut deal, mut others) = (vec![None], Vec::new());
+        for _ in 1..cores {
+            let (sender, dealt) = sync_channel(PARCELS_MAX);
+            deal.push(Some(sender));
+            others.push(Opening::Other {
+                dealt,
+                counted: counted.clone(),
+            });
         }
+        others.insert(0, Opening::Reader { deal, counts });
+        others
     }
 }
 
-/// Opens a core's part. The first one reads `<data>/tables`; the others wait for it.
+/// Why a core's part was not opened.
+pub enum OpenError {
+    Failed(Error),
+    /// Another core failed, and has the reason.
+    Abandoned,
+}
+
+impl From<Error> for OpenError {
+    fn from(error: Error) -> OpenError {
+        OpenError::Failed(error)
+    }
+}
+
+/// Opens a core's part. The first core reads `<data>/tables`; the others wait for it.
 ///
 /// # Errors
 /// [`Error::Corrupted`] names what is damaged or does not fit; [`Error::Io`].
-pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, Error> {
-    let cores = opening.deal.len();
-    let shard = Shard::new(index as u16, cores as u16);
-    let mut replay = Replay::new(shared, shard.clone())?;
-    let journal = if index == 0 {
-        read(shared, opening, &mut replay)?
-    } else {
-        let receiver = locked(&opening.dealt)[index].take();
-        receive(receiver.as_ref(), &mut replay)?
+pub fn open(shared: &Shared, index: usize, opening: Opening) -> Result<Tables, OpenError> {
+    fault_point("core.opening");
+    let shard = Shard::new(index as u16, shared.tables.cores() as u16);
+    let mut replay = Replay::new(shared, shard)?;
+    let journal = match opening {
+        Opening::Reader { deal, counts } => read(shared, deal, &counts, &mut replay)?,
+        Opening::Other { dealt, counted } => {
+            let journal = receive(&dealt, &mut replay)?;
+            // Fails only if the first core has given up.
+            let _ = counted.send(replay.row_count());
+            journal
+        }
     };
-    // Fails only if the first core has given up.
-    let _ = opening.counted.send(replay.row_count());
-    part(shared, replay, journal)
+    Ok(part(shared, replay, journal)?)
 }
 
 /// Whether rows are a cluster's.
@@ -236,16 +261,22 @@ fn owner_of(shard: &Shard, entry: Entry<'_>) -> Option<usize> {
 }
 
 /// Reads the journal: own rows into `replay`, others' to their cores.
-fn read(shared: &Shared, opening: &Opening, replay: &mut Replay) -> Result<Arc<Journal>, Error> {
+fn read(
+    shared: &Shared,
+    deal: Vec<Option<SyncSender<Dealt>>>,
+    counts: &Receiver<u64>,
+    replay: &mut Replay,
+) -> Result<Arc<Journal>, Error> {
     let folder = shared.config.server.data.join("tables");
     let options = journal_options(shared);
     let started = Instant::now();
-    let mut parcels: Vec<Vec<Owned>> = opening.deal.iter().map(|_| Vec::new()).collect();
-    // A core that is gone has an error to tell.
-    let deal = |core: usize, parcel: Vec<Owned>| {
-        let _ = opening.deal[core].send(Dealt::Entries(parcel));
+    let mut parcels: Vec<Vec<Owned>> = deal.iter().map(|_| Vec::new()).collect();
+    let send = |core: usize, dealt: Dealt| {
+        // A core that is gone reports its own error.
+        let _ = deal[core].as_ref().map(|core| core.send(dealt));
     };
     let (journal, recovery) = Journal::open(&folder, options, &mut |entry| {
+        shared.loading.count(&entry);
         let owner = owner_of(&replay.shard, entry);
         if owner.is_none_or(|owner| owner == 0) {
             replay.apply(entry);
@@ -257,7 +288,7 @@ fn read(shared: &Shared, opening: &Opening, replay: &mut Replay) -> Result<Arc<J
             let parcel = &mut parcels[core];
             parcel.push(owned);
             if parcel.len() == PARCEL_ENTRIES {
-                deal(core, std::mem::take(parcel));
+                send(core, Dealt::Entries(std::mem::take(parcel)));
             }
         }
     })
@@ -265,29 +296,24 @@ fn read(shared: &Shared, opening: &Opening, replay: &mut Replay) -> Result<Arc<J
     let journal = Arc::new(journal);
     replay.show_spaces(shared);
     for (core, parcel) in parcels.into_iter().enumerate().skip(1) {
-        deal(core, parcel);
+        send(core, Dealt::Entries(parcel));
         let end = Dealt::End {
             definitions: replay.definitions.clone(),
             journal: journal.clone(),
         };
-        let _ = opening.deal[core].send(end);
+        send(core, end);
     }
     let joins = replay.definitions.len();
     replay.finish()?;
-    let counts = locked(&opening.counts);
-    let others: u64 = (1..opening.deal.len())
-        .map(|_| counts.recv().unwrap_or(0))
-        .sum();
+    let others: u64 = (1..deal.len()).map(|_| counts.recv().unwrap_or(0)).sum();
     tell(replay.row_count() + others, joins, &recovery, started);
     Ok(journal)
 }
 
-/// Takes in what the first core deals out.
-fn receive(receiver: Option<&Receiver<Dealt>>, replay: &mut Replay) -> Result<Arc<Journal>, Error> {
-    let gone = || Error::Io("the journal of the tables could not be read".to_owned());
-    let receiver = receiver.ok_or_else(gone)?;
+/// Applies what the first core deals out.
+fn receive(dealt: &Receiver<Dealt>, replay: &mut Replay) -> Result<Arc<Journal>, OpenError> {
     loop {
-        match receiver.recv().map_err(|_| gone())? {
+        match dealt.recv().map_err(|_| OpenError::Abandoned)? {
             Dealt::Entries(entries) => entries.iter().for_each(|e| replay.apply(e.entry())),
             Dealt::End {
                 definitions,
@@ -299,12 +325,6 @@ fn receive(receiver: Option<&Receiver<Dealt>>, replay: &mut Replay) -> Result<Ar
             }
         }
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn failed(error: larder_journal::Error) -> Error {
@@ -320,7 +340,8 @@ fn tell(rows: u64, joins: usize, recovery: &Recovery, started: Instant) {
             path = %cut.path.display(),
             offset = cut.offset,
             bytes = cut.bytes,
-            "the journal's end was torn by a crash and is cut off; nothing in it had been acknowledged as durable"
+            "the journal was not closed in order and its log ends in an incomplete frame, which is cut off; under \
+             tables.fsync = always it held nothing that was acknowledged, otherwise perhaps the last writes before a crash of the machine"
         );
     }
     if !recovery.new {

@@ -361,7 +361,7 @@ fn a_server_with_few_descriptors() {
     let server = runtime.block_on(Server::start(config)).expect("it starts");
     println!("\nserving {}", server.http_addr());
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    runtime.block_on(server.stop());
+    runtime.block_on(server.stop()).expect("it stops cleanly");
 }
 
 struct Few {

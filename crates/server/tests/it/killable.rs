@@ -36,7 +36,7 @@ fn a_server_that_can_be_killed() {
     println!("\n{READY}");
     // Until the test ends, if it has not killed this before.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    runtime.block_on(server.stop());
+    runtime.block_on(server.stop()).expect("it stops cleanly");
 }
 
 pub struct Killable {

@@ -50,6 +50,7 @@ use super::View;
 use super::slot_asks::SlotAsks;
 use crate::ability::Ability;
 use crate::error::Error;
+use crate::supervision::Guard;
 use asks::Wanted;
 use disk::Disk;
 use known::{MAP, NEWER};
@@ -172,6 +173,7 @@ impl Handle {
         tell: Tell,
         slot_asks: Arc<SlotAsks>,
         ability: Arc<Ability>,
+        guard: Guard,
     ) -> Result<NodeThread, Error> {
         let start = self
             .start
@@ -194,6 +196,7 @@ impl Handle {
         let thread = std::thread::Builder::new()
             .name("larder-cluster".to_owned())
             .spawn(move || {
+                let _guard = guard;
                 let said = ears::Said {
                     standing,
                     is_refusing,
@@ -314,10 +317,8 @@ impl NodeThread {
     pub fn leave(self) -> Left {
         self.stop.send_replace(true);
         let disk = self.thread.join();
-        Left(
-            disk.inspect_err(|_| tracing::error!("the thread of the cluster had panicked"))
-                .ok(),
-        )
+        // The supervisor reports a panic.
+        Left(disk.ok())
     }
 }
 

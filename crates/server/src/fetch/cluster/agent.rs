@@ -33,6 +33,7 @@ use crate::fetch::Pull;
 use crate::low_priority::spawn_low;
 use crate::membership::Membership;
 use crate::stores::Store;
+use crate::supervision::contain;
 
 /// How long a partition stays whose slots have gone elsewhere.
 const GRACE: Duration = Duration::from_secs(60);
@@ -112,9 +113,13 @@ impl AgentThread {
             asked: Default::default(),
             were_live: Vec::new(),
         };
-        let thread = std::thread::Builder::new().name("larder-stores".to_owned());
-        let thread = thread
-            .spawn(move || agent.run())
+        let run = move || {
+            agent.run();
+            Ok(())
+        };
+        let thread = shared
+            .supervisor
+            .spawn("larder-stores", run)
             .map_err(|error| Error::Io(format!("cannot start a thread for stores: {error}")))?;
         Ok(Some(AgentThread {
             shared: shared.clone(),
@@ -125,9 +130,8 @@ impl AgentThread {
     /// What was fetched stays.
     pub fn stop(self) {
         self.shared.agent.stop();
-        if self.thread.join().is_err() {
-            tracing::error!("the thread of the stores had panicked");
-        }
+        // The supervisor catches panics and reports them.
+        let _ = self.thread.join();
     }
 }
 
@@ -384,7 +388,8 @@ impl Agent {
             let ended = Arc::new(Mutex::new(None));
             let end = ended.clone();
             let thread = spawn_low("larder-pull", move || {
-                let result = bring(&shared, &its, &order);
+                let what = format!("pull of version {} of store {}", order.version, order.store);
+                let result = contain(&what, || bring(&shared, &its, &order));
                 *end.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
                 shared.agent.up();
             });

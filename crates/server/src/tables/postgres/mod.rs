@@ -38,6 +38,7 @@ pub(crate) use write::{WriteJob, WriteReply, take_write};
 
 use super::{Refusal, TablesHandle};
 use crate::error::Error;
+use crate::supervision::Supervisor;
 
 /// PostgreSQL cuts longer names off.
 const SLOT_NAME_MAX: usize = 63;
@@ -57,6 +58,7 @@ impl Postgres {
     pub fn start(
         config: &ServerConfig,
         tables: Arc<TablesHandle>,
+        supervisor: &Supervisor,
     ) -> Result<Option<Postgres>, Error> {
         if config.mapped.is_empty() {
             return Ok(None);
@@ -81,10 +83,15 @@ impl Postgres {
             stale: Duration::from_secs(settings.stale_seconds),
             mappings: mappings.clone(),
         };
-        let (database, thread) =
-            Database::spawn(options, spread::sink(tables)).map_err(|error| {
-                Error::Io(format!("cannot start the thread for PostgreSQL: {error}"))
-            })?;
+        let (sink, guard) = (spread::sink(tables), supervisor.guard());
+        // The thread owns the sink, and with it the guard.
+        let sink = move |event| {
+            let _ = &guard;
+            sink(event);
+        };
+        let (database, thread) = Database::spawn(options, Box::new(sink)).map_err(|error| {
+            Error::Io(format!("cannot start the thread for PostgreSQL: {error}"))
+        })?;
         Ok(Some(Postgres {
             database,
             thread: Mutex::new(Some(thread)),
@@ -106,9 +113,8 @@ impl Postgres {
     pub fn stop(&self) {
         self.database.stop();
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread for PostgreSQL had panicked");
-        }
+        // The supervisor reports a panic.
+        let _ = thread.take().map(std::thread::JoinHandle::join);
     }
 }
 

@@ -74,7 +74,7 @@ fn a_node_of_a_cluster() {
     );
     // Until the test ends, if it has not killed this before.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    runtime.block_on(server.stop());
+    runtime.block_on(server.stop()).expect("it stops cleanly");
 }
 
 /// A cluster that is to be.

@@ -1,0 +1,134 @@
+//! The end of `larder serve`: what a signal does at each stage, and that the process ends even if a thread of the server is stuck.
+//!
+//! ```text
+//!  starting ── SIGTERM, ctrl-c ──► the process ends: nothing was acknowledged yet
+//!  serving  ── SIGTERM, ctrl-c ──► stopping ──► stopped
+//!                                     ├── a second signal ───────────────────────► the process ends
+//!                                     ├── a serving thread is stuck after server.stop_timeout_seconds ──► the process ends
+//!                                     └── STOP_MAX after that time ──────────────► the process ends
+//! ```
+//!
+//! SIGHUP is ignored at every stage, as Redis does: closing the terminal of a server must not stop it.
+//! A forced end loses no more than SIGKILL would: replies that were sent are as durable as `tables.fsync` says.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use larder_server::Shared;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+
+use crate::failure::Failure;
+
+/// How long stopping may take beyond `server.stop_timeout_seconds` while all serving threads work: the journal may be syncing.
+const STOP_MAX: Duration = Duration::from_secs(30);
+/// How often a stop that takes long is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Handles the signals of a server's process on a thread of its own.
+pub struct Ending {
+    /// The server, once it serves.
+    serving: Mutex<Option<Arc<Shared>>>,
+    stop: Notify,
+}
+
+impl Ending {
+    /// Starts the thread. From now on no signal ends the process by itself.
+    pub fn listen() -> Result<Arc<Ending>, Failure> {
+        let failed = Failure::io("listen for signals");
+        let ending = Arc::new(Ending {
+            serving: Mutex::default(),
+            stop: Notify::new(),
+        });
+        let own = ending.clone();
+        let start = || -> std::io::Result<()> {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            let signals = {
+                let _inside = runtime.enter();
+                [
+                    SignalKind::interrupt(),
+                    SignalKind::terminate(),
+                    SignalKind::hangup(),
+                ]
+                .map(signal)
+            };
+            let [interrupt, terminate, hangup] = signals;
+            let (interrupt, terminate, hangup) = (interrupt?, terminate?, hangup?);
+            let run = move || runtime.block_on(own.run(interrupt, terminate, hangup));
+            let thread = std::thread::Builder::new().name("signals".to_owned());
+            thread.spawn(run).map(drop)
+        };
+        start().map_err(failed)?;
+        Ok(ending)
+    }
+
+    /// The server serves: from now on a signal stops it in order.
+    pub fn serves(&self, server: Arc<Shared>) {
+        let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        *serving = Some(server);
+    }
+
+    /// Waits until a signal asks the server to stop.
+    pub async fn asked(&self) {
+        self.stop.notified().await;
+    }
+
+    async fn run(
+        &self,
+        mut interrupt: tokio::signal::unix::Signal,
+        mut terminate: tokio::signal::unix::Signal,
+        mut hangup: tokio::signal::unix::Signal,
+    ) {
+        // The server that is to stop, once a signal came.
+        let mut stopping: Option<Arc<Shared>> = None;
+        loop {
+            let late = async {
+                match &stopping {
+                    Some(server) => overdue(server).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = hangup.recv() => {
+                    tracing::info!("SIGHUP is ignored; SIGTERM stops the server, and PATCH /v1/settings changes settings");
+                    continue;
+                }
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                why = late => {
+                    tracing::error!(%why, "the server does not stop in order and is ended");
+                    std::process::exit(1);
+                }
+            }
+            let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(server) = serving.clone() else {
+                tracing::info!("stopped while starting");
+                std::process::exit(0);
+            };
+            if stopping.replace(server).is_some() {
+                tracing::warn!("a second signal ends the server");
+                std::process::exit(130);
+            }
+            self.stop.notify_one();
+        }
+    }
+}
+
+/// Returns, with the reason, when stopping has taken too long.
+async fn overdue(server: &Shared) -> String {
+    let timeout = server.config.server.stop_timeout_seconds;
+    tokio::time::sleep(Duration::from_secs(timeout)).await;
+    let last = tokio::time::Instant::now() + STOP_MAX;
+    while tokio::time::Instant::now() < last {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if let Some(stall) = server.stall() {
+            return stall;
+        }
+    }
+    format!(
+        "it has not stopped {} s after server.stop_timeout_seconds",
+        STOP_MAX.as_secs()
+    )
+}

@@ -1,0 +1,207 @@
+//! The watchdog: notices a serving thread that has not completed a turn of its loop for a second.
+//!
+//! Such a thread answers none of its clients, and others that need its rows wait as well. The watchdog says so in the log, the metrics
+//! and `/readyz`; it does not end the server, since the thread usually comes back.
+//!
+//! Each serving thread notes ten times a second that its loop turns ([`Turns::note_forever`]); a thread of its own compares that with
+//! the clock. When that thread was itself held up, the whole machine was, and nothing is said.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::Shared;
+use crate::error::Error;
+
+const NOTE_EVERY: Duration = Duration::from_millis(100);
+/// A thread is stalled when it has not turned for so long.
+const STALL: Duration = Duration::from_secs(1);
+/// The watchdog was held up when one of its own pauses took longer.
+const OWN_PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// When each serving thread turned last.
+pub struct Turns {
+    began: Instant,
+    cores: Vec<Turn>,
+}
+
+#[derive(Default)]
+struct Turn {
+    /// Milliseconds from `began`, plus 1; 0 while the thread does not serve.
+    last_ms: AtomicU64,
+    /// Since when the thread is stalled, as `last_ms`; 0 while it is not.
+    stalled_since_ms: AtomicU64,
+    stalls: AtomicU64,
+}
+
+/// Stalls of one serving thread.
+pub struct Stalls {
+    pub core: usize,
+    /// Since the start, the present one among them.
+    pub count: u64,
+    /// How long the present one has lasted.
+    pub present: Option<Duration>,
+}
+
+impl Turns {
+    pub fn new(cores: usize) -> Turns {
+        Turns {
+            began: Instant::now(),
+            cores: (0..cores).map(|_| Turn::default()).collect(),
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64 + 1
+    }
+
+    /// Notes turns of a serving thread until the future is dropped.
+    pub async fn note_forever(&self, core: usize) {
+        struct Serves<'a>(&'a Turn);
+        impl Drop for Serves<'_> {
+            fn drop(&mut self) {
+                self.0.last_ms.store(0, Relaxed);
+            }
+        }
+        let serves = Serves(&self.cores[core]);
+        let mut tick = tokio::time::interval(NOTE_EVERY);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            serves.0.last_ms.store(self.now_ms(), Relaxed);
+            larder_batch::fault_point("core.turn");
+            tick.tick().await;
+        }
+    }
+
+    /// Compares the last turns with the present; `report` receives each core whose stall began (false) or ended (true), with its length.
+    fn look(&self, now_ms: u64, mut report: impl FnMut(usize, bool, Duration)) {
+        for (core, turn) in self.cores.iter().enumerate() {
+            let (last, since) = (
+                turn.last_ms.load(Relaxed),
+                turn.stalled_since_ms.load(Relaxed),
+            );
+            let is_stalled = last > 0 && now_ms.saturating_sub(last) > STALL.as_millis() as u64;
+            match (since, is_stalled) {
+                (0, true) => {
+                    turn.stalled_since_ms.store(last, Relaxed);
+                    turn.stalls.fetch_add(1, Relaxed);
+                    report(core, false, Duration::from_millis(now_ms - last));
+                }
+                (1.., false) => {
+                    turn.stalled_since_ms.store(0, Relaxed);
+                    let length = now_ms.saturating_sub(since);
+                    report(core, true, Duration::from_millis(length));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Of every core.
+    pub fn stalls(&self) -> impl Iterator<Item = Stalls> {
+        let now_ms = self.now_ms();
+        self.cores.iter().enumerate().map(move |(core, turn)| {
+            let since = turn.stalled_since_ms.load(Relaxed);
+            let present = Duration::from_millis(now_ms.saturating_sub(since));
+            Stalls {
+                core,
+                count: turn.stalls.load(Relaxed),
+                present: (since > 0).then_some(present),
+            }
+        })
+    }
+
+    /// Which serving threads are stalled, in words.
+    pub fn stalled(&self) -> Vec<String> {
+        let stalls = self.stalls();
+        let stalled = stalls.filter_map(|stall| Some((stall.core, stall.present?)));
+        let in_words = |(core, length): (usize, Duration)| {
+            format!(
+                "serving thread {core} has not answered anybody for {:.1} s: a command that it executes takes too long",
+                length.as_secs_f64()
+            )
+        };
+        stalled.map(in_words).collect()
+    }
+}
+
+/// The running thread.
+pub struct Watchdog {
+    /// Dropping it ends the thread.
+    stop: SyncSender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Watchdog {
+    /// # Errors
+    /// [`Error::Io`] if the system gives no thread.
+    pub fn spawn(shared: &Arc<Shared>) -> Result<Watchdog, Error> {
+        let (stop, stopped) = sync_channel::<()>(0);
+        let watched = shared.clone();
+        let run = move || {
+            let turns = &watched.turns;
+            loop {
+                let paused = Instant::now();
+                if stopped.recv_timeout(NOTE_EVERY) != Err(RecvTimeoutError::Timeout) {
+                    return Ok(());
+                }
+                if paused.elapsed() > OWN_PAUSE_MAX {
+                    continue;
+                }
+                turns.look(turns.now_ms(), |core, has_ended, length| {
+                    let seconds = length.as_secs_f64();
+                    match has_ended {
+                        false => tracing::warn!(
+                            core,
+                            seconds,
+                            "a serving thread does not turn: its clients wait, and others that need its rows"
+                        ),
+                        true => tracing::warn!(core, seconds, "the serving thread turns again"),
+                    }
+                });
+            }
+        };
+        let thread = shared.supervisor.spawn("larder-watchdog", run);
+        let thread = thread
+            .map_err(|error| Error::Io(format!("cannot start the watchdog's thread: {error}")))?;
+        Ok(Watchdog { stop, thread })
+    }
+
+    pub fn stop(self) {
+        drop(self.stop);
+        // The supervisor catches panics and reports them.
+        let _ = self.thread.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_does_not_turn_for_a_second_is_reported_once_until_it_turns() {
+        let turns = Turns::new(2);
+        let mut reports = Vec::new();
+        let look = |now_ms, reports: &mut Vec<(usize, bool, u64)>| {
+            turns.look(now_ms, |core, has_ended, length| {
+                reports.push((core, has_ended, length.as_millis() as u64));
+            });
+        };
+        // The other thread does not serve yet, or any more.
+        turns.cores[1].last_ms.store(500, Relaxed);
+        look(1500, &mut reports);
+        assert_eq!(reports, []);
+        look(1501, &mut reports);
+        look(2500, &mut reports);
+        assert_eq!(reports, [(1, false, 1001)]);
+        assert_eq!(turns.stalled().len(), 1);
+        turns.cores[1].last_ms.store(2600, Relaxed);
+        look(2700, &mut reports);
+        assert_eq!(reports[1..], [(1, true, 2200)]);
+        assert_eq!(turns.stalled(), Vec::<String>::new());
+        let counts: Vec<u64> = turns.stalls().map(|stalls| stalls.count).collect();
+        assert_eq!(counts, [0, 1]);
+    }
+}

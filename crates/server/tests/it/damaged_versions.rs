@@ -1,0 +1,108 @@
+//! Versions whose bytes are wrong though every checksum fits: refused by a pull, and after a restart no more than their own store is affected.
+
+use std::fs;
+use std::path::Path;
+
+use larder_batch::Manifest;
+use larder_batch::segment::Footer;
+use larder_batch::segment::format::{FOOTER_SIZE, HEADER_SIZE};
+use larder_types::key_hash;
+
+use crate::resp::Client;
+use crate::support::{TestServer, build};
+
+const STORE: &str = "pymk";
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for file in fs::read_dir(from).expect("the folder") {
+        let file = file.expect("a file");
+        fs::copy(file.path(), to.join(file.file_name())).expect("copied");
+    }
+}
+
+fn golden() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/golden/format-2/zstd")
+}
+
+/// Replaces the dictionary of the golden version in `folder` by one that zstd does not take, and makes all checksums fit.
+fn spoil_dictionary(folder: &Path) {
+    let text = fs::read(folder.join(Manifest::FILE)).expect("the manifest");
+    let mut manifest = Manifest::decode("golden", &text).expect("a manifest");
+    let entry = &mut manifest.segments[0];
+    let path = folder.join(&entry.file);
+    let bytes = fs::read(&path).expect("the segment");
+    let (before, footer) = bytes.split_at(bytes.len() - FOOTER_SIZE);
+    let mut footer = Footer::decode("golden", footer, bytes.len() as u64, 2).expect("a footer");
+    let start = HEADER_SIZE + footer.data_size as usize;
+    let end = start + footer.dictionary_size as usize;
+    let dictionary = [&[0x37, 0xa4, 0x30, 0xec][..], &[1; 200]].concat();
+    footer.dictionary_size = dictionary.len() as u64;
+    // XXH3-64, as all checksums of a footer are.
+    footer.dictionary_check = key_hash(&dictionary);
+    let parts = [
+        &before[..start],
+        &dictionary,
+        &before[end..],
+        &footer.encode(),
+    ];
+    let spoiled = parts.concat();
+    fs::write(&path, &spoiled).expect("written");
+
+    let mut digest = entry.begin_digest();
+    digest.update(&spoiled);
+    entry.digest = digest.finish_hex();
+    entry.size_bytes = spoiled.len() as u64;
+    manifest.size_bytes = spoiled.len() as u64;
+    manifest.digest = manifest.digest_now();
+    fs::write(folder.join(Manifest::FILE), manifest.encode()).expect("written");
+}
+
+#[test]
+fn a_pull_of_a_version_with_an_invalid_dictionary_fails_as_corrupted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    copy_folder(&golden(), folder.path());
+    spoil_dictionary(folder.path());
+    let server = TestServer::start();
+    let pull = server.pull_from(STORE, &folder.path().display().to_string());
+    assert_eq!(pull["state"], "failed", "{pull}");
+    assert_eq!(pull["error"]["code"], "CORRUPTED", "{pull}");
+    let why = pull["error"]["message"].as_str().expect("a message");
+    assert!(why.contains("its zstd dictionary is invalid"), "{why}");
+    assert!(server.files(STORE).is_empty(), "{:?}", server.files(STORE));
+    let pull = server.pull_from(STORE, &golden().display().to_string());
+    assert_eq!(pull["state"], "done", "{pull}");
+}
+
+#[test]
+fn a_damaged_store_leaves_the_server_ready_unless_configured_otherwise() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = TestServer::start();
+    let whole = build(folder.path(), "whole", 10, "value");
+    assert_eq!(whole.record_count, 10);
+    for (store, source) in [("whole", folder.path()), (STORE, &golden())] {
+        let pull = server.pull_from(store, &source.display().to_string());
+        assert_eq!(pull["state"], "done", "{pull}");
+    }
+    server.restart(|data| spoil_dictionary(&data.join("stores/pymk/v0000000001")));
+    let mut client = Client::connect(&server);
+    assert_eq!(client.ask("GET whole:k1"), "$5|value");
+    let refused = client.ask("GET pymk:any");
+    assert!(refused.starts_with("-CORRUPTED "), "{refused}");
+    assert!(refused.contains("dictionary is invalid"), "{refused}");
+    let (status, body) = server.get("/readyz");
+    let body = body.as_str().expect("text").to_owned();
+    assert_eq!(status, 200, "{body}");
+    assert!(
+        body.starts_with("ready\nstore pymk cannot be read"),
+        "{body}"
+    );
+    let (_, metrics) = server.get("/metrics");
+    let metrics = metrics.as_str().expect("text").to_owned();
+    assert!(metrics.contains("larder_stores_unreadable 1"), "{metrics}");
+
+    server.restart_with(|config| config.stores.unready_when_damaged = true);
+    let (status, body) = server.get("/readyz");
+    assert_eq!(status, 503, "{body}");
+    assert!(body.as_str().expect("text").contains("pymk"), "{body}");
+}

@@ -1,0 +1,145 @@
+//! Faults of the tables' folder at startup: with any number of threads the server refuses to start, and says why.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use larder_protocol::config::ServerConfig;
+use larder_server::Server;
+
+use crate::full_disk::SmallDisk;
+use crate::resp::Client;
+use crate::support::TestServer;
+
+const THREADS: [u32; 3] = [1, 2, 4];
+
+/// The error of a start on `data`. A start that hangs fails the test.
+fn refused(data: &Path, threads: u32, change: fn(&mut ServerConfig)) -> String {
+    let mut config = ServerConfig::default();
+    config.server.data = data.to_owned();
+    config.server.resp = "127.0.0.1:0".to_owned();
+    config.server.http = "127.0.0.1:0".to_owned();
+    config.server.threads = threads;
+    change(&mut config);
+    let (sender, answer) = channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let started = runtime.block_on(Server::start(config));
+        let error = started.map(drop).expect_err("it must not start");
+        // An error means that the test has ended.
+        let _ = sender.send(error.to_string());
+    });
+    let answer = answer.recv_timeout(Duration::from_secs(60));
+    answer.expect("the start ends")
+}
+
+/// A data folder with rows of several cores, of a server that stopped; its log.
+fn with_rows(folder: &Path) -> (PathBuf, PathBuf) {
+    let data = folder.join("data");
+    let copied = data.clone();
+    let mut server = TestServer::with(|config| config.server.threads = 2);
+    let mut client = Client::connect(&server);
+    for n in 0..200 {
+        assert_eq!(client.ask(&format!("SET t{n}|{n} value")), "+OK");
+    }
+    drop(client);
+    server.restart(move |stopped| {
+        fs::create_dir_all(copied.join("tables")).expect("a folder");
+        for file in fs::read_dir(stopped.join("tables")).expect("the folder") {
+            let file = file.expect("a file");
+            let to = copied.join("tables").join(file.file_name());
+            fs::copy(file.path(), to).expect("copied");
+        }
+    });
+    let log = data.join("tables/log-0000000001");
+    (data, log)
+}
+
+fn flip_a_bit(path: &Path) {
+    let mut bytes = fs::read(path).expect("the file");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(path, bytes).expect("written");
+}
+
+#[test]
+fn a_flipped_bit_in_a_log_refuses_the_start() {
+    for threads in THREADS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (data, log) = with_rows(folder.path());
+        flip_a_bit(&log);
+        let why = refused(&data, threads, |_| {});
+        let named = format!("{} is damaged at byte", log.display());
+        assert!(why.starts_with(&named), "{threads} threads: {why}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_a_snapshot_refuses_the_start() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/golden/journal-1");
+    for threads in THREADS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let tables = folder.path().join("tables");
+        fs::create_dir(&tables).expect("a folder");
+        for name in ["log-0000000002", "snapshot-0000000002"] {
+            fs::copy(golden.join(name), tables.join(name)).expect("copied");
+        }
+        let snapshot = tables.join("snapshot-0000000002");
+        flip_a_bit(&snapshot);
+        let why = refused(folder.path(), threads, |_| {});
+        let named = format!("{} is damaged at byte", snapshot.display());
+        assert!(why.starts_with(&named), "{threads} threads: {why}");
+    }
+}
+
+#[test]
+fn a_folder_in_place_of_a_log_refuses_the_start() {
+    for threads in THREADS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (data, log) = with_rows(folder.path());
+        fs::remove_file(&log).expect("removed");
+        fs::create_dir(&log).expect("a folder");
+        let why = refused(&data, threads, |_| {});
+        let log = log.display().to_string();
+        assert!(why.contains(&log), "{threads} threads: {why}");
+    }
+}
+
+/// Permissions do not bind root, so the folder cannot be made at all here.
+#[test]
+fn a_folder_that_cannot_be_written_refuses_the_start() {
+    for threads in THREADS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = folder.path().join("data");
+        fs::create_dir(&data).expect("a folder");
+        fs::write(data.join("tables"), "a file").expect("written");
+        let why = refused(&data, threads, |_| {});
+        assert!(why.contains("tables"), "{threads} threads: {why}");
+        // The first thing that each core makes there.
+        let why = refused(&data, threads, |config| {
+            config.tables.values_on_disk.0 = 100;
+        });
+        let expected = "cannot make a file for values (tables.values_on_disk)";
+        assert!(why.starts_with(expected), "{threads} threads: {why}");
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_the_start() {
+    for threads in THREADS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 4) else {
+            return larder_testing::cannot("mount a small file system (it takes root)");
+        };
+        let (data, _) = with_rows(&disk.0);
+        fs::create_dir_all(data.join("stores")).expect("a folder");
+        fs::write(data.join("LOCK"), "0\n").expect("written");
+        disk.fill();
+        let why = refused(&data, threads, |_| {});
+        assert!(why.contains("the disk is full"), "{threads} threads: {why}");
+    }
+}
