@@ -171,7 +171,7 @@ fn described(what: &str) -> String {
     )
 }
 
-fn message<'a>(panic: &'a (dyn Any + Send)) -> &'a str {
+fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message")
