@@ -1,6 +1,6 @@
 # Comparisons with other engines. Nothing else needs what these install and compile.
 
-.PHONY: bench-stores bench-evaluation bench-twip bench-newp bench-first-fill bench-twip-bars bench-cluster bench-spaces bench-spark bench-bg-ttl bench-bg
+.PHONY: bench-stores bench-evaluation bench-swap-latency bench-twip bench-newp bench-first-fill bench-twip-bars bench-cluster bench-spaces bench-spark bench-bg-ttl bench-bg
 
 bench-stores: ## Compare stores with LMDB, RocksDB, cdb and more: 10 million keys, about an hour. ARGS='--keys 1000000' is quicker.
 	@scripts/setup-bench
@@ -10,6 +10,10 @@ bench-evaluation: ## Voldemort's own evaluation: builds of 1 to 8 GB beside LMDB
 	@scripts/setup-bench
 	cargo build --release --locked --package larder-cli
 	cargo run --release --manifest-path bench/peers/Cargo.toml --bin bench-stores -- --evaluation 1,2,4,8 $(ARGS)
+
+bench-swap-latency: ## Reads while versions are pulled and swapped, beside a quiet server. Run it on a quiet machine.
+	cargo build --release --locked --package larder-cli --package larder-bench
+	target/release/larder-bench swap-latency --rounds 3 --seconds 10 --rate 2000 --swap-every 1.5 $(ARGS)
 
 bench-twip: ## Timelines over the network: larder's join beside Redis, memcached and PostgreSQL, and clients that fan out. ARGS='--edges FILE'.
 	@scripts/setup-bench twip

@@ -4,13 +4,14 @@
 //! ```text
 //!  for each size: CSV ─► larder, LMDB, Voldemort's layout (a child process each), MyISAM (LOAD DATA) ─► seconds
 //!  at one size:   larder's server and MariaDB, uniform and Zipf, at each rate ─► latency
-//!                 a version is pushed, the page cache is empty ─► latency by second
+//!                 a version is pushed, nothing is in memory ─► latency by second
 //! ```
 //!
 //! The table of MyISAM has one index, which is disabled for the load and enabled after it. Both servers are read over a socket of one machine by eight
 //! connections; a read is timed from the moment it was due.
 
 mod clients;
+mod eviction;
 mod myisam;
 mod report;
 mod serving;

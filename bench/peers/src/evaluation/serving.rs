@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::clients::{Client, Prepared, Resp};
+use super::eviction::evict;
 use super::myisam::MyIsam;
 use super::steady::{CONNECTIONS, Draw, Load, read};
 use super::{Measured, Options, Read, Swap, data_of};
 use crate::data::DataSet;
 use crate::engine::Result;
-use crate::measure::drop_caches;
 
 /// Of the reads while a version goes live.
 const SWAP_RATE: u64 = 2000;
@@ -36,16 +36,16 @@ pub fn run(options: &Options, measured: &mut Measured) -> Result<()> {
         &data,
         measured,
         &connect,
-        options,
-        "a version is pushed; the page cache was emptied before",
+        &|| evict(larder.child.id(), &options.work.join("larder")),
+        "a version is pushed; all files of the server were evicted before",
         || larder.push(&second),
     )?;
     swap(
         &data,
         measured,
         &connect,
-        options,
-        "rollback to the version before; the page cache was emptied before",
+        &|| evict(larder.child.id(), &options.work.join("larder")),
+        "rollback to the previous version; all files of the server were evicted before",
         || larder.rollback(),
     )?;
     drop(larder);
@@ -114,12 +114,12 @@ fn rates(
     Ok(())
 }
 
-/// Reads at a steady rate; some seconds after they have begun the page cache is emptied and a new version goes live.
+/// Reads at a steady rate. Some seconds after they have begun the server's files are evicted and another version goes live.
 fn swap(
     data: &DataSet,
     measured: &mut Measured,
     connect: &Connect<'_>,
-    options: &Options,
+    evict: &(dyn Fn() -> Result<()> + Sync),
     what: &str,
     go: impl FnOnce() -> Result<()> + Send,
 ) -> Result<()> {
@@ -134,7 +134,7 @@ fn swap(
     let (seconds, live) = std::thread::scope(|scope| -> Result<_> {
         let swapper = scope.spawn(move || -> std::result::Result<f64, String> {
             std::thread::sleep(PUSH_AFTER);
-            drop_caches(&options.work).map_err(|error| error.to_string())?;
+            evict().map_err(|error| error.to_string())?;
             go().map_err(|error| error.to_string())?;
             Ok(began.elapsed().as_secs_f64())
         });

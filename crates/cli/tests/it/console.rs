@@ -48,6 +48,40 @@ fn the_console_shows_nodes_and_slots_and_who_is_down() {
 }
 
 #[test]
+fn the_console_keeps_the_focus_and_sends_no_request_that_fails() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let data = tempfile::tempdir().expect("a folder");
+    let server = spawn_server_with(data.path(), |_| {});
+    let resp = server.resp();
+    let command = |line: &str| {
+        let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        resp.command(&parts).expect(line)
+    };
+    for space in ["inns", "stays"] {
+        command(&format!(
+            "FT.CREATE {space} PREFIX 1 {space}: SCHEMA city TAG"
+        ));
+    }
+    browser.open(&format!("{}/", server.http));
+    browser.wait_until("document.querySelectorAll('.spaces button').length === 2");
+    let names = "new Set([...document.querySelectorAll('.spaces button')].map(button => button.getAttribute('aria-label'))).size";
+    assert_eq!(browser.value(names), 2);
+    let second = "document.querySelectorAll('.spaces button')[1]";
+    browser.value(&format!("({second}.focus(), true)"));
+    command("HSET stays:1 city rome");
+    browser.wait_until("document.querySelector('.spaces tbody').textContent.includes('stays1')");
+    assert_eq!(
+        browser.value(&format!("document.activeElement === {second}")),
+        true
+    );
+    let failed =
+        "performance.getEntriesByType('resource').filter(it => it.responseStatus >= 400).length";
+    assert_eq!(browser.value(failed), 0);
+}
+
+#[test]
 fn the_console_shows_spaces_and_which_regions_a_query_asks() {
     let Some(mut browser) = Browser::start() else {
         return;

@@ -1,4 +1,4 @@
-//! The examples and the README's session on tables, typed as they stand: their documents must show what happens.
+//! The examples and the README, typed as they stand: their documents must show what is printed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -63,50 +63,66 @@ fn the_page_of_the_example_is_the_one_its_readme_shows() {
 }
 
 #[test]
-fn the_readmes_timeline_works_as_typed() {
-    check_session("$ redis-cli -p 7379 JOIN.CREATE");
+fn the_readme_can_be_typed_from_top_to_bottom() {
+    type_page("README.md", 5);
 }
 
 #[test]
-fn the_readmes_hotels_are_found_as_typed() {
-    check_session("$ larder space load");
+fn the_guide_to_increments_can_be_typed_from_top_to_bottom() {
+    type_page("docs/guide/increments.md", 5);
 }
 
-/// Types the README's session that has this line.
+/// Types the commands of a page at a new server, and compares what they print with what the page shows.
 #[track_caller]
-fn check_session(line: &str) {
+fn type_page(page: &str, blocks: usize) {
     if !has_redis_cli() {
         return;
     }
-    let readme = read("README.md");
-    let session = readme.split("```").find(|block| block.contains(line));
-    let session = session.expect("a session").trim();
     let folder = tempfile::tempdir().expect("a folder");
-    let server = spawn_server(folder.path());
-    // As on a terminal, where redis-cli shows types.
-    let client = format!("redis-cli --no-raw -p {}", port(&server));
-    let dump = folder.path().join("hotels.parquet");
-    let mut printed = Vec::new();
-    for line in session.lines().filter(|line| line.starts_with("$ ")) {
-        printed.push(line.to_owned());
-        let command = line[2..]
+    // The session's folder lies in the repository's, where it finds the examples.
+    std::os::unix::fs::symlink(root().join("examples"), folder.path().join("examples"))
+        .expect("a link");
+    let session = folder.path().join("session");
+    std::fs::create_dir(&session).expect("a folder");
+    let server = spawn_server(&session.join("larder-data"));
+    let typed = sessions(&read(page));
+    assert_eq!(typed.len(), blocks, "blocks of commands with their output");
+    for (commands, expected) in typed {
+        // As on a terminal, where redis-cli shows types.
+        let client = format!("redis-cli --no-raw -p {}", port(&server));
+        let larder = format!("\n{} ", env!("CARGO_BIN_EXE_larder"));
+        let script = format!("exec 2>&1\n{commands}")
             .replace("redis-cli -p 7379", &client)
-            .replace("-o hotels.parquet", &format!("-o {}", dump.display()))
-            .replace(
-                "larder space",
-                &format!("{} space", env!("CARGO_BIN_EXE_larder")),
-            );
-        let mut shell_command = Command::new("sh");
-        shell_command.arg("-c").arg(command).current_dir(root());
-        let answer = shell(shell_command.env("LARDER_SERVER", &server.http));
-        let answer = answer.replace(&dump.display().to_string(), "hotels.parquet");
-        printed.extend(answer.lines().map(str::to_owned));
+            .replace("\nlarder ", &larder);
+        let mut sh = Command::new("sh");
+        sh.arg("-ec").arg(script).current_dir(&session);
+        let printed = shell(sh.env("LARDER_SERVER", &server.http));
+        assert_eq!(timeless(&printed), timeless(&expected), "{commands}");
     }
-    let timeless = |line: &str| match line.split_once(", in ") {
-        Some((before, after)) if after.ends_with("/s)") => before.to_owned(),
-        _ => line.to_owned(),
+}
+
+/// Blocks of commands (`sh`) that a block of their output (`text`) follows directly.
+fn sessions(page: &str) -> Vec<(String, String)> {
+    let blocks: Vec<&str> = page.split("```").collect();
+    let commands = blocks.windows(3).filter_map(|three| {
+        let is_pair = three[1].trim().is_empty();
+        let commands = three[0].strip_prefix("sh\n")?;
+        let output = three[2].strip_prefix("text\n").filter(|_| is_pair)?;
+        Some((commands.to_owned(), output.to_owned()))
+    });
+    commands.collect()
+}
+
+/// The text without durations and rates, which differ from run to run.
+fn timeless(text: &str) -> String {
+    let is_time = |word: &str| {
+        let unit = word.trim_end_matches(['(', ')', ',']);
+        matches!(unit, "µs" | "ms" | "s" | "records/s" | "objects/s")
     };
-    let printed: Vec<String> = printed.iter().map(|line| timeless(line)).collect();
-    let session: Vec<String> = session.lines().map(timeless).collect();
-    assert_eq!(printed.join("\n"), session.join("\n"));
+    let words = text.split(' ').collect::<Vec<_>>();
+    let kept = (0..words.len()).filter(|&at| {
+        let next = words.get(at + 1).and_then(|word| word.lines().next());
+        !next.is_some_and(is_time)
+    });
+    kept.map(|at| words[at]).collect::<Vec<_>>().join(" ")
 }

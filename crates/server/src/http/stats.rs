@@ -77,6 +77,7 @@ pub async fn stats(State(shared): State<Arc<Shared>>) -> Json<Value> {
         "resp": shared.resp_addr.map(|addr| addr.to_string()),
         "uptime_seconds": shared.started_at.elapsed().as_secs(),
         "window_seconds": before.as_ref().map(|(age, _)| age.as_secs_f64()),
+        "in_cluster": shared.membership.is_some(),
         "connections": now.connections_open(),
         "received_bytes": now.bytes_in,
         "sent_bytes": now.bytes_out,

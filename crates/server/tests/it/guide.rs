@@ -138,8 +138,12 @@ fn what_the_guide_and_the_reference_show_is_what_a_server_answers() {
     ] {
         let examples = examples(page);
         assert!(!examples.is_empty(), "{page}");
+        // A reader types a guide from top to bottom at one server; the reference's examples stand alone.
+        let mut server = TestServer::start();
         for example in examples {
-            let server = TestServer::start();
+            if page.starts_with("reference") {
+                server = TestServer::start();
+            }
             let mut client = Client::connect(&server);
             type_in(&mut client, page, &example);
             run.push_str(&example);
