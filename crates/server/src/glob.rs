@@ -1,78 +1,186 @@
-//! Patterns of keys and names, as Redis has them.
+//! Patterns of keys and names, as Redis has them: `*`, `?`, `[abc]`, `[^a-z]`, and `\` before a character that is meant as such.
+//!
+//! 1. A pattern is compiled once, in time in proportion to its length: a class of characters is a set of 256 bits.
+//! 2. Matching a text takes the text's length times [`Glob::weight`] at most, which is 1 of most patterns. Commands that match many texts look at fewer of
+//!    them with a heavy pattern, so that their work is bounded: [`Glob::texts_max`].
 
-/// Redis's patterns: `*`, `?`, `[abc]`, `[^a-z]` and `\` before a character that is meant as such.
-/// Takes time of at most the pattern's length times the text's.
-pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    // Where to go on when what follows the last star does not fit: one character further.
-    let mut star: Option<(usize, usize)> = None;
-    loop {
-        if pattern.get(p) == Some(&b'*') {
-            star = Some((p + 1, t));
-            p += 1;
-            continue;
-        }
-        match (text.get(t), pattern.get(p)) {
-            (None, None) => return true,
-            (Some(&byte), Some(_)) => {
-                if let Some(len) = one(&pattern[p..], byte) {
-                    p += len;
-                    t += 1;
-                    continue;
-                }
-            }
-            _ => {}
-        }
-        match star {
-            Some((after, from)) if from < text.len() => {
-                star = Some((after, from + 1));
-                (p, t) = (after, from + 1);
-            }
-            _ => return false,
+use std::fmt;
+
+use larder_protocol::errors::Code;
+
+use crate::error::Refusal;
+
+/// A longer pattern is refused.
+const PATTERN_BYTES_MAX: usize = 4096;
+/// The work of one command that matches many texts: comparisons of a byte.
+const WORK_MAX: usize = 1 << 24;
+/// A usual length of the texts that are matched.
+const TEXT_BYTES: usize = 64;
+
+/// A compiled pattern.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Glob {
+    pattern: Vec<u8>,
+    elements: Vec<Element>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Element {
+    /// Any text.
+    Star,
+    /// Any byte.
+    Any,
+    Byte(u8),
+    /// A byte whose bit is set.
+    Set(Box<[u64; 4]>),
+}
+
+impl Element {
+    fn fits(&self, byte: u8) -> bool {
+        match self {
+            Element::Star => false,
+            Element::Any => true,
+            Element::Byte(own) => *own == byte,
+            Element::Set(set) => set[usize::from(byte) / 64] >> (byte % 64) & 1 == 1,
         }
     }
 }
 
-/// Length of the pattern's first element, if it fits the byte.
-fn one(pattern: &[u8], byte: u8) -> Option<usize> {
-    match pattern {
-        [b'?', ..] => Some(1),
-        [b'\\', escaped, ..] => (*escaped == byte).then_some(2),
-        [b'[', ..] => {
-            let negated = pattern.get(1) == Some(&b'^');
-            let (mut at, mut inside) = (1 + usize::from(negated), false);
-            loop {
-                match &pattern[at.min(pattern.len())..] {
-                    [] => break,
-                    [b']', ..] => {
-                        at += 1;
-                        break;
-                    }
-                    [b'\\', escaped, ..] => {
-                        inside |= *escaped == byte;
-                        at += 2;
-                    }
-                    [from, b'-', to, ..] => {
-                        let (low, high) = (from.min(to), from.max(to));
-                        inside |= (low..=high).contains(&&byte);
-                        at += 3;
-                    }
-                    [single, ..] => {
-                        inside |= *single == byte;
-                        at += 1;
-                    }
-                }
-            }
-            (inside != negated).then_some(at)
+impl Glob {
+    /// # Errors
+    /// The pattern is longer than patterns may be.
+    pub fn parse(pattern: &[u8]) -> Result<Glob, Refusal> {
+        if pattern.len() > PATTERN_BYTES_MAX {
+            let message = format!(
+                "a pattern has at most {PATTERN_BYTES_MAX} bytes, this one {}",
+                pattern.len()
+            );
+            return Err((Code::BadRequest, message));
         }
-        [plain, ..] => (*plain == byte).then_some(1),
-        [] => None,
+        let (mut elements, mut rest) = (Vec::new(), pattern);
+        while !rest.is_empty() {
+            let (element, length) = first(rest);
+            rest = &rest[length.min(rest.len())..];
+            // Two stars are one.
+            if element != Element::Star || elements.last() != Some(&Element::Star) {
+                elements.push(element);
+            }
+        }
+        Ok(Glob {
+            pattern: pattern.to_vec(),
+            elements,
+        })
     }
+
+    /// The pattern as it was written.
+    pub fn pattern(&self) -> &[u8] {
+        &self.pattern
+    }
+
+    pub fn matches(&self, text: &[u8]) -> bool {
+        let (mut at, mut taken) = (0, 0);
+        // Where to go on when what follows the last star does not fit: one byte further.
+        let mut star: Option<(usize, usize)> = None;
+        loop {
+            match (self.elements.get(at), text.get(taken)) {
+                (Some(Element::Star), _) => {
+                    at += 1;
+                    star = Some((at, taken));
+                    continue;
+                }
+                (None, None) => return true,
+                (Some(element), Some(byte)) if element.fits(*byte) => {
+                    (at, taken) = (at + 1, taken + 1);
+                    continue;
+                }
+                _ => {}
+            }
+            match star {
+                Some((after, from)) if from < text.len() => {
+                    star = Some((after, from + 1));
+                    (at, taken) = (after, from + 1);
+                }
+                _ => return false,
+            }
+        }
+    }
+
+    /// How often a byte of a text is compared at most: as often as what stands behind a star, up to the next one, has elements.
+    fn weight(&self) -> usize {
+        let behind_stars = self.elements.split(|it| *it == Element::Star).skip(1);
+        behind_stars.map(<[Element]>::len).max().unwrap_or(1).max(1)
+    }
+
+    /// How many texts one command may match.
+    pub fn texts_max(&self) -> usize {
+        WORK_MAX / (TEXT_BYTES * self.weight())
+    }
+}
+
+impl fmt::Debug for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.pattern.escape_ascii().to_string())
+    }
+}
+
+/// The first element of a pattern that is not empty, and its length.
+fn first(pattern: &[u8]) -> (Element, usize) {
+    match pattern {
+        [b'*', ..] => (Element::Star, 1),
+        [b'?', ..] => (Element::Any, 1),
+        [b'\\', escaped, ..] => (Element::Byte(*escaped), 2),
+        [b'[', class @ ..] => {
+            let (set, length) = class_of(class);
+            (Element::Set(Box::new(set)), 1 + length)
+        }
+        [plain, ..] => (Element::Byte(*plain), 1),
+        [] => (Element::Star, 0),
+    }
+}
+
+/// The bytes of a class, and its length with the closing bracket. One that is not closed ends with the pattern.
+fn class_of(class: &[u8]) -> ([u64; 4], usize) {
+    let is_negated = class.first() == Some(&b'^');
+    let (mut set, mut at) = ([0_u64; 4], usize::from(is_negated));
+    let mut add = |low: u8, high: u8| {
+        for byte in low.min(high)..=low.max(high) {
+            set[usize::from(byte) / 64] |= 1 << (byte % 64);
+        }
+    };
+    loop {
+        match &class[at.min(class.len())..] {
+            [] => break,
+            [b']', ..] => {
+                at += 1;
+                break;
+            }
+            [b'\\', escaped, ..] => {
+                add(*escaped, *escaped);
+                at += 2;
+            }
+            [from, b'-', to, ..] => {
+                add(*from, *to);
+                at += 3;
+            }
+            [single, ..] => {
+                add(*single, *single);
+                at += 1;
+            }
+        }
+    }
+    if is_negated {
+        set.iter_mut().for_each(|bits| *bits = !*bits);
+    }
+    (set, at)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn glob(pattern: &[u8]) -> Glob {
+        Glob::parse(pattern).expect("a pattern")
+    }
 
     #[test]
     fn patterns_mean_what_they_mean_in_redis() {
@@ -84,18 +192,45 @@ mod tests {
             ("h[ae]llo", "hallo", true),
             ("h[^e]llo", "hello", false),
             ("h[a-b]llo", "hbllo", true),
+            ("h[b-a]llo", "hbllo", true),
+            ("h[\\]x]llo", "h]llo", true),
+            ("h[", "h", false),
+            ("h[a", "ha", true),
+            ("h[^", "ha", true),
             ("*a*b*", "xxaxxbxx", true),
             ("*a*b", "xxbxxa", false),
+            ("**", "x", true),
             ("a\\*", "a*", true),
             ("a\\*", "ab", false),
+            ("a\\", "a\\", true),
             ("", "a", false),
         ] {
             assert_eq!(
-                matches(pattern.as_bytes(), text.as_bytes()),
+                glob(pattern.as_bytes()).matches(text.as_bytes()),
                 fits,
                 "{pattern} {text}"
             );
         }
-        assert!(!matches(&b"*a".repeat(50), &[b'b'; 10_000]));
+        assert!(!glob(&b"*a".repeat(50)).matches(&[b'b'; 10_000]));
+    }
+
+    #[test]
+    fn a_long_class_is_one_element() {
+        let class = [b"t|*[", &b"z".repeat(4000)[..], b"]"].concat();
+        let glob = glob(&class);
+        assert_eq!((glob.elements.len(), glob.weight()), (4, 1));
+        assert!(glob.matches(b"t|1z") && !glob.matches(b"t|1y"));
+    }
+
+    #[test]
+    fn a_heavy_pattern_matches_fewer_texts_and_a_long_one_is_refused() {
+        assert!(glob(b"t|*ab*").texts_max() > 100_000);
+        let heavy = [b"*", &b"a".repeat(4000)[..]].concat();
+        assert!(glob(&heavy).texts_max() < 100);
+        let (code, why) = Glob::parse(&[b'a'; 4097]).unwrap_err();
+        assert!(
+            code == Code::BadRequest && why.contains("at most 4096"),
+            "{why}"
+        );
     }
 }

@@ -25,7 +25,7 @@ use super::tables::wait_for_change;
 use crate::catalog::{LiveStore, Snapshot};
 use crate::cluster::{View, core_of};
 use crate::error::Refusal;
-use crate::glob::matches;
+use crate::glob::Glob;
 
 const COUNT_DEFAULT: usize = 10;
 const COUNT_MAX: i64 = 10_000;
@@ -44,7 +44,7 @@ pub(super) struct ScanJob {
     request: OwnedCommand,
     count: usize,
     /// Of whole Redis keys; `None` matches all.
-    pattern: Option<Box<[u8]>>,
+    pattern: Option<Glob>,
 }
 
 /// Understands a SCAN, or answers what is wrong with it.
@@ -86,6 +86,16 @@ pub(super) fn scan(
         at += 2;
     }
     let live = store_of(state, snapshot, pattern)?;
+    let pattern = match pattern.map(Glob::parse).transpose() {
+        Ok(pattern) => pattern,
+        Err(refusal) => {
+            state.refuse(refusal);
+            return None;
+        }
+    };
+    if let Some(glob) = &pattern {
+        count = count.min(glob.texts_max());
+    }
     if !strings {
         answer(state, 0, &[]);
         return None;
@@ -110,7 +120,7 @@ pub(super) fn scan(
         cursor: cursor & ((1 << POSITION_BITS) - 1),
         request: OwnedCommand::of(Id::Scan, (1..request.len()).map(|at| request.arg(at))),
         count,
-        pattern: pattern.map(Box::from),
+        pattern,
     })
 }
 
@@ -188,7 +198,7 @@ impl ScanJob {
                     .map(|key| [&prefix[..], key].concat())
                     .collect();
                 if let Some(pattern) = &self.pattern {
-                    keys.retain(|key| matches(pattern, key));
+                    keys.retain(|key| pattern.matches(key));
                 }
                 let next = match page.next_cursor {
                     0 => 0,

@@ -21,7 +21,7 @@ use tokio::sync::{Notify, mpsc};
 use super::{Refusal, Tables, Unanswered, complete};
 use crate::Shared;
 use crate::cluster::View;
-use crate::glob::matches;
+use crate::glob::Glob;
 
 /// What a note takes beside its key.
 const NOTE_BYTES: usize = 96;
@@ -101,7 +101,7 @@ pub struct Subscription {
     pub beginning: Vec<u8>,
     pub is_key: bool,
     /// Which of them.
-    pub glob: Vec<u8>,
+    pub glob: Arc<Glob>,
     pub pattern: Option<Arc<[u8]>>,
     pub mailbox: Arc<Mailbox>,
 }
@@ -110,7 +110,7 @@ impl Subscription {
     fn means(&self, key: &[u8]) -> bool {
         match self.is_key {
             true => *key == *self.beginning,
-            false => matches(&self.glob, key),
+            false => self.glob.matches(key),
         }
     }
 }

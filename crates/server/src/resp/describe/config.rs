@@ -5,7 +5,10 @@ use larder_protocol::resp::Request;
 
 use super::super::state::State;
 use super::pair;
-use crate::glob::matches;
+use crate::glob::Glob;
+
+/// Patterns of one CONFIG GET.
+const PATTERNS_MAX: usize = 1024;
 
 pub(in crate::resp) fn config(state: &mut State, request: Request<'_>) {
     match request.arg(1).to_ascii_uppercase().as_slice() {
@@ -30,12 +33,19 @@ pub(in crate::resp) fn config(state: &mut State, request: Request<'_>) {
         }
     }
     let settings = redis_settings(state);
-    let wanted = |name: &str| {
-        request
-            .args()
-            .skip(2)
-            .any(|pattern| matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
+    let patterns = request.args().skip(2).take(PATTERNS_MAX + 1);
+    let globs: Result<Vec<Glob>, _> = patterns
+        .map(|pattern| Glob::parse(&pattern.to_ascii_lowercase()))
+        .collect();
+    let globs = match globs {
+        Ok(globs) if globs.len() <= PATTERNS_MAX => globs,
+        Ok(_) => {
+            let message = format!("CONFIG GET takes at most {PATTERNS_MAX} patterns");
+            return state.error(Code::BadRequest, &message);
+        }
+        Err(refusal) => return state.refuse(refusal),
     };
+    let wanted = |name: &str| globs.iter().any(|glob| glob.matches(name.as_bytes()));
     let found: Vec<&(&str, String)> = settings.iter().filter(|(name, _)| wanted(name)).collect();
     let mut encoder = state.encoder();
     encoder.map(found.len());

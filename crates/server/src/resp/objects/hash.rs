@@ -11,7 +11,7 @@ use larder_types::{Random, integer, key_hash};
 
 use super::super::state::State;
 use super::access::{Answer, Becomes, change, read_hash};
-use crate::glob::matches;
+use crate::glob::Glob;
 use crate::tables::{Refusal, Unanswered};
 
 /// Fields times names that are compared one by one; beyond it they are looked up.
@@ -300,7 +300,7 @@ pub fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
                 at += 1;
                 continue;
             }
-            b"MATCH" => pattern = Some(value?),
+            b"MATCH" => pattern = Some(Glob::parse(value?)?),
             b"COUNT" => match integer(value?) {
                 None => return Err(bad("value is not an integer or out of range").into()),
                 Some(..1) => return Err(syntax().into()),
@@ -310,8 +310,11 @@ pub fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
         }
         at += 2;
     }
+    if let Some(glob) = &pattern {
+        count = count.min(glob.texts_max());
+    }
     read_hash(state, request.arg(1), |hash, now, to| {
-        let is_meant = |name: &[u8]| pattern.is_none_or(|pattern| matches(pattern, name));
+        let is_meant = |name: &[u8]| pattern.as_ref().is_none_or(|glob| glob.matches(name));
         let fields = hash.into_iter().flat_map(|hash| hash.fields_at(now));
         let (next, mut fields) = some_of(fields.collect(), cursor, count);
         fields.retain(|(name, ..)| is_meant(name));

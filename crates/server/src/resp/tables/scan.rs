@@ -17,7 +17,7 @@ use super::range::successor;
 use super::{number, syntax};
 use crate::catalog::Snapshot;
 use crate::error::show;
-use crate::glob::matches;
+use crate::glob::Glob;
 use crate::tables::objects::Kind;
 use crate::tables::{Cursors, Refusal, Unanswered, complete};
 
@@ -98,7 +98,7 @@ pub(super) struct Walk {
     /// What the keys begin with.
     beginning: Vec<u8>,
     count: usize,
-    pattern: Option<Vec<u8>>,
+    pattern: Option<Glob>,
     /// The one table that is walked, with its separator.
     pub only: Option<Vec<u8>>,
     /// What is answered of them.
@@ -141,11 +141,13 @@ impl Walk {
             return Err(syntax());
         }
         let pattern = pattern_of(&request);
+        let glob = pattern.map(Glob::parse).transpose()?;
+        let texts_max = glob.as_ref().map_or(usize::MAX, Glob::texts_max);
         Ok(Walk {
             from: Vec::new(),
             beginning: pattern.map(literal).unwrap_or_default(),
-            count: count as usize,
-            pattern: pattern.map(<[u8]>::to_vec),
+            count: (count as usize).min(texts_max),
+            pattern: glob,
             only: pattern.and_then(table_of).map(<[u8]>::to_vec),
             kinds,
         })
@@ -165,21 +167,25 @@ impl Walk {
         let mut args = vec![b"SCAN".to_vec(), self.from.clone(), b"COUNT".to_vec()];
         args.push(self.count.to_string().into_bytes());
         if let Some(pattern) = &self.pattern {
-            args.extend([b"MATCH".to_vec(), pattern.clone()]);
+            args.extend([b"MATCH".to_vec(), pattern.pattern().to_vec()]);
         }
         args
     }
 
     /// All keys that match a pattern.
-    pub fn of_all(pattern: &[u8]) -> Walk {
-        Walk {
+    ///
+    /// # Errors
+    /// The pattern is too long.
+    pub fn of_all(pattern: &[u8]) -> Result<Walk, Refusal> {
+        let glob = Glob::parse(pattern)?;
+        Ok(Walk {
             from: Vec::new(),
             beginning: literal(pattern),
-            count: KEYS_MAX,
-            pattern: Some(pattern.to_vec()),
+            count: KEYS_MAX.min(glob.texts_max()),
+            pattern: Some(glob),
             only: table_of(pattern).map(<[u8]>::to_vec),
             kinds: Kind::ALL.to_vec(),
-        }
+        })
     }
 
     /// Leaves of the keys that were found for a KEYS those that match.
@@ -187,16 +193,18 @@ impl Walk {
     /// # Errors
     /// There are too many to be looked at at once.
     pub fn all(&self, keys: Vec<Walked>) -> Result<Vec<Vec<u8>>, Refusal> {
-        let pattern = self.pattern.as_deref().unwrap_or(b"*");
         if keys.len() > self.count {
             let message = format!(
-                "more than {KEYS_MAX} keys begin with '{}', which KEYS would all look at; give a longer beginning, or use SCAN",
+                "more than {} keys begin with '{}', which KEYS would all look at; give a longer beginning, or use SCAN",
+                self.count,
                 show(&self.beginning)
             );
             return Err((Code::BadRequest, message));
         }
         let keys = keys.into_iter().map(|walked| walked.key);
-        Ok(keys.filter(|key| matches(pattern, key)).collect())
+        let pattern = self.pattern.as_ref();
+        let fits = |key: &Vec<u8>| pattern.is_none_or(|glob| glob.matches(key));
+        Ok(keys.filter(fits).collect())
     }
 
     /// The next keys that an engine has, one more than are answered if there are as many.
@@ -314,10 +322,10 @@ impl Walk {
             None => 0,
         };
         keys.truncate(self.count);
-        let pattern = self.pattern.as_deref();
+        let pattern = self.pattern.as_ref();
         keys.retain(|walked| {
             self.kinds.contains(&walked.kind)
-                && pattern.is_none_or(|pattern| matches(pattern, &walked.key))
+                && pattern.is_none_or(|glob| glob.matches(&walked.key))
         });
         next
     }
@@ -345,7 +353,7 @@ pub(super) fn answer_part(encoder: &mut Encoder<'_>, keys: &[Walked]) {
 /// KEYS, where one core has all tables.
 pub(super) fn keys(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let tables = state.tables();
-    let walk = Walk::of_all(request.arg(1));
+    let walk = Walk::of_all(request.arg(1))?;
     let keys = tables.read(|engine, now| walk.keys(engine, now))?;
     answer_keys(&mut state.encoder(), &walk.all(keys)?);
     Ok(())

@@ -29,6 +29,7 @@ use super::scan::literal;
 use crate::catalog::Snapshot;
 use crate::clients::Filter;
 use crate::error::show;
+use crate::glob::Glob;
 use crate::tables::{
     Mailbox, Note, Refusal, RowEvent, Subscription, Tables, TablesHandle, stopping,
 };
@@ -199,7 +200,7 @@ fn understand(
     name: &[u8],
     is_pattern: bool,
     snapshot: &Snapshot,
-) -> Result<(Vec<u8>, Vec<u8>), Refusal> {
+) -> Result<(Vec<u8>, Arc<Glob>), Refusal> {
     let refuse = |message: String| Err((Code::BadRequest, message));
     let shown = show(name);
     let any = name.strip_prefix(ANY_PREFIX).filter(|_| is_pattern);
@@ -229,14 +230,16 @@ fn understand(
             "{store} is a store, whose keys do not change one by one; STORE.VERSION tells of a new version"
         ));
     }
-    Ok((beginning, glob.to_vec()))
+    // A key is compared, however long it is.
+    let glob = Glob::parse(if is_pattern { glob } else { b"" })?;
+    Ok((beginning, Arc::new(glob)))
 }
 
 /// A SUBSCRIBE or PSUBSCRIBE that is under way: the cores are told.
 pub(in crate::resp) struct SubscribeJob {
     are_patterns: bool,
     /// With what their keys begin with, and their patterns.
-    names: Vec<(Vec<u8>, Vec<u8>, Vec<u8>)>,
+    names: Vec<(Vec<u8>, Vec<u8>, Arc<Glob>)>,
 }
 
 impl SubscribeJob {
@@ -305,14 +308,14 @@ impl SubscribeJob {
         subscribed: &Subscribed,
         name: &[u8],
         beginning: &[u8],
-        glob: &[u8],
+        glob: &Arc<Glob>,
     ) -> Result<Place, Refusal> {
         let is_pattern = self.are_patterns;
         let subscription = Subscription {
             id: NEXT_ID.fetch_add(1, Relaxed),
             beginning: beginning.to_vec(),
-            is_key: !is_pattern || beginning == glob,
-            glob: glob.to_vec(),
+            is_key: !is_pattern || beginning == glob.pattern(),
+            glob: glob.clone(),
             pattern: is_pattern.then(|| Arc::from(name)),
             mailbox: subscribed.mailbox.clone(),
         };

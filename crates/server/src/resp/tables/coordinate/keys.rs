@@ -160,7 +160,7 @@ impl Coordinator {
 
     pub(super) async fn keys(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
         scan::refuse_store(&self.core.shared.catalog.load(), request.arg(1))?;
-        let walk = scan::Walk::of_all(request.arg(1));
+        let walk = scan::Walk::of_all(request.arg(1))?;
         let keys = walk.all(self.walked(&walk).await?)?;
         Ok(self.encoded(|encoder| scan::answer_keys(encoder, &keys)))
     }
