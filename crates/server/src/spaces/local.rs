@@ -7,12 +7,12 @@
 //!  other indexes are asked for ─► built of what the index knows: some in each turn ─► they serve
 //! ```
 //!
-//! 1. Where there are no spaces, a change costs one look at a flag.
+//! 1. Where there are no spaces, a change costs one look at a flag; else it costs what the spaces do that cover its key, however many there are.
 //! 2. What is behind is looked at before a search begins, and so is a walk since the start of the server: those who write had their answers before.
 //!    The walk of a space that was just declared is not waited for; FT.INFO tells how far it is.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use larder_join::{Engine, LogEntry, Shard};
@@ -23,6 +23,7 @@ use larder_space::query::Predicate;
 use larder_types::{OBJECT_MARK, object_key, object_row};
 
 use super::copies::{Change, Copies, Said};
+use super::covering::Covering;
 use super::exchanged::CopiesOf;
 use super::recording::Recording;
 use super::space::{Space, give_back};
@@ -36,6 +37,8 @@ pub struct Spaces {
     /// Whether indexes may be being built.
     is_building: Cell<bool>,
     memory_bytes: Cell<usize>,
+    /// The most work that a search has done in one turn.
+    work_max: Cell<u64>,
     all: RefCell<All>,
 }
 
@@ -43,6 +46,9 @@ pub struct Spaces {
 pub struct All {
     pub catalog: Arc<Catalog>,
     pub spaces: BTreeMap<String, Space>,
+    covering: Covering,
+    /// The spaces that have objects left to look at, or to place: those whose [`Space::behind`] is not [`Behind::Nothing`].
+    unfinished: BTreeSet<String>,
     /// Keys of objects that are to be looked at: their rows came into the engine, or left it.
     behind: VecDeque<Vec<u8>>,
     /// Objects whose bytes could not be read.
@@ -111,6 +117,16 @@ impl Spaces {
         figures
     }
 
+    /// Notes the work that a search did in one turn: as many objects could have been looked at one by one.
+    pub fn note_work(&self, work: u64) {
+        self.work_max.set(self.work_max.get().max(work));
+    }
+
+    /// The most work that a search has done in one turn since the server started.
+    pub fn work_max(&self) -> u64 {
+        self.work_max.get()
+    }
+
     /// What all spaces took when [`Spaces::figures`] was last asked.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes.get()
@@ -151,12 +167,13 @@ impl Spaces {
     #[inline]
     pub fn note_get(&self, key: &[u8]) {
         if self.is_recording.get() {
-            let mut all = self.all.borrow_mut();
-            let covering = all.spaces.values_mut();
-            covering
-                .filter(|space| space.declared.definition.covers_key(key))
-                .filter_map(|space| space.recording.as_mut())
-                .for_each(|recording| recording.get());
+            let all = &mut *self.all.borrow_mut();
+            for name in all.covering.of(key) {
+                let space = all.spaces.get_mut(&*name);
+                if let Some(recording) = space.and_then(|space| space.recording.as_mut()) {
+                    recording.get();
+                }
+            }
         }
     }
 
@@ -211,6 +228,9 @@ impl Spaces {
         before
             .into_values()
             .for_each(|dropped| give_back(dropped.index));
+        all.covering = Covering::of_spaces(&all.spaces);
+        let unfinished = all.spaces.iter().filter(|(_, space)| space.is_unfinished());
+        all.unfinished = unfinished.map(|(name, _)| name.clone()).collect();
         let said = all.copies.follow(&all.spaces);
         all.said.extend(said);
         self.is_building.set(true);
@@ -362,12 +382,15 @@ impl Spaces {
                 None => all.remove(&key, false),
             }
         }
-        for space in all.spaces.values_mut() {
-            if left == 0 {
-                break;
+        all.unfinished.retain(|name| {
+            let Some(space) = all.spaces.get_mut(name) else {
+                return false;
+            };
+            if left > 0 {
+                left = space.walk_on(engine, left, &mut all.unread);
             }
-            left = space.walk_on(engine, left, &mut all.unread);
-        }
+            space.is_unfinished()
+        });
         all.behind()
     }
 }
@@ -377,14 +400,17 @@ impl All {
         if !self.behind.is_empty() {
             return Behind::Owed;
         }
-        let spaces = self.spaces.values().map(Space::behind);
-        spaces.max().unwrap_or(Behind::Nothing)
+        let names = self.unfinished.iter();
+        let spaces = names.filter_map(|name| self.spaces.get(name));
+        spaces.map(Space::behind).max().unwrap_or(Behind::Nothing)
     }
 
     fn put(&mut self, key: &[u8], bytes: &[u8], told: Told) {
         let mut decoded = None;
-        let covering = self.spaces.values_mut();
-        for space in covering.filter(|space| space.declared.definition.covers_key(key)) {
+        for name in self.covering.of(key) {
+            let Some(space) = self.spaces.get_mut(&*name) else {
+                continue;
+            };
             let object = decoded.get_or_insert_with(|| Object::decode(bytes));
             match &object {
                 Ok(object) => {
@@ -421,8 +447,10 @@ impl All {
 
     /// `is_told`: it is gone, and not just another's.
     fn remove(&mut self, key: &[u8], is_told: bool) {
-        let covering = self.spaces.values_mut();
-        for space in covering.filter(|space| space.declared.definition.covers_key(key)) {
+        for name in self.covering.of(key) {
+            let Some(space) = self.spaces.get_mut(&*name) else {
+                continue;
+            };
             if let Some(recording) = &mut space.recording
                 && is_told
                 && space.index.contains(key)
@@ -442,7 +470,10 @@ impl All {
 
     /// An object stays what it is, and goes at another time.
     fn stays_until(&mut self, key: &[u8], bytes: &[u8], at: Option<u64>) {
-        for space in self.spaces.values() {
+        for name in self.covering.of(key) {
+            let Some(space) = self.spaces.get(&*name) else {
+                continue;
+            };
             let moved = space.placed.as_ref().map(|placed| placed.stays(key));
             if let Some(moved) = moved {
                 let object = Some((bytes, at));
@@ -455,7 +486,7 @@ impl All {
 
     fn removed_range(&mut self, lo: &[u8], hi: &[u8], engine: &Engine) {
         let mut gone = Vec::new();
-        for space in self.spaces.values_mut() {
+        for (name, space) in &mut self.spaces {
             match &mut space.placed {
                 Some(placed) => {
                     for (key, moved) in placed.remove_range(lo, hi) {
@@ -467,6 +498,9 @@ impl All {
                 None => {}
             }
             space.begin_anew(lo, hi, engine);
+            if space.is_unfinished() {
+                self.unfinished.insert(name.clone());
+            }
         }
         gone.iter().for_each(|key| self.tell_of_former(key, None));
     }

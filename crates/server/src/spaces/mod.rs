@@ -6,13 +6,14 @@
 //! ```
 //!
 //! `record` is what a name stands for, as bytes; `catalog` all names at one moment; `change` what a command makes of them. `local` is what one core has of all
-//! spaces, `space` of one, and `walk` how the index of a space that was just declared is filled. `placed` is where own objects lie in subspaces, `copies` what is
+//! spaces, `covering` finds those of a key, `space` is what it has of one, and `walk` how the index of a space that was just declared is filled. `placed` is where own objects lie in subspaces, `copies` what is
 //! held of regions, which `exchanged` shows to exchanges, `subscribed` what others are told of. `cursors` is what is left of long answers, `recording` what is seen of a workload while somebody wants to know it.
 //! How the tables keep `local` true is in their own `spaces.rs`; the commands are in `resp/spaces`.
 
 pub mod catalog;
 pub mod change;
 pub mod copies;
+mod covering;
 pub mod cursors;
 mod exchanged;
 mod local;

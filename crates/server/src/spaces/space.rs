@@ -136,6 +136,10 @@ impl Space {
         }
     }
 
+    pub fn is_unfinished(&self) -> bool {
+        self.behind() != Behind::Nothing
+    }
+
     /// What its indexes take, and what is known of where objects lie.
     pub fn memory_bytes(&self) -> usize {
         let placed = self.placed.as_ref().map_or(0, Placed::memory_bytes);
