@@ -377,7 +377,7 @@ impl Parser<'_> {
 
     fn name(&mut self) -> Result<Selector> {
         let begin = self.at;
-        while self.peek().is_some_and(|c| !".[]'\"()?*,: ".contains(c)) {
+        while self.peek().is_some_and(|c| !".[]'\"()?*, ".contains(c)) {
             self.at += 1;
         }
         match self.at == begin {
