@@ -123,6 +123,9 @@ impl Change {
                 let altered = declared.definition.parse_alter(&arguments);
                 let (definition, scans) =
                     altered.map_err(|refusal| refused(refusal.behind(ALTER).to_string()))?;
+                definition
+                    .ensure_effective(Some(&declared.definition))
+                    .map_err(|refusal| refused(refusal.to_string()))?;
                 let scans = scans.unwrap_or(declared.scans);
                 let record = record::of_space(
                     &definition,

@@ -13,12 +13,12 @@ pub const STOPWORDS: [&str; 33] = [
     "this", "to", "was", "will", "with",
 ];
 
-/// In lower case.
+/// In lower case; a final sigma as any other, since a prefix of a word may end in what is no final one in the word.
 pub fn fold(text: &[u8]) -> Vec<u8> {
     match text.is_ascii() {
         true => text.to_ascii_lowercase(),
         false => match std::str::from_utf8(text) {
-            Ok(text) => text.to_lowercase().into_bytes(),
+            Ok(text) => text.to_lowercase().replace('ς', "σ").into_bytes(),
             Err(_) => text.to_ascii_lowercase(),
         },
     }
@@ -171,6 +171,10 @@ mod tests {
         );
         assert_eq!(words_of(r"e\-mail a\ b"), ["e-mail", "a b"]);
         assert_eq!(words_of("ÄRGER Straße"), ["ärger", "straße"]);
+        assert_eq!(
+            words_of("ΟΔΟΣ οδός Οδοσήμανση"),
+            ["οδοσ", "οδόσ", "οδοσήμανση"]
+        );
         assert_eq!(words_of(" .,- "), [""; 0]);
         let broken: Vec<_> = words(b"Caf\xe9 NOIR").collect();
         assert_eq!(broken, [b"caf\xe9".to_vec(), b"noir".to_vec()]);

@@ -1,8 +1,9 @@
 //! The arguments of FT.CREATE and FT.ALTER.
 //!
-//! Options of a space and of an attribute stand in any order. Without effect, and shown again: LANGUAGE, LANGUAGE_FIELD, SCORE, SCORE_FIELD,
-//! PAYLOAD_FIELD, MAXTEXTFIELDS, NOOFFSETS, NOHL, NOFIELDS, NOFREQS, NOSCOREIDX, ASYNC and INDEXALL of a space; WEIGHT, NOSTEM,
-//! SORTABLE and WITHSUFFIXTRIE of an attribute: nothing is scored or stemmed, everything can be sorted by. Refused: TEMPORARY, PHONETIC, GEOSHAPE, VECTOR.
+//! Options of a space and of an attribute stand in any order. Without effect, and shown again: MAXTEXTFIELDS, NOOFFSETS, NOHL, NOFIELDS, NOFREQS, NOSCOREIDX,
+//! ASYNC and INDEXALL of a space; NOSTEM, SORTABLE and WITHSUFFIXTRIE of an attribute: nothing is scored or stemmed, everything can be sorted by. Refused:
+//! TEMPORARY, PHONETIC, GEOSHAPE, VECTOR. LANGUAGE, LANGUAGE_FIELD, SCORE, SCORE_FIELD, PAYLOAD_FIELD and WEIGHT are read, since a space may have been declared with them;
+//! [`Definition::ensure_effective`] refuses those that would change answers.
 
 use super::attribute::{Attribute, AttributeId, Kind, Options};
 use super::definition::{Cut, Definition, Filter, Layout};
@@ -13,6 +14,24 @@ use crate::error::{Refusal, Result, shown};
 use crate::expression::Expression;
 use crate::mapping::REGION_BITS_MAX;
 use crate::object::{ObjectKind, Path};
+
+/// Options of a space that would change answers, had they an effect: a command with them is refused, but a space that has been declared with them is kept.
+const REFUSED: [(&[u8], &str); 5] = [
+    (b"LANGUAGE", "words are not stemmed; leave it out"),
+    (b"LANGUAGE_FIELD", "words are not stemmed; leave it out"),
+    (
+        b"SCORE",
+        "searches do not score; leave it out, or write SCORE 1",
+    ),
+    (
+        b"SCORE_FIELD",
+        "searches do not score; leave it out, and order answers with SORTBY",
+    ),
+    (
+        b"PAYLOAD_FIELD",
+        "objects have no payloads; leave it out, and have the field returned with RETURN",
+    ),
+];
 
 pub const ATTRIBUTES_MAX: usize = 1024;
 /// Ids, dropped attributes' too.
@@ -309,6 +328,46 @@ impl Definition {
 fn text(at: usize, list: &[u8]) -> Result<&str> {
     std::str::from_utf8(list)
         .map_err(|_| Refusal::at_argument(at, format!("{:?} is no UTF-8", shown(list))))
+}
+
+impl Definition {
+    /// Makes sure that no option is only kept, which would change answers if it had an effect: of those that were not there `before`.
+    ///
+    /// # Errors
+    /// The option, and what to do instead.
+    pub fn ensure_effective(&self, before: Option<&Definition>) -> Result<()> {
+        let is_one = |value: Option<&Vec<u8>>| {
+            let number = value.and_then(|value| crate::base::number::Number::parse(value));
+            number.is_some_and(|number| number.as_f64() == 1.0)
+        };
+        let words = &self.without_effect;
+        for (at, word) in words.iter().enumerate().filter(|_| before.is_none()) {
+            let refused = REFUSED.iter().find(|(refused, _)| *refused == &word[..]);
+            match refused {
+                Some((b"SCORE", _)) if is_one(words.get(at + 1)) => {}
+                Some((_, advice)) => {
+                    return Err(Refusal::new(format!(
+                        "{} is not supported: {advice}",
+                        shown(word)
+                    )));
+                }
+                None => {}
+            }
+        }
+        for attribute in &self.attributes {
+            let is_new = before.is_none_or(|before| before.attribute(attribute.id).is_none());
+            if let Kind::Text { weight, .. } = attribute.kind
+                && is_new
+                && weight != 1.0
+            {
+                return Err(Refusal::new(format!(
+                    "WEIGHT {weight} of {} is not supported: searches do not score; leave it out, or write WEIGHT 1",
+                    attribute.name
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 fn option<'a>(

@@ -43,14 +43,13 @@ impl QueryOptions {
         let begin = args.clone();
         args.skip();
         match word.as_str() {
-            "VERBATIM" | "NOSTOPWORDS" | "INORDER" => {}
+            // Words are never expanded.
+            "VERBATIM" => {}
             "WITHCOUNT" => self.skips_total = false,
             "WITHOUTCOUNT" => self.skips_total = true,
-            "SLOP" => {
-                args.take_number("SLOP")?;
-            }
-            "LANGUAGE" | "EXPANDER" | "SCORER" | "PAYLOAD" => {
-                args.take(&word)?;
+            "NOSTOPWORDS" | "SLOP" | "INORDER" | "LANGUAGE" | "EXPANDER" | "SCORER" | "PAYLOAD"
+            | "WITHSCORES" | "ADDSCORES" | "EXPLAINSCORE" => {
+                return Err(args.refuse_last(not_supported(&word)));
             }
             "DIALECT" => {
                 let dialect = args.take_count("DIALECT", u64::MAX >> 1)?;
@@ -91,11 +90,8 @@ impl QueryOptions {
                             .map(|it| it.id),
                     );
                 }
-            }
-            "EXPLAINSCORE" => {
-                return Err(
-                    args.refuse_last("EXPLAINSCORE is not supported: searches do not score")
-                );
+                texts.sort_unstable();
+                texts.dedup();
             }
             _ => {
                 *args = begin;
@@ -190,8 +186,23 @@ impl QueryOptions {
         }
         let mut parts = vec![predicate];
         parts.extend(self.filters.iter().cloned());
-        Ok(Predicate::and(parts))
+        let predicate = Predicate::and(parts);
+        query::ensure_conditions(predicate.tests())?;
+        Ok(predicate)
     }
+}
+
+/// Why an option that would change the answer is refused, and what to do instead.
+fn not_supported(option: &str) -> String {
+    let advice = match option {
+        "NOSTOPWORDS" => "declare the space with STOPWORDS 0",
+        "SLOP" | "INORDER" => "words that stand together are searched for in quotes",
+        "LANGUAGE" | "EXPANDER" => {
+            "words are neither stemmed nor expanded; leave it out, and search for a prefix such as run*"
+        }
+        _ => "searches do not score; leave it out, and order the answer with SORTBY",
+    };
+    format!("{option} is not supported: {advice}")
 }
 
 fn ordered_field(

@@ -93,6 +93,10 @@ fn change_of(command: Command<'_>) -> Result<Change, Refusal> {
         Id::FtCreate => {
             let arguments: Vec<&[u8]> = command.args().skip(1).collect();
             let parsed = Definition::parse_create(&arguments);
+            let parsed = parsed.and_then(|definition| {
+                definition.ensure_effective(None)?;
+                Ok(definition)
+            });
             Change::Create(Box::new(
                 parsed.map_err(|refused| super::refusal(refused, 1))?,
             ))

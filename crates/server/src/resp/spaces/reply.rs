@@ -26,12 +26,7 @@ impl<'a> Reply<'a> {
         rows: usize,
     ) -> Reply<'a> {
         let has_content = search.content != Content::Nothing;
-        let extras = [
-            has_content,
-            search.with_scores,
-            search.with_payloads,
-            search.with_sort_keys,
-        ];
+        let extras = [has_content, search.with_payloads, search.with_sort_keys];
         let mut reply = Reply {
             encoder: Encoder { out, proto },
             search,
@@ -79,13 +74,6 @@ impl<'a> Reply<'a> {
         }
         name(encoder, "id");
         encoder.bulk(key);
-        if search.with_scores {
-            name(encoder, "score");
-            match is_map {
-                true => encoder.double(1.0),
-                false => encoder.text("1"),
-            }
-        }
         if search.with_payloads {
             name(encoder, "payload");
             encoder.null();

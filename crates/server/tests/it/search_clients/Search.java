@@ -60,7 +60,7 @@ public class Search {
         client.hset("hotel:1", Map.of("city", "Rome", "price", "80", "name", "Bella Vista", "place", "12.51,41.90"));
         client.hset("hotel:2", Map.of("city", "Paris", "price", "200", "name", "Aurora", "place", "2.35,48.85"));
 
-        SearchResult found = client.ftSearch("hotels", new Query("@city:{rome}").setSortBy("price", true).setWithScores().returnFields("name"));
+        SearchResult found = client.ftSearch("hotels", new Query("@city:{rome}").setSortBy("price", true).returnFields("name"));
         same(found.getTotalResults(), 2L);
         same(found.getDocuments().get(0).getId(), "hotel:1");
         same(found.getDocuments().get(0).getString("name"), "Bella Vista");

@@ -46,7 +46,7 @@ func searches(client *redis.Client) {
 	schema := []*redis.FieldSchema{
 		{FieldName: "city", FieldType: redis.SearchFieldTypeTag, Sortable: true},
 		{FieldName: "price", FieldType: redis.SearchFieldTypeNumeric, Sortable: true},
-		{FieldName: "name", FieldType: redis.SearchFieldTypeText, Weight: 2},
+		{FieldName: "name", FieldType: redis.SearchFieldTypeText, Weight: 1},
 		{FieldName: "place", FieldType: redis.SearchFieldTypeGeo},
 	}
 	options := &redis.FTCreateOptions{OnHash: true, Prefix: []interface{}{"hotel:"}}
@@ -64,7 +64,6 @@ func searches(client *redis.Client) {
 		Return:         []redis.FTSearchReturn{{FieldName: "name", As: "called"}},
 		SortBy:         []redis.FTSearchSortBy{{FieldName: "price", Desc: true}},
 		WithSortKeys:   true,
-		WithScores:     true,
 		Params:         map[string]interface{}{"low": 100},
 		DialectVersion: 2,
 		Limit:          1,
@@ -74,7 +73,6 @@ func searches(client *redis.Client) {
 	same("first", found.Docs[0].ID, "hotel:2")
 	same("fields", found.Docs[0].Fields, map[string]string{"called": "Aurora"})
 	same("sort key", *found.Docs[0].SortKey, "#200")
-	same("score", *found.Docs[0].Score, 1.0)
 	found, err = client.FTSearchWithArgs(ctx, "hotels", "aurora", &redis.FTSearchOptions{NoContent: true}).Result()
 	must(err)
 	same("without content", ids(found), []string{"hotel:0", "hotel:2"})

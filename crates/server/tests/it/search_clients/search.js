@@ -9,7 +9,7 @@ async function hashes(client) {
   const schema = {
     city: { type: T.TAG, SORTABLE: true },
     price: { type: T.NUMERIC, SORTABLE: 'UNF' },
-    name: { type: T.TEXT, WEIGHT: 2 },
+    name: { type: T.TEXT, WEIGHT: 1 },
     place: T.GEO,
   };
   assert.strictEqual(await client.ft.create('hotels', schema, { ON: 'HASH', PREFIX: 'hotel' }), 'OK');

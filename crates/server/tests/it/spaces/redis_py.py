@@ -28,7 +28,7 @@ def of_hashes(client):
     schema = (
         TagField("city", sortable=True),
         NumericField("price", sortable=True),
-        TextField("name", weight=2.0),
+        TextField("name", weight=1.0),
         GeoField("place"),
     )
     definition = IndexDefinition(prefix=["hotel:"], index_type=IndexType.HASH)
@@ -65,7 +65,7 @@ def searches(ft, resp3):
     assert total == 1, total
     total, _ = search(Query("@place:[12.5 41.9 $radius km]").dialect(2), {"radius": 5})
     assert total == 2, total
-    total, rows = search(Query("@price:[$low $high]").return_fields("city").with_scores(), {"low": 150, "high": 300})
+    total, rows = search(Query("@price:[$low $high]").return_fields("city"), {"low": 150, "high": 300})
     assert total == 1 and rows[0][0] == "hotel:2", rows
     refused("Syntax error", lambda: ft.search(Query("@price:[1")))
 
