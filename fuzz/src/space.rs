@@ -156,6 +156,6 @@ fn compare_rows(
     let mut run = index.aggregate(aggregation.clone(), limits, None);
     while !run.step(index, kept, 0, 3) {}
     let found = run.finish().expect("as looking at every object");
-    let rows = |partial| aggregate::finish(&aggregation, partial, limits).ok();
+    let rows = |partial| aggregate::finish(&aggregation, partial, limits, &|| Ok(())).ok();
     assert_eq!(rows(found), rows(expected));
 }

@@ -7,8 +7,11 @@
 //!            Replies: a session's socket, or (remote) the core of the connection, or (kept) memory
 //! ```
 
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use larder_protocol::commands::OwnedCommand;
 
@@ -16,11 +19,15 @@ use super::connection;
 use super::dispatch::begin;
 use super::pending::{Pending, Work};
 use super::reads::{ReadJob, ReadStep};
+use super::spaces;
 use super::state::State;
 use super::subject::About;
 use super::tables::{Merge, RangeJob, SeveralCores, header, one_row};
 use crate::clients::Charge;
 use crate::tables::postgres::{WriteJob, WriteReply};
+
+/// A search that takes longer is given up when its client has gone.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// Where the replies of a connection's commands go.
 pub(super) trait Replies {
@@ -28,6 +35,13 @@ pub(super) trait Replies {
     const STAY: bool = false;
 
     fn state(&mut self) -> &mut State;
+
+    fn state_ref(&self) -> &State;
+
+    /// Ready when the client has closed its connection, where that can be seen before something is sent.
+    fn poll_gone(&self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
 
     /// Waits until there is room for more replies.
     async fn room(&mut self) -> io::Result<()>;
@@ -198,6 +212,12 @@ pub(super) async fn look_up<R: Replies>(replies: &mut R, read: &mut ReadJob) -> 
     }
 }
 
+/// Waits until the client has closed its connection, for [`LOOK_AFTER`] at least: one that closes its side behind its last request still gets short answers.
+async fn gone<R: Replies>(replies: &R) {
+    tokio::time::sleep(LOOK_AFTER).await;
+    poll_fn(|cx| replies.poll_gone(cx)).await;
+}
+
 /// Answers a command that several cores execute.
 async fn answer_by_several<R: Replies>(
     replies: &mut R,
@@ -213,7 +233,17 @@ async fn answer_by_several<R: Replies>(
         return Ok(());
     }
     let Some(asked) = several.range(command.command()) else {
-        match several.answer(state, command).await {
+        let is_read = spaces::is_long_read(command.command());
+        let answered = several.answer(replies.state_ref(), command);
+        let answered = match is_read {
+            false => answered.await,
+            true => tokio::select! {
+                answered = answered => answered,
+                () = gone(replies) => return Err(io::Error::other("the client has gone")),
+            },
+        };
+        let state = replies.state();
+        match answered {
             Ok(done) => {
                 let limits = state.core.clients.limits;
                 if !limits.fits(state.output.len(), done.reply.len()) {

@@ -517,6 +517,10 @@ impl Replies for Remote {
         &mut self.state
     }
 
+    fn state_ref(&self) -> &State {
+        &self.state
+    }
+
     async fn room(&mut self) -> io::Result<()> {
         match self.is_long() || !self.state.has_room() {
             true => self.send(Last::No).await,

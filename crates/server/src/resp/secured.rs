@@ -37,6 +37,10 @@ struct Secured(TlsStream<TcpStream>);
 
 impl Stream for Secured {
     const SAYS_END: bool = true;
+
+    fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.get_ref().0.poll_closed(cx)
+    }
 }
 
 impl AsyncRead for Secured {

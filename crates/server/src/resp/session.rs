@@ -44,9 +44,22 @@ const END_MAX: Duration = Duration::from_secs(5);
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {
     /// Whether the other side is told of the end, behind the last reply; else closing it says enough.
     const SAYS_END: bool = false;
+
+    /// Ready when the other side has closed the connection and everything that it sent has been read, where that can be seen.
+    fn poll_closed(&self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
 }
 
-impl Stream for TcpStream {}
+impl Stream for TcpStream {
+    fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut byte = [0];
+        match self.poll_peek(cx, &mut ReadBuf::new(&mut byte)) {
+            Poll::Ready(Ok(1..)) | Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(()),
+        }
+    }
+}
 
 pub(super) struct Session<S> {
     _count: Counted,
@@ -376,6 +389,14 @@ impl<S: Stream> Session<S> {
 impl<S: Stream> Replies for Session<S> {
     fn state(&mut self) -> &mut State {
         &mut self.state
+    }
+
+    fn state_ref(&self) -> &State {
+        &self.state
+    }
+
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.stream.poll_closed(cx)
     }
 
     async fn room(&mut self) -> io::Result<()> {

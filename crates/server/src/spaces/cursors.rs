@@ -13,7 +13,7 @@ pub const CURSORS_MAX: usize = 1024;
 /// Without a read a cursor is kept so long, whatever MAXIDLE says.
 const IDLE_MS_MAX: u64 = 300_000;
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Cursor {
     pub space: String,
     /// Which of those that had its name: [`Declared::created`](super::Declared::created).
@@ -25,14 +25,58 @@ pub struct Cursor {
 }
 
 /// What is left of an answer.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub enum Left {
-    Rows(VecDeque<OutRow>),
+    Rows(RowsLeft),
     /// What the aggregation, whose arguments these are, finds behind a key.
     Behind {
         arguments: Vec<Vec<u8>>,
         after: Option<Vec<u8>>,
     },
+}
+
+/// Rows that are still to be read.
+#[derive(Debug, Default)]
+pub struct RowsLeft {
+    rows: VecDeque<OutRow>,
+    /// What they take in memory, about.
+    bytes: usize,
+}
+
+impl RowsLeft {
+    pub fn new(rows: Vec<OutRow>) -> RowsLeft {
+        RowsLeft {
+            bytes: rows.iter().map(size_bytes).sum(),
+            rows: rows.into(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Takes the next rows out; returns them and what they take in memory, about.
+    pub fn take(&mut self, count: usize) -> (Vec<OutRow>, usize) {
+        let rows: Vec<OutRow> = self.rows.drain(..count.min(self.rows.len())).collect();
+        let bytes = rows.iter().map(size_bytes).sum();
+        self.bytes -= bytes;
+        (rows, bytes)
+    }
+
+    /// Puts back what [`RowsLeft::take`] has taken.
+    pub fn put_back(&mut self, rows: Vec<OutRow>, bytes: usize) {
+        self.bytes += bytes;
+        rows.into_iter()
+            .rev()
+            .for_each(|row| self.rows.push_front(row));
+    }
+}
+
+fn size_bytes(row: &OutRow) -> usize {
+    let cells = row.iter();
+    cells
+        .map(|(name, cell)| name.len() + cell.size_bytes())
+        .sum()
 }
 
 struct Kept {
@@ -75,6 +119,13 @@ impl Cursors {
             true => " (it may be of another node: go on at the node that gave it)",
             false => "",
         }
+    }
+
+    /// A number for a new cursor.
+    pub fn next_id(&self) -> u64 {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.next += 1;
+        all.next
     }
 
     /// Keeps what is left, under the number that it had.
@@ -146,15 +197,27 @@ impl Cursors {
     }
 }
 
+impl Cursor {
+    /// A copy of a cursor that keeps no rows, so that a read of it can be begun again.
+    pub fn again(&self) -> Cursor {
+        Cursor {
+            space: self.space.clone(),
+            left: match &self.left {
+                Left::Rows(_) => Left::Rows(RowsLeft::default()),
+                Left::Behind { arguments, after } => Left::Behind {
+                    arguments: arguments.clone(),
+                    after: after.clone(),
+                },
+            },
+            ..*self
+        }
+    }
+}
+
 impl Left {
     fn size_bytes(&self) -> usize {
         match self {
-            Left::Rows(rows) => {
-                let cells = rows.iter().flatten();
-                cells
-                    .map(|(name, cell)| name.len() + cell.size_bytes())
-                    .sum()
-            }
+            Left::Rows(rows) => rows.bytes,
             Left::Behind { arguments, after } => {
                 let after = after.as_ref().map_or(0, Vec::len);
                 arguments.iter().map(Vec::len).sum::<usize>() + after

@@ -19,6 +19,8 @@ use super::walk::Walk;
 
 /// The most attributes that a workload has.
 const ATTRIBUTES_MAX: usize = 64;
+/// A query with more conditions is recorded as one that says nothing of any attribute.
+const CONDITIONS_MAX: usize = 1024;
 
 /// Of one space, on one core.
 #[derive(Debug)]
@@ -100,7 +102,10 @@ impl Recording {
             Range(Bound<Vec<u8>>, Bound<Vec<u8>>),
         }
         let mut asked: Vec<(usize, Owned)> = Vec::new();
-        for (number, id) in self.attributes.iter().enumerate() {
+        // What each attribute is asked for takes as long as there are conditions.
+        let is_short = predicate.tests() <= CONDITIONS_MAX;
+        let attributes = self.attributes.iter().filter(|_| is_short);
+        for (number, id) in attributes.enumerate() {
             let Some(attribute) = definition.attribute(*id) else {
                 continue;
             };

@@ -13,10 +13,13 @@ use crate::expression::Cell;
 /// Names and values in their order. [`Cell::Null`] is sent as nil; what a row does not have is left out.
 pub type OutRow = Vec<(Vec<u8>, Cell)>;
 
+/// Rows of a stage that are handled before it is looked whether the work is to go on.
+const ROWS_BETWEEN_CHECKS: usize = 256;
+
 /// A row, and what tells it apart from others: its object's key, or its group's.
 type Identified = (Vec<u8>, Row);
 
-/// All rows, and how many there were before the last SORTBY and LIMIT.
+/// All rows, and how many there were before the last SORTBY and LIMIT. `ensure` is called again and again; its error ends the work.
 ///
 /// # Errors
 /// An expression cannot be evaluated, more is kept than the limits allow, or what came from a region is damaged.
@@ -24,6 +27,7 @@ pub fn finish(
     aggregation: &Aggregation,
     partial: Partial,
     limits: Limits,
+    ensure: &dyn Fn() -> Result<()>,
 ) -> Result<(u64, Vec<OutRow>)> {
     let boundary = aggregation.boundary();
     let (mut total, mut rows) = match (partial.state, aggregation.stages.get(boundary)) {
@@ -54,7 +58,7 @@ pub fn finish(
         if index == boundary && !matches!(stage, Stage::Limit(..)) {
             continue;
         }
-        rows = run(aggregation, index, stage, rows, limits)?;
+        rows = run(aggregation, index, stage, rows, limits, ensure)?;
         if !matches!(stage, Stage::Sort(..) | Stage::Limit(..) | Stage::Apply(..)) {
             total = rows.len() as u64;
         }
@@ -87,12 +91,17 @@ fn run(
     stage: &Stage,
     mut rows: Vec<Identified>,
     limits: Limits,
+    ensure: &dyn Fn() -> Result<()>,
 ) -> Result<Vec<Identified>> {
+    ensure()?;
     match stage {
         Stage::Apply(..) | Stage::Filter(_) => {
             let names = &aggregation.layouts[index];
             let mut out = Vec::with_capacity(rows.len());
-            for (identity, mut row) in rows {
+            for (at, (identity, mut row)) in rows.into_iter().enumerate() {
+                if at % ROWS_BETWEEN_CHECKS == 0 {
+                    ensure()?;
+                }
                 if run_on_row(stage, names, &mut row)? {
                     out.push((identity, row));
                 }
@@ -111,8 +120,11 @@ fn run(
         }
         Stage::Group(keys, reducers) => {
             let (mut groups, mut bytes) = (Groups::new(), 0);
-            for (identity, row) in &rows {
-                bytes += add_to_groups(&mut groups, keys, reducers, row, identity);
+            for (at, (identity, row)) in rows.iter().enumerate() {
+                if at % ROWS_BETWEEN_CHECKS == 0 {
+                    ensure()?;
+                }
+                bytes += add_to_groups(&mut groups, keys, reducers, row, identity)?;
                 check_limits(groups.len() as u64, bytes, limits)?;
             }
             group_rows(

@@ -6,11 +6,14 @@ use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
 use super::reducer::{Accumulator, Reducer, rank_cell};
 use super::request::{Aggregation, Stage};
+use crate::base::instant;
+use crate::base::number::Number;
 use crate::error::{Refusal, Result};
 use crate::expression::{Cell, Expression};
 use crate::object::Object;
 use crate::schema::{Definition, Kind};
 use crate::search;
+use crate::value::read_column;
 
 /// How much an aggregation may keep.
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +78,14 @@ impl Partial {
         }
     }
 
+    /// What it keeps in memory, about.
+    pub fn bytes(&self) -> usize {
+        match &self.state {
+            State::Rows(rows) => rows.bytes(),
+            State::Groups(_) => self.bytes,
+        }
+    }
+
     /// How many rows or groups there are so far.
     pub fn total(&self) -> u64 {
         match &self.state {
@@ -134,7 +145,7 @@ impl Partial {
         }
         match (&mut self.state, aggregation.stages.get(boundary)) {
             (State::Groups(groups), Some(Stage::Group(keys, reducers))) => {
-                self.bytes += add_to_groups(groups, keys, reducers, &row, key);
+                self.bytes += add_to_groups(groups, keys, reducers, &row, key)?;
                 self.check()
             }
             (State::Rows(rows), stage) => {
@@ -252,7 +263,9 @@ impl Partial {
             (0, State::Rows(rows), _) => *rows = search::Partial::decode(rest)?,
             (1, State::Groups(groups), Some(Stage::Group(_, reducers))) => {
                 let mut reader = WireReader::new(rest);
+                partial.bytes = rest.len();
                 for _ in 0..reader.count(4)? {
+                    partial.bytes += GROUP_BYTES;
                     let key = reader.bytes()?.to_vec();
                     let accumulators = reducers.iter().map(|reducer| reducer.decode(&mut reader));
                     groups.insert(key, accumulators.collect::<Result<_, _>>()?);
@@ -264,6 +277,9 @@ impl Partial {
         Ok(partial)
     }
 }
+
+/// Groups that one row is in, where its keys are lists.
+const GROUPS_OF_ROW_MAX: usize = 4096;
 
 /// What a group takes beside its key and what its reducers keep.
 const GROUP_BYTES: usize = 128;
@@ -297,13 +313,16 @@ pub(super) fn rank(stage: Option<&Stage>, row: &Row, identity: &[u8]) -> Vec<u8>
 }
 
 /// Adds a row to its group, or, where a key is a list, to that of each element; how many bytes more are kept, about.
+///
+/// # Errors
+/// The row is in more than [`GROUPS_OF_ROW_MAX`] groups.
 pub(super) fn add_to_groups(
     groups: &mut Groups,
     keys: &[usize],
     reducers: &[Reducer],
     row: &Row,
     identity: &[u8],
-) -> usize {
+) -> Result<usize> {
     let mut prefixes = vec![Vec::new()];
     for column in keys {
         let cell = row.cells[*column].clone().unwrap_or(Cell::Null);
@@ -312,6 +331,11 @@ pub(super) fn add_to_groups(
             Cell::List(cells) => cells,
             cell => vec![cell],
         };
+        if prefixes.len() * cells.len() > GROUPS_OF_ROW_MAX {
+            return Err(Refusal::new(format!(
+                "GROUPBY puts one row into more than {GROUPS_OF_ROW_MAX} groups: its keys are long lists"
+            )));
+        }
         let longer = prefixes.iter().flat_map(|prefix: &Vec<u8>| {
             cells.iter().map(move |cell| {
                 let mut longer = prefix.clone();
@@ -334,7 +358,7 @@ pub(super) fn add_to_groups(
             bytes += reducer.add(to, &row.cells, identity);
         }
     }
-    bytes
+    Ok(bytes)
 }
 
 /// APPLY or FILTER: whether the row goes on.
@@ -358,7 +382,7 @@ pub(super) fn run_on_row(stage: &Stage, names: &[String], row: &mut Row) -> Resu
 }
 
 fn load(aggregation: &Aggregation, definition: &Definition, key: &[u8], object: &Object) -> Row {
-    let width = aggregation.layouts.first().map_or(0, Vec::len);
+    let width = aggregation.layouts.first().map_or(0, |names| names.len());
     let mut row = Row {
         cells: vec![None; width],
         extra: Vec::new(),
@@ -389,29 +413,30 @@ fn load(aggregation: &Aggregation, definition: &Definition, key: &[u8], object: 
     row
 }
 
-/// What a name means of an object. Attributes that are numbers or instants are numbers, the latter of seconds; others are as they are stored.
+/// What a name means of an object. An attribute that is missing is null, as it is in queries: also one whose field does not fit it. Attributes that are
+/// numbers or instants are numbers, the latter of seconds; others are as they are stored.
 fn cell(definition: &Definition, key: &[u8], object: &Object, name: &str) -> Cell {
     let stored = definition.stored_cell(key, object, name);
     let Some(attribute) = definition.by_name(name) else {
         return stored;
     };
-    let typed = |cell: &Cell| match (&attribute.kind, cell) {
-        (Kind::Numeric, Cell::Text(text)) => {
-            crate::base::number::Number::parse(text).map(Cell::Number)
-        }
-        (Kind::Timestamp, Cell::Text(text)) => {
-            let micros = crate::base::instant::parse(text)?;
-            Some(Cell::Number(crate::base::instant::seconds(micros)))
-        }
-        _ => None,
+    let is_text = matches!(attribute.kind, Kind::Tag { .. } | Kind::Text { .. });
+    // Whatever a hash has is a text.
+    let always_fits = is_text && attribute.path.is_none();
+    if !always_fits && read_column(attribute, object).map_or(true, |column| column.is_missing()) {
+        return Cell::Null;
+    }
+    let typed = |cell: Cell| match (&attribute.kind, &cell) {
+        (Kind::Numeric, Cell::Text(text)) => Number::parse(text).map_or(cell, Cell::Number),
+        (Kind::Timestamp, Cell::Text(text)) => match instant::parse(text) {
+            Some(micros) => Cell::Number(instant::seconds(micros)),
+            None => cell,
+        },
+        _ => cell,
     };
     match stored {
-        Cell::List(list) => Cell::List(
-            list.into_iter()
-                .map(|cell| typed(&cell).unwrap_or(cell))
-                .collect(),
-        ),
-        stored => typed(&stored).unwrap_or(stored),
+        Cell::List(list) => Cell::List(list.into_iter().map(typed).collect()),
+        stored => typed(stored),
     }
 }
 

@@ -1,10 +1,12 @@
 //! The arguments of FT.AGGREGATE.
 
+use std::sync::Arc;
+
 use super::reducer::Reducer;
 use crate::base::arguments::Arguments;
 use crate::error::{Refusal, Result, shown};
 use crate::expression::{Cell, Expression};
-use crate::object::Path;
+use crate::object::{ObjectKind, Path};
 use crate::query::Predicate;
 use crate::schema::Definition;
 use crate::search::options::{QueryOptions, take_limit};
@@ -20,7 +22,9 @@ pub struct Aggregation {
     pub(super) loads_all: bool,
     pub(super) stages: Vec<Stage>,
     /// The names of rows as each stage finds them, and at the end.
-    pub(super) layouts: Vec<Vec<String>>,
+    pub(super) layouts: Vec<Arc<Vec<String>>>,
+    /// What is done for one row: names that are loaded, terms of expressions, keys, reducers.
+    terms: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +51,12 @@ const ROWS_MAX: u64 = 1 << 31;
 const SORT_ROWS: usize = 10;
 const SORT_KEYS_MAX: usize = 8;
 const STAGES_MAX: usize = 1024;
+/// Columns of a row.
+const NAMES_MAX: usize = 1024;
+/// Of all stages.
+const TERMS_MAX: usize = 16_384;
+/// Terms that are evaluated with the effort of one row.
+const TERMS: usize = 16;
 
 struct Builder<'d> {
     definition: &'d Definition,
@@ -76,12 +86,18 @@ impl Aggregation {
                 loads_all: false,
                 stages: Vec::new(),
                 layouts: Vec::new(),
+                terms: 0,
             },
             names: Vec::new(),
             is_grouped: false,
             segment: 0,
         };
         while !args.is_done() {
+            // Rows depend on scores only with ADDSCORES, which is refused; redis-py always sends a scorer.
+            if args.take_word("SCORER") {
+                args.take("SCORER")?;
+                continue;
+            }
             if !builder.aggregation.options.take(&mut args, definition)? {
                 builder.take_stage(&mut args)?;
             }
@@ -89,9 +105,30 @@ impl Aggregation {
         builder.end_segment();
         let names = builder.names;
         let mut aggregation = builder.aggregation;
-        aggregation.layouts.push(names);
+        aggregation.terms = aggregation.counted_terms();
+        if aggregation.terms > TERMS_MAX {
+            return Err(Refusal::new(format!(
+                "an aggregation has at most {TERMS_MAX} names that are loaded, terms of expressions, keys and reducers together"
+            )));
+        }
+        aggregation.layouts.push(Arc::new(names));
         aggregation.predicate = aggregation.options.predicate(query, definition)?;
         Ok(aggregation)
+    }
+
+    /// How much more than a few terms a row that is found takes: 1 for those.
+    pub(crate) fn row_work(&self) -> usize {
+        1 + self.terms / TERMS
+    }
+
+    fn counted_terms(&self) -> usize {
+        let of_stage = |stage: &Stage| match stage {
+            Stage::Apply(expression, _) | Stage::Filter(expression) => expression.terms(),
+            Stage::Group(keys, reducers) => keys.len() + reducers.len(),
+            Stage::Sort(keys, _) => keys.len(),
+            Stage::Limit(..) => 1,
+        };
+        self.loads.len() + self.stages.iter().map(of_stage).sum::<usize>()
     }
 
     /// Whether rows stand for themselves, so that a cursor can go on behind the key of the last one that it was given: no stage sorts, groups
@@ -108,7 +145,7 @@ impl Aggregation {
         if self.loads_all {
             return None;
         }
-        let mut row = vec![None; self.layouts.first().map_or(0, Vec::len)];
+        let mut row = vec![None; self.layouts.first().map_or(0, |names| names.len())];
         for (place, name) in &self.loads {
             row[*place] = match cell(name)? {
                 Cell::Null => None,
@@ -165,8 +202,6 @@ impl Builder<'_> {
                 }
                 self.aggregation.cursor = Some(cursor);
             }
-            // Every score is 1, and nobody asks for it as a column.
-            "ADDSCORES" | "WITHSCORES" => {}
             _ => {
                 let unknown = shown(args.at(at).unwrap_or_default());
                 return Err(args.refuse_last(format!(
@@ -182,14 +217,15 @@ impl Builder<'_> {
             return Err(args.refuse_last(format!("an aggregation has at most {STAGES_MAX} stages")));
         }
         self.aggregation.stages.push(stage);
-        self.aggregation.layouts.push(Vec::new());
+        self.aggregation.layouts.push(Arc::default());
         Ok(())
     }
 
     /// All stages since the last GROUPBY see the names that any of them mentions.
     fn end_segment(&mut self) {
+        let names = Arc::new(self.names.clone());
         for layout in &mut self.aggregation.layouts[self.segment..] {
-            layout.clone_from(&self.names);
+            layout.clone_from(&names);
         }
         self.segment = self.aggregation.layouts.len();
     }
@@ -207,7 +243,10 @@ impl Builder<'_> {
         if let Some(known) = self.names.iter().position(|known| known == name) {
             return Some(known);
         }
-        let is_known = name == "__key" || self.definition.by_name(name).is_some();
+        let is_path = self.definition.on == ObjectKind::Json
+            && name.starts_with('$')
+            && Path::parse(name).is_ok();
+        let is_known = name == "__key" || is_path || self.definition.by_name(name).is_some();
         if self.is_grouped || !(is_known || is_lenient || self.aggregation.loads_all) {
             return None;
         }
@@ -216,13 +255,31 @@ impl Builder<'_> {
         Some(place)
     }
 
+    /// # Errors
+    /// Rows have as many columns as they may.
+    fn ensure_room(&self, args: &Arguments<'_>) -> Result<()> {
+        match self.names.len() >= NAMES_MAX {
+            true => Err(args.refuse_last(format!(
+                "rows of an aggregation have at most {NAMES_MAX} columns"
+            ))),
+            false => Ok(()),
+        }
+    }
+
     fn property(&mut self, written: &[u8], args: &Arguments<'_>) -> Result<usize> {
-        let name = String::from_utf8_lossy(written).into_owned();
-        let Some(name) = name.strip_prefix('@') else {
+        if written.first() != Some(&b'@') {
+            let name = shown(written);
             return Err(args.refuse_last(format!(
                 "Bad arguments: `{name}` is no property: write @{name}"
             )));
-        };
+        }
+        self.reduced(written, args)
+    }
+
+    /// A property of a reducer, which may stand without its @.
+    fn reduced(&mut self, written: &[u8], args: &Arguments<'_>) -> Result<usize> {
+        let name = String::from_utf8_lossy(written).into_owned();
+        let name = name.strip_prefix('@').unwrap_or(&name);
         self.read(name, false).ok_or_else(|| {
             args.refuse_last(format!("Property `{name}` not loaded nor in schema: LOAD it, or make it with APPLY or REDUCE .. AS"))
         })
@@ -260,6 +317,7 @@ impl Builder<'_> {
                 }
             };
             if !self.names.contains(&name) {
+                self.ensure_room(args)?;
                 let place = self.place(&name);
                 self.aggregation.loads.push((place, source));
             }
@@ -273,6 +331,7 @@ impl Builder<'_> {
         let mut names = Vec::new();
         expression.names(&mut |name| names.push(name.to_string()));
         for name in names {
+            self.ensure_room(args)?;
             if self.read(&name, true).is_none() {
                 return Err(args.refuse_last(format!("Property `{name}` not loaded nor in schema: after GROUPBY there are its keys and its reducers")));
             }
@@ -289,6 +348,7 @@ impl Builder<'_> {
             true => args.take_text("the name after AS")?,
             false => written.unwrap_or_default(),
         };
+        self.ensure_room(args)?;
         let place = self.place(&name);
         self.push(Stage::Apply(expression, place), args)
     }
@@ -296,6 +356,7 @@ impl Builder<'_> {
     fn group(&mut self, args: &mut Arguments<'_>) -> Result<()> {
         let mut keys = Vec::new();
         for written in args.take_list("GROUPBY")? {
+            self.ensure_room(args)?;
             keys.push(self.property(written, args)?);
         }
         let mut names: Vec<String> = keys.iter().map(|key| self.names[*key].clone()).collect();
@@ -303,7 +364,7 @@ impl Builder<'_> {
         while args.take_word("REDUCE") {
             let function = args.take_text("the name of a reducer")?;
             let list = args.take_list(&function.to_uppercase())?;
-            let mut property = |written: &[u8]| self.property(written, args);
+            let mut property = |written: &[u8]| self.reduced(written, args);
             let reducer =
                 Reducer::parse(&function, list, &mut property).map_err(|refusal| Refusal {
                     place: args.refuse_last("").place,
@@ -324,6 +385,11 @@ impl Builder<'_> {
                     )
                 }
             };
+            if names.len() == NAMES_MAX {
+                return Err(
+                    args.refuse_last(format!("GROUPBY has at most {NAMES_MAX} keys and reducers"))
+                );
+            }
             if names.contains(&name) {
                 return Err(args.refuse_last(format!(
                     "Property `{name}` specified more than once: name it otherwise with AS"

@@ -16,6 +16,9 @@ use crate::search::regions::contacts;
 /// A region more at the same place costs next to nothing: it decides where all else is alike.
 const REGION_US: f64 = 0.01;
 
+/// The regions of a query with more conditions are not computed, which takes as long for each subspace as there are conditions: all owners are asked.
+const CONDITIONS_MAX: usize = 1024;
+
 /// One request for each place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route<P> {
@@ -124,6 +127,9 @@ fn by_regions<P: Ord + Clone>(
     definition: &Definition,
     places: &dyn Places<P>,
 ) -> Vec<Asked<P>> {
+    if predicate.tests() > CONDITIONS_MAX {
+        return Vec::new();
+    }
     let owners = places.owners();
     let asked = |(subspace, laid): (usize, &Laid)| {
         let contacts = contacts(&laid.subspace, predicate, definition);

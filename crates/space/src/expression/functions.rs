@@ -99,8 +99,13 @@ pub(super) fn call(row: &FunctionRow, arguments: &[Expression], names: &dyn Name
             arguments[if holds { 1 } else { 2 }].evaluate(names)
         }
         Does::Math(function) => {
-            let value = arguments[0].evaluate(names)?.as_number();
-            Ok(value.map_or(Cell::Nan, |value| Cell::of_f64(function(value.as_f64()))))
+            let value = arguments[0].evaluate(names)?;
+            if value == Cell::Null {
+                return Ok(Cell::Null);
+            }
+            Ok(value
+                .as_number()
+                .map_or(Cell::Nan, |value| Cell::of_f64(function(value.as_f64()))))
         }
         Does::Calendar(unit) => {
             let value = arguments[0].evaluate(names)?.as_number();
@@ -109,7 +114,11 @@ pub(super) fn call(row: &FunctionRow, arguments: &[Expression], names: &dyn Name
         }
         Does::Compute(function) => {
             let cells: Result<Vec<_>> = arguments.iter().map(|it| it.evaluate(names)).collect();
-            function(&cells?).map_err(|refusal| Refusal {
+            let cells = cells?;
+            if cells.contains(&Cell::Null) {
+                return Ok(Cell::Null);
+            }
+            function(&cells).map_err(|refusal| Refusal {
                 message: format!("{}: {}", row.name, refusal.message),
                 ..refusal
             })
@@ -176,6 +185,9 @@ fn substr(cells: &[Cell]) -> Result<Cell> {
     Ok(Cell::text(&text[begin as usize..end as usize]))
 }
 
+/// What one `format` appends to: several in a row could double a text each time.
+const FORMATTED_BYTES_MAX: usize = 1 << 20;
+
 fn format_text(cells: &[Cell]) -> Result<Cell> {
     let format = text(&cells[0])?;
     let mut rest = cells[1..].iter();
@@ -185,6 +197,11 @@ fn format_text(cells: &[Cell]) -> Result<Cell> {
         if sign != b'%' {
             out.push(sign);
             continue;
+        }
+        if out.len() > FORMATTED_BYTES_MAX {
+            return Err(Refusal::new(format!(
+                "format makes a text of more than {FORMATTED_BYTES_MAX} bytes"
+            )));
         }
         match signs.next() {
             Some(b'%') => out.push(b'%'),

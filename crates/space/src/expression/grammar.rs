@@ -72,6 +72,16 @@ impl Expression {
     }
 
     /// Calls `each` with all names in it.
+    /// How many operators, functions, names and constants it has: a measure of what evaluating it takes.
+    pub fn terms(&self) -> usize {
+        1 + match self {
+            Expression::Constant(_) | Expression::Name(_) => 0,
+            Expression::Not(inner) | Expression::Negate(inner) => inner.terms(),
+            Expression::Binary(_, left, right) => left.terms() + right.terms(),
+            Expression::Call(_, arguments) => arguments.iter().map(Expression::terms).sum(),
+        }
+    }
+
     pub fn names<'a>(&'a self, each: &mut impl FnMut(&'a str)) {
         match self {
             Expression::Constant(_) => {}

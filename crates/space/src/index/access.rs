@@ -2,8 +2,11 @@
 //!
 //! 1. An access has every row that its predicate holds for.
 //! 2. `count` is not below their number; if `is_exact`, it is their number, and the predicate holds for each row that is listed.
+//! 3. Planning one query takes [`PLANNING_MAX`] units of work at most. A part of the query that is not planned for lack of work is taken to hold for any row.
 
-use std::ops::Range;
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::ops::{Deref, Range};
 
 use super::SpaceIndex;
 use super::attribute::AttributeIndex;
@@ -12,7 +15,7 @@ use super::column::points::{boxes, ranges};
 use super::column::values::Values;
 use crate::query::predicate::{Circle, Leaf, Pattern, Predicate, Span, Test};
 use crate::query::{Reach, reach};
-use crate::schema::{AttributeId, Kind};
+use crate::schema::{Attribute, AttributeId, Kind};
 
 /// Terms that patterns are looked up as, at most; with more of them every row is looked at.
 const TERMS_MAX: usize = 1024;
@@ -24,6 +27,41 @@ const RANGES_MAX: usize = 16;
 const FEW: usize = 64;
 /// What of all objects a test is taken to hold for of which nothing is known.
 const SHARE_UNKNOWN: f64 = 0.5;
+/// The work of planning one query: a unit is a lookup in an index, or a condition whose bounds are merged with others.
+pub(super) const PLANNING_MAX: usize = 1 << 15;
+/// Terms that are compared, or conditions that are only visited, for one unit of work.
+const VISITS: usize = 16;
+/// A walk looks up the ranks of so many ranges; with more of them it follows the whole order.
+const WALK_RANGES_MAX: usize = 1024;
+
+/// The planning of one query: the index, and how much work planning may still do.
+struct Planning<'i> {
+    index: &'i SpaceIndex,
+    left: Cell<usize>,
+}
+
+impl Planning<'_> {
+    /// Takes `units` of the work that is left; returns whether there were so many.
+    fn spend(&self, units: usize) -> bool {
+        let left = self.left.get().checked_sub(units);
+        self.left.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
+    /// Returns what `predicate` allows of `attribute`, if there is enough work left.
+    fn reach(&self, predicate: &Predicate, attribute: &Attribute) -> Option<Reach> {
+        let is_affordable = self.spend(predicate.tests());
+        is_affordable.then(|| reach(predicate, attribute))
+    }
+}
+
+impl Deref for Planning<'_> {
+    type Target = SpaceIndex;
+
+    fn deref(&self) -> &SpaceIndex {
+        self.index
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Access {
@@ -54,6 +92,23 @@ pub(super) enum Source {
 
 impl Access {
     pub fn of(predicate: &Predicate, index: &SpaceIndex) -> Access {
+        Access::planned(predicate, index).0
+    }
+
+    /// As [`Access::of`], with the units of work that planning took.
+    pub fn planned(predicate: &Predicate, index: &SpaceIndex) -> (Access, usize) {
+        let planning = Planning {
+            index,
+            left: Cell::new(PLANNING_MAX),
+        };
+        let access = Access::within(predicate, &planning);
+        (access, PLANNING_MAX - planning.left.get())
+    }
+
+    fn within(predicate: &Predicate, index: &Planning<'_>) -> Access {
+        if !index.spend(1) {
+            return Access::all(index);
+        }
         match predicate {
             Predicate::All | Predicate::Optional(_) => Access {
                 is_exact: true,
@@ -77,13 +132,16 @@ impl Access {
             Predicate::And(parts) => of_and(predicate, parts, index),
             Predicate::Or(parts) => by_one_attribute(predicate, index).unwrap_or_else(|| {
                 union(
-                    parts.iter().map(|part| Access::of(part, index)).collect(),
+                    parts
+                        .iter()
+                        .map(|part| Access::within(part, index))
+                        .collect(),
                     index,
                 )
             }),
             Predicate::Not(inner) => {
                 by_one_attribute(predicate, index).unwrap_or_else(|| {
-                    let inner = Access::of(inner, index);
+                    let inner = Access::within(inner, index);
                     let all = Access::all(index);
                     match inner.is_exact {
                         // The count is known, but not where the rows are.
@@ -157,7 +215,22 @@ impl Access {
     /// Appends its rows, each once.
     pub fn list(&self, index: &SpaceIndex, out: &mut Vec<u32>) {
         let begin = out.len();
-        let may_repeat = match &self.source {
+        if self.add_rows(index, out) {
+            out[begin..].sort_unstable();
+            let mut kept = begin;
+            for at in begin..out.len() {
+                if kept == begin || out[kept - 1] != out[at] {
+                    out[kept] = out[at];
+                    kept += 1;
+                }
+            }
+            out.truncate(kept);
+        }
+    }
+
+    /// Appends its rows; returns whether some may be there several times.
+    fn add_rows(&self, index: &SpaceIndex, out: &mut Vec<u32>) -> bool {
+        match &self.source {
             Source::Nothing | Source::All => false,
             Source::Ranks(at, ranges) => {
                 let attribute = &index.attributes[*at];
@@ -192,27 +265,16 @@ impl Access {
                 false
             }
             Source::Union(parts) => {
-                parts.iter().for_each(|part| part.list(index, out));
+                for part in parts {
+                    part.add_rows(index, out);
+                }
                 true
             }
-        };
-        if may_repeat {
-            out[begin..].sort_unstable();
-            let mut last = None;
-            let mut kept = begin;
-            for at in begin..out.len() {
-                if last != Some(out[at]) {
-                    last = Some(out[at]);
-                    out[kept] = out[at];
-                    kept += 1;
-                }
-            }
-            out.truncate(kept);
         }
     }
 }
 
-fn union(parts: Vec<Access>, index: &SpaceIndex) -> Access {
+fn union(parts: Vec<Access>, index: &Planning<'_>) -> Access {
     let share = 1.0 - parts.iter().map(|part| 1.0 - part.share).product::<f64>();
     let count: usize = parts.iter().map(|part| part.count).sum();
     if count >= index.rows.len() || !parts.iter().all(Access::is_list) {
@@ -230,7 +292,7 @@ fn union(parts: Vec<Access>, index: &SpaceIndex) -> Access {
     }
 }
 
-fn of_and(predicate: &Predicate, parts: &[Predicate], index: &SpaceIndex) -> Access {
+fn of_and(predicate: &Predicate, parts: &[Predicate], index: &Planning<'_>) -> Access {
     if let Some(access) = by_one_attribute(predicate, index) {
         return access;
     }
@@ -238,7 +300,7 @@ fn of_and(predicate: &Predicate, parts: &[Predicate], index: &SpaceIndex) -> Acc
     parts.sort_by_cached_key(|(_, part)| rows_of_term(part, index));
     let (mut best, mut share) = (Access::all(index), 1.0);
     for (at, part) in parts {
-        let access = Access::of(part, index);
+        let access = Access::within(part, index);
         share *= access.share;
         if access.is_list() && access.count < best.count {
             let decides = access.is_exact.then_some(at);
@@ -271,40 +333,48 @@ fn rows_of_term(predicate: &Predicate, index: &SpaceIndex) -> usize {
 }
 
 /// What several parts of a predicate lead to together.
-fn consider_further(predicate: &Predicate, index: &SpaceIndex, best: &mut Access) {
+fn consider_further(predicate: &Predicate, index: &Planning<'_>, best: &mut Access) {
     let mut consider = |access: Access| {
         if access.is_list() && access.count < best.count {
             *best = access;
         }
     };
     // Several bounds of one attribute together allow less than each.
-    let mut asked: Vec<AttributeId> = Vec::new();
-    let mut repeated: Vec<AttributeId> = Vec::new();
+    let (mut once, mut repeated) = (BTreeSet::new(), BTreeSet::new());
+    if !index.spend(predicate.tests() / VISITS) {
+        return;
+    }
     predicate.leaves(&mut |leaf: &Leaf| {
-        if let (Test::Within(_), [id]) = (&leaf.test, &leaf.attributes[..]) {
-            match asked.contains(id) {
-                true => repeated.push(*id),
-                false => asked.push(*id),
-            }
+        if let (Test::Within(_), [id]) = (&leaf.test, &leaf.attributes[..])
+            && !once.insert(*id)
+        {
+            repeated.insert(*id);
         }
     });
     for id in repeated {
-        if let Some(at) = index.place(id) {
-            let reach = reach(predicate, &index.attributes[at].attribute);
-            if let Some(access) = of_reach(at, &reach, false, index) {
-                consider(access);
-            }
+        if let Some(at) = index.place(id)
+            && index.attributes[at].order.is_some()
+            && let Some(reach) = index.reach(predicate, &index.attributes[at].attribute)
+            && let Some(access) = of_reach(at, &reach, false, index)
+        {
+            consider(access);
         }
     }
     of_composites(predicate, index, consider);
 }
 
 /// A predicate that says of one attribute in which spans its one value lies, and nothing else.
-fn by_one_attribute(predicate: &Predicate, index: &SpaceIndex) -> Option<Access> {
-    let mut ids: Vec<AttributeId> = Vec::new();
-    predicate.leaves(&mut |leaf: &Leaf| ids.extend(&leaf.attributes));
-    ids.dedup();
-    let &[id] = &ids[..] else { return None };
+fn by_one_attribute(predicate: &Predicate, index: &Planning<'_>) -> Option<Access> {
+    if !index.spend(predicate.tests() / VISITS) {
+        return None;
+    }
+    let (mut only, mut is_one) = (None, true);
+    predicate.leaves(&mut |leaf: &Leaf| {
+        for id in &leaf.attributes {
+            is_one &= *only.get_or_insert(*id) == *id;
+        }
+    });
+    let id = only.filter(|_| is_one)?;
     let at = index.place(id)?;
     let attribute = &index.attributes[at];
     let is_ordered = matches!(
@@ -315,10 +385,11 @@ fn by_one_attribute(predicate: &Predicate, index: &SpaceIndex) -> Option<Access>
         return None;
     }
     // No object has several values of it.
-    if !attribute.attribute.is_single_valued() {
+    if !attribute.attribute.is_single_valued() || attribute.order.is_none() {
         return None;
     }
-    of_reach(at, &reach(predicate, &attribute.attribute), true, index)
+    let reach = index.reach(predicate, &attribute.attribute)?;
+    of_reach(at, &reach, true, index)
 }
 
 /// Whether [`reach`] tells exactly for which values it holds.
@@ -336,13 +407,14 @@ fn is_of_spans(predicate: &Predicate) -> bool {
 }
 
 /// Rows whose value of an ordered attribute is reached.
-fn of_reach(at: usize, reach: &Reach, is_exact: bool, index: &SpaceIndex) -> Option<Access> {
+fn of_reach(at: usize, reach: &Reach, is_exact: bool, index: &Planning<'_>) -> Option<Access> {
     let attribute = &index.attributes[at];
     let order = attribute.order.as_ref()?;
     if !matches!(
         attribute.data,
         Data::Numbers(_) | Data::Instants(_) | Data::Flags(_)
-    ) {
+    ) || !index.spend(2 * reach.spans.len())
+    {
         return None;
     }
     let ranges: Vec<Range<usize>> = reach
@@ -371,7 +443,7 @@ fn of_reach(at: usize, reach: &Reach, is_exact: bool, index: &SpaceIndex) -> Opt
 }
 
 /// What each composite index can find that the predicate says something of the first attribute of.
-fn of_composites(predicate: &Predicate, index: &SpaceIndex, mut consider: impl FnMut(Access)) {
+fn of_composites(predicate: &Predicate, index: &Planning<'_>, mut consider: impl FnMut(Access)) {
     for (at, composite) in index.composites.iter().enumerate() {
         if let Some(ranges) = composite_ranges(predicate, composite, index) {
             let count = ranges.iter().map(Range::len).sum::<usize>() + composite.others.len();
@@ -384,13 +456,13 @@ fn of_composites(predicate: &Predicate, index: &SpaceIndex, mut consider: impl F
 fn composite_ranges(
     predicate: &Predicate,
     composite: &super::composite::Composite,
-    index: &SpaceIndex,
+    index: &Planning<'_>,
 ) -> Option<Vec<Range<usize>>> {
     let reaches: Vec<Reach> = composite
         .attributes
         .iter()
-        .map(|at| reach(predicate, &index.attributes[*at].attribute))
-        .collect();
+        .map(|at| index.reach(predicate, &index.attributes[*at].attribute))
+        .collect::<Option<_>>()?;
     let mut tuples: Vec<Vec<&Span>> = vec![Vec::new()];
     for reach in &reaches {
         if reach.missing || reach.spans == [Span::all()] {
@@ -423,7 +495,7 @@ fn composite_ranges(
     Some(ranges.filter(|range| !range.is_empty()).collect())
 }
 
-fn of_leaf(leaf: &Leaf, index: &SpaceIndex) -> Access {
+fn of_leaf(leaf: &Leaf, index: &Planning<'_>) -> Access {
     let mut parts: Vec<Access> = leaf
         .attributes
         .iter()
@@ -436,7 +508,7 @@ fn of_leaf(leaf: &Leaf, index: &SpaceIndex) -> Access {
     }
 }
 
-fn of_test(id: AttributeId, test: &Test, index: &SpaceIndex) -> Access {
+fn of_test(id: AttributeId, test: &Test, index: &Planning<'_>) -> Access {
     let Some(at) = index.place(id) else {
         // It was dropped: no object has it.
         return match test {
@@ -481,7 +553,7 @@ fn of_value_span(
     attribute: &AttributeIndex,
     values: &Values,
     span: &Span,
-    index: &SpaceIndex,
+    index: &Planning<'_>,
 ) -> Option<Access> {
     if matches!(attribute.attribute.kind, Kind::Tag { .. }) {
         let (mut terms, mut count) = (Vec::new(), 0);
@@ -507,9 +579,12 @@ fn of_patterns(
     at: usize,
     values: &Values,
     patterns: &[Pattern],
-    index: &SpaceIndex,
+    index: &Planning<'_>,
 ) -> Option<Access> {
     if !values.has_terms {
+        return None;
+    }
+    if !index.spend(patterns.len()) {
         return None;
     }
     let (mut terms, mut count) = (Vec::new(), 0);
@@ -524,6 +599,9 @@ fn of_patterns(
     }
     terms.sort_unstable();
     terms.dedup();
+    if !index.spend(terms.len() + count / VISITS) {
+        return None;
+    }
     Some(of_terms(at, values, terms, index))
 }
 
@@ -553,18 +631,23 @@ fn add_terms_within(
     (terms.len() <= TERMS_MAX).then_some(())
 }
 
-fn of_terms(at: usize, values: &Values, terms: Vec<u32>, index: &SpaceIndex) -> Access {
+fn of_terms(at: usize, values: &Values, terms: Vec<u32>, index: &Planning<'_>) -> Access {
     let count = terms.iter().map(|term| values.postings(*term).len()).sum();
     let is_exact = terms.len() <= 1 || (values.several == 0 && is_tag(at, index));
     Access::new(count, is_exact, Source::Terms(at, terms), index)
 }
 
-fn is_tag(at: usize, index: &SpaceIndex) -> bool {
+fn is_tag(at: usize, index: &Planning<'_>) -> bool {
     matches!(index.attributes[at].attribute.kind, Kind::Tag { .. })
 }
 
 /// Rows that have the rarest word.
-fn of_phrase(at: usize, values: &Values, words: &[Vec<u8>], index: &SpaceIndex) -> Option<Access> {
+fn of_phrase(
+    at: usize,
+    values: &Values,
+    words: &[Vec<u8>],
+    index: &Planning<'_>,
+) -> Option<Access> {
     if !values.has_terms || words.is_empty() {
         return None;
     }
@@ -592,13 +675,16 @@ fn of_circle(
     at: usize,
     attribute: &AttributeIndex,
     circle: &Circle,
-    index: &SpaceIndex,
+    index: &Planning<'_>,
 ) -> Option<Access> {
     let order = attribute.order.as_ref()?;
     let Data::Points(points) = &attribute.data else {
         return None;
     };
     let mut cells: Vec<(u64, u64)> = boxes(circle).into_iter().flat_map(ranges).collect();
+    if !index.spend(2 * cells.len()) {
+        return None;
+    }
     // Two rectangles may share a square.
     cells.sort_unstable();
     let mut ranks: Vec<Range<usize>> = Vec::new();
@@ -633,6 +719,10 @@ pub(super) fn walk_ranks(
         return (vec![whole; usize::from(!order.is_empty())], has_all);
     }
     let reach = reach(predicate, &attribute.attribute);
+    if reach.spans.len() > WALK_RANGES_MAX {
+        let whole = 0..order.len();
+        return (vec![whole], has_all || !reach.missing);
+    }
     let ranks = reach.spans.iter().map(|span| attribute.ranks(order, span));
     let ranks = ranks.filter(|range| !range.is_empty()).collect();
     (ranks, has_all || !reach.missing)

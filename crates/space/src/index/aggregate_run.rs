@@ -26,11 +26,8 @@ pub struct AggregateRun {
 
 fn asked(aggregation: &Aggregation, rows_max: usize) -> Asked<'_> {
     Asked {
-        predicate: &aggregation.predicate,
-        order: &[],
-        keep: rows_max,
-        is_counted: false,
         keys: aggregation.options.keys.as_ref(),
+        ..Asked::new(&aggregation.predicate, rows_max)
     }
 }
 
@@ -51,8 +48,10 @@ impl AggregateRun {
         };
         let asked = asked(&aggregation, rows_max);
         let finder = Finder::new(index, &asked, after.map(<[u8]>::to_vec));
+        let mut profile = Profile::new(finder.plan(index, &asked));
+        profile.note_effort(finder.effort_of_planning());
         AggregateRun {
-            profile: Profile::new(finder.plan(index, &asked)),
+            profile,
             finder,
             partial: Partial::new(&aggregation, limits),
             limits,
@@ -73,8 +72,24 @@ impl AggregateRun {
     ) -> bool {
         let aggregation = self.aggregation.clone();
         let asked = asked(&aggregation, self.rows_max);
-        let mut left = Left::new(effort);
+        // What is done with a row that is found is part of a step, too.
+        let row_work = aggregation.row_work();
+        let mut left = Left::new(effort / row_work);
         self.profile.steps += 1;
+        let is_done = self.run(index, objects, now_ms, &asked, &mut left);
+        self.profile.note_effort(left.spent() * row_work);
+        is_done
+    }
+
+    /// Looks at objects until none is left, or no effort. Whether the run is done.
+    fn run(
+        &mut self,
+        index: &SpaceIndex,
+        objects: &dyn Objects,
+        now_ms: u64,
+        asked: &Asked<'_>,
+        left: &mut Left,
+    ) -> bool {
         while self.refusal.is_none() {
             let kept = if self.rows_max == usize::MAX {
                 0
@@ -82,7 +97,7 @@ impl AggregateRun {
                 self.partial.total() as usize
             };
             let mut batch = std::mem::take(&mut self.batch);
-            let event = self.finder.next(index, &asked, kept, &mut left, &mut batch);
+            let event = self.finder.next(index, asked, kept, left, &mut batch);
             self.profile.note(self.finder.work);
             match event {
                 Event::Found => {
@@ -93,7 +108,7 @@ impl AggregateRun {
                         }
                     }
                 }
-                Event::Restarted => self.partial = Partial::new(&aggregation, self.limits),
+                Event::Restarted => self.partial = Partial::new(&self.aggregation, self.limits),
                 Event::Paused => return false,
                 Event::Done => return true,
             }
@@ -127,6 +142,16 @@ impl AggregateRun {
             .add(aggregation, index.definition(), key, &object)
     }
 
+    /// What it keeps in memory, about.
+    pub fn bytes(&self) -> usize {
+        self.partial.bytes()
+    }
+
+    /// Why it ended before all objects were looked at.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.as_ref()
+    }
+
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
@@ -152,8 +177,8 @@ impl SpaceIndex {
         if name == "__key" {
             return Some(Cell::text(self.rows.key(row)));
         }
-        // A field that does not fit is there, but in no column; one of a document may be of any kind.
-        if self.definition().on != ObjectKind::Hash || self.faulty.contains(&row) {
+        // A field of a document may be of any kind.
+        if self.definition().on != ObjectKind::Hash {
             return None;
         }
         let definition = self.definition();

@@ -13,6 +13,8 @@ use crate::search::{Search, SortKey};
 #[derive(Debug)]
 pub struct Found<'i> {
     pub total: u64,
+    /// What it took: as many objects could have been looked at one by one.
+    pub work: u64,
     index: &'i SpaceIndex,
     rows: Vec<u32>,
 }
@@ -63,7 +65,7 @@ impl SpaceIndex {
         if finder.lists() > effort / APART {
             return None;
         }
-        let mut left = Left::new(effort);
+        let mut left = Left::new(effort / search.row_work());
         let (mut rows, mut batch, mut count) = (Vec::new(), Vec::new(), 0);
         loop {
             match finder.next(self, &asked, count, &mut left, &mut batch) {
@@ -85,7 +87,9 @@ impl SpaceIndex {
         self.keep_first(&search.order, keep, &mut rows);
         self.sort_rows(&search.order, &mut rows);
         rows.drain(..(search.offset as usize).min(rows.len()));
+        let spent = (left.spent() * search.row_work()).max(finder.effort_of_planning());
         Some(Found {
+            work: spent.div_ceil(APART) as u64,
             total: finder.total().unwrap_or(0).max(count as u64),
             index: self,
             rows,

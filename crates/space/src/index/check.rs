@@ -89,7 +89,7 @@ pub(super) struct OfValues<'a> {
 }
 
 enum Fit<'a> {
-    /// It has one of the terms.
+    /// It has one of these terms, which ascend.
     Terms(Vec<u32>),
     /// One of its terms fits one of the patterns.
     Patterns(&'a [Pattern]),
@@ -576,6 +576,7 @@ impl<'a> Fit<'a> {
                 };
                 terms.extend(values.term(text));
             }
+            terms.sort_unstable();
             Some(terms)
         };
         match test {
@@ -631,7 +632,7 @@ impl OfValues<'_> {
     fn fits(&self, id: u32) -> bool {
         let terms = self.values.terms_of(id);
         match &self.fit {
-            Fit::Terms(asked) => asked.iter().any(|term| terms.contains(term)),
+            Fit::Terms(asked) => terms.iter().any(|term| asked.binary_search(term).is_ok()),
             Fit::Patterns(patterns) => terms.iter().any(|term| {
                 let bytes = self.values.term_bytes(*term);
                 patterns.iter().any(|pattern| pattern.fits(bytes))

@@ -127,6 +127,8 @@ impl fmt::Display for Plan {
 pub struct Profile {
     pub plan: Plan,
     pub steps: u64,
+    /// The most work that was done without a pause, planning included: objects that could have been looked at one by one meanwhile.
+    pub work_max: u64,
     /// Objects that were looked at one by one, each time that they were.
     pub candidates: u64,
     /// Objects that were looked at one behind the other, which takes a fraction of the time.
@@ -142,11 +144,19 @@ impl Profile {
         Profile {
             plan,
             steps: 0,
+            work_max: 0,
             candidates: 0,
             scanned: 0,
             found: 0,
             objects_read: 0,
         }
+    }
+
+    /// Notes the effort of something that was done without a pause.
+    pub(super) fn note_effort(&mut self, effort: usize) {
+        self.work_max = self
+            .work_max
+            .max(effort.div_ceil(super::finder::APART) as u64);
     }
 
     pub(super) fn note(&mut self, work: Work) {

@@ -13,6 +13,9 @@ use crate::search::content::put_content;
 use crate::search::request::Content;
 use crate::search::{Partial, Search};
 
+/// Objects that are read before the bytes of the answer are compared with the limit.
+const READ_AT_ONCE: usize = 64;
+
 /// It borrows nothing: between two steps the index may change.
 #[derive(Debug)]
 pub struct SearchRun {
@@ -29,11 +32,10 @@ pub struct SearchRun {
 
 pub(super) fn asked(search: &Search) -> Asked<'_> {
     Asked {
-        predicate: &search.predicate,
         order: &search.order,
-        keep: search.keep(),
         is_counted: !search.options.skips_total,
         keys: search.options.keys.as_ref(),
+        ..Asked::new(&search.predicate, search.keep())
     }
 }
 
@@ -41,8 +43,10 @@ impl SearchRun {
     pub(super) fn new(index: &SpaceIndex, search: Arc<Search>, bytes_max: usize) -> SearchRun {
         let asked = asked(&search);
         let finder = Finder::new(index, &asked, None);
+        let mut profile = Profile::new(finder.plan(index, &asked));
+        profile.note_effort(finder.effort_of_planning());
         SearchRun {
-            profile: Profile::new(finder.plan(index, &asked)),
+            profile,
             finder,
             partial: Partial::new(search.keep()),
             offered: 0,
@@ -65,7 +69,9 @@ impl SearchRun {
     ) -> bool {
         let search = self.search.clone();
         let asked = asked(&search);
-        let mut left = Left::new(effort);
+        // What is done with a row that is found is part of a step, too.
+        let row_work = search.row_work();
+        let mut left = Left::new(effort / row_work);
         self.profile.steps += 1;
         // What this step has found, the first of it: objects are read once it is known which are returned of them.
         let mut rows = Vec::new();
@@ -99,7 +105,12 @@ impl SearchRun {
         };
         self.batch = batch;
         self.keep_first(index, &mut rows);
-        self.take(index, objects, now_ms, &rows);
+        for some in rows.chunks(READ_AT_ONCE) {
+            if self.refusal.is_none() {
+                self.take(index, objects, now_ms, some);
+            }
+        }
+        self.profile.note_effort(left.spent() * row_work);
         if let Some(total) = self.finder.total().filter(|_| is_done) {
             self.partial.total = self.partial.total.max(total);
         }
@@ -148,6 +159,16 @@ impl SearchRun {
                 self.bytes_max
             )));
         }
+    }
+
+    /// What it keeps in memory, about.
+    pub fn bytes(&self) -> usize {
+        self.partial.bytes()
+    }
+
+    /// Why it ended before all objects were looked at.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.as_ref()
     }
 
     pub fn profile(&self) -> &Profile {

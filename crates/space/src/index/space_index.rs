@@ -49,8 +49,6 @@ pub struct SpaceIndex {
     /// By attributes' numbers.
     places: Vec<Option<u16>>,
     pub(super) composites: Vec<Composite>,
-    /// Rows of objects of which a field does not fit.
-    pub(super) faulty: BTreeSet<u32>,
     failures: Failures,
     /// Rows that were put before attributes were added, and not since.
     backfill: BTreeSet<u32>,
@@ -83,7 +81,6 @@ impl SpaceIndex {
             attributes: Vec::new(),
             places: Vec::new(),
             composites: Vec::new(),
-            faulty: BTreeSet::new(),
             failures: Failures::default(),
             backfill: BTreeSet::new(),
             coming: None,
@@ -151,10 +148,8 @@ impl SpaceIndex {
         let known = self.rows.find(key);
         let row = known.unwrap_or_else(|| self.add(key));
         let mut changes: Vec<(usize, Entry<'_>)> = Vec::new();
-        let mut is_faulty = false;
         for (at, attribute) in self.attributes.iter().enumerate() {
             let entry = Entry::read(&attribute.attribute, object).unwrap_or_else(|message| {
-                is_faulty = true;
                 let attribute = attribute.attribute.id;
                 self.failures.add(key, Fault { attribute, message });
                 Entry::Missing
@@ -163,10 +158,6 @@ impl SpaceIndex {
                 changes.push((at, entry));
             }
         }
-        match is_faulty {
-            true => self.faulty.insert(row),
-            false => self.faulty.remove(&row),
-        };
         self.backfill.remove(&row);
         let places = changes.iter().filter(|(at, _)| *at < 64);
         let changed = Changed {
@@ -234,7 +225,6 @@ impl SpaceIndex {
             }
             attribute.forget(row);
         }
-        self.faulty.remove(&row);
         self.backfill.remove(&row);
         self.rows.remove(row);
     }
@@ -401,11 +391,9 @@ impl SpaceIndex {
     /// How a search with this predicate and this order is answered now: the first ten, and their number.
     pub fn plan(&self, predicate: &Predicate, order: &[SortKey]) -> Plan {
         let asked = super::finder::Asked {
-            predicate,
             order,
-            keep: 10,
             is_counted: true,
-            keys: None,
+            ..super::finder::Asked::new(predicate, 10)
         };
         Finder::new(self, &asked, None).plan(self, &asked)
     }

@@ -12,9 +12,8 @@
 //! ```
 //!
 //! Larder's own: ranges over tags and texts (`@city:["a" ("b"]`), over dates (`@at:[2024-01-01 2024-02-01]`), tests with any ordered value
-//! (`@city >= "b"`), tags with punctuation unescaped (`@mail:{ann@x.org}`). Where RediSearch skips punctuation that it does not know, or takes `a-b` for `a -b`,
-//! it is refused here, and the error points at it. The attributes behind `=>` are checked and have no effect. Not supported, each with an error that says
-//! so: fuzzy terms, vectors, phonetics.
+//! (`@city >= "b"`), tags with punctuation unescaped (`@mail:{ann@x.org}`). Punctuation without a meaning of its own separates words, as it does
+//! in texts; `a-b`, which RediSearch takes for `a -b`, is refused. So are attributes behind `=>` that would change the answer, fuzzy terms, vectors and phonetics.
 
 mod condition;
 mod explain;
@@ -31,6 +30,7 @@ pub use condition::Condition;
 pub use explain::explain;
 pub use matches::matches;
 pub(crate) use operands::circle;
-pub use parser::{Params, parse};
+pub(crate) use parser::ensure_conditions;
+pub use parser::{CONDITIONS_MAX, Params, parse};
 pub use predicate::{Leaf, Pattern, Predicate, Span, Test};
 pub use reach::{Reach, reach, says_nothing_of};

@@ -54,6 +54,7 @@ impl Parser<'_> {
             let at = self.scan.at;
             let pattern = self.tag_pattern(&attribute)?;
             patterns.push((at, pattern));
+            self.count_conditions(1)?;
             self.scan.blanks();
             if self.scan.take("}") {
                 break;

@@ -1,5 +1,6 @@
 //! The text of a query, read by descent.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use super::predicate::{Leaf, Pattern, Predicate, Test};
@@ -13,6 +14,10 @@ use crate::schema::{AttributeId, Definition, Kind};
 pub struct Params(pub BTreeMap<Vec<u8>, Vec<u8>>);
 
 pub const QUERY_BYTES_MAX: usize = 1024 * 1024;
+/// Of one query: words, times the texts that each is looked for in, ranges, and tags. What looking at an object takes is in proportion to them.
+pub const CONDITIONS_MAX: usize = 16_384;
+/// Bytes of parameters that count as one condition.
+const PARAM_BYTES: usize = QUERY_BYTES_MAX / CONDITIONS_MAX;
 /// Each level takes stack.
 const DEPTH_MAX: usize = 100;
 
@@ -31,11 +36,15 @@ pub fn parse(text: &[u8], definition: &Definition, params: &Params) -> Result<Pr
         let message = "the query is no UTF-8: pass other bytes with PARAMS";
         Refusal::at_column(error.valid_up_to() + 1, message)
     })?;
+    let texts = definition.attributes.iter();
+    let texts = texts.filter(|it| matches!(it.kind, Kind::Text { .. }) && !it.options.no_index);
     let mut parser = Parser {
         scan: Scan::new(text),
         definition,
         params,
+        all_texts: texts.map(|it| it.id).collect(),
         depth: 0,
+        conditions: Cell::new(0),
     };
     parser.scan.blanks();
     if parser.scan.peek().is_none() {
@@ -49,11 +58,26 @@ pub fn parse(text: &[u8], definition: &Definition, params: &Params) -> Result<Pr
     }
 }
 
+/// # Errors
+/// There are more conditions than [`CONDITIONS_MAX`].
+pub(crate) fn ensure_conditions(count: usize) -> Result<()> {
+    match count > CONDITIONS_MAX {
+        true => Err(Refusal::new(format!(
+            "a query has at most {CONDITIONS_MAX} conditions (words, times the texts that each is looked for in, ranges and tags): send several queries"
+        ))),
+        false => Ok(()),
+    }
+}
+
 pub(super) struct Parser<'a> {
     pub scan: Scan,
     pub definition: &'a Definition,
     pub params: &'a Params,
+    /// The texts that a word without a field is looked for in.
+    all_texts: Vec<AttributeId>,
     depth: usize,
+    /// How many were read so far.
+    conditions: Cell<usize>,
 }
 
 /// The texts that a term is looked for in; None: all of them.
@@ -63,6 +87,15 @@ type Texts<'s> = Option<&'s [AttributeId]>;
 type Parsed = Result<Option<Predicate>>;
 
 impl Parser<'_> {
+    /// Counts conditions of the query.
+    ///
+    /// # Errors
+    /// There are more than [`CONDITIONS_MAX`].
+    pub fn count_conditions(&self, more: usize) -> Result<()> {
+        self.conditions.set(self.conditions.get() + more);
+        ensure_conditions(self.conditions.get())
+    }
+
     pub fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth == DEPTH_MAX {
             return Err(self.scan.syntax(&format!(
@@ -88,7 +121,8 @@ impl Parser<'_> {
         let mut parts = Vec::new();
         let mut is_first = true;
         loop {
-            self.scan.blanks();
+            // A query of nothing but punctuation has no words, as a query of stopwords.
+            is_first &= !self.separators();
             if matches!(self.scan.peek(), None | Some('|' | ')')) {
                 if is_first {
                     return Err(self.scan.syntax("a term or a clause is missing here"));
@@ -99,6 +133,50 @@ impl Parser<'_> {
             parts.extend(self.unary(texts)?);
         }
         Ok((!parts.is_empty()).then(|| Predicate::and(parts)))
+    }
+
+    /// Skips what separates words where the next one may begin: blanks, and punctuation without a meaning of its own there. Whether there was punctuation.
+    fn separators(&mut self) -> bool {
+        let mut is_any = false;
+        loop {
+            self.scan.blanks();
+            if !self.is_separator_here() {
+                return is_any;
+            }
+            self.scan.at += 1;
+            is_any = true;
+        }
+    }
+
+    /// Whether the sign that comes next only separates words, as in a text. `'`, `%`, `$` and `@` have a meaning at the beginning of a word, and none at its end.
+    fn is_separator_here(&self) -> bool {
+        let scan = &self.scan;
+        let Some(sign) = scan.peek() else {
+            return false;
+        };
+        let is_of_word =
+            |sign: Option<char>| sign.is_some_and(|sign| sign == '_' || sign.is_alphanumeric());
+        let ends_word = scan.at > 0 && is_of_word(scan.peek_at(scan.at - 1));
+        match sign {
+            ',' | '.' | ';' | '!' | '?' | '&' | '/' | '#' | '^' | '+' | '`' | '<' | '>' => true,
+            '=' => scan.peek_behind(1) != Some('>'),
+            // Behind the name of a field its @ is missing.
+            ':' => !matches!(scan.peek_behind(1), Some('{' | '[' | '(' | '"')),
+            '\'' => ends_word || !scan.has_apostrophe_behind(),
+            '%' => {
+                ends_word || !(is_of_word(scan.peek_behind(1)) || scan.peek_behind(1) == Some('%'))
+            }
+            '$' => ends_word,
+            '@' => ends_word && !self.is_field_here(),
+            _ => false,
+        }
+    }
+
+    /// Whether the name of an attribute follows the sign that comes next.
+    fn is_field_here(&self) -> bool {
+        let mut scan = self.scan.clone();
+        scan.at += 1;
+        self.definition.by_name(&scan.name("$.")).is_some()
     }
 
     fn unary(&mut self, texts: Texts<'_>) -> Parsed {
@@ -120,6 +198,10 @@ impl Parser<'_> {
 
     fn primary(&mut self, texts: Texts<'_>) -> Parsed {
         let begin = self.scan.at;
+        let is_clause = matches!(self.scan.peek(), Some('(' | '@'));
+        if !is_clause {
+            self.count_conditions(texts.map_or(self.all_texts.len(), <[_]>::len))?;
+        }
         match self.scan.peek() {
             Some('(') => {
                 self.scan.at += 1;
@@ -178,7 +260,7 @@ impl Parser<'_> {
                     return Err(self.scan.syntax("a term or a clause is missing here"));
                 }
                 if word.is_empty() {
-                    return Err(self.scan.syntax("this sign means nothing here: write \\ before it, or put the text in quotes"));
+                    return Err(self.scan.syntax("this sign means nothing here: put the text in quotes, or write \\ before the sign where the texts have it, too"));
                 }
                 if word.eq_ignore_ascii_case("ismissing") && self.scan.take_after_blanks("(") {
                     return self.is_missing(begin);
@@ -188,7 +270,7 @@ impl Parser<'_> {
         };
         let has_end_star = self.scan.take("*");
         if self.scan.peek() == Some('-') {
-            let advice = "a - inside of a word could mean two things: write \\- for the sign itself, or a blank before it for a negation";
+            let advice = "a - inside of a word could mean two things: put the words in quotes, such as \"heavy-duty\", or a blank before the - for a negation";
             return Err(self.scan.syntax(advice));
         }
         let folded = fold(&value);
@@ -233,16 +315,7 @@ impl Parser<'_> {
     }
 
     fn text(&self, texts: Texts<'_>, test: Test) -> Predicate {
-        let attributes = match texts {
-            Some(texts) => texts.to_vec(),
-            None => {
-                let is_text = |kind: &Kind| matches!(kind, Kind::Text { .. });
-                let all = self.definition.attributes.iter();
-                all.filter(|it| is_text(&it.kind) && !it.options.no_index)
-                    .map(|it| it.id)
-                    .collect()
-            }
-        };
+        let attributes = texts.unwrap_or(&self.all_texts).to_vec();
         Predicate::Leaf(Leaf {
             attributes,
             is_everywhere: texts.is_none(),
@@ -252,6 +325,7 @@ impl Parser<'_> {
 
     /// `@name:clause`, or `@name >= value`.
     fn field(&mut self) -> Parsed {
+        self.count_conditions(1)?;
         let begin = self.scan.at;
         let mut attributes = Vec::new();
         self.scan.at += 1;
@@ -262,16 +336,25 @@ impl Parser<'_> {
                 break;
             }
         }
+        // Nothing is found by a field that is not indexed.
+        let is_indexed = |id: &&AttributeId| !self.definition.get(**id).options.no_index;
+        let indexed: Vec<AttributeId> = attributes.iter().filter(is_indexed).copied().collect();
         self.scan.blanks();
-        if self.scan.take(":") {
+        let parsed = if self.scan.take(":") {
             self.scan.blanks();
-            return match self.scan.peek() {
+            match self.scan.peek() {
                 Some('{') => self.tags(one(&attributes, &self.scan, begin)?),
                 Some('[') => self.range(one(&attributes, &self.scan, begin)?),
-                _ => self.texts(&attributes, begin),
-            };
+                _ if indexed.is_empty() => self.texts(&attributes, begin),
+                _ => self.texts(&indexed, begin),
+            }
+        } else {
+            self.comparison(one(&attributes, &self.scan, begin)?)
+        };
+        match indexed.is_empty() {
+            true => parsed.map(|_| Some(Predicate::Nothing)),
+            false => parsed,
         }
-        self.comparison(one(&attributes, &self.scan, begin)?)
     }
 
     pub fn attribute(&mut self) -> Result<AttributeId> {
@@ -287,11 +370,6 @@ impl Parser<'_> {
                 begin,
                 "Unknown field",
                 "FT.INFO lists the attributes of the space",
-            )),
-            Some(attribute) if attribute.options.no_index => Err(self.scan.refuse_at(
-                begin,
-                "Field is not indexed",
-                "it is NOINDEX, so it can only be sorted by and returned",
             )),
             Some(attribute) => Ok(attribute.id),
         }
@@ -348,7 +426,7 @@ impl Parser<'_> {
         Ok(Some(Predicate::leaf(id, Test::Missing)))
     }
 
-    /// `{$weight: 2; $slop: 1}`: checked, and without effect.
+    /// `{$weight: 1; $inorder: false}`: what would change the answer is refused.
     fn clause_attributes(&mut self) -> Result<()> {
         self.scan.blanks();
         if self.scan.peek() == Some('[') {
@@ -365,7 +443,7 @@ impl Parser<'_> {
             self.scan
                 .expect("$", "here an attribute such as $weight is expected")?;
             let begin = self.scan.at;
-            let name = self.scan.name("");
+            let name = self.scan.name("").to_ascii_lowercase();
             if !["weight", "slop", "inorder", "phonetic"]
                 .iter()
                 .any(|known| name.eq_ignore_ascii_case(known))
@@ -380,6 +458,18 @@ impl Parser<'_> {
             let value = self.scan.until(|sign| sign == ';' || sign == '}');
             if value.is_empty() {
                 return Err(self.scan.syntax("a value is expected here"));
+            }
+            let value = super::scan::text_of(&value);
+            let changes_nothing = match name.as_str() {
+                "weight" => value.parse() == Ok(1.0),
+                "slop" => false,
+                _ => value.eq_ignore_ascii_case("false"),
+            };
+            if !changes_nothing {
+                let message = format!(
+                    "${name}: {value} is not supported: searches do not score, and words that stand together are searched for in quotes"
+                );
+                return Err(Refusal::at_column(begin + 1, message));
             }
             self.scan.take_after_blanks(";");
         }
@@ -400,8 +490,10 @@ impl Parser<'_> {
                 "behind $ the name of a parameter is missing: write \\$ for the sign itself";
             return Err(self.scan.syntax_at(at, advice));
         }
-        let value = self.params.0.get(name.as_bytes()).cloned();
-        value.ok_or_else(|| {
+        let value = self.params.0.get(name.as_bytes());
+        // It counts as if it were written here.
+        self.count_conditions(value.map_or(0, |value| value.len() / PARAM_BYTES))?;
+        value.cloned().ok_or_else(|| {
             let message = format!(
                 "Parameter not found `{name}`: give it with PARAMS 2 {name} value, or write \\$ for the sign itself"
             );

@@ -47,6 +47,17 @@ pub enum Test {
     Missing,
 }
 
+impl Test {
+    /// How many patterns or words it is made of.
+    fn parts(&self) -> usize {
+        match self {
+            Test::Tag(patterns) => patterns.len(),
+            Test::Phrase { words, .. } => words.len(),
+            Test::Within(_) | Test::Word(_) | Test::Near(_) | Test::Missing => 1,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Circle {
     pub center: Point,
@@ -187,6 +198,16 @@ impl Predicate {
             0 => Predicate::Nothing,
             1 => parts.remove(0),
             _ => Predicate::Or(parts),
+        }
+    }
+
+    /// How many tests it makes of one object, at most: a measure of what looking at an object takes.
+    pub fn tests(&self) -> usize {
+        match self {
+            Predicate::All | Predicate::Nothing | Predicate::Optional(_) => 0,
+            Predicate::And(parts) | Predicate::Or(parts) => parts.iter().map(Self::tests).sum(),
+            Predicate::Not(inner) => inner.tests(),
+            Predicate::Leaf(leaf) => leaf.attributes.len() * leaf.test.parts(),
         }
     }
 

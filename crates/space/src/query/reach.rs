@@ -54,45 +54,74 @@ impl Reach {
         }
     }
 
-    fn or(mut self, other: Reach) -> Reach {
-        self.spans.extend(other.spans);
+    /// The union of `parts`, in O(n log n) of their spans.
+    fn any_of(parts: impl Iterator<Item = Reach>) -> Reach {
+        let mut all = Reach::none();
+        for part in parts {
+            all.missing |= part.missing;
+            all.spans.extend(part.spans);
+        }
         Reach {
-            spans: merged(self.spans),
-            missing: self.missing || other.missing,
+            spans: merged(all.spans),
+            ..all
         }
     }
 
+    /// What all of `parts` allow, in O(n log n) of their spans: halves are intersected before they meet, so that no long list meets each short one.
+    fn all_of(mut parts: Vec<Reach>, is_single_valued: bool) -> Reach {
+        while parts.len() > 1 {
+            let mut halved = Vec::with_capacity(parts.len().div_ceil(2));
+            let mut rest = parts.into_iter();
+            while let Some(first) = rest.next() {
+                halved.push(match rest.next() {
+                    Some(second) => first.and(second, is_single_valued),
+                    None => first,
+                });
+            }
+            parts = halved;
+        }
+        parts.pop().unwrap_or_else(Reach::all)
+    }
+
     fn and(self, other: Reach, is_single_valued: bool) -> Reach {
+        if self.is_all() {
+            return other;
+        }
+        if other.is_all() {
+            return self;
+        }
         if !is_single_valued {
             // Either is true of one value of each object: keep the one that allows less.
-            return match (self.is_all(), other.is_all()) {
-                (true, _) => other,
-                (_, true) => self,
-                _ if other.spans.len() < self.spans.len() && !other.missing => other,
-                _ => self,
+            return match other.spans.len() < self.spans.len() && !other.missing {
+                true => other,
+                false => self,
             };
         }
+        // Both lists are sorted and their spans are disjoint: of two spans, the one that ends first meets nothing further.
+        let (mut left, mut right) = (self.spans.into_iter(), other.spans.into_iter());
+        let (mut a, mut b) = (left.next(), right.next());
         let mut spans = Vec::new();
-        for a in &self.spans {
-            for b in &other.spans {
-                let low = if compare_low(&a.low, &b.low).is_ge() {
-                    &a.low
-                } else {
-                    &b.low
-                };
-                let high = if compare_high(&a.high, &b.high).is_le() {
-                    &a.high
-                } else {
-                    &b.high
-                };
-                spans.push(Span {
-                    low: low.clone(),
-                    high: high.clone(),
-                });
+        while let (Some(x), Some(y)) = (&a, &b) {
+            let low = match compare_low(&x.low, &y.low).is_ge() {
+                true => &x.low,
+                false => &y.low,
+            };
+            let x_ends_first = compare_high(&x.high, &y.high).is_le();
+            let high = if x_ends_first { &x.high } else { &y.high };
+            let span = Span {
+                low: low.clone(),
+                high: high.clone(),
+            };
+            if !span.is_empty() {
+                spans.push(span);
+            }
+            match x_ends_first {
+                true => a = left.next(),
+                false => b = right.next(),
             }
         }
         Reach {
-            spans: merged(spans),
+            spans,
             missing: self.missing && other.missing,
         }
     }
@@ -142,22 +171,18 @@ pub fn says_nothing_of(predicate: &Predicate, id: AttributeId) -> bool {
     }
 }
 
-/// What the predicate allows of this attribute.
+/// What the predicate allows of this attribute. Takes O(n log n) of its leaves, times the levels at which AND and OR alternate.
 pub fn reach(predicate: &Predicate, attribute: &Attribute) -> Reach {
     match predicate {
         Predicate::All | Predicate::Optional(_) => Reach::all(),
         Predicate::Nothing => Reach::none(),
         Predicate::And(parts) => {
             let single = attribute.is_single_valued();
-            parts
-                .iter()
-                .map(|part| reach(part, attribute))
-                .fold(Reach::all(), |all, part| all.and(part, single))
+            let parts = parts.iter().map(|part| reach(part, attribute));
+            let parts = parts.filter(|part| !part.is_all()).collect();
+            Reach::all_of(parts, single)
         }
-        Predicate::Or(parts) => parts
-            .iter()
-            .map(|part| reach(part, attribute))
-            .fold(Reach::none(), Reach::or),
+        Predicate::Or(parts) => Reach::any_of(parts.iter().map(|part| reach(part, attribute))),
         Predicate::Not(inner) => match &**inner {
             Predicate::Leaf(leaf) if is_exact(leaf, attribute) => {
                 reach(inner, attribute).complement()

@@ -1,10 +1,14 @@
 //! The signs of a query, one after the other.
 
+use std::rc::Rc;
+
 use crate::base::words::is_separator;
 use crate::error::{Refusal, Result};
 
+#[derive(Clone)]
 pub struct Scan {
-    chars: Vec<char>,
+    chars: Rc<[char]>,
+    last_apostrophe: Option<usize>,
     pub at: usize,
 }
 
@@ -13,8 +17,10 @@ pub type Sign = (char, bool);
 
 impl Scan {
     pub fn new(text: &str) -> Scan {
+        let chars: Rc<[char]> = text.chars().collect();
         Scan {
-            chars: text.chars().collect(),
+            last_apostrophe: chars.iter().rposition(|sign| *sign == '\''),
+            chars,
             at: 0,
         }
     }
@@ -29,6 +35,11 @@ impl Scan {
 
     pub fn peek_at(&self, at: usize) -> Option<char> {
         self.chars.get(at).copied()
+    }
+
+    /// Whether there is a `'` behind the next sign.
+    pub fn has_apostrophe_behind(&self) -> bool {
+        self.last_apostrophe.is_some_and(|last| self.at < last)
     }
 
     /// What follows at this place, cut where it is long.

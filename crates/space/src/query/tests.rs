@@ -104,7 +104,7 @@ fn signs_bind_from_tight_to_loose() {
         "INTERSECT { NOT{ NUMERIC {0.000000 <= @n <= 10.000000} } TAG:@t { v } }",
     );
     check(
-        "(@n:[5 5])=>{$weight: 2; $slop:1;} a",
+        "(@n:[5 5])=>{$weight: 1; $inorder:false;} a",
         "INTERSECT { NUMERIC {5.000000 <= @n <= 5.000000} a }",
     );
     check("*", "<WILDCARD>");
@@ -138,6 +138,41 @@ fn terms_are_words_prefixes_and_parts() {
         "INTERSECT { hello PREFIX{hello*} SUFFIX{*5} @x:EXACT { @x:hello @x:world } }",
     );
     check("ismissing(@t)", "ISMISSING{t}");
+}
+
+#[test]
+fn punctuation_separates_words_as_it_does_in_texts() {
+    check("hello, world", "INTERSECT { hello world }");
+    check("C++", "c");
+    check("c++ & rust", "INTERSECT { c rust }");
+    check("don't", "INTERSECT { don t }");
+    check("dogs' bone", "INTERSECT { dogs bone }");
+    check("what? why!", "INTERSECT { what why }");
+    check("100%", "100");
+    check("100 % sure", "INTERSECT { 100 sure }");
+    check("ann@x.org", "INTERSECT { ann x org }");
+    check("5$ a/b;c", "INTERSECT { 5 a b c }");
+    check("http://x.org", "INTERSECT { http x org }");
+    check("a = b", "INTERSECT { a b }");
+    check("...", "<empty>");
+    check("(hello, | world.)", "UNION { hello world }");
+    check("@x:(hello, world)", "INTERSECT { @x:hello @x:world }");
+    check("\"heavy-duty\"", "EXACT { heavy duty }");
+    // What has a meaning keeps it.
+    check("'x y' -z", "INTERSECT { EXACT { x y } NOT{ z } }");
+    check("hel*, wor*", "INTERSECT { PREFIX{hel*} PREFIX{wor*} }");
+    check(
+        "a@n:[1 2]",
+        "INTERSECT { a NUMERIC {1.000000 <= @n <= 2.000000} }",
+    );
+    // The final sigma of a prefix is none in a longer word.
+    check("ΟΔΟΣ*", "PREFIX{οδοσ*}");
+}
+
+#[test]
+fn nothing_is_found_by_a_field_that_is_not_indexed() {
+    check("@h:{a}", "<empty>");
+    check("@h<\"b\" a", "INTERSECT { <empty> a }");
 }
 
 #[test]
@@ -218,12 +253,12 @@ fn what_does_not_fit_is_pointed_at() {
         "! Syntax error at offset 1 near ): a term or a clause is missing here (column 2)",
     );
     check(
-        "hello, world",
-        "! Syntax error at offset 5 near , world: this sign means nothing here: write \\ before it, or put the text in quotes (column 6)",
+        "heavy-duty",
+        "! Syntax error at offset 5 near -duty: a - inside of a word could mean two things: put the words in quotes, such as \"heavy-duty\", or a blank before the - for a negation (column 6)",
     );
     check(
-        "10-20",
-        "! Syntax error at offset 2 near -20: a - inside of a word could mean two things: write \\- for the sign itself, or a blank before it for a negation (column 3)",
+        "t:{a}",
+        "! Syntax error at offset 1 near :{a}: this sign means nothing here: put the text in quotes, or write \\ before the sign where the texts have it, too (column 2)",
     );
     check(
         "%hello%",
@@ -242,8 +277,12 @@ fn what_does_not_fit_is_pointed_at() {
         "! Unknown field at offset 1 near nosuch:a: FT.INFO lists the attributes of the space (column 2)",
     );
     check(
-        "@h:{a}",
-        "! Field is not indexed at offset 1 near h:{a}: it is NOINDEX, so it can only be sorted by and returned (column 2)",
+        "a=>{$weight: 2}",
+        "! $weight: 2 is not supported: searches do not score, and words that stand together are searched for in quotes (column 6)",
+    );
+    check(
+        "a=>{$slop: 1}",
+        "! $slop: 1 is not supported: searches do not score, and words that stand together are searched for in quotes (column 6)",
     );
     check(
         "@t:a",

@@ -19,8 +19,6 @@ pub struct Search {
     /// 0: only the total is asked for.
     pub count: u64,
     pub content: Content,
-    /// Every score is 1.
-    pub with_scores: bool,
     /// There are none.
     pub with_payloads: bool,
     pub with_sort_keys: bool,
@@ -57,6 +55,10 @@ pub struct ReturnField {
 }
 
 pub const SORT_KEYS_MAX: usize = 8;
+/// Fields that RETURN names.
+const RETURN_MAX: usize = 1024;
+/// Fields that are returned with the effort of one row.
+const FIELDS: usize = 32;
 
 /// Words that end a list of sort keys.
 const OPTIONS: [&str; 31] = [
@@ -108,7 +110,6 @@ impl Search {
             offset: 0,
             count: 10,
             content: Content::All,
-            with_scores: false,
             with_payloads: false,
             with_sort_keys: false,
         };
@@ -128,7 +129,6 @@ impl Search {
         args.skip();
         match word.as_str() {
             "NOCONTENT" => self.content = Content::Nothing,
-            "WITHSCORES" => self.with_scores = true,
             "WITHPAYLOADS" => self.with_payloads = true,
             "WITHSORTKEYS" => self.with_sort_keys = true,
             "FILTER" => self.options.take_filter(args, definition)?,
@@ -165,6 +165,14 @@ impl Search {
         match self.count {
             0 => 0,
             count => (self.offset + count) as usize,
+        }
+    }
+
+    /// How much more than an object with a few fields a row that is found takes: 1 for those.
+    pub fn row_work(&self) -> usize {
+        match &self.content {
+            Content::Fields(fields) => 1 + fields.len() / FIELDS,
+            Content::All | Content::Nothing => 1,
         }
     }
 
@@ -233,6 +241,9 @@ fn return_fields(args: &mut Arguments<'_>, definition: &Definition) -> Result<Co
                 Some(Path::parse(&written).map_err(|refusal| bad(refusal.to_string()))?)
             }
         };
+        if fields.len() == RETURN_MAX {
+            return Err(bad(format!("RETURN takes at most {RETURN_MAX} fields")));
+        }
         fields.push(ReturnField {
             name,
             identifier,

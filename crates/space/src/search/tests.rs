@@ -37,7 +37,7 @@ fn what_stock_clients_send_is_taken() {
         "* DIALECT 2 LIMIT 0 10 PARAMS 2 p 1",
         "* DIALECT 2 NOCONTENT",
         "* LIMIT 0 1000",
-        "hello VERBATIM NOSTOPWORDS INORDER SLOP 2 LANGUAGE english EXPANDER x SCORER TFIDF PAYLOAD p WITHSCORES WITHPAYLOADS WITHSORTKEYS TIMEOUT 500",
+        "hello VERBATIM WITHPAYLOADS WITHSORTKEYS TIMEOUT 500",
         "* WITHCOUNT FORMAT STRING INKEYS 2 a b INFIELDS 1 x RETURN 0",
         "* sortby n desc limit 0 5 return 4 n x as name",
     ] {
@@ -56,6 +56,43 @@ fn what_stock_clients_send_is_taken() {
     let found = search(&space, "* SORTBY t ASC n DESC x LIMIT 0 0").unwrap();
     let order: Vec<_> = found.order.iter().map(|key| key.is_descending).collect();
     assert_eq!((order, found.keep()), (vec![false, true, false], 0));
+}
+
+#[test]
+fn options_that_would_change_the_answer_are_refused() {
+    let space = space("i SCHEMA x TEXT");
+    for (options, advice) in [
+        ("WITHSCORES", "SORTBY"),
+        ("SCORER TFIDF", "SORTBY"),
+        ("EXPLAINSCORE", "SORTBY"),
+        ("PAYLOAD p", "SORTBY"),
+        ("LANGUAGE english", "neither stemmed"),
+        ("EXPANDER x", "neither stemmed"),
+        ("SLOP 2", "in quotes"),
+        ("INORDER", "in quotes"),
+        ("NOSTOPWORDS", "STOPWORDS 0"),
+    ] {
+        let refusal = search(&space, &format!("hello {options}")).unwrap_err();
+        let is_clear = refusal.message.contains("is not supported");
+        assert!(is_clear && refusal.message.contains(advice), "{refusal}");
+    }
+    let ensured = |text: &str| self::space(text).ensure_effective(None);
+    for text in [
+        "i SCHEMA x TEXT WEIGHT 2",
+        "i LANGUAGE german SCHEMA x TEXT",
+        "i SCORE 0.5 SCHEMA x TEXT",
+        "i SCORE_FIELD s SCHEMA x TEXT",
+        "i PAYLOAD_FIELD p SCHEMA x TEXT",
+    ] {
+        let refusal = ensured(text).unwrap_err();
+        assert!(refusal.message.contains("is not supported"), "{refusal}");
+    }
+    for text in [
+        "i SCORE 1.0 SCHEMA x TEXT WEIGHT 1.0 NOSTEM",
+        "i NOFREQS SCHEMA x TEXT",
+    ] {
+        assert_eq!(ensured(text), Ok(()), "{text}");
+    }
 }
 
 #[test]

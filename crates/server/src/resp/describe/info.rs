@@ -31,6 +31,7 @@ const SECTIONS: &[(&str, Section)] = &[
     ("tables", info_tables),
     ("joins", info_joins),
     ("spaces", info_spaces),
+    ("search", info_search),
     ("postgres", info_postgres),
     ("errorstats", info_errorstats),
     ("commandstats", info_commandstats),
@@ -440,6 +441,34 @@ fn info_latencystats(state: &State, _: &Snapshot) -> String {
         );
     }
     text
+}
+
+/// What monitoring tools read of a search module, and the most work that a search has done on this core in one turn.
+fn info_search(state: &State, _: &Snapshot) -> String {
+    let tables = &state.core.shared.tables;
+    let spaces = tables.figures().spaces;
+    let memory: u64 = spaces.iter().map(|it| it.memory_bytes).sum();
+    let documents: u64 = spaces.iter().map(|it| it.objects).sum();
+    let failures: u64 = spaces.iter().map(|it| it.failures).sum();
+    let indexing = spaces.iter().filter(|it| it.left > 0).count();
+    lines(&[
+        ("search_number_of_indexes", &spaces.len()),
+        (
+            "search_number_of_indexes_running_background_indexing",
+            &indexing,
+        ),
+        ("search_total_number_of_docs", &documents),
+        ("search_used_memory_indexes", &memory),
+        ("search_errors_indexing_failures", &failures),
+        (
+            "search_global_total_user_cursors",
+            &tables.space_cursors.count(state.core.tables.now()),
+        ),
+        (
+            "search_turn_work_max",
+            &state.core.tables.spaces().work_max(),
+        ),
+    ])
 }
 
 fn info_keyspace(state: &State, snapshot: &Snapshot) -> String {

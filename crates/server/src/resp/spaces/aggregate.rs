@@ -18,12 +18,13 @@ use larder_space::index::{AggregateRun, SpaceIndex};
 use larder_space::query::Predicate;
 use larder_space::schema::Definition;
 
-use super::parts::{Depth, part, whole};
-use super::question::Question;
+use super::aside::{Patience, aside, dispose};
+use super::parts::{Depth, Whole, part, replied, whole};
+use super::question::{Question, Replying};
 use super::reach::{Asker, Reach, again, damaged};
 use super::text;
 use crate::spaces::Declared;
-use crate::spaces::cursors::{Cursor, Left};
+use crate::spaces::cursors::{Cursor, Left, RowsLeft};
 use crate::tables::Refusal;
 
 /// The query is this argument of FT.AGGREGATE.
@@ -84,20 +85,21 @@ impl Aggregated {
     }
 
     /// The rows, and how many there are.
-    fn rows(&self, found: Partial) -> Result<(u64, Vec<OutRow>), Refusal> {
-        let rows = finish(&self.aggregation, found, self.limits);
+    fn rows(&self, patience: &Patience, found: Partial) -> Result<(u64, Vec<OutRow>), Refusal> {
+        let ensure = || patience.ensure_in_space();
+        let rows = finish(&self.aggregation, found, self.limits, &ensure);
         rows.map_err(|refused| super::refusal(refused, 0))
     }
 
     /// As [`Aggregated::rows`], of an answer that is to be whole.
-    fn all_rows(&self, found: Partial) -> Result<(u64, Vec<OutRow>), Refusal> {
+    fn all_rows(&self, patience: &Patience, found: Partial) -> Result<(u64, Vec<OutRow>), Refusal> {
         if self.aggregation.is_streamed() && found.total() > ROWS_MAX as u64 {
             let message = format!(
                 "there are more than {ROWS_MAX} rows: ask for fewer with LIMIT, or read them with WITHCURSOR"
             );
             return Err((Code::BadRequest, message));
         }
-        self.rows(found)
+        self.rows(patience, found)
     }
 
     /// How another node is asked for its part.
@@ -123,7 +125,9 @@ impl Question for Aggregated {
     }
 
     fn timeout_ms(&self) -> Option<u64> {
-        self.aggregation.options.timeout_ms
+        // A change of all objects that a query finds takes as long as it takes.
+        let unlimited = self.is_of_all.then_some(0);
+        self.aggregation.options.timeout_ms.or(unlimited)
     }
 
     fn is_of_all(&self) -> bool {
@@ -143,13 +147,20 @@ impl Question for Aggregated {
         index.aggregate(self.aggregation.clone(), self.limits, self.after.as_deref())
     }
 
+    fn refusal(&self, run: &AggregateRun) -> Option<Refusal> {
+        let refused = run.refusal().cloned();
+        refused.map(|refused| super::refusal(refused, 0))
+    }
+
     fn finish(&self, run: AggregateRun) -> Result<Partial, Refusal> {
         let found = run.finish();
         found.map_err(|refused| super::refusal(refused, 0))
     }
 
     fn merge(&self, parts: Vec<Partial>) -> Result<Partial, Refusal> {
-        let mut all = Partial::new(&self.aggregation, self.limits);
+        let mut parts = parts.into_iter();
+        let first = parts.next();
+        let mut all = first.unwrap_or_else(|| Partial::new(&self.aggregation, self.limits));
         for part in parts {
             let merged = all.merge(&self.aggregation, part);
             merged.map_err(|refused| super::refusal(refused, 0))?;
@@ -170,9 +181,18 @@ impl Question for Aggregated {
         Partial::decode(bytes, &self.aggregation, self.limits).map_err(|_| damaged())
     }
 
-    fn reply(&self, asker: &Asker, found: Partial) -> Result<Vec<u8>, Refusal> {
-        let (total, rows) = self.all_rows(found)?;
-        reply(asker, total, &rows, None)
+    fn bytes(&self, found: &Partial) -> usize {
+        found.bytes()
+    }
+
+    fn reply(
+        &self,
+        replying: Replying,
+        patience: &Patience,
+        found: Partial,
+    ) -> Result<Vec<u8>, Refusal> {
+        let (total, rows) = self.all_rows(patience, found)?;
+        reply(replying, total, &rows, None)
     }
 }
 
@@ -185,7 +205,7 @@ pub(super) async fn aggregate(asker: &mut Asker, command: Command<'_>) -> Result
         asker.note_query(&declared, question.predicate(), None, 0);
         let Some(cursor) = question.aggregation.cursor else {
             let found = found(asker, &declared, &question, &arguments).await?;
-            return question.reply(asker, found);
+            return replied(asker, &question, &found.patience, found.part.found).await;
         };
         let opened = Cursor {
             space: declared.definition.name.clone(),
@@ -199,8 +219,14 @@ pub(super) async fn aggregate(asker: &mut Asker, command: Command<'_>) -> Result
                 },
                 false => {
                     let found = found(asker, &declared, &question, &arguments).await?;
-                    let (_, rows) = question.all_rows(found)?;
-                    Left::Rows(rows.into())
+                    let (question, patience) = (question.clone(), found.patience.clone());
+                    let partial = found.part.found;
+                    let bytes = question.bytes(&partial);
+                    let rows = aside(&found.patience, bytes, move || {
+                        let (_, rows) = question.all_rows(&patience, partial)?;
+                        Ok(RowsLeft::new(rows))
+                    });
+                    Left::Rows(rows.await?)
                 }
             },
         };
@@ -262,8 +288,11 @@ pub(super) async fn cursor(asker: &mut Asker, command: Command<'_>) -> Result<Ve
     if let Some(count) = count {
         opened.count = count;
     }
+    let Left::Behind { .. } = &opened.left else {
+        return next_rows(asker, Some(id), opened).await;
+    };
     let read = again(&asker.core, asker.reach, async || {
-        next_rows(asker, Some(id), opened.clone()).await
+        next_rows(asker, Some(id), opened.again()).await
     });
     let read = read.await;
     if read.is_err() {
@@ -276,10 +305,16 @@ pub(super) async fn cursor(asker: &mut Asker, command: Command<'_>) -> Result<Ve
 
 /// Answers the next rows of a cursor, and keeps what is left.
 async fn next_rows(asker: &Asker, id: Option<u64>, mut cursor: Cursor) -> Result<Vec<u8>, Refusal> {
-    let (total, rows, is_over) = match &mut cursor.left {
+    let (count, cursors) = (cursor.count, &asker.core.shared.tables.space_cursors);
+    let bytes_max = asker.core.clients.limits.answer();
+    let replying = Replying {
+        proto: asker.proto,
+        limits: asker.core.clients.limits,
+    };
+    let (total, rows, bytes, is_over) = match &mut cursor.left {
         Left::Rows(left) => {
-            let rows: Vec<OutRow> = left.drain(..cursor.count.min(left.len())).collect();
-            (rows.len() as u64, rows, left.is_empty())
+            let (rows, bytes) = left.take(count);
+            (rows.len() as u64, rows, bytes, left.is_empty())
         }
         Left::Behind { arguments, after } => {
             let declared = asker.declared(cursor.space.as_bytes())?;
@@ -289,25 +324,47 @@ async fn next_rows(asker: &Asker, id: Option<u64>, mut cursor: Cursor) -> Result
             }
             let words: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
             let question = Aggregated::parse(asker, &declared, &words, QUERY)?;
-            let question = question.window(cursor.count, after.as_deref());
-            let partial = found(asker, &declared, &question, &words).await?;
-            let is_over = partial.total() <= cursor.count as u64;
+            let question = question.window(count, after.as_deref());
+            let found = found(asker, &declared, &question, &words).await?;
+            let (partial, patience) = (found.part.found, found.patience.clone());
+            let is_over = partial.total() <= count as u64;
             let last = partial.last_key().map(<[u8]>::to_vec);
-            let (_, rows) = question.rows(partial)?;
             let is_over = is_over || last.is_none();
             *after = last;
-            (rows.len() as u64, rows, is_over)
+            let bytes = question.bytes(&partial);
+            let rows = aside(&found.patience, bytes, move || {
+                Ok(question.rows(&patience, partial)?.1)
+            });
+            let rows = rows.await?;
+            (rows.len() as u64, rows, bytes, is_over)
         }
     };
-    let cursors = &asker.core.shared.tables.space_cursors;
-    let next = match is_over {
-        true => 0,
-        false => {
-            let bytes_max = asker.core.clients.limits.answer();
-            cursors.keep(id, cursor, asker.core.tables.now(), bytes_max)?
-        }
+    let next = match (is_over, id) {
+        (true, _) => 0,
+        (false, Some(id)) => id,
+        (false, None) => cursors.next_id(),
     };
-    reply(asker, total, &rows, Some(next))
+    // What has been found is answered, however long that takes.
+    let patience = Patience::default();
+    let written = aside(&patience, bytes, move || {
+        let reply = reply(replying, total, &rows, Some(next));
+        Ok((rows, reply))
+    });
+    let (rows, reply) = written.await?;
+    if reply.is_err()
+        && let Left::Rows(left) = &mut cursor.left
+    {
+        // They can be read in smaller parts.
+        left.put_back(rows, bytes);
+        let id = id.unwrap_or(next);
+        let _ = cursors.keep(Some(id), cursor, asker.core.tables.now(), bytes_max);
+        return reply;
+    }
+    dispose(bytes, rows);
+    if !is_over {
+        cursors.keep(Some(next), cursor, asker.core.tables.now(), bytes_max)?;
+    }
+    reply
 }
 
 /// Before objects that a query finds are changed: not all objects are looked at for it, where that is refused. `query` as [`keys_behind`] has it.
@@ -340,9 +397,10 @@ pub(super) async fn keys_behind(
     let arguments = [query, &load].concat();
     let question = Aggregated::parse(asker, declared, &arguments, QUERY)?;
     let question = question.window(rows, after).of_all();
-    let partial = found(asker, declared, &question, &arguments).await?;
+    let found = found(asker, declared, &question, &arguments).await?;
+    let partial = found.part.found;
     let is_over = partial.total() <= rows as u64;
-    let (_, rows) = question.rows(partial)?;
+    let (_, rows) = question.rows(&found.patience, partial)?;
     let keys = rows.into_iter().flatten().map(|(_, key)| key.print());
     Ok((keys.collect(), is_over))
 }
@@ -353,10 +411,9 @@ async fn found(
     declared: &Arc<Declared>,
     question: &Aggregated,
     arguments: &[&[u8]],
-) -> Result<Partial, Refusal> {
+) -> Result<Whole<Partial>, Refusal> {
     let command = question.command(declared, arguments);
-    let all = whole(asker, command.command(), declared, question, Depth::Found);
-    Ok(all.await?.part.found)
+    whole(asker, command.command(), declared, question, Depth::Found).await
 }
 
 /// This node's part, for another one.
@@ -375,7 +432,7 @@ async fn part_of(asker: &Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal
 }
 
 fn reply(
-    asker: &Asker,
+    Replying { proto, limits }: Replying,
     total: u64,
     rows: &[OutRow],
     cursor: Option<u64>,
@@ -383,12 +440,12 @@ fn reply(
     let mut out = Vec::new();
     let mut encoder = Encoder {
         out: &mut out,
-        proto: asker.proto,
+        proto,
     };
     if cursor.is_some() {
         encoder.array(2);
     }
-    match asker.proto {
+    match proto {
         Proto::Resp2 => {
             encoder.array(1 + rows.len());
             encoder.count(total);
@@ -404,7 +461,7 @@ fn reply(
         }
     }
     for row in rows {
-        if asker.proto == Proto::Resp3 {
+        if proto == Proto::Resp3 {
             encoder.map(2);
             encoder.text("extra_attributes");
         }
@@ -413,12 +470,12 @@ fn reply(
             encoder.bulk(name);
             cell(&mut encoder, value);
         }
-        if asker.proto == Proto::Resp3 {
+        if proto == Proto::Resp3 {
             encoder.text("values");
             encoder.array(0);
         }
     }
-    if asker.proto == Proto::Resp3 {
+    if proto == Proto::Resp3 {
         encoder.text("total_results");
         encoder.count(total);
         encoder.text("warning");
@@ -427,7 +484,6 @@ fn reply(
     if let Some(cursor) = cursor {
         encoder.count(cursor);
     }
-    let limits = asker.core.clients.limits;
     match out.len() > limits.answer() {
         true => Err(limits.too_long()),
         false => Ok(out),

@@ -16,6 +16,7 @@ use crate::spaces::Behind;
 
 /// Of a search that is answered here.
 const EFFORT_MAX: usize = effort(4096);
+const BYTES_MAX: usize = 1024 * 1024;
 
 /// Whether it was answered.
 pub(super) fn search(state: &mut State, command: Command<'_>) -> bool {
@@ -48,12 +49,16 @@ pub(super) fn search(state: &mut State, command: Command<'_>) -> bool {
             return None;
         }
         let found = space.index.search_at_once(&search, EFFORT_MAX)?;
+        tables.spaces().note_work(found.work);
         let out = &mut state.output.tail;
+        let begin = out.len();
         let mut reply = Reply::begin(out, proto, &search, found.total, found.len());
         let (keys, mut is_whole) = (found.keys(), true);
         let mut row = |at: usize, key: &[u8], bytes: Option<&[u8]>| {
             let sorted_by = || found.first_sort_value(at, &search.order);
             let written = reply.row(key, sorted_by, |out, head| match bytes {
+                // Few objects may be long: then they are read in steps.
+                _ if out.len() - begin > BYTES_MAX => Err(Malformed("the answer is long")),
                 Some(bytes) => put_content(&search, definition, bytes, now, out, head),
                 None => Err(Malformed("there is no such object")),
             });

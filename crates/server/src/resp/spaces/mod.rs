@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `define` declares; `search`, `aggregate` and `values` (FT.TAGVALS) find; `change` changes what a query finds. A search or an aggregation is a
-//! `question`; `parts` has it answered by all who take part and puts their parts together, `run` is what one core does for it, and `regions` what those
+//! `question`; `aside` does what takes long once parts have come; `parts` has it answered by all who take part and puts their parts together, `run` is what one core does for it, and `regions` what those
 //! do who hold regions of a subspace; `reply` is what a client gets, and `at_once` does without all this where one core has everything. `info` tells of spaces, `explain` of queries, and `profile` of what a search took. `reach` says who takes part,
 //! and asks other nodes; `layout` gives a space other subspaces, `cuts` has them cut anew, and `record` tells what is done with a space.
 //!
@@ -15,6 +15,7 @@
 //! 2. The parts are of one definition of the space: each says of which.
 
 mod aggregate;
+mod aside;
 mod at_once;
 mod change;
 mod cuts;
@@ -47,6 +48,19 @@ use crate::tables::Refusal;
 /// Whether a command is one of these.
 pub(in crate::resp) fn is_of_spaces(command: Command<'_>) -> bool {
     command.spec.group == Group::Spaces
+}
+
+/// Whether a command only reads, and may take long: it is given up when its client has gone.
+pub(in crate::resp) fn is_long_read(command: Command<'_>) -> bool {
+    matches!(
+        command.id(),
+        Id::FtSearch
+            | Id::FtAggregate
+            | Id::FtProfile
+            | Id::FtExplain
+            | Id::FtExplainCli
+            | Id::FtTagVals
+    )
 }
 
 /// Answers a command that all cores, or all nodes, take part in.

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use larder_protocol::commands::Command;
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
+use super::aside::{Patience, Waiting, aside, dispose};
 use super::profile::{Contacted, Told};
-use super::question::{Question, Steps};
+use super::question::{Question, Replying, Steps};
 use super::reach::{Asker, Reach, damaged};
 use super::regions::{self, Asked};
 use super::run::{Order, run};
@@ -42,6 +43,10 @@ pub(super) struct Whole<F> {
     pub part: Part<F>,
     /// Of nobody, if that is not asked for.
     pub contacted: Contacted,
+    /// What is left for the reply.
+    pub patience: Patience,
+    /// While this is kept, the search goes on.
+    _waiting: Waiting,
 }
 
 impl Asker {
@@ -51,11 +56,13 @@ impl Asker {
         timeout_ms: Option<u64>,
         depth: Depth,
     ) -> Order {
-        let until = timeout_ms.filter(|ms| *ms > 0);
+        let limit = timeout_ms.unwrap_or(self.core.shared.config.spaces.search_timeout_ms);
+        // 0 is no limit.
+        let until = Instant::now().checked_add(Duration::from_millis(limit));
         Order {
             declared: declared.clone(),
             epoch: self.epoch(),
-            until: until.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms))),
+            patience: Patience::until(until.filter(|_| limit > 0)),
             depth,
             is_of_all: false,
         }
@@ -85,6 +92,7 @@ pub(super) async fn whole<Q: Question>(
         question.ensure_no_full_scan(&declared.definition)?;
     }
     let order = asker.order(declared, question.timeout_ms(), depth);
+    let (patience, waiting) = (order.patience.clone(), order.patience.waiting());
     let mut contacted = match depth {
         Depth::Found => Contacted::default(),
         _ => Contacted {
@@ -99,9 +107,13 @@ pub(super) async fn whole<Q: Question>(
         };
         match regions::parts(asker, command, &order, question, asked.by_node).await? {
             Some(parts) => {
-                let part = merged(parts, |found| question.merge_copies(found))?;
-                let contacted = of_regions;
-                return Ok(Whole { part, contacted });
+                let part = merged(&patience, question, parts, Q::merge_copies).await?;
+                return Ok(Whole {
+                    part,
+                    contacted: of_regions,
+                    patience,
+                    _waiting: waiting,
+                });
             }
             None => contacted.not_ready = of_regions.subspace,
         }
@@ -109,13 +121,22 @@ pub(super) async fn whole<Q: Question>(
     let parts = match asker.reach {
         Reach::Nodes => {
             let parts = asker.parts_of_nodes(command, declared).await?;
-            let decoded = parts.iter().map(|part| decode(question, part, depth));
-            decoded.collect::<Result<_, _>>()?
+            let (bytes, question) = (parts.iter().map(Vec::len).sum(), question.clone());
+            let decode_all = move || {
+                let decoded = parts.iter().map(|part| decode(&question, part, depth));
+                decoded.collect::<Result<_, _>>()
+            };
+            aside(&patience, bytes, decode_all).await?
         }
         _ => of_cores(asker, &order, question).await?,
     };
-    let part = merged(parts, |found| question.merge(found))?;
-    Ok(Whole { part, contacted })
+    let part = merged(&patience, question, parts, Q::merge).await?;
+    Ok(Whole {
+        part,
+        contacted,
+        patience,
+        _waiting: waiting,
+    })
 }
 
 /// This node's part, for the node that asks: of the regions that it asks for, or of all that is owned here.
@@ -130,18 +151,23 @@ pub(super) async fn part<Q: Question>(
     depth: Depth,
 ) -> Result<Vec<u8>, Refusal> {
     let order = asker.order(declared, question.timeout_ms(), depth);
+    let (patience, _waiting) = (order.patience.clone(), order.patience.waiting());
     let merged = match asked {
         Some(asked) => {
             let parts = regions::of_held(asker, &order, &asked, question).await?;
             let parts = parts.ok_or_else(regions::not_held)?;
-            merged(parts, |found| question.merge_copies(found))?
+            merged(&patience, question, parts, Q::merge_copies).await?
         }
         None => {
             let parts = of_cores(asker, &order, question).await?;
-            merged(parts, |found| question.merge(found))?
+            merged(&patience, question, parts, Q::merge).await?
         }
     };
-    let part = encode(question, &merged, depth);
+    let (bytes, question) = (question.bytes(&merged.found), question.clone());
+    let part = aside(&patience, bytes, move || {
+        Ok(encode(&question, &merged, depth))
+    });
+    let part = part.await?;
     Ok(asker.part(declared, &part))
 }
 
@@ -174,18 +200,51 @@ pub(super) fn finished<Q: Question>(
         Depth::Found => Vec::new(),
         _ => vec![Told::of(core, done.profile(), begun)],
     };
+    if let Some(refusal) = question.refusal(&done) {
+        dispose(done.bytes(), done);
+        return Err(refusal);
+    }
     let found = question.finish(done)?;
     Ok(Part { told, found })
 }
 
-fn merged<F>(
-    mut parts: Vec<Part<F>>,
-    merge: impl FnOnce(Vec<F>) -> Result<F, Refusal>,
-) -> Result<Part<F>, Refusal> {
+/// One of the ways to merge parts that a question has.
+type Merging<Q> = fn(&Q, Vec<<Q as Question>::Found>) -> Result<<Q as Question>::Found, Refusal>;
+
+async fn merged<Q: Question>(
+    patience: &Patience,
+    question: &Q,
+    mut parts: Vec<Part<Q::Found>>,
+    merge: Merging<Q>,
+) -> Result<Part<Q::Found>, Refusal> {
     let told = parts.iter_mut().flat_map(|part| part.told.drain(..));
     let told = told.collect();
-    let found = merge(parts.into_iter().map(|part| part.found).collect())?;
+    let found: Vec<Q::Found> = parts.into_iter().map(|part| part.found).collect();
+    let bytes = found.iter().map(|part| question.bytes(part)).sum();
+    let question = question.clone();
+    let found = aside(patience, bytes, move || merge(&question, found)).await?;
     Ok(Part { told, found })
+}
+
+/// The reply to a client.
+///
+/// # Errors
+/// It is longer than a reply may be, or takes longer than it may.
+pub(super) async fn replied<Q: Question>(
+    asker: &Asker,
+    question: &Q,
+    patience: &Patience,
+    found: Q::Found,
+) -> Result<Vec<u8>, Refusal> {
+    let replying = Replying {
+        proto: asker.proto,
+        limits: asker.core.clients.limits,
+    };
+    let (question, own) = (question.clone(), patience.clone());
+    aside(patience, question.bytes(&found), move || {
+        question.reply(replying, &own, found)
+    })
+    .await
 }
 
 impl<F> Part<F> {

@@ -11,7 +11,7 @@ use larder_types::wire::{Malformed, WireReader, put_bytes};
 
 use super::super::tables::places_of_nodes;
 use super::aggregate::Aggregated;
-use super::parts::{Depth, part, whole};
+use super::parts::{Depth, part, replied, whole};
 use super::question::Question;
 use super::reach::{Asker, Reach, again};
 use super::regions::{Asked, ByRegions, subspace_name};
@@ -205,7 +205,7 @@ async fn profiled<Q: Question>(
     }
     let begun = Instant::now();
     let all = whole(asker, command, declared, &question, Depth::Profiled).await?;
-    let reply = question.reply(asker, all.part.found)?;
+    let reply = replied(asker, &question, &all.patience, all.part.found).await?;
     let (told, contacted) = (&all.part.told, &all.contacted);
     Ok(asker.encoded(|encoder| describe(encoder, &reply, told, contacted, begun)))
 }

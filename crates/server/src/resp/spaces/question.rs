@@ -1,15 +1,17 @@
 //! What is asked of a space: a search or an aggregation. Each core that takes part begins it on its own objects, or on the copies that it holds, and
 //! their parts are put together.
 
+use larder_protocol::resp::Proto;
 use larder_space::index::{AggregateRun, Objects, Profile, SearchRun, SpaceIndex};
 use larder_space::query::Predicate;
 use larder_space::schema::Definition;
 
-use super::reach::Asker;
+use super::aside::Patience;
+use crate::clients::Limits;
 use crate::tables::Refusal;
 
 /// What goes on in steps.
-pub(super) trait Steps {
+pub(super) trait Steps: Send + 'static {
     /// Whether it is done.
     fn step(
         &mut self,
@@ -20,11 +22,21 @@ pub(super) trait Steps {
     ) -> bool;
 
     fn profile(&self) -> &Profile;
+
+    /// What it keeps in memory, about.
+    fn bytes(&self) -> usize;
+}
+
+/// How a client gets an answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Replying {
+    pub proto: Proto,
+    pub limits: Limits,
 }
 
 /// A search or an aggregation.
 pub(super) trait Question: Clone + Send + Sync + 'static {
-    type Run: Steps + 'static;
+    type Run: Steps;
     /// What one core found, or several together.
     type Found: Send + 'static;
 
@@ -43,6 +55,9 @@ pub(super) trait Question: Clone + Send + Sync + 'static {
     fn ensure_no_full_scan(&self, definition: &Definition) -> Result<(), Refusal>;
 
     fn begin(&self, index: &SpaceIndex) -> Self::Run;
+
+    /// Why a run ended early.
+    fn refusal(&self, run: &Self::Run) -> Option<Refusal>;
 
     /// # Errors
     /// What was found is more than may be kept; or an expression could not be evaluated.
@@ -64,11 +79,19 @@ pub(super) trait Question: Clone + Send + Sync + 'static {
     /// [`Question::encode`] does not write such bytes.
     fn decode(&self, bytes: &[u8]) -> Result<Self::Found, Refusal>;
 
+    /// What `found` takes in memory, about: working on it takes as long as that is large.
+    fn bytes(&self, found: &Self::Found) -> usize;
+
     /// The reply to a client.
     ///
     /// # Errors
-    /// It is longer than a reply may be.
-    fn reply(&self, asker: &Asker, found: Self::Found) -> Result<Vec<u8>, Refusal>;
+    /// It is longer than a reply may be, or takes longer than it may.
+    fn reply(
+        &self,
+        replying: Replying,
+        patience: &Patience,
+        found: Self::Found,
+    ) -> Result<Vec<u8>, Refusal>;
 }
 
 impl Steps for SearchRun {
@@ -85,6 +108,10 @@ impl Steps for SearchRun {
     fn profile(&self) -> &Profile {
         SearchRun::profile(self)
     }
+
+    fn bytes(&self) -> usize {
+        SearchRun::bytes(self)
+    }
 }
 
 impl Steps for AggregateRun {
@@ -100,5 +127,9 @@ impl Steps for AggregateRun {
 
     fn profile(&self) -> &Profile {
         AggregateRun::profile(self)
+    }
+
+    fn bytes(&self) -> usize {
+        AggregateRun::bytes(self)
     }
 }

@@ -369,7 +369,7 @@ async fn held<Q: Question>(
             }
             return Ok(is_fresh.then_some(run));
         }
-        order.ensure_in_time()?;
+        order.patience.ensure()?;
         running = Some((run, generation));
         tokio::task::yield_now().await;
     }

@@ -2,14 +2,14 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use larder_join::Engine;
-use larder_protocol::errors::Code;
 use larder_space::index::{Objects, SpaceIndex, effort};
 use larder_types::{object_row, put_object_row};
 use tokio::time::timeout;
 
+use super::aside::{Patience, dispose};
 use super::parts::Depth;
 use super::question::Steps;
 use super::reach::altered;
@@ -27,8 +27,7 @@ pub(super) struct Order {
     pub declared: Arc<Declared>,
     /// Of the map by which it was asked.
     pub epoch: u64,
-    /// When it is given up.
-    pub until: Option<Instant>,
+    pub patience: Patience,
     pub depth: Depth,
     /// Also objects that were there before the space was declared, or altered, are to be found: they are waited for.
     pub is_of_all: bool,
@@ -38,15 +37,6 @@ impl Order {
     /// The space whose walk is waited for.
     fn walked(&self) -> Option<&Declared> {
         self.is_of_all.then_some(&*self.declared)
-    }
-
-    /// # Errors
-    /// It has taken longer than it may.
-    pub fn ensure_in_time(&self) -> Result<(), Refusal> {
-        match self.until.is_some_and(|until| Instant::now() > until) {
-            true => Err((Code::BadRequest, "Timeout limit was reached".to_owned())),
-            false => Ok(()),
-        }
     }
 }
 
@@ -85,6 +75,17 @@ pub(super) fn read_objects<'k>(
     engine.base_values(&rows, read);
 }
 
+/// A run that is dropped where that blocks nobody.
+pub(super) struct Running<R: Steps>(pub Option<R>);
+
+impl<R: Steps> Drop for Running<R> {
+    fn drop(&mut self) {
+        if let Some(run) = self.0.take() {
+            dispose(run.bytes(), run);
+        }
+    }
+}
+
 /// Runs to the end what `begin` begins, on the objects that this core owns.
 ///
 /// # Errors
@@ -95,7 +96,7 @@ pub(super) async fn run<R: Steps>(
     begin: impl FnOnce(&SpaceIndex) -> R,
 ) -> Result<R, Refusal> {
     self::begin(&tables, order.epoch).await?;
-    let (mut begin, mut running) = (Some(begin), None);
+    let (mut begin, mut running) = (Some(begin), Running(None));
     loop {
         tables.wait_while_paused(None).await;
         catch_up(&tables, order.walked()).await;
@@ -109,22 +110,25 @@ pub(super) async fn run<R: Steps>(
                 .filter(|space| space.declared.version == order.declared.version)
                 .ok_or_else(altered)?;
             if let Some(begin) = begin.take() {
-                running = Some(begin(&space.index));
+                running.0 = Some(begin(&space.index));
             }
             if order.depth == Depth::Planned {
                 return Ok(true);
             }
-            let run = running.as_mut();
+            let run = running.0.as_mut();
             Ok(run.is_some_and(|run| run.step(&space.index, &Rows(engine), now, STEP_EFFORT)))
         })?;
+        if let Some(run) = &running.0 {
+            tables.spaces().note_work(run.profile().work_max);
+        }
         if done {
             break;
         }
-        order.ensure_in_time()?;
+        order.patience.ensure()?;
         tokio::task::yield_now().await;
     }
     end(&tables, order.epoch).await?;
-    running.ok_or_else(altered)
+    running.0.take().ok_or_else(altered)
 }
 
 /// Before something is looked for on a core, which is asked by the map of an epoch: what it owns is here, and its indexes have it.

@@ -10,8 +10,9 @@ use larder_space::search::content::{bulks_of_content, decode_content};
 use larder_space::search::partial::first_sort_value;
 use larder_space::search::{Partial, Search};
 
-use super::parts::{Depth, part, whole};
-use super::question::Question;
+use super::aside::{Patience, ROWS_BETWEEN_CHECKS};
+use super::parts::{Depth, part, replied, whole};
+use super::question::{Question, Replying};
 use super::reach::{Asker, Reach, again, damaged};
 use super::reply::Reply;
 use crate::spaces::Declared;
@@ -68,6 +69,11 @@ impl Question for Searched {
         index.search(self.search.clone(), self.bytes_max)
     }
 
+    fn refusal(&self, run: &SearchRun) -> Option<Refusal> {
+        let refused = run.refusal().cloned();
+        refused.map(|refused| super::refusal(refused, 0))
+    }
+
     fn finish(&self, run: SearchRun) -> Result<Partial, Refusal> {
         let found = run.finish();
         found.map_err(|refused| super::refusal(refused, 0))
@@ -100,8 +106,17 @@ impl Question for Searched {
         }
     }
 
-    fn reply(&self, asker: &Asker, found: Partial) -> Result<Vec<u8>, Refusal> {
-        reply(asker, &self.search, found)
+    fn bytes(&self, found: &Partial) -> usize {
+        found.bytes()
+    }
+
+    fn reply(
+        &self,
+        replying: Replying,
+        patience: &Patience,
+        found: Partial,
+    ) -> Result<Vec<u8>, Refusal> {
+        reply(replying, patience, &self.search, found)
     }
 }
 
@@ -121,18 +136,26 @@ pub(super) async fn search(asker: &mut Asker, command: Command<'_>) -> Result<Ve
             .min(search.keep() as u64)
             .saturating_sub(search.offset);
         asker.note_query(&declared, &search.predicate, Some(total), answered);
-        question.reply(asker, all.part.found)
+        replied(asker, &question, &all.patience, all.part.found).await
     })
     .await
 }
 
-fn reply(asker: &Asker, search: &Search, found: Partial) -> Result<Vec<u8>, Refusal> {
+fn reply(
+    Replying { proto, limits }: Replying,
+    patience: &Patience,
+    search: &Search,
+    found: Partial,
+) -> Result<Vec<u8>, Refusal> {
     let total = found.total;
     let rows = found.finish(search.offset);
     // Heads of keys and pairs take less than ranks do, or little more.
     let mut out = Vec::with_capacity(rows.bytes() + 16 * rows.len() + 32);
-    let mut reply = Reply::begin(&mut out, asker.proto, search, total, rows.len());
-    for row in rows.iter() {
+    let mut reply = Reply::begin(&mut out, proto, search, total, rows.len());
+    for (at, row) in rows.iter().enumerate() {
+        if at % ROWS_BETWEEN_CHECKS == 0 {
+            patience.ensure()?;
+        }
         let sorted_by = || first_sort_value(row.rank, &search.order);
         reply.row(row.key, sorted_by, |out, head| {
             let (pairs, bulks) = bulks_of_content(row.content).map_err(|_| damaged())?;
@@ -142,7 +165,6 @@ fn reply(asker: &Asker, search: &Search, found: Partial) -> Result<Vec<u8>, Refu
         })?;
     }
     reply.end(total);
-    let limits = asker.core.clients.limits;
     match out.len() > limits.answer() {
         true => Err(limits.too_long()),
         false => Ok(out),

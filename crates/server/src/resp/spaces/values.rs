@@ -58,6 +58,7 @@ pub(super) async fn tag_values(
                         let message = "the tag has more values than one answer may have; FT.AGGREGATE with GROUPBY and WITHCURSOR reads any number";
                         return Err((Code::OutOfMemory, message.to_owned()));
                     }
+                    order.patience.ensure()?;
                     tokio::task::yield_now().await;
                     tables.wait_while_paused(None).await;
                 }

@@ -138,6 +138,10 @@ impl Replies for Kept {
         &mut self.state
     }
 
+    fn state_ref(&self) -> &State {
+        &self.state
+    }
+
     async fn room(&mut self) -> io::Result<()> {
         self.reply.append(&mut self.state.output.tail);
         match self.is_too_long() {

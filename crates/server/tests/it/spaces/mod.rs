@@ -5,6 +5,7 @@ mod layout;
 mod random;
 mod record;
 mod regions;
+mod turns;
 mod types;
 
 use crate::resp::{Client, request};

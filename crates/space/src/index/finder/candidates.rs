@@ -116,17 +116,17 @@ impl Candidates {
                 known,
             } => {
                 // Not so many that those which are found are much more than the effort allows.
-                let most = left.rows(LISTED).min(LISTED_AT_ONCE);
+                let most = left.rows(LISTED, asked.weight).min(LISTED_AT_ONCE);
                 let end = rows.len().min(next.saturating_add(most));
                 let looked_at = &rows[*next..end];
-                left.note(looked_at.len(), LISTED);
+                left.note(looked_at.len(), LISTED, asked.weight);
                 let is_same = *clock == index.clock();
                 out.extend_from_slice(looked_at);
                 if !is_same {
                     out.retain(|row| index.rows.is_alive(*row));
                 }
                 let known = if is_same { *known } else { Known::Nothing };
-                let extent = Extent::of(out.len());
+                let extent = asked.extent(Extent::of(out.len()));
                 match known {
                     Known::All => {}
                     Known::Part(part) => {
@@ -159,7 +159,7 @@ impl Candidates {
                     if left.is_none() {
                         break;
                     }
-                    left.note_apart(1);
+                    left.note_apart(1, asked.weight);
                     last = Some(key.clone());
                     out.extend(index.rows.find(key).filter(|row| check.holds(*row)));
                 }
@@ -201,11 +201,12 @@ fn scan(
     if *next >= end || left.is_none() {
         return;
     }
-    let check = Check::new(asked.predicate, index, Extent::All);
+    let check = Check::new(asked.predicate, index, asked.extent(Extent::All));
     let each_row = if check.is_quick() { 1 } else { NEXT };
     let words_max = if is_counting { SIFTED_MAX } else { FOUND_WORDS };
+    let words_max = words_max.div_ceil(asked.weight);
     while *next < end && !left.is_none() {
-        let rows = u32::try_from(left.rows(each_row)).unwrap_or(u32::MAX);
+        let rows = u32::try_from(left.rows(each_row, asked.weight)).unwrap_or(u32::MAX);
         let (first, begun) = (*next / 64, *next % 64);
         let stop = end.min(next.saturating_add(rows));
         let stop = stop.min((first + words_max as u32) * 64);
@@ -221,7 +222,7 @@ fn scan(
             *last &= u64::MAX >> (64 - stop % 64);
         }
         check.sift(first as usize, masks);
-        left.note((stop - *next) as usize, each_row);
+        left.note((stop - *next) as usize, each_row, asked.weight);
         for (word, found) in (first..).zip(masks) {
             each(word, *found);
             if !is_counting {

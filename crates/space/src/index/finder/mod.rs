@@ -27,6 +27,7 @@ use self::candidates::{Candidates, is_list_cheaper, scan_effort};
 use self::walk::{Walk, WalkEnd, WalkPlace};
 use super::SpaceIndex;
 use super::access::{Access, walk_ranks};
+use super::check::Extent;
 use super::plan::{Origin, Plan};
 use crate::query::Predicate;
 use crate::search::SortKey;
@@ -43,6 +44,30 @@ pub(super) struct Asked<'a> {
     pub is_counted: bool,
     /// Only objects with these keys.
     pub keys: Option<&'a BTreeSet<Vec<u8>>>,
+    /// How much more than a few conditions on the object a row that is looked at takes: 1 for those.
+    pub weight: usize,
+}
+
+impl<'a> Asked<'a> {
+    pub fn new(predicate: &'a Predicate, keep: usize) -> Asked<'a> {
+        Asked {
+            predicate,
+            order: &[],
+            keep,
+            is_counted: false,
+            keys: None,
+            weight: 1 + predicate.tests() / CONDITIONS,
+        }
+    }
+
+    /// The extent to which the predicate is made ready for a step: for many conditions, less is done for each.
+    fn extent(&self, wanted: Extent) -> Extent {
+        match self.weight {
+            0..=2 => wanted,
+            3..=16 => wanted.min(Extent::Many),
+            _ => wanted.min(Extent::Some),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -56,6 +81,8 @@ pub(super) struct Finder {
     total: Option<u64>,
     /// As [`Profile`](super::Profile) tells them.
     pub work: Work,
+    /// What planning took, in units of [`APART`].
+    planned: usize,
     origin: Origin,
     estimate: u64,
 }
@@ -85,6 +112,11 @@ pub(super) enum Event {
     Done,
 }
 
+/// Conditions that are tested with the effort of one row. Fewer make no difference: most of it is waiting for memory.
+const CONDITIONS: usize = 4;
+/// Rows that are looked at in any step of a query with many conditions: to make them ready takes as long as to test some rows.
+const ROWS_MIN: usize = 16;
+
 /// The effort of looking at a row by itself, wherever it lies; a bit and a byte of one after the other is looked at for one.
 pub(super) const APART: usize = 256;
 
@@ -93,6 +125,7 @@ pub(super) const APART: usize = 256;
 pub(super) struct Left {
     effort: usize,
     looked_at: usize,
+    spent: usize,
 }
 
 impl Left {
@@ -100,6 +133,7 @@ impl Left {
         Left {
             effort: effort.max(1),
             looked_at: 0,
+            spent: 0,
         }
     }
 
@@ -107,22 +141,33 @@ impl Left {
         self.effort == 0
     }
 
-    /// How many rows may be looked at, each with so much effort: one at least.
-    fn rows(&self, each: usize) -> usize {
-        self.effort.div_ceil(each)
+    /// How many rows may be looked at, each with so much effort, `weight` times as much for the conditions: one at least.
+    fn rows(&self, each: usize, weight: usize) -> usize {
+        match weight {
+            1 => self.effort.div_ceil(each),
+            _ => self.effort.div_ceil(each * weight).max(ROWS_MIN),
+        }
     }
 
-    fn note(&mut self, rows: usize, each: usize) {
-        self.effort = self.effort.saturating_sub(rows.saturating_mul(each));
+    fn note(&mut self, rows: usize, each: usize, weight: usize) {
+        let effort = rows.saturating_mul(each).saturating_mul(weight);
+        self.effort = self.effort.saturating_sub(effort);
         self.looked_at += rows;
+        self.spent += effort;
+    }
+
+    /// What was spent, also beyond the effort that was allowed.
+    pub fn spent(&self) -> usize {
+        self.spent
     }
 
     fn note_found(&mut self, rows: usize) {
         self.effort = self.effort.saturating_sub(rows * APART);
+        self.spent += rows * APART;
     }
 
-    fn note_apart(&mut self, rows: usize) {
-        self.note(rows, APART);
+    fn note_apart(&mut self, rows: usize, weight: usize) {
+        self.note(rows, APART, weight);
     }
 }
 
@@ -135,6 +180,7 @@ impl Finder {
             phase: Phase::Done,
             total: None,
             work: Work::default(),
+            planned: 0,
             origin: Origin::Nothing,
             estimate: 0,
         };
@@ -144,7 +190,8 @@ impl Finder {
             finder.phase = Phase::Rows(Candidates::Keys(finder.after.clone()));
             return finder;
         }
-        let access = index.access(asked.predicate);
+        let (access, planned) = Access::planned(asked.predicate, index);
+        finder.planned = planned;
         finder.origin = Origin::of(&access, index);
         finder.estimate = access.count as u64;
         if access.is_exact && finder.after.is_none() {
@@ -252,6 +299,11 @@ impl Finder {
     /// Whether what comes next depends on how many are kept of what was found.
     pub fn is_walking(&self) -> bool {
         matches!(self.phase, Phase::Walk(_))
+    }
+
+    /// The effort that planning took, and listing rows.
+    pub fn effort_of_planning(&self) -> usize {
+        self.planned * APART + self.lists()
     }
 
     /// How many objects it has listed.

@@ -78,7 +78,8 @@ impl Walk {
         if is_enough && !self.has_ties {
             return Some(WalkEnd::Enough);
         }
-        let check = Check::new(asked.predicate, index, Extent::of(self.budget));
+        let extent = asked.extent(Extent::of(self.budget));
+        let check = Check::new(asked.predicate, index, extent);
         let mut end = None;
         let mut looked_at = None;
         while !left.is_none() {
@@ -110,7 +111,7 @@ impl Walk {
                 break;
             }
             looked_at = Some(row);
-            left.note_apart(1);
+            left.note_apart(1, asked.weight);
             self.budget -= 1;
             if is_old(row) && check.holds(row) {
                 batch.push(row);

@@ -52,7 +52,7 @@ fn expected(store: &Store, aggregation: &Aggregation) -> (u64, Vec<OutRow>) {
             partial.add(aggregation, &store.space, key, object).unwrap();
         }
     }
-    finish(aggregation, partial, Limits::default()).unwrap()
+    finish(aggregation, partial, Limits::default(), &|| Ok(())).unwrap()
 }
 
 proptest! {
@@ -64,7 +64,7 @@ proptest! {
         changes.iter().for_each(|change| store.change(change));
         let aggregation = aggregation(&store, &query, stages);
         let partial = run(&store, &aggregation, Limits::default(), None, candidates_max);
-        prop_assert_eq!(finish(&aggregation, partial, Limits::default()).unwrap(), expected(&store, &aggregation), "{} {}", query, stages);
+        prop_assert_eq!(finish(&aggregation, partial, Limits::default(), &|| Ok(())).unwrap(), expected(&store, &aggregation), "{} {}", query, stages);
     }
 
     #[test]
@@ -79,7 +79,7 @@ proptest! {
         let (mut rows, mut after): (Vec<OutRow>, Option<Vec<u8>>) = (Vec::new(), None);
         loop {
             let partial = run(&store, &aggregation, limits, after.as_deref(), candidates_max);
-            let (_, part) = finish(&aggregation, partial, limits).unwrap();
+            let (_, part) = finish(&aggregation, partial, limits, &|| Ok(())).unwrap();
             prop_assert!(part.len() <= rows_max);
             let Some(last) = part.last() else { break };
             after = Some(last[0].1.print());

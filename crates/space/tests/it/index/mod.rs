@@ -1,6 +1,7 @@
 //! The local index against looking at every object.
 
 mod aggregates;
+mod bounded_steps;
 mod plans;
 mod searches;
 

@@ -1,0 +1,207 @@
+//! What a search or an aggregation does without a pause is bounded, whatever a client asks for: the counter of work is compared, not the time.
+
+use std::sync::Arc;
+
+use larder_space::aggregate::{Aggregation, Limits};
+use larder_space::index::{Profile, effort};
+use larder_space::object::{Hash, Object};
+use larder_space::query::CONDITIONS_MAX;
+use larder_space::search::Search;
+
+use super::{Store, key_of};
+
+/// Objects that a step of the server looks at.
+const STEP: usize = 256;
+/// Planning, or the least number of objects that a step looks at with as many conditions as a query may have.
+const WORK_MAX: u64 = 100_000;
+
+fn store(objects: u16) -> Store {
+    let mut store = Store::new(
+        "s INDEX 5 s n,s t x s,t SCHEMA n NUMERIC s NUMERIC SORTABLE t TAG SEPARATOR ; x TEXT y TEXT",
+    );
+    for number in 0..objects {
+        let fields = [
+            ("n", number.to_string()),
+            ("s", (number % 10).to_string()),
+            ("t", format!("t{number};t{}", number % 7)),
+            ("x", format!("word{number} and word{}", number % 13)),
+        ];
+        let fields = fields.iter().map(|(name, value)| (*name, value.as_str()));
+        store.put(&key_of(number), Object::Hash(Hash::from_iter(fields)));
+    }
+    store
+}
+
+fn searched(store: &Store, words: &[&str]) -> (u64, Profile) {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let search = Arc::new(Search::parse(&words, &store.space).expect("a search"));
+    let mut run = store.index.search(search, usize::MAX);
+    while !run.step(&store.index, store, 0, effort(STEP)) {}
+    let profile = run.profile().clone();
+    (run.finish().expect("it is answered").total, profile)
+}
+
+fn aggregated(store: &Store, words: &[&str]) -> Profile {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let aggregation = Aggregation::parse(&words, &store.space).expect("an aggregation");
+    let mut run = (store.index).aggregate(Arc::new(aggregation), Limits::default(), None);
+    while !run.step(&store.index, store, 0, effort(STEP)) {}
+    run.profile().clone()
+}
+
+fn conditions(count: usize, one: impl Fn(usize) -> String) -> String {
+    (0..count).map(one).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn many_conditions_on_one_attribute_are_planned_in_bounded_work() {
+    let store = store(200);
+    for count in [1, 400, CONDITIONS_MAX / 2] {
+        let excluded = conditions(count, |at| format!("-@n:[{at} {at}]"));
+        let expected = (0..200).filter(|n| n % 10 == 4 && *n >= count).count();
+        let (total, profile) = searched(&store, &[&format!("@s:[4 4] {excluded}")]);
+        assert_eq!(total, expected as u64, "{count}");
+        assert!(profile.work_max <= WORK_MAX, "{count}: {profile:?}");
+        // They are as many spans of one attribute, merged.
+        let (total, profile) = searched(&store, &[&excluded]);
+        assert_eq!(total, 200_usize.saturating_sub(count) as u64, "{count}");
+        assert!(profile.work_max <= WORK_MAX, "{count}: {profile:?}");
+    }
+}
+
+#[test]
+fn each_step_of_the_largest_query_does_bounded_work() {
+    let store = store(40);
+    let most = CONDITIONS_MAX - 1;
+    let joined = |sign: &str, one: &dyn Fn(usize) -> String| {
+        let all: Vec<String> = (0..most).map(one).collect();
+        all.join(sign)
+    };
+    let nested = (0..90).fold("@n:[0 1]".to_owned(), |inner, at| match at % 2 {
+        0 => format!("({inner} @s:[0 9])"),
+        _ => format!("({inner}|@t:{{t{at}}})"),
+    });
+    for query in [
+        "*".to_owned(),
+        joined(" ", &|at| format!("@n:[{at} +inf]")),
+        joined(" ", &|at| format!("-@n:[{at} {at}]")),
+        joined("|", &|at| format!("@n:[{at} {at}]")),
+        joined("|", &|at| format!("-@n:[{at} {at}]")),
+        format!("@t:{{{}}}", joined("|", &|at| format!("t{at}"))),
+        format!("-@t:{{{}}}", joined("|", &|at| format!("t{at}*"))),
+        format!("@x:({})", joined("|", &|at| format!("word{at}"))),
+        format!("@x:(-({}))", joined(" ", &|at| format!("*rd{at}"))),
+        nested,
+    ] {
+        for options in [&["LIMIT", "0", "1000000"][..], &["SORTBY", "n", "DESC"]] {
+            let words = [&[&query[..]], options].concat();
+            let (_, profile) = searched(&store, &words);
+            let shown: String = query.chars().take(40).collect();
+            assert!(
+                profile.work_max <= WORK_MAX,
+                "{shown} {options:?}: {} in one step",
+                profile.work_max
+            );
+        }
+    }
+}
+
+#[test]
+fn each_step_of_the_largest_aggregation_does_bounded_work() {
+    let store = store(300);
+    let long = vec!["@n+@s"; 40].join("+@n*");
+    let mut applied = vec!["*"];
+    (0..60).for_each(|_| applied.extend(["APPLY", &long, "AS", "a"]));
+    applied.extend(["GROUPBY", "1", "@a", "REDUCE", "TOLIST", "1", "@n"]);
+    let mut reduced = vec![
+        "*".to_owned(),
+        "GROUPBY".to_owned(),
+        "1".to_owned(),
+        "@t".to_owned(),
+    ];
+    for at in 0..1000 {
+        reduced.extend(["REDUCE", "SUM", "1", "@n", "AS"].map(str::to_owned));
+        reduced.push(format!("r{at}"));
+    }
+    let reduced: Vec<&str> = reduced.iter().map(String::as_str).collect();
+    for words in [
+        &applied[..],
+        &reduced,
+        &["*", "SORTBY", "2", "@n", "DESC", "MAX", "1000000"],
+        &["*", "LOAD", "*"],
+    ] {
+        let profile = aggregated(&store, words);
+        assert!(
+            profile.work_max <= WORK_MAX,
+            "{:?}",
+            &words[..4.min(words.len())]
+        );
+    }
+}
+
+#[test]
+fn more_conditions_or_terms_than_there_may_be_are_refused() {
+    let store = store(0);
+    let refused = |words: &[&str]| {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let search = Search::parse(&words, &store.space).err();
+        let aggregation = Aggregation::parse(&words, &store.space).err();
+        let refusal = search.filter(|it| !it.message.contains("Unknown argument"));
+        refusal.or(aggregation).expect("it is refused").message
+    };
+    let many = CONDITIONS_MAX + 1;
+    for query in [
+        conditions(many, |at| format!("@n:[{at} {at}]")),
+        format!("@t:{{{}}}", vec!["a"; many].join("|")),
+        // Each is looked for in both texts.
+        conditions(CONDITIONS_MAX / 2 + 1, |at| format!("w{at}")),
+    ] {
+        assert!(refused(&[&query]).contains("at most 16384 conditions"));
+    }
+    let long = "a".repeat(1 << 20);
+    let query = conditions(3, |_| "@x:$long".to_owned());
+    assert!(refused(&[&query, "PARAMS", "2", "long", &long]).contains("conditions"));
+    let mut loaded = vec!["*".to_owned(), "LOAD".to_owned(), "1025".to_owned()];
+    loaded.extend((0..1025).map(|at| format!("@f{at}")));
+    let loaded: Vec<&str> = loaded.iter().map(String::as_str).collect();
+    assert!(refused(&loaded).contains("at most 1024 columns"));
+    let mut returned = vec!["*".to_owned(), "RETURN".to_owned(), "1025".to_owned()];
+    returned.extend((0..1025).map(|at| format!("f{at}")));
+    let returned: Vec<&str> = returned.iter().map(String::as_str).collect();
+    assert!(refused(&returned).contains("RETURN takes at most 1024 fields"));
+}
+
+#[test]
+fn a_row_in_too_many_groups_is_refused() {
+    let mut store = Store::new("s SCHEMA a TAG b TAG");
+    let list = (0..100)
+        .map(|at| at.to_string())
+        .collect::<Vec<_>>()
+        .join(",");
+    let fields = [("a", &list[..]), ("b", &list)];
+    store.put(b"k", Object::Hash(Hash::from_iter(fields)));
+    let words = [
+        "*",
+        "APPLY",
+        "split(@a)",
+        "AS",
+        "x",
+        "APPLY",
+        "split(@b)",
+        "AS",
+        "y",
+        "GROUPBY",
+        "2",
+        "@x",
+        "@y",
+    ];
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let aggregation = Aggregation::parse(&words, &store.space).expect("an aggregation");
+    let mut run = (store.index).aggregate(Arc::new(aggregation), Limits::default(), None);
+    while !run.step(&store.index, &store, 0, effort(STEP)) {}
+    let refusal = run.finish().expect_err("it is refused");
+    assert!(
+        refusal.message.contains("more than 4096 groups"),
+        "{refusal}"
+    );
+}
