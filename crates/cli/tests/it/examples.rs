@@ -116,7 +116,7 @@ fn sessions(page: &str) -> Vec<(String, String)> {
 /// The text without durations and rates, which differ from run to run.
 fn timeless(text: &str) -> String {
     let is_time = |word: &str| {
-        let unit = word.trim_end_matches(['(', ')', ',']);
+        let unit = word.trim_end_matches([')', ',', ':']);
         matches!(unit, "µs" | "ms" | "s" | "records/s" | "objects/s")
     };
     let words = text.split(' ').collect::<Vec<_>>();
