@@ -476,16 +476,15 @@ impl Registry {
         pull.begin();
         let (thread_pull, thread_shared) = (pull.clone(), shared.clone());
         let thread = spawn_low("larder-pull", move || {
-            let is_in_etcd = |membership: &Membership| membership.is_in_etcd();
-            let is_in_etcd = thread_shared.membership.as_ref().is_some_and(is_in_etcd);
+            let membership = thread_shared.membership.as_ref();
+            let is_in_etcd = membership.is_some_and(Membership::is_in_etcd);
             let what = format!("pull {} of store {}", thread_pull.id, thread_pull.store);
             let result = contain(&what, || match is_in_etcd {
                 _ if thread_pull.is_compaction => compact::run(&thread_shared, &thread_pull),
                 true => cluster::push::run(&thread_shared, &thread_pull),
                 false => pull::run(&thread_shared, &thread_pull),
             });
-            // Waits for who started it to let go of the registry, so the entry is there to be removed. Who
-            // learns that the pull has ended can start the next one.
+            // The lock waits until the entry is in the registry. Who learns of the end can start the next pull.
             thread_shared
                 .pulls
                 .lock()
