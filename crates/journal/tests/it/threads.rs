@@ -182,7 +182,7 @@ fn starts_without_writes_leave_one_log_and_starts_with_writes_ask_for_a_snapshot
         producer.commit();
         journal.close().unwrap();
     }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 70);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 71);
     let (journal, _) = open();
     assert!(journal.wants_snapshot());
     let mut producer = journal.producer(|| ());
