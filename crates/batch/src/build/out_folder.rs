@@ -129,7 +129,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str| fs::write(folder.path().join(name), "x").unwrap();
         let count = || fs::read_dir(folder.path()).unwrap().count();
-        [&layer_file(7, 0), &layer_file(0, 3), "manifest.tmp"].map(|name| write(name));
+        for name in [&layer_file(7, 0), &layer_file(0, 3), "manifest.tmp"] {
+            write(name);
+        }
         clear_remains(folder.path()).unwrap();
         assert_eq!(count(), 0);
         for foreign in [Manifest::FILE, "p1.segment.csv", "p.segment", "notes"] {
