@@ -195,7 +195,7 @@ fn starts_without_writes_leave_one_log_and_starts_with_writes_ask_for_a_snapshot
         other => panic!("{other:?}"),
     }
     assert!(!journal.wants_snapshot());
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     journal.close().unwrap();
     assert_eq!(read(folder.path()).rows.len(), 1);
 }
