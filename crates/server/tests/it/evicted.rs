@@ -115,7 +115,7 @@ fn timelines_are_read_whole_on_two_threads_while_others_evict_them() {
         ("a4", 2_000),
         ("a5", 70_000),
     ];
-    let server = server(2, 3 << 20);
+    let server = server(2, 2 << 20);
     let mut client = Client::connect(&server);
     create_joins(&mut client);
     for (author, size) in sizes {
@@ -171,6 +171,5 @@ fn timelines_are_read_whole_on_two_threads_while_others_evict_them() {
         }
     });
     let evicted = evictions(&mut client);
-    // How many depends on the order of the reads; that some were shows that the readers met evictions.
-    assert!(evicted > 0, "{evicted} ranges were evicted");
+    assert!(evicted > 20, "{evicted} ranges were evicted");
 }
