@@ -3,13 +3,15 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use larder_batch::{BuildOptions, Builder};
 use larder_protocol::resp::client::{Replies, Reply, request};
 
 use crate::fixture::{STORE, pull_ok, store};
-use crate::support::{Server, larder, show, spawn_server, spawn_server_with, text, through_shell};
+use crate::support::{
+    Server, serve_command, show, spawn_server, spawn_server_with, text, through_shell,
+};
 
 const KEYS: usize = 8;
 const VALUE_BYTES: usize = 256 << 10;
@@ -189,9 +191,7 @@ fn a_server_that_loads_answers_loading_and_ends_at_sigterm() {
         assert!(body.contains("\"LOADING\""), "{body}");
         assert_eq!(get(&http, "/metrics").0, 200);
 
-        let pid = child.id().to_string();
-        let sent = Command::new("kill").args(["-TERM", &pid]).status();
-        assert!(sent.unwrap().success());
+        terminate(&child);
         assert_eq!(child.wait().unwrap().code(), Some(0), "{threads} threads");
     }
 }
@@ -228,9 +228,7 @@ fn a_panic_of_a_serving_thread_ends_the_process_with_its_message() {
             let mut ready = String::new();
             let mut stdout = BufReader::new(child.stdout.take().unwrap());
             stdout.read_line(&mut ready).unwrap();
-            let pid = child.id().to_string();
-            let sent = Command::new("kill").args(["-TERM", &pid]).status();
-            assert!(sent.unwrap().success());
+            terminate(&child);
         }
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{fault}: {}", show(&output));
@@ -243,23 +241,16 @@ fn a_panic_of_a_serving_thread_ends_the_process_with_its_message() {
     }
 }
 
+fn terminate(child: &Child) {
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args(["-TERM", &pid]).status();
+    assert!(sent.unwrap().success());
+}
+
 fn serve(data: &Path, threads: u32, fault: &str) -> Child {
-    larder()
-        .args([
-            "serve",
-            "--json",
-            "--resp",
-            "127.0.0.1:0",
-            "--http",
-            "127.0.0.1:0",
-            "--data",
-        ])
-        .arg(data)
+    serve_command(data)
         .args(["--set", &format!("server.threads={threads}")])
         .env("LARDER_FAULT_POINT", fault)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
         .spawn()
         .unwrap()
 }

@@ -93,10 +93,8 @@ pub fn spawn_server(data: &Path) -> Server {
     spawn_server_with(data, |_| {})
 }
 
-/// As [`spawn_server`], with arguments or environment variables of the test's own, such as
-/// `LARDER_FAULT_POINT`.
-#[track_caller]
-pub fn spawn_server_with(data: &Path, adjust: impl FnOnce(&mut Command)) -> Server {
+/// `larder serve` on free ports, with its output piped.
+pub fn serve_command(data: &Path) -> Command {
     let mut command = larder();
     command
         .args([
@@ -112,6 +110,14 @@ pub fn spawn_server_with(data: &Path, adjust: impl FnOnce(&mut Command)) -> Serv
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    command
+}
+
+/// As [`spawn_server`], with arguments or environment variables of the test's own, such as
+/// `LARDER_FAULT_POINT`.
+#[track_caller]
+pub fn spawn_server_with(data: &Path, adjust: impl FnOnce(&mut Command)) -> Server {
+    let mut command = serve_command(data);
     adjust(&mut command);
     let mut child = command.spawn().expect("larder runs");
     let mut stderr = child.stderr.take().expect("piped");
