@@ -2,7 +2,7 @@
 
 use larder_protocol::commands::{Command, Group, Id, Keys, Spec};
 use larder_protocol::errors::Code;
-use larder_types::{KEY_BYTES_MAX, NAMELESS, VALUE_BYTES_MAX, has_separator, object_key};
+use larder_types::{KEY_BYTES_MAX, NAMELESS, OBJECT_MARK, VALUE_BYTES_MAX, has_separator};
 
 use super::super::subject::is_of_table;
 use super::scan;
@@ -11,15 +11,21 @@ use crate::error::show;
 use crate::tables::Refusal;
 use crate::tables::objects::wrong_type;
 
-/// Why what begins as objects' rows do is refused to clients.
+/// The error of a key that [`is_reserved`].
 pub(super) const ZERO_BYTE: &str = "a key does not begin with a zero byte";
 
-/// Whether a client names rows as only larder itself does, which keeps objects there.
+/// Whether a key is in the range where larder keeps objects and the texts of plain keys.
+#[inline]
+pub(super) fn is_reserved(key: &[u8]) -> bool {
+    key.first() == Some(&OBJECT_MARK)
+}
+
+/// The refusal of a command that names reserved rows.
 #[inline]
 pub(in crate::resp) fn names_object_rows(command: Command<'_>) -> Option<Refusal> {
     let mut keys = command.keys();
-    let is_named = keys.any(|key| object_key(key).is_some())
-        || matches!(command.range(), Some((lo, hi)) if object_key(lo).or(object_key(hi)).is_some());
+    let is_named = keys.any(is_reserved)
+        || matches!(command.range(), Some((lo, hi)) if is_reserved(lo) || is_reserved(hi));
     is_named.then(|| (Code::BadRequest, ZERO_BYTE.to_owned()))
 }
 

@@ -16,13 +16,12 @@ use larder_join::{Owner, row_slot};
 use larder_protocol::commands::Spec;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
-use larder_types::object_key;
 use tokio::sync::mpsc;
 
 use super::super::pending::Work;
 use super::super::state::State;
 use super::super::subject::is_of_table;
-use super::check::ZERO_BYTE;
+use super::check::{ZERO_BYTE, is_reserved};
 use super::of_other_node;
 use super::range::successor;
 use super::scan::literal;
@@ -213,7 +212,7 @@ fn understand(
         true => literal(glob),
         false => glob.to_vec(),
     };
-    if object_key(&beginning).is_some() {
+    if is_reserved(&beginning) {
         return refuse(ZERO_BYTE.to_owned());
     }
     let end = beginning

@@ -248,6 +248,11 @@ fn rows_of_objects_are_not_named_by_clients() {
             &["TTL", "\0h|1"],
             &["SUBSCRIBE", "__keyspace@0__:\0h|1"],
             &["PSUBSCRIBE", "__keyspace@0__:\0h|*"],
+            // Those of plain keys' texts.
+            &["SET", "\0\0:h", "x"],
+            &["HSET", "\0\0:h", "f", "v"],
+            &["RANGEDEL", "\0\0:", "\0\0;"],
+            &["SUBSCRIBE", "__keyspace@0__:\0\0:h"],
         ] {
             client.send(&request(words));
             assert_eq!(
