@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use larder_journal::Entry;
 use larder_protocol::errors::Code;
@@ -25,6 +26,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
 use crate::Shared;
+use crate::descriptors::Purpose;
 use crate::error::Error;
 
 /// Redis's text.
@@ -32,6 +34,8 @@ pub const MESSAGE: &str = "Redis is loading the dataset in memory";
 /// A request without its end may have so many bytes; a longer one closes its connection.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES: usize = 16 << 10;
+/// How long a client may take to receive the end of a TLS connection.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
 const PLAIN: &[u8] = b"-ERR this port speaks TLS only (server.tls_cert is set)\r\n";
 
 /// How far loading is.
@@ -178,11 +182,13 @@ impl Connections {
                 _ = stopped.wait_for(|stopped| *stopped) => break,
                 Some(_) = open.join_next() => {}
                 accepted = listener.accept(), if open.len() < max => match accepted {
-                    Ok((stream, addr)) => {
+                    Ok((stream, addr)) if self.shared.descriptors.allow(Purpose::Resp, &stream) => {
                         open.spawn_local(self.clone().connection(stream, addr));
                     }
+                    // The descriptors that are left are for files.
+                    Ok(_) => {}
                     // Out of descriptors or memory: others may give some back.
-                    Err(_) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 },
             }
         }
@@ -198,7 +204,8 @@ impl Connections {
                 accepted = tls.accept(stream, addr.ip(), PLAIN, |stream| stream) => {
                     if let Some(mut stream) = accepted {
                         let _ = answer(&mut stream, stopped).await;
-                        let _ = stream.shutdown().await;
+                        // A client that reads nothing holds nobody up.
+                        let _ = tokio::time::timeout(SHUTDOWN_MAX, stream.shutdown()).await;
                     }
                 }
                 _ = at_end.wait_for(|stopped| *stopped) => {}
@@ -259,11 +266,23 @@ async fn answer(
             }
         }
         input.drain(..taken);
-        stream.write_all(&output).await?;
-        stream.flush().await?;
+        let write = async {
+            stream.write_all(&output).await?;
+            stream.flush().await
+        };
+        tokio::select! {
+            biased;
+            written = write => written?,
+            // A client that reads nothing holds up no start.
+            _ = stopped.wait_for(|stopped| *stopped) => return Ok(false),
+        }
         output.clear();
         if quits {
             return Ok(false);
+        }
+        // A client that sends without a pause would never let the wait above see it.
+        if *stopped.borrow() {
+            return Ok(input.is_empty());
         }
     }
 }
@@ -312,6 +331,41 @@ mod tests {
         let (wrong, is_handed_on) = exchange(b"*x\r\n").await;
         assert!(wrong.starts_with("-ERR Protocol error"), "{wrong}");
         assert!(!is_handed_on);
+    }
+
+    /// The end of loading waits for no client: neither for one that reads no replies, nor for one that sends without a pause.
+    #[tokio::test]
+    async fn clients_that_read_nothing_or_send_on_hold_up_no_start() {
+        let (mut client, mut server) = tokio::io::duplex(64);
+        let (stop, stopped) = watch::channel(false);
+        let flooding = async { while client.write_all(b"PING\r\n").await.is_ok() {} };
+        let stopping = async {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            stop.send_replace(true);
+        };
+        tokio::select! {
+            _ = answer(&mut server, stopped) => {}
+            () = async { tokio::join!(flooding, stopping); } => panic!("the answers go on"),
+        }
+
+        let (client, mut server) = tokio::io::duplex(1 << 10);
+        let (mut reader, mut writer) = tokio::io::split(client);
+        let (stop, stopped) = watch::channel(false);
+        let sending = async { while writer.write_all(b"PING\r\n").await.is_ok() {} };
+        let reading = async {
+            let mut replies = [0; 100];
+            for round in 0.. {
+                if reader.read(&mut replies).await.is_ok_and(|read| read > 0) && round == 100 {
+                    stop.send_replace(true);
+                }
+            }
+        };
+        tokio::select! {
+            _ = answer(&mut server, stopped) => {}
+            () = async { tokio::join!(sending, reading); } => panic!("the answers go on"),
+        }
     }
 
     #[test]
