@@ -200,7 +200,9 @@ impl Parser<'_> {
         let begin = self.scan.at;
         let is_clause = matches!(self.scan.peek(), Some('(' | '@'));
         if !is_clause {
-            self.count_conditions(texts.map_or(self.all_texts.len(), <[_]>::len))?;
+            // A term that no attribute can have is planned, too.
+            let attributes = texts.map_or(self.all_texts.len(), <[_]>::len);
+            self.count_conditions(attributes.max(1))?;
         }
         match self.scan.peek() {
             Some('(') => {

@@ -207,7 +207,7 @@ impl Predicate {
             Predicate::All | Predicate::Nothing | Predicate::Optional(_) => 0,
             Predicate::And(parts) | Predicate::Or(parts) => parts.iter().map(Self::tests).sum(),
             Predicate::Not(inner) => inner.tests(),
-            Predicate::Leaf(leaf) => leaf.attributes.len() * leaf.test.parts(),
+            Predicate::Leaf(leaf) => leaf.attributes.len().max(1) * leaf.test.parts(),
         }
     }
 

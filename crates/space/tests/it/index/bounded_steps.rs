@@ -172,6 +172,15 @@ fn more_conditions_or_terms_than_there_may_be_are_refused() {
 }
 
 #[test]
+fn a_word_counts_as_a_condition_in_a_space_without_texts() {
+    let store = Store::new("s SCHEMA n NUMERIC");
+    let query = vec!["w"; CONDITIONS_MAX + 1].join("|");
+    let refusal = Search::parse(&[query.as_bytes()], &store.space).err();
+    let message = refusal.expect("it is refused").message;
+    assert!(message.contains("at most 16384 conditions"), "{message}");
+}
+
+#[test]
 fn a_row_in_too_many_groups_is_refused() {
     let mut store = Store::new("s SCHEMA a TAG b TAG");
     let list = (0..100)
