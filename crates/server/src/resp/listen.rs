@@ -22,6 +22,7 @@ use super::nodes::{self, Nodes, keep_in_touch, take_arrivals};
 use super::remote;
 use super::secured;
 use super::session;
+use super::spaces::aside;
 use super::tables::{anywhere, follow_definitions};
 use crate::clients::{Client, Clients, Limits};
 use crate::cluster::{self, Tls};
@@ -246,7 +247,8 @@ impl Seat {
         let disk_threads = shared.config.server.disk_threads as usize;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(disk_threads.div_ceil(shared.tables.cores()))
+            // Large answers of searches have threads beside those that read from disk.
+            .max_blocking_threads(disk_threads.div_ceil(shared.tables.cores()) + aside::THREADS)
             .thread_name(format!("disk-{index}"))
             .build_local(LocalOptions::default())
             .map_err(no_thread)?;

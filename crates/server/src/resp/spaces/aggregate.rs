@@ -352,16 +352,18 @@ async fn next_rows(asker: &Asker, id: Option<u64>, mut cursor: Cursor) -> Result
     });
     let (rows, reply) = written.await?;
     if reply.is_err()
+        && id.is_some()
         && let Left::Rows(left) = &mut cursor.left
     {
         // They can be read in smaller parts.
         left.put_back(rows, bytes);
-        let id = id.unwrap_or(next);
-        let _ = cursors.keep(Some(id), cursor, asker.core.tables.now(), bytes_max);
+        let _ = cursors.keep(id, cursor, asker.core.tables.now(), bytes_max);
         return reply;
     }
     dispose(bytes, rows);
-    if !is_over {
+    // The number of a new cursor is in its first reply.
+    let is_reachable = reply.is_ok() || id.is_some();
+    if !is_over && is_reachable {
         cursors.keep(Some(next), cursor, asker.core.tables.now(), bytes_max)?;
     }
     reply

@@ -18,7 +18,7 @@ use crate::tables::Refusal;
 
 /// What a core handles in its own turn.
 pub(super) const SMALL_BYTES: usize = 64 * 1024;
-const THREADS: usize = 4;
+pub(in crate::resp) const THREADS: usize = 4;
 /// Rows that are handled before it is looked whether the time is over.
 pub(super) const ROWS_BETWEEN_CHECKS: usize = 256;
 

@@ -15,7 +15,7 @@
 //! 2. The parts are of one definition of the space: each says of which.
 
 mod aggregate;
-mod aside;
+pub(super) mod aside;
 mod at_once;
 mod change;
 mod cuts;
