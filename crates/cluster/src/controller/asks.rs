@@ -305,7 +305,7 @@ fn define(world: &World<'_>, what: What, name: &str, text: &str, replace: bool) 
         What::Join => world.map.joins().get(name),
     };
     match known {
-        Some(known) if known.text == text => Fate::Done(format!("{name} is defined")),
+        Some(known) if known.text.trim() == text.trim() => Fate::Done(format!("{name} is defined")),
         _ => Fate::Change(Change::Defined {
             what,
             name: name.to_owned(),

@@ -117,7 +117,16 @@ pub(crate) async fn define_in_cluster(
     let Some(membership) = &shared.membership else {
         return Err(gone());
     };
-    if !change.check(tables)? {
+    let changes = change.check(tables)?;
+    let keeps = matches!(
+        change,
+        JoinChange::Create {
+            if_defined: IfDefined::Keep,
+            ..
+        }
+    );
+    // This node may follow an older map, so the controller decides whether the same definition is still there.
+    if !changes && keeps {
         return Ok(());
     }
     let asks = match change {
