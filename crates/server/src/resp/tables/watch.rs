@@ -171,12 +171,12 @@ impl WatchJob {
     }
 
     async fn watch(&mut self, state: &mut State) -> Result<(), Refusal> {
-        let mut watching = state.watching.take().unwrap_or_default();
+        // What was watched before stays watched where this fails.
+        let mut watching = state.watching.clone().unwrap_or_default();
         watching.stores.append(&mut self.stores);
         let handle = state.core.shared.tables.clone();
         let elsewhere = self.keys.iter().map(|key| handle.owner_of(key));
         if let Some(place) = elsewhere.max().filter(|place| *place >= handle.cores()) {
-            state.watching = Some(watching);
             return Err(of_other_node(&state.core.tables, place, "watched"));
         }
         for core in 0..handle.cores() {
