@@ -317,8 +317,9 @@ impl Log {
     /// Seals the log for good, and records that the journal was closed in order.
     pub fn close(&mut self, shared: &Shared) -> Result<(), Trouble> {
         self.seal(shared)?;
-        NewestLog::of(&self.header, Some(self.end))
-            .write(shared.disk.as_ref(), &shared.folder)
+        let record = NewestLog::of(&self.header, Some(self.end));
+        shared
+            .writing(|| record.write(shared.disk.as_ref(), &shared.folder))
             .map_err(Trouble::Lasting)
     }
 
@@ -360,7 +361,8 @@ impl Log {
         };
         (self.file, self.header) = (file.into(), header);
         // Without it the loss of this log might not be noticed; nothing else depends on it.
-        let _ = NewestLog::of(&header, None).write(shared.disk.as_ref(), &shared.folder);
+        let record = NewestLog::of(&header, None);
+        let _ = shared.writing(|| record.write(shared.disk.as_ref(), &shared.folder));
         fault_point("journal.rotated");
         self.end = FILE_HEADER_SIZE as u64;
         self.synced = self.end;
