@@ -239,7 +239,7 @@ impl Moments {
     pub fn are_reading(&self, range: &KeyRange) -> bool {
         self.0.iter().filter_map(Weak::upgrade).any(|moment| {
             let kept = moment.kept();
-            !kept.is_lost && kept.unread.lo < range.hi && range.lo < kept.unread.hi
+            !kept.is_lost && kept.unread.overlaps(&range.lo, &range.hi)
         })
     }
 
