@@ -16,7 +16,7 @@ fn done(cluster: &Cluster, client: &mut Client, line: &str, also: &str) {
     let words: Vec<&str> = line.split(' ').collect();
     cluster.wait_for(line, || {
         let reply = ask(client, &words);
-        let passes = ["-TRYAGAIN ", "-CLUSTERDOWN ", "-IOERR "];
+        let passes = ["-TRYAGAIN ", "-CLUSTERDOWN ", "-IOERR ", "-LOADING "];
         assert!(
             reply == "+OK"
                 || passes.iter().any(|it| reply.starts_with(it))

@@ -14,21 +14,28 @@ fn key(row: usize) -> String {
     format!("post|u{row}|1")
 }
 
+/// Writes all rows; a write that is refused, or whose end is unknown, is made again.
 fn write_rows(cluster: &Cluster, value: &str) {
-    let mut client = cluster.client(0);
     for row in 0..ROWS {
-        client.check(&format!("SET {} {value}{row}", key(row)), "+OK");
+        cluster.wait_for("a row is written", || {
+            cluster.ask(0, &format!("SET {} {value}{row}", key(row))) == "+OK"
+        });
     }
 }
 
+/// Checks that every node answers each row with its value, and never with another one or none. Errors may come for a while.
 #[track_caller]
 fn check_rows(cluster: &Cluster, value: &str) {
     for node in cluster.running() {
-        let mut client = cluster.client(node);
         for row in 0..ROWS {
             let text = format!("{value}{row}");
             let expected = format!("${}|{text}", text.len());
-            client.check(&format!("GET {}", key(row)), &expected);
+            cluster.wait_for("a row is read", || {
+                let told = cluster.ask(node, &format!("GET {}", key(row)));
+                let is_read = !told.starts_with('-');
+                assert!(!is_read || told == expected, "row {row}: {told}");
+                is_read
+            });
         }
     }
 }
@@ -58,11 +65,17 @@ fn restart_all(cluster: &mut Cluster) {
 /// Waits until every node is unready and says why with these words; then none answers a read, and none as if there were no row.
 #[track_caller]
 fn check_refused(cluster: &Cluster, words: &str) {
+    // A node that has not noticed it yet still answers what another one passes on.
     for node in cluster.running() {
         cluster.wait_for("the node refuses to serve", || {
             let (status, body) = cluster.get(node, "/readyz");
-            status == 503 && body.contains(words)
+            let is_refused = cluster
+                .ask(node, "GET post|u0|1")
+                .starts_with("-CLUSTERDOWN");
+            status == 503 && body.contains(words) && is_refused
         });
+    }
+    for node in cluster.running() {
         let (_, status) = cluster.get(node, "/v1/cluster");
         let status: Value = serde_json::from_str(&status).expect("JSON");
         let missing = status["missing"].as_str().unwrap_or_default();

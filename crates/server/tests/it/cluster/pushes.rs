@@ -14,7 +14,7 @@ use crate::resp::Client;
 /// The version that all values of an answer are of, if it is an answer.
 fn version_read(answer: &str) -> Option<u64> {
     if answer.starts_with('-') {
-        let words = ["-CLUSTERDOWN ", "-TRYAGAIN "];
+        let words = ["-CLUSTERDOWN ", "-TRYAGAIN ", "-LOADING "];
         assert!(
             words.iter().any(|word| answer.starts_with(word)),
             "{answer}"

@@ -103,7 +103,7 @@ impl Writers {
                             answered.lock().unwrap().insert(key, number);
                         }
                         Some(error) => {
-                            let words = ["-CLUSTERDOWN", "-IOERR", "-UNKNOWN"];
+                            let words = ["-CLUSTERDOWN", "-IOERR", "-UNKNOWN", "-LOADING"];
                             let is_known = words.iter().any(|word| error.starts_with(word));
                             assert!(is_known, "{error}");
                             std::thread::yield_now();

@@ -141,7 +141,8 @@ fn check_lists(cluster: &Cluster, client: &mut Client) {
 }
 
 fn is_told_to_come_back(reply: &str) -> bool {
-    reply.starts_with("-CLUSTERDOWN ") || reply.starts_with("-TRYAGAIN ")
+    let words = ["-CLUSTERDOWN ", "-TRYAGAIN ", "-LOADING "];
+    words.iter().any(|word| reply.starts_with(word))
 }
 
 /// The keys in a reply, whose line breaks are shown as `|` too.

@@ -57,6 +57,7 @@ fn refused(reply: &str) -> Option<&'static str> {
         "-CLUSTERDOWN ",
         "-TRYAGAIN ",
         "-IOERR ",
+        "-LOADING ",
         "-ERR hotels: no such index",
     ];
     assert!(

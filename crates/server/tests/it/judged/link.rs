@@ -60,7 +60,8 @@ impl Link {
 /// Whether an error says that surely nothing was done.
 pub fn is_not_done(error: &io::Error) -> bool {
     let text = error.to_string();
-    error.kind() == io::ErrorKind::Other && text.starts_with("CLUSTERDOWN ")
+    let is_refused = text.starts_with("CLUSTERDOWN ") || text.starts_with("LOADING ");
+    error.kind() == io::ErrorKind::Other && is_refused
 }
 
 /// No request of an actor is wrong; why a node that it needs cannot be reached.
@@ -68,7 +69,14 @@ fn refuse_errors(requests: &[Vec<String>], mut reply: &[u8]) -> Option<String> {
     while let Some((token, size)) = Token::first(reply) {
         if let Token::Error(text) = token {
             let text = String::from_utf8_lossy(text).into_owned();
-            let is_of_cluster = ["UNKNOWN ", "CLUSTERDOWN ", "TRYAGAIN ", "EXECABORT "];
+            // A node that has just started loads its rows.
+            let is_of_cluster = [
+                "UNKNOWN ",
+                "CLUSTERDOWN ",
+                "TRYAGAIN ",
+                "EXECABORT ",
+                "LOADING ",
+            ];
             let is_of_space = requests[0][0].starts_with("FT.") && is_of_space(&text);
             assert!(
                 is_of_space || is_of_cluster.iter().any(|it| text.starts_with(it)),
