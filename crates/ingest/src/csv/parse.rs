@@ -3,7 +3,7 @@
 use memchr::{memchr, memchr2, memchr2_iter};
 
 use crate::csv::scan::closing_quote;
-use crate::csv::{Dialect, LONE_CR, Syntax, has_lone_cr, lone_cr, push_row};
+use crate::csv::{Dialect, LONE_CR, Syntax, count_lines, has_lone_cr, push_row};
 use crate::error::{At, Fault};
 use crate::rows::Rows;
 
@@ -133,12 +133,9 @@ pub(crate) fn parse_quoted(
         }
         at = record.read(data, at, dialect.syntax)?;
         let found = record.places.len();
-        if let Some(fault) = record.fault.take() {
-            let at_line = match fault.at {
-                At::Line(line) => line,
-                _ => line,
-            };
-            rows.malformed(seq + at_line - 1, fault)?;
+        if let Some((fault_at, why)) = record.fault.take() {
+            let line = line + count_lines(&data[begin..fault_at]);
+            rows.malformed(seq + line - 1, Fault::data(At::Line(line), why))?;
         } else if !record.is_blank() && found != width {
             let fault = wrong_width(width, found, line, &data[begin..at]);
             rows.malformed(seq + line - 1, fault)?;
@@ -151,7 +148,7 @@ pub(crate) fn parse_quoted(
             push_row(dialect, &cells, seq + line - 1, rows)
                 .or_else(|fault| rows.malformed(seq + line - 1, fault.or_at(At::Line(line))))?;
         }
-        line += memchr::memchr_iter(b'\n', &data[begin..at]).count() as u64;
+        line += count_lines(&data[begin..at]);
     }
     Ok(())
 }
@@ -167,8 +164,8 @@ pub(crate) fn holds_record(data: &[u8], syntax: Syntax) -> bool {
 pub(crate) fn first_record(data: &[u8], syntax: Syntax) -> Result<(Vec<Vec<u8>>, usize), Fault> {
     let mut record = Record::default();
     let end = record.read(data, 0, syntax)?;
-    if let Some(fault) = record.fault {
-        return Err(fault);
+    if let Some((fault_at, why)) = record.fault {
+        return Err(Fault::data(At::Line(line_of(data, fault_at)), why));
     }
     let cells = QuotedCells {
         data,
@@ -184,8 +181,8 @@ struct Record {
     places: Vec<Place>,
     scratch: Vec<u8>,
     has_quotes: bool,
-    /// The first malformed field.
-    fault: Option<Fault>,
+    /// The first malformed field: where it is malformed in the chunk, and why.
+    fault: Option<(usize, String)>,
 }
 
 impl Record {
@@ -234,10 +231,11 @@ impl Record {
         let rest = &data[closing + 1..without_cr(data, closing + 1, end)];
         if !rest.is_empty() && self.fault.is_none() {
             let field = self.places.len() + 1;
-            self.fault = Some(match rest {
-                [b'\r', ..] => lone_cr(At::Line(line_of(data, closing))),
+            let why = match rest {
+                [b'\r', ..] => format!("it {LONE_CR}"),
                 _ => text_after_quote(data, closing, field),
-            });
+            };
+            self.fault = Some((closing, why));
         }
         let mut text = &data[at + 1..closing];
         let escape = syntax.escape.unwrap_or(b'"');
@@ -291,12 +289,12 @@ fn without_cr(data: &[u8], begin: usize, end: usize) -> usize {
 
 /// The line, from 1, of the byte at `at`.
 fn line_of(data: &[u8], at: usize) -> u64 {
-    1 + memchr::memchr_iter(b'\n', &data[..at]).count() as u64
+    1 + count_lines(&data[..at])
 }
 
-/// The fault of text between a closing quote and the field's end. `field` counts from 1.
+/// Describes text between a closing quote and the field's end. `field` counts from 1.
 #[cold]
-fn text_after_quote(data: &[u8], closing: usize, field: usize) -> Fault {
+fn text_after_quote(data: &[u8], closing: usize, field: usize) -> String {
     let before = &data[..closing];
     let line_begin = memchr::memrchr(b'\n', before).map_or(0, |newline| newline + 1);
     let byte = closing - line_begin + 1;
@@ -304,11 +302,8 @@ fn text_after_quote(data: &[u8], closing: usize, field: usize) -> Fault {
         true => BACKSLASH,
         false => "; write a quote inside a quoted field twice",
     };
-    Fault::data(
-        At::Line(line_of(data, closing)),
-        format!(
-            "column {field}: text follows the closing quote, which is byte {byte} of the line{advice}"
-        ),
+    format!(
+        "column {field}: text follows the closing quote, which is byte {byte} of the line{advice}"
     )
 }
 
