@@ -17,6 +17,7 @@ use std::time::Duration;
 use larder_server::Shared;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::failure::Failure;
 
@@ -81,12 +82,12 @@ impl Ending {
         mut terminate: tokio::signal::unix::Signal,
         mut hangup: tokio::signal::unix::Signal,
     ) {
-        // The server that is to stop, once a signal came.
-        let mut stopping: Option<Arc<Shared>> = None;
+        // The server that is to stop, and when the signal came.
+        let mut stopping: Option<(Arc<Shared>, Instant)> = None;
         loop {
             let late = async {
                 match &stopping {
-                    Some(server) => overdue(server).await,
+                    Some((server, since)) => overdue(server, *since).await,
                     None => std::future::pending().await,
                 }
             };
@@ -107,7 +108,7 @@ impl Ending {
                 tracing::info!("stopped while starting");
                 std::process::exit(0);
             };
-            if stopping.replace(server).is_some() {
+            if stopping.replace((server, Instant::now())).is_some() {
                 tracing::warn!("a second signal ends the server");
                 std::process::exit(130);
             }
@@ -116,12 +117,12 @@ impl Ending {
     }
 }
 
-/// Returns, with the reason, when stopping has taken too long.
-async fn overdue(server: &Shared) -> String {
-    let timeout = server.config.server.stop_timeout_seconds;
-    tokio::time::sleep(Duration::from_secs(timeout)).await;
-    let last = tokio::time::Instant::now() + STOP_MAX;
-    while tokio::time::Instant::now() < last {
+/// Returns, with the reason, when a stop that began at `since` has taken too long.
+async fn overdue(server: &Shared, since: Instant) -> String {
+    let timeout = Duration::from_secs(server.config.server.stop_timeout_seconds);
+    tokio::time::sleep_until(since + timeout).await;
+    let last = since + timeout + STOP_MAX;
+    while Instant::now() < last {
         tokio::time::sleep(LOOK_EVERY).await;
         if let Some(stall) = server.stall() {
             return stall;
