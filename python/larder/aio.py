@@ -58,25 +58,39 @@ class Client:
         """
         if self._opening is None:
             self._opening = asyncio.Lock()
-        async with self._opening:
+        opening = self._opening
+        async with opening:
             if self._writer is not None:
                 return
             reader, writer = await asyncio.open_connection(self._host, self._port)
+            if self._opening is not opening:
+                writer.close()
+                raise ConnectionError("the connection was closed")
             self._reader, self._writer = reader, writer
             self._listening = asyncio.create_task(self._listen(reader, writer))
-            if self._password is not None:
+            if self._password is None:
+                return
+            try:
                 # Written before any other task can write.
                 await self._send(writer, _request(("AUTH", self._password)))
+            except BaseException:
+                # Without the password the connection is of no use.
+                if self._writer is writer:
+                    self._disconnect(ConnectionError("the server did not take the password"))
+                raise
 
     async def close(self) -> None:
         """Ends the connection; commands that wait fail."""
         self._opening = None
-        if self._writer is None:
-            return
+        if self._writer is not None:
+            self._disconnect(ConnectionError("the connection was closed"))
+
+    def _disconnect(self, why: ConnectionError) -> None:
+        """Ends the connection that there is; commands that wait fail with `why`."""
         self._writer.close()
         if self._listening is not None:
             self._listening.cancel()
-        self._fail(ConnectionError("the connection was closed"))
+        self._fail(why)
         self._writer = self._reader = self._listening = None
 
     async def execute(self, *words: Word) -> Any:
