@@ -93,11 +93,11 @@ impl Worker {
 
     /// Counts actions that cannot be carried out, of one draw.
     pub fn skip_all(&self, actions: impl Iterator<Item = Action>, turn: Turn) -> Result<(), Over> {
-        if self.schedule.clock.now() >= self.schedule.end {
+        let now = self.schedule.clock.now();
+        if now >= self.schedule.end {
             self.too_late(turn);
             return Err(Over);
         }
-        let now = self.schedule.clock.now();
         for action in actions {
             if !self.may_begin(now) {
                 return Err(Over);
@@ -138,14 +138,13 @@ impl Worker {
             Session::Accept | Session::Reject => own.has(Relation::Inviter),
             _ => true,
         };
-        let mut held = self.hold_drawn()?;
         for _ in 1..self.conduct().tries {
+            let held = self.hold_drawn()?;
             if can(&held) {
-                break;
+                return Some(held);
             }
-            held = self.hold_drawn()?;
         }
-        Some(held)
+        self.hold_drawn()
     }
 
     /// Somebody with this relation to a member, held; whoever it is among those that are this client's and that nobody else holds.
