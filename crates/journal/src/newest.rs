@@ -12,7 +12,7 @@
 //!    record may be older than the newest log, and never newer.
 //! 2. Records are overwritten in place, which needs no room on a full disk. One whose checksum does not fit counts as none: a
 //!    crash may have cut its writing short.
-//! 3. The file is not needed: without it, as in journals of versions before 0.2, nothing is checked.
+//! 3. The file is not needed: without it, as in journals of earlier builds, nothing is checked.
 
 use std::path::{Path, PathBuf};
 
