@@ -7,16 +7,16 @@
 //! The newest copy of the map says who held each slot. A write is acknowledged when all holders have it, so each of them that answers and
 //! whose disk is proven ([`prove`]) has every acknowledged write of the slot; of several, the one with the last change is taken. Where a node's rows
 //! are of a later term than the newest map knows, that map is not the last one there was: the copy with the highest term, then the
-//! highest number, is taken, and the plan counts the slot as *unconfirmed*. A slot whose holders have not answered keeps them, and waits for
-//! them: a plan gives up no rows.
+//! highest number, is taken, and the plan counts the slot as *unconfirmed*. A slot of which no holder that answered has a whole copy waits for
+//! its other holders, and only they keep it: one without a copy must not begin the slot without rows.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use larder_types::SLOTS;
 
 use crate::map::{
-    Change, ChangeId, Epoch, Map, NodeId, NodeName, Placed, Refused, SlotRange, Term,
+    Change, ChangeId, ClusterId, Epoch, Map, NodeId, NodeName, Placed, Refused, SlotRange, Term,
 };
 use crate::replication::Position;
 use crate::replication::recovery::{Identity, prove};
@@ -64,13 +64,21 @@ pub struct Plan {
     pub waiting: BTreeMap<Vec<NodeId>, u32>,
     /// Slots whose rows are newer than the copy of the map.
     pub unconfirmed: u32,
+    /// A map that some node followed is newer than all copies that are here: what was acknowledged under it may not come back.
+    pub missed: Option<Epoch>,
 }
 
-/// Plans a recovery. `backup` is a copy of the map that somebody has kept, `found` what the coordination service has now.
+/// Plans a recovery. `backup` is a copy of the map that somebody has kept, `found` what the coordination service has now, and `marks` the
+/// epochs up to which nodes say that they followed the map of a cluster.
 ///
 /// # Errors
 /// Why the map cannot be rebuilt from these, or need not be; in words.
-pub fn plan(kept: &[Kept], backup: Option<&Map>, found: Option<&Map>) -> Result<Plan, String> {
+pub fn plan(
+    kept: &[Kept],
+    backup: Option<&Map>,
+    found: Option<&Map>,
+    marks: &[(ClusterId, Epoch)],
+) -> Result<Plan, String> {
     let copies = kept
         .iter()
         .filter_map(|it| Some((Some(&it.node), it.map.as_ref()?)));
@@ -95,16 +103,33 @@ pub fn plan(kept: &[Kept], backup: Option<&Map>, found: Option<&Map>) -> Result<
             map.id().0
         ));
     }
-    let mut latest = base.epoch();
-    if let Some(found) = found {
-        if found.id() == base.id() && found.epoch() >= base.epoch() {
-            return Err(format!(
-                "etcd has the map of epoch {}, and no copy is newer: there is nothing to recover",
-                found.epoch()
-            ));
-        }
-        latest = latest.max(found.epoch());
+    let marks = marks.iter().filter(|(cluster, _)| *cluster == base.id());
+    let marked = marks.map(|(_, epoch)| *epoch).max();
+    let followed = marked.max(Some(base.epoch()));
+    if let Some(found) = found
+        && found.id() == base.id()
+        && Some(found.epoch()) >= followed
+    {
+        return Err(format!(
+            "etcd has the map of epoch {}, and no copy is newer: there is nothing to recover",
+            found.epoch()
+        ));
     }
+    let has_rows = |it: &&Kept| !it.copies.is_empty() && base.member_named(&it.node).is_none();
+    if let Some(stranger) = kept.iter().find(has_rows) {
+        return Err(format!(
+            "node {} has rows, and {}, which is the newest copy of the map, does not know it: give a newer backup (--from FILE), start \
+             the nodes that have a newer copy, or leave it out and lose what it alone has (--without {})",
+            stranger.node,
+            copy_name(source),
+            stranger.node
+        ));
+    }
+    // A term is the epoch of the map that began it.
+    let terms = kept.iter().flat_map(|it| &it.copies);
+    let terms = terms.map(|copy| Epoch(copy.term.0)).max();
+    let latest = [followed, found.map(Map::epoch), terms];
+    let latest = latest.into_iter().flatten().max().unwrap_or(base.epoch());
     let mut plan = Plan {
         base: base.clone(),
         source: source.cloned(),
@@ -113,6 +138,7 @@ pub fn plan(kept: &[Kept], backup: Option<&Map>, found: Option<&Map>) -> Result<
         answered: BTreeMap::new(),
         waiting: BTreeMap::new(),
         unconfirmed: 0,
+        missed: marked.filter(|marked| *marked > base.epoch()),
     };
     plan.choose(kept);
     Ok(plan)
@@ -147,6 +173,7 @@ impl Plan {
 
     fn choose(&mut self, kept: &[Kept]) {
         let mut candidates: Vec<Vec<(NodeId, KeptCopy)>> = vec![Vec::new(); usize::from(SLOTS)];
+        let mut proven = BTreeSet::new();
         for node in kept {
             let Some(member) = self.base.member_named(&node.node) else {
                 continue;
@@ -158,6 +185,7 @@ impl Plan {
             let is_proven = prove(node.identity, Some(known), true).is_ok();
             self.answered.insert(node.node.clone(), is_proven);
             if is_proven {
+                proven.insert(member.id);
                 for copy in node.copies.iter().filter(|it| it.is_whole) {
                     candidates[usize::from(copy.slot)].push((member.id, *copy));
                 }
@@ -166,12 +194,19 @@ impl Plan {
         let base = self.base.clone();
         for run in base.slots().runs() {
             for slot in run.slots.slots() {
-                self.choose_one(slot, &run.placed, &candidates[usize::from(slot)]);
+                let copies = &candidates[usize::from(slot)];
+                self.choose_one(slot, &run.placed, copies, &proven);
             }
         }
     }
 
-    fn choose_one(&mut self, slot: u16, placed: &Placed, copies: &[(NodeId, KeptCopy)]) {
+    fn choose_one(
+        &mut self,
+        slot: u16,
+        placed: &Placed,
+        copies: &[(NodeId, KeptCopy)],
+        proven: &BTreeSet<NodeId>,
+    ) {
         let latest = copies.iter().map(|(_, it)| it.term).max();
         let is_newer = latest > Some(placed.term);
         let counts = |(node, copy): &&(NodeId, KeptCopy)| match is_newer {
@@ -180,7 +215,14 @@ impl Plan {
         };
         let counting = || copies.iter().filter(counts);
         let Some(last) = counting().map(|(_, it)| it.last).max() else {
-            let holders: Vec<NodeId> = placed.holders().collect();
+            let mut holders: Vec<NodeId> = placed.holders().collect();
+            let absent: Vec<NodeId> = (holders.iter().copied())
+                .filter(|node| !proven.contains(node))
+                .collect();
+            if !absent.is_empty() && absent.len() < holders.len() {
+                self.push(slot, absent.clone());
+                holders = absent;
+            }
             if !holders.is_empty() {
                 *self.waiting.entry(holders).or_default() += 1;
             }
@@ -191,6 +233,10 @@ impl Plan {
         let mut holders: Vec<NodeId> = newest.map(|(node, _)| *node).collect();
         // The owner stays the owner, if it can.
         holders.sort_unstable_by_key(|node| (placed.owner != Some(*node), *node));
+        self.push(slot, holders);
+    }
+
+    fn push(&mut self, slot: u16, holders: Vec<NodeId>) {
         match self.holders.last_mut() {
             Some((slots, before)) if slots.to + 1 == slot && *before == holders => slots.to = slot,
             _ => self.holders.push((SlotRange::new(slot, slot), holders)),

@@ -18,8 +18,9 @@ Examples:
     larder cluster recover --from cluster-map.json    no node has a copy of the map, but there is a backup
 
 Start etcd and the nodes first; the nodes refuse to serve, and say why. Each has kept the last map that it followed and
-how far its copies of the rows are. Of each slot the node with the newest copy becomes the owner. Nothing is discarded: a slot
-whose newest rows are on a node that does not answer waits for that node.";
+how far its copies of the rows are. Of each slot the node with the newest copy becomes the owner. A slot of which no
+node that answered has the newest rows waits for the others. Start every node that can be started: what a node did after the newest
+copy here was made is not known, and it gives up such rows when it returns.";
 
 const BACKUP: &str = "\
 Examples:
@@ -206,6 +207,12 @@ fn told(plan: &ClusterRecovery) -> String {
             "\n\n! {} slots were written to after the newest copy of the map was made: acknowledged writes may be missing, unless \
              all nodes that had copies of them have answered",
             count(u64::from(plan.slots_unconfirmed))
+        );
+    }
+    if let Some(missed) = plan.missed_epoch {
+        text += &format!(
+            "\n\n! a node followed the map up to epoch {missed}, and no copy here is so new: acknowledged writes and definitions may be \
+             missing, and that node gives up what it has when it returns; start it before the map is written, if it can be started"
         );
     }
     for it in plan.members.iter().filter(|it| it.state == "other disk") {

@@ -65,7 +65,7 @@ fn of_the_holders_the_one_with_the_last_change_becomes_the_owner() {
         // It is no holder of these slots, whatever it has.
         kept(3, &map, NODE_1, term, position(term, 99)),
     ];
-    let planned = plan(&all, None, None).unwrap();
+    let planned = plan(&all, None, None, &[]).unwrap();
     assert_eq!(holders(&planned, 0), [2]);
     assert_eq!(planned.unconfirmed, 0);
     let next = planned.map(&ChangeId::default(), 50).unwrap();
@@ -103,7 +103,7 @@ fn copies_that_are_alike_stay_holders_and_the_owner_stays_the_owner() {
     let map = three_with_id();
     let term = map.slots().of(0).placed.term.0;
     let all = [2, 1].map(|number| kept(number, &map, NODE_1, term, position(term, 9)));
-    assert_eq!(holders(&plan(&all, None, None).unwrap(), 0), [1, 2]);
+    assert_eq!(holders(&plan(&all, None, None, &[]).unwrap(), 0), [1, 2]);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn an_older_disk_or_another_one_does_not_count() {
     let old = kept(2, &map, SlotRange::ALL, 3, position(3, 99));
     let term = map.slots().of(0).placed.term.0;
     let good = kept(1, &map, NODE_1, term, position(term, 4));
-    let planned = plan(&[good.clone(), old.clone()], None, None).unwrap();
+    let planned = plan(&[good.clone(), old.clone()], None, None, &[]).unwrap();
     assert!(!planned.answered[&old.node]);
     assert_eq!(holders(&planned, 0), [1]);
     assert_eq!(holders(&planned, 6000), [] as [u32; 0]);
@@ -138,7 +138,7 @@ fn an_older_disk_or_another_one_does_not_count() {
         }),
         ..old
     };
-    let planned = plan(&[good, other], None, None).unwrap();
+    let planned = plan(&[good, other], None, None, &[]).unwrap();
     assert_eq!(planned.answered.values().filter(|it| **it).count(), 1);
 }
 
@@ -149,7 +149,7 @@ fn rows_of_a_later_term_than_the_map_knows_are_taken_and_counted() {
         kept(1, &map, NODE_1, 40, position(40, 4)),
         kept(2, &map, NODE_1, 39, position(39, 9)),
     ];
-    let planned = plan(&all, None, None).unwrap();
+    let planned = plan(&all, None, None, &[]).unwrap();
     assert_eq!(holders(&planned, 0), [1]);
     assert_eq!(planned.unconfirmed, NODE_1.count());
 }
@@ -166,30 +166,65 @@ fn a_recovery_that_is_not_needed_or_not_possible_is_refused() {
     );
     let none = SlotRange::new(0, 0);
     let own = kept(1, &map, none, 3, position(3, 1));
-    let why = plan(from_ref(&own), None, Some(&later)).unwrap_err();
+    let why = plan(from_ref(&own), None, Some(&later), &[]).unwrap_err();
     assert!(why.contains("nothing to recover"), "{why}");
     // The copy of the other node, or the backup, is newer than what was restored.
     let newer = kept(2, &later, none, 3, position(3, 1));
-    let planned = plan(&[own.clone(), newer.clone()], None, Some(&map)).unwrap();
+    let planned = plan(&[own.clone(), newer.clone()], None, Some(&map), &[]).unwrap();
     assert_eq!(planned.base.epoch(), later.epoch());
-    let from_backup = plan(from_ref(&own), Some(&later), Some(&map)).unwrap();
+    let from_backup = plan(from_ref(&own), Some(&later), Some(&map), &[]).unwrap();
     assert_eq!(from_backup.source, None);
     let stranger = Kept {
         map: Some(later.clone().with_id(ClusterId(8))),
         ..newer
     };
-    let why = plan(&[own, stranger.clone()], None, None).unwrap_err();
+    let why = plan(&[own, stranger.clone()], None, None, &[]).unwrap_err();
     assert!(why.contains("different clusters"), "{why}");
     // A cluster that was created in place of the lost one is replaced by it, at an epoch above both.
     let other = Map::new("test", map.settings().clone()).with_id(ClusterId(9));
-    let planned = plan(&[stranger], None, Some(&other)).unwrap();
+    let planned = plan(&[stranger], None, Some(&other), &[]).unwrap();
     assert_eq!(planned.base.id(), ClusterId(8));
     let bare = Kept {
         map: None,
         ..kept(1, &map, none, 3, position(3, 1))
     };
-    let why = plan(&[bare], None, None).unwrap_err();
+    let why = plan(&[bare], None, None, &[]).unwrap_err();
     assert!(why.contains("--from FILE"), "{why}");
+}
+
+#[test]
+fn a_holder_without_a_copy_begins_no_slot_while_another_holder_is_absent() {
+    let map = three_with_id();
+    // Nodes 1 and 2 are the holders. Node 1 has given the slots away after this copy of the map was made, and node 2 is absent.
+    let bare = kept(1, &map, SlotRange::new(16_000, 16_000), 3, position(3, 1));
+    let planned = plan(&[bare], None, None, &[]).unwrap();
+    assert_eq!(holders(&planned, 0), [2]);
+    assert_eq!(planned.waiting[&vec![NodeId(2)]], NODE_1.count());
+    let next = planned.map(&ChangeId::default(), 50).unwrap();
+    assert!(!next.slots().of(0).placed.is_holder(NodeId(1)));
+}
+
+#[test]
+fn the_new_epoch_is_above_all_terms_and_marks_and_a_mark_that_no_copy_reaches_is_told() {
+    let map = three_with_id();
+    let old = kept(1, &map, NODE_1, 5_000, position(5_000, 1));
+    let planned = plan(from_ref(&old), None, None, &[]).unwrap();
+    assert_eq!((planned.epoch, planned.missed), (Epoch(6_000), None));
+    // etcd has this very map again, but another node followed a later one.
+    let marks = [(map.id(), Epoch(9_000)), (ClusterId(99), Epoch(80_000))];
+    let planned = plan(from_ref(&old), None, Some(&map), &marks).unwrap();
+    assert_eq!(planned.epoch, Epoch(10_000));
+    assert_eq!(planned.missed, Some(Epoch(9_000)));
+}
+
+#[test]
+fn rows_of_a_node_that_the_newest_copy_does_not_know_are_not_passed_over() {
+    let map = three_with_id();
+    let known = kept(1, &map, NODE_1, 3, position(3, 1));
+    let mut stranger = kept(4, &map, NODE_1, 9, position(9, 1));
+    stranger.map = None;
+    let why = plan(&[known, stranger], None, None, &[]).unwrap_err();
+    assert!(why.contains("does not know it"), "{why}");
 }
 
 /// One slot of up to five nodes through a random history: writes, replicas that are dropped and filled, owners that move and die.
@@ -329,7 +364,7 @@ fn whoever_answers_with_the_newest_map_nothing_acknowledged_is_lost() {
             continue;
         }
         let all: Vec<Kept> = answering.iter().map(|it| history.kept(*it)).collect();
-        let planned = plan(&all, None, None).unwrap();
+        let planned = plan(&all, None, None, &[]).unwrap();
         assert_eq!(planned.unconfirmed, 0, "seed {seed}");
         let found = holders(&planned, SLOT);
         if found.is_empty() {

@@ -297,6 +297,8 @@ pub struct ClusterRecovery {
     pub waiting: Vec<ClusterWaiting>,
     /// Slots whose rows are newer than the newest copy of the map: that a write is missing cannot be excluded.
     pub slots_unconfirmed: u32,
+    /// The epoch of a map that some node followed, if it is above that of every copy: writes under it may be missing.
+    pub missed_epoch: Option<u64>,
     pub joins: Vec<String>,
     pub spaces: Vec<String>,
     /// Stores with their live versions.

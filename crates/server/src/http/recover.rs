@@ -74,7 +74,8 @@ pub async fn recover(State(shared): Server, body: Bytes) -> Answer<ClusterRecove
         .collect();
     let kept = kept?;
     let found_map = found.as_ref().map(|it| &*it.map);
-    let plan = plan(&kept, backup.as_ref(), found_map).map_err(Error::Conflict)?;
+    let marks = node.read_marks().await.map_err(Error::Conflict)?;
+    let plan = plan(&kept, backup.as_ref(), found_map, &marks).map_err(Error::Conflict)?;
     let id = ChangeId(format!("recover-{}", plan.epoch));
     let map = plan.map(&id, unix_ms());
     let map = map.map_err(|why| Error::Conflict(why.to_string()))?;
@@ -165,6 +166,7 @@ fn told(plan: &Plan, kept: &[Kept]) -> ClusterRecovery {
         members: members.collect(),
         waiting: waiting.collect(),
         slots_unconfirmed: plan.unconfirmed,
+        missed_epoch: plan.missed.map(|it| it.0),
         joins: base.joins().keys().cloned().collect(),
         spaces: base.spaces().keys().cloned().collect(),
         stores: stores

@@ -119,7 +119,7 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
 /// Refuses what needs the serving threads while they load rows.
 async fn refuse_while_loading(State(shared): Server, request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    let needs_rows = ["/v1/joins", "/v1/spaces"];
+    let needs_rows = ["/v1/joins", "/v1/spaces", "/v1/cluster/kept"];
     if needs_rows.iter().any(|prefix| path.starts_with(prefix))
         && let Err(error) = shared.loading.ensure_loaded()
     {

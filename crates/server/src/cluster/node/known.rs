@@ -302,6 +302,11 @@ pub(super) fn read_map(entry: &Entry) -> Result<KnownMap, Arc<str>> {
 }
 
 /// What a key holds; `None`, and a word in the log, if another program has written it.
+/// The mark of a node whose copy of the map is newer than etcd's; `None` if it cannot be read.
+pub fn read_mark(entry: &Entry) -> Option<(ClusterId, Epoch)> {
+    read(entry).map(|mark: Newer| (mark.cluster, mark.epoch))
+}
+
 fn read<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
     serde_json::from_slice(&entry.value)
         .inspect_err(|error| {

@@ -32,6 +32,8 @@ use crate::cluster::{MARGIN_MS, SUBSCRIPTION_MS_MAX};
 
 /// Between two tries of what somebody must mend.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The pause before a node looks again whether its mark is in etcd.
+const MARK_AGAIN: Duration = Duration::from_secs(10);
 
 pub struct Node {
     service: Arc<dyn Coordination>,
@@ -69,8 +71,7 @@ struct Registered {
 impl Node {
     pub fn new(start: Start, said: Said, reports: Arc<Reports>, tell: Tell) -> Node {
         let name = start.registration.name.clone();
-        let known = Known::with_copy(start.copy, start.disk.identity().is_some());
-        let copies = (start.map_copy, known);
+        let copies = (start.map_copy, start.known);
         Node {
             ears: Ears::new(start.service.clone(), name, copies, start.view, said, tell),
             service: start.service,
@@ -151,7 +152,8 @@ impl Node {
             let known = &self.ears.known;
             if let Some(trouble) = known.map_trouble.clone() {
                 let is_other = |known: &Known| known.map_trouble.as_ref() != Some(&trouble);
-                self.ears.until_known(is_other).await;
+                // A mark that is not in etcd is written again.
+                let _ = timeout(MARK_AGAIN, self.ears.until_known(is_other)).await;
                 continue;
             }
             if known.map.is_some() {

@@ -1,12 +1,13 @@
 //! The copy of the cluster's map that a node keeps in its data folder, `map.json`: the newest map that it followed.
 //!
 //! A thread of its own writes it, so that a slow disk delays nobody; of several maps that come while it writes, it writes the last. A node
-//! that is killed may so come back with a copy that is older by some changes. That is harmless: the copy is only compared with the map of etcd,
-//! which must not be older.
+//! that is killed may so come back with a copy that is older by some changes. The comparison with etcd's map needs only a lower bound; a
+//! recovery takes the newest copy of all nodes. A copy that cannot be written is tried again each second.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use larder_batch::version::files;
 use larder_cluster::map::Map;
@@ -15,6 +16,8 @@ use crate::error::Error;
 use crate::log_limit::LogLimit;
 
 const FILE: &str = "map.json";
+/// The pause before a copy that could not be written is tried again.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Writes copies until it is dropped.
 pub struct MapCopy {
@@ -108,11 +111,19 @@ impl Shared {
             let waited = self.changed.wait_while(next, is_idle);
             let map = waited.unwrap_or_else(PoisonError::into_inner).map.take();
             let Some(map) = map else { return };
-            if let Err(error) = files::write_durably(path, map.to_text().as_bytes())
-                && let Some(times) = failed.note()
-            {
-                tracing::warn!(%error, times, "the copy of the cluster's map is not written; it is tried again with the next map");
+            let Err(error) = files::write_durably(path, map.to_text().as_bytes()) else {
+                continue;
+            };
+            if let Some(times) = failed.note() {
+                tracing::warn!(%error, times, "the copy of the cluster's map is not written; it is tried again");
             }
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            if next.is_over {
+                return;
+            }
+            next.map.get_or_insert(map);
+            let waits = |next: &mut Next| !next.is_over;
+            let _ = self.changed.wait_timeout_while(next, WRITE_AGAIN, waits);
         }
     }
 }

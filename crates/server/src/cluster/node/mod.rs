@@ -39,8 +39,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use larder_cluster::controller::{Ask, Report};
 use larder_cluster::coordination::{
-    Coordination, Etcd, EtcdConfig, Keys, OPERATIONS_MAX, Outcome, Revision, TlsFiles, Writer,
-    boot_ms,
+    Coordination, Etcd, EtcdConfig, Keys, Outcome, Revision, TlsFiles, Writer, boot_ms,
 };
 use larder_cluster::map::{self, Epoch, NodeName, Registration, Settings};
 use larder_protocol::config::{Acknowledge, ServerConfig};
@@ -91,7 +90,7 @@ struct Start {
     cluster: String,
     disk: Disk,
     /// The newest map that this node followed, and what keeps those that follow.
-    copy: Option<map::Map>,
+    known: Known,
     map_copy: MapCopy,
     view: Arc<ArcSwap<View>>,
     /// This node's own wishes, and all of them.
@@ -126,6 +125,7 @@ impl Handle {
         )?;
         let data = &config.server.data;
         let (copy, map_copy) = (map_copy::read(data)?, MapCopy::start(data)?);
+        let known = Known::with_copy(copy, disk.identity().is_some());
         let service = Etcd::new(etcd_config(config, &name));
         let service =
             service.map_err(|error| Error::BadRequest(format!("cluster.etcd: {error}")))?;
@@ -136,6 +136,7 @@ impl Handle {
             standing: Arc::new(ArcSwap::from_pointee(Standing::new(
                 registration.name.clone(),
                 section.etcd.join(", "),
+                known.clone(),
                 peer_epoch.clone(),
             ))),
             peer_epoch,
@@ -152,7 +153,7 @@ impl Handle {
                 settings: settings(config),
                 cluster: section.name.clone(),
                 disk,
-                copy,
+                known,
                 map_copy,
                 view,
                 own_asks: sender,
@@ -264,16 +265,12 @@ impl Handle {
     ) -> Result<(), String> {
         let mut writer = Writer::new("recover", random());
         let at = found.map_or(Revision(0), |it| it.revision);
-        let mut change = (writer.change())
+        let change = (writer.change())
             .unless_changed(MAP, at)
             .put(MAP, map.to_text());
         let service: &dyn Coordination = &*self.etcd;
-        let failed = |error: larder_cluster::coordination::Error| error.to_string();
-        let marks = service.read(&Keys::below(NEWER)).await.map_err(failed)?;
-        for mark in marks.entries.iter().take(OPERATIONS_MAX / 2) {
-            change = change.delete(&mark.key);
-        }
-        match service.change(&change).await.map_err(failed)? {
+        let written = service.change(&change).await;
+        match written.map_err(|error| error.to_string())? {
             Outcome::Done(_) => Ok(()),
             Outcome::Conflict(_) => Err(
                 "the map in etcd has changed meanwhile; look at the cluster's status".to_owned(),
@@ -291,6 +288,17 @@ impl Handle {
         let read = read.map_err(|error| format!("etcd does not answer: {error}"))?;
         let map = read.entries.first().map(known::read_map).transpose();
         map.map_err(|why| why.to_string())
+    }
+
+    /// Reads up to which epochs nodes have followed the map of a cluster, as they marked it when etcd's went back.
+    ///
+    /// # Errors
+    /// etcd does not answer; in words.
+    pub async fn read_marks(&self) -> Result<Vec<(map::ClusterId, Epoch)>, String> {
+        let service: &dyn Coordination = &*self.etcd;
+        let read = service.read(&Keys::below(NEWER)).await;
+        let read = read.map_err(|error| format!("etcd does not answer: {error}"))?;
+        Ok(read.entries.iter().filter_map(known::read_mark).collect())
     }
 
     /// Forgets what was noted of nodes that are not these.

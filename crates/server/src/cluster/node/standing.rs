@@ -28,7 +28,12 @@ pub struct Standing {
 }
 
 impl Standing {
-    pub fn new(name: NodeName, endpoints: String, peer_epoch: Arc<AtomicU64>) -> Standing {
+    pub fn new(
+        name: NodeName,
+        endpoints: String,
+        known: Known,
+        peer_epoch: Arc<AtomicU64>,
+    ) -> Standing {
         Standing {
             name,
             endpoints,
@@ -36,7 +41,7 @@ impl Standing {
             confirmed_at_ms: None,
             refused: None,
             is_registered: false,
-            known: Known::default(),
+            known,
             peer_epoch,
         }
     }
