@@ -378,6 +378,11 @@ impl Worker {
         false
     }
 
+    /// Whether the trial ended because its count was reached. No moment is then too late.
+    pub fn ended_by_count(&self) -> bool {
+        self.budget.as_ref().is_some_and(|it| it.is_spent())
+    }
+
     fn call_begins(&self) -> Began {
         self.calls.set(self.calls.get() + 1);
         self.under_way.begin()
@@ -393,6 +398,9 @@ impl Worker {
 
     /// Counts a moment of an open loop that came before the end, and whose call did not begin by then.
     pub fn too_late(&self, turn: Turn) {
+        if self.ended_by_count() {
+            return;
+        }
         let due = turn.moment.is_some_and(|it| self.schedule.covers(it));
         self.interval.borrow_mut().measured.unbegun += u64::from(due);
     }

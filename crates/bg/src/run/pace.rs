@@ -80,15 +80,10 @@ impl Pace {
         let Some(arrivals) = &self.arrivals else {
             return;
         };
-        let mut process = arrivals.process.borrow_mut();
-        if worker
-            .budget
-            .as_ref()
-            .is_some_and(|budget| budget.is_spent())
-        {
-            // The count ended the trial, not the time.
+        if worker.ended_by_count() {
             return;
         }
+        let mut process = arrivals.process.borrow_mut();
         let now = worker.schedule.clock.now().min(worker.schedule.end);
         let mut unbegun = 0;
         while (process.next as u64) < now {
