@@ -10,6 +10,8 @@
 
 use std::borrow::Cow;
 
+use crate::KEY_BYTES_MAX;
+
 /// What the row of an object begins with.
 pub const OBJECT_MARK: u8 = 0;
 
@@ -18,6 +20,10 @@ pub const NAMELESS: &[u8] = &[OBJECT_MARK, OBJECT_MARK, b'|'];
 
 /// What the row of a plain key's text begins with: the name of their table.
 pub const PLAIN_TEXT: &[u8] = &[OBJECT_MARK, OBJECT_MARK, b':'];
+
+/// The greatest length of a key that a client may write. RENAME and COPY give a key a value of any kind, so the limit is the same for all keys:
+/// the longest row of a key fits [`KEY_BYTES_MAX`].
+pub const CLIENT_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - NAMELESS.len();
 
 /// Keys that are no longer than this have their row's made without an allocation.
 const SHORT: usize = 125;

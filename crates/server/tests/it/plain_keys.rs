@@ -93,6 +93,34 @@ fn any_bytes_but_a_leading_zero_are_a_key() {
     }
 }
 
+/// A key takes a value of any kind, whose row may be three bytes longer than the key.
+#[test]
+fn the_longest_key_takes_a_value_of_each_kind() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        for separator in ["", ":"] {
+            let longest = format!("k{separator}").repeat(65_533)[..65_533].to_owned();
+            let longer = format!("{longest}x");
+            assert_eq!(ask(&mut client, &["SET", &longest, "text"]), "+OK");
+            assert_eq!(ask(&mut client, &["HSET", "hash", "f", "v"]), ":1");
+            for words in [
+                &["SET", &longer, "v"][..],
+                &["HSET", &longer, "f", "v"],
+                &["RENAME", "hash", &longer],
+                &["COPY", "hash", &longer, "REPLACE"],
+                &["COPY", &longest, &longer],
+            ] {
+                let reply = ask(&mut client, words);
+                assert_eq!(reply, "-ERR the key has 65534 bytes; 65533 are allowed");
+            }
+            assert_eq!(ask(&mut client, &["GET", &longest]), "$4|text");
+            assert_eq!(ask(&mut client, &["RENAME", "hash", &longest]), "+OK");
+            assert_eq!(ask(&mut client, &["HGET", &longest, "f"]), "$1|v");
+            assert_eq!(ask(&mut client, &["DEL", &longest]), ":1");
+        }
+    }
+}
+
 #[test]
 fn a_plain_key_holds_a_text_or_an_object_and_never_both() {
     for server in servers() {

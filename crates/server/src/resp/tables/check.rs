@@ -2,7 +2,7 @@
 
 use larder_protocol::commands::{Command, Group, Id, Keys, Spec};
 use larder_protocol::errors::Code;
-use larder_types::{KEY_BYTES_MAX, NAMELESS, OBJECT_MARK, VALUE_BYTES_MAX, has_separator};
+use larder_types::{CLIENT_KEY_BYTES_MAX, KEY_BYTES_MAX, OBJECT_MARK, VALUE_BYTES_MAX};
 
 use super::super::subject::is_of_table;
 use super::scan;
@@ -56,10 +56,10 @@ fn check_key(snapshot: &Snapshot, command: &Spec, key: &[u8]) -> Result<(), Refu
     if !is_of_table(snapshot, key) {
         return Err(of_store(command, key));
     }
-    let has_prefix = command.group == Group::Objects || !has_separator(key);
-    let most = match has_prefix {
-        true => KEY_BYTES_MAX - NAMELESS.len(),
-        false => KEY_BYTES_MAX,
+    // Cores and nodes write objects by their rows.
+    let most = match is_reserved(key) {
+        true => KEY_BYTES_MAX,
+        false => CLIENT_KEY_BYTES_MAX,
     };
     if command.writes && key.len() > most {
         let message = format!("the key has {} bytes; {most} are allowed", key.len());
