@@ -165,23 +165,14 @@ fn a_server_that_loads_answers_loading_and_ends_at_sigterm() {
         let temp = tempfile::tempdir().unwrap();
         let mut child = serve(&temp.path().join("data"), threads, "hang@core.opening");
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
-        let opening = log.find_map(|line| {
-            let line = line.unwrap();
-            line.contains("opening the tables").then_some(line)
-        });
-        let opening = opening.expect("the log says so");
-        let address = |name: &str| {
-            let (_, rest) = opening.split_once(&format!("{name}=")).expect(name);
-            rest.split(' ').next().unwrap().to_owned()
-        };
-        let mut stream = TcpStream::connect(address("resp")).unwrap();
+        let [resp, http] = addresses(&mut log);
+        let mut stream = TcpStream::connect(resp).unwrap();
         stream.write_all(b"PING\r\n").unwrap();
         let mut reply = [0; 49];
         stream.read_exact(&mut reply).unwrap();
         let reply = String::from_utf8_lossy(&reply).into_owned();
         assert_eq!(reply, "-LOADING Redis is loading the dataset in memory\r\n");
 
-        let http = address("http");
         assert_eq!(get(&http, "/healthz").0, 200);
         let (status, body) = get(&http, "/readyz");
         assert_eq!(status, 503, "{body}");
@@ -196,14 +187,53 @@ fn a_server_that_loads_answers_loading_and_ends_at_sigterm() {
     }
 }
 
+#[test]
+fn a_start_that_fails_is_never_ready() {
+    let temp = tempfile::tempdir().unwrap();
+    // The newest log of the tables is a folder.
+    std::fs::create_dir_all(temp.path().join("tables/log-0000000001")).unwrap();
+    for _ in 0..5 {
+        let mut child = serve_command(temp.path())
+            .args(["--set", "server.threads=2"])
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+        let [_, http] = addresses(&mut log);
+        while let Ok((status, body)) = try_get(&http, "/readyz") {
+            assert_eq!(status, 503, "{body}");
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+    }
+}
+
+/// Where a server listens for Redis clients and for HTTP, as the log of its start says.
+fn addresses(log: &mut impl Iterator<Item = std::io::Result<String>>) -> [String; 2] {
+    let opening = log.find_map(|line| {
+        let line = line.unwrap();
+        line.contains("opening the tables").then_some(line)
+    });
+    let opening = opening.expect("the log names the addresses");
+    ["resp", "http"].map(|name| {
+        let (_, rest) = opening.split_once(&format!("{name}=")).expect(name);
+        rest.split(' ').next().unwrap().to_owned()
+    })
+}
+
 /// Status and whole answer.
 fn get(address: &str, path: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
+    try_get(address, path).unwrap()
+}
+
+/// As [`get`]; an error if the server closes the connection without an answer.
+fn try_get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address)?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
+    stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    (answer[9..12].parse().unwrap(), answer)
+    stream.read_to_string(&mut answer)?;
+    let status = answer.get(9..12).and_then(|status| status.parse().ok());
+    let status = status.ok_or(std::io::ErrorKind::UnexpectedEof)?;
+    Ok((status, answer))
 }
 
 /// A serving thread that panics, at any time, ends the process with its message and exit code 1.

@@ -149,7 +149,6 @@ pub fn spawn(shared: Arc<Shared>, listeners: RespListeners) -> Result<RespThread
     }
     drop(opened);
     let all_opened = all_opened(&opens, cores);
-    shared.loading.end();
     let mut waiting = responder.end();
     if let Err(error) = all_opened {
         started.begin.clear();
@@ -162,6 +161,8 @@ pub fn spawn(shared: Arc<Shared>, listeners: RespListeners) -> Result<RespThread
         // An error means that the thread has failed, which the supervisor reports.
         let _ = begin.send(waiting.split_off(waiting.len() - share));
     }
+    // Not before: a start that fails was never ready.
+    shared.loading.end();
     Ok(started)
 }
 
