@@ -20,6 +20,7 @@ mod resp;
 mod segment;
 mod space;
 mod trace;
+mod version;
 mod wire;
 
 pub use collected::{collected, is_collected};
@@ -36,4 +37,5 @@ pub use resp::resp;
 pub use segment::{read_segment, reseal_segment, segment, with_dictionary};
 pub use space::{searches, space};
 pub use trace::{bg_text, holds_records, reseal_trace, trace};
+pub use version::{verify_version, version};
 pub use wire::{is_wire, wire};

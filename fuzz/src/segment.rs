@@ -239,7 +239,7 @@ fn reseal_block(stored: &mut [u8], number: u64) {
 }
 
 /// What a footer says, whatever its checksum.
-fn unsealed_footer(bytes: &[u8]) -> Footer {
+pub fn unsealed_footer(bytes: &[u8]) -> Footer {
     let word = |position: usize| {
         let mut word = [0; 8];
         word.copy_from_slice(&bytes[position * 8..position * 8 + 8]);

@@ -5,10 +5,11 @@
 use crate::ci;
 
 /// The targets of `fuzz/fuzz_targets`.
-const TARGETS: [&str; 17] = [
+const TARGETS: [&str; 18] = [
     "resp",
     "reply",
     "segment",
+    "version",
     "manifest",
     "journal",
     "peer",
@@ -37,10 +38,15 @@ pub fn run(seconds_each: &str) -> Result<(), String> {
         let corpus = format!("fuzz/corpus/{target}");
         std::fs::create_dir_all(&corpus)
             .map_err(|error| format!("cannot make folder {corpus}: {error}"))?;
+        // A version is made of a segment.
+        let seeds = match target {
+            "version" => "segment",
+            target => target,
+        };
         ci::step(
             target,
             &format!(
-                "cargo +nightly fuzz run --fuzz-dir fuzz --features libfuzzer {target} fuzz/corpus/{target} fuzz/seeds/{target} -- \
+                "cargo +nightly fuzz run --fuzz-dir fuzz --features libfuzzer {target} fuzz/corpus/{target} fuzz/seeds/{seeds} -- \
                  -max_total_time={seconds_each} -rss_limit_mb=2048"
             ),
         )?;

@@ -8,6 +8,8 @@ use std::path::Path;
 use fuzz::Mutations;
 use larder_journal::format::FileKind;
 
+mod allocator;
+
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("seeds")
@@ -30,6 +32,11 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
 
 /// Runs `target` over every seed and `mutations` variations; over fifty times as many where slow tests are wanted.
 fn check(name: &str, target: fn(&[u8]), mutations: usize) {
+    check_over(name, name, target, mutations);
+}
+
+/// As [`check`], over the seeds of another target.
+fn check_over(name: &str, of: &str, target: fn(&[u8]), mutations: usize) {
     /// Says which mutation it was, when the target panics.
     struct Told<'a>(&'a str, usize);
     impl Drop for Told<'_> {
@@ -45,7 +52,7 @@ fn check(name: &str, target: fn(&[u8]), mutations: usize) {
         None => 1,
     };
     let mutations = mutations * times;
-    let seeds = seeds(name);
+    let seeds = seeds(of);
     seeds.iter().for_each(|seed| target(seed));
     for (number, bytes) in Mutations::new(&seeds).take(mutations).enumerate() {
         let told = Told(name, number);
@@ -96,6 +103,24 @@ fn an_invalid_dictionary_is_damage() {
         tried += 1;
     }
     assert!(tried >= 4, "{tried} segments are compressed with zstd");
+}
+
+#[test]
+fn no_segment_upsets_the_reader_of_versions_on_disk() {
+    check_over("version", "segment", fuzz::version, 4_000);
+}
+
+/// The check above compares answers only of versions that pass verification.
+#[test]
+fn versions_of_seeds_and_of_many_mutations_pass_verification() {
+    let seeds = seeds("segment");
+    for (number, seed) in seeds.iter().enumerate() {
+        fuzz::verify_version(seed).unwrap_or_else(|error| panic!("seed {number}: {error}"));
+    }
+    let mutations = Mutations::new(&seeds).take(1_000);
+    let verified = mutations.filter(|bytes| fuzz::verify_version(bytes).is_ok());
+    let verified = verified.count();
+    assert!(verified > 50, "{verified} of 1000 passed");
 }
 
 #[test]

@@ -183,6 +183,7 @@ impl Version {
                 };
                 if segment.index.block_index(hash) != index
                     || !segment.index.leads_to(hash, range, found.number)
+                    || found.tag.is_some_and(|tag| tag != hash as u8)
                 {
                     return Err(wrong("a lookup would not find it where it is"));
                 }

@@ -105,8 +105,14 @@ impl<'a> BlockReader<'a> {
         let bytes = self.front(range)?;
         let block = Block::open(&segment.place, bytes, range.index, segment.codec())?;
         let mut records = block.records();
-        for (number, record) in (0..).zip(&mut records) {
-            each(found(segment, range, number, record)?)?;
+        let mut number = 0;
+        while let Some(record) = records.next() {
+            let tag = records.last_tag();
+            each(Found {
+                tag,
+                ..found(segment, range, number, record)?
+            })?;
+            number += 1;
         }
         if !records.is_whole() {
             return Err(segment.damaged_block(range, "a record runs over its end"));
@@ -170,6 +176,7 @@ fn found<'a>(
     Ok(Found {
         key,
         number,
+        tag: None,
         value,
         segment,
     })
@@ -180,6 +187,8 @@ pub struct Found<'a> {
     pub key: &'a [u8],
     /// Its number in its block.
     pub number: u64,
+    /// The byte of its hash that a sealed block has for it.
+    pub tag: Option<u8>,
     value: FoundAt<'a>,
     segment: &'a SegmentFile,
 }

@@ -218,6 +218,13 @@ impl<'a> Records<'a> {
         }
     }
 
+    /// The tag of the record that came last.
+    pub fn last_tag(&self) -> Option<u8> {
+        let contents = self.contents.as_ref()?;
+        let tag = contents.tags + self.next.checked_sub(1)?;
+        contents.bytes.get(tag).copied()
+    }
+
     /// Whether all there are have come, each of them possible.
     pub fn is_whole(&self) -> bool {
         self.contents
