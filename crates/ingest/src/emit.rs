@@ -71,8 +71,11 @@ fn number(out: &mut Vec<u8>, value: impl serde::Serialize) {
     serde_json::to_writer(out, &value).expect("a number has a JSON form and memory takes it");
 }
 
-/// The number of fewest digits that is read back as the half-precision number `value`.
+/// The number of fewest digits that is read back as the half-precision number `value`; an integer as it is.
 fn shortest_half(value: f32) -> f32 {
+    if value.fract() == 0.0 {
+        return value;
+    }
     type Half = <Float16Type as ArrowPrimitiveType>::Native;
     // A half has no more than five significant digits.
     let mut shorter = (0..5).filter_map(|digits| format!("{value:.digits$e}").parse::<f32>().ok());

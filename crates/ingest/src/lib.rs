@@ -36,6 +36,7 @@ mod options;
 mod pages;
 mod parquet;
 mod parquet_elsewhere;
+mod parquet_footer;
 mod parquet_schema;
 mod places;
 mod plan;

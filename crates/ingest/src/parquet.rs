@@ -21,7 +21,7 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::basic::{Compression, Type as PhysicalType};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaDataReader};
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::schema::types::ColumnDescriptor;
 
@@ -29,6 +29,7 @@ use crate::error::{At, Fault, undecodable};
 use crate::options::InputOptions;
 use crate::pages::{BATCH_ROWS, ChunkNeeds, walk};
 use crate::parquet_elsewhere::Elsewhere;
+use crate::parquet_footer::known_fields;
 use crate::parquet_schema::FileSchema;
 use crate::plan::FolderColumns;
 use crate::record_batch::{BatchPlan, push_batch};
@@ -131,8 +132,8 @@ impl ParquetFile {
         options: &InputOptions,
     ) -> Result<ParquetFile, Fault> {
         let reader = FileReader::new(file)?;
-        check_footer_size(&reader, options.memory.0)?;
-        ParquetFile::of(reader, folder, options)
+        let footer_size = check_footer_size(&reader, options.memory.0)?;
+        ParquetFile::of(reader, footer_size, folder, options)
     }
 
     /// Of a file elsewhere, of which only what is needed is copied.
@@ -144,8 +145,9 @@ impl ParquetFile {
     ) -> Result<ParquetFile, Fault> {
         let elsewhere = Elsewhere::new(location, bytes_read)?;
         let reader = FileReader::new(elsewhere.file()?)?;
-        elsewhere.copy_footer(check_footer_size(&reader, options.memory.0)?)?;
-        let file = ParquetFile::of(reader, folder, options)?;
+        let footer_size = check_footer_size(&reader, options.memory.0)?;
+        elsewhere.copy_footer(footer_size)?;
+        let file = ParquetFile::of(reader, footer_size, folder, options)?;
         let Shared { metadata, plan, .. } = file.shared.as_ref();
         elsewhere.copy_columns(metadata.metadata(), &plan.columns())?;
         Ok(file)
@@ -153,12 +155,12 @@ impl ParquetFile {
 
     fn of(
         reader: FileReader,
+        footer_size: u64,
         folder: &FolderColumns,
         options: &InputOptions,
     ) -> Result<ParquetFile, Fault> {
         let refused = |e: ParquetError| undecodable(&e);
-        let loaded =
-            ArrowReaderMetadata::load(&reader, ArrowReaderOptions::new()).map_err(refused)?;
+        let loaded = load(&reader, footer_size).map_err(refused)?;
         let schema = FileSchema::of(&loaded).map_err(refused)?;
         let plan = BatchPlan::new(&schema.fields, folder, options)?;
         Ok(ParquetFile {
@@ -172,6 +174,22 @@ impl ParquetFile {
             next_row: 0,
         })
     }
+}
+
+/// Decodes the footer; if it cannot be decoded, without the fields that the format does not have.
+fn load(reader: &FileReader, footer_size: u64) -> Result<ArrowReaderMetadata, ParquetError> {
+    let error = match ArrowReaderMetadata::load(reader, ArrowReaderOptions::new()) {
+        Ok(loaded) => return Ok(loaded),
+        Err(error) => error,
+    };
+    let read = || {
+        let begin = reader.size.checked_sub(footer_size.checked_add(8)?)?;
+        let footer = reader.read_at(begin, footer_size as usize).ok()?;
+        let known = known_fields(&footer)?;
+        let metadata = ParquetMetaDataReader::decode_metadata(&known).ok()?;
+        ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new()).ok()
+    };
+    read().ok_or(error)
 }
 
 /// The footer's size. It is read in whole: refuse one that alone would not fit, and say what is no Parquet at all.

@@ -8,7 +8,7 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUni
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::{ConvertedType, LogicalType, Type as PhysicalType};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
 use crate::cell::{REFUSED_NOTE, UUID_NOTE, with_note};
@@ -24,7 +24,7 @@ pub(crate) struct FileSchema {
 
 impl FileSchema {
     pub fn of(loaded: &ArrowReaderMetadata) -> Result<FileSchema, ParquetError> {
-        let file = with_sound_offsets(loaded.metadata());
+        let file = with_sound_row_count(with_sound_offsets(loaded.metadata()));
         let plain = ArrowReaderMetadata::try_new(Arc::clone(&file), ArrowReaderOptions::new())?;
         let viewed = ArrowReaderOptions::new().with_schema(viewed_schema(&plain));
         let viewed = ArrowReaderMetadata::try_new(file, viewed);
@@ -82,6 +82,29 @@ fn with_sound_offsets(file: &Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
         ),
         None => Arc::clone(file),
     }
+}
+
+/// The footer with the number of rows that its row groups have. Early writers in Rust left it 0, and the decoder gives no more rows in a
+/// batch than it says.
+fn with_sound_row_count(file: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
+    let counts = file
+        .row_groups()
+        .iter()
+        .map(|group| group.num_rows().max(0));
+    let rows = counts.fold(0, i64::saturating_add);
+    let old = file.file_metadata();
+    if old.num_rows() == rows {
+        return file;
+    }
+    let new = FileMetaData::new(
+        old.version(),
+        rows,
+        old.created_by().map(str::to_owned),
+        old.key_value_metadata().cloned(),
+        old.schema_descr_ptr(),
+        old.column_orders().cloned(),
+    );
+    Arc::new(ParquetMetaData::new(new, file.row_groups().to_vec()))
 }
 
 /// Walks the leaves of fields together with the file's columns.

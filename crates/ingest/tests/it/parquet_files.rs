@@ -125,6 +125,34 @@ fn a_dictionary_that_is_said_to_begin_at_byte_0_begins_where_the_column_does() {
     );
 }
 
+fn golden(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name)
+}
+
+/// Dremio 3.2 wrote such footers.
+#[test]
+fn a_footer_with_fields_of_other_types_than_the_format_has_is_read_without_them() {
+    let path = golden("dremio.parquet");
+    let rows = texts(&options(&path, "l_partkey", column("l_partkey"))).unwrap();
+    assert_eq!(rows, ["1552=1552"; 39]);
+}
+
+/// The parquet crate of Rust left the count 0 until its version 0.4.
+#[test]
+fn row_groups_have_rows_if_the_footer_says_that_the_file_has_none() {
+    let rows = texts(&options(golden("no_row_count.parquet"), "id", column("id"))).unwrap();
+    assert_eq!(rows, ["1=1", "2=2", "3=3", "4=4", "5=5", "6=6"]);
+    let rows = options(golden("no_row_count.parquet"), "id", ValueSpec::Json);
+    let rows = texts(&rows).unwrap();
+    assert_eq!(rows[2], r#"3={"phoneNumbers":{"phone":[]}}"#);
+    assert_eq!(
+        rows[5],
+        r#"6={"phoneNumbers":{"phone":[{"number":1111111111,"kind":"home"},{"number":2222222222,"kind":null},{"number":3333333333,"kind":"mobile"}]}}"#
+    );
+}
+
 /// One long text that every row shares, as a dictionary has it.
 fn one_value_many_rows(value_bytes: usize, rows: usize) -> Vec<u8> {
     let schema = "message t { required int32 id; required binary v (UTF8); }";
