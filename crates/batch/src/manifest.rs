@@ -174,8 +174,24 @@ impl Manifest {
     }
 
     /// # Errors
-    /// [`Error::Corrupted`] if the bytes are not a manifest, are damaged, or say what cannot be.
+    /// [`Error::Corrupted`] if the bytes are not a manifest, are damaged, or say what cannot be; or if its signature does not fit.
     pub fn decode(place: &str, bytes: &[u8]) -> Result<Manifest, Error> {
+        let manifest = Manifest::decode_any_signature(place, bytes)?;
+        match manifest.check_own_signature() {
+            Ok(()) => Ok(manifest),
+            Err(why) => Err(Error::corrupted(
+                format!("manifest {place}"),
+                format!("it {why}"),
+            )),
+        }
+    }
+
+    /// As [`Manifest::decode`], for callers that refuse a signature that does not fit with an error of their own, by
+    /// [`Manifest::check_own_signature`].
+    ///
+    /// # Errors
+    /// As [`Manifest::decode`], apart from the signature.
+    pub fn decode_any_signature(place: &str, bytes: &[u8]) -> Result<Manifest, Error> {
         let damaged = |detail: String| Error::corrupted(format!("manifest {place}"), detail);
         // Where, and not what: the file may be another than its reader means, and none of theirs.
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| {
@@ -210,14 +226,6 @@ impl Manifest {
             || manifest.text() != bytes
         {
             return Err(damaged("its digest does not fit its contents".to_owned()));
-        }
-        if let Some(signature) = &manifest.signature
-            && !manifest.has_fitting_signature(signature)
-        {
-            return Err(damaged(format!(
-                "its signature by {} does not fit its contents",
-                signature.key
-            )));
         }
         manifest
             .check()

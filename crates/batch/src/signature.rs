@@ -148,19 +148,27 @@ impl Manifest {
                 "is signed by {key}, which is none of the keys in stores.signed_by; {advice}"
             ));
         }
-        match self.has_fitting_signature(signature) {
+        self.check_own_signature()
+    }
+
+    /// Whether the key that the signature names has signed what the manifest says, if it has a signature.
+    ///
+    /// # Errors
+    /// Why not, to go on from "the version".
+    pub fn check_own_signature(&self) -> Result<(), String> {
+        let Some(signature) = &self.signature else {
+            return Ok(());
+        };
+        let key = signature.key;
+        let value: Option<[u8; 64]> = from_hex(&signature.value);
+        let fits = value.is_some_and(|value| {
+            let key = UnparsedPublicKey::new(&ED25519, key.0);
+            key.verify(&self.signed_text(), &value).is_ok()
+        });
+        match fits {
             true => Ok(()),
             false => Err(format!("has a signature by {key} that does not fit it")),
         }
-    }
-
-    /// Whether the key that it names has signed it.
-    pub(crate) fn has_fitting_signature(&self, signature: &Signature) -> bool {
-        let value: Option<[u8; 64]> = from_hex(&signature.value);
-        value.is_some_and(|value| {
-            let key = UnparsedPublicKey::new(&ED25519, signature.key.0);
-            key.verify(&self.signed_text(), &value).is_ok()
-        })
     }
 
     fn signed_text(&self) -> Vec<u8> {

@@ -316,7 +316,9 @@ pub(crate) fn never_closed(text: &[u8]) -> String {
         Some(_) => BACKSLASH,
         None => "; close it, or double it if it is part of the text",
     };
-    format!("a quote opens here and is never closed{advice}")
+    format!(
+        "a quote opens here and is never closed: the rest of the file is part of its field, so no row behind it can be told apart or skipped to{advice}"
+    )
 }
 
 #[cold]

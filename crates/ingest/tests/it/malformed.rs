@@ -75,3 +75,20 @@ fn malformed_lines_are_left_out_and_each_has_one_place() {
         &[(2, "at column 6"), (3, "no object")],
     );
 }
+
+#[test]
+fn a_quote_that_is_never_closed_ends_a_load_that_leaves_out_malformed_lines_and_says_why() {
+    let options = InputOptions {
+        whole_rows: true,
+        skip_malformed: true,
+        ..InputOptions::default()
+    };
+    let seen = Mutex::default();
+    let text = b"a,b\n1,\"2\n3,4\n".to_vec();
+    let loaded = ingest_text(text, Format::Csv, &options, 1 << 20, Box::new(Sink(&seen)));
+    let error = loaded.unwrap_err().to_string();
+    assert!(
+        error.contains("line 2") && error.contains("no row behind it"),
+        "{error}"
+    );
+}

@@ -126,12 +126,15 @@ impl Download<'_> {
             message,
             retry: false,
         };
-        let manifest = Manifest::decode(&source.to_string(), &bytes)
+        let manifest = Manifest::decode_any_signature(&source.to_string(), &bytes)
             .map_err(|error| wrong(error.to_string()))?;
-        fits(&manifest).map_err(|unfit| match unfit {
-            Unfit::Other(why) => wrong(format!("the version at {root} {why}")),
-            Unfit::Signature(why) => Error::Refused(format!("the version at {root} {why}")),
-        })?;
+        let signed = manifest.check_own_signature().map_err(Unfit::Signature);
+        signed
+            .and_then(|()| fits(&manifest))
+            .map_err(|unfit| match unfit {
+                Unfit::Other(why) => wrong(format!("the version at {root} {why}")),
+                Unfit::Signature(why) => Error::Refused(format!("the version at {root} {why}")),
+            })?;
         for segment in manifest.entries() {
             if !is_plain_name(&segment.file) {
                 return Err(wrong(format!(

@@ -99,6 +99,8 @@ fn a_signed_version_that_was_changed_is_refused() {
     manifest.segments[0].digest = "0".repeat(64);
     std::fs::write(folder.path().join(Manifest::FILE), manifest.encode()).expect("written");
     assert!(refused(&server, folder.path()).contains("does not fit"));
+    let pull = server.pull_from("pymk", folder.path().to_str().expect("UTF-8"));
+    assert_eq!(pull["error"]["code"], json!("REFUSED"), "{pull}");
 }
 
 #[test]
