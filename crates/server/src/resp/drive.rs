@@ -13,18 +13,21 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use larder_protocol::commands::OwnedCommand;
+use larder_protocol::commands::{Id, OwnedCommand};
+use larder_protocol::errors::Code;
 
 use super::connection;
 use super::dispatch::begin;
 use super::pending::{Pending, Work};
+use super::place::place_of;
 use super::reads::{ReadJob, ReadStep};
 use super::spaces;
 use super::state::State;
 use super::subject::About;
-use super::tables::{Merge, RangeJob, SeveralCores, header, one_row};
+use super::tables::{Merge, RangeJob, SeveralCores, To, header, one_row};
 use crate::clients::Charge;
 use crate::tables::postgres::{WriteJob, WriteReply};
+use crate::tables::{Tables, stopping};
 
 /// A search that takes longer is given up when its client has gone.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
@@ -228,11 +231,31 @@ async fn answer_by_several<R: Replies>(
     if command.spec.adds_up_figures() && !several.is_over_nodes() {
         let shared = state.core.shared.clone();
         shared.tables.refresh_figures().await;
+        if state.is_of_node && command.spec.id == Id::DbSize {
+            // Rows that moved meanwhile may be counted by two nodes, or by none.
+            let epoch = state.asked_at;
+            let ensure = move |tables: Rc<Tables>| async move { tables.ensure_owner_since(epoch) };
+            let ensured = shared.tables.run_on_all(None, ensure).await;
+            let ensured = ensured.map_err(stopping);
+            if let Err(refusal) = ensured.and_then(|all| all.into_iter().collect::<Result<(), _>>())
+            {
+                state.refuse(refusal);
+                return Ok(());
+            }
+        }
         let snapshot = shared.catalog.load();
         begin(state, &snapshot, command.command(), About::Server);
         return Ok(());
     }
-    let Some(asked) = several.range(command.command()) else {
+    let is_of_one_node = several.is_over_nodes() && {
+        let snapshot = state.core.shared.catalog.load();
+        matches!(
+            place_of(&state.core, &snapshot, command.command()),
+            To::Core(_)
+        )
+    };
+    let asked = several.range(command.command());
+    let Some(asked) = asked.filter(|_| !is_of_one_node) else {
         let is_read = spaces::is_long_read(command.command());
         let answered = several.answer(replies.state_ref(), command);
         let answered = match is_read {
@@ -268,9 +291,22 @@ async fn answer_by_several<R: Replies>(
                 .await
                 .map(|merge| (merge, asked.keys_only))
         }
-        Ok(asked) => Merge::begin(&shared.tables, &asked, None, &state.client)
-            .await
-            .map(|merge| (merge, asked.keys_only)),
+        Ok(asked) => {
+            let (core, client) = (state.core.clone(), state.client.clone());
+            let epoch = match state.is_of_node {
+                true => state.asked_at,
+                false => core.tables.epoch_of_map(),
+            };
+            let begun = Merge::begin(&shared.tables, &asked, epoch, None, &client).await;
+            let begun = match begun {
+                // Rows have moved to another node since this command was placed.
+                Err((Code::TryAgain, _)) if core.nodes.is_some() && !state.is_of_node => {
+                    Merge::over_nodes(&core, command.command(), &asked, &client).await
+                }
+                begun => begun,
+            };
+            begun.map(|merge| (merge, asked.keys_only))
+        }
         Err(refusal) => Err(refusal),
     };
     let (mut merge, keys_only) = match begun {

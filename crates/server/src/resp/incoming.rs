@@ -75,7 +75,8 @@ impl Incoming {
         }
     }
 
-    /// Asks a core.
+    /// Asks a core of this node. `epoch`: of the map that its part is to be of, in a cluster.
+    #[allow(clippy::too_many_arguments, reason = "one call")]
     pub fn ask(
         core: &Core,
         to: usize,
@@ -84,6 +85,7 @@ impl Incoming {
         client: &Arc<Client>,
         ticket: Option<u64>,
         execution: Execution,
+        epoch: u64,
     ) -> Incoming {
         let (pieces, receiver) = mpsc::channel(PIECES_MAX);
         let requests = Requests {
@@ -94,7 +96,7 @@ impl Incoming {
             execution,
             shared_batch: None,
             scope: match (ticket, &core.nodes) {
-                (None, Some(_)) => Scope::Core,
+                (None, Some(_)) => Scope::Core { epoch },
                 _ => Scope::Settled,
             },
             versions: Vec::new(),

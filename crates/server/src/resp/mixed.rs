@@ -173,6 +173,7 @@ async fn read_rows(state: &mut State, rows: OwnedCommand) -> Result<Vec<u8>, Ref
             client,
             None,
             Execution::OneByOne,
+            0,
         );
         let gone = || (Code::Io, "the server is stopping".to_owned());
         return incoming.reply().await.ok_or_else(gone);

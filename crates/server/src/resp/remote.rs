@@ -29,7 +29,7 @@ use super::pending::{Pending, Work};
 use super::place::place_of;
 use super::state::State;
 use super::subject::About;
-use super::tables::{self, SeveralCores, To};
+use super::tables::{self, SeveralCores, To, is_of_every_core};
 use crate::Shared;
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 use crate::clients::Charge;
@@ -191,7 +191,7 @@ impl Remote {
         state.output.tail = core.take_buffer();
         // What is answered is handed over as one piece.
         state.output.has_holes = true;
-        if let Scope::Node { epoch } = scope {
+        if let Scope::Node { epoch } | Scope::Core { epoch } = scope {
             (state.is_of_node, state.asked_at) = (true, epoch);
         }
         Remote {
@@ -253,19 +253,26 @@ impl Remote {
     fn fit(&self, snapshot: &Snapshot, command: Command<'_>) -> Fit {
         let Scope::Node { epoch } = self.scope else {
             return match self.scope {
-                Scope::Core => self.fit_part(snapshot, command),
+                Scope::Core { epoch } => self.fit_part(snapshot, command, epoch),
                 _ => Fit::Here,
             };
         };
         let core = &self.state.core;
         let cores = core.shared.tables.cores();
+        if is_of_every_core(&core.tables, snapshot, command) {
+            // The other parts are by that map, too.
+            return match core.tables.ensure_owner_since(epoch) {
+                Ok(()) if cores == 1 => Fit::Here,
+                Ok(()) => Fit::Several,
+                Err(_) => Fit::Elsewhere,
+            };
+        }
         match place_of(core, snapshot, command) {
             To::Core(own) if own == core.index => Fit::Here,
             To::Core(own) if own < cores && self.execution == Execution::Transaction => {
                 Fit::Several
             }
             To::Several => Fit::Several,
-            // Of what all nodes have, this one has its part if the other saw it so.
             To::Nodes if !has_keys(command) && core.tables.owners_since() <= epoch => match cores {
                 1 => Fit::Here,
                 _ => Fit::Several,
@@ -275,7 +282,7 @@ impl Remote {
     }
 
     /// As [`Remote::fit`], of a request that was divided by core already.
-    fn fit_part(&self, snapshot: &Snapshot, command: Command<'_>) -> Fit {
+    fn fit_part(&self, snapshot: &Snapshot, command: Command<'_>, epoch: u64) -> Fit {
         let core = &self.state.core;
         let is_mapped = |key: &[u8]| core.tables.is_mapped(key);
         // Any core can have all rows that PostgreSQL keeps.
@@ -285,6 +292,11 @@ impl Remote {
         };
         if is_of_any {
             return Fit::Here;
+        }
+        if is_of_every_core(&core.tables, snapshot, command)
+            && core.tables.ensure_owner_since(epoch).is_err()
+        {
+            return Fit::Elsewhere;
         }
         match place_of(core, snapshot, command) {
             To::Core(own) if own != core.index => Fit::Elsewhere,

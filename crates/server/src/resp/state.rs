@@ -31,9 +31,9 @@ pub(super) struct State {
     /// What WATCH was told.
     pub watching: Option<Box<Watching>>,
     pub subscribed: Option<Box<Subscribed>>,
-    /// It executes for another node, or as it would: of what all nodes have, this node's part.
+    /// It executes a part, for another core or node: of rows that all of them have, its own.
     pub is_of_node: bool,
-    /// By the map of which epoch that node asks.
+    /// The epoch of the map by whose owners the parts are divided.
     pub asked_at: u64,
     /// READONLY: reads of stores are answered where a replica is, with cluster.routing = redirect.
     pub reads_replicas: bool,

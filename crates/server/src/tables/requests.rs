@@ -29,8 +29,9 @@ pub enum Execution {
 pub enum Scope {
     /// Who sent it: owners do not change, or the cores are paused.
     Settled,
-    /// Nobody: of its keys the core executes what it owns, of ranges its own part.
-    Core,
+    /// Nobody: the core executes what it owns of the keys. Of rows that every core has, it executes its own part, if it owns what it owned by the map of this
+    /// epoch.
+    Core { epoch: u64 },
     /// Nobody: the node executes what its cores own, of ranges its own part, and says [`ReplyPiece::not_done`] if it does not own all keys.
     /// It has the map of this epoch, or a later one.
     Node { epoch: u64 },

@@ -232,8 +232,12 @@ impl Tables {
         self.spaces.owners_changed(&sharing.shard(), &shard);
         *sharing.shard.borrow_mut() = Rc::new(shard);
         let before = sharing.view.replace(Some(view.clone()));
-        let is_same =
-            |before: Arc<View>| before.owners == view.owners && before.computing == view.computing;
+        // In a map that this node has not seen, owners may have been others.
+        let is_same = |before: Arc<View>| {
+            before.map.epoch().0 + 1 >= view.map.epoch().0
+                && before.owners == view.owners
+                && before.computing == view.computing
+        };
         if !before.is_some_and(is_same) {
             sharing.owners_since.set(view.map.epoch().0);
         }

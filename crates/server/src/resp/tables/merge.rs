@@ -8,7 +8,6 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::{Duration, Instant};
 
 use larder_join::{Error, Limits, Reading};
 use larder_protocol::commands::Command;
@@ -16,11 +15,14 @@ use larder_protocol::errors::{Code, ROWS};
 use larder_protocol::resp::Proto;
 use larder_protocol::resp::client::Token;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::super::core::Core;
 use super::super::incoming::Incoming;
 use super::super::nodes::{Target, Wanted};
-use super::coordinate::{TRIES_MAX, gone, places_awaited, wait_for_change};
+use super::coordinate::{
+    PAUSED_MAX, Patience, TRIES_MAX, gone, in_time, places_awaited, wait_for_change,
+};
 use super::range::Asked;
 use crate::clients::Client;
 use crate::tables::{
@@ -31,8 +33,6 @@ const CHUNK_ROWS: u64 = 512;
 const CHUNK_BYTES: usize = 64 << 10;
 /// Chunks of a core that wait to be merged.
 const CHUNKS_MAX: usize = 2;
-/// How long nodes are asked anew while owners change.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 type Row = (Vec<u8>, Vec<u8>);
 
@@ -143,11 +143,14 @@ fn hold(tables: &Tables, asked: &Asked<'_>) -> Result<(Reading, u64), Unanswered
 async fn send(
     tables: Rc<Tables>,
     asked: Asked<'static>,
+    epoch_of_map: u64,
     counted: Arc<AtomicUsize>,
     pieces: mpsc::Sender<Piece>,
 ) {
-    tables.wait_while_released().await;
-    let (mut reading, rows) = match hold(&tables, &asked) {
+    // A row that moves meanwhile is in one core's or node's part, not in none.
+    let is_owner = tables.ensure_owner_since(epoch_of_map);
+    let held = is_owner.map_err(Unanswered::from);
+    let (mut reading, rows) = match held.and_then(|()| hold(&tables, &asked)) {
         Ok(held) => held,
         Err(why) => {
             // An error means that nobody waits any more; so below.
@@ -206,24 +209,29 @@ struct Source {
 }
 
 impl Merge {
-    /// Begins to read on all cores, of one moment as far as transactions go. If one keeps coming, the cores are paused for it.
+    /// Begins to read on all cores: with no transaction between the parts, and each part of what its core owned by the map of `epoch`. If transactions
+    /// keep coming, the cores are paused. `pause`: the ticket of the pause that the caller holds, and until when it lasts at most.
+    ///
+    /// # Errors
+    /// Owners have changed since that map; a core refuses.
     pub async fn begin(
         handle: &Arc<TablesHandle>,
         asked: &Asked<'_>,
-        ticket: Option<u64>,
+        epoch: u64,
+        pause: Option<(u64, Option<Instant>)>,
         client: &Client,
     ) -> Result<Merge, Refusal> {
         for _ in 0..TRIES_MAX {
-            let begun = Merge::try_to_begin(handle, asked, ticket, client);
+            let begun = Merge::try_to_begin(handle, asked, epoch, pause, client);
             if let Some(merge) = begun.await? {
                 return Ok(merge);
             }
         }
         let paused = Paused::all(handle).await.map_err(stopping)?;
-        let begun = Merge::try_to_begin(handle, asked, Some(paused.ticket), client);
-        let begun = begun.await?;
+        let pause = (paused.ticket, Some(Instant::now() + PAUSED_MAX));
+        let begun = Merge::try_to_begin(handle, asked, epoch, Some(pause), client).await;
         paused.end_reading();
-        begun.ok_or_else(gone)
+        begun?.ok_or_else(gone)
     }
 
     /// Begins to read on all nodes.
@@ -233,9 +241,9 @@ impl Merge {
         asked: &Asked<'_>,
         client: &Arc<Client>,
     ) -> Result<Merge, Refusal> {
-        let begun = Instant::now();
+        let mut patience = Patience::new(core);
         loop {
-            let places = places_awaited(core, begun).await?;
+            let places = places_awaited(core, &mut patience).await?;
             let epoch = core.tables.epoch_of_map();
             let mut sources = Vec::new();
             for place in places {
@@ -255,6 +263,8 @@ impl Merge {
                 match source.pieces.recv().await {
                     Some(Piece::Count { rows, .. }) => source.left = rows,
                     Some(Piece::NotDone(why)) => not_done = Some(why),
+                    // Nothing of the answer is with the client yet.
+                    Some(Piece::Refused((Code::TryAgain, why))) => not_done = Some(why),
                     Some(Piece::Refused(refused)) => return Err(refused),
                     _ => return Err(lost()),
                 }
@@ -267,9 +277,8 @@ impl Merge {
                     left: left.min(asked.left),
                 });
             };
-            if begun.elapsed() > PATIENCE {
-                let message = format!("not all nodes answer: {why}");
-                return Err((Code::ClusterDown, message));
+            if patience.is_over(core) {
+                return Err(patience.refusal(&why));
             }
             wait_for_change(core, epoch).await;
         }
@@ -279,14 +288,16 @@ impl Merge {
     async fn try_to_begin(
         handle: &TablesHandle,
         asked: &Asked<'_>,
-        ticket: Option<u64>,
+        epoch: u64,
+        pause: Option<(u64, Option<Instant>)>,
         client: &Client,
     ) -> Result<Option<Merge>, Refusal> {
+        let (ticket, until) = pause.unzip();
         let mut sources = Vec::new();
         for core in 0..handle.cores() {
             let (sender, pieces) = mpsc::channel(CHUNKS_MAX);
             let (asked, counted) = (asked.owned(), client.elsewhere.clone());
-            let send = move |tables| send(tables, asked, counted, sender);
+            let send = move |tables| send(tables, asked, epoch, counted, sender);
             // Its end is seen by the pieces.
             drop(handle.start_on(core, ticket, send));
             sources.push(Source {
@@ -297,7 +308,8 @@ impl Merge {
         }
         let (mut left, mut first) = (0, None);
         for source in &mut sources {
-            source.left = match source.pieces.recv().await {
+            let piece = in_time(until.flatten(), source.pieces.recv()).await;
+            source.left = match piece.flatten() {
                 Some(Piece::Count { rows, epoch }) if *first.get_or_insert(epoch) == epoch => rows,
                 Some(Piece::Count { .. }) => return Ok(None),
                 Some(Piece::Refused(refused)) => return Err(refused),

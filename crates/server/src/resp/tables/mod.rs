@@ -53,7 +53,9 @@ pub(super) use merge::Merge;
 pub(super) use range::{RangeJob, header, one_row};
 pub(super) use retry::Retry;
 use route::of_other_node;
-pub(super) use route::{Route, To, not_served, of_several_nodes, route, still_moving};
+pub(super) use route::{
+    Route, To, is_of_every_core, not_served, of_several_nodes, route, still_moving,
+};
 pub(super) use scan::scans_tables;
 pub(super) use stores::StoresJob;
 pub(super) use subscribe::{SubscribeJob, Subscribed, deliver, ping, refuse_in_subscriber_mode};

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use larder_join::{Engine, Error, Limits, Reading};
+use larder_join::{Engine, Error, Limits, Reading, range_slot};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto, Request};
 
@@ -17,7 +17,7 @@ use super::super::state::State;
 use super::head::Head;
 use super::{number, syntax};
 use crate::clients::Charge;
-use crate::tables::{Refusal, Unanswered, complete, refusal};
+use crate::tables::{Refusal, Tables, Unanswered, complete, refusal};
 
 /// Rows and bytes that one turn of the core's loop reads.
 const CHUNK_ROWS: u64 = 1024;
@@ -61,6 +61,8 @@ pub(in crate::resp) struct Removal {
     /// What is left of them, each up to the last row that it had at first: rows that come behind it do not keep this busy.
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
     removed: u64,
+    /// The first epoch of the owners when it began.
+    owners_since: u64,
 }
 
 pub(in crate::resp) fn one_row(
@@ -289,10 +291,12 @@ impl Removal {
             counts,
             ranges,
             removed: 0,
+            owners_since: 0,
         }
     }
 
     fn begin(mut self, state: &mut State, whole: bool) -> Result<Option<Work>, Unanswered> {
+        self.owners_since = state.tables().owners_since();
         for (lo, hi) in &self.ranges {
             // For what is refused: nothing goes yet.
             remove_rows(state, lo, hi, 0)?;
@@ -315,13 +319,29 @@ impl Removal {
     }
 
     /// # Errors
-    /// The lease may have ended since the last turn.
+    /// Since the last turn the lease may have ended, or rows have moved to another node.
     fn ensure_goes_on(&self, state: &State) -> Result<(), Refusal> {
-        let taken = state.tables().ensure_writes_taken();
-        taken.map_err(|(_, why)| {
+        let tables = state.tables();
+        let taken = tables.ensure_writes_taken().map_err(|(_, why)| why);
+        let goes_on = match self.has_moved(&tables) {
+            true => Err("slots have moved to another node meanwhile; send it again".to_owned()),
+            false => taken,
+        };
+        goes_on.map_err(|why| {
             let message = format!("{why}; {} rows were removed, not all", self.removed);
             (Code::Unknown, message)
         })
+    }
+
+    fn has_moved(&self, tables: &Tables) -> bool {
+        if tables.owners_since() == self.owners_since {
+            return false;
+        }
+        let Some(shard) = tables.shard() else {
+            return false;
+        };
+        let mut slots = self.ranges.iter().map(|(lo, hi)| range_slot(lo, hi));
+        !slots.all(|slot| slot.is_some_and(|slot| shard.owner_of_slot(slot) == shard.index))
     }
 
     /// Removes some more; says whether all have gone.

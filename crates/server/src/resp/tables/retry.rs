@@ -7,8 +7,11 @@ use larder_protocol::errors::Code;
 use larder_types::text_row;
 
 use super::super::pending::Work;
+use super::super::place::place_of;
 use super::super::state::State;
 use super::super::subject::About;
+use super::coordinate::SeveralCores;
+use super::route::{To, is_of_every_core};
 use super::{execute, transaction};
 use crate::catalog::Snapshot;
 use crate::tables::postgres::RangeLoad;
@@ -190,6 +193,16 @@ impl Retry {
         let is_settled = !self.is_load();
         let mut next = match &mut self.retried {
             Retried::Command { whole } => {
+                if !*whole && state.core.nodes.is_some() {
+                    match placed_again(state, snapshot, command) {
+                        Ok(None) => {}
+                        Ok(work) => return work,
+                        Err(refusal) => {
+                            state.refuse(refusal);
+                            return None;
+                        }
+                    }
+                }
                 let whole = *whole || self.deferrals > DEFERRALS_MAX;
                 match is_settled {
                     true => execute::try_settled(state, snapshot, command, whole),
@@ -222,6 +235,31 @@ impl Retry {
             _ => {}
         }
     }
+}
+
+/// Looks, in a cluster, whether the rows of a command that has waited are still of this core: slots may have moved meanwhile. Gives what is to be done
+/// instead of executing the command here.
+///
+/// # Errors
+/// The command is a part of one over several cores or nodes, and this core is not what it was asked as any more.
+fn placed_again(
+    state: &State,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+) -> Result<Option<Work>, Refusal> {
+    let core = &state.core;
+    if state.is_of_node {
+        return match is_of_every_core(&core.tables, snapshot, command) {
+            true => core
+                .tables
+                .ensure_owner_since(state.asked_at)
+                .map(|()| None),
+            // A key that another node owns by now is refused when it is executed.
+            false => Ok(None),
+        };
+    }
+    let is_here = place_of(core, snapshot, command) == To::Core(core.index);
+    Ok((!is_here).then(|| Work::SeveralCores(SeveralCores::of_nodes())))
 }
 
 /// What the reads of a transaction miss that can be loaded. They are tried for that alone.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use larder_join::{NOBODY, Owner, Shard, row_slot};
+use larder_join::{NOBODY, Owner, Shard, range_slot, row_slot};
 use larder_protocol::commands::{Command, Id, Keys, Place};
 use larder_protocol::errors::Code;
 
 use super::super::core::Core;
+use super::super::subject::About;
 use super::check::check_keys;
 use crate::catalog::Snapshot;
 use crate::cluster::View;
@@ -63,6 +64,22 @@ pub(in crate::resp) fn route(
         to => to,
     };
     Route { to, reads_outputs }
+}
+
+/// Whether a command is on rows that every core of every node may have: each core executes a part of it. Of a computed or mapped table one core has all rows.
+pub(in crate::resp) fn is_of_every_core(
+    tables: &Tables,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+) -> bool {
+    match command.id() {
+        Id::DbSize => true,
+        Id::FlushAll | Id::FlushDb | Id::Keys | Id::Scan => About::of(snapshot, command).has_rows(),
+        Id::Range | Id::RangeCount | Id::RangeDel => command.range().is_some_and(|(lo, hi)| {
+            range_slot(lo, hi).is_none() && !tables.is_computed(lo) && !tables.is_mapped(lo)
+        }),
+        _ => false,
+    }
 }
 
 /// Who owns what.

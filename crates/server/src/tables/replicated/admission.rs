@@ -137,23 +137,6 @@ impl Tables {
         }
     }
 
-    /// Waits while an own slot may be another's at any time: before rows of many slots are read. That is over with the next map or two.
-    pub async fn wait_while_released(&self) {
-        while self.has_released() {
-            self.wait_for_news().await;
-        }
-    }
-
-    fn has_released(&self) -> bool {
-        let replicated = self.replicated.as_ref();
-        replicated.is_some_and(|it| it.state.borrow().has_released())
-    }
-
-    /// Whether the rows that this core has now are those of its slots by the map of this epoch, and all of them are surely its own.
-    pub fn owns_as_of(&self, epoch: u64) -> bool {
-        self.owners_since() <= epoch && !self.has_released()
-    }
-
     /// Waits until all that was executed on this core is committed: for reads of several slots that have no gate.
     ///
     /// # Errors
@@ -413,11 +396,13 @@ impl State {
     }
 
     fn not_owner(&self, slot: u16) -> Refusal {
-        let why = match self.troubled.get(&slot) {
-            Some(why) => (*why).to_owned(),
-            None => "is not this node's at present; send it again".to_owned(),
-        };
-        (Code::ClusterDown, format!("slot {slot} {why}"))
+        match self.troubled.get(&slot) {
+            Some(why) => (Code::ClusterDown, format!("slot {slot} {why}")),
+            None => {
+                let why = "is not this node's at present; send it again";
+                (Code::TryAgain, format!("slot {slot} {why}"))
+            }
+        }
     }
 }
 

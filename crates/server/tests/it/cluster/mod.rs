@@ -16,6 +16,7 @@ mod layouts;
 mod life;
 mod lost_map;
 mod moved;
+mod moving;
 mod objects;
 mod pushes;
 mod replicated;

@@ -103,7 +103,13 @@ impl Writers {
                             answered.lock().unwrap().insert(key, number);
                         }
                         Some(error) => {
-                            let words = ["-CLUSTERDOWN", "-IOERR", "-UNKNOWN", "-LOADING"];
+                            let words = [
+                                "-CLUSTERDOWN",
+                                "-TRYAGAIN",
+                                "-IOERR",
+                                "-UNKNOWN",
+                                "-LOADING",
+                            ];
                             let is_known = words.iter().any(|word| error.starts_with(word));
                             assert!(is_known, "{error}");
                             std::thread::yield_now();

@@ -9,6 +9,7 @@ mod exec;
 mod keys;
 mod nodes;
 mod objects;
+mod patience;
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use larder_join::Shard;
 use larder_protocol::commands::{Batch, Command, Id, Keys, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto, Request};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::super::core::Core;
 use super::super::incoming::Incoming;
@@ -36,12 +37,13 @@ use super::watch::Watching;
 use super::{joins, scan, still_moving};
 use crate::catalog::Snapshot;
 use crate::clients::{Client, as_reply};
-use crate::tables::{Execution, Gate, Paused, Refusal, refusal, stopping};
+use crate::tables::{Execution, Gate, Paused, Refusal, Tables, refusal, stopping};
 
 pub(crate) use define::{define_everywhere, define_in_cluster, follow_definitions};
 pub(in crate::resp) use nodes::{
     ask_nodes, ask_places, places_awaited, places_of_nodes, wait_for_change,
 };
+pub(in crate::resp) use patience::Patience;
 
 /// What several cores are to execute, beside a command: for EXEC, what its connection has queued and watches.
 #[derive(Default)]
@@ -126,12 +128,17 @@ impl SeveralCores {
             gate: Gate::default(),
             closing: false,
             is_of_node: state.is_of_node,
-            asked_at: state.asked_at,
+            epoch: match state.is_of_node {
+                true => state.asked_at,
+                false => state.core.tables.epoch_of_map(),
+            },
             shard: state.core.tables.shard(),
             snapshot: self.snapshot.take(),
         };
-        let over_nodes = self.over_nodes;
         let is_of_cluster = state.core.nodes.is_some();
+        // Rows may move to another node while a client's command waits for them.
+        let over_nodes = self.over_nodes
+            || is_of_cluster && !state.is_of_node && !spaces::is_of_spaces(command.command());
         let (limits, spec) = (state.core.clients.limits, command.spec);
         let queued_writes = |transaction: &Transaction| {
             let mut queued = transaction.requests().iter();
@@ -177,7 +184,7 @@ pub(in crate::resp) struct Done {
     pub closing: bool,
 }
 
-const MOVED: &str = "slots have moved to another node meanwhile; send it again";
+pub(super) const MOVED: &str = "slots have moved to another node meanwhile; send it again";
 
 /// A reply, and whether no transaction came between its parts.
 type Read = (Vec<u8>, bool);
@@ -186,7 +193,15 @@ type Read = (Vec<u8>, bool);
 const LEAVING_MAX: Duration = Duration::from_secs(3);
 /// A pause of a cluster's node is no longer: what is executed in it may wait for replicas, and one that has gone is gone with the next map,
 /// which is taken at the end of the pause.
-const PAUSED_MAX: Duration = Duration::from_secs(3);
+pub(super) const PAUSED_MAX: Duration = Duration::from_secs(3);
+
+/// Waits for what is done in a pause; `None` if it takes until the pause has to end.
+pub(super) async fn in_time<T>(until: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    match until {
+        None => Some(work.await),
+        Some(until) => timeout_at(until, work).await.ok(),
+    }
+}
 
 /// What a coordinator executes.
 enum Commands {
@@ -214,11 +229,11 @@ struct Coordinator {
     paused_until: Option<Instant>,
     gate: Gate,
     closing: bool,
-    /// It executes for another node: this node's part.
+    /// It executes this node's part, for the node that coordinates all parts.
     is_of_node: bool,
-    /// By the map of which epoch that node asks.
-    asked_at: u64,
-    /// Who owns what, from beginning to end.
+    /// The epoch of the map whose owners' rows are read: of the coordinating node's map, or of this node's.
+    epoch: u64,
+    /// The owners by that map.
     shard: Option<Rc<Shard>>,
     /// What stores of several nodes are read from, from beginning to end.
     snapshot: Option<Arc<Snapshot>>,
@@ -264,7 +279,7 @@ pub(in crate::resp) async fn anywhere(
         gate: Gate::default(),
         closing: false,
         is_of_node: false,
-        asked_at: 0,
+        epoch: core.tables.epoch_of_map(),
         shard: core.tables.shard(),
         snapshot: None,
     };
@@ -292,7 +307,8 @@ fn behind_keys(command: Command<'_>) -> Option<&[u8]> {
 impl Coordinator {
     fn ask(&self, to: usize, batch: Batch, execution: Execution) -> Incoming {
         let (core, client) = (&self.core, &self.client);
-        let incoming = Incoming::ask(core, to, batch, self.proto, client, self.ticket, execution);
+        let (proto, ticket, epoch) = (self.proto, self.ticket, self.epoch);
+        let incoming = Incoming::ask(core, to, batch, proto, client, ticket, execution, epoch);
         incoming.until(self.paused_until)
     }
 
@@ -324,9 +340,17 @@ impl Coordinator {
                 return Err(still_moving());
             }
             nodes::wait_for_change(&self.core, self.core.tables.epoch_of_map()).await;
-            self.shard = self.core.tables.shard();
+            self.follow_map();
         }
         Ok(())
+    }
+
+    /// Goes on by the newest map. A part of what another node coordinates stays a part by that node's map.
+    fn follow_map(&mut self) {
+        self.shard = self.core.tables.shard();
+        if !self.is_of_node {
+            self.epoch = self.core.tables.epoch_of_map();
+        }
     }
 
     /// Refuses an answer that would be longer than what one client may have.
@@ -444,9 +468,7 @@ impl Coordinator {
             client: self.client.clone(),
             proto: self.proto,
             reach: match self.is_of_node {
-                true => Reach::Part {
-                    epoch: self.asked_at,
-                },
+                true => Reach::Part { epoch: self.epoch },
                 false => reach,
             },
         };
@@ -480,9 +502,27 @@ impl Coordinator {
             }
         }
         let paused = self.pause().await?;
-        let reply = Box::pin(self.execute(command)).await;
+        let reply = match self.ensure_owners(command).await {
+            Ok(()) => Box::pin(self.execute(command)).await,
+            Err(refusal) => Err(refusal),
+        };
         self.end_reading(paused);
         reply
+    }
+
+    /// Makes sure, in a pause, that each core owns what it owned by the map of [`Self::epoch`], for a command on rows that every core has.
+    ///
+    /// # Errors
+    /// Rows have moved since, or have not come yet.
+    async fn ensure_owners(&self, command: Command<'_>) -> Result<(), Refusal> {
+        if command.keys().len() > 0 {
+            return Ok(());
+        }
+        let epoch = self.epoch;
+        let ensure = move |tables: Rc<Tables>| async move { tables.ensure_owner_since(epoch) };
+        let handle = &self.core.shared.tables;
+        let ensured = handle.run_on_all(self.ticket, ensure).await;
+        ensured.map_err(stopping)?.into_iter().collect()
     }
 
     /// A command on keys, cut into one for each core that has some.
@@ -625,7 +665,8 @@ impl Coordinator {
     async fn range(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
         let asked = Asked::parse(request)?;
         let handle = &self.core.shared.tables;
-        let mut merge = Merge::begin(handle, &asked, self.ticket, &self.client).await?;
+        let pause = self.ticket.map(|ticket| (ticket, self.paused_until));
+        let mut merge = Merge::begin(handle, &asked, self.epoch, pause, &self.client).await?;
         let (keys_only, rows) = (asked.keys_only, merge.left);
         let mut all = self.encoded(|encoder| header(encoder, keys_only, rows));
         while let Some((key, value)) = merge.next().await? {
@@ -662,33 +703,24 @@ impl Coordinator {
             _ => None,
         };
 
-        // Each core's part is of the owners by whom all nodes are asked: a row that moves meanwhile is in one part, and not in none.
-        let epoch = match self.is_of_node {
-            true => self.asked_at,
-            false => {
-                let tables = &self.core.tables;
-                tables.epoch_of_map().max(tables.owners_since())
-            }
-        };
-        let mut keys = Vec::new();
+        let (epoch, mut keys) = (self.epoch, Vec::new());
         for core in (0..self.cores()).filter(|&core| home.is_none_or(|home| home == core)) {
             let (walk, ticket) = (walk.clone(), self.ticket);
             let shared = self.core.shared.clone();
             let part = handle.start_on(core, ticket, move |tables| async move {
-                // No map is taken in a pause.
-                if ticket.is_none() {
-                    tables.wait_while_released().await;
-                }
                 let postgres = shared.postgres.as_ref();
                 let read = tables.read_waiting(ticket, postgres, |engine, now| {
-                    match tables.owns_as_of(epoch) {
-                        true => walk.keys(engine, now),
-                        false => Err((Code::TryAgain, MOVED.to_owned()).into()),
-                    }
+                    // A row that moves meanwhile is in one core's or node's part, not in none.
+                    tables.ensure_owner_since(epoch)?;
+                    walk.keys(engine, now)
                 });
-                read.await
+                let keys = read.await?;
+                tables.wait_until_committed().await?;
+                Ok(keys)
             });
-            keys.extend(part.await.map_err(|_| gone())??);
+            let part = in_time(self.paused_until, part).await.ok_or_else(gone)?;
+            let part: Result<Vec<scan::Walked>, Refusal> = part.map_err(|_| gone())?;
+            keys.extend(part?);
         }
         keys.sort_unstable();
         Ok(keys)

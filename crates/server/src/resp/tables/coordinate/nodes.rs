@@ -15,7 +15,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use larder_cluster::map::NodeId;
 use larder_protocol::commands::{Batch, Command, Id};
@@ -35,13 +35,11 @@ use super::super::partly::refused;
 use super::super::transaction::Transaction;
 use super::super::watch::Watching;
 use super::super::{To, not_served, of_several_nodes, scan, still_moving};
+use super::patience::Patience;
 use super::{Coordinator, all_replies, behind_keys, gone};
 use crate::catalog::Snapshot;
 use crate::clients::Client;
 use crate::tables::{Execution, Refusal};
-
-/// How long nodes are asked anew for their parts while owners change.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What one node is asked, by the place that it is asked at.
 struct Part<'a> {
@@ -245,7 +243,7 @@ impl Coordinator {
 
     /// Executes a command wherever its keys are. A read goes there again while slots move under it.
     pub(super) async fn anywhere(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let begun = Instant::now();
+        let mut patience = Patience::new(&self.core);
         loop {
             let epoch = self.core.tables.epoch_of_map();
             let reply = self.anywhere_once(command).await;
@@ -253,7 +251,7 @@ impl Coordinator {
                 Ok(reply) => reply.starts_with(b"-TRYAGAIN "),
                 Err((code, _)) => *code == Code::TryAgain,
             };
-            if !has_moved || command.writes() || begun.elapsed() > PATIENCE {
+            if !has_moved || command.writes() || patience.is_over(&self.core) {
                 return reply;
             }
             wait_for_change(&self.core, epoch).await;
@@ -262,6 +260,7 @@ impl Coordinator {
 
     async fn anywhere_once(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         let snapshot = self.one_snapshot();
+        self.follow_map();
         match place_of(&self.core, &snapshot, command) {
             To::Core(place) => {
                 let mut wanted = Wanted::of(command.into(), self.proto, &self.client);
@@ -361,26 +360,29 @@ impl Coordinator {
     }
 }
 
-/// Asks every node for its part, until all know the same owners.
+/// Asks every node for its part, until all nodes do it by the same owners.
 ///
 /// # Errors
-/// Some slots are nobody's, or not all nodes answer.
+/// Some slots have no owner, or not all nodes answer.
 pub(in crate::resp) async fn ask_nodes(
     core: &Rc<Core>,
     client: &Arc<Client>,
     proto: Proto,
     batch: Batch,
 ) -> Result<Vec<Vec<u8>>, Refusal> {
-    let begun = Instant::now();
+    let mut patience = Patience::new(core);
     loop {
-        let places = places_awaited(core, begun).await?.into_iter();
+        let places = places_awaited(core, &mut patience).await?.into_iter();
         let epoch = core.tables.epoch_of_map();
         let asked = places.map(|place| (place, batch.clone())).collect();
         let why = match ask_places(core, client, proto, asked).await {
-            Ok(replies) => return Ok(replies),
+            Ok(replies) => match moved(&replies) {
+                Some(why) if !patience.is_over(core) => why,
+                _ => return Ok(replies),
+            },
             Err(why) => why?,
         };
-        if begun.elapsed() > PATIENCE {
+        if patience.is_over(core) {
             return Err(match batch.iter().any(|command| command.writes()) {
                 true => (
                     Code::Unknown,
@@ -388,11 +390,18 @@ pub(in crate::resp) async fn ask_nodes(
                         "not all nodes answer, and those that do have done their part: {why}; send it again"
                     ),
                 ),
-                false => (Code::ClusterDown, format!("not all nodes answer: {why}")),
+                false => patience.refusal(&why),
             });
         }
         wait_for_change(core, epoch).await;
     }
+}
+
+/// The refusal of a node that has not done its part because slots have moved.
+fn moved(replies: &[Vec<u8>]) -> Option<String> {
+    let mut replies = replies.iter();
+    let moved = replies.find(|reply| reply.starts_with(b"-TRYAGAIN "))?;
+    Some(String::from_utf8_lossy(moved).trim_end().to_owned())
 }
 
 /// Asks places of nodes for their parts, each for its own.
@@ -454,10 +463,10 @@ pub(in crate::resp) fn places_of_nodes(core: &super::Core) -> Result<Vec<u16>, R
 }
 
 /// As [`places_of_nodes`]. While this node gives slots away they are nobody's until the next map, or the one after it, which are waited for
-/// unless it has taken too long since it was `begun`.
+/// as long as `patience` lasts.
 pub(in crate::resp) async fn places_awaited(
     core: &super::Core,
-    begun: Instant,
+    patience: &mut Patience,
 ) -> Result<Vec<u16>, Refusal> {
     loop {
         let epoch = core.tables.epoch_of_map();
@@ -465,7 +474,7 @@ pub(in crate::resp) async fn places_awaited(
         if places.is_ok() || !core.shared.tables.leaving.has_any() {
             return places;
         }
-        if begun.elapsed() > PATIENCE {
+        if patience.is_over(core) {
             return Err(still_moving());
         }
         wait_for_change(core, epoch).await;
