@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 use larder_batch::Version;
+use larder_protocol::errors::Code;
 use larder_types::{StoreName, VersionId};
 
 /// A store's live version, open.
@@ -34,7 +35,7 @@ impl LiveStore {
 
 const LARGE_VALUE_BYTES: u64 = 256 << 10;
 
-/// A store that exists and cannot be read: nothing was ever made live, or the live version is damaged.
+/// A store that exists and has no live version that can be read.
 #[derive(Debug, Clone)]
 pub struct Unavailable {
     pub name: StoreName,
@@ -42,10 +43,37 @@ pub struct Unavailable {
     pub version_id: Option<VersionId>,
     /// A whole sentence for the client: what is wrong and what to do.
     pub reason: String,
-    /// True when the live version's bytes are damaged: answer `CORRUPTED`.
-    pub corrupted: bool,
-    /// Another version may be live by now, which this node cannot learn: answer `CLUSTERDOWN`.
-    pub is_cut_off: bool,
+    pub cause: Cause,
+}
+
+/// Why a store has no live version that can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// No version is live, or this node does not know yet which.
+    NotLive,
+    /// The live version's bytes are damaged.
+    Damaged,
+    /// The file system refuses to read the live version.
+    Unreadable,
+    /// Another version may be live by now, and this node cannot learn which.
+    CutOff,
+}
+
+impl Cause {
+    /// The code of the error that reads return.
+    pub fn code(self) -> Code {
+        match self {
+            Cause::NotLive => Code::NoLiveVersion,
+            Cause::Damaged => Code::Corrupted,
+            Cause::Unreadable => Code::Io,
+            Cause::CutOff => Code::ClusterDown,
+        }
+    }
+
+    /// Whether somebody has to repair the store before it can be read.
+    pub fn is_fault(self) -> bool {
+        matches!(self, Cause::Damaged | Cause::Unreadable)
+    }
 }
 
 /// What the text before a key's first `:` names.

@@ -286,7 +286,7 @@ impl Scrape {
         gauge(
             encoder,
             "stores_unreadable",
-            "Stores whose live version is damaged",
+            "Stores whose live version is damaged or cannot be read",
             damaged,
         )
     }

@@ -258,7 +258,7 @@ sections! {
         gate_program: Vec<String> = Vec::new(), "";
         /// After so long `gate_program` is ended, and the version refused.
         gate_program_seconds: u64 = 300, "seconds", between(1, 86_400);
-        /// Answer `/readyz` with 503 while a store is damaged, so that a load balancer sends no client to this server. Otherwise the server is ready, `/readyz` names the store, and reads of that store alone are answered with CORRUPTED.
+        /// Answer `/readyz` with 503 while a store is damaged or its files cannot be read, so that a load balancer sends no client to this server. Otherwise the server is ready, `/readyz` names the store, and only reads of that store are answered with CORRUPTED or IOERR.
         unready_when_damaged: bool = false, "";
         /// Public keys, as `larder keygen` prints them: only versions that one of them has signed (`larder build --sign`) are pulled and go live. A version that is live when a key is first named stays so. In the environment, keys are separated by commas. Nodes of a cluster should agree on it.
         signed_by: Vec<String> = Vec::new(), "";

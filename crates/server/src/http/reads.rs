@@ -13,7 +13,6 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use larder_batch::version::VerifyReport;
-use larder_protocol::errors::Code;
 use larder_protocol::http::{JSON_LINES, Record, Sample, VerifyLine, VerifyRequest, VerifyResult};
 use larder_types::WhichVersion;
 use serde::Deserialize;
@@ -114,11 +113,7 @@ pub async fn value(
 fn live_store(shared: &Shared, name: &str) -> Result<Arc<LiveStore>, Error> {
     match shared.catalog.load().lookup(name.as_bytes()) {
         Lookup::Live(live) => Ok(live.clone()),
-        Lookup::Unavailable(why) if why.corrupted => Err(Error::Corrupted(why.reason.clone())),
-        Lookup::Unavailable(why) if why.is_cut_off => {
-            Err(Error::Tables(Code::ClusterDown, why.reason.clone()))
-        }
-        Lookup::Unavailable(why) => Err(Error::NoLiveVersion(why.reason.clone())),
+        Lookup::Unavailable(why) => Err(Error::Tables(why.cause.code(), why.reason.clone())),
         Lookup::Absent => Err(Error::NoSuchStore(name.chars().take(80).collect())),
     }
 }

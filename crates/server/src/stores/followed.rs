@@ -16,7 +16,7 @@ use larder_types::{StoreName, VersionId};
 use serde::{Deserialize, Serialize};
 
 use super::{Kept, Store, Stores, nothing_live};
-use crate::catalog::{Entry, LiveStore, Unavailable};
+use crate::catalog::{Cause, Entry, LiveStore, Unavailable};
 use crate::error::Error;
 
 const FILE: &str = "cluster.json";
@@ -67,8 +67,7 @@ impl Stores {
                 name: name.clone(),
                 version_id: None,
                 reason: format!("store {name} is not read: {why}"),
-                corrupted: false,
-                is_cut_off: true,
+                cause: Cause::CutOff,
             }));
             (name.clone(), entry)
         });
@@ -304,7 +303,6 @@ pub(super) fn not_heard(name: &StoreName) -> Unavailable {
         reason: format!(
             "which version of store {name} is live is not known: this node has not heard from its cluster since it started; ask another node, or try again"
         ),
-        corrupted: false,
-        is_cut_off: false,
+        cause: Cause::NotLive,
     }
 }

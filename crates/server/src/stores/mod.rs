@@ -36,7 +36,7 @@ use larder_cluster::map::Epoch;
 use larder_protocol::http::{BuiltStatus, Gates, PullStatus, StoreStatus, VersionStatus};
 use larder_types::{StoreName, VersionId, WhichVersion};
 
-use crate::catalog::{Catalog, LiveStore, Unavailable};
+use crate::catalog::{Catalog, Cause, LiveStore, Unavailable};
 use crate::error::Error;
 
 pub use program::Program;
@@ -319,10 +319,10 @@ impl Stores {
         }
     }
 
-    /// Names of stores that have a live version which is not open; the server is not ready then.
+    /// Which stores have a live version that is damaged or cannot be read, and why: one sentence each.
     pub fn damaged(&self) -> Vec<String> {
         let snapshot = self.catalog.load();
-        let damaged = snapshot.unavailable().filter(|why| why.corrupted);
+        let damaged = snapshot.unavailable().filter(|why| why.cause.is_fault());
         damaged.map(|why| why.reason.clone()).collect()
     }
 
@@ -626,8 +626,7 @@ pub(crate) fn nothing_live(name: &StoreName) -> Unavailable {
         reason: format!(
             "store {name} has no live version yet; push one with `larder push`, or make a kept one live with `larder store swap`"
         ),
-        corrupted: false,
-        is_cut_off: false,
+        cause: Cause::NotLive,
     }
 }
 

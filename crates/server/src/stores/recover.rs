@@ -26,7 +26,7 @@ use super::{
     Graveyard, Kept, PullRecord, State, Store, Stores, damaged, followed, meta, nothing_live,
     remove_in_background, unchecked,
 };
-use crate::catalog::{Catalog, LiveStore, Unavailable};
+use crate::catalog::{Catalog, Cause, LiveStore, Unavailable};
 use crate::descriptors::ensure_half;
 use crate::error::Error;
 use crate::supervision::contain;
@@ -106,7 +106,7 @@ impl Stores {
                 // The others can be served.
                 Err(error) => {
                     let reason = format!("store {name} cannot be read: {error}");
-                    say_damaged(&catalog, &name, None, reason);
+                    report_fault(&catalog, &name, None, Cause::Damaged, reason);
                 }
             }
         }
@@ -177,7 +177,7 @@ pub(super) fn recover_store(
     };
     let damage = match (live, unreadable) {
         _ if is_followed => None,
-        (_, Some(why)) => Some((format!("what is live is unknown: {why}"), true)),
+        (_, Some(why)) => Some((format!("what is live is unknown: {why}"), Cause::Damaged)),
         (None, None) => None,
         (Some(id), None) => match kept.get(&id).map(|kept| &kept.opened) {
             Some(Ok(version)) => {
@@ -191,32 +191,25 @@ pub(super) fn recover_store(
             }
             Some(Err(error)) => Some((
                 format!("its live version {id} cannot be opened: {error}"),
-                !matches!(error, Error::Io(_)),
+                match error {
+                    Error::Io(_) => Cause::Unreadable,
+                    _ => Cause::Damaged,
+                },
             )),
             None => Some((
                 format!("the folder of its live version {id} is missing"),
-                true,
+                Cause::Damaged,
             )),
         },
     };
     match damage {
-        Some((why, true)) => {
-            let reason = format!(
-                "store {name} cannot be read: {why}; roll back with `larder store rollback {name}`, or push again"
-            );
-            say_damaged(catalog, name, live, reason);
-        }
-        Some((why, false)) => {
-            let reason =
-                format!("store {name} cannot be read: {why}; when that is mended, restart larder");
-            tracing::error!(store = %name, %reason, "not served");
-            catalog.set_unavailable(Unavailable {
-                name: name.clone(),
-                version_id: live,
-                reason,
-                corrupted: false,
-                is_cut_off: false,
-            });
+        Some((why, cause)) => {
+            let remedy = match cause {
+                Cause::Unreadable => "repair that, and restart larder".to_owned(),
+                _ => format!("roll back with `larder store rollback {name}`, or push again"),
+            };
+            let reason = format!("store {name} cannot be read: {why}; {remedy}");
+            report_fault(catalog, name, live, cause, reason);
         }
         None if is_followed => catalog.set_unavailable(followed::not_heard(name)),
         None if live.is_none() => catalog.set_unavailable(nothing_live(name)),
@@ -241,14 +234,19 @@ pub(super) fn recover_store(
     })
 }
 
-fn say_damaged(catalog: &Catalog, name: &StoreName, live: Option<VersionId>, reason: String) {
-    tracing::error!(store = %name, %reason, "damaged");
+fn report_fault(
+    catalog: &Catalog,
+    name: &StoreName,
+    live: Option<VersionId>,
+    cause: Cause,
+    reason: String,
+) {
+    tracing::error!(store = %name, %reason, "not served");
     catalog.set_unavailable(Unavailable {
         name: name.clone(),
         version_id: live,
         reason,
-        corrupted: true,
-        is_cut_off: false,
+        cause,
     });
 }
 

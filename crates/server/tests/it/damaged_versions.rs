@@ -85,11 +85,34 @@ fn a_damaged_store_leaves_the_server_ready_unless_configured_otherwise() {
         assert_eq!(pull["state"], "done", "{pull}");
     }
     server.restart(|data| spoil_dictionary(&data.join("stores/pymk/v0000000001")));
-    let mut client = Client::connect(&server);
+    check_unreadable(&mut server, "-CORRUPTED ", "dictionary is invalid");
+}
+
+/// The file system refuses a file: the reason differs from damage, and the server reports it the same way.
+#[test]
+fn a_store_whose_files_cannot_be_read_is_reported_as_a_damaged_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = TestServer::start();
+    build(folder.path(), "whole", 10, "value");
+    for (store, source) in [("whole", folder.path()), (STORE, &golden())] {
+        let pull = server.pull_from(store, &source.display().to_string());
+        assert_eq!(pull["state"], "done", "{pull}");
+    }
+    server.restart(|data| {
+        let manifest = data.join("stores/pymk/v0000000001/manifest.json");
+        fs::remove_file(&manifest).expect("removed");
+        fs::create_dir(&manifest).expect("a folder in its place");
+    });
+    check_unreadable(&mut server, "-IOERR ", "repair that, and restart larder");
+}
+
+/// One store's live version is not open, for a reason that contains `why`; the other store is whole.
+fn check_unreadable(server: &mut TestServer, code: &str, why: &str) {
+    let mut client = Client::connect(server);
     assert_eq!(client.ask("GET whole:k1"), "$5|value");
     let refused = client.ask("GET pymk:any");
-    assert!(refused.starts_with("-CORRUPTED "), "{refused}");
-    assert!(refused.contains("dictionary is invalid"), "{refused}");
+    assert!(refused.starts_with(code), "{refused}");
+    assert!(refused.contains(why), "{refused}");
     let (status, body) = server.get("/readyz");
     let body = body.as_str().expect("text").to_owned();
     assert_eq!(status, 200, "{body}");

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use larder_protocol::resp::Request;
 
 use super::super::state::State;
-use crate::catalog::Snapshot;
+use crate::catalog::{Cause, Snapshot};
 
 /// The Redis whose behaviour towards clients is followed; some read it before they choose a dialect.
 const REDIS_VERSION: &str = "7.4.0";
@@ -300,7 +300,11 @@ fn info_stores(_: &State, snapshot: &Snapshot) -> String {
         );
     }
     for why in snapshot.unavailable() {
-        let status = if why.corrupted { "corrupted" } else { "empty" };
+        let status = match why.cause {
+            Cause::Damaged => "corrupted",
+            Cause::Unreadable => "unreadable",
+            Cause::NotLive | Cause::CutOff => "empty",
+        };
         let version = why.version_id.map_or(0, |version| version.0);
         let _ = write!(
             text,

@@ -130,9 +130,7 @@ fn no_colon(redis_key: &[u8]) -> Refusal {
 #[cold]
 pub(in crate::resp) fn unreadable(lookup: &Lookup<'_>, name: &[u8]) -> Refusal {
     match lookup {
-        Lookup::Unavailable(why) if why.corrupted => (Code::Corrupted, why.reason.clone()),
-        Lookup::Unavailable(why) if why.is_cut_off => (Code::ClusterDown, why.reason.clone()),
-        Lookup::Unavailable(why) => (Code::NoLiveVersion, why.reason.clone()),
+        Lookup::Unavailable(why) => (why.cause.code(), why.reason.clone()),
         _ => {
             let shown = show(name);
             (
