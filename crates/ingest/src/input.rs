@@ -15,7 +15,7 @@ use crate::folder::columns_of;
 use crate::ipc::IpcFile;
 use crate::json_lines::JsonLinesFile;
 use crate::options::{Format, InputOptions};
-use crate::parquet::ParquetFile;
+use crate::parquet::{FileReader, ParquetFile};
 use crate::plan::FolderColumns;
 use crate::run::Tasks;
 use crate::unpack::Compression;
@@ -197,7 +197,8 @@ impl Input {
                 ));
             }
             Format::Arrow if IpcFile::is_file(&text_head) => {
-                Box::new(IpcFile::of_file(self.local_file(&mut text)?, folder)?)
+                let file = self.local_file(&mut text, bytes_read)?;
+                Box::new(IpcFile::of_file(file, folder))
             }
             Format::Arrow => Box::new(IpcFile::of_stream(text, folder)),
             Format::Parquet => {
@@ -206,7 +207,7 @@ impl Input {
                         "it is empty; a Parquet file has at least a footer",
                     ));
                 }
-                let file = self.local_file(&mut text)?;
+                let file = self.local_file(&mut text, bytes_read)?;
                 Box::new(ParquetFile::open(file, &folder, options)?)
             }
         })
@@ -223,21 +224,24 @@ impl Input {
     }
 
     /// The input as a file that can be read at any place, for formats that are read from their end. What is not a local file is
-    /// copied to a temporary one.
-    fn local_file(&self, reader: &mut dyn Read) -> Result<File, Fault> {
+    /// copied to a temporary one, whose bytes `reader` counts.
+    fn local_file(
+        &self,
+        reader: &mut dyn Read,
+        bytes_read: &Arc<AtomicU64>,
+    ) -> Result<FileReader, Fault> {
         let path = match &self.source {
             Source::Location(location) => location.as_local(),
             Source::Stdin => None,
         };
         let io = |e: std::io::Error| Fault::file(format!("it cannot be read: {e}"));
-        match path.filter(|path| path.is_file()) {
-            Some(path) => File::open(path).map_err(io),
-            None => {
-                let mut file = larder_remote::temp_file().map_err(io)?;
-                std::io::copy(reader, &mut file).map_err(io)?;
-                Ok(file)
-            }
+        if let Some(path) = path.filter(|path| path.is_file()) {
+            let file = File::open(path).map_err(io)?;
+            return Ok(FileReader::new(file)?.counted(bytes_read));
         }
+        let mut file = larder_remote::temp_file().map_err(io)?;
+        std::io::copy(reader, &mut file).map_err(io)?;
+        FileReader::new(file)
     }
 }
 

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use larder_remote::Location;
@@ -41,6 +41,8 @@ use crate::run::{Task, Tasks};
 pub(crate) struct FileReader {
     file: Arc<File>,
     size: u64,
+    /// Where bytes are counted, of a file that was not copied.
+    bytes_read: Option<Arc<AtomicU64>>,
 }
 
 impl FileReader {
@@ -50,7 +52,23 @@ impl FileReader {
         Ok(FileReader {
             file: Arc::new(file),
             size: meta.len(),
+            bytes_read: None,
         })
+    }
+
+    /// Has [`FileReader::count`] add to `bytes_read`.
+    pub fn counted(self, bytes_read: &Arc<AtomicU64>) -> FileReader {
+        FileReader {
+            bytes_read: Some(Arc::clone(bytes_read)),
+            ..self
+        }
+    }
+
+    /// Counts bytes that were read for good, not only looked at.
+    pub fn count(&self, bytes: u64) {
+        if let Some(all) = &self.bytes_read {
+            all.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     pub fn size(&self) -> u64 {
@@ -94,7 +112,9 @@ impl ChunkReader for FileReader {
                 "it ends before byte {start} + {length}"
             )));
         }
-        Ok(Bytes::from(self.read_at(start, length)?))
+        let bytes = self.read_at(start, length)?;
+        self.count(length as u64);
+        Ok(Bytes::from(bytes))
     }
 }
 
@@ -127,11 +147,10 @@ struct Shared {
 
 impl ParquetFile {
     pub fn open(
-        file: File,
+        reader: FileReader,
         folder: &FolderColumns,
         options: &InputOptions,
     ) -> Result<ParquetFile, Fault> {
-        let reader = FileReader::new(file)?;
         let footer_size = check_footer_size(&reader, options.memory.0)?;
         ParquetFile::of(reader, footer_size, folder, options)
     }

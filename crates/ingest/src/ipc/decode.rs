@@ -70,25 +70,23 @@ impl Decoder {
     }
 
     /// Whether a dictionary of this message's id came before, which it replaces.
-    pub fn replaces_dictionary(&self, head: &[u8]) -> Result<bool, Fault> {
-        let message = message_of(head)?;
+    pub fn replaces_dictionary(&self, message: &Message<'_>) -> bool {
         let dictionary = message.header_as_dictionary_batch();
-        Ok(dictionary.is_some_and(|it| !it.isDelta() && self.kept.contains_key(&it.id())))
+        dictionary.is_some_and(|it| !it.isDelta() && self.kept.contains_key(&it.id()))
     }
 
     /// Reads a message's body from `reader` once its memory is free, and decodes it.
     pub fn message(
         &mut self,
-        head: &[u8],
+        message: &Message<'_>,
         body_bytes: u64,
         reader: &mut dyn Read,
         rows: &mut Rows<'_>,
     ) -> Result<(), Fault> {
         let at = self.at();
-        let message = message_of(head)?;
         let kept = self.kept.values().sum();
         let budget = rows.budget;
-        let mut claim = Reckoned::of(&message, body_bytes, kept)
+        let mut claim = Reckoned::of(message, body_bytes, kept)
             .claim(budget)
             .map_err(|fault| fault.or_at(at))?;
         let mut body = Vec::new();
@@ -100,7 +98,7 @@ impl Decoder {
                 "it ends inside a batch; the file is cut off, copy it again",
             ));
         }
-        let bytes = unpacked_bytes(&message, &body)?;
+        let bytes = unpacked_bytes(message, &body)?;
         if let Some(bytes) = bytes
             && kept + body_bytes + bytes > claim.bytes()
         {
@@ -110,8 +108,8 @@ impl Decoder {
             claim =
                 claim_batch(budget, kept + body_bytes + bytes).map_err(|fault| fault.or_at(at))?;
         }
-        keep_dictionary(&mut self.kept, &message, bytes.unwrap_or(body_bytes));
-        let decoded = self.decode(&message, &Buffer::from_vec(body), rows);
+        keep_dictionary(&mut self.kept, message, bytes.unwrap_or(body_bytes));
+        let decoded = self.decode(message, &Buffer::from_vec(body), rows);
         drop(claim);
         decoded.map_err(|fault| fault.or_at(at))
     }

@@ -3,13 +3,12 @@
 //! The footer holds the schema and the place of every message. What else lies between messages, or before the first, has no meaning: some
 //! writers pad there, and some put a copy of the schema there without a length.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use arrow_ipc::{Block, Footer, root_as_footer};
 
 use super::align::with_aligned_counts;
-use super::decode::{Decoder, prefix_bytes, unreadable};
+use super::decode::{Decoder, message_of, prefix_bytes, unreadable};
 use super::{FILE_MAGIC, METADATA_BYTES_MAX};
 use crate::error::{Fault, undecodable};
 use crate::parquet::FileReader;
@@ -26,11 +25,8 @@ pub(super) struct FileTask {
 const TAIL_BYTES: u64 = 4 + FILE_MAGIC.len() as u64;
 
 impl FileTask {
-    pub fn new(file: File, folder: Arc<FolderColumns>) -> Result<FileTask, Fault> {
-        Ok(FileTask {
-            file: FileReader::new(file)?,
-            folder,
-        })
+    pub fn new(file: FileReader, folder: Arc<FolderColumns>) -> FileTask {
+        FileTask { file, folder }
     }
 
     fn footer(&self) -> Result<Vec<u8>, Fault> {
@@ -50,9 +46,9 @@ impl FileTask {
         let begin = begin.ok_or_else(|| {
             Fault::file("its footer has an impossible length; the file is damaged, write it again")
         })?;
-        self.file
-            .read_at(begin, length as usize)
-            .map_err(unreadable)
+        let footer = self.file.read_at(begin, length as usize);
+        self.file.count(u64::from(length) + TAIL_BYTES);
+        footer.map_err(unreadable)
     }
 
     fn message(
@@ -79,15 +75,22 @@ impl FileTask {
             .ok_or_else(outside)?;
         let head = self.file.read_at(begin, head_bytes as usize);
         let head = head.map_err(unreadable)?;
+        self.file.count(head_bytes + body_bytes);
         let prefix = prefix_bytes(&head);
         let head = with_aligned_counts(head, prefix);
-        if decoder.replaces_dictionary(&head)? {
+        let message = message_of(&head)?;
+        if decoder.replaces_dictionary(&message) {
             return Err(Fault::data(
                 decoder.at(),
                 "it replaces a dictionary, which an Arrow file must not; write it again, as a stream",
             ));
         }
-        decoder.message(&head, body_bytes, &mut self.file.read_from(body_at), rows)
+        decoder.message(
+            &message,
+            body_bytes,
+            &mut self.file.read_from(body_at),
+            rows,
+        )
     }
 }
 

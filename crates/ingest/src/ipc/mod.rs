@@ -7,14 +7,14 @@ mod align;
 mod decode;
 mod file;
 
-use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
 
-use decode::{Decoder, message_of, unreadable};
+use decode::{Decoder, message_of, prefix_bytes, unreadable};
 use file::FileTask;
 
 use crate::error::Fault;
+use crate::parquet::FileReader;
 use crate::plan::FolderColumns;
 use crate::rows::Rows;
 use crate::run::{Task, Tasks};
@@ -36,11 +36,11 @@ impl IpcFile {
         head.starts_with(FILE_MAGIC)
     }
 
-    pub fn of_file(file: File, folder: Arc<FolderColumns>) -> Result<IpcFile, Fault> {
-        let task = FileTask::new(file, folder)?;
-        Ok(IpcFile {
+    pub fn of_file(file: FileReader, folder: Arc<FolderColumns>) -> IpcFile {
+        let task = FileTask::new(file, folder);
+        IpcFile {
             task: Some(Box::new(task)),
-        })
+        }
     }
 
     pub fn of_stream(reader: Box<dyn Read + Send>, folder: Arc<FolderColumns>) -> IpcFile {
@@ -61,62 +61,49 @@ struct StreamTask {
     folder: Arc<FolderColumns>,
 }
 
-/// A message's frame: its prefix and metadata as they came, and the length of its body.
-enum Frame {
-    Message { head: Vec<u8>, body_bytes: u64 },
-    End,
-}
-
 impl Task for StreamTask {
     fn run(mut self: Box<Self>, file: u64, _data: &[u8], rows: &mut Rows<'_>) -> Result<(), Fault> {
         let mut decoder = Decoder::new(file, Arc::clone(&self.folder));
-        while let Frame::Message { head, body_bytes } = self.frame()? {
-            decoder.message(&head, body_bytes, &mut self.reader, rows)?;
+        while let Some(head) = self.head()? {
+            let message = message_of(&head)?;
+            let body_bytes = u64::try_from(message.bodyLength())
+                .map_err(|_| Fault::file("a message has a negative length; the file is damaged"))?;
+            decoder.message(&message, body_bytes, &mut self.reader, rows)?;
         }
         decoder.finish()
     }
 }
 
 impl StreamTask {
-    /// Reads a message's prefix and metadata.
-    fn frame(&mut self) -> Result<Frame, Fault> {
+    /// Reads a message's prefix and metadata; `None` at the end.
+    fn head(&mut self) -> Result<Option<Vec<u8>>, Fault> {
         let mut head = Vec::with_capacity(1024);
         let read = self.reader.by_ref().take(8).read_to_end(&mut head);
         read.map_err(unreadable)?;
-        if head.is_empty() {
-            return Ok(Frame::End);
-        }
-        if head.starts_with(&[0; 4]) || head.starts_with(END_MARKER) {
-            return Ok(Frame::End);
+        if head.is_empty() || head.starts_with(&[0; 4]) || head.starts_with(END_MARKER) {
+            return Ok(None);
         }
         if head.len() < 8 {
             return Err(Fault::file(
                 "it ends inside a message; the file is cut off, copy it again",
             ));
         }
-        // Before format version 5 the length stood first, without a marker.
-        let (prefix, at) = if head.starts_with(&[0xff; 4]) {
-            (8, 4)
-        } else {
-            (4, 0)
-        };
-        let length = i32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let prefix = prefix_bytes(&head);
+        let length = head[prefix - 4..prefix].first_chunk().expect("4 bytes");
+        let length = i32::from_le_bytes(*length);
         let length = u64::try_from(length)
             .ok()
             .filter(|n| (8..=METADATA_BYTES_MAX).contains(n));
         let length = length.ok_or_else(|| {
             Fault::file("a message has an impossible length; the file is damaged")
         })?;
-        let missing = length - (8 - prefix);
+        let missing = length - (8 - prefix as u64);
         let read = self.reader.by_ref().take(missing).read_to_end(&mut head);
         if (read.map_err(unreadable)? as u64) < missing {
             return Err(Fault::file(
                 "it ends inside a message; the file is cut off, copy it again",
             ));
         }
-        let head = align::with_aligned_counts(head, prefix as usize);
-        let body_bytes = u64::try_from(message_of(&head)?.bodyLength())
-            .map_err(|_| Fault::file("a message has a negative length; the file is damaged"))?;
-        Ok(Frame::Message { head, body_bytes })
+        Ok(Some(align::with_aligned_counts(head, prefix)))
     }
 }

@@ -523,6 +523,19 @@ fn an_arrow_file_of_pyarrow_reads_as_pyarrow_shows_it() {
 }
 
 #[test]
+fn local_arrow_and_parquet_files_count_in_the_bytes_that_were_read() {
+    for (file, key) in [("pyarrow.arrow", "id"), ("duckdb.parquet", "id")] {
+        let path = golden(file);
+        let (_, summary) = rows_of(&options(&path, key, ValueSpec::Json)).unwrap();
+        let size = std::fs::metadata(&path).unwrap().len();
+        // What is looked at to find the format is read again.
+        let bytes = size / 2..=size + 512;
+        assert!(bytes.contains(&summary.bytes_read), "{file}: {summary:?}");
+        assert!(summary.bytes_read > 512, "{file}: more than its begin");
+    }
+}
+
+#[test]
 fn an_avro_file_of_fastavro_reads_as_fastavro_shows_it() {
     check_golden(
         "fastavro.avro",
