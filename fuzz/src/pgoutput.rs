@@ -30,7 +30,7 @@ pub fn pgoutput(bytes: &[u8]) {
     let mut translator = translator(&messages, &mappings);
     for message in &messages {
         let mut each = |change: Change| check(&mappings, &change);
-        // What does not fit is told in words, and a table that was altered ends the session.
+        // What does not fit is described in words, and a mapping that its table no longer fits is excluded.
         let _ = translator.translate(message, &mut each, &mut |_, why| {
             assert!(!why.to_string().is_empty());
         });

@@ -5,8 +5,8 @@
 //! not told. But it has another `xmin` (the transaction that wrote it), or another number: these are what is compared.
 //!
 //! 1. Versions are read before the catalogs are looked at. So whatever changes while one looks has another version at the next look.
-//! 2. The publication's version covers what other transactions may be in the midst of: to add a table takes no lock that a writer
-//!    would wait for. A table's version covers what nobody can write the table under.
+//! 2. The versions of the publication and of what it publishes cover what other transactions may be in the midst of: to add a table takes
+//!    no lock that a writer would wait for. A table's version covers what nobody can write the table under.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,10 @@ const HAS_SCHEMAS: u32 = 150_000;
 /// What was found at one look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Versions {
-    /// Of what decides which tables, rows, columns and kinds of changes are told.
+    /// Of what decides which kinds of changes are told, of all tables.
     pub publication: String,
+    /// Of what decides whether a table's changes are told, and of which of its rows and columns, by the place of its mapping.
+    pub published: BTreeMap<usize, String>,
     /// Of each table, by the place of its mapping.
     pub tables: BTreeMap<usize, String>,
 }
@@ -30,15 +32,18 @@ pub struct Versions {
 impl Versions {
     /// Takes a row of what [`statement`] answers.
     pub fn take(&mut self, row: &SimpleQueryRow) {
-        let version = row.get(1).unwrap_or_default();
+        let version = row.get(2).unwrap_or_default();
+        let is_publication = row.get(1) == Some("t");
         match row.get(0).and_then(|at| at.parse().ok()) {
+            Some(at) if is_publication => drop(self.published.insert(at, version.to_owned())),
             Some(at) => drop(self.tables.insert(at, version.to_owned())),
             None => version.clone_into(&mut self.publication),
         }
     }
 }
 
-/// What asks a server of this version for them, one row each: the place of a mapping, or none for the publication.
+/// The statement that reads them from a server of this version, one row each: the place of a mapping, or none for the publication; whether it
+/// is the version of what is published; the version.
 pub fn statement(mappings: &[Mapping], publication: &str, server: u32) -> String {
     let names: Vec<String> = mappings
         .iter()
@@ -53,8 +58,8 @@ pub fn statement(mappings: &[Mapping], publication: &str, server: u32) -> String
         .collect();
     let schemas = match server >= HAS_SCHEMAS {
         true => {
-            "UNION ALL SELECT NULL, concat('schema ', s.oid, ' ', s.xmin) FROM pg_publication_namespace s \
-             JOIN published p ON p.oid = s.pnpubid WHERE s.pnnspid IN (SELECT namespace FROM lineage)"
+            "UNION ALL SELECT l.at, true, concat('schema ', s.oid, ' ', s.xmin) FROM pg_publication_namespace s \
+             JOIN published p ON p.oid = s.pnpubid JOIN lineage l ON l.namespace = s.pnnspid"
         }
         false => "",
     };
@@ -65,17 +70,19 @@ pub fn statement(mappings: &[Mapping], publication: &str, server: u32) -> String
          lineage(at, oid, namespace) AS (SELECT at, oid, namespace FROM mapped UNION SELECT m.at, c.oid, c.relnamespace \
          FROM mapped m CROSS JOIN LATERAL pg_partition_ancestors(m.oid) a JOIN pg_class c ON c.oid = a.relid), \
          published(oid, version) AS (SELECT oid, concat(oid, ' ', xmin) FROM pg_publication WHERE pubname = {publication}), \
-         versions(at, version) AS (SELECT NULL::int, version FROM published \
-         UNION ALL SELECT NULL, concat('table ', r.oid, ' ', r.xmin) FROM pg_publication_rel r \
-         JOIN published p ON p.oid = r.prpubid WHERE r.prrelid IN (SELECT oid FROM lineage) {schemas} \
-         UNION ALL SELECT NULL, concat('parent ', i.inhrelid, ' ', i.inhparent, ' ', i.xmin) FROM pg_inherits i \
-         WHERE i.inhrelid IN (SELECT oid FROM lineage) \
-         UNION ALL SELECT l.at, concat('class ', c.oid, ' ', c.xmin, ' ', c.relfilenode) FROM lineage l JOIN pg_class c ON c.oid = l.oid \
-         UNION ALL SELECT m.at, concat('column ', a.attnum, ' ', a.xmin) FROM mapped m JOIN pg_attribute a ON a.attrelid = m.oid \
+         versions(at, publishes, version) AS (SELECT NULL::int, true, version FROM published \
+         UNION ALL SELECT l.at, true, concat('table ', r.oid, ' ', r.xmin) FROM pg_publication_rel r \
+         JOIN published p ON p.oid = r.prpubid JOIN lineage l ON l.oid = r.prrelid {schemas} \
+         UNION ALL SELECT l.at, true, concat('parent ', i.inhrelid, ' ', i.inhparent, ' ', i.xmin) FROM pg_inherits i \
+         JOIN lineage l ON l.oid = i.inhrelid \
+         UNION ALL SELECT l.at, false, concat('class ', c.oid, ' ', c.xmin, ' ', c.relfilenode) FROM lineage l JOIN pg_class c ON c.oid = l.oid \
+         UNION ALL SELECT m.at, false, concat('column ', a.attnum, ' ', a.xmin) FROM mapped m JOIN pg_attribute a ON a.attrelid = m.oid \
          WHERE a.attnum > 0 \
-         UNION ALL SELECT m.at, concat('index ', i.indexrelid, ' ', i.xmin) FROM mapped m JOIN pg_index i ON i.indrelid = m.oid \
+         UNION ALL SELECT m.at, false, concat('label ', e.oid, ' ', e.xmin) FROM mapped m JOIN pg_attribute a ON a.attrelid = m.oid \
+         JOIN pg_type t ON t.oid = a.atttypid JOIN pg_enum e ON e.enumtypid IN (t.oid, t.typelem, t.typbasetype) WHERE a.attnum > 0 \
+         UNION ALL SELECT m.at, false, concat('index ', i.indexrelid, ' ', i.xmin) FROM mapped m JOIN pg_index i ON i.indrelid = m.oid \
          WHERE i.indisprimary OR i.indisreplident) \
-         SELECT at, string_agg(version, ',' ORDER BY version) FROM versions GROUP BY at",
+         SELECT at, publishes, string_agg(version, ',' ORDER BY version) FROM versions GROUP BY at, publishes",
         names = names.join(", "),
         publication = literal(publication),
     )

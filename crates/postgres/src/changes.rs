@@ -64,10 +64,10 @@ impl Change {
     }
 }
 
-/// What is wrong with a table since it was looked at.
+/// A mapping that its table no longer fits, since the table was altered after it was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Altered {
-    pub table: String,
+    pub mapping: Arc<Mapping>,
     pub why: String,
 }
 
@@ -108,18 +108,16 @@ impl Translator {
         std::mem::take(&mut self.is_described_again)
     }
 
-    /// Tells `each` what a message does to rows, and of rows that cannot be rows here.
-    ///
-    /// # Errors
-    /// A table is not any more as it was when it was looked at.
+    /// Calls `each` with what a message does to rows, and `misfit` with rows that cannot be rows here. Returns the mappings that their table no
+    /// longer fits by this message; they are not translated any more.
     pub fn translate(
         &mut self,
         message: &Message,
         each: &mut dyn FnMut(Change),
         misfit: &mut dyn FnMut(&Mapping, &Misfit),
-    ) -> Result<(), Altered> {
+    ) -> Vec<Altered> {
         match message {
-            Message::Relation(relation) => self.describe(relation)?,
+            Message::Relation(relation) => return self.describe(relation),
             Message::Insert { relation, new } => {
                 for known in self.of(*relation) {
                     known.put(&Old::Same, new, true, each, misfit);
@@ -153,71 +151,100 @@ impl Translator {
             }
             Message::Other => {}
         }
-        Ok(())
+        Vec::new()
+    }
+
+    /// Translates no more changes to rows of a mapping.
+    pub fn exclude(&mut self, name: &str) {
+        for mappings in self.mappings.values_mut() {
+            mappings.retain(|mapping| mapping.name != name);
+        }
+        for known in self.known.values_mut() {
+            known.retain(|known| known.mapping.name != name);
+        }
     }
 
     fn of(&self, relation: u32) -> &[Known] {
         self.known.get(&relation).map_or(&[], Vec::as_slice)
     }
 
-    fn describe(&mut self, relation: &Relation) -> Result<(), Altered> {
-        self.refuse_renamed(relation)?;
-        let mappings = self.mappings.get(&relation.oid);
+    fn describe(&mut self, relation: &Relation) -> Vec<Altered> {
+        let mut altered = self.renamed(relation);
         let mut known = Vec::new();
+        let mappings = self.mappings.get(&relation.oid);
         for mapping in mappings.into_iter().flatten() {
-            let altered = |why: String| Altered {
-                table: mapping.shown(),
-                why,
-            };
-            let place = |column: &str| {
-                let mut columns = relation.columns.iter();
-                let found = columns.position(|other| other.name == column);
-                found.ok_or_else(|| {
-                    altered(format!("the column {column} is not replicated any more"))
-                })
-            };
-            let identity = |column: &str| {
-                let place = place(column)?;
-                match relation.columns[place].is_identity {
-                    true => Ok(place),
-                    false => Err(altered(format!(
-                        "updates and deletes do not tell the column {column} any more"
-                    ))),
-                }
-            };
-            let slots = mapping.slots.iter().map(|slot| identity(&slot.column));
-            let values = mapping.values.iter().map(|value| place(&value.column));
-            known.push(Known {
-                mapping: mapping.clone(),
-                slots: slots.collect::<Result<_, _>>()?,
-                values: values.collect::<Result<_, _>>()?,
-            });
+            match Known::of(mapping, relation) {
+                Ok(fits) => known.push(fits),
+                Err(why) => altered.push(Altered {
+                    mapping: mapping.clone(),
+                    why,
+                }),
+            }
         }
         let is_mapped = !known.is_empty();
         let before = self.known.insert(relation.oid, known);
         self.is_described_again |= is_mapped && before.is_some();
-        Ok(())
+        for altered in &altered {
+            self.exclude(&altered.mapping.name);
+        }
+        altered
     }
 
-    /// A mapped table has its name still, and no other table has it.
-    fn refuse_renamed(&self, relation: &Relation) -> Result<(), Altered> {
-        for (number, mapping) in &self.mappings {
-            let named = |mapping: &&Arc<Mapping>| {
-                mapping.schema == relation.schema && mapping.table == relation.table
-            };
-            let is_it = *number == relation.oid;
-            if let Some(mapping) = mapping.iter().find(|mapping| named(mapping) != is_it) {
-                return Err(Altered {
-                    table: mapping.shown(),
-                    why: "another table has its name now".to_owned(),
-                });
-            }
-        }
-        Ok(())
+    /// The mappings whose table has another name now, or whose table's name another table has.
+    fn renamed(&self, relation: &Relation) -> Vec<Altered> {
+        let all = self.mappings.iter();
+        let all = all.flat_map(|(number, all)| all.iter().map(|mapping| (*number, mapping)));
+        let renamed = all.filter(|(number, mapping)| {
+            let has_name = mapping.schema == relation.schema && mapping.table == relation.table;
+            has_name != (*number == relation.oid)
+        });
+        let altered = renamed.map(|(number, mapping)| Altered {
+            mapping: mapping.clone(),
+            why: match number == relation.oid {
+                true => format!("it is called {}.{} now", relation.schema, relation.table),
+                false => "another table has its name now".to_owned(),
+            },
+        });
+        altered.collect()
     }
 }
 
 impl Known {
+    /// Where a table's rows have a mapping's columns.
+    ///
+    /// # Errors
+    /// Why the table does not fit the mapping.
+    fn of(mapping: &Arc<Mapping>, relation: &Relation) -> Result<Known, String> {
+        let place = |column: &str, type_oid: u32| {
+            let mut columns = relation.columns.iter();
+            let found = columns.position(|other| other.name == column);
+            let place =
+                found.ok_or_else(|| format!("the column {column} is not replicated any more"))?;
+            match relation.columns[place].type_oid == type_oid || type_oid == 0 {
+                true => Ok(place),
+                false => Err(format!("the column {column} has another type now")),
+            }
+        };
+        let identity = |column: &str, type_oid: u32| {
+            let place = place(column, type_oid)?;
+            match relation.columns[place].is_identity {
+                true => Ok(place),
+                false => Err(format!(
+                    "updates and deletes do not tell the column {column} any more"
+                )),
+            }
+        };
+        let slots = mapping.slots.iter();
+        let slots = slots.map(|slot| identity(&slot.column, slot.type_oid));
+        let values = mapping.values.iter();
+        let values = values.map(|value| place(&value.column, value.type_oid));
+        Ok(Known {
+            mapping: mapping.clone(),
+            slots: slots.collect::<Result<_, _>>()?,
+            values: values.collect::<Result<_, _>>()?,
+        })
+    }
+
     fn pick(cells: &[Cell], places: &[usize]) -> Vec<Cell> {
         let cell = |place: &usize| cells.get(*place).cloned().unwrap_or(Cell::Null);
         places.iter().map(cell).collect()

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
 
-use crate::error::{Error, said};
+use crate::error::{Error, classified, said};
 use crate::relay;
 use crate::sql::PRINTING;
 use crate::tls::{self, Tls};
@@ -140,10 +140,13 @@ impl Address {
     pub async fn connect(&self) -> Result<Client, Error> {
         let connecting = async {
             let wire = self.dial().await?;
-            let connecting = self.config.connect_raw(wire, NoTls).await;
-            connecting.map_err(|error| said(&error))
+            Ok(self.config.connect_raw(wire, NoTls).await)
         };
-        let (client, connection) = self.within_time(connecting).await?;
+        let connected = self.within_time(connecting).await?;
+        let (client, connection) = connected.map_err(|error| {
+            let message = self.cannot_be_reached(&said(&error));
+            classified(&error, message)
+        })?;
         tokio::spawn(async move {
             // Whoever uses the client is told too.
             let _ = connection.await;
@@ -161,14 +164,16 @@ impl Address {
     }
 
     fn unreachable(&self, why: &str) -> Error {
+        Error::Unreachable(self.cannot_be_reached(why))
+    }
+
+    fn cannot_be_reached(&self, why: &str) -> String {
         let shown = self.shown();
         let advice = match why.contains("password missing") {
             true => "; it asks for one: postgres.url = \"postgres://user:password@host/database\"",
             false => "",
         };
-        Error::Unreachable(format!(
-            "PostgreSQL at {shown} cannot be reached: {why}{advice}"
-        ))
+        format!("PostgreSQL at {shown} cannot be reached: {why}{advice}")
     }
 
     /// Makes a connection, with TLS as the address asks for.

@@ -31,7 +31,7 @@ use crate::stats::Stats;
 use crate::verify::Verified;
 use crate::work::Written;
 
-/// Requests that come while the first connection is made wait for so long.
+/// For so long after the start, or after a stream was given up for a new one, requests wait for the stream; later ones are refused.
 const PATIENCE: Duration = Duration::from_secs(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
@@ -131,6 +131,7 @@ impl Database {
             requests: receiver,
             kept: None,
             held: Vec::new(),
+            patient_until: Instant::now() + PATIENCE,
             lost_at: None,
             failure: None,
         };
@@ -198,8 +199,9 @@ struct Life {
     stats: Arc<Stats>,
     requests: mpsc::UnboundedReceiver<Request>,
     kept: Option<ResumePoint>,
-    /// Requests that wait for the first connection.
-    held: Vec<(Instant, Request)>,
+    /// Requests that wait for the stream, until `patient_until`.
+    held: Vec<Request>,
+    patient_until: Instant,
     /// Since when what is here has not been kept fresh.
     lost_at: Option<Instant>,
     failure: Option<Error>,
@@ -241,8 +243,12 @@ impl Life {
                         tracing::error!(%error, "tables of PostgreSQL cannot be loaded or followed");
                         self.stats.set_state(error.message(), false);
                     }
-                    for (_, request) in self.held.drain(..) {
+                    for request in self.held.drain(..) {
                         request.fail(&error);
+                    }
+                    // Waiting does not help here: the next read reports what must be set right.
+                    if matches!(error, Error::Setup(_)) && self.lost_at.is_some() {
+                        self.forget();
                     }
                     self.failure = Some(error);
                     self.wait(backoff).await;
@@ -291,8 +297,16 @@ impl Life {
     fn hold(&mut self, request: Request) {
         match &self.failure {
             Some(failure) => request.fail(failure),
-            None => self.held.push((Instant::now(), request)),
+            None if Instant::now() < self.patient_until => self.held.push(request),
+            None => request.fail(&self.not_yet()),
         }
+    }
+
+    fn not_yet(&self) -> Error {
+        Error::Unreachable(format!(
+            "PostgreSQL is not followed yet: {}",
+            self.stats.state()
+        ))
     }
 
     fn look_at_the_time(&mut self) {
@@ -303,17 +317,9 @@ impl Life {
             tracing::warn!("rows of PostgreSQL's tables are too old by now and are not served");
             self.forget();
         }
-        let is_late = |(since, _): &(Instant, Request)| since.elapsed() >= PATIENCE;
-        if self.held.first().is_some_and(is_late) {
-            let error = Error::Unreachable(format!(
-                "the connection to PostgreSQL is not there yet: {}",
-                self.stats.state()
-            ));
-            let (late, held) = self.held.drain(..).partition(is_late);
-            self.held = held;
-            let late: Vec<(Instant, Request)> = late;
-            late.into_iter()
-                .for_each(|(_, request)| request.fail(&error));
+        if Instant::now() >= self.patient_until {
+            let error = self.not_yet();
+            self.held.drain(..).for_each(|request| request.fail(&error));
         }
     }
 
@@ -338,19 +344,28 @@ impl Life {
             tracing::info!("tables of PostgreSQL are followed again");
         }
         self.stats.set_state("streaming", true);
-        for (_, request) in self.held.drain(..) {
+        for request in self.held.drain(..) {
             session.request(request);
         }
-        let End { error, kept } = session.run(&mut self.requests, &*self.sink).await;
-        tracing::warn!(%error, "the stream of changes from PostgreSQL has ended; it is begun again");
-        Stats::add(&self.stats.connections_lost, 1);
+        let End {
+            error,
+            kept,
+            needs_new_stream,
+        } = session.run(&mut self.requests, &*self.sink).await;
         self.stats.set_state(error.message(), false);
-        self.pool.clear();
         self.lost_at = Some(Instant::now());
         self.kept = kept;
         if matches!(error, Error::Setup(_)) {
             self.forget();
         }
+        if needs_new_stream {
+            tracing::info!(reason = %error, "a new stream of changes from PostgreSQL begins");
+            self.patient_until = Instant::now() + PATIENCE;
+            return;
+        }
+        tracing::warn!(%error, "the stream of changes from PostgreSQL has ended; it is begun again");
+        Stats::add(&self.stats.connections_lost, 1);
+        self.pool.clear();
         self.failure = Some(error);
         self.look_at_the_time();
     }

@@ -34,6 +34,34 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Whether an SQLSTATE means that something in PostgreSQL or in the configuration must be changed first: the credentials (class 28), the
+/// database's name (3D), or rights and objects that are missing (42).
+fn is_setup(sqlstate: &str) -> bool {
+    ["28", "3D", "42"]
+        .iter()
+        .any(|class| sqlstate.starts_with(class))
+}
+
+/// The error of a statement or a connection attempt, with a message for people.
+pub(crate) fn classified(error: &tokio_postgres::Error, message: String) -> Error {
+    let code = error.code().map(tokio_postgres::error::SqlState::code);
+    match code.is_some_and(is_setup) {
+        true => Error::Setup(message),
+        false => Error::Unreachable(message),
+    }
+}
+
+/// The error of a replication connection, which has the SQLSTATE in its text alone.
+pub(crate) fn replication_failed(error: &pgwire_replication::PgWireError) -> Error {
+    let said = error.to_string();
+    let message = format!("replication from PostgreSQL broke: {said}");
+    let code = said.rsplit_once("(SQLSTATE ").map(|(_, code)| code);
+    match error.is_auth() || code.is_some_and(is_setup) {
+        true => Error::Setup(message),
+        false => Error::Unreachable(message),
+    }
+}
+
 /// What PostgreSQL, or the way to it, said.
 pub(crate) fn said(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {

@@ -17,6 +17,7 @@
 //!
 //! `merge`, `changes`, `pgoutput`, `mapping`, `conditions` and `snapshot` do no I/O.
 
+mod array;
 mod catalog;
 mod changes;
 mod conditions;

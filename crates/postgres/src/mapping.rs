@@ -9,6 +9,7 @@ use std::fmt;
 use larder_protocol::config::{MappedTable, PatternPart, Writes};
 use serde_json::value::RawValue;
 
+use crate::array;
 use crate::pgoutput::Cell;
 
 /// A key cannot be longer.
@@ -46,6 +47,8 @@ pub struct Slot {
     pub column: String,
     pub width: Option<usize>,
     pub kind: SlotKind,
+    /// The number of the column's type in PostgreSQL; 0 until the database has been asked.
+    pub type_oid: u32,
     /// The text that ends it, if it has no width and is not the last.
     pub end: Vec<u8>,
 }
@@ -61,7 +64,12 @@ pub enum SlotKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
     pub column: String,
+    /// Of the column, or of an array's elements.
     pub kind: ValueKind,
+    /// As of a slot.
+    pub type_oid: u32,
+    /// What separates elements as PostgreSQL prints them. `None`: the column is no array.
+    pub delimiter: Option<u8>,
 }
 
 /// How a value's column is written in a key's value, and in JSON.
@@ -107,6 +115,7 @@ impl Mapping {
                         column: config.column_of(name).to_owned(),
                         width: *width,
                         kind: SlotKind::Text,
+                        type_oid: 0,
                         end: Vec::new(),
                     });
                 }
@@ -115,6 +124,8 @@ impl Mapping {
         let value = |column: &String| Value {
             column: column.clone(),
             kind: ValueKind::Text,
+            type_oid: 0,
+            delimiter: None,
         };
         Mapping {
             name: config.name.clone(),
@@ -343,6 +354,7 @@ impl Value {
     /// As the whole value of a row.
     fn plain(&self, cell: &Cell) -> Vec<u8> {
         match (cell, self.kind) {
+            (Cell::Text(_), _) if self.delimiter.is_some() => self.json(cell).into_bytes(),
             (Cell::Text(text), ValueKind::Bytes) => unhexed(text).unwrap_or_else(|| text.to_vec()),
             (Cell::Text(text), _) => text.to_vec(),
             _ => Vec::new(),
@@ -355,14 +367,23 @@ impl Value {
             return "null".to_owned();
         };
         let text = String::from_utf8_lossy(text);
-        match self.kind {
+        let Some(delimiter) = self.delimiter else {
+            return self.kind.json(&text);
+        };
+        let array = array::to_json(&text, delimiter, |element| self.kind.json(element));
+        array.unwrap_or_else(|| quoted(&text))
+    }
+}
+
+impl ValueKind {
+    /// A value of this kind in JSON, from how PostgreSQL prints it.
+    fn json(self, text: &str) -> String {
+        match self {
             ValueKind::Boolean => if text == "t" { "true" } else { "false" }.to_owned(),
-            ValueKind::Integer | ValueKind::Json => text.into_owned(),
+            ValueKind::Integer | ValueKind::Json => text.to_owned(),
             // Numbers that JSON does not have, such as NaN, are texts.
-            ValueKind::Number if serde_json::from_str::<&RawValue>(&text).is_ok() => {
-                text.into_owned()
-            }
-            _ => quoted(&text),
+            ValueKind::Number if serde_json::from_str::<&RawValue>(text).is_ok() => text.to_owned(),
+            _ => quoted(text),
         }
     }
 }

@@ -127,6 +127,13 @@ impl Merge {
         self.loads.get(&load).map_or(&[], |load| &load.ranges)
     }
 
+    /// The loads under way that bring rows of a range.
+    pub fn loads_of(&self, range: &Range) -> Vec<LoadId> {
+        let loads = self.loads.iter();
+        let of_it = loads.filter(|(_, load)| load.ranges.iter().any(|other| other.overlaps(range)));
+        of_it.map(|(id, _)| *id).collect()
+    }
+
     /// A load has failed, or is not wanted any more.
     pub fn forget_load(&mut self, load: LoadId) {
         self.loads.remove(&load);

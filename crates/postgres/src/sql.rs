@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use postgres_protocol::escape::{escape_identifier, escape_literal};
 use serde_json::value::RawValue;
 
+use crate::array;
 use crate::mapping::{Mapping, Value, ValueKind};
 use crate::range::Range;
 
@@ -148,6 +149,8 @@ impl Mapping {
             Value {
                 column,
                 kind: ValueKind::Integer,
+                delimiter: None,
+                ..
             },
         ] = &*self.values
         else {
@@ -198,6 +201,16 @@ impl Mapping {
                 "table {} has no value column (tables.{0}.value), so its values are empty: set ''",
                 self.name
             )),
+            [one] if !self.is_object && one.delimiter.is_some() => {
+                // As null is read.
+                if value.is_empty() {
+                    return Ok(vec!["NULL".to_owned()]);
+                }
+                let json = serde_json::from_slice::<Box<RawValue>>(value).ok();
+                let array = json.and_then(|json| one.array_literal(&json));
+                let expected = || format!("the value of {} must be a JSON array", one.column);
+                Ok(vec![array.ok_or_else(expected)??])
+            }
             [one] if !self.is_object && one.kind == ValueKind::Bytes => {
                 let digits: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
                 Ok(vec![literal(&format!("\\x{digits}"))])
@@ -212,7 +225,11 @@ impl Mapping {
                 let mut literals = Vec::new();
                 for value in several {
                     let member = object.remove(&value.column).ok_or_else(expected)?;
-                    literals.push(member_literal(member.get(), value.kind)?);
+                    let array = value.array_literal(&member);
+                    literals.push(match array {
+                        Some(array) => array?,
+                        None => member_literal(member.get(), value.kind)?,
+                    });
                 }
                 match object.is_empty() {
                     true => Ok(literals),
@@ -220,6 +237,14 @@ impl Mapping {
                 }
             }
         }
+    }
+}
+
+impl Value {
+    /// The literal of a JSON array for an array's column; `None` if either is none.
+    fn array_literal(&self, json: &RawValue) -> Option<Result<String, String>> {
+        let array = array::from_json(json, self.delimiter?, self.kind == ValueKind::Json)?;
+        Some(text_literal(array.as_bytes()))
     }
 }
 

@@ -10,6 +10,7 @@ macro_rules! counters {
         pub struct Stats {
             state: Mutex<String>,
             streaming: AtomicBool,
+            tables: Mutex<Vec<(String, Option<String>)>>,
             $($(#[doc = $doc])* pub(crate) $name: AtomicU64,)*
         }
 
@@ -57,6 +58,45 @@ impl Stats {
     pub fn state(&self) -> String {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.clone()
+    }
+
+    /// The mapped tables by name, each with what keeps it from being read and followed, as of the last look at the database.
+    pub fn tables(&self) -> Vec<(String, Option<String>)> {
+        let tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        tables.clone()
+    }
+
+    /// What is wrong, for people: with the connection, or with some of the tables.
+    pub fn faults(&self) -> Vec<String> {
+        if !self.is_streaming() {
+            return vec![format!("tables of PostgreSQL: {}", self.state())];
+        }
+        let tables = self.tables().into_iter();
+        let faulty = tables.filter_map(|(name, fault)| Some((name, fault?)));
+        let faults = faulty.map(|(name, fault)| format!("table {name} of PostgreSQL: {fault}"));
+        faults.collect()
+    }
+
+    /// Logs what changed.
+    pub(crate) fn set_tables(&self, now: Vec<(String, Option<String>)>) {
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, fault) in &now {
+            let mut before = tables.iter();
+            let before = before.find(|(other, _)| other == name);
+            let before = before.and_then(|(_, fault)| fault.as_ref());
+            match fault {
+                Some(fault) if before != Some(fault) => tracing::error!(
+                    table = name,
+                    reason = fault,
+                    "a table of PostgreSQL can be neither read nor followed; others do not depend on it"
+                ),
+                None if before.is_some() => {
+                    tracing::info!(table = name, "a table of PostgreSQL is followed again");
+                }
+                _ => {}
+            }
+        }
+        *tables = now;
     }
 
     /// Whether changes come in.

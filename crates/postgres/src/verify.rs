@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::catalog::{self, Versions};
-use crate::error::{Error, said};
+use crate::error::{Error, classified, said};
 use crate::mapping::{Mapping, SlotKind, ValueKind};
 use crate::sql::literal;
 
@@ -27,23 +27,58 @@ pub struct VerifiedTable {
     pub mapping: Arc<Mapping>,
     /// The table's number, which the replication stream tells.
     pub number: u32,
+    /// Why the table can be neither read nor followed: the message says what to run. Other tables do not depend on it.
+    pub fault: Option<String>,
 }
 
 impl Verified {
-    /// Whether the publication and the tables are as they were at an earlier look, and have been in between: no change was left out.
-    pub fn is_published_as(&self, before: &Verified) -> bool {
-        self.versions.publication == before.versions.publication && self.tables == before.tables
+    /// Why a stream that began at an earlier look does not have all changes of the tables that can be followed now.
+    pub fn needs_new_stream(&self, before: &Verified, publication: &str) -> Option<String> {
+        let published = format!("the publication {publication} was changed");
+        if self.versions.publication != before.versions.publication {
+            return Some(published);
+        }
+        let tables = self.tables.iter().zip(&before.tables).enumerate();
+        tables
+            .filter(|(_, (now, _))| now.fault.is_none())
+            .find_map(|(at, (now, before_then))| {
+                let shown = now.mapping.shown();
+                if before_then.fault.is_some() {
+                    Some(format!("the table {shown} can be followed again"))
+                } else if now != before_then {
+                    Some(format!("the table {shown} was altered"))
+                } else if self.versions.published.get(&at) != before.versions.published.get(&at) {
+                    Some(published.clone())
+                } else {
+                    None
+                }
+            })
     }
 
-    /// The tables that are not, or may not have been in between, what they were at an earlier look.
+    /// The tables whose rows may have changed since an earlier look in ways that the stream does not tell, and those that cannot be followed
+    /// any more.
     pub fn changed_since<'v>(
         &'v self,
         before: &'v Verified,
     ) -> impl Iterator<Item = &'v Mapping> + 'v {
-        let (now, before) = (&self.versions.tables, &before.versions.tables);
-        let changed = move |(at, _): &(usize, &VerifiedTable)| now.get(at) != before.get(at);
-        let tables = self.tables.iter().enumerate().filter(changed);
-        tables.map(|(_, table)| &*table.mapping)
+        let (now, then) = (&self.versions.tables, &before.versions.tables);
+        let tables = self.tables.iter().zip(&before.tables).enumerate();
+        let changed = tables.filter(move |(at, (table, before))| {
+            before.fault.is_none() && (table.fault.is_some() || now.get(at) != then.get(at))
+        });
+        changed.map(|(_, (table, _))| &*table.mapping)
+    }
+
+    /// The table that a key or the beginning of a range is of.
+    pub fn table_of(&self, key: &[u8]) -> Option<&VerifiedTable> {
+        let mut tables = self.tables.iter();
+        tables.find(|table| key.starts_with(&table.mapping.prefix))
+    }
+
+    /// The first fault of the tables that these keys are of.
+    pub fn fault_of<'k>(&self, mut keys: impl Iterator<Item = &'k [u8]>) -> Option<Error> {
+        let fault = keys.find_map(|key| self.table_of(key)?.fault.clone());
+        fault.map(Error::Setup)
     }
 }
 
@@ -52,7 +87,7 @@ type Row = Vec<Option<String>>;
 /// Looks at everything. The same versions twice mean that nothing changed in between.
 ///
 /// # Errors
-/// [`Error::Setup`] for the first thing that must be set right.
+/// [`Error::Setup`] for the first thing that must be set right before any of the tables can be followed.
 pub async fn verify(
     client: &Client,
     mappings: &[Mapping],
@@ -63,9 +98,19 @@ pub async fn verify(
     let versions = versions(client, &look).await?;
     let mut tables = Vec::new();
     for mapping in mappings {
-        tables.push(table(client, mapping, &user).await?);
+        tables.push(match table(client, mapping, &user).await {
+            Err(Error::Setup(fault)) => faulty(mapping, fault),
+            table => table?,
+        });
     }
-    published(client, mappings, publication).await?;
+    refuse_if_all_fail(&tables)?;
+    let published = published(client, mappings, publication).await?;
+    for table in &mut tables {
+        if table.fault.is_none() {
+            table.fault = unpublished(&published, &table.mapping, publication);
+        }
+    }
+    refuse_if_all_fail(&tables)?;
     Ok(Verified {
         tables,
         versions,
@@ -73,9 +118,25 @@ pub async fn verify(
     })
 }
 
+fn faulty(mapping: &Mapping, fault: String) -> VerifiedTable {
+    VerifiedTable {
+        mapping: Arc::new(mapping.clone()),
+        number: 0,
+        fault: Some(fault),
+    }
+}
+
+/// Without any table to follow there is no use in a slot, which would keep PostgreSQL's log.
+fn refuse_if_all_fail(tables: &[VerifiedTable]) -> Result<(), Error> {
+    match tables.iter().all(|table| table.fault.is_some()) {
+        true => setup(tables[0].fault.clone().unwrap_or_default()),
+        false => Ok(()),
+    }
+}
+
 async fn versions(client: &Client, look: &str) -> Result<Versions, Error> {
     let messages = client.simple_query(look).await;
-    let messages = messages.map_err(|error| Error::Unreachable(said(&error)))?;
+    let messages = messages.map_err(|error| classified(&error, said(&error)))?;
     let mut versions = Versions::default();
     for message in &messages {
         if let SimpleQueryMessage::Row(row) = message {
@@ -90,7 +151,7 @@ async fn rows(client: &Client, sql: &str) -> Result<Vec<Row>, Error> {
     let messages = client
         .simple_query(sql)
         .await
-        .map_err(|error| Error::Unreachable(said(&error)))?;
+        .map_err(|error| classified(&error, said(&error)))?;
     let row = |row: SimpleQueryRow| {
         (0..row.len())
             .map(|at| row.get(at).map(str::to_owned))
@@ -228,43 +289,71 @@ async fn table(client: &Client, mapping: &Mapping, user: &str) -> Result<Verifie
     Ok(VerifiedTable {
         mapping: Arc::new(mapping),
         number,
+        fault: None,
     })
+}
+
+/// A column of a table.
+struct Column<'r> {
+    /// Of its type, or of its elements' type, behind domains.
+    number: u32,
+    /// Its type's name.
+    kind: &'r str,
+    is_generated: bool,
+    /// Of an array.
+    delimiter: Option<u8>,
+    type_oid: u32,
 }
 
 /// Checks that the columns are there, and learns what they hold.
 async fn columns(client: &Client, mapping: &mut Mapping, number: u32) -> Result<(), Error> {
+    // The type behind domains; of an array, the one of its elements, and what separates them.
     let found = rows(
         client,
         &format!(
-            "SELECT attname, atttypid, format_type(atttypid, atttypmod), attgenerated FROM pg_attribute \
-             WHERE attrelid = {number} AND attnum > 0 AND NOT attisdropped"
+            "WITH RECURSIVE based(num, oid, delimiter) AS (SELECT attnum, atttypid, NULL::\"char\" FROM pg_attribute \
+             WHERE attrelid = {number} AND attnum > 0 AND NOT attisdropped \
+             UNION ALL SELECT b.num, coalesce(e.oid, t.typbasetype), coalesce(e.typdelim, b.delimiter) FROM based b JOIN pg_type t ON t.oid = b.oid \
+             LEFT JOIN pg_type e ON e.typarray = t.oid WHERE t.typtype = 'd' OR e.oid IS NOT NULL AND b.delimiter IS NULL) \
+             SELECT attname, b.oid, format_type(atttypid, atttypmod), attgenerated, b.delimiter, atttypid FROM based b \
+             JOIN pg_attribute a ON a.attrelid = {number} AND a.attnum = b.num JOIN pg_type t ON t.oid = b.oid \
+             WHERE t.typtype <> 'd' AND (b.delimiter IS NOT NULL OR NOT EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid))"
         ),
     )
     .await?;
-    let found: BTreeMap<&str, (u32, &str, &str)> = found
+    let found: BTreeMap<&str, Column<'_>> = found
         .iter()
         .map(|row| {
-            let number = cell(row, 1).parse().unwrap_or(0);
-            (cell(row, 0), (number, cell(row, 2), cell(row, 3)))
+            let column = Column {
+                number: cell(row, 1).parse().unwrap_or(0),
+                kind: cell(row, 2),
+                is_generated: !cell(row, 3).is_empty(),
+                delimiter: cell(row, 4).bytes().next(),
+                type_oid: cell(row, 5).parse().unwrap_or(0),
+            };
+            (cell(row, 0), column)
         })
         .collect();
     let (shown, name) = (mapping.shown(), mapping.name.clone());
     let column = |column: &str, key: &str| {
-        let Some((number, kind, generated)) = found.get(column) else {
+        let Some(found_column) = found.get(column) else {
             return setup(format!(
                 "{shown} has no column {column}; it has {}; correct tables.{name}.{key}",
                 found.keys().copied().collect::<Vec<_>>().join(", ")
             ));
         };
-        if !generated.is_empty() {
+        if found_column.is_generated {
             return setup(format!(
                 "the column {column} of {shown} is generated, and PostgreSQL does not replicate such columns; make it a plain one, filled by a trigger"
             ));
         }
-        Ok((*number, kind.to_string()))
+        Ok(found_column)
     };
     for slot in &mut mapping.slots {
-        let (number, kind) = column(&slot.column, "pattern or .columns")?;
+        let found = column(&slot.column, "pattern or .columns")?;
+        let kind = found.kind;
+        slot.type_oid = found.type_oid;
+        let number = found.number * u32::from(found.delimiter.is_none());
         slot.kind = match number {
             25 | 1043 => SlotKind::Text,
             21 => SlotKind::Integer {
@@ -290,8 +379,10 @@ async fn columns(client: &Client, mapping: &mut Mapping, number: u32) -> Result<
         }
     }
     for value in &mut mapping.values {
-        let (number, _) = column(&value.column, "value")?;
-        value.kind = match number {
+        let found = column(&value.column, "value")?;
+        value.type_oid = found.type_oid;
+        value.delimiter = found.delimiter;
+        value.kind = match found.number {
             17 => ValueKind::Bytes,
             20 | 21 | 23 => ValueKind::Integer,
             700 | 701 | 1700 => ValueKind::Number,
@@ -365,7 +456,12 @@ fn identity(mapping: &Mapping, identity: &str, indexes: &[Index]) -> Result<(), 
     }
 }
 
-async fn published(client: &Client, mappings: &[Mapping], publication: &str) -> Result<(), Error> {
+/// The tables of the publication.
+async fn published(
+    client: &Client,
+    mappings: &[Mapping],
+    publication: &str,
+) -> Result<Vec<Row>, Error> {
     let found = rows(
         client,
         &format!(
@@ -388,7 +484,7 @@ async fn published(client: &Client, mappings: &[Mapping], publication: &str) -> 
             "the publication {publication} does not tell of all changes; run ALTER PUBLICATION {publication} SET (publish = 'insert, update, delete, truncate')"
         ));
     }
-    let found = rows(
+    rows(
         client,
         &format!(
             "SELECT schemaname, tablename, to_jsonb(p)->>'rowfilter', to_jsonb(p)->>'attnames' \
@@ -396,33 +492,29 @@ async fn published(client: &Client, mappings: &[Mapping], publication: &str) -> 
             literal(publication)
         ),
     )
-    .await?;
-    for mapping in mappings {
-        let shown = mapping.shown();
-        let row = found
-            .iter()
-            .find(|row| cell(row, 0) == mapping.schema && cell(row, 1) == mapping.table);
-        let Some(row) = row else {
-            return setup(format!(
-                "the publication {publication} does not have the table {shown}; run ALTER PUBLICATION {publication} ADD TABLE {shown}"
-            ));
-        };
-        if row[2].is_some() {
-            return setup(format!(
-                "the publication {publication} tells of some rows of {shown} only; add the table again without WHERE: ALTER PUBLICATION {publication} SET TABLE ..."
-            ));
-        }
-        if let Some(columns) = &row[3] {
-            let columns: Vec<String> = serde_json::from_str(columns).unwrap_or_default();
-            let missing = mapping
-                .columns()
-                .find(|column| !columns.iter().any(|other| other == column));
-            if let Some(column) = missing {
-                return setup(format!(
-                    "the publication {publication} does not tell of the column {column} of {shown}; add the table again without a list of columns: ALTER PUBLICATION {publication} SET TABLE ..."
-                ));
-            }
-        }
+    .await
+}
+
+/// Why the publication does not have all changes of a table.
+fn unpublished(published: &[Row], mapping: &Mapping, publication: &str) -> Option<String> {
+    let shown = mapping.shown();
+    let mut rows = published.iter();
+    let row = rows.find(|row| cell(row, 0) == mapping.schema && cell(row, 1) == mapping.table);
+    let Some(row) = row else {
+        return Some(format!(
+            "the publication {publication} does not have the table {shown}; run ALTER PUBLICATION {publication} ADD TABLE {shown}"
+        ));
+    };
+    if row[2].is_some() {
+        return Some(format!(
+            "the publication {publication} tells of some rows of {shown} only; add the table again without WHERE: ALTER PUBLICATION {publication} SET TABLE ..."
+        ));
     }
-    Ok(())
+    let columns: Vec<String> = serde_json::from_str(row[3].as_ref()?).unwrap_or_default();
+    let missing = mapping
+        .columns()
+        .find(|column| !columns.iter().any(|other| other == column))?;
+    Some(format!(
+        "the publication {publication} does not tell of the column {missing} of {shown}; add the table again without a list of columns: ALTER PUBLICATION {publication} SET TABLE ..."
+    ))
 }

@@ -576,6 +576,20 @@ impl Scrape {
             "1 while changes of PostgreSQL come in",
             u64::from(stats.is_streaming()),
         )?;
+        let mut family = encoder.encode_descriptor(
+            "postgres_table_up",
+            "1 while the mapped table can be read and followed, as of the last look at the database",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (name, fault) in stats.tables() {
+            let labels = [("table", name.as_str())];
+            line(
+                &mut family,
+                &labels,
+                ConstGauge::new(i64::from(fault.is_none())),
+            )?;
+        }
         for (name, help, value) in stats.figures() {
             let name = format!("postgres_{name}");
             if larder_postgres::GAUGES.contains(&&name["postgres_".len()..]) {

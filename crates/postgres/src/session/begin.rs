@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use pgwire_replication::{Lsn as WireLsn, ReplicationClient};
 
-use super::broken;
 use crate::connect::Pool;
 use crate::database::{Options, ResumePoint};
-use crate::error::Error;
+use crate::error::{Error, replication_failed};
 use crate::slot;
 use crate::snapshot::Lsn;
 use crate::stats::Stats;
@@ -32,8 +31,11 @@ pub(super) async fn begin_stream(
     }
     let mut client = ReplicationClient::connect_gated(config)
         .await
-        .map_err(|e| broken(&e))?;
-    let identity = client.identify_system().await.map_err(|e| broken(&e))?;
+        .map_err(|e| replication_failed(&e))?;
+    let identity = client
+        .identify_system()
+        .await
+        .map_err(|e| replication_failed(&e))?;
     let system = (identity.system_id, identity.timeline);
     let mut resumed_at = None;
     if let (Some(name), Some(kept)) = (&name, &kept) {
@@ -45,7 +47,7 @@ pub(super) async fn begin_stream(
             let config = address.replication(&slot, &options.publication).await?;
             client = ReplicationClient::connect_gated(config)
                 .await
-                .map_err(|e| broken(&e))?;
+                .map_err(|e| replication_failed(&e))?;
         }
     }
     let position = match resumed_at {
@@ -61,7 +63,7 @@ pub(super) async fn begin_stream(
             slot::create(&mut client, &slot, name.is_none()).await?
         }
     };
-    client.start().await.map_err(|e| broken(&e))?;
+    client.start().await.map_err(|e| replication_failed(&e))?;
     client.wait_started().await.map_err(|error| {
         let message = format!("PostgreSQL does not begin the replication: {error}");
         match error.is_server() && resumed_at.is_none() {

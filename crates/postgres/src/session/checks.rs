@@ -4,43 +4,80 @@
 use std::time::{Duration, Instant};
 
 use super::{Done, Session};
+use crate::changes::Altered;
 use crate::database::Event;
 use crate::error::Error;
 use crate::range::Range;
-use crate::verify::{Verified, verify};
+use crate::verify::{Verified, VerifiedTable, verify};
 use crate::work;
 
 /// A load or write that waits for the stream has PostgreSQL asked to write on after so long.
 const NUDGE_AFTER: Duration = Duration::from_millis(5);
-/// Every so many beats all of the database is looked at again; at each, whether its catalogs have another version.
+/// Every so many beats all of the database is looked at again, and at each one while a table has a fault; otherwise each beat compares the
+/// versions of its catalogs.
 const VERIFY_BEATS: u64 = 10;
 
 impl Session {
-    /// The database was looked at again.
-    pub(super) fn compare(&mut self, now: Verified, sink: &dyn Fn(Event)) -> Result<(), Error> {
+    /// Compares a new look at the database with the one before. A table that cannot be followed any more is excluded, one that may have changed
+    /// unseen is forgotten.
+    ///
+    /// # Errors
+    /// The stream does not have all changes of the tables that can be followed now. A new slot begins behind the transactions that are under
+    /// way, which may hold such changes.
+    pub(super) fn compare(&mut self, now: Verified) -> Result<(), Error> {
+        if let Some(why) = now.needs_new_stream(&self.verified, &self.options.publication) {
+            self.needs_new_stream = true;
+            return Err(Error::Setup(format!("{why}; all tables are loaded again")));
+        }
         let before = std::mem::replace(&mut self.verified, now);
-        let now = &self.verified;
-        let altered = before.tables.iter().zip(&now.tables).find(|(a, b)| a != b);
-        if let Some((_, table)) = altered {
-            return Err(Error::Setup(format!(
-                "the table {} was altered; it is looked at again",
-                table.mapping.shown()
-            )));
+        for at in 0..self.verified.tables.len() {
+            if self.verified.tables[at].fault.is_some() && before.tables[at].fault.is_none() {
+                self.exclude(at);
+            }
         }
-        if !now.is_published_as(&before) {
-            // Transactions that were under way then may hold rows still that nobody will tell. A new slot begins behind them.
-            return Err(Error::Setup(format!(
-                "the publication {} was changed; all is loaded anew",
-                self.options.publication
-            )));
-        }
-        // Nobody could write the table in the midst of this.
-        let changed = now.changed_since(&before);
+        // Nobody could write these tables in the midst of the change.
+        let changed = self.verified.changed_since(&before);
         let changed: Vec<Range> = changed.map(|m| Range::prefix(&m.prefix)).collect();
-        for range in changed {
-            self.forget(range, sink);
-        }
+        self.changed.extend(changed);
+        self.report_tables();
         Ok(())
+    }
+
+    /// The stream describes tables that no longer fit their mappings.
+    pub(super) fn exclude_altered(&mut self, altered: Vec<Altered>) {
+        for Altered { mapping, why } in altered {
+            let mut tables = self.verified.tables.iter();
+            let Some(at) = tables.position(|table| table.mapping.name == mapping.name) else {
+                continue;
+            };
+            let fault = format!("the table {} was altered: {why}", mapping.shown());
+            self.verified.tables[at].fault = Some(fault);
+            self.exclude(at);
+            self.changed.push(Range::prefix(&mapping.prefix));
+        }
+        self.report_tables();
+        self.verify_again();
+    }
+
+    /// Ends the loads of a table that cannot be followed any more, and its changes.
+    fn exclude(&mut self, at: usize) {
+        let VerifiedTable { mapping, fault, .. } = &self.verified.tables[at];
+        let error = Error::Setup(fault.clone().unwrap_or_default());
+        self.translator.exclude(&mapping.name);
+        for load in self.merge.loads_of(&Range::prefix(&mapping.prefix)) {
+            self.merge.forget_load(load);
+            for done in self.loads.remove(&load).unwrap_or_default() {
+                // The reader may have gone.
+                let _ = done.send(Err(error.clone()));
+            }
+        }
+    }
+
+    /// Shows in INFO, `/readyz` and the log which tables cannot be followed.
+    pub(super) fn report_tables(&self) {
+        let tables = self.verified.tables.iter();
+        let tables = tables.map(|table| (table.mapping.name.clone(), table.fault.clone()));
+        self.stats.set_tables(tables.collect());
     }
 
     /// Rows of a range may have changed without being told of.
@@ -64,7 +101,9 @@ impl Session {
         }
         self.beats += 1;
         self.check_versions();
-        if self.beats.is_multiple_of(VERIFY_BEATS) {
+        let mut tables = self.verified.tables.iter();
+        let has_fault = tables.any(|table| table.fault.is_some());
+        if has_fault || self.beats.is_multiple_of(VERIFY_BEATS) {
             self.verify_again();
         }
         Ok(())

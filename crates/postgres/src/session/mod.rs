@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use futures::future::Future;
 use futures::stream::FuturesUnordered;
-use pgwire_replication::{Lsn as WireLsn, PgWireError, ReplicationClient, ReplicationEvent};
+use pgwire_replication::{Lsn as WireLsn, ReplicationClient, ReplicationEvent};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::changes::{Change, Translator};
 use crate::connect::Pool;
 use crate::database::{Event, Options, Reply, Request, ResumePoint};
-use crate::error::Error;
+use crate::error::{Error, replication_failed};
 use crate::mapping::{Mapping, Misfit};
 use crate::merge::{LoadId, Loaded, Merge, Ready};
 use crate::pgoutput;
@@ -42,6 +42,8 @@ pub struct End {
     pub error: Error,
     /// What a permanent slot can go on from.
     pub kept: Option<ResumePoint>,
+    /// The connection works; the tables or the publication changed so that a new slot is needed.
+    pub needs_new_stream: bool,
 }
 
 enum Done {
@@ -59,7 +61,7 @@ pub struct Session {
     pool: Arc<Pool>,
     stats: Arc<Stats>,
     verified: Verified,
-    /// Tables whose rows may have changed without being told of while there was no connection.
+    /// Tables whose rows may have changed without the stream telling, to be forgotten.
     changed: Vec<Range>,
     client: ReplicationClient,
     system: (String, u32),
@@ -80,12 +82,9 @@ pub struct Session {
     awaited_since: Option<Instant>,
     is_nudging: bool,
     is_verifying: bool,
+    needs_new_stream: bool,
     beats: u64,
     beats_under_way: u32,
-}
-
-fn broken(error: &PgWireError) -> Error {
-    Error::Unreachable(format!("replication from PostgreSQL broke: {error}"))
 }
 
 impl Session {
@@ -101,12 +100,17 @@ impl Session {
         let verified = verified?;
         connection.give_back();
         // What was committed while less was told is not in the slot's log.
-        let kept = kept.filter(|kept| verified.is_published_as(&kept.verified));
+        let publication = &options.publication;
+        let is_complete = |kept: &ResumePoint| {
+            let why = verified.needs_new_stream(&kept.verified, publication);
+            why.is_none()
+        };
+        let kept = kept.filter(is_complete);
         let before = kept.as_ref().map(|kept| kept.verified.clone());
         let (client, system, position, is_resumed) =
             begin_stream(&options, &pool, &stats, kept).await?;
         settle(&pool).await?;
-        let tables = verified.tables.iter();
+        let tables = verified.tables.iter().filter(|t| t.fault.is_none());
         let numbered = tables.map(|table| (table.number, table.mapping.clone()));
         let changed = before.as_ref().filter(|_| is_resumed).map(|before| {
             let changed = verified.changed_since(before);
@@ -137,6 +141,7 @@ impl Session {
             awaited_since: None,
             is_nudging: false,
             is_verifying: false,
+            needs_new_stream: false,
             beats: 0,
             beats_under_way: 0,
         })
@@ -178,7 +183,11 @@ impl Session {
             verified: self.verified.clone(),
         });
         self.client.abort();
-        End { error, kept }
+        End {
+            error,
+            kept,
+            needs_new_stream: self.needs_new_stream,
+        }
     }
 
     async fn stream(
@@ -188,19 +197,20 @@ impl Session {
     ) -> Result<(), Error> {
         let mut beat = tokio::time::interval(BEAT_EVERY);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        for range in std::mem::take(&mut self.changed) {
-            self.forget(range, sink);
-        }
+        self.report_tables();
         loop {
+            for range in std::mem::take(&mut self.changed) {
+                self.forget(range, sink);
+            }
             self.emit_ready(sink);
             let nudge_at = self.nudge_at();
             tokio::select! {
                 event = self.client.recv() => match event {
                     Ok(Some(event)) => self.receive(event, sink).await?,
                     Ok(None) => return Err(Error::Unreachable("PostgreSQL ended the replication".to_owned())),
-                    Err(error) => return Err(broken(&error)),
+                    Err(error) => return Err(replication_failed(&error)),
                 },
-                Some(done) = self.work.next(), if !self.work.is_empty() => self.finish_work(done, sink)?,
+                Some(done) = self.work.next(), if !self.work.is_empty() => self.finish_work(done)?,
                 request = requests.recv() => match request {
                     Some(request) => self.request(request),
                     None => return Ok(()),
@@ -226,7 +236,7 @@ impl Session {
             ReplicationEvent::XLogData { data, .. } => {
                 let message = pgoutput::decode(data);
                 let message = message.map_err(|error| Error::Unreachable(error.to_string()))?;
-                self.translate(&message)?;
+                self.translate(&message);
                 if self.batch.len() >= CHUNK {
                     self.flush(sink).await;
                 }
@@ -253,7 +263,7 @@ impl Session {
         self.client.update_applied_lsn(WireLsn::from_u64(position));
     }
 
-    fn translate(&mut self, message: &pgoutput::Message) -> Result<(), Error> {
+    fn translate(&mut self, message: &pgoutput::Message) {
         let (merge, batch, stats) = (&mut self.merge, &mut self.batch, &self.stats);
         let mut each = |change: Change| {
             merge.change(&change);
@@ -267,17 +277,13 @@ impl Session {
                 mapping.pattern
             );
         };
-        let translated = self.translator.translate(message, &mut each, &mut misfit);
-        translated.map_err(|altered| {
-            Error::Setup(format!(
-                "the table {} was altered: {}",
-                altered.table, altered.why
-            ))
-        })?;
+        let altered = self.translator.translate(message, &mut each, &mut misfit);
+        if !altered.is_empty() {
+            self.exclude_altered(altered);
+        }
         if self.translator.take_described_again() && self.beats_under_way == 0 {
             self.check_versions();
         }
-        Ok(())
     }
 
     /// Hands on the changes that came.
@@ -339,6 +345,11 @@ impl Session {
         match request {
             Request::Load { core, ranges, done } => {
                 Stats::add(&self.stats.loads, 1);
+                let keys = ranges.iter().map(|range| &*range.lo);
+                if let Some(error) = self.verified.fault_of(keys) {
+                    Stats::add(&self.stats.loads_failed, 1);
+                    return Request::Load { core, ranges, done }.fail(&error);
+                }
                 let load = self.merge.covering(core, &ranges).unwrap_or_else(|| {
                     let load = self.merge.begin_load(core, ranges);
                     self.load(load, Duration::ZERO);
@@ -348,6 +359,9 @@ impl Session {
             }
             Request::Write { write, done } => {
                 Stats::add(&self.stats.writes, 1);
+                if let Some(error) = self.verified.fault_of(write.keys().into_iter()) {
+                    return Request::Write { write, done }.fail(&error);
+                }
                 self.next_write += 1;
                 let number = self.next_write;
                 self.writes.insert(number, done);
@@ -365,9 +379,7 @@ impl Session {
     fn load(&mut self, load: LoadId, after: Duration) {
         let mut ranges = Vec::new();
         for range in self.merge.ranges_of(load) {
-            let mut tables = self.verified.tables.iter();
-            let table = tables.find(|table| range.lo.starts_with(&table.mapping.prefix));
-            if let Some(table) = table {
+            if let Some(table) = self.verified.table_of(&range.lo) {
                 ranges.push((range.clone(), table.mapping.clone(), table.number));
             }
         }
@@ -381,7 +393,7 @@ impl Session {
     }
 
     /// Something on the pool has ended.
-    fn finish_work(&mut self, done: Done, sink: &dyn Fn(Event)) -> Result<(), Error> {
+    fn finish_work(&mut self, done: Done) -> Result<(), Error> {
         match done {
             Done::Loaded(load, Ok(loaded)) => self.merge.loaded(load, loaded),
             Done::Loaded(load, Err(error)) => {
@@ -424,7 +436,7 @@ impl Session {
             Done::Verified(verified) => {
                 self.is_verifying = false;
                 match verified {
-                    Ok(now) => self.compare(now, sink)?,
+                    Ok(now) => self.compare(now)?,
                     Err(Error::Unreachable(_)) => {}
                     Err(error) => return Err(error),
                 }

@@ -63,7 +63,7 @@ pub const MAPPED_KEYS: &[MappedKey] = &[
         name: "value",
         kind: "text or list of texts",
         default: "[]",
-        doc: "The column that is the value, as PostgreSQL prints it (`bytea`: its bytes; null: empty). A list of columns makes a JSON object of them. Without it values are empty.",
+        doc: "The column that is the value, as PostgreSQL prints it (`bytea`: its bytes; an array: a JSON array; null: empty). A list of columns makes a JSON object of them. Without it values are empty.",
     },
     MappedKey {
         name: "write",

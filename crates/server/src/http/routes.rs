@@ -168,6 +168,10 @@ async fn ready(
         true => reasons.extend(damaged),
         false => notes.extend(damaged.iter().map(|it| format!("{it}\n"))),
     }
+    if let Some(postgres) = &shared.postgres {
+        let faults = postgres.stats().faults().into_iter();
+        notes.extend(faults.map(|it| it.replace(char::is_control, " ") + "\n"));
+    }
     if let Some(membership) = &shared.membership
         && let Some(standing) = membership.standing()
     {

@@ -370,6 +370,11 @@ fn info_postgres(state: &State, _: &Snapshot) -> String {
             }
         }
     }
+    for (name, fault) in stats.tables() {
+        let fault = fault.unwrap_or_else(|| "ok".to_owned());
+        let fault = fault.replace(char::is_control, " ");
+        let _ = write!(text, "postgres_table_{name}:{fault}\r\n");
+    }
     text
 }
 

@@ -12,8 +12,10 @@ macro_rules! on_one_and_on_several_cores {
     };
 }
 
+mod arrays;
 mod cluster;
 mod cores;
+mod faults;
 mod figures;
 mod loading;
 mod nodes;
