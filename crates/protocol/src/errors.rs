@@ -46,6 +46,7 @@ pub enum Code {
     WrongType,
     NoSuchSpace,
     Loading,
+    NoReplicas,
 }
 
 /// How a [`Code`] is spelled and what a client may do about it.
@@ -120,6 +121,7 @@ pub const ROWS: &[Row] = &[
     row(Code::WrongType, "WRONG_TYPE", "WRONGTYPE", 409, false, "The key holds another kind of value than the command is about: a string, a hash or a JSON document; TYPE says which. The text is the one Redis gives"),
     row(Code::NoSuchSpace, "NO_SUCH_SPACE", "Unknown", 404, false, "No space has this name: FT._LIST says which there are. The text is the one RediSearch gives, `Unknown index name`, which object mappers compare as a whole"),
     row(Code::Loading, "LOADING", "LOADING", 503, true, "The server has just started and loads rows into memory: send the request again. /readyz shows how far it is; the text is the one Redis gives"),
+    row(Code::NoReplicas, "NO_REPLICAS", "NOREPLICAS", 503, true, "Fewer copies of the key's slot are in sync than cluster.min_copies asks for, so the write was not done; the message says how many there are. It ends by itself when other nodes have copies again"),
 ];
 
 impl Code {

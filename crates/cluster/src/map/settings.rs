@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 pub struct Settings {
     /// How many nodes have each slot, the owner among them. 1 to 16.
     pub replicas: u8,
+    /// How many copies of a slot, the owner's among them, must be in sync for its writes to be taken. 1 to `replicas`. Nodes of versions without this
+    /// setting read the map as long as it is 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub min_copies: u8,
     /// Who must have a write before it is acknowledged.
     pub acknowledge: Acknowledge,
     /// How long a node may act on a lease that is not renewed.
@@ -27,10 +31,19 @@ pub struct Settings {
     pub push_silence_ms: u64,
 }
 
+fn one() -> u8 {
+    1
+}
+
+fn is_one(count: &u8) -> bool {
+    *count == 1
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
             replicas: 1,
+            min_copies: 1,
             acknowledge: Acknowledge::Replicas,
             lease_ms: 4_000,
             replace_after_ms: 300_000,
@@ -58,6 +71,7 @@ impl Settings {
     pub fn out_of_bounds(&self) -> Option<String> {
         let wrong = match self {
             it if !(1..=16).contains(&it.replicas) => "replicas must be 1 to 16",
+            it if !(1..=it.replicas).contains(&it.min_copies) => "min_copies must be 1 to replicas",
             it if it.lease_ms < 2_000 => "a lease of less than 2 seconds is not kept by etcd",
             it if it.spare_percent > 100 => {
                 "a node may have at most 100 percent more than its share"

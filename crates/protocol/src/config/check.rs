@@ -114,6 +114,12 @@ impl ServerConfig {
             )?;
         }
         rule(
+            self.cluster.min_copies <= self.tables.replicas.max(1),
+            "cluster.min_copies",
+            &self.cluster.min_copies,
+            "at most tables.replicas: no slot has more copies than that",
+        )?;
+        rule(
             self.server.tls_client_ca.is_empty() || !self.server.tls_cert.is_empty(),
             "server.tls_client_ca",
             &format!("{:?}", self.server.tls_client_ca),

@@ -356,6 +356,8 @@ sections! {
         lease_seconds: u64 = 4, "seconds", between(2, 3_600);
         /// After how long the copies of a dead node are made elsewhere. It is what a new cluster begins with.
         replace_after_seconds: u64 = 300, "seconds";
+        /// How many copies of a slot, the owner's among them, must be in sync for its writes to be taken; at most `tables.replicas`. Otherwise they are refused with NOREPLICAS. It is what a new cluster begins with.
+        min_copies: u32 = 1, "copies", between(1, 16);
     }
     /// What is written to standard error.
     log: LogSection {

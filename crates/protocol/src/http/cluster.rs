@@ -43,6 +43,9 @@ pub struct ClusterStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterSettings {
     pub replicas: u8,
+    /// How many copies of a slot must be in sync for its writes to be taken.
+    #[serde(default)]
+    pub min_copies: u8,
     /// `owner` or `replicas`.
     pub acknowledge: String,
     pub lease_ms: u64,
@@ -61,6 +64,8 @@ pub struct ClusterSettings {
 pub struct ClusterSettingsWanted {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_copies: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acknowledge: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

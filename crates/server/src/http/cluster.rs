@@ -418,6 +418,7 @@ fn stores(map: &Map) -> Vec<ClusterStore> {
 fn settings(it: &Settings) -> ClusterSettings {
     ClusterSettings {
         replicas: it.replicas,
+        min_copies: it.min_copies,
         acknowledge: match it.acknowledge {
             Acknowledge::Owner => "owner",
             Acknowledge::Replicas => "replicas",
@@ -447,6 +448,7 @@ fn changed(now: &Settings, wanted: ClusterSettingsWanted) -> Result<Settings, St
     };
     let settings = Settings {
         replicas: wanted.replicas.unwrap_or(now.replicas),
+        min_copies: wanted.min_copies.unwrap_or(now.min_copies),
         acknowledge,
         lease_ms: wanted.lease_ms.unwrap_or(now.lease_ms),
         replace_after_ms: wanted.replace_after_ms.unwrap_or(now.replace_after_ms),

@@ -70,7 +70,7 @@ impl Ticket {
 pub enum Outcome {
     Waiting,
     Acknowledged,
-    /// The slot went to another owner first: the change may be there or not.
+    /// The slot went to another owner, or had fewer copies than [`Owner::set_min_copies`] asks for: the change may be kept or not.
     Unknown,
 }
 
@@ -117,6 +117,11 @@ pub enum Admission {
     NotOwner,
     /// The lease may have ended.
     NoLease,
+    /// Fewer copies are in sync than a write needs.
+    TooFewCopies {
+        copies: usize,
+        needed: usize,
+    },
     /// Too much is unacknowledged, or the slot is handed over: try again after [`Event::Progress`].
     Later,
 }
@@ -180,6 +185,7 @@ pub struct Owner {
     /// Theirs.
     bytes: usize,
     lease_until_ms: u64,
+    min_copies: usize,
     /// Own slots that are to be another's.
     moving: BTreeSet<u16>,
     /// Of the map that this place goes by.
@@ -211,6 +217,7 @@ impl Owner {
             uncommitted: 0,
             bytes: 0,
             lease_until_ms: 0,
+            min_copies: 1,
             moving: BTreeSet::new(),
             epoch: Epoch(0),
             durable: 0,
@@ -259,6 +266,16 @@ impl Owner {
         self.lease_until_ms = until_ms;
     }
 
+    /// Sets how many copies of a slot, this one among them, must be in sync for its writes to be taken. Changes that are made or under way while there are
+    /// fewer end as [`Outcome::Unknown`].
+    pub fn set_min_copies(&mut self, min_copies: usize) {
+        if self.min_copies != min_copies {
+            self.min_copies = min_copies;
+            let slots = self.slots.iter_mut();
+            slots.for_each(|(_, owned)| owned.note_copies(min_copies));
+        }
+    }
+
     pub fn has_lease(&self, now_ms: u64) -> bool {
         now_ms < self.lease_until_ms
     }
@@ -269,6 +286,12 @@ impl Owner {
         };
         if !self.has_lease(now_ms) {
             return Admission::NoLease;
+        }
+        if owned.is_short {
+            return Admission::TooFewCopies {
+                copies: owned.copies(),
+                needed: self.min_copies,
+            };
         }
         match owned.moving_to.is_some() || self.bytes >= self.limits.unacknowledged_bytes_max {
             true => Admission::Later,
@@ -332,11 +355,15 @@ impl Owner {
             before,
             mark,
         });
+        if owned.is_short {
+            owned.note_short();
+        }
     }
 
     pub fn outcome(&self, ticket: &Ticket) -> Outcome {
         match self.slots.get(ticket.slot) {
             Some(owned) if owned.opened != ticket.opened || owned.is_behind => Outcome::Unknown,
+            Some(owned) if owned.was_short(ticket.number) => Outcome::Unknown,
             Some(owned) if owned.committed.number >= ticket.number => Outcome::Acknowledged,
             Some(_) => Outcome::Waiting,
             None => Outcome::Unknown,
@@ -568,6 +595,7 @@ impl Owner {
             let peer = peer.or_insert_with(|| Peer::new(now_ms));
             peer.dirty.insert(slot);
         }
+        owned.note_copies(self.min_copies);
     }
 
     fn peer(&mut self, place: Place, now_ms: u64) -> &mut Peer {

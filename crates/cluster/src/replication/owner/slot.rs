@@ -44,6 +44,10 @@ pub(super) struct Owned {
     /// Of the map by which the move was asked for last.
     pub move_asked: Option<Epoch>,
     pub asked_ms: u64,
+    /// By the map, fewer copies are in sync than its writes need.
+    pub is_short: bool,
+    /// Changes above the first number, up to the second, were made or under way while that was so.
+    short: (u64, u64),
     /// A replica knows a later term.
     pub is_refused: bool,
     /// A replica has what is committed and is not here: this owner is not to be trusted.
@@ -177,6 +181,8 @@ impl Owned {
             is_released: false,
             move_asked: None,
             asked_ms: 0,
+            is_short: false,
+            short: (0, 0),
             is_refused: false,
             is_behind: false,
         }
@@ -189,6 +195,35 @@ impl Owned {
 
     pub fn member(&mut self, place: Place) -> Option<&mut Member> {
         self.members.iter_mut().find(|it| it.place == place)
+    }
+
+    /// How many copies are in sync by the map, the owner's among them.
+    pub fn copies(&self) -> usize {
+        let is_in_sync = |it: &&Member| it.role == Role::InSync;
+        1 + self.members.iter().filter(is_in_sync).count()
+    }
+
+    /// The members, or how many copies the slot must have, have changed.
+    pub fn note_copies(&mut self, min_copies: usize) {
+        self.is_short = self.copies() < min_copies;
+        if self.is_short {
+            self.note_short();
+        }
+    }
+
+    /// There are too few copies: what is under way will not be acknowledged, though it is kept here.
+    pub fn note_short(&mut self) {
+        let (committed, last) = (self.committed.number, self.last().number);
+        if committed < last {
+            let (from, upto) = self.short;
+            // Replies to changes of the same shortage may still wait.
+            self.short = (if upto >= committed { from } else { committed }, last);
+        }
+    }
+
+    /// Whether a change was made or under way while there were too few copies.
+    pub fn was_short(&self, number: u64) -> bool {
+        self.short.0 < number && number <= self.short.1
     }
 
     /// Nobody else could be made the owner.

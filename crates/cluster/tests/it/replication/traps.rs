@@ -702,3 +702,31 @@ fn a_filling_sends_what_the_time_that_passed_allows() {
     }
     panic!("it ends");
 }
+
+/// With `min_copies` of 2, the one replica was given up while a change was under way. The map that said so left nobody to wait for, and the change was
+/// acknowledged with one copy.
+#[test]
+fn a_change_under_way_when_too_few_copies_are_left_is_not_acknowledged() {
+    let mut trap = settled(&[1, 2]);
+    trap.at(1).replication.owner.set_min_copies(2);
+    let before = trap.set(1, "k", "before");
+    trap.run();
+    let under_way = trap.set(1, "k", "under way");
+    trap.map(1, &assigned(2, 1, &[], &[]));
+    assert_eq!(trap.outcome(1, &before), Outcome::Acknowledged);
+    assert_eq!(trap.outcome(1, &under_way), Outcome::Unknown);
+    let admission = trap.at(1).replication.owner.may_write(SLOT, 0);
+    let too_few = Admission::TooFewCopies {
+        copies: 1,
+        needed: 2,
+    };
+    assert_eq!(admission, too_few);
+    // Another node has been filled.
+    trap.map(1, &assigned(3, 1, &[2], &[]));
+    trap.map(2, &assigned(3, 1, &[2], &[]));
+    trap.run();
+    let after = trap.set(1, "k", "after");
+    trap.run();
+    assert_eq!(trap.outcome(1, &under_way), Outcome::Unknown);
+    assert_eq!(trap.outcome(1, &after), Outcome::Acknowledged);
+}

@@ -354,6 +354,7 @@ pub fn settings(config: &ServerConfig) -> Settings {
     let (cluster, tables) = (&config.cluster, &config.tables);
     Settings {
         replicas: tables.replicas.try_into().unwrap_or(u8::MAX),
+        min_copies: cluster.min_copies.try_into().unwrap_or(u8::MAX),
         acknowledge: match tables.acknowledge {
             Acknowledge::Owner => map::Acknowledge::Owner,
             Acknowledge::Replicas => map::Acknowledge::Replicas,

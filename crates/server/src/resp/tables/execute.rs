@@ -132,10 +132,13 @@ pub(super) fn try_settled(
 
 /// Whether what came of a write shows anything of the rows: not if no write is taken at all.
 fn has_seen(done: &Result<Option<Work>, Unanswered>) -> bool {
-    use Code::{ClusterDown, DiskFull, Io};
+    use Code::{ClusterDown, DiskFull, Io, NoReplicas};
     !matches!(
         done,
-        Err(Unanswered::Refused((DiskFull | Io | ClusterDown, _)))
+        Err(Unanswered::Refused((
+            DiskFull | Io | ClusterDown | NoReplicas,
+            _
+        )))
     )
 }
 

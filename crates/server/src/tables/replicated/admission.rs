@@ -207,7 +207,7 @@ impl Replicated {
         }
         if is_unknown {
             return Poll::Ready(Err(
-                "the slot went to another node meanwhile; whether this is kept is unknown",
+                "the slot went to another node meanwhile, or has fewer copies than cluster.min_copies; whether this is kept is unknown",
             ));
         }
         if awaits.is_over() {
@@ -279,7 +279,11 @@ impl State {
             match admission {
                 Admission::Now => {}
                 // What began is done to its end: it will be unknown, if it must be.
-                Admission::Later | Admission::NoLease if whole => {}
+                Admission::Later | Admission::NoLease | Admission::TooFewCopies { .. } if whole => {
+                }
+                Admission::TooFewCopies { copies, needed } => {
+                    return Err(too_few_copies(slot, copies, needed));
+                }
                 Admission::Later => admitted = Admitted::Later,
                 Admission::NoLease => return Err(no_lease()),
                 Admission::NotOwner => return Err(self.not_owner(slot)),
@@ -427,6 +431,14 @@ fn is_of_rows(command: Command<'_>) -> bool {
                 | Id::PUnsubscribe
                 | Id::Unwatch
         )
+}
+
+fn too_few_copies(slot: u16, copies: usize, needed: usize) -> Refusal {
+    let message = format!(
+        "Not enough good replicas to write: {copies} of the {needed} copies of slot {slot} that cluster.min_copies asks for are in sync; send it again when \
+         other nodes have copies again"
+    );
+    (Code::NoReplicas, message)
 }
 
 fn no_lease() -> Refusal {

@@ -84,6 +84,10 @@ impl State {
             }
             self.begin(view);
         }
+        if let Some(replication) = &mut self.replication {
+            let min_copies = map.settings().min_copies;
+            replication.owner.set_min_copies(min_copies.into());
+        }
         let members = map.members().iter();
         self.cores_of = members.map(|it| (it.id, it.registration.cores)).collect();
         self.begin_streams();

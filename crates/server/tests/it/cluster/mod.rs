@@ -15,6 +15,7 @@ mod late;
 mod layouts;
 mod life;
 mod lost_map;
+mod min_copies;
 mod moved;
 mod moving;
 mod objects;

@@ -13,10 +13,10 @@ use super::harness::{Cluster, Options};
 use crate::resp::request;
 
 /// A connection that may break.
-struct Caller(BufReader<TcpStream>);
+pub(super) struct Caller(BufReader<TcpStream>);
 
 impl Caller {
-    fn to(addr: SocketAddr) -> Option<Caller> {
+    pub fn to(addr: SocketAddr) -> Option<Caller> {
         let stream = TcpStream::connect_timeout(&addr, Duration::from_secs(2)).ok()?;
         stream
             .set_read_timeout(Some(Duration::from_secs(10)))
@@ -25,7 +25,7 @@ impl Caller {
     }
 
     /// The reply, its line breaks shown as `|`; nothing if it is not known what became of the command.
-    fn ask(&mut self, words: &[&str]) -> Option<String> {
+    pub fn ask(&mut self, words: &[&str]) -> Option<String> {
         self.0.get_mut().write_all(&request(words)).ok()?;
         let mut line = String::new();
         if self.0.read_line(&mut line).ok()? == 0 {
