@@ -21,7 +21,7 @@ use crate::memory::Memory;
 use crate::propagate::Writes;
 use crate::propagate::subscription::Subscriptions;
 use crate::shard::Sharding;
-use crate::tables::expiry::Expiry;
+use crate::tables::expiry::{Expiry, ExpirySummary};
 use crate::tables::log::{ChangeLog, LogEntry};
 use crate::tables::table::Tables;
 
@@ -281,6 +281,11 @@ impl Engine {
     pub fn memory_bytes(&self) -> usize {
         let (tables, joins) = (self.tables.memory_bytes(), self.joins.memory_bytes());
         tables + joins + self.memory.clock.memory_bytes() + self.expiry.memory_bytes()
+    }
+
+    /// How many base rows expire, and when.
+    pub fn expiring(&self) -> ExpirySummary {
+        self.expiry.summary()
     }
 
     /// How many base and computed rows there are.

@@ -7,7 +7,7 @@
 //! Invariants:
 //! 1. The series of a core are written by that core's thread only (a second writer would lose counts,
 //!    never more).
-//! 2. Counters only grow.
+//! 2. Counters only grow; what CONFIG RESETSTAT resets is counted from a snapshot on.
 //! 3. A bucket's upper bound is at most 1.25 times its lower bound, so a quantile is at most that far off.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -26,6 +26,8 @@ const FIRST_POWER: u32 = 6;
 pub struct Stats {
     cores: Vec<Arc<CoreStats>>,
     pub clients: Arc<ClientFigures>,
+    /// The counters at the last CONFIG RESETSTAT.
+    at_reset: Mutex<StatsSnapshot>,
     slowlog: Mutex<SlowLog>,
     slowlog_threshold_ns: AtomicU64,
     slowlog_length: usize,
@@ -178,6 +180,7 @@ impl Stats {
         Stats {
             cores: (0..cores).map(|_| Arc::default()).collect(),
             clients: Arc::default(),
+            at_reset: Mutex::default(),
             slowlog: Mutex::default(),
             slowlog_threshold_ns: AtomicU64::new(config.slowlog.threshold_us.saturating_mul(1000)),
             slowlog_length: config.slowlog.length as usize,
@@ -220,6 +223,18 @@ impl Stats {
             }
         }
         all.series = merged.into_values().collect();
+        all
+    }
+
+    /// CONFIG RESETSTAT: has [`Stats::since_reset`] begin with 0, while the counters only grow.
+    pub fn reset(&self) {
+        *lock(&self.at_reset) = self.snapshot();
+    }
+
+    /// All counters since the last [`Stats::reset`].
+    pub fn since_reset(&self) -> StatsSnapshot {
+        let mut all = self.snapshot();
+        all.subtract(&lock(&self.at_reset));
         all
     }
 
@@ -286,6 +301,35 @@ pub struct StatsSnapshot {
 }
 
 impl StatsSnapshot {
+    fn subtract(&mut self, before: &StatsSnapshot) {
+        for (count, before) in [
+            (&mut self.bytes_in, before.bytes_in),
+            (&mut self.bytes_out, before.bytes_out),
+            (&mut self.connections_accepted, before.connections_accepted),
+            (&mut self.connections_rejected, before.connections_rejected),
+            (&mut self.connections_closed, before.connections_closed),
+            (&mut self.protocol_errors, before.protocol_errors),
+            (&mut self.http_refused, before.http_refused),
+            (&mut self.disk_reads, before.disk_reads),
+        ] {
+            *count = count.saturating_sub(before);
+        }
+        for (prefix, count) in &mut self.error_replies {
+            let before = before.error_replies.get(prefix).copied();
+            *count = count.saturating_sub(before.unwrap_or(0));
+        }
+        self.error_replies.retain(|_, count| *count > 0);
+        let key = |series: &SeriesSnapshot| (series.store.clone(), series.command);
+        let before: BTreeMap<_, _> = before.series.iter().map(|it| (key(it), it)).collect();
+        for series in &mut self.series {
+            if let Some(before) = before.get(&key(series)) {
+                series.subtract(before);
+            }
+        }
+        self.series
+            .retain(|series| series.calls() + series.errors + series.forwarded > 0);
+    }
+
     pub fn connections_open(&self) -> u64 {
         self.connections_accepted
             .saturating_sub(self.connections_closed)
@@ -346,6 +390,21 @@ impl SeriesSnapshot {
         self.total_ns += series.total_ns.get();
         for (sum, bucket) in self.buckets.iter_mut().zip(&series.buckets) {
             *sum += bucket.get();
+        }
+    }
+
+    fn subtract(&mut self, before: &SeriesSnapshot) {
+        for (count, before) in [
+            (&mut self.errors, before.errors),
+            (&mut self.keys, before.keys),
+            (&mut self.misses, before.misses),
+            (&mut self.forwarded, before.forwarded),
+            (&mut self.total_ns, before.total_ns),
+        ] {
+            *count = count.saturating_sub(before);
+        }
+        for (count, before) in self.buckets.iter_mut().zip(&before.buckets) {
+            *count = count.saturating_sub(*before);
         }
     }
 

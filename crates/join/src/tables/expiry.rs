@@ -19,12 +19,43 @@ use crate::tables::log::LogEntry;
 pub struct Expiry {
     by_time: BTreeSet<(u64, Box<[u8]>)>,
     by_key: BTreeMap<Box<[u8]>, u64>,
+    /// The sum of all times, in milliseconds.
+    sum_ms: u128,
     bytes: usize,
+}
+
+/// How many rows expire, and when.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ExpirySummary {
+    pub rows: u64,
+    /// The sum of the times at which they expire, in milliseconds.
+    pub sum_ms: u128,
+}
+
+impl ExpirySummary {
+    pub fn add(&mut self, other: ExpirySummary) {
+        self.rows += other.rows;
+        self.sum_ms += other.sum_ms;
+    }
+
+    /// Milliseconds until a row expires, on average; 0 without rows.
+    pub fn average_ttl_ms(self, now: u64) -> u64 {
+        let average = self.sum_ms.checked_div(u128::from(self.rows));
+        let average = average.and_then(|at| u64::try_from(at).ok());
+        average.unwrap_or(0).saturating_sub(now)
+    }
 }
 
 impl Expiry {
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
+    }
+
+    pub fn summary(&self) -> ExpirySummary {
+        ExpirySummary {
+            rows: self.by_key.len() as u64,
+            sum_ms: self.sum_ms,
+        }
     }
 
     /// When a row goes.
@@ -56,11 +87,13 @@ impl Expiry {
         let before = self.by_key.remove(key);
         if let Some(before) = before {
             self.by_time.remove(&(before, key.into()));
+            self.sum_ms -= u128::from(before);
             self.bytes -= entry_bytes(key);
         }
         if let Some(at) = at {
             self.by_key.insert(key.into(), at);
             self.by_time.insert((at, key.into()));
+            self.sum_ms += u128::from(at);
             self.bytes += entry_bytes(key);
         }
         before.is_some() || at.is_some()

@@ -16,7 +16,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use larder_protocol::commands::COMMANDS;
 use rustix::net::Shutdown;
@@ -201,6 +201,8 @@ pub struct Filter {
     pub addr: Option<String>,
     pub local_addr: Option<String>,
     pub subscribed: Option<bool>,
+    /// Connected then or before, in milliseconds since the registry was made.
+    pub opened_until_ms: Option<u64>,
 }
 
 impl Filter {
@@ -211,6 +213,9 @@ impl Filter {
                 .is_none_or(|wanted| *wanted == addr.to_string())
         };
         self.id.is_none_or(|id| id == client.id)
+            && self
+                .opened_until_ms
+                .is_none_or(|until| client.opened_ms <= until)
             && self
                 .subscribed
                 .is_none_or(|is| is == client.is_subscribed())
@@ -467,6 +472,13 @@ impl Clients {
 
     pub fn describe(&self, client: &Client) -> String {
         client.describe(self.now_ms())
+    }
+
+    /// The time so long ago, in milliseconds since the registry was made; 0 if that is before.
+    pub fn ms_before(&self, age: Duration) -> u64 {
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let now = Instant::now().saturating_duration_since(self.epoch);
+        (now.as_millis() as u64).saturating_sub(age_ms)
     }
 
     /// Ends the connections that `filter` means but that of `own`, at once; returns how many.

@@ -1,9 +1,12 @@
 //! Commands about the connection itself: AUTH, HELLO, RESET, CLIENT.
 
+use std::time::Duration;
+
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
 
+use super::describe;
 use super::dispatch::integer;
 use super::state::State;
 use crate::clients::Filter;
@@ -113,7 +116,7 @@ pub(super) fn hello(state: &mut State, request: Request<'_>) {
     let (id, mode) = (state.client.id, state.core.shared.mode());
     let mut encoder = state.encoder();
     encoder.map(7);
-    for (key, value) in [("server", "larder"), ("version", env!("CARGO_PKG_VERSION"))] {
+    for (key, value) in [("server", "larder"), ("version", describe::REDIS_VERSION)] {
         encoder.text(key);
         encoder.text(value);
     }
@@ -126,7 +129,7 @@ pub(super) fn hello(state: &mut State, request: Request<'_>) {
         encoder.text(value);
     }
     encoder.text("modules");
-    encoder.array(0);
+    describe::put_modules(&mut encoder);
 }
 
 pub(super) fn reset(state: &mut State) {
@@ -286,6 +289,13 @@ fn kill(state: &mut State, request: Request<'_>) {
             b"ID" => match integer(value).and_then(|id| u64::try_from(id).ok()) {
                 Some(id) if id > 0 => filter.id = Some(id),
                 _ => return state.error(Code::BadRequest, "client-id should be greater than 0"),
+            },
+            b"MAXAGE" => match integer(value).and_then(|age| u64::try_from(age).ok()) {
+                Some(seconds) if seconds > 0 => {
+                    let age = Duration::from_secs(seconds);
+                    filter.opened_until_ms = Some(state.core.clients.ms_before(age));
+                }
+                _ => return state.error(Code::BadRequest, "maxage should be greater than 0"),
             },
             b"ADDR" => filter.addr = text(value),
             b"LADDR" => filter.local_addr = text(value),

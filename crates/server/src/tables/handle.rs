@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use larder_join::{JoinInfo, Shard, SlotOwners, TableInfo, row_slot};
+use larder_join::{ExpirySummary, JoinInfo, Shard, SlotOwners, TableInfo, row_slot};
 use larder_protocol::commands::OwnedCommand;
 use tokio::sync::{mpsc, oneshot};
 
@@ -101,6 +101,7 @@ pub struct Figures {
     pub spaces: Vec<spaces::Figures>,
     /// Base rows of all tables.
     pub rows: u64,
+    pub expiring: ExpirySummary,
     /// Rows and all that keeps them fresh.
     pub memory_bytes: u64,
     pub disk: OnDisk,
@@ -146,6 +147,7 @@ impl Figures {
         add_joins(&mut self.joins, &other.joins);
         spaces::add_figures(&mut self.spaces, &other.spaces);
         self.rows += other.rows;
+        self.expiring.add(other.expiring);
         self.memory_bytes += other.memory_bytes;
         self.disk.add(other.disk);
         self.visited_at_once = self.visited_at_once.max(other.visited_at_once);

@@ -120,6 +120,7 @@ impl Tables {
             self.index,
             Figures {
                 rows: tables.iter().map(|table| table.rows).sum(),
+                expiring: engine.expiring(),
                 tables,
                 joins: engine.list(),
                 spaces,

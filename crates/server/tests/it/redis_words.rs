@@ -30,8 +30,8 @@ fn a_command_that_nobody_claims_is_unknown_whatever_it_is_asked_of() {
                     "-ERR unknown command 'LPUSH', with args beginning with: 'a' 'b' ",
                 ),
                 (
-                    "ZADD s:k1 1 b",
-                    "-ERR unknown command 'ZADD', with args beginning with: 's:k1' '1' 'b' ",
+                    "NOSUCH",
+                    "-ERR unknown command 'NOSUCH', with args beginning with: ",
                 ),
                 (
                     "XGROUP",
@@ -415,6 +415,100 @@ fn a_connection_ends_others_and_itself() {
     let addr = client.stream.get_ref().local_addr().expect("bound");
     client.check(&format!("CLIENT KILL {addr}"), "+OK");
     assert_eq!(client.rest(), "");
+    // Connections of at least that age, which these have not.
+    let (mut client, _other) = (Client::connect(&server), Client::connect(&server));
+    client.check("CLIENT KILL MAXAGE 1000000", ":0");
+    client.check(
+        "CLIENT KILL MAXAGE 0",
+        "-ERR maxage should be greater than 0",
+    );
+}
+
+#[test]
+fn info_keyspace_counts_expiring_keys() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        let mut keyspace = || {
+            let info = client.ask("INFO keyspace");
+            let line = info.lines().find(|line| line.starts_with("db0:"));
+            line.expect("a line").to_owned()
+        };
+        assert_eq!(keyspace(), "db0:keys=100,expires=0,avg_ttl=0");
+        let mut writer = Client::connect(&server);
+        check_all(
+            &mut writer,
+            &[
+                ("SET t|a 1 EX 1000", "+OK"),
+                ("SET plain 1 EX 3000", "+OK"),
+                ("HSET h f v", ":1"),
+                ("EXPIRE h 2000", ":1"),
+                ("SET t|b 1", "+OK"),
+            ],
+        );
+        let line = keyspace();
+        let ttl = line.strip_prefix("db0:keys=104,expires=3,avg_ttl=");
+        let ttl: u64 = ttl.expect(&line).parse().expect("a number");
+        assert!((1_900_000..=2_000_000).contains(&ttl), "{line}");
+        check_all(&mut writer, &[("PERSIST t|a", ":1"), ("DEL plain h", ":2")]);
+        assert_eq!(keyspace(), "db0:keys=102,expires=0,avg_ttl=0");
+    }
+}
+
+/// Of a reply to TIME.
+fn milliseconds(time: &str) -> u64 {
+    let numbers: Vec<u64> = time
+        .split('|')
+        .filter_map(|part| part.parse().ok())
+        .collect();
+    numbers[0] * 1000 + numbers[1] / 1000
+}
+
+#[test]
+fn a_key_that_had_expired_before_watch_does_not_abort_exec() {
+    for server in servers() {
+        let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
+        for key in ["t|a", "plain"] {
+            client.check(&format!("SET {key} 1 PX 1"), "+OK");
+            // The server's clock is what decides.
+            let begun = other.ask("TIME");
+            let is_later = |now: &str| milliseconds(now) > milliseconds(&begun) + 2;
+            while !is_later(&other.ask("TIME")) {}
+            client.check(&format!("WATCH {key}"), "+OK");
+            other.check(&format!("EXISTS {key}"), ":0");
+            check_all(
+                &mut client,
+                &[("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "*1|+PONG")],
+            );
+        }
+    }
+}
+
+#[test]
+fn resetstat_has_info_count_from_0_and_not_the_metrics() {
+    let server = TestServer::start();
+    let mut client = Client::connect(&server);
+    client.check(
+        "NOSUCH",
+        "-ERR unknown command 'NOSUCH', with args beginning with: ",
+    );
+    assert!(
+        client
+            .ask("INFO errorstats")
+            .contains("errorstat_ERR:count=1")
+    );
+    client.check("CONFIG RESETSTAT", "+OK");
+    assert!(!client.ask("INFO errorstats").contains("errorstat_ERR"));
+    let stats = client.ask("INFO stats");
+    assert!(stats.contains("total_error_replies:0\r\n"), "{stats}");
+    client.check(
+        "NOSUCH",
+        "-ERR unknown command 'NOSUCH', with args beginning with: ",
+    );
+    assert!(
+        client
+            .ask("INFO errorstats")
+            .contains("errorstat_ERR:count=1")
+    );
 }
 
 #[test]

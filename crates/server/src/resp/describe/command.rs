@@ -1,11 +1,13 @@
 //! COMMAND: what commands there are, from the table of commands, spelled as Redis spells it.
 
-use larder_protocol::commands::{self, COMMANDS, Spec};
+use larder_protocol::commands::{self, COMMANDS, Keys, OwnedCommand, Spec};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
 
 use super::super::state::State;
 use super::pair;
+use crate::error::Refusal;
+use crate::glob::Glob;
 
 pub(in crate::resp) fn command(state: &mut State, request: Request<'_>) {
     if request.len() > 2 + COMMANDS.len() && !request.arg(1).eq_ignore_ascii_case(b"GETKEYS") {
@@ -19,13 +21,7 @@ pub(in crate::resp) fn command(state: &mut State, request: Request<'_>) {
     match request.arg(1).to_ascii_uppercase().as_slice() {
         b"" => command_rows(&mut state.encoder(), COMMANDS.iter().map(Some)),
         b"COUNT" => state.encoder().count(COMMANDS.len() as u64),
-        b"LIST" => {
-            let mut encoder = state.encoder();
-            encoder.array(COMMANDS.len());
-            COMMANDS
-                .iter()
-                .for_each(|command| encoder.text(&command.name.to_ascii_lowercase()));
-        }
+        b"LIST" => list(state, request),
         b"INFO" if request.len() == 2 => {
             command_rows(&mut state.encoder(), COMMANDS.iter().map(Some))
         }
@@ -45,6 +41,75 @@ pub(in crate::resp) fn command(state: &mut State, request: Request<'_>) {
         }
         _ => get_keys(state, request),
     }
+}
+
+/// The filter of COMMAND LIST, in lower case.
+enum Filter {
+    None,
+    Module(Vec<u8>),
+    AclCategory(Vec<u8>),
+    Pattern(Glob),
+}
+
+impl Filter {
+    fn parse(request: Request<'_>) -> Result<Filter, Refusal> {
+        if request.len() == 2 {
+            return Ok(Filter::None);
+        }
+        let is_filter = request.len() == 5 && request.arg(2).eq_ignore_ascii_case(b"FILTERBY");
+        let value = request.arg(4).to_ascii_lowercase();
+        match request.arg(3).to_ascii_uppercase().as_slice() {
+            b"MODULE" if is_filter => Ok(Filter::Module(value)),
+            b"ACLCAT" if is_filter => Ok(Filter::AclCategory(value)),
+            b"PATTERN" if is_filter => Ok(Filter::Pattern(Glob::parse(&value)?)),
+            _ => Err((Code::Syntax, "syntax error".to_owned())),
+        }
+    }
+
+    fn admits(&self, spec: &Spec, name: &str) -> bool {
+        match self {
+            Filter::None => true,
+            Filter::Pattern(pattern) => pattern.matches(name.as_bytes()),
+            Filter::Module(module) => module_of(name).is_some_and(|it| it.as_bytes() == module),
+            Filter::AclCategory(category) => {
+                let flag: &[u8] = match &category[..] {
+                    b"read" => b"readonly",
+                    other => other,
+                };
+                let mut flags = spec.flags.split(' ');
+                flags.any(|it| it.as_bytes() == flag)
+                    || spec.group.redis_name().as_bytes() == category
+            }
+        }
+    }
+}
+
+/// The module of Redis that has a command, both in lower case; `None` for commands of Redis itself.
+fn module_of(name: &str) -> Option<&str> {
+    Some(match name.split_once('.')?.0 {
+        "ft" => "search",
+        "json" => "rejson",
+        own => own,
+    })
+}
+
+/// COMMAND LIST: the names of commands and subcommands that a filter admits.
+fn list(state: &mut State, request: Request<'_>) {
+    let filter = match Filter::parse(request) {
+        Ok(filter) => filter,
+        Err((code, message)) => return state.error(code, &message),
+    };
+    let mut names = Vec::new();
+    for command in COMMANDS {
+        let name = command.name.to_ascii_lowercase();
+        let subcommands = command.subcommands.iter();
+        let full = subcommands.map(|sub| format!("{name}|{}", sub.name.to_ascii_lowercase()));
+        let all = std::iter::once(name.clone()).chain(full);
+        names.extend(all.filter(|name| filter.admits(command, name)));
+    }
+    let mut encoder = state.encoder();
+    encoder.array(names.len());
+    names.iter().for_each(|name| encoder.text(name));
 }
 
 fn command_rows(
@@ -71,7 +136,24 @@ fn command_rows(
         encoder.simple(&format!("@{}", command.group.redis_name()));
         encoder.array(0); // tips
         encoder.array(0); // key specifications: the three numbers above say all
-        encoder.array(0); // subcommands: see COMMAND DOCS
+        encoder.array(command.subcommands.len());
+        for sub in command.subcommands {
+            encoder.array(10);
+            encoder.text(&format!("{}|{}", command.name, sub.name).to_ascii_lowercase());
+            encoder.integer(i64::from(sub.arity));
+            encoder.set(flags.len());
+            flags.iter().for_each(|flag| encoder.simple(flag));
+            let positions = match command.keys {
+                Keys::Second if sub.arity.unsigned_abs() > 2 => command.keys.redis(),
+                _ => (0, 0, 0),
+            };
+            [positions.0, positions.1, positions.2]
+                .iter()
+                .for_each(|number| encoder.integer(i64::from(*number)));
+            encoder.set(1);
+            encoder.simple(&format!("@{}", command.group.redis_name()));
+            (0..3).for_each(|_| encoder.array(0));
+        }
     }
 }
 
@@ -106,11 +188,8 @@ fn get_keys(state: &mut State, request: Request<'_>) {
             "Invalid number of arguments specified for command",
         );
     }
-    let keys: Vec<&[u8]> = command
-        .keys
-        .positions(count)
-        .filter_map(|position| request.get(position + 2))
-        .collect();
+    let words = OwnedCommand::of(command.id, request.args().skip(3));
+    let keys: Vec<&[u8]> = words.command().keys().collect();
     if keys.is_empty() {
         return state.error(Code::BadRequest, "The command has no key arguments");
     }

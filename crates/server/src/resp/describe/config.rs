@@ -20,10 +20,8 @@ pub(in crate::resp) fn config(state: &mut State, request: Request<'_>) {
             );
         }
         b"RESETSTAT" => {
-            return state.error(
-                Code::BadRequest,
-                "CONFIG RESETSTAT is not supported: counters only grow",
-            );
+            state.core.shared.stats.reset();
+            return state.encoder().ok();
         }
         _ => {
             return state.error(

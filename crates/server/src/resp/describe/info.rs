@@ -9,7 +9,7 @@ use super::super::state::State;
 use crate::catalog::{Cause, Snapshot};
 
 /// The Redis whose behaviour towards clients is followed; some read it before they choose a dialect.
-const REDIS_VERSION: &str = "7.4.0";
+pub(in crate::resp) const REDIS_VERSION: &str = "7.4.0";
 
 type Section = fn(&State, &Snapshot) -> String;
 
@@ -213,7 +213,7 @@ fn resident_set_bytes() -> Option<u64> {
 
 fn info_stats(state: &State, _: &Snapshot) -> String {
     let figures = &state.core.clients.figures;
-    let all = state.core.shared.stats.snapshot();
+    let all = state.core.shared.stats.since_reset();
     let keys: u64 = all.series.iter().map(|series| series.keys).sum();
     let misses: u64 = all.series.iter().map(|series| series.misses).sum();
     let errors: u64 = all.series.iter().map(|series| series.errors).sum();
@@ -278,7 +278,7 @@ fn cpu_seconds() -> Option<[f64; 4]> {
 }
 
 fn info_errorstats(state: &State, _: &Snapshot) -> String {
-    let counts = state.core.shared.stats.snapshot().error_replies;
+    let counts = state.core.shared.stats.since_reset().error_replies;
     counts.iter().fold(String::new(), |text, (prefix, count)| {
         text + &format!("errorstat_{prefix}:count={count}\r\n")
     })
@@ -422,7 +422,7 @@ fn named_lines<T>(
 
 fn info_commandstats(state: &State, _: &Snapshot) -> String {
     let mut text = String::new();
-    for series in state.core.shared.stats.snapshot().by_command() {
+    for series in state.core.shared.stats.since_reset().by_command() {
         let (calls, us) = (series.calls(), series.total_ns as f64 / 1000.0);
         let _ = write!(
             text,
@@ -438,7 +438,7 @@ fn info_commandstats(state: &State, _: &Snapshot) -> String {
 
 fn info_latencystats(state: &State, _: &Snapshot) -> String {
     let mut text = String::new();
-    for series in state.core.shared.stats.snapshot().by_command() {
+    for series in state.core.shared.stats.since_reset().by_command() {
         let us = |quantile: f64| series.quantile_ns(quantile) as f64 / 1000.0;
         let name = series.command.to_ascii_lowercase();
         let _ = write!(
@@ -485,10 +485,13 @@ fn info_keyspace(state: &State, snapshot: &Snapshot) -> String {
         .iter()
         .map(|live| live.version.manifest().record_count)
         .sum();
-    let records = records + state.core.shared.tables.figures().rows;
+    let figures = state.core.shared.tables.figures();
+    let records = records + figures.rows;
     if records == 0 {
         String::new()
     } else {
-        format!("db0:keys={records},expires=0,avg_ttl=0\r\n")
+        let (expiring, now) = (figures.expiring, state.core.tables.now());
+        let (expires, ttl) = (expiring.rows, expiring.average_ttl_ms(now));
+        format!("db0:keys={records},expires={expires},avg_ttl={ttl}\r\n")
     }
 }

@@ -26,7 +26,7 @@ fn latency_histogram(state: &mut State, request: Request<'_>) {
                 .skip(2)
                 .any(|name| name.eq_ignore_ascii_case(series.command.as_bytes()))
     };
-    let mut all = state.core.shared.stats.snapshot().by_command();
+    let mut all = state.core.shared.stats.since_reset().by_command();
     all.retain(wanted);
     let mut encoder = state.encoder();
     encoder.map(all.len());

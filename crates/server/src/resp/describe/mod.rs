@@ -10,9 +10,9 @@ use larder_protocol::resp::Encoder;
 
 pub(super) use command::command;
 pub(super) use config::config;
-pub(super) use info::info;
+pub(super) use info::{REDIS_VERSION, info};
 pub(super) use latency::{latency, memory, slowlog};
-pub(super) use modules::modules;
+pub(super) use modules::{modules, put_modules};
 
 fn pair(encoder: &mut Encoder<'_>, name: &str, value: &str) {
     encoder.text(name);

@@ -2,20 +2,26 @@
 
 use std::fmt::Write as _;
 
+use larder_protocol::resp::Encoder;
+
 use super::super::state::State;
 
 /// By the names that Redis gives them, and the version whose commands are followed: 20810 is 2.8.10.
 const MODULES: [(&str, u64); 2] = [("search", 20810), ("ReJSON", 20808)];
 
 pub(in crate::resp) fn modules(state: &mut State) {
-    let mut encoder = state.encoder();
+    put_modules(&mut state.encoder());
+}
+
+/// What MODULE LIST answers, and HELLO of modules.
+pub(in crate::resp) fn put_modules(encoder: &mut Encoder<'_>) {
     encoder.array(MODULES.len());
     for (name, version) in MODULES {
         encoder.map(4);
-        super::pair(&mut encoder, "name", name);
+        super::pair(encoder, "name", name);
         encoder.text("ver");
         encoder.count(version);
-        super::pair(&mut encoder, "path", "");
+        super::pair(encoder, "path", "");
         encoder.text("args");
         encoder.array(0);
     }

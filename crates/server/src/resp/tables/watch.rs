@@ -194,6 +194,8 @@ impl WatchJob {
                         let value = value(&tables, postgres, &key, None).await?;
                         values.push((key, value));
                     } else {
+                        // What has expired already goes before it is watched.
+                        tables.expire_due(std::slice::from_ref(&key));
                         tables.watch(&key, &mark);
                         rows.push(key);
                     }
