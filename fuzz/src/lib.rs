@@ -7,6 +7,7 @@
 //! input: it puts the right checksum on wrong contents and asks the code behind the door.
 
 mod collected;
+mod dump;
 mod ingest;
 mod join;
 mod journal;
@@ -24,6 +25,7 @@ mod version;
 mod wire;
 
 pub use collected::{collected, is_collected};
+pub use dump::{dump, is_dump};
 pub use ingest::{bundle, csv, json_lines, rows_in_bundle};
 pub use join::{is_join, join};
 pub use journal::{journal, journal_file, read_journal, reseal_journal};

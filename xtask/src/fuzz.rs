@@ -7,6 +7,7 @@ use crate::ci;
 /// The targets of `fuzz/fuzz_targets`.
 const TARGETS: [&str; 18] = [
     "resp",
+    "dump",
     "reply",
     "segment",
     "version",

@@ -57,4 +57,5 @@ pub use tables::catalog::{IfDefined, IfRead, JoinInfo};
 pub use tables::expiry::ExpirySummary;
 pub use tables::info::TableInfo;
 pub use tables::log::{Before, LogEntry};
+pub use tables::ranking::Ranking;
 pub use tables::scan::Limits;

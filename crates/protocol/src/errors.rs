@@ -26,6 +26,7 @@ pub enum Code {
     NoLiveVersion,
     AbsentKey,
     Conflict,
+    KeyExists,
     Refused,
     Corrupted,
     DiskFull,
@@ -47,6 +48,7 @@ pub enum Code {
     NoSuchSpace,
     Loading,
     NoReplicas,
+    NoScript,
 }
 
 /// How a [`Code`] is spelled and what a client may do about it.
@@ -101,6 +103,7 @@ pub const ROWS: &[Row] = &[
     row(Code::NoLiveVersion, "NO_LIVE_VERSION", "NOLIVE", 503, true, "The store exists and no version of it is live yet; wait for its pull or swap one in"),
     row(Code::AbsentKey, "ABSENT_KEY", "ERR", 404, false, "The store holds no such key; RESP answers nil instead"),
     row(Code::Conflict, "CONFLICT", "BUSY", 409, true, "Another pull of the store is running, or the version is in use"),
+    row(Code::KeyExists, "KEY_EXISTS", "BUSYKEY", 409, false, "RESTORE found the key: add REPLACE to put the value in its place. The text is the one Redis gives"),
     row(Code::Refused, "REFUSED", "REFUSED", 422, false, "A gate refused the new version; the live one is unchanged"),
     row(Code::Corrupted, "CORRUPTED", "CORRUPTED", 500, false, "Bytes on disk are damaged; verify, then roll back or pull again. Never answered as an absent key"),
     row(Code::DiskFull, "DISK_FULL", "DISKFULL", 507, false, "No space on the data disk, for a pull or for the journal of the tables; free some, or lower retention. Nothing was changed; once there is room, tables take writes again by themselves"),
@@ -122,6 +125,7 @@ pub const ROWS: &[Row] = &[
     row(Code::NoSuchSpace, "NO_SUCH_SPACE", "Unknown", 404, false, "No space has this name: FT._LIST says which there are. The text is the one RediSearch gives, `Unknown index name`, which object mappers compare as a whole"),
     row(Code::Loading, "LOADING", "LOADING", 503, true, "The server has just started and loads rows into memory: send the request again. /readyz shows how far it is; the text is the one Redis gives"),
     row(Code::NoReplicas, "NO_REPLICAS", "NOREPLICAS", 503, true, "Fewer copies of the key's slot are in sync than cluster.min_copies asks for, so the write was not done; the message says how many there are. It ends by itself when other nodes have copies again"),
+    row(Code::NoScript, "NO_SCRIPT", "NOSCRIPT", 404, false, "EVALSHA names a script that is not known: send its text with EVAL, which says what is supported. The text is the one Redis gives"),
 ];
 
 impl Code {

@@ -10,6 +10,7 @@
 //!  gates    what a version must satisfy before it may go live
 //!  browser  which HTTP requests come for a page of another site
 //!  errors   one row per error code: its RESP prefix, its HTTP status, whether to retry
+//!  dump     the payload of DUMP and RESTORE: texts and hashes in Redis's RDB format
 //!  config   every key of larder.toml: default, unit, environment variable, documentation
 //! ```
 //!
@@ -19,6 +20,7 @@ pub mod browser;
 pub mod columns;
 pub mod commands;
 pub mod config;
+pub mod dump;
 pub mod errors;
 mod gates;
 pub mod http;

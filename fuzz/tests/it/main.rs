@@ -67,6 +67,22 @@ fn no_bytes_upset_the_resp_decoder() {
 }
 
 #[test]
+fn no_bytes_upset_the_decoder_of_dumps() {
+    check("dump", fuzz::dump, 100_000);
+}
+
+/// Mutations that are refused at their first byte would say little.
+#[test]
+fn mutations_of_dumps_are_decoded_if_their_checksum_is_right() {
+    let seeds = seeds("dump");
+    let decoded = Mutations::new(&seeds)
+        .take(2_000)
+        .filter(|bytes| fuzz::is_dump(bytes))
+        .count();
+    assert!(decoded > 200, "{decoded} of 2000 were decoded");
+}
+
+#[test]
 fn no_bytes_upset_the_reader_of_replies() {
     check("reply", fuzz::reply, 100_000);
 }

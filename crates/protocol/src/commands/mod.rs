@@ -9,28 +9,30 @@
 
 mod spec;
 mod table;
+mod unsupported;
 mod value;
 
 pub use spec::{Group, InMulti, Keys, Place, Spec, Subcommand, Subject};
 pub use table::COMMANDS;
+pub use unsupported::instead_of;
 pub use value::{Batch, Command, Invalid, OwnedCommand};
 
 /// The commands, in the order of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
 pub enum Id {
-    Append, Asking, Auth, Client, Cluster, Command, Config, Copy, DbSize, Decr, DecrBy, Del, Discard, Echo, Exec, Exists, Expire, ExpireAt,
+    Append, Asking, Auth, Client, Cluster, Command, Config, Copy, DbSize, Decr, DecrBy, Del, DelEx, Digest, Discard, Dump, Echo, Eval, EvalSha, Exec, Exists, Expire, ExpireAt,
     ExpireTime, FlushAll, FlushDb,
     FtAggregate, FtAliasAdd, FtAliasDel, FtAliasList, FtAliasUpdate, FtAlter, FtChange, FtConfig, FtCreate, FtCursor, FtDropIndex, FtExplain,
     FtExplainCli, FtInfo, FtProfile, FtSearch, FtTagVals, FtList,
     Get, GetDel, GetEx, GetRange, GetSet, HDel, Hello, HExists, HExpire, HExpireAt, HExpireTime, HGet, HGetAll,
     HGetDel, HGetEx, HIncrBy, HIncrByFloat, HKeys, HLen, HMGet, HMSet, HPersist, HPExpire, HPExpireAt, HPExpireTime, HPTtl, HRandField, HScan, HSet,
-    HSetNx, HStrLen, HTtl, HVals, Incr, IncrBy, IncrByFloat, Info, JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, JsonArrAppend, JsonArrIndex,
+    HSetEx, HSetNx, HStrLen, HTtl, HVals, Incr, IncrBy, IncrByFloat, Info, JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, JsonArrAppend, JsonArrIndex,
     JsonArrInsert, JsonArrLen, JsonArrPop, JsonArrTrim, JsonClear, JsonDel, JsonForget, JsonGet, JsonMerge, JsonMGet, JsonMSet, JsonNumIncrBy,
-    JsonNumMultBy, JsonObjKeys, JsonObjLen, JsonSet, JsonStrAppend, JsonStrLen, JsonToggle, JsonType, Keys, Latency, Memory, MGet, Module, MSet, MSetNx,
-    Multi, ObjChange, Persist, PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PSubscribe, PTtl, PUnsubscribe, Quit, Range, RangeCount, RangeDel,
-    ReadOnly, ReadWrite, Rename, RenameNx, Reset, Scan, Select, Set, SetEx, SetNx, SetRange, SlowLog, SpaceCPut, SpaceRecord, StoreInfo, StoreList, StoreVersion, StrLen,
-    Subscribe, SubStr, Time, Touch, Ttl, Type, Unlink, Unsubscribe, Unwatch, Watch,
+    JsonNumMultBy, JsonObjKeys, JsonObjLen, JsonSet, JsonStrAppend, JsonStrLen, JsonToggle, JsonType, Keys, LastSave, Latency, Memory, MGet, Module, MSet, MSetEx, MSetNx,
+    Multi, ObjChange, Object, Persist, PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PSubscribe, PTtl, PUnsubscribe, Quit, RandomKey, Range, RangeCount, RangeDel,
+    ReadOnly, ReadWrite, Rename, RenameNx, Reset, Restore, Role, Scan, SCard, Script, Select, Set, SetEx, SetNx, SetRange, SIsMember, SlowLog, SMembers, SMIsMember, SpaceCPut, SpaceRecord, StoreInfo, StoreList, StoreVersion, StrLen,
+    Subscribe, SubStr, Time, Touch, Ttl, Type, Unlink, Unsubscribe, Unwatch, Wait, Watch, ZCard, ZCount, ZMScore, ZRange, ZRangeByScore, ZRank, ZRevRange, ZRevRangeByScore, ZRevRank, ZScore,
 }
 
 const _: () = {

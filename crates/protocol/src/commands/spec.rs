@@ -1,6 +1,9 @@
 //! What a row of the table says of a command.
 
+use larder_types::integer;
+
 use super::Id;
+use crate::resp::Request;
 
 /// A command that the server executes: a row of the table.
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +95,10 @@ pub enum Keys {
     EveryButLast,
     /// Every other, each before its value.
     Pairs,
+    /// The second and every other behind it, each before its value: as many as the first argument says. Options follow.
+    CountedPairs,
+    /// The third and those behind it, as many as the second argument says. Arguments follow.
+    Counted,
     /// Every third, each before two other arguments.
     Triplets,
     /// The second, behind a subcommand.
@@ -151,12 +158,14 @@ impl Keys {
             Keys::Every => (1, -1, 1),
             Keys::EveryButLast => (1, -2, 1),
             Keys::Pairs => (1, -1, 2),
+            // Clients ask COMMAND GETKEYS for them: the flag `movablekeys`.
+            Keys::CountedPairs | Keys::Counted => (0, 0, 0),
             Keys::Triplets => (1, -1, 3),
             Keys::Second => (2, 2, 1),
         }
     }
 
-    /// Positions of the keys among `count` arguments.
+    /// Positions of the keys among `count` arguments, without the options behind counted pairs.
     #[inline]
     pub fn positions(self, count: usize) -> impl ExactSizeIterator<Item = usize> + Clone + use<> {
         let (first, end, step) = match self {
@@ -166,6 +175,8 @@ impl Keys {
             Keys::Every => (1, count, 1),
             Keys::EveryButLast => (1, count.saturating_sub(1), 1),
             Keys::Pairs => (1, count, 2),
+            Keys::CountedPairs => (2, count, 2),
+            Keys::Counted => (3, count, 1),
             Keys::Triplets => (1, count, 3),
             Keys::Second => (2, 3, 1),
         };
@@ -178,6 +189,20 @@ impl Spec {
     #[inline]
     pub fn accepts(&self, count: usize) -> bool {
         accepts(self.arity, count)
+    }
+
+    /// Positions of the keys of a request.
+    #[inline]
+    pub fn key_positions(
+        &self,
+        request: Request<'_>,
+    ) -> impl ExactSizeIterator<Item = usize> + Clone + use<> {
+        let count = match self.keys {
+            Keys::CountedPairs => counted_end(request, 1, 2),
+            Keys::Counted => counted_end(request, 2, 1),
+            _ => request.len(),
+        };
+        self.keys.positions(count)
     }
 
     pub fn subcommand(&self, name: &[u8]) -> Option<&'static Subcommand> {
@@ -203,6 +228,14 @@ impl Subcommand {
     pub fn accepts(&self, count: usize) -> bool {
         accepts(self.arity, count)
     }
+}
+
+/// Where keys end of which the argument at `at` gives the number; each takes `width` arguments. With the request, if the number is too
+/// large or none.
+fn counted_end(request: Request<'_>, at: usize, width: usize) -> usize {
+    let keys = integer(request.arg(at)).and_then(|count| usize::try_from(count).ok());
+    let end = keys.and_then(|keys| keys.checked_mul(width)?.checked_add(at + 1));
+    end.unwrap_or(usize::MAX).min(request.len())
 }
 
 #[inline]

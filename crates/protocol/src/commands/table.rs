@@ -10,8 +10,9 @@
 //! | syntax, summary, complexity, since | what `COMMAND DOCS` and the reference page say |
 //! | subcommands | those that its first argument names |
 //!
-//! Those on objects are in `objects`, on spaces in `spaces`; [`COMMANDS`] has them all.
+//! Those on objects are in `objects`, on spaces in `spaces`, and those over what sets, sorted sets and scripts of Redis stand for in `compatible`; [`COMMANDS`] has them all.
 
+mod compatible;
 mod objects;
 mod spaces;
 
@@ -104,17 +105,14 @@ const fn has_word(words: &str, word: &str) -> bool {
 }
 
 /// All commands.
-pub const COMMANDS: &[Spec] =
-    &merged::<{ ROWS.len() + objects::ROWS.len() + spaces::ROWS.len() }>([
-        ROWS,
-        objects::ROWS,
-        spaces::ROWS,
-    ]);
+pub const COMMANDS: &[Spec] = &merged::<
+    { ROWS.len() + compatible::ROWS.len() + objects::ROWS.len() + spaces::ROWS.len() },
+>([ROWS, compatible::ROWS, objects::ROWS, spaces::ROWS]);
 
 /// Lists that are each in the order of their names, as one that is.
-const fn merged<const N: usize>(lists: [&[Spec]; 3]) -> [Spec; N] {
+const fn merged<const N: usize>(lists: [&[Spec]; 4]) -> [Spec; N] {
     let mut all = [ROWS[0]; N];
-    let (mut taken, mut at) = ([0; 3], 0);
+    let (mut taken, mut at) = ([0; 4], 0);
     while at < N {
         let (mut first, mut list) = (lists.len(), 0);
         while list < lists.len() {
@@ -219,9 +217,18 @@ const ROWS: &[Spec] = &[
     row(Id::Del, "DEL", -2, "write", Group::Tables, Subject::Tables, Keys::Every, Place::Owner,
         "key [key ...]",
         "Removes rows; answers how many there were", "O(N*log(R)) for N keys", "0.1.0", &[]),
+    row(Id::DelEx, "DELEX", -2, "write fast", Group::Tables, Subject::Tables, Keys::One, Place::Owner,
+        "key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]",
+        "Removes a key if its text equals a value, or differs from it, or by its DIGEST; answers 1 or 0", ROW, "0.1.0", &[]),
+    row(Id::Digest, "DIGEST", 2, "readonly fast", Group::Tables, Subject::Tables, Keys::One, Place::Owner,
+        "key",
+        "The XXH3 hash of a text, as 16 hexadecimal digits", ROW, "0.1.0", &[]),
     row(Id::Discard, "DISCARD", 1, "noscript loading stale fast", Group::Tables, Subject::Tables, Keys::None, Place::Connection,
         "",
         "Forgets the commands since MULTI", ROW, "0.1.0", &[]),
+    row(Id::Dump, "DUMP", 2, "readonly", Group::Generic, Subject::Tables, Keys::One, Place::Owner,
+        "key",
+        "A text or a hash in Redis's format, for RESTORE", ROW, "0.1.0", &[]),
     row(Id::Echo, "ECHO", 2, "loading stale fast", Group::Connection, Subject::Server, Keys::None, Place::Connection,
         "message",
         "Answers the message", CONSTANT, "0.1.0", &[]),
@@ -294,6 +301,9 @@ const ROWS: &[Spec] = &[
     row(Id::Keys, "KEYS", 2, "readonly", Group::Tables, Subject::Tables, Keys::None, Place::AllCores,
         "pattern",
         "Keys of tables that match, where at most 10000 begin with the pattern's literal text; SCAN walks more, and stores", "O(N) for N keys that are walked", "0.1.0", &[]),
+    row(Id::LastSave, "LASTSAVE", 1, "loading stale fast", Group::Server, Subject::Server, Keys::None, Place::Connection,
+        "",
+        "The time at which the server started: every acknowledged write is saved", CONSTANT, "0.1.0", &[]),
     row(Id::Latency, "LATENCY", -2, "admin noscript loading stale", Group::Server, Subject::Server, Keys::None, Place::Connection,
         "subcommand",
         "Latency of the commands", CONSTANT, "0.1.0", &[
@@ -323,12 +333,24 @@ const ROWS: &[Spec] = &[
     row(Id::MSet, "MSET", -3, "write denyoom", Group::Tables, Subject::Tables, Keys::Pairs, Place::Owner,
         "key value [key value ...]",
         "Puts rows, all as one", "O(N*log(R)) for N keys", "0.1.0", &[]),
+    row(Id::MSetEx, "MSETEX", -4, "write denyoom movablekeys", Group::Tables, Subject::Tables, Keys::CountedPairs, Place::Owner,
+        "numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL]",
+        "Puts texts that expire together, in one step, if all of the keys exist or none does; answers 1 or 0", "O(N*log(R)) for N keys", "0.1.0", &[]),
     row(Id::MSetNx, "MSETNX", -3, "write denyoom", Group::Tables, Subject::Tables, Keys::Pairs, Place::Owner,
         "key value [key value ...]",
         "Puts rows if none of them is there, all as one; answers 1 or 0", "O(N*log(R)) for N keys", "0.1.0", &[]),
     row(Id::Multi, "MULTI", 1, "noscript loading stale fast", Group::Tables, Subject::Tables, Keys::None, Place::Connection,
         "",
         "Begins a transaction: what follows waits for EXEC", ROW, "0.1.0", &[]),
+    row(Id::Object, "OBJECT", -2, "readonly", Group::Generic, Subject::Keys, Keys::Second, Place::Owner,
+        "ENCODING key | IDLETIME key | REFCOUNT key | FREQ key",
+        "What Redis would keep a value as", CONSTANT, "0.1.0", &[
+        sub("ENCODING", 3, "key", "int, embstr or raw for a text, listpack or hashtable for a hash, as Redis chooses by their sizes"),
+        sub("FREQ", 3, "key", "Refused, as in Redis without an LFU policy: accesses are not counted"),
+        sub("HELP", 2, "", "Lists the subcommands"),
+        sub("IDLETIME", 3, "key", "Always 0: the time of the last access is not kept"),
+        sub("REFCOUNT", 3, "key", "Always 1"),
+    ]),
     row(Id::Persist, "PERSIST", 2, "write fast", Group::Tables, Subject::Tables, Keys::One, Place::Owner,
         "key",
         "Lets a row stay that was to go; answers 1 if it was", ROW, "0.1.0", &[]),
@@ -359,6 +381,9 @@ const ROWS: &[Spec] = &[
     row(Id::Quit, "QUIT", -1, "noscript loading stale fast no_auth allow_busy", Group::Connection, Subject::Server, Keys::None, Place::Connection,
         "",
         "Closes the connection after its replies", CONSTANT, "0.1.0", &[]),
+    row(Id::RandomKey, "RANDOMKEY", 1, "readonly", Group::Generic, Subject::Tables, Keys::None, Place::AllCores,
+        "",
+        "A key of a text or an object, or nil; keys that follow large gaps are drawn more often than others", ROW, "0.1.0", &[]),
     row(Id::Range, "RANGE", -3, "readonly", Group::Tables, Subject::Tables, Keys::Range, Place::Owner,
         "lo hi [LIMIT n] [REV] [KEYSONLY]",
         "Keys and values of a table or join output from lo to before hi, in key order", RANGE, "0.1.0", &[]),
@@ -383,6 +408,12 @@ const ROWS: &[Spec] = &[
     row(Id::Reset, "RESET", 1, "noscript loading stale fast no_auth allow_busy", Group::Connection, Subject::Server, Keys::None, Place::Connection,
         "",
         "Makes the connection as new", CONSTANT, "0.1.0", &[]),
+    row(Id::Restore, "RESTORE", -4, "write denyoom", Group::Generic, Subject::Tables, Keys::One, Place::Owner,
+        "key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
+        "Puts a text or a hash that DUMP has answered, here or in Redis; ttl is in milliseconds, 0 for none", ROW, "0.1.0", &[]),
+    row(Id::Role, "ROLE", 1, "noscript loading stale fast", Group::Server, Subject::Server, Keys::None, Place::Connection,
+        "",
+        "Always master, without replicas: clients are served by every node", CONSTANT, "0.1.0", &[]),
     row(Id::Scan, "SCAN", -2, "readonly", Group::Generic, Subject::Keys, Keys::None, Place::AllCores,
         "cursor MATCH name:pattern [COUNT count] [TYPE string | hash | ReJSON-RL]",
         "Walks the keys of one store or table, and of objects; start with cursor 0", "O(N) for N keys that are walked", "0.1.0", &[]),
@@ -390,8 +421,8 @@ const ROWS: &[Spec] = &[
         "0",
         "There is one database, 0", CONSTANT, "0.1.0", &[]),
     row(Id::Set, "SET", -3, "write denyoom", Group::Tables, Subject::Tables, Keys::One, Place::Owner,
-        "key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL]",
-        "Puts a row of a table", ROW, "0.1.0", &[]),
+        "key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL]",
+        "Puts a text", ROW, "0.1.0", &[]),
     row(Id::SetEx, "SETEX", 4, "write denyoom", Group::Tables, Subject::Tables, Keys::One, Place::Owner,
         "key seconds value",
         "Puts a row that goes after some time", ROW, "0.1.0", &[]),
@@ -448,6 +479,9 @@ const ROWS: &[Spec] = &[
     row(Id::Unwatch, "UNWATCH", 1, "noscript loading stale fast allow_busy", Group::Tables, Subject::Tables, Keys::None, Place::Connection,
         "",
         "Forgets what WATCH was told", ROW, "0.1.0", &[]),
+    row(Id::Wait, "WAIT", 3, "noscript", Group::Server, Subject::Server, Keys::None, Place::Connection,
+        "numreplicas timeout",
+        "How many replicas have all writes that were answered; immediately, since a write is answered when its replicas in sync have it", CONSTANT, "0.1.0", &[]),
     row(Id::Watch, "WATCH", -2, "noscript loading stale fast allow_busy", Group::Tables, Subject::Tables, Keys::Every, Place::ConnectionInOrder,
         "key [key ...]",
         "Has EXEC do nothing, and answer nil, if one of the keys changes before", N_READS, "0.1.0", &[]),

@@ -115,10 +115,29 @@ impl<'a> Command<'a> {
         self.request.args()
     }
 
+    /// Whether it reads what a join with `top` ranks: ZRANGE and its kin.
+    #[inline]
+    pub fn reads_ranking(&self) -> bool {
+        use Id::*;
+        matches!(
+            self.id(),
+            ZCard
+                | ZCount
+                | ZMScore
+                | ZRange
+                | ZRangeByScore
+                | ZRank
+                | ZRevRange
+                | ZRevRangeByScore
+                | ZRevRank
+                | ZScore
+        )
+    }
+
     #[inline]
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         let request = self.request;
-        let positions = self.spec.keys.positions(request.len());
+        let positions = self.spec.key_positions(request);
         positions.map(move |at| request.arg(at))
     }
 

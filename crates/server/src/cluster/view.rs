@@ -226,6 +226,14 @@ impl View {
         owners
     }
 
+    /// How many replicas in sync each own slot has at least; 0 without own slots.
+    pub fn in_sync_replicas_min(&self) -> usize {
+        let slots = self.map.slots();
+        let own = slots.runs().iter();
+        let own = own.filter(|run| run.placed.owner == Some(self.me));
+        own.map(|run| run.placed.in_sync.len()).min().unwrap_or(0)
+    }
+
     /// How many replicas the slots have that this node owns.
     pub fn replicas(&self) -> Replicas {
         let wanted = usize::from(self.map.settings().replicas).saturating_sub(1);

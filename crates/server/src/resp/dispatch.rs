@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use larder_protocol::commands::{Command, Id, InMulti, Invalid, Spec};
+use larder_protocol::commands::{Command, Id, InMulti, Invalid, Spec, instead_of};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 pub(super) use larder_types::integer;
@@ -15,7 +15,7 @@ use super::reads::{KeyQuery, read, unreadable};
 use super::scan::scan;
 use super::state::State;
 use super::subject::About;
-use super::{cluster, connection, describe, tables};
+use super::{cluster, connection, describe, known_scripts, tables};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 use crate::error::{Refusal, show};
 
@@ -150,6 +150,21 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
         Id::Latency => describe::latency(state, request),
         Id::Memory => describe::memory(state, request),
         Id::Module => describe::modules(state),
+        Id::LastSave => {
+            let since = state.core.shared.started_at.elapsed();
+            let at = SystemTime::now().checked_sub(since);
+            let at = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            state.encoder().count(at.unwrap_or_default().as_secs());
+        }
+        Id::Role => {
+            let mut encoder = state.encoder();
+            encoder.array(3);
+            encoder.text("master");
+            encoder.integer(0);
+            encoder.array(0);
+        }
+        Id::Wait => wait(state, request),
+        Id::Script => known_scripts::script(state, request),
         Id::SlowLog => describe::slowlog(state, request),
         Id::StoreList => store_list(state, snapshot),
         Id::StoreInfo => with_store(state, snapshot, request.arg(1), store_info),
@@ -161,36 +176,9 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
     }
 }
 
-/// What RediSearch has beside searches, and what is there instead.
-fn not_searched(name: &[u8]) -> Option<&'static str> {
-    let name = name.to_ascii_uppercase();
-    let instead = [
-        (
-            "SUG",
-            "there are no suggestions: search for a prefix (hel*), or count words with a join",
-        ),
-        (
-            "SYN",
-            "there are no synonyms: search for one of several words (one | other)",
-        ),
-        (
-            "DICT",
-            "there are no dictionaries: words are searched as they are, by prefixes and by parts",
-        ),
-        (
-            "SPELLCHECK",
-            "spelling is not corrected: search for a prefix (hel*) or a part (*ell*)",
-        ),
-        ("HYBRID", "there are no vectors: search by attributes"),
-    ];
-    let word = name.strip_prefix(b"FT.")?;
-    let known = instead.iter().find(|it| word.starts_with(it.0.as_bytes()));
-    known.map(|it| it.1)
-}
-
 /// Redis's text, and what helps.
 fn unknown(request: Request<'_>) -> Refusal {
-    if let Some(instead) = not_searched(request.arg(0)) {
+    if let Some(instead) = instead_of(request.arg(0)) {
         let message = format!("unknown command '{}': {instead}", show(request.arg(0)));
         return (Code::UnknownCommand, message);
     }
@@ -245,6 +233,19 @@ fn ping(state: &mut State, command: Command<'_>) {
         2 => state.encoder().bulk(command.arg(1)),
         _ => state.refuse(arity_refusal(command.name())),
     }
+}
+
+/// WAIT: a write is answered when all replicas in sync have it, so what was answered before has as many copies as there are such replicas.
+fn wait(state: &mut State, request: Request<'_>) {
+    let (Some(_), Some(timeout)) = (integer(request.arg(1)), integer(request.arg(2))) else {
+        return state.error(Code::BadRequest, NOT_AN_INTEGER);
+    };
+    if timeout < 0 {
+        return state.error(Code::BadRequest, "timeout is negative");
+    }
+    let view = state.core.tables.view();
+    let in_sync = view.map_or(0, |view| view.in_sync_replicas_min());
+    state.encoder().count(in_sync as u64);
 }
 
 fn select(state: &mut State, index: &[u8]) {

@@ -289,7 +289,7 @@ async fn answer_by_several<R: Replies>(
             let (core, client) = (state.core.clone(), state.client.clone());
             Merge::over_nodes(&core, command.command(), &asked, &client)
                 .await
-                .map(|merge| (merge, asked.keys_only))
+                .map(|merge| (merge, asked.form))
         }
         Ok(asked) => {
             let (core, client) = (state.core.clone(), state.client.clone());
@@ -305,22 +305,22 @@ async fn answer_by_several<R: Replies>(
                 }
                 begun => begun,
             };
-            begun.map(|merge| (merge, asked.keys_only))
+            begun.map(|merge| (merge, asked.form))
         }
         Err(refusal) => Err(refusal),
     };
-    let (mut merge, keys_only) = match begun {
+    let (mut merge, form) = match begun {
         Ok(begun) => begun,
         Err(refusal) => {
             state.refuse(refusal);
             return Ok(());
         }
     };
-    header(&mut state.encoder(), keys_only, merge.left);
+    header(&mut state.encoder(), form, merge.left);
     loop {
         match merge.next().await {
             Ok(Some((key, value))) => {
-                one_row(&mut replies.state().encoder(), keys_only, &key, &value);
+                one_row(&mut replies.state().encoder(), form, &key, &value);
             }
             Ok(None) if merge.left == 0 => return Ok(()),
             // An answer that is not as long as was said ends the connection.

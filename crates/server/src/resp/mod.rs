@@ -46,6 +46,7 @@ mod execute;
 mod forwarded;
 mod get_run;
 mod incoming;
+mod known_scripts;
 mod listen;
 mod mixed;
 mod nodes;

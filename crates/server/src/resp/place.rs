@@ -87,7 +87,7 @@ pub(super) fn place(
     let needs = Dependencies {
         writes: command.writes(),
         reads_outputs,
-        is_long: command.id() == Id::Range,
+        is_long: matches!(command.id(), Id::Range | Id::SMembers),
     };
     if let Some(forwarded) = &state.forwarded {
         let must_wait = match to {

@@ -134,6 +134,7 @@ fn what_the_guide_and_the_reference_show_is_what_a_server_answers() {
     for page in [
         "guide/joins.md",
         "guide/objects.md",
+        "guide/redis-clients.md",
         "reference/commands.md",
     ] {
         let examples = examples(page);

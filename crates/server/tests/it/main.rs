@@ -17,6 +17,7 @@ mod http;
 mod judged;
 mod killable;
 mod kills;
+mod known_scripts;
 mod membership;
 mod mixed_reads;
 mod objects;

@@ -2,12 +2,14 @@
 //! same changes.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::io::{BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
 
 use larder_types::Random;
 
 use crate::resp::{Client, request};
 use crate::support::TestServer;
+use crate::wire;
 
 const KEYS: [&str; 6] = ["plain", "t|a", ":x", "h:1", "{t}b", "a:{t}"];
 const FIELDS: [&str; 3] = ["f", "g", "n"];
@@ -88,6 +90,7 @@ impl Draw {
             "RENAMENX",
             "COPY",
             "TOUCH",
+            "OBJECT",
         ];
         let (kind, key) = (self.one(&kinds), self.one(&KEYS));
         let mut words = vec![kind, key];
@@ -142,6 +145,7 @@ impl Draw {
                 words.push(self.one(&["0", "0", "x"]));
                 words.extend(self.one(&["", "COUNT 10", "MATCH f*"]).split_whitespace());
             }
+            "OBJECT" => words.insert(1, self.one(&["IDLETIME", "NO"])),
             "HRANDFIELD" => words.push(self.one(&["0", "x"])),
             "EXPIRE" => {
                 words.push(self.one(&["1000000", "2000000", "-1", "x"]));
@@ -211,5 +215,107 @@ fn texts_and_hashes_are_written_and_refused_as_in_redis() {
             );
         }
         assert!(wrong.is_empty(), "seed {seed}: {wrong:#?}");
+    }
+}
+
+/// A request of any bytes, and its reply as it is sent.
+fn raw(stream: &mut BufReader<TcpStream>, words: &[&[u8]]) -> Vec<u8> {
+    let mut sent = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        sent.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        sent.extend_from_slice(word);
+        sent.extend_from_slice(b"\r\n");
+    }
+    stream.get_mut().write_all(&sent).expect("sent");
+    wire::frame(stream).expect("a reply")
+}
+
+/// A reply whose strings are sorted: hash tables of Redis have no order.
+fn in_order(reply: &[u8]) -> Vec<&[u8]> {
+    let mut lines: Vec<&[u8]> = reply.split(|byte| *byte == b'\n').collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn connected(addr: SocketAddr) -> BufReader<TcpStream> {
+    BufReader::new(TcpStream::connect(addr).expect("connected"))
+}
+
+#[test]
+fn what_one_server_dumps_the_other_restores() {
+    let Some(redis) = larder_testing::redis() else {
+        return;
+    };
+    let larder = TestServer::start();
+    let here = connected(larder.server().resp_addr());
+    let there = connected(SocketAddr::from(([127, 0, 0, 1], redis.port)));
+    let mut servers = [here, there];
+    let long = "long value ".repeat(100);
+    let many: Vec<String> = (0..600).map(|number| format!("field{number}")).collect();
+    let mut large = vec!["HSET", "k"];
+    large.extend(many.iter().flat_map(|name| [name.as_str(), "-70000"]));
+    let writes = [
+        vec!["SET", "k", ""],
+        vec!["SET", "k", "v"],
+        vec!["SET", "k", "-123456"],
+        vec!["SET", "k", &long],
+        vec![
+            "HSET",
+            "k",
+            "f",
+            "v",
+            "n",
+            "-5",
+            "m",
+            "123456789012",
+            "",
+            "x",
+            "l",
+            &long,
+        ],
+        large,
+    ];
+    for write in writes {
+        let write: Vec<&[u8]> = write.iter().map(|word| word.as_bytes()).collect();
+        let read: &[u8] = if write[0] == b"SET" {
+            b"GET"
+        } else {
+            b"HGETALL"
+        };
+        for [from, to] in [[0, 1], [1, 0], [0, 0]] {
+            let from = &mut servers[from];
+            raw(from, &[b"DEL", b"k"]);
+            raw(from, &write);
+            let value = raw(from, &[read, b"k"]);
+            let dumped = raw(from, &[b"DUMP", b"k"]);
+            let start = dumped
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .expect("a header")
+                + 1;
+            let payload = &dumped[start..dumped.len() - 2];
+            let to = &mut servers[to];
+            raw(to, &[b"DEL", b"k"]);
+            assert_eq!(raw(to, &[b"RESTORE", b"k", b"100000", payload]), b"+OK\r\n");
+            assert_eq!(in_order(&raw(to, &[read, b"k"])), in_order(&value));
+            assert!(raw(to, &[b"PTTL", b"k"]).len() > 4, "it expires");
+            let again = raw(to, &[b"RESTORE", b"k", b"0", payload]);
+            assert_eq!(again, b"-BUSYKEY Target key name already exists.\r\n");
+            let again = raw(to, &[b"RESTORE", b"k", b"0", payload, b"REPLACE"]);
+            assert_eq!(again, b"+OK\r\n");
+            assert_eq!(raw(to, &[b"TTL", b"k"]), b":-1\r\n");
+            let past = raw(
+                to,
+                &[b"RESTORE", b"k", b"1", payload, b"REPLACE", b"ABSTTL"],
+            );
+            assert_eq!(past, b"+OK\r\n");
+            assert_eq!(raw(to, &[b"EXISTS", b"k"]), b":0\r\n");
+            let damaged = [payload, b"x"].concat();
+            let refused = raw(to, &[b"RESTORE", b"k", b"0", &damaged]);
+            assert_eq!(
+                refused,
+                b"-ERR DUMP payload version or checksum are wrong\r\n"
+            );
+        }
     }
 }

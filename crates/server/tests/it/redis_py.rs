@@ -13,6 +13,11 @@ fn redis_py_is_content() {
 }
 
 #[test]
+fn redis_py_locks_ranks_and_reads_sets() {
+    runs("tests/it/redis_py_families.py", ClusterMode::Off);
+}
+
+#[test]
 fn redis_py_uses_hashes_and_documents() {
     runs("tests/it/objects/stock.py", ClusterMode::Off);
 }

@@ -26,16 +26,16 @@ fn a_command_that_nobody_claims_is_unknown_whatever_it_is_asked_of() {
             &mut client,
             &[
                 (
-                    "LPUSH a b",
-                    "-ERR unknown command 'LPUSH', with args beginning with: 'a' 'b' ",
+                    "NOSUCH a b",
+                    "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' ",
                 ),
                 (
                     "NOSUCH",
                     "-ERR unknown command 'NOSUCH', with args beginning with: ",
                 ),
                 (
-                    "XGROUP",
-                    "-ERR unknown command 'XGROUP', with args beginning with: ",
+                    "xgroup",
+                    "-ERR unknown command 'xgroup': there are no streams: keep rows under increasing keys, read on with RANGE, and SUBSCRIBE to their keys",
                 ),
                 (
                     "SORT t|a",

@@ -1,7 +1,7 @@
 //! The scripts in `testdata/scripts`: every command of the table, and what it refuses.
 //!
 //! A script is of lines: `# a comment`, a request, and below it, two blanks further in, its reply as the tests' client shows it. Words of
-//! a request may stand in quotes; `...` in a reply stands for anything. Each script begins with a new server and one connection; a
+//! a request may stand in quotes, where `\x00` is a byte below 80; `...` in a reply stands for anything. Each script begins with a new server and one connection; a
 //! first line `# cluster.mode = one` makes the server a cluster of one node.
 //! `LARDER_UPDATE_SCRIPTS=1` writes what the server answers into them, for whoever changed it to read.
 
@@ -29,14 +29,25 @@ fn text(path: &Path) -> String {
 }
 
 /// The words of a request; what stands in quotes is one.
-fn words(line: &str) -> Vec<&str> {
+fn words(line: &str) -> Vec<String> {
     let parts = line.split('\'').enumerate();
     parts
         .flat_map(|(at, part)| match at % 2 {
-            0 => part.split_whitespace().collect(),
-            _ => vec![part],
+            0 => part.split_whitespace().map(str::to_owned).collect(),
+            _ => vec![unescaped(part)],
         })
         .collect()
+}
+
+fn unescaped(word: &str) -> String {
+    let mut parts = word.split("\\x");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |word, part| {
+        let (digits, rest) = part.split_at(2);
+        let byte = u8::from_str_radix(digits, 16).expect("two digits");
+        assert!(byte < 0x80, "{part}");
+        word + &char::from(byte).to_string() + rest
+    })
 }
 
 fn fits(pattern: &str, reply: &str) -> bool {
@@ -78,7 +89,10 @@ fn replay(script: &str, threads: u32) -> (String, Option<String>) {
         }
         let expected = lines.next().and_then(|line| line.strip_prefix("  "));
         let expected = expected.unwrap_or_else(|| panic!("{line} has no reply"));
-        client.send(&request(&words(line)));
+        let words = words(line);
+        client.send(&request(
+            &words.iter().map(String::as_str).collect::<Vec<_>>(),
+        ));
         // Texts of several lines are shown as one.
         let reply = client.reply().replace("\r\n", "|").replace('\n', "|");
         let is_right = fits(expected, &reply);

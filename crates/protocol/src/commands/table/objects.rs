@@ -107,6 +107,8 @@ pub const ROWS: &[Spec] = &[
         "The fields of a hash that match, all at once: the next cursor is always 0", OBJECT),
     object(Id::HSet, "HSET", -4, "write denyoom fast", "key field value [field value ...]",
         "Sets fields of a hash, which is made if there is none; answers how many are new", OBJECT),
+    object(Id::HSetEx, "HSETEX", -6, "write denyoom fast", "key [FNX | FXX] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL] FIELDS numfields field value [field value ...]",
+        "Sets fields that expire together, if none of them exists (FNX) or all do (FXX); answers 1 or 0", OBJECT),
     object(Id::HSetNx, "HSETNX", 4, "write denyoom fast", "key field value",
         "Sets a field unless there is one; answers 1 or 0", OBJECT),
     object(Id::HStrLen, "HSTRLEN", 3, "readonly fast", "key field",

@@ -189,3 +189,128 @@ pub fn get_ex(state: &mut State, request: Request<'_>) -> Result<(), Unanswered>
     answer(state, &values);
     Ok(())
 }
+
+/// What HSETEX asks of the fields that are there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Only {
+    IfNoneExists,
+    IfAllExist,
+}
+
+/// HSETEX.
+pub fn set_ex(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let options = SetEx::parse(request)?;
+    let is_set = change_hash(state, request.arg(1), |hash, now| {
+        let at = match options.time {
+            Some(time) => Some(deadline(time, now, "hsetex")?),
+            None => None,
+        };
+        let names = options.pairs.iter().map(|(name, _)| *name);
+        let mut exist = names.clone().map(|name| hash.get(name).is_some());
+        let holds = match options.only {
+            None => true,
+            Some(Only::IfNoneExists) => !exist.any(|exists| exists),
+            Some(Only::IfAllExist) => exist.all(|exists| exists),
+        };
+        if !holds {
+            return Ok((false, false));
+        }
+        for (name, value) in &options.pairs {
+            let before = hash.field(name).and_then(|field| field.expires_at_ms);
+            hash.set(name, *value);
+            if let Some(before) = before.filter(|_| options.keeps_ttl) {
+                hash.expire_field(name, before, ExpiryRule::Always, now);
+            }
+        }
+        if let Some(at) = at {
+            hash.expire_fields(names, at, ExpiryRule::Always, now);
+        }
+        Ok((true, true))
+    })?;
+    state.encoder().count(u64::from(is_set));
+    Ok(())
+}
+
+/// The arguments of HSETEX.
+struct SetEx<'a> {
+    only: Option<Only>,
+    time: Option<(i64, i64, bool)>,
+    keeps_ttl: bool,
+    pairs: Vec<Pair<'a>>,
+}
+
+/// A field's name and value.
+type Pair<'a> = (&'a [u8], &'a [u8]);
+
+impl<'a> SetEx<'a> {
+    fn parse(request: Request<'a>) -> Result<SetEx<'a>, Refusal> {
+        let mut options = SetEx {
+            only: None,
+            time: None,
+            keeps_ttl: false,
+            pairs: Vec::new(),
+        };
+        let mut at = 2;
+        while let Some(option) = request.get(at) {
+            at += 1;
+            let option = option.to_ascii_uppercase();
+            match option.as_slice() {
+                b"FNX" | b"FXX" if options.only.is_some() => {
+                    let message = "Only one of FXX or FNX arguments can be specified";
+                    return Err(bad(message.to_owned()));
+                }
+                b"FNX" => options.only = Some(Only::IfNoneExists),
+                b"FXX" => options.only = Some(Only::IfAllExist),
+                b"EX" | b"PX" | b"EXAT" | b"PXAT" | b"KEEPTTL"
+                    if options.time.is_some() || options.keeps_ttl =>
+                {
+                    let message =
+                        "Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified";
+                    return Err(bad(message.to_owned()));
+                }
+                b"KEEPTTL" => options.keeps_ttl = true,
+                b"EX" | b"PX" | b"EXAT" | b"PXAT" => {
+                    let time = request.get(at).and_then(integer);
+                    let time = time
+                        .ok_or_else(|| bad("value is not an integer or out of range".to_owned()))?;
+                    if time <= 0 {
+                        return Err(bad("invalid expire time in 'hsetex' command".to_owned()));
+                    }
+                    options.time = Some(expiry(&option, time));
+                    at += 1;
+                }
+                b"FIELDS" => {
+                    options.pairs = pairs(request, at)?;
+                    return Ok(options);
+                }
+                _ => {
+                    let shown = crate::error::show(&option);
+                    return Err(bad(format!("unknown argument: {shown}")));
+                }
+            }
+        }
+        Err(bad("missing FIELDS argument".to_owned()))
+    }
+}
+
+/// `numfields field value ...`, from the argument at `at` to the end.
+fn pairs(request: Request<'_>, at: usize) -> Result<Vec<Pair<'_>>, Refusal> {
+    let count = request.get(at).and_then(integer).filter(|count| *count > 0);
+    let count =
+        count.ok_or_else(|| bad("Parameter `numFields` should be greater than 0".to_owned()))?;
+    let given = request.len() - (at + 1);
+    match usize::try_from(count)
+        .ok()
+        .and_then(|count| count.checked_mul(2))
+        == Some(given)
+    {
+        true => Ok((at + 1..request.len())
+            .step_by(2)
+            .map(|at| (request.arg(at), request.arg(at + 1)))
+            .collect()),
+        false => {
+            let message = "The `numfields` parameter must match the number of arguments";
+            Err(bad(message.to_owned()))
+        }
+    }
+}

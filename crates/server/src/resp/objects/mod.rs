@@ -25,6 +25,7 @@ pub(super) fn execute(state: &mut State, command: Command<'_>) -> Result<bool, U
     match command.id() {
         Id::HSet => hash::set(state, request, false)?,
         Id::HMSet => hash::set(state, request, true)?,
+        Id::HSetEx => fields::set_ex(state, request)?,
         Id::HSetNx => hash::set_if_absent(state, request)?,
         Id::HDel => hash::delete(state, request)?,
         Id::HIncrBy => hash::increment(state, request)?,

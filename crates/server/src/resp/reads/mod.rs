@@ -23,6 +23,7 @@ use std::sync::Arc;
 use larder_batch::{Attempt, Error, Value};
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
+use larder_protocol::resp::Encoder;
 use larder_types::integer;
 
 use super::dispatch::NOT_AN_INTEGER;
@@ -47,6 +48,9 @@ const BATCH: usize = 64;
 /// Bytes of values that are looked up together, about.
 const BATCH_BYTES: u64 = 256 << 10;
 
+/// The text of a Redis whose policy is another than LFU.
+const NO_FREQUENCY: &str = "An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.";
+
 /// What is asked about each key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::resp) enum KeyQuery {
@@ -59,9 +63,40 @@ pub(in crate::resp) enum KeyQuery {
         end: i64,
     },
     MemoryUsage,
+    Object(ObjectQuery),
+    Digest,
     Type,
     /// TTL, EXPIRETIME and their kin: a store's key never expires.
     Ttl,
+}
+
+/// The subcommands of OBJECT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::resp) enum ObjectQuery {
+    Encoding,
+    IdleTime,
+    RefCount,
+}
+
+impl ObjectQuery {
+    /// Answers for a text.
+    pub fn answer_text(self, value: &[u8], encoder: &mut Encoder<'_>) {
+        /// Redis keeps texts of so many bytes beside their header.
+        const EMBEDDED_MAX: usize = 44;
+        self.answer(encoder, || match value.len() {
+            _ if integer(value).is_some() => "int",
+            ..=EMBEDDED_MAX => "embstr",
+            _ => "raw",
+        });
+    }
+
+    pub fn answer(self, encoder: &mut Encoder<'_>, encoding: impl FnOnce() -> &'static str) {
+        match self {
+            ObjectQuery::Encoding => encoder.text(encoding()),
+            ObjectQuery::IdleTime => encoder.integer(0),
+            ObjectQuery::RefCount => encoder.integer(1),
+        }
+    }
 }
 
 impl KeyQuery {
@@ -86,6 +121,14 @@ impl KeyQuery {
                 end: number(3)?,
             },
             Id::Memory if command.arg(1).eq_ignore_ascii_case(b"USAGE") => KeyQuery::MemoryUsage,
+            Id::Digest => KeyQuery::Digest,
+            Id::Object => KeyQuery::Object(match command.arg(1).to_ascii_uppercase().as_slice() {
+                b"ENCODING" => ObjectQuery::Encoding,
+                b"IDLETIME" => ObjectQuery::IdleTime,
+                b"REFCOUNT" => ObjectQuery::RefCount,
+                b"FREQ" => return Err((Code::BadRequest, NO_FREQUENCY.to_owned())),
+                _ => return Ok(None),
+            }),
             _ => return Ok(None),
         }))
     }

@@ -5,6 +5,7 @@ use std::ops::{Deref, Range};
 use larder_protocol::resp::Proto;
 
 use super::super::output::{LARGE_VALUE_BYTES, Output};
+use super::super::tables::digest;
 use super::KeyQuery;
 use crate::pinned_value::PinnedValue;
 
@@ -51,6 +52,8 @@ impl ReplyBuilder {
             KeyQuery::Exists => {}
             KeyQuery::StrLen => output.encoder(proto).count(value.len() as u64),
             KeyQuery::MemoryUsage => output.encoder(proto).count((key_len + value.len()) as u64),
+            KeyQuery::Object(query) => query.answer_text(&value, &mut output.encoder(proto)),
+            KeyQuery::Digest => output.encoder(proto).text(&digest(&value)),
             KeyQuery::Type => output.encoder(proto).simple("string"),
             KeyQuery::Ttl => output.encoder(proto).integer(-1),
             KeyQuery::GetRange { start, end } => {
@@ -82,7 +85,11 @@ impl ReplyBuilder {
     fn add_absent(&self, output: &mut Output, proto: Proto) {
         let mut encoder = output.encoder(proto);
         match self.query {
-            KeyQuery::Get | KeyQuery::MGet | KeyQuery::MemoryUsage => encoder.null(),
+            KeyQuery::Get
+            | KeyQuery::MGet
+            | KeyQuery::MemoryUsage
+            | KeyQuery::Object(_)
+            | KeyQuery::Digest => encoder.null(),
             KeyQuery::Exists => {}
             KeyQuery::StrLen => encoder.integer(0),
             KeyQuery::GetRange { .. } => encoder.bulk(b""),

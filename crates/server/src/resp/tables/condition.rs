@@ -59,6 +59,11 @@ impl<'a> Condition<'a> {
     }
 }
 
+/// What DIGEST answers: the XXH3 hash of a value.
+pub(in crate::resp) fn digest(value: &[u8]) -> String {
+    format!("{:016x}", key_hash(value))
+}
+
 fn parse_digest(text: &[u8]) -> Result<u64, Refusal> {
     let is_hex = text.len() == 16 && text.iter().all(u8::is_ascii_hexdigit);
     let digest = std::str::from_utf8(text).ok().filter(|_| is_hex);

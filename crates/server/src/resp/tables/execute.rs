@@ -19,7 +19,10 @@ use super::coordinate::SeveralCores;
 use super::retry::Retry;
 use super::subscribe::{self, SubscribeJob};
 use super::watch::{self, WatchJob};
-use super::{expire, joins, keys, number, range, reads, rows, scan, strings, transaction};
+use super::{
+    dump, expire, joins, keys, members, number, range, rankings, reads, rows, scan, scripts,
+    strings, transaction,
+};
 use crate::catalog::Snapshot;
 use crate::tables::postgres::take_write;
 use crate::tables::{Admitted, Awaited, Refusal, Unanswered};
@@ -78,7 +81,9 @@ pub(super) fn try_once(
 fn reads_outputs(state: &State, command: Command<'_>) -> bool {
     let tables = state.tables();
     let mut args = command.args().skip(1);
-    matches!(command.id(), Id::Scan | Id::Keys) || args.any(|arg| tables.is_computed(arg))
+    matches!(command.id(), Id::Scan | Id::Keys)
+        || command.reads_ranking()
+        || args.any(|arg| tables.is_computed(arg))
 }
 
 /// As [`try_once`], when what had expired is settled.
@@ -185,6 +190,12 @@ pub(super) fn execute_now(
         Id::Unsubscribe => subscribe::leave(state, request, false),
         Id::PUnsubscribe => subscribe::leave(state, request, true),
         Id::Unwatch => watch::forget(state),
+        Id::SMembers => return members::all(state, request, whole),
+        Id::SCard => members::count(state, request)?,
+        Id::SIsMember => members::contains(state, request, false)?,
+        Id::SMIsMember => members::contains(state, request, true)?,
+        _ if command.reads_ranking() => rankings::read(state, command)?,
+
 
         Id::Set => rows::set(state, request)?,
         Id::SetEx => strings::set_ex(state, request, "setex", b"EX")?,
@@ -192,6 +203,7 @@ pub(super) fn execute_now(
         Id::MSet => keys::mset(state, request)?,
         Id::SetNx => rows::set_if_absent(state, request)?,
         Id::Del | Id::Unlink => rows::del(state, request)?,
+        Id::RandomKey => scan::random_key(state)?,
         Id::Incr => rows::increment(state, request.arg(1), Some(1))?,
         Id::Decr => rows::increment(state, request.arg(1), Some(-1))?,
         Id::IncrBy => rows::increment(state, request.arg(1), Some(number(request.arg(2))?))?,
@@ -203,6 +215,7 @@ pub(super) fn execute_now(
         Id::PExpire => expire::expire(state, request, "pexpire", (1, true))?,
         Id::ExpireAt => expire::expire(state, request, "expireat", (1000, false))?,
         Id::PExpireAt => expire::expire(state, request, "pexpireat", (1, false))?,
+        Id::DelEx => rows::del_if(state, request)?,
         Id::Persist => expire::persist(state, request.arg(1))?,
         Id::Ttl => expire::ttl(state, request.arg(1), 1000)?,
         Id::PTtl => expire::ttl(state, request.arg(1), 1)?,
@@ -228,6 +241,11 @@ pub(super) fn execute_now(
 
 fn wait_for_room(state: &State, command: Command<'_>, whole: bool) -> Option<Work> {
     let pressed = command.writes() && !state.core.tables.disk_keeps_up();
+        Id::MSetEx => keys::msetex(state, request)?,
+        Id::Dump => dump::dump(state, request)?,
+        Id::Restore => dump::restore(state, request)?,
+        Id::Eval => scripts::eval(state, request, false)?,
+        Id::EvalSha => scripts::eval(state, request, true)?,
     (pressed && !whole).then_some(Work::Room)
 }
 

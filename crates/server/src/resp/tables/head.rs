@@ -10,7 +10,7 @@ use std::cell::Cell;
 
 use larder_protocol::resp::{Encoder, Proto};
 
-use super::range::header;
+use super::range::{Form, header};
 
 /// Tables whose answers are remembered at a time.
 const TABLES: usize = 64;
@@ -50,15 +50,15 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub fn guess(out: &mut Vec<u8>, proto: Proto, keys_only: bool, rows: u64) -> Head {
+    pub fn guess(out: &mut Vec<u8>, proto: Proto, form: Form, rows: u64) -> Head {
         let start = out.len();
-        header(&mut Encoder { out, proto }, keys_only, rows);
+        header(&mut Encoder { out, proto }, form, rows);
         let end = out.len();
         Head { start, end, rows }
     }
 
     /// Says how many rows there were.
-    pub fn correct(self, out: &mut Vec<u8>, proto: Proto, keys_only: bool, rows: u64) {
+    pub fn correct(self, out: &mut Vec<u8>, proto: Proto, form: Form, rows: u64) {
         if rows == self.rows {
             return;
         }
@@ -67,7 +67,7 @@ impl Head {
             out: &mut right,
             proto,
         };
-        header(&mut encoder, keys_only, rows);
+        header(&mut encoder, form, rows);
         out.splice(self.start..self.end, right);
     }
 
@@ -89,15 +89,15 @@ mod tests {
         for proto in [Proto::Resp2, Proto::Resp3] {
             for (guess, rows) in counts.iter().flat_map(|a| counts.map(|b| (*a, b))) {
                 let mut out = b"+OK\r\n".to_vec();
-                let head = Head::guess(&mut out, proto, false, guess);
+                let head = Head::guess(&mut out, proto, Form::Rows, guess);
                 out.extend_from_slice(b"rows");
-                head.correct(&mut out, proto, false, rows);
+                head.correct(&mut out, proto, Form::Rows, rows);
                 let mut wanted = b"+OK\r\n".to_vec();
                 let mut encoder = Encoder {
                     out: &mut wanted,
                     proto,
                 };
-                header(&mut encoder, false, rows);
+                header(&mut encoder, Form::Rows, rows);
                 wanted.extend_from_slice(b"rows");
                 assert_eq!(out, wanted, "{guess} guessed, {rows} there");
             }

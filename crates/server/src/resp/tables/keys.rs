@@ -1,4 +1,4 @@
-//! Commands that change several rows as one: MSET, MSETNX, RENAME, RENAMENX and COPY, where one core has them all. Where
+//! Commands that change several rows as one: MSET, MSETNX, MSETEX, RENAME, RENAMENX and COPY, where one core has them all. Where
 //! several have, see `coordinate/keys.rs`.
 
 use std::borrow::Cow;
@@ -6,10 +6,12 @@ use std::borrow::Cow;
 use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
-use larder_types::{object_key, object_row, text_row};
+use larder_types::{integer, object_key, object_row, text_row};
 
 use super::super::replies;
 use super::super::state::State;
+use super::condition::Condition;
+use super::expire::{Lifetime, Times};
 use super::partly::behind;
 use super::rows::{get, put_text, write};
 use super::{number, syntax};
@@ -25,39 +27,109 @@ pub(super) fn pairs(request: Request<'_>, command: &str) -> Result<Vec<usize>, R
     Ok((1..request.len()).step_by(2).collect())
 }
 
+/// Texts that MSET, MSETNX or MSETEX puts in one step.
+pub(super) struct Puts<'a> {
+    pub pairs: Vec<(&'a [u8], &'a [u8])>,
+    /// [`Condition::IfAbsent`]: if none of the keys exists; [`Condition::IfPresent`]: if all do.
+    pub condition: Condition<'a>,
+    pub times: Times,
+}
+
+impl<'a> Puts<'a> {
+    /// Those of MSET, or with a condition of MSETNX.
+    pub fn of(
+        request: Request<'a>,
+        command: &str,
+        condition: Condition<'a>,
+    ) -> Result<Puts<'a>, Refusal> {
+        let pairs = pairs(request, command)?.into_iter();
+        Ok(Puts {
+            pairs: pairs
+                .map(|at| (request.arg(at), request.arg(at + 1)))
+                .collect(),
+            condition,
+            times: Times::Forever,
+        })
+    }
+
+    /// Those of MSETEX.
+    pub fn with_options(request: Request<'a>) -> Result<Puts<'a>, Refusal> {
+        let refuse = |message: &str| (Code::BadRequest, message.to_owned());
+        let count = integer(request.arg(1)).filter(|count| *count > 0);
+        let count = count.ok_or_else(|| refuse("invalid numkeys value"))?;
+        let end = usize::try_from(count)
+            .ok()
+            .and_then(|count| count.checked_mul(2)?.checked_add(2))
+            .filter(|end| *end <= request.len());
+        let end = end.ok_or_else(|| refuse("wrong number of key-value pairs"))?;
+        let (mut condition, mut lifetime) = (Condition::Always, Lifetime::Forever);
+        let mut at = end;
+        while let Some(option) = request.get(at) {
+            at += 1;
+            let option = option.to_ascii_uppercase();
+            let new = match option.as_slice() {
+                b"NX" => Condition::IfAbsent,
+                b"XX" => Condition::IfPresent,
+                word => {
+                    let time = || request.get(at).ok_or_else(syntax);
+                    if !lifetime.take(word, time)? {
+                        return Err(syntax());
+                    }
+                    at += usize::from(word != b"KEEPTTL");
+                    continue;
+                }
+            };
+            if condition != Condition::Always && condition != new {
+                return Err(syntax());
+            }
+            condition = new;
+        }
+        Ok(Puts {
+            pairs: (2..end)
+                .step_by(2)
+                .map(|at| (request.arg(at), request.arg(at + 1)))
+                .collect(),
+            condition,
+            times: lifetime.times("msetex")?,
+        })
+    }
+}
+
 pub(super) fn mset(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    put_all(state, "mset", request, false)?;
+    let puts = Puts::of(request, "mset", Condition::Always)?;
+    put_all(state, "mset", &puts)?;
     state.encoder().ok();
     Ok(())
 }
 
 pub(super) fn msetnx(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let put = put_all(state, "msetnx", request, true)?;
+    let puts = Puts::of(request, "msetnx", Condition::IfAbsent)?;
+    let put = put_all(state, "msetnx", &puts)?;
     state.encoder().count(u64::from(put));
     Ok(())
 }
 
-/// Puts rows as one, or none of them if one is there that must not be; says whether it did.
-fn put_all(
-    state: &mut State,
-    command: &str,
-    request: Request<'_>,
-    if_absent: bool,
-) -> Result<bool, Unanswered> {
-    let pairs = pairs(request, command)?;
+pub(super) fn msetex(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let puts = Puts::with_options(request)?;
+    let put = put_all(state, "msetex", &puts)?;
+    state.encoder().count(u64::from(put));
+    Ok(())
+}
+
+/// Puts texts in one step, or none of them if the condition does not hold; says whether it did.
+fn put_all(state: &mut State, command: &str, puts: &Puts<'_>) -> Result<bool, Unanswered> {
     let tables = state.tables();
-    if if_absent {
-        let is_there = tables.read(|engine, now| {
-            let mut pairs = pairs.iter();
-            pairs.try_fold(false, |any, &at| -> Result<bool, Unanswered> {
-                let key = request.arg(at);
-                Ok(
-                    any || has_object(engine, key, now)
-                        || get(engine, &text_row(key), now, |_| {})?,
-                )
+    if puts.condition != Condition::Always {
+        let is_absent = puts.condition == Condition::IfAbsent;
+        let is_met = tables.read(|engine, now| {
+            let mut keys = puts.pairs.iter().map(|(key, _)| *key);
+            keys.try_fold(true, |all, key| -> Result<bool, Unanswered> {
+                let is_there =
+                    has_object(engine, key, now) || get(engine, &text_row(key), now, |_| {})?;
+                Ok(all && is_there != is_absent)
             })
         })?;
-        if is_there {
+        if !is_met {
             return Ok(false);
         }
     }
@@ -65,10 +137,10 @@ fn put_all(
     let mut done = Ok(());
     let in_transaction = tables.in_transaction();
     let mut all = |gate: &mut Gate| {
-        for (before, &at) in pairs.iter().enumerate() {
-            let (key, value) = (request.arg(at), request.arg(at + 1));
+        for (before, (key, value)) in puts.pairs.iter().enumerate() {
             let written = tables.write(gate, |engine, now| {
-                Ok(((), put_text(engine, key, value, None, now)?))
+                let deadline = puts.times.deadline(engine, key, now, command)?;
+                Ok(((), put_text(engine, key, value, deadline, now)?))
             });
             let written = written.map_err(|why| behind(before, command, why));
             if written.is_err() {

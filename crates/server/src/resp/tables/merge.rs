@@ -131,7 +131,7 @@ fn hold(tables: &Tables, asked: &Asked<'_>) -> Result<(Reading, u64), Unanswered
         let limits = Limits {
             limit: Some(asked.left),
             reverse: asked.reverse,
-            keys_only: asked.keys_only,
+            keys_only: asked.keys_only(),
             in_all: None,
         };
         let reading = complete(engine.open_range(lo, hi, limits, now))?;
@@ -251,7 +251,7 @@ impl Merge {
                 wanted.target = Target::Part(place);
                 let incoming = Incoming::routed(core, Some(place), wanted);
                 let (sender, pieces) = mpsc::channel(CHUNKS_MAX);
-                tokio::task::spawn_local(hand_over(incoming, asked.keys_only, sender));
+                tokio::task::spawn_local(hand_over(incoming, asked.keys_only(), sender));
                 sources.push(Source {
                     pieces,
                     rows: VecDeque::new(),

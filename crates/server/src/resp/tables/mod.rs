@@ -4,8 +4,8 @@
 //!
 //! | room | files |
 //! |---|---|
-//! | single rows | `rows` (SET, DEL, INCR; `condition`: SET IFEQ), `strings` (what edits a value), `expire`, `reads` |
-//! | several rows | `keys` (MSET, RENAME), `range` (`head`: how its answers begin), `scan` |
+//! | single rows | `rows` (SET, DEL, INCR; `condition`: SET IFEQ), `strings` (what edits a value), `expire`, `reads`, `dump`, `scripts` (EVAL of known scripts) |
+//! | several rows | `keys` (MSET, RENAME), `range` (`head`: how its answers begin), `scan`, `members` (SMEMBERS), `rankings` (ZRANGE) |
 //! | joins | `joins` |
 //! | transactions | `transaction`, `stores` (what it reads of stores), `watch` |
 //! | changes | `subscribe` |
@@ -15,19 +15,23 @@
 mod check;
 mod condition;
 mod coordinate;
+mod dump;
 mod execute;
 mod expire;
 mod head;
 mod joins;
 mod keys;
+mod members;
 mod merge;
 mod partly;
 mod range;
+mod rankings;
 mod reads;
 mod retry;
 mod route;
 mod rows;
 mod scan;
+mod scripts;
 mod stores;
 mod strings;
 mod subscribe;
@@ -40,6 +44,7 @@ use larder_types::integer;
 use crate::tables::Refusal;
 
 pub(super) use check::names_object_rows;
+pub(super) use condition::digest;
 pub(super) use coordinate::{
     SeveralCores, anywhere, ask_nodes, ask_places, places_of_nodes, wait_for_change,
 };

@@ -31,13 +31,22 @@ pub(in crate::resp) struct Asked<'a> {
     pub hi: Cow<'a, [u8]>,
     pub left: u64,
     pub reverse: bool,
-    pub keys_only: bool,
+    pub form: Form,
+}
+
+/// What is sent of each row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::resp) enum Form {
+    Rows,
+    Keys,
+    /// The part of the key from this byte on: SMEMBERS.
+    Members(usize),
 }
 
 /// An answer that is being read.
 pub(in crate::resp) struct Answer {
     reading: Reading,
-    keys_only: bool,
+    form: Form,
     proto: Proto,
     /// Rows that were read so far, in `whole` or sent.
     rows: u64,
@@ -65,14 +74,11 @@ pub(in crate::resp) struct Removal {
     owners_since: u64,
 }
 
-pub(in crate::resp) fn one_row(
-    encoder: &mut Encoder<'_>,
-    keys_only: bool,
-    key: &[u8],
-    value: &[u8],
-) {
-    if keys_only {
-        return encoder.bulk(key);
+pub(in crate::resp) fn one_row(encoder: &mut Encoder<'_>, form: Form, key: &[u8], value: &[u8]) {
+    match form {
+        Form::Rows => {}
+        Form::Keys => return encoder.bulk(key),
+        Form::Members(at) => return encoder.bulk(&key[at..]),
     }
     if encoder.proto == Proto::Resp3 {
         encoder.array(2);
@@ -81,9 +87,13 @@ pub(in crate::resp) fn one_row(
     encoder.bulk(value);
 }
 
-pub(in crate::resp) fn header(encoder: &mut Encoder<'_>, keys_only: bool, rows: u64) {
-    let flat = !keys_only && encoder.proto == Proto::Resp2;
-    encoder.array(rows as usize * if flat { 2 } else { 1 });
+pub(in crate::resp) fn header(encoder: &mut Encoder<'_>, form: Form, rows: u64) {
+    let rows = rows as usize;
+    match form {
+        Form::Rows if encoder.proto == Proto::Resp2 => encoder.array(rows * 2),
+        Form::Rows | Form::Keys => encoder.array(rows),
+        Form::Members(_) => encoder.set(rows),
+    }
 }
 
 impl<'a> Asked<'a> {
@@ -93,7 +103,7 @@ impl<'a> Asked<'a> {
             hi: request.arg(2).into(),
             left: u64::MAX,
             reverse: false,
-            keys_only: false,
+            form: Form::Rows,
         };
         let mut at = 3;
         while let Some(option) = request.get(at) {
@@ -101,7 +111,7 @@ impl<'a> Asked<'a> {
             if option.eq_ignore_ascii_case(b"REV") {
                 asked.reverse = true;
             } else if option.eq_ignore_ascii_case(b"KEYSONLY") {
-                asked.keys_only = true;
+                asked.form = Form::Keys;
             } else if option.eq_ignore_ascii_case(b"LIMIT") {
                 let limit = number(request.get(at).ok_or_else(syntax)?)?;
                 asked.left = u64::try_from(limit)
@@ -123,11 +133,15 @@ impl<'a> Asked<'a> {
         }
     }
 
+    pub fn keys_only(&self) -> bool {
+        self.form != Form::Rows
+    }
+
     fn limits(&self) -> Limits {
         Limits {
             limit: Some(self.left),
             reverse: self.reverse,
-            keys_only: self.keys_only,
+            keys_only: self.keys_only(),
             in_all: Some(self.left).filter(|left| *left < u64::MAX),
         }
     }
@@ -142,9 +156,9 @@ impl<'a> Asked<'a> {
     ) -> Result<(u64, Option<Reading>), Unanswered> {
         let mut rows = 0;
         let end = out.len() + bytes_max.min(isize::MAX as usize - out.len());
-        let (keys_only, may) = (self.keys_only, self.left.min(rows_max));
+        let (form, may) = (self.form, self.left.min(rows_max));
         let each = |key: &[u8], value: &[u8]| {
-            one_row(&mut Encoder { out, proto }, keys_only, key, value);
+            one_row(&mut Encoder { out, proto }, form, key, value);
             rows += 1;
             if rows == may || out.len() >= end {
                 return ControlFlow::Break(());
@@ -162,8 +176,16 @@ pub(super) fn range(
     request: Request<'_>,
     whole: bool,
 ) -> Result<Option<Work>, Unanswered> {
-    let asked = Asked::parse(request)?;
-    let (tables, proto, keys_only) = (state.tables(), state.proto, asked.keys_only);
+    read(state, &Asked::parse(request)?, whole)
+}
+
+/// Answers the rows of a range.
+pub(super) fn read(
+    state: &mut State,
+    asked: &Asked<'_>,
+    whole: bool,
+) -> Result<Option<Work>, Unanswered> {
+    let (tables, proto, form) = (state.tables(), state.proto, asked.form);
     let limits = state.core.clients.limits;
     let at_once = match whole {
         true => (u64::MAX, limits.answer().saturating_sub(state.output.len())),
@@ -172,7 +194,7 @@ pub(super) fn range(
     let mark = state.output.mark();
     turn_over(state);
     let (counts, out) = (&state.core.row_counts, &mut state.output.tail);
-    let head = Head::guess(out, proto, keys_only, counts.last(&asked.lo));
+    let head = Head::guess(out, proto, form, counts.last(&asked.lo));
     let read = tables.read(|engine, now| {
         let (rows, rest) = asked.begin(engine, now, (out, proto), at_once)?;
         if whole && rest.is_some() {
@@ -201,7 +223,7 @@ pub(super) fn range(
     let whole = match announced {
         Some(rows) => {
             counts.note(&asked.lo, rows);
-            head.correct(out, proto, keys_only, rows);
+            head.correct(out, proto, form, rows);
             Vec::new()
         }
         None => head.take_back(out),
@@ -211,7 +233,7 @@ pub(super) fn range(
         reading.charge(&state.client.elsewhere);
         Work::Range(RangeJob::Read(Answer {
             reading,
-            keys_only,
+            form,
             proto,
             rows,
             announced,
@@ -460,11 +482,11 @@ impl Answer {
             None => &mut self.whole,
         };
         let end = out.len() + CHUNK_BYTES;
-        let (proto, keys_only, rows) = (self.proto, self.keys_only, &mut self.rows);
+        let (proto, form, rows) = (self.proto, self.form, &mut self.rows);
         let reading = &mut self.reading;
         let read = tables.read(|engine, _| {
             engine.read_more(reading, CHUNK_ROWS, &mut |key, value| {
-                one_row(&mut Encoder { out, proto }, keys_only, key, value);
+                one_row(&mut Encoder { out, proto }, form, key, value);
                 *rows += 1;
                 match out.len() < end {
                     true => ControlFlow::Continue(()),
@@ -502,7 +524,7 @@ impl Answer {
                 true
             }
             (true, None) => {
-                header(&mut state.encoder(), self.keys_only, self.rows);
+                header(&mut state.encoder(), self.form, self.rows);
                 give(state, std::mem::take(&mut self.whole));
                 true
             }

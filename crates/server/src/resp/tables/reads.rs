@@ -3,10 +3,12 @@
 use larder_join::{Engine, Error};
 use larder_protocol::commands::Command;
 use larder_protocol::resp::Encoder;
+use larder_space::object::ObjectView;
 use larder_types::text_row;
 
 use super::super::reads::{KeyQuery, range_of};
 use super::super::state::State;
+use super::condition::digest;
 use super::rows::get;
 use crate::tables::objects::{Kind, read_object, wrong_type};
 use crate::tables::{Refusal, Unanswered, complete};
@@ -38,6 +40,24 @@ pub(super) fn get_among(
     }
 }
 
+/// What Redis would keep an object as.
+fn encoding(object: &[u8]) -> &'static str {
+    /// Hashes with more fields, or with longer ones, are hash tables.
+    const LISTPACK_FIELDS_MAX: usize = 128;
+    const LISTPACK_BYTES_MAX: usize = 64;
+    let Ok(ObjectView::Hash(hash)) = ObjectView::new(object) else {
+        return "raw";
+    };
+    let mut fields = hash.fields_at(0);
+    let is_short = |bytes: &[u8]| bytes.len() <= LISTPACK_BYTES_MAX;
+    match hash.count() <= LISTPACK_FIELDS_MAX
+        && fields.all(|(name, value, _)| is_short(name) && is_short(value))
+    {
+        true => "listpack",
+        false => "hashtable",
+    }
+}
+
 /// Answers what is asked about a key that has an object.
 fn answer_object(
     query: KeyQuery,
@@ -50,7 +70,10 @@ fn answer_object(
         KeyQuery::Type => encoder.simple(Kind::of_object(object).name()),
         KeyQuery::MemoryUsage => encoder.count((key.len() + object.len()) as u64),
         KeyQuery::MGet => encoder.null(),
-        KeyQuery::Get | KeyQuery::StrLen | KeyQuery::GetRange { .. } => return Err(wrong_type()),
+        KeyQuery::Object(query) => query.answer(&mut encoder, || encoding(object)),
+        KeyQuery::Digest | KeyQuery::Get | KeyQuery::StrLen | KeyQuery::GetRange { .. } => {
+            return Err(wrong_type());
+        }
     }
     Ok(())
 }
@@ -84,6 +107,8 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
                     KeyQuery::MemoryUsage => {
                         return encoder.count((key.len() + value.len()) as u64);
                     }
+                    KeyQuery::Object(query) => return query.answer_text(value, &mut encoder),
+                    KeyQuery::Digest => return encoder.text(&digest(value)),
                     KeyQuery::Type => return encoder.simple("string"),
                     KeyQuery::GetRange { start, end } => &value[range_of(start, end, value.len())],
                     KeyQuery::Get | KeyQuery::MGet | KeyQuery::Ttl => value,

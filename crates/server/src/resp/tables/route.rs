@@ -163,8 +163,13 @@ impl Way<'_> {
     fn of_keys(&self, command: Command<'_>) -> Route {
         let is_computed = |key: &[u8]| self.tables.is_computed(key);
         let mut keys = command.keys();
-        let reads_outputs = keys.clone().any(is_computed);
-        let owner = |key: &[u8]| self.owner(key, reads_outputs && is_computed(key));
+        let reads_outputs = command.reads_ranking() || keys.clone().any(is_computed);
+        let owner = |key: &[u8]| {
+            self.owner(
+                key,
+                command.reads_ranking() || reads_outputs && is_computed(key),
+            )
+        };
         let first = keys.next().map_or(self.tables.index, owner);
         let to = match keys.clone().all(|key| owner(key) == first) {
             true => To::Core(first),

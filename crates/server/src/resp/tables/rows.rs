@@ -191,6 +191,41 @@ pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
     Ok(())
 }
 
+/// DELEX: DEL of one key, if its text meets a condition.
+pub(super) fn del_if(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let key = request.arg(1);
+    let condition = match (request.get(2), request.get(3), request.len()) {
+        (None, ..) => Condition::Always,
+        (Some(word), Some(value), 4) => {
+            let condition = Condition::parse(&word.to_ascii_uppercase(), || Ok(value))?;
+            condition.ok_or_else(syntax)?
+        }
+        _ => return Err(syntax().into()),
+    };
+    if condition == Condition::Always {
+        return del(state, request);
+    }
+    let row = &*text_row(key);
+    let removed = write(state, |engine, now| {
+        // A computed row is refused before it is computed.
+        engine.remove_range(row, row, 0, now).map_err(refusal)?;
+        if has_object(engine, key, now) {
+            return Err(wrong_type().into());
+        }
+        let mut is_met = false;
+        let found = get(engine, row, now, |value| {
+            is_met = condition.holds(Some(value), false);
+        })?;
+        if !found || !is_met {
+            return Ok((0, None));
+        }
+        let written = engine.remove(row, now).map_err(refusal)?;
+        Ok((written.rows, written.waits_for))
+    })?;
+    state.encoder().count(removed);
+    Ok(())
+}
+
 pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let mut removed = 0;
     for (before, key) in request.args().skip(1).enumerate() {

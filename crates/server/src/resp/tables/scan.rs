@@ -4,12 +4,13 @@
 //! A cursor is a number that stands for the next key. The latest of them are remembered.
 
 use std::borrow::Cow;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::ControlFlow;
 
 use larder_join::{Engine, Limits};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
-use larder_types::{NAMELESS, OBJECT_MARK, PLAIN_TEXT, row_key};
+use larder_types::{NAMELESS, OBJECT_MARK, PLAIN_TEXT, Random, row_key};
 
 use super::super::state::State;
 use super::super::subject::is_of_table;
@@ -25,6 +26,8 @@ const COUNT_DEFAULT: i64 = 10;
 const COUNT_MAX: i64 = 10_000;
 /// Keys that a KEYS looks at.
 const KEYS_MAX: usize = 10_000;
+/// Keys of each core from which RANDOMKEY draws one.
+const RANDOM_KEYS: usize = 64;
 
 /// The text that a pattern begins with, up to what may stand for several texts.
 pub(super) fn literal(pattern: &[u8]) -> Vec<u8> {
@@ -188,6 +191,20 @@ impl Walk {
         })
     }
 
+    /// The walks of RANDOMKEY: some keys from a random one on, and if there are none, from the first on.
+    pub fn random() -> [Walk; 2] {
+        let mut random = Random::new(RandomState::new().build_hasher().finish());
+        let from = (0..2).map(|_| b' ' + random.below(95) as u8).collect();
+        [from, Vec::new()].map(|from| Walk {
+            from,
+            beginning: Vec::new(),
+            count: RANDOM_KEYS,
+            pattern: None,
+            only: None,
+            kinds: Kind::ALL.to_vec(),
+        })
+    }
+
     /// Leaves of the keys that were found for a KEYS those that match.
     ///
     /// # Errors
@@ -341,6 +358,32 @@ impl Walk {
 pub(super) fn answer_keys(encoder: &mut Encoder<'_>, keys: &[Vec<u8>]) {
     encoder.array(keys.len());
     keys.iter().for_each(|key| encoder.bulk(key));
+}
+
+/// A place among so many, which are more than none.
+pub(super) fn draw(count: usize) -> usize {
+    Random::new(RandomState::new().build_hasher().finish()).index(count)
+}
+
+pub(super) fn answer_random(encoder: &mut Encoder<'_>, keys: &[Walked]) {
+    match keys.is_empty() {
+        true => encoder.null(),
+        false => encoder.bulk(&keys[draw(keys.len())].key),
+    }
+}
+
+/// RANDOMKEY, where one core has all tables.
+pub(super) fn random_key(state: &mut State) -> Result<(), Unanswered> {
+    let tables = state.tables();
+    let mut keys = Vec::new();
+    for walk in Walk::random() {
+        keys = tables.read(|engine, now| walk.keys(engine, now))?;
+        if !keys.is_empty() {
+            break;
+        }
+    }
+    answer_random(&mut state.encoder(), &keys);
+    Ok(())
 }
 
 /// Answers another node its part.

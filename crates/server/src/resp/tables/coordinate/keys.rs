@@ -7,6 +7,9 @@ use larder_protocol::resp::Request;
 use larder_types::object_row;
 
 use super::super::super::replies;
+use super::super::condition::Condition;
+use super::super::expire::{Times, deadline};
+use super::super::keys::Puts;
 use super::super::partly::refused;
 use super::super::{keys, scan};
 use super::{Coordinator, all_replies, gone};
@@ -28,25 +31,51 @@ impl Coordinator {
     }
 
     pub(super) async fn msetnx(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let pairs = keys::pairs(command.request, "msetnx")?;
+        let puts = Puts::of(command.request, "msetnx", Condition::IfAbsent)?;
+        self.put_if(command, &puts).await
+    }
+
+    pub(super) async fn msetex(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        let puts = Puts::with_options(command.request)?;
+        self.put_if(command, &puts).await
+    }
+
+    async fn put_if(&mut self, command: Command<'_>, puts: &Puts<'_>) -> Result<Vec<u8>, Refusal> {
         let paused = self.pause().await?;
-        let done = self.put_if_absent(command, &pairs).await;
+        let done = self.put_if_in_pause(command, puts).await;
         self.resume(paused).await?;
         done
     }
 
-    /// In a pause.
-    async fn put_if_absent(
+    async fn put_if_in_pause(
         &mut self,
         command: Command<'_>,
-        pairs: &[usize],
+        puts: &Puts<'_>,
     ) -> Result<Vec<u8>, Refusal> {
-        for &at in pairs {
-            if self.is_there(command.arg(at)).await? {
-                return Ok(self.encoded(|encoder| encoder.integer(0)));
+        if puts.condition != Condition::Always {
+            let is_absent = puts.condition == Condition::IfAbsent;
+            for (key, _) in &puts.pairs {
+                if self.is_there(key).await? == is_absent {
+                    return Ok(self.encoded(|encoder| encoder.integer(0)));
+                }
             }
         }
-        let error = self.put_all(command, pairs).await?;
+        let at = match puts.times {
+            Times::Until(expiry) => Some(deadline(expiry, self.core.tables.now(), "msetex")?),
+            Times::Forever | Times::Kept => None,
+        };
+        let at = at.map(|at| at.to_string());
+        let options: &[&[u8]] = match (&at, puts.times) {
+            (Some(at), _) => &[b"PXAT", at.as_bytes()],
+            (None, Times::Kept) => &[b"KEEPTTL"],
+            (None, _) => &[],
+        };
+        let mut replies = Vec::with_capacity(puts.pairs.len());
+        for (key, value) in &puts.pairs {
+            let args = [&[*key, *value], options].concat();
+            replies.push(self.one(Id::Set, &args).await?);
+        }
+        let error = refused(command, &replies);
         Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.integer(1))))
     }
 
@@ -156,6 +185,18 @@ impl Coordinator {
         let owner = self.owner(command.command().arg(1));
         let mut incoming = self.ask(owner, command.into(), self.execution());
         incoming.reply().await.ok_or_else(gone)
+    }
+
+    /// RANDOMKEY of all cores of this node.
+    pub(super) async fn random_key(&self) -> Result<Vec<u8>, Refusal> {
+        let mut keys = Vec::new();
+        for walk in scan::Walk::random() {
+            keys = self.walked(&walk).await?;
+            if !keys.is_empty() {
+                break;
+            }
+        }
+        Ok(self.encoded(|encoder| scan::answer_random(encoder, &keys)))
     }
 
     pub(super) async fn keys(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {

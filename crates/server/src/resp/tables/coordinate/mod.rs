@@ -438,6 +438,8 @@ impl Coordinator {
             Id::MSet => self.mset(command).await,
             Id::JsonMSet => self.json_mset(request).await,
             Id::MSetNx => self.msetnx(command).await,
+            Id::MSetEx => self.msetex(command).await,
+            Id::RandomKey => self.random_key().await,
             Id::Rename | Id::RenameNx | Id::Copy => self.copy(command.id(), request).await,
             Id::Keys => self.keys(request).await,
             Id::FlushDb | Id::FlushAll => self.flush(command).await,
@@ -667,10 +669,10 @@ impl Coordinator {
         let handle = &self.core.shared.tables;
         let pause = self.ticket.map(|ticket| (ticket, self.paused_until));
         let mut merge = Merge::begin(handle, &asked, self.epoch, pause, &self.client).await?;
-        let (keys_only, rows) = (asked.keys_only, merge.left);
-        let mut all = self.encoded(|encoder| header(encoder, keys_only, rows));
+        let (form, rows) = (asked.form, merge.left);
+        let mut all = self.encoded(|encoder| header(encoder, form, rows));
         while let Some((key, value)) = merge.next().await? {
-            all.extend(self.encoded(|encoder| one_row(encoder, keys_only, &key, &value)));
+            all.extend(self.encoded(|encoder| one_row(encoder, form, &key, &value)));
             self.bound(&all)?;
         }
         Ok(all)

@@ -82,6 +82,13 @@ impl Coordinator {
             }
             Id::Keys => self.keys_of_nodes(command).await,
             Id::Scan => self.scan_nodes(command.request).await,
+            Id::RandomKey => {
+                let replies = self.ask_nodes(command.into()).await?;
+                let is_key = |reply: &&Vec<u8>| replies::value(reply).is_some();
+                let found: Vec<&Vec<u8>> = replies.iter().filter(is_key).collect();
+                let drawn = (!found.is_empty()).then(|| found[scan::draw(found.len())].clone());
+                Ok(drawn.unwrap_or_else(|| self.encoded(|encoder| encoder.null())))
+            }
             Id::JoinCreate | Id::JoinDrop => {
                 let change = JoinChange::of(command)?;
                 let (shared, tables) = (&self.core.shared, &self.core.tables);

@@ -1,0 +1,152 @@
+//! The Lua scripts that EVAL, EVALSHA and SCRIPT know. Each is executed by a function of its own ([`super::tables`]), and no Lua is.
+//!
+//! A script is known by its exact text, and so by its SHA-1. The libraries have kept the texts of these scripts over all of their releases.
+
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+
+use super::state::State;
+use crate::error::Refusal;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Script {
+    LockRelease,
+    LockExtend,
+    LockReacquire,
+    IncrementPresent,
+    Increment,
+    RateLimit,
+}
+
+struct Known {
+    script: Script,
+    /// In lower case.
+    sha1: &'static str,
+    text: &'static str,
+    /// How many arguments it takes behind its key; further ones are passed over.
+    args_min: usize,
+}
+
+const KNOWN: [Known; 6] = [
+    // redis-py's Lock, which django-redis uses, too.
+    Known {
+        script: Script::LockRelease,
+        sha1: "c3f8721cbb97f72bc19e972846bd7aaf91901658",
+        text: include_str!("known_scripts/redis-py-release.lua"),
+        args_min: 1,
+    },
+    Known {
+        script: Script::LockExtend,
+        sha1: "a4e8783852e6b949f9ef3a97212805108459a890",
+        text: include_str!("known_scripts/redis-py-extend.lua"),
+        args_min: 3,
+    },
+    Known {
+        script: Script::LockReacquire,
+        sha1: "1cac51482acf5858da00f6d685d68f886cd6b6b2",
+        text: include_str!("known_scripts/redis-py-reacquire.lua"),
+        args_min: 2,
+    },
+    // django-redis's cache.incr, without and with ignore_key_check.
+    Known {
+        script: Script::IncrementPresent,
+        sha1: "f4a7da3e5d8ea3b46642af08427151cae0190400",
+        text: include_str!("known_scripts/django-redis-incr-present.lua"),
+        args_min: 1,
+    },
+    Known {
+        script: Script::Increment,
+        sha1: "4d15273b16b10c15e1d9202cbe93c959ab7d250b",
+        text: include_str!("known_scripts/django-redis-incr.lua"),
+        args_min: 1,
+    },
+    // rate-limiter-flexible's RateLimiterRedis.
+    Known {
+        script: Script::RateLimit,
+        sha1: "a1de965f42e177aa339706bd580f049065eca79a",
+        text: include_str!("known_scripts/rate-limiter-flexible.lua"),
+        args_min: 2,
+    },
+];
+
+const UNSUPPORTED: &str = "this script is not supported: there is no Lua, and only the scripts of redis-py's Lock, of django-redis and of rate-limiter-flexible are known; \
+     SET IFEQ and DELEX compare and change a text, OBJ.CHANGE an object, and MULTI with WATCH several keys";
+
+fn by_text(text: &[u8]) -> Result<&'static Known, Refusal> {
+    let known = KNOWN.iter().find(|known| known.text.as_bytes() == text);
+    known.ok_or_else(|| (Code::BadRequest, UNSUPPORTED.to_owned()))
+}
+
+fn by_sha1(sha1: &[u8]) -> Option<&'static Known> {
+    KNOWN
+        .iter()
+        .find(|known| known.sha1.as_bytes().eq_ignore_ascii_case(sha1))
+}
+
+/// A call of a known script.
+pub(super) struct Call<'a> {
+    pub script: Script,
+    pub key: &'a [u8],
+    /// As many as the script takes.
+    pub args: Vec<&'a [u8]>,
+}
+
+impl<'a> Call<'a> {
+    /// Of EVAL, or EVALSHA if `by_hash`.
+    ///
+    /// # Errors
+    /// The script is not known, or is called with other keys or arguments.
+    pub fn parse(request: Request<'a>, by_hash: bool) -> Result<Call<'a>, Refusal> {
+        let bad = |message: String| (Code::BadRequest, message);
+        let keys = larder_types::integer(request.arg(2))
+            .ok_or_else(|| bad(super::dispatch::NOT_AN_INTEGER.to_owned()))?;
+        let keys = usize::try_from(keys)
+            .map_err(|_| bad("Number of keys can't be negative".to_owned()))?;
+        if keys > request.len() - 3 {
+            let message = "Number of keys can't be greater than number of args";
+            return Err(bad(message.to_owned()));
+        }
+        let known = match by_hash {
+            true => by_sha1(request.arg(1)).ok_or_else(|| {
+                let message = "No matching script. Please use EVAL.".to_owned();
+                (Code::NoScript, message)
+            })?,
+            false => by_text(request.arg(1))?,
+        };
+        let args: Vec<&[u8]> = request.args().skip(4).collect();
+        if keys != 1 || args.len() < known.args_min {
+            let message = format!("the script takes 1 key and {} arguments", known.args_min);
+            return Err(bad(message));
+        }
+        Ok(Call {
+            script: known.script,
+            key: request.arg(3),
+            args,
+        })
+    }
+}
+
+/// SCRIPT LOAD, EXISTS and FLUSH. The known scripts are always loaded.
+pub(super) fn script(state: &mut State, request: Request<'_>) {
+    match request.arg(1).to_ascii_uppercase().as_slice() {
+        b"LOAD" => match by_text(request.arg(2)) {
+            Ok(known) => state.encoder().bulk(known.sha1.as_bytes()),
+            Err(refusal) => state.refuse(refusal),
+        },
+        b"EXISTS" => {
+            let mut encoder = state.encoder();
+            encoder.array(request.len() - 2);
+            for sha1 in request.args().skip(2) {
+                encoder.integer(i64::from(by_sha1(sha1).is_some()));
+            }
+        }
+        // FLUSH: there is nothing to forget.
+        _ => match request.get(2).map(<[u8]>::to_ascii_uppercase).as_deref() {
+            None | Some(b"ASYNC" | b"SYNC") => state.encoder().ok(),
+            Some(_) => {
+                let message = "SCRIPT FLUSH only support SYNC|ASYNC option";
+                state.error(Code::BadRequest, message);
+            }
+        },
+    }
+}

@@ -1,0 +1,188 @@
+//! DUMP and RESTORE of texts and hashes, in the format of Redis ([`larder_protocol::dump`]).
+
+use std::collections::HashSet;
+
+use larder_join::Engine;
+use larder_protocol::dump::{DumpError, DumpLimits, Dumped, DumpedField};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+use larder_space::object::hash::Field;
+use larder_space::object::{Hash, Object};
+use larder_types::{VALUE_BYTES_MAX, object_row, text_row};
+
+use super::super::objects::{broken, refuse_large};
+use super::super::state::State;
+use super::rows::{get, put_text, write};
+use super::{number, syntax};
+use crate::tables::objects::{
+    OBJECT_BYTES_MAX, has_object, read_object, refuse_computed, remove_object,
+};
+use crate::tables::{Refusal, Unanswered, refusal};
+
+fn bad(message: &str) -> Refusal {
+    (Code::BadRequest, message.to_owned())
+}
+
+pub(super) fn dump(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let key = request.arg(1);
+    let tables = state.tables();
+    let dumped = tables.read(|engine, now| -> Result<Option<Dumped>, Unanswered> {
+        if let Some(object) = read_object(engine, key, now, Object::decode) {
+            return match object.map_err(|_| broken())? {
+                Object::Hash(hash) => Ok(Some(dumped_hash(hash))),
+                Object::Json(_) => {
+                    let message =
+                        "DUMP is for texts and hashes; read a JSON document with JSON.GET";
+                    Err(bad(message).into())
+                }
+            };
+        }
+        let mut text = None;
+        get(engine, &text_row(key), now, |value| {
+            text = Some(Dumped::Text(value.to_vec()));
+        })?;
+        Ok(text)
+    })?;
+    let Some(dumped) = dumped else {
+        state.encoder().null();
+        return Ok(());
+    };
+    let payload = dumped.encode();
+    let limits = state.core.clients.limits;
+    if !limits.admits(state.output.len(), payload.len()) {
+        return Err(limits.too_long().into());
+    }
+    state.encoder().bulk(&payload);
+    Ok(())
+}
+
+fn dumped_hash(hash: Hash) -> Dumped {
+    let fields = hash.fields.into_iter();
+    Dumped::Hash(
+        fields
+            .map(|field| DumpedField {
+                name: field.name,
+                value: field.value,
+                expires_at_ms: field.expires_at_ms,
+            })
+            .collect(),
+    )
+}
+
+/// The options of RESTORE, and its time.
+struct Restoring {
+    replaces: bool,
+    /// When the key expires, in milliseconds: from now, or since 1970. 0: never.
+    ttl: u64,
+    is_absolute: bool,
+}
+
+impl Restoring {
+    fn parse(request: Request<'_>) -> Result<Restoring, Refusal> {
+        let ttl = u64::try_from(number(request.arg(2))?);
+        let mut restoring = Restoring {
+            replaces: false,
+            ttl: ttl.map_err(|_| bad("Invalid TTL value, must be >= 0"))?,
+            is_absolute: false,
+        };
+        let mut at = 4;
+        while let Some(option) = request.get(at) {
+            at += 1;
+            match option.to_ascii_uppercase().as_slice() {
+                b"REPLACE" => restoring.replaces = true,
+                b"ABSTTL" => restoring.is_absolute = true,
+                // Neither is kept.
+                b"IDLETIME" | b"FREQ" => {
+                    let value = number(request.get(at).ok_or_else(syntax)?)?;
+                    if value < 0 {
+                        return Err(bad("Invalid IDLETIME or FREQ value, must be >= 0"));
+                    }
+                    at += 1;
+                }
+                _ => return Err(syntax()),
+            }
+        }
+        Ok(restoring)
+    }
+
+    fn deadline(&self, now: u64) -> Option<u64> {
+        match (self.ttl, self.is_absolute) {
+            (0, _) => None,
+            (at, true) => Some(at),
+            (after, false) => Some(now.saturating_add(after).min(i64::MAX as u64)),
+        }
+    }
+}
+
+pub(super) fn restore(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let key = request.arg(1);
+    let restoring = Restoring::parse(request)?;
+    let limits = DumpLimits {
+        text_bytes: VALUE_BYTES_MAX as usize,
+        hash_bytes: OBJECT_BYTES_MAX,
+    };
+    let dumped = Dumped::decode(request.arg(3), limits).map_err(|error| bad(&error.to_string()))?;
+    write(state, |engine, now| {
+        let is_there = has_object(engine, key, now) || get(engine, &text_row(key), now, |_| {})?;
+        if is_there && !restoring.replaces {
+            let message = "Target key name already exists.".to_owned();
+            return Err((Code::KeyExists, message).into());
+        }
+        let deadline = restoring.deadline(now);
+        if deadline.is_some_and(|at| at <= now) {
+            return Ok(((), remove_key(engine, key, now)?));
+        }
+        let waits_for = match &dumped {
+            Dumped::Text(text) => put_text(engine, key, text, deadline, now)?,
+            Dumped::Hash(fields) => put_hash(engine, key, fields, deadline, now)?,
+        };
+        Ok(((), waits_for))
+    })?;
+    state.encoder().ok();
+    Ok(())
+}
+
+fn remove_key(engine: &mut Engine, key: &[u8], now: u64) -> Result<Option<u64>, Unanswered> {
+    let (_, waits_for) = remove_object(engine, key, now)?;
+    let removed = engine.remove(&text_row(key), now).map_err(refusal)?;
+    Ok(removed.waits_for.max(waits_for))
+}
+
+/// Replaces the key's value by a hash.
+fn put_hash(
+    engine: &mut Engine,
+    key: &[u8],
+    fields: &[DumpedField],
+    deadline: Option<u64>,
+    now: u64,
+) -> Result<Option<u64>, Unanswered> {
+    refuse_computed(engine, key, now)?;
+    let mut names = HashSet::new();
+    if !fields.iter().all(|field| names.insert(&field.name)) {
+        return Err(bad(&DumpError::Malformed.to_string()).into());
+    }
+    let unexpired = fields
+        .iter()
+        .filter(|field| field.expires_at_ms.is_none_or(|at| at > now));
+    let hash = Hash {
+        fields: unexpired
+            .map(|field| Field {
+                name: field.name.clone(),
+                value: field.value.clone(),
+                expires_at_ms: field.expires_at_ms,
+            })
+            .collect(),
+    };
+    if hash.fields.is_empty() {
+        return remove_key(engine, key, now);
+    }
+    let bytes = Object::Hash(hash).encode();
+    refuse_large(bytes.len())?;
+    let row = object_row(key);
+    let written = engine.put(&row, &bytes, now).map_err(refusal)?;
+    if deadline.is_some() {
+        engine.expire(&row, deadline, now).map_err(refusal)?;
+    }
+    let removed = engine.remove(&text_row(key), now).map_err(refusal)?;
+    Ok(written.waits_for.max(removed.waits_for))
+}

@@ -1,0 +1,75 @@
+//! SMEMBERS, SCARD, SISMEMBER and SMISMEMBER, read-only, over the rows whose keys begin with a key.
+//!
+//! The members of `team|red` are the texts behind `team|red|`. What separates them is the byte that ends the table's name: `|` or `:`.
+
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+
+use super::super::pending::Work;
+use super::super::state::State;
+use super::range::{self, Asked, Form, successor};
+use super::rows::get;
+use crate::error::show;
+use crate::tables::{Refusal, Unanswered, complete};
+
+/// What the keys of a set's rows begin with.
+fn prefix(key: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let mut bytes = key.iter();
+    let separator = bytes.find(|byte| matches!(byte, b'|' | b':'));
+    let separator = separator.ok_or_else(|| {
+        let message = format!(
+            "{} names no rows of a table: the members of team|red are the rows team|red|ann, team|red|bob",
+            show(key)
+        );
+        (Code::BadRequest, message)
+    })?;
+    Ok([key, &[*separator]].concat())
+}
+
+pub(super) fn all(
+    state: &mut State,
+    request: Request<'_>,
+    whole: bool,
+) -> Result<Option<Work>, Unanswered> {
+    let prefix = prefix(request.arg(1))?;
+    let asked = Asked {
+        form: Form::Members(prefix.len()),
+        hi: successor(&prefix).into(),
+        lo: prefix.into(),
+        left: u64::MAX,
+        reverse: false,
+    };
+    range::read(state, &asked, whole)
+}
+
+pub(super) fn count(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
+    let prefix = prefix(request.arg(1))?;
+    let tables = state.tables();
+    let counted = tables.read(|engine, now| engine.count(&prefix, &successor(&prefix), now));
+    let count = complete(counted)?;
+    state.encoder().count(count);
+    Ok(())
+}
+
+/// Whether there are members: an integer, or for `several` an array.
+pub(super) fn contains(
+    state: &mut State,
+    request: Request<'_>,
+    several: bool,
+) -> Result<(), Unanswered> {
+    let prefix = prefix(request.arg(1))?;
+    let tables = state.tables();
+    let found = tables.read(|engine, now| -> Result<Vec<bool>, Unanswered> {
+        let members = request.args().skip(2);
+        let rows = members.map(|member| [&prefix[..], member].concat());
+        rows.map(|row| get(engine, &row, now, |_| {})).collect()
+    })?;
+    let mut encoder = state.encoder();
+    if several {
+        encoder.array(found.len());
+    }
+    found
+        .iter()
+        .for_each(|is_member| encoder.count(u64::from(*is_member)));
+    Ok(())
+}

@@ -1,0 +1,365 @@
+//! ZRANGE and its kin, read-only, over the groups that a join with `top` ranks.
+//!
+//! The key is what stands in front of the rank, without its separator. A member is the text behind the rank, its score the row's value. The
+//! order is that of the ranks: rank 1 of `top K` has the greatest score, and of `top K asc` the least.
+//!
+//! A group has at most 10,000 rows, so each command reads all of them in one step.
+
+use std::ops::ControlFlow;
+
+use larder_join::{Engine, Limits, Ranking};
+use larder_protocol::commands::{Command, Id};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::{Proto, Request};
+
+use super::super::state::State;
+use super::range::successor;
+use super::{number, syntax};
+use crate::error::show;
+use crate::tables::{Refusal, Unanswered, complete};
+
+/// A row of a ranking.
+struct Ranked {
+    member: Vec<u8>,
+    value: Vec<u8>,
+}
+
+pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unanswered> {
+    let request = command.request;
+    let question = Question::parse(command)?;
+    let tables = state.tables();
+    let ascending = tables.read(|engine, now| rows(engine, request.arg(1), now))?;
+    let place = |member: &[u8]| ascending.iter().position(|row| row.member == member);
+    match question {
+        Question::Count => state.encoder().count(ascending.len() as u64),
+        Question::CountBetween(bounds) => {
+            let mut count = 0;
+            for row in &ascending {
+                count += u64::from(bounds.admit(score(row)?));
+            }
+            state.encoder().count(count);
+        }
+        Question::Scores { members, single } => {
+            let found = members.iter().map(|it| place(it).map(|at| &ascending[at]));
+            let found: Vec<Option<&Ranked>> = found.collect();
+            found
+                .iter()
+                .flatten()
+                .try_for_each(|row| score(row).map(drop))?;
+            if !single {
+                state.encoder().array(found.len());
+            }
+            for row in found {
+                match row {
+                    Some(row) => put_score(state, row)?,
+                    None => state.encoder().null(),
+                }
+            }
+        }
+        Question::Rank {
+            member,
+            reverse,
+            with_score,
+        } => match place(member) {
+            None if with_score => state.encoder().null_array(),
+            None => state.encoder().null(),
+            Some(at) => {
+                let rank = if reverse {
+                    ascending.len() - 1 - at
+                } else {
+                    at
+                };
+                if with_score {
+                    score(&ascending[at])?;
+                    state.encoder().array(2);
+                }
+                state.encoder().count(rank as u64);
+                if with_score {
+                    put_score(state, &ascending[at])?;
+                }
+            }
+        },
+        Question::Range(range) => {
+            let rows = range.choose(ascending)?;
+            if range.with_scores {
+                rows.iter().try_for_each(|row| score(row).map(drop))?;
+            }
+            let is_flat = range.with_scores && state.proto == Proto::Resp2;
+            state
+                .encoder()
+                .array(rows.len() * if is_flat { 2 } else { 1 });
+            for row in rows {
+                if range.with_scores && !is_flat {
+                    state.encoder().array(2);
+                }
+                state.encoder().bulk(&row.member);
+                if range.with_scores {
+                    put_score(state, &row)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a group by ascending score.
+fn rows(engine: &mut Engine, group: &[u8], now: u64) -> Result<Vec<Ranked>, Unanswered> {
+    let no_members = |why: &str| {
+        let message = format!(
+            "{why}; a ranking is what stands in front of <rank>: leaders|chess of a join with the output leaders|<game>|<rank:2>|<user>"
+        );
+        Unanswered::from((Code::BadRequest, message))
+    };
+    let Some(ranking) = engine.ranking(group) else {
+        return Err(no_members(&format!("no join ranks {}", show(group))));
+    };
+    let Ranking {
+        prefix,
+        member_at: Some(member_at),
+        descending,
+    } = ranking
+    else {
+        return Err(no_members("the join has no slot behind <rank>"));
+    };
+    let limits = Limits {
+        limit: None,
+        reverse: descending,
+        keys_only: false,
+        in_all: None,
+    };
+    let mut rows = Vec::new();
+    complete(engine.range(
+        &prefix,
+        &successor(&prefix),
+        limits,
+        now,
+        &mut |key, value| {
+            rows.push(Ranked {
+                member: key[member_at..].to_vec(),
+                value: value.to_vec(),
+            });
+            ControlFlow::Continue(())
+        },
+    ))?;
+    Ok(rows)
+}
+
+fn parse_score(text: &[u8]) -> Option<f64> {
+    let score: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (!score.is_nan()).then_some(score)
+}
+
+/// # Errors
+/// The row's value is no number.
+fn score(row: &Ranked) -> Result<f64, Refusal> {
+    parse_score(&row.value).ok_or_else(|| {
+        let (value, member) = (show(&row.value), show(&row.member));
+        let message = format!("the value {value} of {member} is not a number, so it is no score");
+        (Code::BadRequest, message)
+    })
+}
+
+/// Sends a score as the row has it, or as a number of RESP3.
+fn put_score(state: &mut State, row: &Ranked) -> Result<(), Refusal> {
+    match state.proto {
+        Proto::Resp2 => state.encoder().bulk(&row.value),
+        Proto::Resp3 => {
+            let score = score(row)?;
+            state.encoder().double(score);
+        }
+    }
+    Ok(())
+}
+
+/// What a command asks.
+enum Question<'a> {
+    Count,
+    CountBetween(Bounds),
+    Scores {
+        members: Vec<&'a [u8]>,
+        /// The reply is one score, not an array.
+        single: bool,
+    },
+    Rank {
+        member: &'a [u8],
+        reverse: bool,
+        with_score: bool,
+    },
+    Range(Range),
+}
+
+/// The arguments of ZRANGE and its older forms.
+struct Range {
+    by: By,
+    reverse: bool,
+    /// Of those that a range of scores admits.
+    limit: Option<(i64, i64)>,
+    with_scores: bool,
+}
+
+#[derive(Clone, Copy)]
+enum By {
+    /// From and to, both included; negative counts from the end.
+    Index(i64, i64),
+    Score(Bounds),
+}
+
+/// A range of scores.
+#[derive(Clone, Copy)]
+struct Bounds {
+    min: Bound,
+    max: Bound,
+}
+
+#[derive(Clone, Copy)]
+struct Bound {
+    score: f64,
+    excluded: bool,
+}
+
+impl Bound {
+    fn parse(text: &[u8]) -> Result<Bound, Refusal> {
+        let (text, excluded) = match text.strip_prefix(b"(") {
+            Some(text) => (text, true),
+            None => (text, false),
+        };
+        let score = parse_score(text);
+        let message = || (Code::BadRequest, "min or max is not a float".to_owned());
+        Ok(Bound {
+            score: score.ok_or_else(message)?,
+            excluded,
+        })
+    }
+}
+
+impl Bounds {
+    fn parse(min: &[u8], max: &[u8]) -> Result<Bounds, Refusal> {
+        Ok(Bounds {
+            min: Bound::parse(min)?,
+            max: Bound::parse(max)?,
+        })
+    }
+
+    fn admit(&self, score: f64) -> bool {
+        let above = match self.min.excluded {
+            true => score > self.min.score,
+            false => score >= self.min.score,
+        };
+        let below = match self.max.excluded {
+            true => score < self.max.score,
+            false => score <= self.max.score,
+        };
+        above && below
+    }
+}
+
+impl<'a> Question<'a> {
+    fn parse(command: Command<'a>) -> Result<Question<'a>, Refusal> {
+        let request = command.request;
+        let rank = |reverse| {
+            let with_score = match request.get(3) {
+                None => false,
+                Some(word) if word.eq_ignore_ascii_case(b"WITHSCORE") => true,
+                Some(_) => return Err(syntax()),
+            };
+            Ok(Question::Rank {
+                member: request.arg(2),
+                reverse,
+                with_score,
+            })
+        };
+        Ok(match command.id() {
+            Id::ZCard => Question::Count,
+            Id::ZCount => Question::CountBetween(Bounds::parse(request.arg(2), request.arg(3))?),
+            Id::ZScore | Id::ZMScore => Question::Scores {
+                members: request.args().skip(2).collect(),
+                single: command.id() == Id::ZScore,
+            },
+            Id::ZRank => return rank(false),
+            Id::ZRevRank => return rank(true),
+            id => Question::Range(Range::parse(id, request)?),
+        })
+    }
+}
+
+impl Range {
+    fn parse(id: Id, request: Request<'_>) -> Result<Range, Refusal> {
+        let is_zrange = id == Id::ZRange;
+        let mut by_score = matches!(id, Id::ZRangeByScore | Id::ZRevRangeByScore);
+        let mut reverse = matches!(id, Id::ZRevRange | Id::ZRevRangeByScore);
+        let (mut limit, mut with_scores) = (None, false);
+        let mut at = 4;
+        while let Some(option) = request.get(at) {
+            at += 1;
+            match option.to_ascii_uppercase().as_slice() {
+                b"WITHSCORES" => with_scores = true,
+                b"REV" if is_zrange => reverse = true,
+                b"BYSCORE" if is_zrange => by_score = true,
+                b"BYLEX" if is_zrange => {
+                    let message = "ZRANGE BYLEX is not supported: members are in the order of their scores; read the rows with RANGE";
+                    return Err((Code::BadRequest, message.to_owned()));
+                }
+                b"LIMIT" if id != Id::ZRevRange => {
+                    let argument = |at| request.get(at).ok_or_else(syntax).and_then(number);
+                    limit = Some((argument(at)?, argument(at + 1)?));
+                    at += 2;
+                }
+                _ => return Err(syntax()),
+            }
+        }
+        if limit.is_some() && !by_score {
+            let message =
+                "syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
+            return Err((Code::BadRequest, message.to_owned()));
+        }
+        let (first, second) = (request.arg(2), request.arg(3));
+        let by = match (by_score, reverse) {
+            (true, false) => By::Score(Bounds::parse(first, second)?),
+            (true, true) => By::Score(Bounds::parse(second, first)?),
+            (false, _) => By::Index(number(first)?, number(second)?),
+        };
+        Ok(Range {
+            by,
+            reverse,
+            limit,
+            with_scores,
+        })
+    }
+
+    fn choose(&self, mut rows: Vec<Ranked>) -> Result<Vec<Ranked>, Refusal> {
+        if self.reverse {
+            rows.reverse();
+        }
+        match self.by {
+            By::Index(start, stop) => {
+                let len = rows.len() as i64;
+                let place = |index: i64| {
+                    if index < 0 {
+                        index.saturating_add(len)
+                    } else {
+                        index
+                    }
+                };
+                let start = place(start).clamp(0, len);
+                let end = place(stop).saturating_add(1).clamp(start, len);
+                rows.truncate(end as usize);
+                rows.drain(..start as usize);
+            }
+            By::Score(bounds) => {
+                let mut chosen = Vec::new();
+                for row in rows {
+                    if bounds.admit(score(&row)?) {
+                        chosen.push(row);
+                    }
+                }
+                let (offset, count) = self.limit.unwrap_or((0, -1));
+                // A negative offset admits nothing, a negative count everything.
+                let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+                chosen.drain(..offset.min(chosen.len()));
+                chosen.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+                rows = chosen;
+            }
+        }
+        Ok(rows)
+    }
+}

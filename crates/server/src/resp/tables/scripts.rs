@@ -1,0 +1,164 @@
+//! EVAL and EVALSHA of the known scripts: each in one step, on the core that has its key.
+
+use larder_join::Engine;
+use larder_protocol::resp::Request;
+use larder_types::text_row;
+
+use super::super::known_scripts::{Call, Script};
+use super::super::state::State;
+use super::expire::{deadline, positive};
+use super::number;
+use super::rows::{get, put_text, write};
+use crate::tables::objects::{has_object, wrong_type};
+use crate::tables::{Refusal, Unanswered, refusal};
+
+/// What a script returns.
+enum Returned {
+    Integer(i64),
+    /// `false` in Lua.
+    Nil,
+    Pair(i64, i64),
+}
+
+/// What a script returns, and what the outputs wait for.
+type Done = Result<(Returned, Option<u64>), Unanswered>;
+
+pub(super) fn eval(
+    state: &mut State,
+    request: Request<'_>,
+    by_hash: bool,
+) -> Result<(), Unanswered> {
+    let call = Call::parse(request, by_hash)?;
+    let returned = write(state, |engine, now| call.execute(engine, now))?;
+    let mut encoder = state.encoder();
+    match returned {
+        Returned::Integer(number) => encoder.integer(number),
+        Returned::Nil => encoder.null(),
+        Returned::Pair(first, second) => {
+            encoder.array(2);
+            encoder.integer(first);
+            encoder.integer(second);
+        }
+    }
+    Ok(())
+}
+
+impl Call<'_> {
+    fn execute(&self, engine: &mut Engine, now: u64) -> Done {
+        match self.script {
+            Script::LockRelease => self.lock_release(engine, now),
+            Script::LockExtend => self.lock_extend(engine, now),
+            Script::LockReacquire => self.lock_reacquire(engine, now),
+            Script::IncrementPresent if !self.exists(engine, now)? => Ok((Returned::Nil, None)),
+            Script::IncrementPresent | Script::Increment => {
+                let (sum, waits_for) = self.increment(engine, now)?;
+                Ok((Returned::Integer(sum), waits_for))
+            }
+            Script::RateLimit => self.rate_limit(engine, now),
+        }
+    }
+
+    /// Whether the lock has the caller's token.
+    fn is_held(&self, engine: &mut Engine, now: u64) -> Result<bool, Unanswered> {
+        self.refuse_object(engine, now)?;
+        let mut is_held = false;
+        get(engine, &text_row(self.key), now, |token| {
+            is_held = token == self.args[0];
+        })?;
+        Ok(is_held)
+    }
+
+    fn lock_release(&self, engine: &mut Engine, now: u64) -> Done {
+        if !self.is_held(engine, now)? {
+            return Ok((Returned::Integer(0), None));
+        }
+        let removed = engine.remove(&text_row(self.key), now).map_err(refusal)?;
+        Ok((Returned::Integer(1), removed.waits_for))
+    }
+
+    fn lock_extend(&self, engine: &mut Engine, now: u64) -> Done {
+        let is_held = self.is_held(engine, now)?;
+        let expires_at = engine.expires_at(&text_row(self.key), now);
+        let Some(expires_at) = expires_at.filter(|_| is_held) else {
+            // A lock without a timeout cannot be extended.
+            return Ok((Returned::Integer(0), None));
+        };
+        let mut ttl = number(self.args[1])?;
+        if self.args[2] == b"0" {
+            ttl = ttl.saturating_add_unsigned(expires_at.saturating_sub(now));
+        }
+        let waits_for = self.expire(engine, (ttl, 1), now, "pexpire")?;
+        Ok((Returned::Integer(1), waits_for))
+    }
+
+    fn lock_reacquire(&self, engine: &mut Engine, now: u64) -> Done {
+        if !self.is_held(engine, now)? {
+            return Ok((Returned::Integer(0), None));
+        }
+        let ttl = number(self.args[1])?;
+        let waits_for = self.expire(engine, (ttl, 1), now, "pexpire")?;
+        Ok((Returned::Integer(1), waits_for))
+    }
+
+    /// Counts the consumed points in the window that the first of them begins; returns both that count and the rest of the window in milliseconds.
+    fn rate_limit(&self, engine: &mut Engine, now: u64) -> Done {
+        let row = &*text_row(self.key);
+        let seconds = number(self.args[1])?;
+        // What Redis would refuse in a step after the first one is refused before it.
+        let window = positive((seconds, 1000, true), "set")?;
+        number(self.args[0])?;
+        let mut waits_for = None;
+        if !self.exists(engine, now)? {
+            let until = deadline(window, now, "set")?;
+            waits_for = put_text(engine, self.key, b"0", Some(until), now)?;
+        }
+        let (consumed, more) = self.increment(engine, now)?;
+        waits_for = waits_for.max(more);
+        let left = match engine.expires_at(row, now) {
+            Some(at) => at.saturating_sub(now) as i64,
+            None => {
+                let more = self.expire(engine, (seconds, 1000), now, "expire")?;
+                waits_for = waits_for.max(more);
+                seconds.saturating_mul(1000)
+            }
+        };
+        Ok((Returned::Pair(consumed, left), waits_for))
+    }
+
+    fn exists(&self, engine: &mut Engine, now: u64) -> Result<bool, Unanswered> {
+        Ok(has_object(engine, self.key, now) || get(engine, &text_row(self.key), now, |_| {})?)
+    }
+
+    fn refuse_object(&self, engine: &mut Engine, now: u64) -> Result<(), Refusal> {
+        match has_object(engine, self.key, now) {
+            true => Err(wrong_type()),
+            false => Ok(()),
+        }
+    }
+
+    fn increment(&self, engine: &mut Engine, now: u64) -> Result<(i64, Option<u64>), Unanswered> {
+        let by = number(self.args[0])?;
+        self.refuse_object(engine, now)?;
+        let (sum, written) = engine
+            .increment(&text_row(self.key), by, now)
+            .map_err(refusal)?;
+        Ok((sum, written.waits_for))
+    }
+
+    /// EXPIRE or PEXPIRE of the text: a time that has passed removes it.
+    fn expire(
+        &self,
+        engine: &mut Engine,
+        (ttl, unit): (i64, i64),
+        now: u64,
+        command: &str,
+    ) -> Result<Option<u64>, Unanswered> {
+        let row = &*text_row(self.key);
+        let at = deadline((ttl, unit, true), now, command)?;
+        if at <= now {
+            return Ok(engine.remove(row, now).map_err(refusal)?.waits_for);
+        }
+        engine.expire(row, Some(at), now).map_err(refusal)?;
+        Ok(None)
+    }
+}

@@ -1,0 +1,118 @@
+//! The scripts of client libraries that EVAL knows do what they do in Redis.
+
+use std::net::SocketAddr;
+
+use larder_types::Random;
+
+use crate::resp::{Client, request};
+use crate::support::TestServer;
+
+const SCRIPTS: [&str; 6] = [
+    include_str!("../../src/resp/known_scripts/redis-py-release.lua"),
+    include_str!("../../src/resp/known_scripts/redis-py-extend.lua"),
+    include_str!("../../src/resp/known_scripts/redis-py-reacquire.lua"),
+    include_str!("../../src/resp/known_scripts/django-redis-incr-present.lua"),
+    include_str!("../../src/resp/known_scripts/django-redis-incr.lua"),
+    include_str!("../../src/resp/known_scripts/rate-limiter-flexible.lua"),
+];
+
+fn ask(client: &mut Client, words: &[&str]) -> String {
+    client.send(&request(words));
+    client.reply()
+}
+
+/// A reply of which only the kind counts where it is an error: Redis adds the line of the script.
+fn comparable(reply: String) -> String {
+    match reply.starts_with('-') {
+        true => reply.split(' ').next().unwrap_or_default().to_owned(),
+        false => reply,
+    }
+}
+
+/// Milliseconds that pass between two servers are not compared.
+fn coarse(reply: &str) -> String {
+    reply
+        .split('|')
+        .map(|part| match part.strip_prefix(':').map(str::parse::<i64>) {
+            Some(Ok(number)) if number > 1_000 => format!(":{}", (number + 30_000) / 60_000),
+            _ => part.to_owned(),
+        })
+        .collect::<Vec<_>>()
+        .join("|")
+}
+
+#[test]
+fn known_scripts_return_and_write_what_they_do_in_redis() {
+    let Some(redis) = larder_testing::redis() else {
+        return;
+    };
+    let redis = SocketAddr::from(([127, 0, 0, 1], redis.port));
+    for threads in [1, 2] {
+        let larder = TestServer::with(|config| config.server.threads = threads);
+        let mut clients = [Client::connect(&larder), Client::to(redis)];
+        ask(&mut clients[1], &["FLUSHALL"]);
+        let hashes = SCRIPTS.map(|script| {
+            let [here, there] = clients
+                .each_mut()
+                .map(|client| ask(client, &["SCRIPT", "LOAD", script]));
+            assert_eq!(here, there, "{script}");
+            here.rsplit('|').next().expect("a hash").to_owned()
+        });
+        let mut random = Random::new(7);
+        let keys = ["lock", "t|a", "{t}b"];
+        for step in 0..3_000 {
+            let mut one = |of: &[&'static str]| of[random.index(of.len())];
+            let (key, token) = (one(&keys), one(&["1", "token", "7"]));
+            let times = ["60000", "3600000", "-1", "x", "0"];
+            let write = match one(&["SET", "SET PX", "HSET", "DEL", "", "", "", "", ""]) {
+                "SET" => vec!["SET", key, token],
+                "SET PX" => vec!["SET", key, token, "PX", "7200000"],
+                "HSET" => vec!["HSET", key, "f", "v"],
+                "DEL" => vec!["DEL", key],
+                _ => {
+                    let at = random.index(SCRIPTS.len());
+                    let mut one = |of: &[&'static str]| of[random.index(of.len())];
+                    let args = match at {
+                        0 => vec![token],
+                        1 => vec![token, one(&times), one(&["0", "1"])],
+                        2 => vec![token, one(&times)],
+                        3 | 4 => vec![one(&["1", "-5", "x"])],
+                        // With other points Redis leaves a window without any.
+                        _ => vec![one(&["1", "3"]), one(&["3600", "0", "x"]), "5", "6"],
+                    };
+                    let script = match one(&["EVAL", "EVALSHA"]) {
+                        "EVAL" => ["EVAL", SCRIPTS[at]],
+                        name => [name, hashes[at].as_str()],
+                    };
+                    [&script[..], &["1", key], &args].concat()
+                }
+            };
+            let seen = clients.each_mut().map(|client| {
+                let reply = comparable(ask(client, &write));
+                let ttl = ask(client, &["PTTL", key]);
+                let kind = ask(client, &["TYPE", key]);
+                let value = match kind.as_str() {
+                    "+hash" => ask(client, &["HGETALL", key]),
+                    _ => ask(client, &["GET", key]),
+                };
+                [coarse(&reply), coarse(&ttl), kind, value]
+            });
+            assert_eq!(seen[0], seen[1], "step {step}: {write:?}");
+        }
+    }
+}
+
+#[test]
+fn scripts_are_executed_in_transactions_and_forwarded_to_the_owner() {
+    let larder = TestServer::with(|config| config.server.threads = 2);
+    let mut client = Client::connect(&larder);
+    for key in ["a", "b", "c", "d"] {
+        client.check(&format!("SET {key} token"), "+OK");
+        client.check("MULTI", "+OK");
+        let release = "EVALSHA c3f8721cbb97f72bc19e972846bd7aaf91901658 1";
+        client.check(&format!("{release} {key} other"), "+QUEUED");
+        client.check(&format!("{release} {key} token"), "+QUEUED");
+        client.check("EXEC", "*2|:0|:1");
+        client.check(&format!("EXISTS {key}"), ":0");
+    }
+}

@@ -1,0 +1,32 @@
+//! The payload of RESTORE.
+
+use larder_protocol::dump::{DumpLimits, Dumped, reseal};
+
+const LIMITS: DumpLimits = DumpLimits {
+    text_bytes: 1 << 16,
+    hash_bytes: 1 << 16,
+};
+
+/// Decodes a payload as it is and with a right checksum; what was decoded stays within the limits and survives DUMP.
+pub fn dump(bytes: &[u8]) {
+    let mut sealed = bytes.to_vec();
+    reseal(&mut sealed);
+    for payload in [bytes, &sealed] {
+        let Ok(dumped) = Dumped::decode(payload, LIMITS) else {
+            continue;
+        };
+        let size = match &dumped {
+            Dumped::Text(text) => text.len(),
+            Dumped::Hash(fields) => fields.iter().map(|it| it.name.len() + it.value.len()).sum(),
+        };
+        assert!(size <= 1 << 16, "{size} bytes");
+        assert_eq!(Dumped::decode(&dumped.encode(), LIMITS), Ok(dumped));
+    }
+}
+
+/// Whether a payload is decoded once its checksum is right.
+pub fn is_dump(bytes: &[u8]) -> bool {
+    let mut sealed = bytes.to_vec();
+    reseal(&mut sealed);
+    Dumped::decode(&sealed, LIMITS).is_ok()
+}
