@@ -267,6 +267,8 @@ sections! {
     spaces: SpacesSection {
         /// Refuse searches that no index serves, and which therefore look at all objects of a space: what is asked has no index (`INDEX` leaves it out), is only what an object is not (`-@city:{rome}`), or nothing is asked (`*`) of an aggregation other than a page by page `WITHCURSOR`. `*` is answered as far as `LIMIT` says, in the order of keys or of an attribute with an index. The error says what would help. FT.EXPLAIN tells how a search would go. Nodes of a cluster should agree on it: it counts at the node that a client asks.
         refuse_full_scans: bool = false, "";
+        /// FLUSHALL and FLUSHDB drop all spaces and their aliases, as RediSearch does, before they remove the rows; within `MULTI` they are refused then. Otherwise spaces stay, and find objects that are written later. Test suites that begin with FLUSHALL and declare their spaces each time need this. Nodes of a cluster should agree on it: it counts at the node that a client asks.
+        flush_drops_spaces: bool = false, "";
         /// A search or an aggregation that takes longer is given up with `Timeout limit was reached`; it never returns part of an answer. `TIMEOUT` of a command replaces this, also by a longer time. Each read of a cursor has this time for itself; FT.CHANGE has no limit. 0: no limit. RediSearch's default is 500 ms, after which it returns what it has found. It counts at each node by itself.
         search_timeout_ms: u64 = 10_000, "milliseconds", between(0, 86_400_000);
     }

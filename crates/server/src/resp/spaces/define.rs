@@ -87,6 +87,22 @@ pub(super) async fn make(asker: &Asker, change: Change) -> Result<(), Refusal> {
     }
 }
 
+/// Drops all spaces, and their aliases with them.
+///
+/// # Errors
+/// One cannot be dropped; others may have been.
+pub(in crate::resp) async fn drop_all(asker: &Asker) -> Result<(), Refusal> {
+    let catalog = asker.core.shared.tables.spaces.load_full();
+    for (name, _) in catalog.spaces() {
+        match make(asker, Change::Drop(name.to_owned())).await {
+            // Another client has dropped it.
+            Ok(()) | Err((Code::NoSuchSpace, _)) => {}
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    told(asker).await.map(drop)
+}
+
 fn change_of(command: Command<'_>) -> Result<Change, Refusal> {
     let name = |at: usize| text(command.arg(at)).map(str::to_owned);
     Ok(match command.id() {

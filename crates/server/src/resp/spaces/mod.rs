@@ -39,9 +39,11 @@ use larder_protocol::commands::{Command, Group, Id};
 use larder_protocol::errors::Code;
 
 pub(in crate::resp) use cuts::follow_drift;
+pub(in crate::resp) use define::drop_all;
 pub(crate) use define::follow_spaces;
 pub(in crate::resp) use reach::{Asker, Reach};
 
+use super::core::Core;
 use super::state::State;
 use crate::tables::Refusal;
 
@@ -95,6 +97,21 @@ pub(in crate::resp) fn answer_here(
         Id::FtConfig => explain::config(state, command),
         _ => return None,
     })
+}
+
+/// Whether FLUSHALL has to drop spaces first.
+pub(in crate::resp) fn flush_drops_any(core: &Core) -> bool {
+    let shared = &core.shared;
+    shared.config.spaces.flush_drops_spaces && shared.tables.spaces.load().spaces().next().is_some()
+}
+
+/// Dropping a space takes several turns, which EXEC has not.
+pub(in crate::resp) fn no_flush_in_multi(command: Command<'_>) -> Refusal {
+    let message = format!(
+        "{} would drop spaces (spaces.flush_drops_spaces), which is not possible in a transaction",
+        command.name()
+    );
+    (Code::BadRequest, message)
 }
 
 fn text(bytes: &[u8]) -> Result<&str, Refusal> {

@@ -176,8 +176,25 @@ pub(super) fn execute_now(
     match id {
         Id::Range => return range::range(state, request, whole),
         Id::RangeDel => return range::remove(state, request, whole),
+        // Where there are several cores or nodes, they are coordinated from the beginning.
+        Id::FlushDb | Id::FlushAll
+            if state.core.shared.tables.cores() == 1
+                && !state.is_of_node
+                && spaces::flush_drops_any(&state.core) =>
+        {
+            return match whole {
+                false => Ok(Some(Work::SeveralCores(SeveralCores::default()))),
+                true => Err(spaces::no_flush_in_multi(command).into()),
+            };
+        }
         Id::FlushDb | Id::FlushAll => return range::flush(state, request, whole),
         Id::RangeCount => range::count(state, request)?,
+
+        Id::SMembers => return members::all(state, request, whole),
+        Id::SCard => members::count(state, request)?,
+        Id::SIsMember => members::contains(state, request, false)?,
+        Id::SMIsMember => members::contains(state, request, true)?,
+        _ if command.reads_ranking() => rankings::read(state, command)?,
 
         Id::JoinCreate | Id::JoinDrop => return Ok(joins::define(state, command, whole)?),
         Id::JoinList => joins::list(state),
@@ -186,16 +203,11 @@ pub(super) fn execute_now(
 
         Id::Scan => scan::scan(state, request)?,
         Id::Keys => scan::keys(state, request)?,
+        Id::RandomKey => scan::random_key(state)?,
 
         Id::Unsubscribe => subscribe::leave(state, request, false),
         Id::PUnsubscribe => subscribe::leave(state, request, true),
         Id::Unwatch => watch::forget(state),
-        Id::SMembers => return members::all(state, request, whole),
-        Id::SCard => members::count(state, request)?,
-        Id::SIsMember => members::contains(state, request, false)?,
-        Id::SMIsMember => members::contains(state, request, true)?,
-        _ if command.reads_ranking() => rankings::read(state, command)?,
-
 
         Id::Set => rows::set(state, request)?,
         Id::SetEx => strings::set_ex(state, request, "setex", b"EX")?,
@@ -203,7 +215,7 @@ pub(super) fn execute_now(
         Id::MSet => keys::mset(state, request)?,
         Id::SetNx => rows::set_if_absent(state, request)?,
         Id::Del | Id::Unlink => rows::del(state, request)?,
-        Id::RandomKey => scan::random_key(state)?,
+        Id::DelEx => rows::del_if(state, request)?,
         Id::Incr => rows::increment(state, request.arg(1), Some(1))?,
         Id::Decr => rows::increment(state, request.arg(1), Some(-1))?,
         Id::IncrBy => rows::increment(state, request.arg(1), Some(number(request.arg(2))?))?,
@@ -215,7 +227,6 @@ pub(super) fn execute_now(
         Id::PExpire => expire::expire(state, request, "pexpire", (1, true))?,
         Id::ExpireAt => expire::expire(state, request, "expireat", (1000, false))?,
         Id::PExpireAt => expire::expire(state, request, "pexpireat", (1, false))?,
-        Id::DelEx => rows::del_if(state, request)?,
         Id::Persist => expire::persist(state, request.arg(1))?,
         Id::Ttl => expire::ttl(state, request.arg(1), 1000)?,
         Id::PTtl => expire::ttl(state, request.arg(1), 1)?,
@@ -230,6 +241,11 @@ pub(super) fn execute_now(
         Id::SetRange => strings::set_range(state, request)?,
 
         Id::MSetNx => keys::msetnx(state, request)?,
+        Id::MSetEx => keys::msetex(state, request)?,
+        Id::Dump => dump::dump(state, request)?,
+        Id::Restore => dump::restore(state, request)?,
+        Id::Eval => scripts::eval(state, request, false)?,
+        Id::EvalSha => scripts::eval(state, request, true)?,
         Id::Rename | Id::RenameNx | Id::Copy => keys::copy(state, id, request)?,
 
         _ if objects::execute(state, command)? => {}
@@ -241,11 +257,6 @@ pub(super) fn execute_now(
 
 fn wait_for_room(state: &State, command: Command<'_>, whole: bool) -> Option<Work> {
     let pressed = command.writes() && !state.core.tables.disk_keeps_up();
-        Id::MSetEx => keys::msetex(state, request)?,
-        Id::Dump => dump::dump(state, request)?,
-        Id::Restore => dump::restore(state, request)?,
-        Id::Eval => scripts::eval(state, request, false)?,
-        Id::EvalSha => scripts::eval(state, request, true)?,
     (pressed && !whole).then_some(Work::Room)
 }
 

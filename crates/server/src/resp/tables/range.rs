@@ -277,16 +277,22 @@ pub(super) fn remove(
     Removal::new(vec![range], true).begin(state, whole)
 }
 
+/// Refuses options of FLUSHDB and FLUSHALL that they do not have.
+pub(super) fn check_flush(request: Request<'_>) -> Result<(), Refusal> {
+    let how = request.get(1).map(<[u8]>::to_ascii_uppercase);
+    match how.as_deref() {
+        None | Some(b"ASYNC" | b"SYNC") if request.len() <= 2 => Ok(()),
+        _ => Err(syntax()),
+    }
+}
+
 /// FLUSHDB and FLUSHALL: all rows of all tables that clients write to, on this core.
 pub(super) fn flush(
     state: &mut State,
     request: Request<'_>,
     whole: bool,
 ) -> Result<Option<Work>, Unanswered> {
-    let how = request.get(1).map(<[u8]>::to_ascii_uppercase);
-    if !matches!(how.as_deref(), None | Some(b"ASYNC" | b"SYNC")) || request.len() > 2 {
-        return Err(syntax().into());
-    }
+    check_flush(request)?;
     let tables = state.tables();
     let ranges = tables.read(|engine, _| {
         let tables = engine.tables().into_iter();

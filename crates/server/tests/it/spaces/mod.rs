@@ -1,6 +1,7 @@
 //! Spaces: objects are found by their attributes, over any number of cores, through restarts and as they change.
 
 mod acceptance;
+mod flush;
 mod layout;
 mod random;
 mod record;

@@ -31,7 +31,7 @@ use super::super::subject::About;
 use super::joins::JoinChange;
 use super::merge::Merge;
 use super::partly::refused;
-use super::range::{Asked, header, one_row};
+use super::range::{Asked, check_flush, header, one_row};
 use super::transaction::Transaction;
 use super::watch::Watching;
 use super::{joins, scan, still_moving};
@@ -465,7 +465,12 @@ impl Coordinator {
 
     /// Answers a command on spaces.
     async fn of_spaces(&mut self, command: Command<'_>, reach: Reach) -> Result<Vec<u8>, Refusal> {
-        let mut asker = Asker {
+        let mut asker = self.asker(reach);
+        Box::pin(spaces::answer(&mut asker, command)).await
+    }
+
+    fn asker(&self, reach: Reach) -> Asker {
+        Asker {
             core: self.core.clone(),
             client: self.client.clone(),
             proto: self.proto,
@@ -473,8 +478,19 @@ impl Coordinator {
                 true => Reach::Part { epoch: self.epoch },
                 false => reach,
             },
-        };
-        Box::pin(spaces::answer(&mut asker, command)).await
+        }
+    }
+
+    /// Drops the spaces that a FLUSHALL drops.
+    async fn drop_spaces(&self, command: Command<'_>, reach: Reach) -> Result<(), Refusal> {
+        if self.is_of_node || !spaces::flush_drops_any(&self.core) {
+            return Ok(());
+        }
+        check_flush(command.request)?;
+        if self.ticket.is_some() {
+            return Err(spaces::no_flush_in_multi(command));
+        }
+        spaces::drop_all(&self.asker(reach)).await
     }
 
     /// The core that does the whole of a command on keys of mapped tables: a core can have all their rows, and
@@ -605,6 +621,7 @@ impl Coordinator {
 
     /// Removes all rows, on each core by itself.
     async fn flush(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        self.drop_spaces(command, Reach::Alone).await?;
         let asked = self.ask_each(self.for_each(command), self.execution());
         let replies = all_replies(asked.into_iter().flatten()).await?;
         let refused = refused(command, &replies);

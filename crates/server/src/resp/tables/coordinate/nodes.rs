@@ -76,12 +76,12 @@ impl Coordinator {
             }
             Id::RangeCount | Id::RangeDel | Id::DbSize => self.sum_of_nodes(command).await,
             Id::FlushDb | Id::FlushAll => {
+                self.drop_spaces(command, Reach::Nodes).await?;
                 let replies = self.ask_nodes(command.into()).await?;
                 let refused = refused(command, &replies);
                 Ok(refused.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
             }
             Id::Keys => self.keys_of_nodes(command).await,
-            Id::Scan => self.scan_nodes(command.request).await,
             Id::RandomKey => {
                 let replies = self.ask_nodes(command.into()).await?;
                 let is_key = |reply: &&Vec<u8>| replies::value(reply).is_some();
@@ -89,6 +89,7 @@ impl Coordinator {
                 let drawn = (!found.is_empty()).then(|| found[scan::draw(found.len())].clone());
                 Ok(drawn.unwrap_or_else(|| self.encoded(|encoder| encoder.null())))
             }
+            Id::Scan => self.scan_nodes(command.request).await,
             Id::JoinCreate | Id::JoinDrop => {
                 let change = JoinChange::of(command)?;
                 let (shared, tables) = (&self.core.shared, &self.core.tables);
