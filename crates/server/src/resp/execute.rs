@@ -211,7 +211,8 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
             finish(state, command.spec, &mut self.clock, command.args());
             return Next::Answered;
         }
-        if self.core.tables.shard().is_some() {
+        // A pause holds up the commands of a core that has everything, too.
+        if self.core.tables.shard().is_some() || self.core.tables.is_paused() {
             match place(state, self.snapshot, command, about) {
                 Placed::Here => {}
                 Placed::Forwarded => return Next::Forwarded,
