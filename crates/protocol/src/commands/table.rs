@@ -69,6 +69,7 @@ const fn row(
             Id::Multi | Id::Exec | Id::Discard | Id::Watch | Id::Quit | Id::Reset => {
                 InMulti::Executed
             }
+            Id::FtAggregate | Id::FtInfo | Id::FtSearch => InMulti::Queued,
             _ if has_word(flags, "pubsub") || matches!(group, Group::Spaces) => InMulti::Refused,
             _ => InMulti::Queued,
         },

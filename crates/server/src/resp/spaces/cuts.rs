@@ -60,6 +60,7 @@ pub(in crate::resp) async fn follow_drift(core: Rc<Core>) {
             Some(_) => Reach::Nodes,
             None => Reach::Alone,
         },
+        ticket: None,
         core,
     };
     let mut failures = 0;

@@ -64,6 +64,7 @@ impl Asker {
             epoch: self.epoch(),
             patience: Patience::until(until.filter(|_| limit > 0)),
             depth,
+            ticket: self.ticket,
             is_of_all: false,
         }
     }
@@ -100,7 +101,10 @@ pub(super) async fn whole<Q: Question>(
             ..Contacted::owners(asker)
         },
     };
-    if let Some(asked) = regions::asked(asker, declared, question.predicate()) {
+    // In a transaction copies in regions may not have its own writes yet.
+    if asker.ticket.is_none()
+        && let Some(asked) = regions::asked(asker, declared, question.predicate())
+    {
         let of_regions = match depth {
             Depth::Found => Contacted::default(),
             _ => contacted.regions(declared, &asked),

@@ -42,6 +42,8 @@ pub(in crate::resp) struct Asker {
     pub client: Arc<Client>,
     pub proto: Proto,
     pub reach: Reach,
+    /// Of the pause in which it is executed: it is a command of a transaction.
+    pub ticket: Option<u64>,
 }
 
 impl Asker {
@@ -93,7 +95,7 @@ impl Asker {
     {
         // What was written here before is to be seen.
         self.core.tables.commit();
-        let all = self.core.shared.tables.run_on_all(None, task).await;
+        let all = self.core.shared.tables.run_on_all(self.ticket, task).await;
         all.map_err(stopping)?.into_iter().collect()
     }
 

@@ -129,7 +129,7 @@ fn action(command: Command<'_>) -> Result<Action, Refusal> {
 async fn start(asker: &Asker, declared: &Arc<Declared>, seconds: u64) -> Result<(), Refusal> {
     let (own, epoch) = (declared.clone(), asker.epoch());
     let walked = asker.on_cores(move |tables| async move {
-        begin(&tables, epoch).await?;
+        begin(&tables, epoch, None).await?;
         let definition = own.definition.clone();
         let mut walk = tables.read(|engine, _| ValueWalk::new(engine, &definition, tables.index));
         while !tables.read(|engine, _| walk.step(engine, &definition, STEP_OBJECTS)) {

@@ -29,6 +29,8 @@ pub(super) struct Order {
     pub epoch: u64,
     pub patience: Patience,
     pub depth: Depth,
+    /// Of the pause in which it is executed, if it is one of a transaction.
+    pub ticket: Option<u64>,
     /// Also objects that were there before the space was declared, or altered, are to be found: they are waited for.
     pub is_of_all: bool,
 }
@@ -95,11 +97,11 @@ pub(super) async fn run<R: Steps>(
     order: Order,
     begin: impl FnOnce(&SpaceIndex) -> R,
 ) -> Result<R, Refusal> {
-    self::begin(&tables, order.epoch).await?;
+    self::begin(&tables, order.epoch, order.ticket).await?;
     let (mut begin, mut running) = (Some(begin), Running(None));
     loop {
-        tables.wait_while_paused(None).await;
-        catch_up(&tables, order.walked()).await;
+        tables.wait_while_paused(order.ticket).await;
+        catch_up(&tables, order.walked(), order.ticket).await;
         let done = tables.read(|engine, now| {
             if engine.has_late_rows() {
                 return Ok(false);
@@ -135,12 +137,12 @@ pub(super) async fn run<R: Steps>(
 ///
 /// # Errors
 /// It is not so.
-pub(super) async fn begin(tables: &Tables, epoch: u64) -> Result<(), Refusal> {
+pub(super) async fn begin(tables: &Tables, epoch: u64, ticket: Option<u64>) -> Result<(), Refusal> {
     // If it takes too long, that is told below.
     let _ = timeout(MAP_MAX, tables.wait_for_epoch(epoch)).await;
     tables.ensure_owner_since(epoch)?;
-    tables.wait_while_paused(None).await;
-    catch_up(tables, None).await;
+    tables.wait_while_paused(ticket).await;
+    catch_up(tables, None, ticket).await;
     Ok(())
 }
 
@@ -155,7 +157,7 @@ pub(super) async fn end(tables: &Tables, epoch: u64) -> Result<(), Refusal> {
 }
 
 /// Looks at what a search must not miss, and at all objects of the space that is walked to its end.
-async fn catch_up(tables: &Tables, walked: Option<&Declared>) {
+async fn catch_up(tables: &Tables, walked: Option<&Declared>, ticket: Option<u64>) {
     let is_walking = |declared: &Declared| {
         let all = tables.spaces().read();
         let space = all.spaces.get(&declared.definition.name);
@@ -163,6 +165,6 @@ async fn catch_up(tables: &Tables, walked: Option<&Declared>) {
     };
     while tables.index_some() == Behind::Owed || walked.is_some_and(is_walking) {
         tokio::task::yield_now().await;
-        tables.wait_while_paused(None).await;
+        tables.wait_while_paused(ticket).await;
     }
 }

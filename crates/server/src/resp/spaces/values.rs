@@ -37,7 +37,7 @@ pub(super) async fn tag_values(
         } else {
             let (order, id) = (asker.order(&declared, None, Depth::Found), attribute.id);
             let of_core = asker.on_cores(move |tables| async move {
-                super::run::begin(&tables, order.epoch).await?;
+                super::run::begin(&tables, order.epoch, None).await?;
                 let (mut values, mut bytes) = (Vec::<Vec<u8>>::new(), 0);
                 loop {
                     {

@@ -3,16 +3,18 @@
 //! The commands wait as they were understood. EXEC executes them one after another with no other client's in
 //! between, and hands their changes to the journal as one batch, unless what was watched has changed (see `watch`). What it reads of stores is read before (see `stores`).
 
-use larder_protocol::commands::{Batch, Command, InMulti, OwnedCommand};
+use larder_protocol::commands::{Batch, Command, Id, InMulti, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_types::text_row;
 
 use super::super::dispatch;
 use super::super::mixed::Split;
 use super::super::pending::Work;
+use super::super::spaces;
 use super::super::state::State;
 use super::super::subject::About;
 use super::check::check_keys;
+use super::coordinate::SeveralCores;
 use super::execute::execute_now;
 use super::strings::key_of_answer;
 use super::{Retry, StoresJob, retry, watch};
@@ -70,6 +72,13 @@ pub(in crate::resp) fn queue(
     let refused = fits.and_then(|()| match (command.spec.in_multi, about) {
         (InMulti::Refused, _) => {
             let message = format!("{} isn't allowed in a transaction", command.name());
+            Err((Code::BadRequest, message))
+        }
+        _ if spaces::is_of_spaces(command) && state.core.nodes.is_some() => {
+            let message = format!(
+                "{} isn't allowed in a transaction of a cluster: other nodes take part in it",
+                command.name()
+            );
             Err((Code::BadRequest, message))
         }
         (_, About::Rows) => check_keys(snapshot, command),
@@ -160,6 +169,11 @@ pub(super) fn exec_settled(state: &mut State, snapshot: &Snapshot) -> Option<Wor
 }
 
 fn exec_queued(state: &mut State, snapshot: &Snapshot) -> Result<Option<Work>, Refusal> {
+    if has_searches(state) {
+        // They take several turns, in a pause.
+        let several = SeveralCores::of(state, Id::Exec);
+        return Ok(Some(Work::SeveralCores(several)));
+    }
     let transaction = take(state, "EXEC")?;
     let has_changed = watch::has_changed(state, snapshot);
     transaction.refuse()?;
@@ -172,6 +186,13 @@ fn exec_queued(state: &mut State, snapshot: &Snapshot) -> Result<Option<Work>, R
     run_together(state, snapshot, commands);
     let pressed = !state.tables().disk_keeps_up();
     Ok(pressed.then_some(Work::Room))
+}
+
+/// Whether searches, or other commands on spaces, were queued.
+fn has_searches(state: &State) -> bool {
+    let queued = state.transaction.as_ref();
+    let mut requests = queued.map_or(&[][..], |queued| queued.requests()).iter();
+    requests.any(|queued| spaces::is_of_spaces(queued.command.command()))
 }
 
 /// Refuses a transaction, of which nothing was executed, whose writes would answer more than one client may have.

@@ -14,6 +14,7 @@ use larder_protocol::errors::Code;
 
 use super::super::super::incoming::Incoming;
 use super::super::super::replies;
+use super::super::super::spaces;
 use super::super::super::state::State;
 use super::super::super::subject::About;
 use super::super::route::{Route, To, route};
@@ -150,6 +151,12 @@ impl Coordinator {
                 continue;
             }
             let reply = match self.route(command).map(|route| route.to) {
+                // One core has everything.
+                None if !spaces::is_of_spaces(command) => {
+                    let core = self.core.index;
+                    let mut incoming = self.ask(core, command.into(), Execution::ToEnd);
+                    incoming.reply().await.ok_or_else(gone)
+                }
                 Some(To::Core(core)) if core < self.cores() => {
                     let mut incoming = self.ask(core, command.into(), Execution::ToEnd);
                     incoming.reply().await.ok_or_else(gone)
@@ -250,7 +257,8 @@ impl Coordinator {
     async fn read_some_ahead(&mut self, requests: &[Queued]) -> Result<Option<Vec<u8>>, Refusal> {
         let (mut asked, mut of_several) = (Vec::new(), Vec::new());
         for command in requests.iter().map(|queued| queued.command.command()) {
-            if command.writes() || !self.is_of_tables(command) {
+            let is_of_spaces = spaces::is_of_spaces(command);
+            if command.writes() || !self.is_of_tables(command) || is_of_spaces {
                 continue;
             }
             match self.route(command).map(|route| route.to) {

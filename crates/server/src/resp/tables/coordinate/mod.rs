@@ -478,6 +478,7 @@ impl Coordinator {
                 true => Reach::Part { epoch: self.epoch },
                 false => reach,
             },
+            ticket: self.ticket,
         }
     }
 
