@@ -5,7 +5,7 @@
 use crate::ci;
 
 /// The targets of `fuzz/fuzz_targets`.
-const TARGETS: [&str; 18] = [
+const TARGETS: [&str; 19] = [
     "resp",
     "dump",
     "reply",
