@@ -219,6 +219,8 @@ pub struct TablesHandle {
     pub spaces: ArcSwap<Catalog>,
     /// Of aggregations.
     pub space_cursors: spaces::cursors::Cursors,
+    /// Phases of searches that ended early since nobody waited for the answer any more.
+    pub abandoned_searches: Arc<AtomicU64>,
     pub ability: Arc<Ability>,
 }
 
@@ -250,6 +252,7 @@ impl TablesHandle {
             leaving: Leaving::default(),
             spaces: ArcSwap::default(),
             space_cursors,
+            abandoned_searches: Arc::default(),
             ability: Arc::new(ability),
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::finder::{Asked, Event, Finder, Left};
 use super::plan::Profile;
+use super::step_bytes::StepBytes;
 use super::{Objects, SpaceIndex};
 use crate::aggregate::{Aggregation, Limits, Partial};
 use crate::error::{Refusal, Result};
@@ -19,6 +20,7 @@ pub struct AggregateRun {
     partial: Partial,
     /// So many rows are enough: a cursor goes on behind them.
     rows_max: usize,
+    step_bytes: StepBytes,
     refusal: Option<Refusal>,
     profile: Profile,
     batch: Vec<u32>,
@@ -56,13 +58,15 @@ impl AggregateRun {
             partial: Partial::new(&aggregation, limits),
             limits,
             rows_max,
+            step_bytes: StepBytes::new(),
             refusal: None,
             batch: Vec::new(),
             aggregation,
         }
     }
 
-    /// Looks at some objects, with so much [effort](super::effort), at one at least. Whether the run is done.
+    /// Looks at some objects, with so much [effort](super::effort), at one at least, and at fewer where objects are long. Whether the run
+    /// is done.
     pub fn step(
         &mut self,
         index: &SpaceIndex,
@@ -74,7 +78,7 @@ impl AggregateRun {
         let asked = asked(&aggregation, self.rows_max);
         // What is done with a row that is found is part of a step, too.
         let row_work = aggregation.row_work();
-        let mut left = Left::new(effort / row_work);
+        let mut left = self.step_bytes.begin(effort, row_work);
         self.profile.steps += 1;
         let is_done = self.run(index, objects, now_ms, &asked, &mut left);
         self.profile.note_effort(left.spent() * row_work);
@@ -113,6 +117,9 @@ impl AggregateRun {
                 Event::Done => return true,
             }
             self.batch = batch;
+            if self.step_bytes.is_used_up() {
+                return self.refusal.is_some();
+            }
         }
         true
     }
@@ -130,7 +137,11 @@ impl AggregateRun {
             return self.partial.add_loaded(aggregation, key, cells);
         }
         let mut found = None;
-        objects.object(row, key, &mut |bytes| found = Object::decode(bytes).ok());
+        let step_bytes = &mut self.step_bytes;
+        objects.object(row, key, &mut |bytes| {
+            step_bytes.note(bytes.len());
+            found = Object::decode(bytes).ok();
+        });
         self.profile.objects_read += 1;
         let Some(mut object) = found else {
             return Ok(());

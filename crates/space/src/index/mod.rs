@@ -39,6 +39,7 @@ mod rows;
 mod search_run;
 mod sorted;
 mod space_index;
+mod step_bytes;
 
 pub use aggregate_run::AggregateRun;
 pub use at_once::Found;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use larder_types::wire::{Malformed, put_count};
 
 use super::at_once::is_worth_it;
-use super::finder::{Asked, Event, Finder, Left};
+use super::finder::{Asked, Event, Finder};
 use super::plan::Profile;
+use super::step_bytes::StepBytes;
 use super::{Objects, SpaceIndex};
 use crate::error::{Refusal, Result};
 use crate::search::content::put_content;
@@ -25,6 +26,7 @@ pub struct SearchRun {
     /// Rows that were offered to the partial answer.
     offered: usize,
     bytes_max: usize,
+    step_bytes: StepBytes,
     refusal: Option<Refusal>,
     profile: Profile,
     batch: Vec<u32>,
@@ -51,13 +53,15 @@ impl SearchRun {
             partial: Partial::new(search.keep()),
             offered: 0,
             bytes_max,
+            step_bytes: StepBytes::new(),
             refusal: None,
             batch: Vec::new(),
             search,
         }
     }
 
-    /// Looks at some objects, with so much [effort](super::effort), at one at least. Whether the run is done.
+    /// Looks at some objects, with so much [effort](super::effort), at one at least, and at fewer where objects are long. Whether the run
+    /// is done.
     ///
     /// The index is that which the run was made with. Rows hold what is returned of an object, with the fields that have not expired.
     pub fn step(
@@ -71,7 +75,7 @@ impl SearchRun {
         let asked = asked(&search);
         // What is done with a row that is found is part of a step, too.
         let row_work = search.row_work();
-        let mut left = Left::new(effort / row_work);
+        let mut left = self.step_bytes.begin(effort, row_work);
         self.profile.steps += 1;
         // What this step has found, the first of it: objects are read once it is known which are returned of them.
         let mut rows = Vec::new();
@@ -90,6 +94,9 @@ impl SearchRun {
                         self.keep_first(index, &mut rows);
                         self.take(index, objects, now_ms, &rows);
                         rows.clear();
+                        if self.step_bytes.is_used_up() {
+                            break false;
+                        }
                     } else if is_worth_it(search.keep(), &rows) {
                         self.keep_first(index, &mut rows);
                     }
@@ -143,7 +150,9 @@ impl SearchRun {
             }
         }
         self.profile.objects_read += kept.len() as u64;
+        let step_bytes = &mut self.step_bytes;
         objects.objects(&kept, &mut |at, bytes| {
+            step_bytes.note(bytes.map_or(0, <[u8]>::len));
             let put = |out: &mut Vec<u8>| {
                 let bytes = bytes.ok_or(Malformed("the object is gone"))?;
                 put_content(search, index.definition(), bytes, now_ms, out, put_count)

@@ -477,6 +477,7 @@ fn info_search(state: &State, _: &Snapshot) -> String {
             "search_turn_work_max",
             &state.core.tables.spaces().work_max(),
         ),
+        ("search_abandoned", &tables.abandoned_searches.load(Relaxed)),
     ])
 }
 

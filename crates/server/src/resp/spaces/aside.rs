@@ -6,7 +6,7 @@
 //! 3. Work whose asker has gone, or whose time is over, ends at the next row.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use larder_protocol::errors::Code;
@@ -29,6 +29,8 @@ static PERMITS: Semaphore = Semaphore::const_new(THREADS);
 pub(super) struct Patience {
     until: Option<Instant>,
     is_abandoned: Arc<AtomicBool>,
+    /// Counts phases that ended since nobody waited any more.
+    abandoned: Arc<AtomicU64>,
 }
 
 /// Whoever waits for a search: dropping it abandons the search.
@@ -42,9 +44,10 @@ impl Drop for Waiting {
 }
 
 impl Patience {
-    pub fn until(until: Option<Instant>) -> Patience {
+    pub fn until(until: Option<Instant>, abandoned: Arc<AtomicU64>) -> Patience {
         Patience {
             until,
+            abandoned,
             ..Patience::default()
         }
     }
@@ -75,7 +78,11 @@ impl Patience {
     }
 
     fn is_over(&self) -> bool {
-        self.is_abandoned.load(Relaxed) || self.until.is_some_and(|until| Instant::now() > until)
+        if self.is_abandoned.load(Relaxed) {
+            self.abandoned.fetch_add(1, Relaxed);
+            return true;
+        }
+        self.until.is_some_and(|until| Instant::now() > until)
     }
 }
 

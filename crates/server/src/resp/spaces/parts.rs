@@ -62,7 +62,10 @@ impl Asker {
         Order {
             declared: declared.clone(),
             epoch: self.epoch(),
-            patience: Patience::until(until.filter(|_| limit > 0)),
+            patience: Patience::until(
+                until.filter(|_| limit > 0),
+                self.core.shared.tables.abandoned_searches.clone(),
+            ),
             depth,
             ticket: self.ticket,
             is_of_all: false,

@@ -1,16 +1,20 @@
 //! FT.TAGVALS: all values that a tag has.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;
-use larder_space::schema::Kind;
+use larder_protocol::resp::Encoder;
+use larder_space::schema::{AttributeId, Kind};
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
+use super::aside::{Patience, ROWS_BETWEEN_CHECKS, aside};
 use super::parts::Depth;
 use super::reach::{Asker, Reach, again, altered, damaged};
+use super::run::Order;
 use super::text;
-use crate::tables::Refusal;
+use crate::tables::{Refusal, Tables};
 
 /// Values that are taken from an index at once.
 const CHUNK: usize = 1024;
@@ -29,56 +33,119 @@ pub(super) async fn tag_values(
             return Err(refused("Not a tag field"));
         }
         let bytes_max = asker.core.clients.limits.answer();
-        let mut all = BTreeSet::new();
-        if asker.reach == Reach::Nodes {
-            for part in asker.parts_of_nodes(command, &declared).await? {
-                all.extend(opened(&part).map_err(|_| damaged())?);
+        let order = asker.order(&declared, None, Depth::Found);
+        let patience = order.patience.clone();
+        // Dropped with the client that waits.
+        let _waiting = patience.waiting();
+        let found = match asker.reach {
+            Reach::Nodes => Found::Encoded(asker.parts_of_nodes(command, &declared).await?),
+            _ => {
+                let id = attribute.id;
+                let of_core = move |tables| of_core(tables, order.clone(), id, bytes_max);
+                Found::Values(asker.on_cores(of_core).await?)
             }
-        } else {
-            let (order, id) = (asker.order(&declared, None, Depth::Found), attribute.id);
-            let of_core = asker.on_cores(move |tables| async move {
-                super::run::begin(&tables, order.epoch, None).await?;
-                let (mut values, mut bytes) = (Vec::<Vec<u8>>::new(), 0);
-                loop {
-                    {
-                        let spaces = tables.spaces().read();
-                        let space = spaces.spaces.get(&order.declared.definition.name);
-                        let space = space
-                            .filter(|space| space.declared.version == order.declared.version)
-                            .ok_or_else(altered)?;
-                        let after = values.last().map(Vec::as_slice);
-                        let more = space.index.tag_values(id, after, CHUNK);
-                        if more.is_empty() {
-                            break;
-                        }
-                        bytes += more.iter().map(|value| value.len() + 32).sum::<usize>();
-                        values.extend(more);
-                    }
-                    if bytes > bytes_max {
-                        let message = "the tag has more values than one answer may have; FT.AGGREGATE with GROUPBY and WITHCURSOR reads any number";
-                        return Err((Code::OutOfMemory, message.to_owned()));
-                    }
-                    order.patience.ensure()?;
-                    tokio::task::yield_now().await;
-                    tables.wait_while_paused(None).await;
-                }
-                super::run::end(&tables, order.epoch).await?;
-                Ok(values)
-            });
-            all.extend(of_core.await?.into_iter().flatten());
-        }
-        if let Reach::Part { .. } = asker.reach {
+        };
+        let (is_part, proto) = (matches!(asker.reach, Reach::Part { .. }), asker.proto);
+        let own = patience.clone();
+        let answered = aside(&patience, found.bytes(), move || {
+            let all = found.merged(&own)?;
             let mut out = Vec::new();
-            put_count(&mut out, all.len());
-            all.iter().for_each(|value| put_bytes(&mut out, value));
-            return Ok(asker.part(&declared, &out));
-        }
-        Ok(asker.encoded(|encoder| {
-            encoder.set(all.len());
-            all.iter().for_each(|value| encoder.bulk(value));
-        }))
+            if is_part {
+                put_count(&mut out, all.len());
+                all.iter().for_each(|value| put_bytes(&mut out, value));
+            } else {
+                let mut encoder = Encoder {
+                    out: &mut out,
+                    proto,
+                };
+                encoder.set(all.len());
+                all.iter().for_each(|value| encoder.bulk(value));
+            }
+            Ok(out)
+        });
+        let answer = answered.await?;
+        Ok(match is_part {
+            true => asker.part(&declared, &answer),
+            false => answer,
+        })
     })
     .await
+}
+
+/// The values that the index of one core has, in their order.
+async fn of_core(
+    tables: Rc<Tables>,
+    order: Order,
+    id: AttributeId,
+    bytes_max: usize,
+) -> Result<Vec<Vec<u8>>, Refusal> {
+    super::run::begin(&tables, order.epoch, None).await?;
+    let (mut values, mut bytes) = (Vec::<Vec<u8>>::new(), 0);
+    loop {
+        {
+            let spaces = tables.spaces().read();
+            let space = spaces.spaces.get(&order.declared.definition.name);
+            let space = space
+                .filter(|space| space.declared.version == order.declared.version)
+                .ok_or_else(altered)?;
+            let after = values.last().map(Vec::as_slice);
+            let more = space.index.tag_values(id, after, CHUNK);
+            if more.is_empty() {
+                break;
+            }
+            bytes += bytes_of(&more);
+            values.extend(more);
+        }
+        if bytes > bytes_max {
+            let message = "the tag has more values than one answer may have; FT.AGGREGATE with GROUPBY and WITHCURSOR reads any number";
+            return Err((Code::OutOfMemory, message.to_owned()));
+        }
+        order.patience.ensure()?;
+        tokio::task::yield_now().await;
+        tables.wait_while_paused(None).await;
+    }
+    super::run::end(&tables, order.epoch).await?;
+    Ok(values)
+}
+
+/// What they take in memory, about.
+fn bytes_of(values: &[Vec<u8>]) -> usize {
+    values.iter().map(|value| value.len() + 32).sum()
+}
+
+/// The values of all cores, or of all nodes.
+enum Found {
+    Values(Vec<Vec<Vec<u8>>>),
+    Encoded(Vec<Vec<u8>>),
+}
+
+impl Found {
+    fn bytes(&self) -> usize {
+        match self {
+            Found::Values(parts) => parts.iter().map(|part| bytes_of(part)).sum(),
+            Found::Encoded(parts) => parts.iter().map(Vec::len).sum(),
+        }
+    }
+
+    /// All values, each once.
+    fn merged(self, patience: &Patience) -> Result<BTreeSet<Vec<u8>>, Refusal> {
+        let parts = match self {
+            Found::Values(parts) => parts,
+            Found::Encoded(parts) => {
+                let opened = parts.iter().map(|part| opened(part));
+                let opened: Result<_, Malformed> = opened.collect();
+                opened.map_err(|_| damaged())?
+            }
+        };
+        let mut all = BTreeSet::new();
+        for (at, value) in parts.into_iter().flatten().enumerate() {
+            if at % ROWS_BETWEEN_CHECKS == 0 {
+                patience.ensure()?;
+            }
+            all.insert(value);
+        }
+        Ok(all)
+    }
 }
 
 fn opened(part: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {

@@ -9,7 +9,7 @@ const OBJECTS: usize = 1500;
 /// The bound of `crates/space/tests/it/index/bounded_steps.rs`.
 const WORK_MAX: u64 = 100_000;
 
-fn fill(client: &mut Client) {
+fn fill(client: &mut Client, objects: usize) {
     check(
         client,
         "FT.CREATE s PREFIX 1 o: SCHEMA n NUMERIC s NUMERIC t TAG x TEXT",
@@ -30,25 +30,19 @@ fn fill(client: &mut Client) {
         ];
         words.map(str::to_owned).to_vec()
     };
-    let requests: Vec<Vec<String>> = (0..OBJECTS).map(put).collect();
+    let requests: Vec<Vec<String>> = (0..objects).map(put).collect();
     ask_all(client, &requests);
 }
 
 fn work_max(client: &mut Client) -> u64 {
-    let info = ask(client, &["INFO", "search"]);
-    let rest = info
-        .split("search_turn_work_max:")
-        .nth(1)
-        .expect("a figure");
-    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().expect("a number")
+    figure(client, "search_turn_work_max")
 }
 
 #[test]
 fn each_turn_of_the_largest_searches_does_bounded_work_and_others_are_answered() {
     let server = server(1);
     let (client, other) = (&mut Client::connect(&server), &mut Client::connect(&server));
-    fill(client);
+    fill(client, OBJECTS);
     let excluded: Vec<String> = (0..8000).map(|at| format!("-@n:[{at} {at}]")).collect();
     let one_attribute = format!("@s:[4 4] {}", excluded[..400].join(" "));
     let most = excluded.join(" ");
@@ -160,11 +154,47 @@ fn each_turn_of_the_largest_searches_does_bounded_work_and_others_are_answered()
     }
 }
 
+fn figure(client: &mut Client, name: &str) -> u64 {
+    let info = ask(client, &["INFO", "search"]);
+    let rest = info.split(&format!("{name}:")).nth(1).expect("a figure");
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().expect("a number")
+}
+
+#[test]
+fn a_search_ends_when_its_client_disconnects() {
+    let server = server(1);
+    let other = &mut Client::connect(&server);
+    fill(other, 10_000);
+    // Many seconds of work, of which little is done: a connection is looked at after a second.
+    let sum = vec!["@n*@s"; 60].join("+");
+    let mut words = vec!["FT.AGGREGATE", "s", "*"];
+    for _ in 0..60 {
+        words.extend(["APPLY", &sum, "AS", "a"]);
+    }
+    words.extend(["TIMEOUT", "1"]);
+    let reply = ask(other, &words);
+    assert!(reply.contains("Timeout limit was reached"), "{reply}");
+    *words.last_mut().expect("a time") = "0";
+    let mut client = Client::connect(&server);
+    client.send(&request(&words));
+    assert_eq!(ask(other, &["PING"]), "+PONG");
+    drop(client);
+    let begun = std::time::Instant::now();
+    while figure(other, "search_abandoned") == 0 {
+        let waited = begun.elapsed();
+        assert!(
+            waited.as_secs() < 120,
+            "the search goes on, or it has ended"
+        );
+    }
+}
+
 #[test]
 fn a_search_that_takes_longer_than_it_may_is_an_error() {
     let server = server(1);
     let client = &mut Client::connect(&server);
-    fill(client);
+    fill(client, OBJECTS);
     let conditions: Vec<String> = (0..16_000)
         .map(|at| format!("-@n:[{} +inf]", at + 1500))
         .collect();
@@ -197,7 +227,7 @@ fn a_search_that_takes_longer_than_it_may_is_an_error() {
 fn a_cursor_hands_out_its_rows_in_parts_of_any_size() {
     let server = server(2);
     let client = &mut Client::connect(&server);
-    fill(client);
+    fill(client, OBJECTS);
     let words = "FT.AGGREGATE s * GROUPBY 1 @n SORTBY 1 @n MAX 100000 WITHCURSOR COUNT 7";
     let mut reply = ask(client, &words.split(' ').collect::<Vec<_>>());
     let mut rows = reply.matches("|n|").count();

@@ -124,6 +124,8 @@ pub(super) const APART: usize = 256;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Left {
     effort: usize,
+    /// The most rows in a batch.
+    rows_max: usize,
     looked_at: usize,
     spent: usize,
 }
@@ -132,8 +134,17 @@ impl Left {
     pub fn new(effort: usize) -> Left {
         Left {
             effort: effort.max(1),
+            rows_max: usize::MAX,
             looked_at: 0,
             spent: 0,
+        }
+    }
+
+    /// With batches of so many rows at most, one at least.
+    pub fn in_batches_of(self, rows_max: usize) -> Left {
+        Left {
+            rows_max: rows_max.max(1),
+            ..self
         }
     }
 
@@ -143,10 +154,11 @@ impl Left {
 
     /// How many rows may be looked at, each with so much effort, `weight` times as much for the conditions: one at least.
     fn rows(&self, each: usize, weight: usize) -> usize {
-        match weight {
+        let rows = match weight {
             1 => self.effort.div_ceil(each),
             _ => self.effort.div_ceil(each * weight).max(ROWS_MIN),
-        }
+        };
+        rows.min(self.rows_max)
     }
 
     fn note(&mut self, rows: usize, each: usize, weight: usize) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use larder_space::aggregate::{Aggregation, Limits};
-use larder_space::index::{Profile, effort};
+use larder_space::index::{Objects, Profile, effort};
 use larder_space::object::{Hash, Object};
 use larder_space::query::CONDITIONS_MAX;
 use larder_space::search::Search;
@@ -213,4 +213,57 @@ fn a_row_in_too_many_groups_is_refused() {
         refusal.message.contains("more than 4096 groups"),
         "{refusal}"
     );
+}
+
+/// Objects that are all as long, and the bytes that were read of them.
+struct Long {
+    object: Vec<u8>,
+    read: std::cell::Cell<usize>,
+}
+
+impl Objects for Long {
+    fn object(&self, _: u32, _: &[u8], read: &mut dyn FnMut(&[u8])) {
+        self.read.set(self.read.get() + self.object.len());
+        read(&self.object);
+    }
+}
+
+#[test]
+fn steps_over_long_objects_look_at_fewer() {
+    let store = store(1000);
+    let long = "x".repeat(100_000);
+    let hash = Hash::from_iter([("n", "1"), ("z", &long)]);
+    let objects = Long {
+        object: Object::Hash(hash).encode(),
+        read: std::cell::Cell::new(0),
+    };
+    let largest_but_first = |step: &mut dyn FnMut() -> bool| {
+        let mut read = Vec::new();
+        loop {
+            objects.read.set(0);
+            let is_done = step();
+            read.push(objects.read.get());
+            if is_done {
+                break;
+            }
+        }
+        assert!(read.iter().sum::<usize>() >= 1000 * 100_000);
+        read[1..].iter().copied().max().expect("more than one step")
+    };
+    // What one step should read, and the batch with which it has read as much.
+    const BYTES_MAX: usize = 8 << 20;
+    let words = [
+        "*", "LOAD", "1", "@z", "GROUPBY", "0", "REDUCE", "COUNT", "0",
+    ]
+    .map(str::as_bytes);
+    let aggregation = Aggregation::parse(&words, &store.space).expect("an aggregation");
+    let mut run = (store.index).aggregate(Arc::new(aggregation), Limits::default(), None);
+    let largest = largest_but_first(&mut || run.step(&store.index, &objects, 0, effort(STEP)));
+    assert!(largest <= BYTES_MAX, "{largest}");
+
+    let words = ["*", "LIMIT", "0", "1000"].map(str::as_bytes);
+    let search = Arc::new(Search::parse(&words, &store.space).expect("a search"));
+    let mut run = store.index.search(search, usize::MAX);
+    let largest = largest_but_first(&mut || run.step(&store.index, &objects, 0, effort(STEP)));
+    assert!(largest <= BYTES_MAX, "{largest}");
 }
