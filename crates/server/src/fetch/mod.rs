@@ -8,7 +8,7 @@
 //!
 //! Each pull runs on a thread of low priority, with as many more as `fetch.parallel` says while it
 //! fetches; serving threads do none of its work. `fetch.pulls` run at one time, and `fetch.queue` wait, which takes nothing
-//! but their entry. `pull.rs` has the steps in order, `download.rs` the threads, `segment.rs` the
+//! but their entry. `registry.rs` has the list of pulls, `state.rs` one pull's state, `pull.rs` the steps in order, `download.rs` the threads, `segment.rs` the
 //! transfer of one file, `space.rs` the reservation, `budget.rs` and `throttle.rs` what all of it may take of the machine; the conditions for going live are in `stores/gates.rs`.
 //!
 //! A pull that was told to stop shows itself as `cancelling` until it has: it notices at its next step, and removes what it fetched.
@@ -25,40 +25,34 @@ pub(crate) mod compact;
 mod download;
 mod local;
 pub(crate) mod pull;
+mod registry;
 mod segment;
 mod space;
+mod state;
 mod throttle;
 pub(crate) mod warm;
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use larder_protocol::config::{FetchSection, beyond_bounds};
-use larder_protocol::http::{
-    ErrorInfo, NodePull, NodePullState, PullRequest, PullState, PullStatus,
-};
+use larder_protocol::http::{PullRequest, PullStatus};
 use larder_remote::{Allowed, Location};
-use larder_types::{StoreName, VersionId};
-use tokio::sync::watch;
+use larder_types::StoreName;
 
 use crate::Shared;
 use crate::error::Error;
-use crate::low_priority::spawn_low;
 use crate::membership::Membership;
 use crate::metrics::EndedCounts;
-use crate::stores::{Store, unix_seconds};
-use crate::supervision::contain;
+use crate::stores::Store;
 
-use cluster::Order;
+use registry::Registry;
+pub use state::Pull;
+use state::Stop;
 pub use throttle::{Pace, Throttle};
 
 const SOURCE_BYTES_MAX: usize = 8 << 10;
-
-/// Ended pulls that `GET /v1/pulls` still shows.
-const ENDED_LEN_MAX: usize = 200;
 
 /// The points at which a test may kill a pull, in the order in which a pull passes them. A crash at
 /// any of them leaves the old version live up to `pull.before_live`, the new one from `pull.live` on.
@@ -87,67 +81,6 @@ pub struct Pulls {
     running_max: usize,
     waiting_max: usize,
     registry: Mutex<Registry>,
-}
-
-#[derive(Default)]
-struct Registry {
-    last_id: u64,
-    running: HashMap<StoreName, (Arc<Pull>, JoinHandle<()>)>,
-    /// In the order in which they will run.
-    waiting: VecDeque<Arc<Pull>>,
-    /// Running and ended ones, oldest first.
-    all: VecDeque<Arc<Pull>>,
-    ended: EndedCounts,
-    /// What the server has begun to compact by itself, so that it does not try again and again what fails.
-    compacted: HashSet<(StoreName, VersionId)>,
-    /// Bytes fetched by pulls that have ended.
-    fetched_bytes: u64,
-    /// The server is stopping.
-    closed: bool,
-}
-
-/// One pull: what was asked, how far it is, and the switch that cancels it.
-pub struct Pull {
-    pub id: String,
-    pub store: StoreName,
-    pub request: PullRequest,
-    /// For people: without credentials.
-    pub source: String,
-    started_at: u64,
-    cancel: watch::Sender<Option<Stop>>,
-    version: AtomicU64,
-    bytes_done: AtomicU64,
-    bytes_total: AtomicU64,
-    /// Since the start; not what an earlier attempt left.
-    bytes_fetched: AtomicU64,
-    /// Not fetched, as they were here.
-    bytes_linked: AtomicU64,
-    /// It compacts what is live, and pulls nothing.
-    is_compaction: bool,
-    progress: Mutex<Progress>,
-    /// Of a push in a cluster.
-    nodes: Mutex<Vec<NodePull>>,
-    /// Turns true once, after the last change of `progress`.
-    over: watch::Sender<bool>,
-}
-
-/// Why a pull stops before its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stop {
-    /// Someone asked: what was fetched is removed.
-    Cancelled,
-    /// The server stops: what was fetched is kept for the next pull.
-    Shutdown,
-    /// Of a compaction: a pull of its store was asked for, which goes before.
-    Displaced,
-}
-
-struct Progress {
-    state: PullState,
-    error: Option<ErrorInfo>,
-    fetch_began: Instant,
-    fetch_ended: Option<Instant>,
-    ended_at: Option<u64>,
 }
 
 impl Pulls {
@@ -273,10 +206,8 @@ impl Pulls {
             allow_missing_replicas: 0,
         };
         let source = format!("{}{id}", compact::SOURCE);
-        let pull = Arc::new(Pull {
-            is_compaction: true,
-            ..registry.new_pull(store.name.clone(), request, source)
-        });
+        let pull = registry.new_pull(store.name.clone(), request, source);
+        let pull = Arc::new(pull.into_compaction());
         registry.enter(shared, pull, waits)
     }
 
@@ -397,140 +328,6 @@ impl Pulls {
     }
 }
 
-impl Registry {
-    fn new_pull(&mut self, store: StoreName, request: PullRequest, source: String) -> Pull {
-        self.last_id += 1;
-        Pull::new(self.last_id.to_string(), store, request, source)
-    }
-
-    /// Whether the server has not begun to compact the version yet, and may now. It has from then on.
-    fn is_first_try(&mut self, store: &StoreName, id: VersionId) -> bool {
-        self.of(store).is_none() && self.compacted.insert((store.clone(), id))
-    }
-
-    /// Tells the store's compaction to stop, if there is one, as a pull is wanted; it may begin again after that. Whether it has to be waited
-    /// for.
-    fn displace(&mut self, store: &StoreName) -> bool {
-        let Some(compaction) = self.of(store).cloned() else {
-            return false;
-        };
-        compaction.stop(Stop::Displaced);
-        self.compacted.retain(|(name, _)| name != store);
-        if let Some(place) = self.waiting.iter().position(|it| it.id == compaction.id) {
-            self.waiting.remove(place);
-            let result = Err(compact::displaced(&compaction));
-            self.count_end(&compaction, &result);
-            compaction.end(&result);
-        }
-        self.running.contains_key(store)
-    }
-
-    /// Has a pull run before all that wait, once nothing of its store does.
-    fn enter_first(
-        &mut self,
-        shared: &Arc<Shared>,
-        pull: Pull,
-        running_max: usize,
-    ) -> Result<PullStatus, Error> {
-        let pull = Arc::new(pull);
-        let is_free = !self.running.contains_key(&pull.store) && self.running.len() < running_max;
-        match is_free {
-            true => self.run(shared, &pull)?,
-            false => self.waiting.push_front(pull.clone()),
-        }
-        self.all.push_back(pull.clone());
-        self.forget_oldest();
-        Ok(pull.status())
-    }
-
-    fn enter(
-        &mut self,
-        shared: &Arc<Shared>,
-        pull: Arc<Pull>,
-        waits: bool,
-    ) -> Result<PullStatus, Error> {
-        match waits {
-            true => self.waiting.push_back(pull.clone()),
-            false => self.run(shared, &pull)?,
-        }
-        self.all.push_back(pull.clone());
-        self.forget_oldest();
-        Ok(pull.status())
-    }
-
-    /// The store's pull that waits or runs: the one that waits, where it displaced a compaction that has not stopped yet.
-    fn of(&self, store: &StoreName) -> Option<&Arc<Pull>> {
-        let waiting = self.waiting.iter().find(|pull| pull.store == *store);
-        waiting.or_else(|| self.running.get(store).map(|(pull, _)| pull))
-    }
-
-    /// Takes the first off the list of those that wait whose store has nothing running.
-    fn pop_ready(&mut self) -> Option<Arc<Pull>> {
-        let is_ready = |pull: &Arc<Pull>| !self.running.contains_key(&pull.store);
-        let place = self.waiting.iter().position(is_ready)?;
-        self.waiting.remove(place)
-    }
-
-    /// Gives a pull its thread.
-    fn run(&mut self, shared: &Arc<Shared>, pull: &Arc<Pull>) -> Result<(), Error> {
-        pull.begin();
-        let (thread_pull, thread_shared) = (pull.clone(), shared.clone());
-        let thread = spawn_low("larder-pull", move || {
-            let membership = thread_shared.membership.as_ref();
-            let is_in_etcd = membership.is_some_and(Membership::is_in_etcd);
-            let what = format!("pull {} of store {}", thread_pull.id, thread_pull.store);
-            let result = contain(&what, || match is_in_etcd {
-                _ if thread_pull.is_compaction => compact::run(&thread_shared, &thread_pull),
-                true => cluster::push::run(&thread_shared, &thread_pull),
-                false => pull::run(&thread_shared, &thread_pull),
-            });
-            // The lock waits until the entry is in the registry. Who learns of the end can start the next pull.
-            thread_shared
-                .pulls
-                .lock()
-                .end(&thread_shared, &thread_pull, &result);
-            thread_pull.end(&result);
-        })
-        .map_err(|error| Error::Io(format!("cannot start a thread for the pull: {error}")))?;
-        self.running
-            .insert(pull.store.clone(), (pull.clone(), thread));
-        Ok(())
-    }
-
-    /// Takes a pull that has ended off the list, and gives its place to one that waits.
-    fn end(&mut self, shared: &Arc<Shared>, pull: &Pull, result: &Result<(), Error>) {
-        self.running.remove(&pull.store);
-        self.count_end(pull, result);
-        while !self.closed && self.running.len() < shared.pulls.running_max {
-            let Some(next) = self.pop_ready() else {
-                break;
-            };
-            if let Err(error) = self.run(shared, &next) {
-                self.count_end(&next, &Err(error.clone()));
-                next.end(&Err(error));
-            }
-        }
-    }
-
-    fn forget_oldest(&mut self) {
-        let under_way = self.running.len() + self.waiting.len();
-        while self.all.len() > ENDED_LEN_MAX + under_way {
-            let ended = self
-                .all
-                .iter()
-                .position(|pull| pull.progress().state.is_over());
-            let Some(oldest) = ended else { return };
-            self.all.remove(oldest);
-        }
-    }
-
-    fn count_end(&mut self, pull: &Pull, result: &Result<(), Error>) {
-        self.fetched_bytes += pull.bytes_fetched.load(Relaxed);
-        let state = end_state(result).name();
-        *self.ended.entry((pull.store.clone(), state)).or_default() += 1;
-    }
-}
-
 fn check_gates(request: &PullRequest) -> Result<(), Error> {
     let Some(gates) = &request.gates else {
         return Ok(());
@@ -559,242 +356,4 @@ fn check_gates(request: &PullRequest) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-fn end_state(result: &Result<(), Error>) -> PullState {
-    match result {
-        Ok(()) => PullState::Done,
-        Err(Error::Cancelled | Error::Displaced(_)) => PullState::Cancelled,
-        Err(_) => PullState::Failed,
-    }
-}
-
-impl Pull {
-    fn new(id: String, store: StoreName, request: PullRequest, source: String) -> Pull {
-        Pull {
-            id,
-            store,
-            request,
-            source,
-            started_at: unix_seconds(),
-            cancel: watch::Sender::new(None),
-            version: AtomicU64::new(0),
-            bytes_done: AtomicU64::new(0),
-            bytes_total: AtomicU64::new(0),
-            bytes_fetched: AtomicU64::new(0),
-            bytes_linked: AtomicU64::new(0),
-            is_compaction: false,
-            progress: Mutex::new(Progress {
-                state: PullState::Waiting,
-                error: None,
-                fetch_began: Instant::now(),
-                fetch_ended: None,
-                ended_at: None,
-            }),
-            nodes: Mutex::default(),
-            over: watch::Sender::new(false),
-        }
-    }
-
-    /// One that the cluster's map asks for. It is not among those that clients ask for.
-    pub(crate) fn of_cluster(order: &Order) -> Result<Pull, Error> {
-        let source =
-            Location::parse(&order.source).map_err(|error| Error::BadRequest(error.to_string()))?;
-        let request = PullRequest {
-            source: order.source.clone(),
-            gates: order.gates.clone(),
-            activate: false,
-            allow_missing_replicas: 0,
-        };
-        let id = format!("{}-{}", order.store, order.version);
-        let pull = Pull::new(id, order.store.clone(), request, source.to_string());
-        pull.begin();
-        Ok(pull)
-    }
-
-    /// Bytes that are here, and those that will be.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
-        (
-            self.bytes_done.load(Relaxed),
-            self.bytes_total.load(Relaxed),
-        )
-    }
-
-    /// Ends a pull of the cluster: the version is not wanted any more.
-    pub(crate) fn give_up(&self) {
-        self.stop(Stop::Cancelled);
-    }
-
-    /// As the server stops: what was fetched stays.
-    pub(crate) fn interrupt(&self) {
-        self.stop(Stop::Shutdown);
-    }
-
-    /// Returns when the pull has ended.
-    pub async fn ended(&self) {
-        // The sender lives as long as `self`, so waiting cannot fail.
-        let _ = self.over.subscribe().wait_for(|over| *over).await;
-    }
-
-    pub fn status(&self) -> PullStatus {
-        let progress = self.progress();
-        let fetch_ended = progress.fetch_ended.unwrap_or_else(Instant::now);
-        let seconds = (fetch_ended - progress.fetch_began)
-            .as_secs_f64()
-            .max(0.001);
-        PullStatus {
-            id: self.id.clone(),
-            store: self.store.clone(),
-            version: self.version.load(Relaxed),
-            source: self.source.clone(),
-            state: self.shown(progress.state),
-            bytes_done: self.bytes_done.load(Relaxed),
-            bytes_total: self.bytes_total.load(Relaxed),
-            bytes_per_second: (self.bytes_fetched.load(Relaxed) as f64 / seconds) as u64,
-            bytes_linked: self.bytes_linked.load(Relaxed),
-            error: progress.error.clone(),
-            started_at: self.started_at,
-            ended_at: progress.ended_at,
-            nodes: self
-                .nodes
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
-        }
-    }
-
-    /// A node that is ready tells no more how many bytes that were.
-    fn tell_nodes(&self, mut nodes: Vec<NodePull>) {
-        let mut told = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        for node in nodes
-            .iter_mut()
-            .filter(|it| it.state == NodePullState::Ready)
-        {
-            let before = told.iter().find(|it| it.node == node.node);
-            let bytes = before.map_or(0, |it| it.bytes_total);
-            (node.bytes_done, node.bytes_total) = (bytes, bytes);
-        }
-        let sum = |of: fn(&NodePull) -> u64| nodes.iter().map(of).sum::<u64>();
-        self.bytes_done.store(sum(|it| it.bytes_done), Relaxed);
-        self.bytes_total.store(sum(|it| it.bytes_total), Relaxed);
-        *told = nodes;
-    }
-
-    /// What others are told of its state.
-    fn shown(&self, state: PullState) -> PullState {
-        let is_stopping = matches!(self.stopped(), Some(Stop::Cancelled | Stop::Displaced));
-        match state {
-            PullState::Fetching | PullState::Verifying | PullState::Warming if is_stopping => {
-                PullState::Cancelling
-            }
-            state => state,
-        }
-    }
-
-    /// Asks the pull to stop; it does so at its next chunk, and not once it is swapping.
-    fn stop(&self, why: Stop) {
-        self.cancel.send_if_modified(|stop| {
-            let first = stop.is_none();
-            if first {
-                *stop = Some(why);
-            }
-            first
-        });
-    }
-
-    fn stopped(&self) -> Option<Stop> {
-        *self.cancel.borrow()
-    }
-
-    fn check_cancelled(&self) -> Result<(), Error> {
-        match self.stopped() {
-            None => Ok(()),
-            Some(_) => Err(Error::Cancelled),
-        }
-    }
-
-    /// Returns when the pull is to stop.
-    async fn cancelled(&self) {
-        // The sender lives as long as `self`, so waiting cannot fail.
-        let _ = self.cancel.subscribe().wait_for(Option::is_some).await;
-    }
-
-    fn begin(&self) {
-        let mut progress = self.progress();
-        (progress.state, progress.fetch_began) = (PullState::Fetching, Instant::now());
-    }
-
-    fn enter(&self, state: PullState) {
-        let mut progress = self.progress();
-        if progress.state == PullState::Fetching {
-            progress.fetch_ended = Some(Instant::now());
-        }
-        progress.state = state;
-    }
-
-    fn end(&self, result: &Result<(), Error>) {
-        self.record_end(result);
-        self.over.send_replace(true);
-    }
-
-    fn record_end(&self, result: &Result<(), Error>) {
-        let mut progress = self.progress();
-        progress.fetch_ended.get_or_insert_with(Instant::now);
-        progress.ended_at = Some(unix_seconds());
-        progress.error = result.as_ref().err().map(Error::info);
-        progress.state = end_state(result);
-    }
-
-    fn fetched(&self, bytes: u64) {
-        self.bytes_done.fetch_add(bytes, Relaxed);
-        self.bytes_fetched.fetch_add(bytes, Relaxed);
-    }
-
-    fn resumed(&self, bytes: u64) {
-        self.bytes_done.fetch_add(bytes, Relaxed);
-    }
-
-    fn linked(&self, bytes: u64) {
-        self.bytes_done.fetch_add(bytes, Relaxed);
-        self.bytes_linked.fetch_add(bytes, Relaxed);
-    }
-
-    fn discarded(&self, bytes: u64) {
-        self.bytes_done.fetch_sub(bytes, Relaxed);
-    }
-
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Its thread is of low priority, and may be in the middle of a file.
-    #[test]
-    fn a_pull_that_was_told_to_stop_says_so_until_it_has() {
-        let pull = || {
-            let request = serde_json::from_str(r#"{"source": "/x"}"#).expect("a request");
-            let store = "pymk".parse().expect("a name");
-            let pull = Pull::new("1".to_owned(), store, request, "/x".to_owned());
-            pull.begin();
-            pull
-        };
-        let cancelled = pull();
-        assert_eq!(cancelled.status().state, PullState::Fetching);
-        cancelled.stop(Stop::Cancelled);
-        assert_eq!(cancelled.status().state, PullState::Cancelling);
-        assert!(!cancelled.status().state.is_over());
-        cancelled.end(&Err(Error::Cancelled));
-        assert_eq!(cancelled.status().state, PullState::Cancelled);
-
-        let late = pull();
-        late.enter(PullState::Swapping);
-        late.stop(Stop::Cancelled);
-        assert_eq!(late.status().state, PullState::Swapping, "it goes live");
-        late.end(&Ok(()));
-        assert_eq!(late.status().state, PullState::Done);
-    }
 }

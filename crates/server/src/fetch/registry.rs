@@ -1,0 +1,169 @@
+//! The pulls that run, wait and have ended: which of them has a thread.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+
+use larder_protocol::http::{PullRequest, PullStatus};
+use larder_types::{StoreName, VersionId};
+
+use super::state::{Pull, Stop, end_state};
+use super::{cluster, compact, pull};
+use crate::Shared;
+use crate::error::Error;
+use crate::low_priority::spawn_low;
+use crate::membership::Membership;
+use crate::metrics::EndedCounts;
+use crate::supervision::contain;
+
+/// Ended pulls that `GET /v1/pulls` still shows.
+const ENDED_LEN_MAX: usize = 200;
+
+#[derive(Default)]
+pub(super) struct Registry {
+    pub last_id: u64,
+    pub running: HashMap<StoreName, (Arc<Pull>, JoinHandle<()>)>,
+    /// In the order in which they will run.
+    pub waiting: VecDeque<Arc<Pull>>,
+    /// Running and ended ones, oldest first.
+    pub all: VecDeque<Arc<Pull>>,
+    pub ended: EndedCounts,
+    /// What the server has begun to compact by itself, so that it does not try again and again what fails.
+    pub compacted: HashSet<(StoreName, VersionId)>,
+    /// Bytes fetched by pulls that have ended.
+    pub fetched_bytes: u64,
+    /// The server is stopping.
+    pub closed: bool,
+}
+
+impl Registry {
+    pub fn new_pull(&mut self, store: StoreName, request: PullRequest, source: String) -> Pull {
+        self.last_id += 1;
+        Pull::new(self.last_id.to_string(), store, request, source)
+    }
+
+    /// Whether the server has not begun to compact the version yet, and may now. It has from then on.
+    pub fn is_first_try(&mut self, store: &StoreName, id: VersionId) -> bool {
+        self.of(store).is_none() && self.compacted.insert((store.clone(), id))
+    }
+
+    /// Tells the store's compaction to stop, if there is one, as a pull is wanted; it may begin again after that. Whether it has to be waited
+    /// for.
+    pub fn displace(&mut self, store: &StoreName) -> bool {
+        let Some(compaction) = self.of(store).cloned() else {
+            return false;
+        };
+        compaction.stop(Stop::Displaced);
+        self.compacted.retain(|(name, _)| name != store);
+        if let Some(place) = self.waiting.iter().position(|it| it.id == compaction.id) {
+            self.waiting.remove(place);
+            let result = Err(compact::displaced(&compaction));
+            self.count_end(&compaction, &result);
+            compaction.end(&result);
+        }
+        self.running.contains_key(store)
+    }
+
+    /// Has a pull run before all that wait, once nothing of its store does.
+    pub fn enter_first(
+        &mut self,
+        shared: &Arc<Shared>,
+        pull: Pull,
+        running_max: usize,
+    ) -> Result<PullStatus, Error> {
+        let pull = Arc::new(pull);
+        let is_free = !self.running.contains_key(&pull.store) && self.running.len() < running_max;
+        match is_free {
+            true => self.run(shared, &pull)?,
+            false => self.waiting.push_front(pull.clone()),
+        }
+        self.all.push_back(pull.clone());
+        self.forget_oldest();
+        Ok(pull.status())
+    }
+
+    pub fn enter(
+        &mut self,
+        shared: &Arc<Shared>,
+        pull: Arc<Pull>,
+        waits: bool,
+    ) -> Result<PullStatus, Error> {
+        match waits {
+            true => self.waiting.push_back(pull.clone()),
+            false => self.run(shared, &pull)?,
+        }
+        self.all.push_back(pull.clone());
+        self.forget_oldest();
+        Ok(pull.status())
+    }
+
+    /// The store's pull that waits or runs: the one that waits, where it displaced a compaction that has not stopped yet.
+    pub fn of(&self, store: &StoreName) -> Option<&Arc<Pull>> {
+        let waiting = self.waiting.iter().find(|pull| pull.store == *store);
+        waiting.or_else(|| self.running.get(store).map(|(pull, _)| pull))
+    }
+
+    /// Takes the first off the list of those that wait whose store has nothing running.
+    pub fn pop_ready(&mut self) -> Option<Arc<Pull>> {
+        let is_ready = |pull: &Arc<Pull>| !self.running.contains_key(&pull.store);
+        let place = self.waiting.iter().position(is_ready)?;
+        self.waiting.remove(place)
+    }
+
+    /// Gives a pull its thread.
+    pub fn run(&mut self, shared: &Arc<Shared>, pull: &Arc<Pull>) -> Result<(), Error> {
+        pull.begin();
+        let (thread_pull, thread_shared) = (pull.clone(), shared.clone());
+        let thread = spawn_low("larder-pull", move || {
+            let membership = thread_shared.membership.as_ref();
+            let is_in_etcd = membership.is_some_and(Membership::is_in_etcd);
+            let what = format!("pull {} of store {}", thread_pull.id, thread_pull.store);
+            let result = contain(&what, || match is_in_etcd {
+                _ if thread_pull.is_compaction => compact::run(&thread_shared, &thread_pull),
+                true => cluster::push::run(&thread_shared, &thread_pull),
+                false => pull::run(&thread_shared, &thread_pull),
+            });
+            // The lock waits until the entry is in the registry. Who learns of the end can start the next pull.
+            thread_shared
+                .pulls
+                .lock()
+                .end(&thread_shared, &thread_pull, &result);
+            thread_pull.end(&result);
+        })
+        .map_err(|error| Error::Io(format!("cannot start a thread for the pull: {error}")))?;
+        self.running
+            .insert(pull.store.clone(), (pull.clone(), thread));
+        Ok(())
+    }
+
+    /// Takes a pull that has ended off the list, and gives its place to one that waits.
+    pub fn end(&mut self, shared: &Arc<Shared>, pull: &Pull, result: &Result<(), Error>) {
+        self.running.remove(&pull.store);
+        self.count_end(pull, result);
+        while !self.closed && self.running.len() < shared.pulls.running_max {
+            let Some(next) = self.pop_ready() else {
+                break;
+            };
+            if let Err(error) = self.run(shared, &next) {
+                self.count_end(&next, &Err(error.clone()));
+                next.end(&Err(error));
+            }
+        }
+    }
+
+    pub fn forget_oldest(&mut self) {
+        let under_way = self.running.len() + self.waiting.len();
+        while self.all.len() > ENDED_LEN_MAX + under_way {
+            let ended = self.all.iter().position(|pull| pull.is_over());
+            let Some(oldest) = ended else { return };
+            self.all.remove(oldest);
+        }
+    }
+
+    pub fn count_end(&mut self, pull: &Pull, result: &Result<(), Error>) {
+        self.fetched_bytes += pull.bytes_fetched.load(Relaxed);
+        let state = end_state(result).name();
+        *self.ended.entry((pull.store.clone(), state)).or_default() += 1;
+    }
+}

@@ -1,0 +1,310 @@
+//! One pull: what was asked, how far it is, and the switch that stops it.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use larder_protocol::http::{
+    ErrorInfo, NodePull, NodePullState, PullRequest, PullState, PullStatus,
+};
+use larder_remote::Location;
+use larder_types::StoreName;
+use tokio::sync::watch;
+
+use super::cluster::Order;
+use crate::error::Error;
+use crate::stores::unix_seconds;
+
+/// See the module.
+pub struct Pull {
+    pub id: String,
+    pub store: StoreName,
+    pub request: PullRequest,
+    /// For people: without credentials.
+    pub source: String,
+    started_at: u64,
+    cancel: watch::Sender<Option<Stop>>,
+    pub(super) version: AtomicU64,
+    pub(super) bytes_done: AtomicU64,
+    pub(super) bytes_total: AtomicU64,
+    /// Since the start; not what an earlier attempt left.
+    pub(super) bytes_fetched: AtomicU64,
+    /// Not fetched, as they were here.
+    pub(super) bytes_linked: AtomicU64,
+    /// It compacts what is live, and pulls nothing.
+    pub(super) is_compaction: bool,
+    progress: Mutex<Progress>,
+    /// Of a push in a cluster.
+    nodes: Mutex<Vec<NodePull>>,
+    /// Turns true once, after the last change of `progress`.
+    over: watch::Sender<bool>,
+}
+
+/// Why a pull stops before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Someone asked: what was fetched is removed.
+    Cancelled,
+    /// The server stops: what was fetched is kept for the next pull.
+    Shutdown,
+    /// Of a compaction: a pull of its store was asked for, which goes before.
+    Displaced,
+}
+
+struct Progress {
+    state: PullState,
+    error: Option<ErrorInfo>,
+    fetch_began: Instant,
+    fetch_ended: Option<Instant>,
+    ended_at: Option<u64>,
+}
+
+pub(super) fn end_state(result: &Result<(), Error>) -> PullState {
+    match result {
+        Ok(()) => PullState::Done,
+        Err(Error::Cancelled | Error::Displaced(_)) => PullState::Cancelled,
+        Err(_) => PullState::Failed,
+    }
+}
+
+impl Pull {
+    pub(super) fn new(id: String, store: StoreName, request: PullRequest, source: String) -> Pull {
+        Pull {
+            id,
+            store,
+            request,
+            source,
+            started_at: unix_seconds(),
+            cancel: watch::Sender::new(None),
+            version: AtomicU64::new(0),
+            bytes_done: AtomicU64::new(0),
+            bytes_total: AtomicU64::new(0),
+            bytes_fetched: AtomicU64::new(0),
+            bytes_linked: AtomicU64::new(0),
+            is_compaction: false,
+            progress: Mutex::new(Progress {
+                state: PullState::Waiting,
+                error: None,
+                fetch_began: Instant::now(),
+                fetch_ended: None,
+                ended_at: None,
+            }),
+            nodes: Mutex::default(),
+            over: watch::Sender::new(false),
+        }
+    }
+
+    /// The same as a compaction of what is live.
+    pub(super) fn into_compaction(self) -> Pull {
+        Pull {
+            is_compaction: true,
+            ..self
+        }
+    }
+
+    /// One that the cluster's map asks for. It is not among those that clients ask for.
+    pub(crate) fn of_cluster(order: &Order) -> Result<Pull, Error> {
+        let source =
+            Location::parse(&order.source).map_err(|error| Error::BadRequest(error.to_string()))?;
+        let request = PullRequest {
+            source: order.source.clone(),
+            gates: order.gates.clone(),
+            activate: false,
+            allow_missing_replicas: 0,
+        };
+        let id = format!("{}-{}", order.store, order.version);
+        let pull = Pull::new(id, order.store.clone(), request, source.to_string());
+        pull.begin();
+        Ok(pull)
+    }
+
+    /// Bytes that are here, and those that will be.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (
+            self.bytes_done.load(Relaxed),
+            self.bytes_total.load(Relaxed),
+        )
+    }
+
+    /// Ends a pull of the cluster: the version is not wanted any more.
+    pub(crate) fn give_up(&self) {
+        self.stop(Stop::Cancelled);
+    }
+
+    /// As the server stops: what was fetched stays.
+    pub(crate) fn interrupt(&self) {
+        self.stop(Stop::Shutdown);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.progress().state.is_over()
+    }
+
+    /// Returns when the pull has ended.
+    pub async fn ended(&self) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    pub fn status(&self) -> PullStatus {
+        let progress = self.progress();
+        let fetch_ended = progress.fetch_ended.unwrap_or_else(Instant::now);
+        let seconds = (fetch_ended - progress.fetch_began)
+            .as_secs_f64()
+            .max(0.001);
+        PullStatus {
+            id: self.id.clone(),
+            store: self.store.clone(),
+            version: self.version.load(Relaxed),
+            source: self.source.clone(),
+            state: self.shown(progress.state),
+            bytes_done: self.bytes_done.load(Relaxed),
+            bytes_total: self.bytes_total.load(Relaxed),
+            bytes_per_second: (self.bytes_fetched.load(Relaxed) as f64 / seconds) as u64,
+            bytes_linked: self.bytes_linked.load(Relaxed),
+            error: progress.error.clone(),
+            started_at: self.started_at,
+            ended_at: progress.ended_at,
+            nodes: self
+                .nodes
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+        }
+    }
+
+    /// A node that is ready tells no more how many bytes that were.
+    pub(super) fn tell_nodes(&self, mut nodes: Vec<NodePull>) {
+        let mut told = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        for node in nodes
+            .iter_mut()
+            .filter(|it| it.state == NodePullState::Ready)
+        {
+            let before = told.iter().find(|it| it.node == node.node);
+            let bytes = before.map_or(0, |it| it.bytes_total);
+            (node.bytes_done, node.bytes_total) = (bytes, bytes);
+        }
+        let sum = |of: fn(&NodePull) -> u64| nodes.iter().map(of).sum::<u64>();
+        self.bytes_done.store(sum(|it| it.bytes_done), Relaxed);
+        self.bytes_total.store(sum(|it| it.bytes_total), Relaxed);
+        *told = nodes;
+    }
+
+    /// What others are told of its state.
+    fn shown(&self, state: PullState) -> PullState {
+        let is_stopping = matches!(self.stopped(), Some(Stop::Cancelled | Stop::Displaced));
+        match state {
+            PullState::Fetching | PullState::Verifying | PullState::Warming if is_stopping => {
+                PullState::Cancelling
+            }
+            state => state,
+        }
+    }
+
+    /// Asks the pull to stop; it does so at its next chunk, and not once it is swapping.
+    pub(super) fn stop(&self, why: Stop) {
+        self.cancel.send_if_modified(|stop| {
+            let first = stop.is_none();
+            if first {
+                *stop = Some(why);
+            }
+            first
+        });
+    }
+
+    pub(super) fn stopped(&self) -> Option<Stop> {
+        *self.cancel.borrow()
+    }
+
+    pub(super) fn check_cancelled(&self) -> Result<(), Error> {
+        match self.stopped() {
+            None => Ok(()),
+            Some(_) => Err(Error::Cancelled),
+        }
+    }
+
+    /// Returns when the pull is to stop.
+    pub(super) async fn cancelled(&self) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.cancel.subscribe().wait_for(Option::is_some).await;
+    }
+
+    pub(super) fn begin(&self) {
+        let mut progress = self.progress();
+        (progress.state, progress.fetch_began) = (PullState::Fetching, Instant::now());
+    }
+
+    pub(super) fn enter(&self, state: PullState) {
+        let mut progress = self.progress();
+        if progress.state == PullState::Fetching {
+            progress.fetch_ended = Some(Instant::now());
+        }
+        progress.state = state;
+    }
+
+    pub(super) fn end(&self, result: &Result<(), Error>) {
+        self.record_end(result);
+        self.over.send_replace(true);
+    }
+
+    fn record_end(&self, result: &Result<(), Error>) {
+        let mut progress = self.progress();
+        progress.fetch_ended.get_or_insert_with(Instant::now);
+        progress.ended_at = Some(unix_seconds());
+        progress.error = result.as_ref().err().map(Error::info);
+        progress.state = end_state(result);
+    }
+
+    pub(super) fn fetched(&self, bytes: u64) {
+        self.bytes_done.fetch_add(bytes, Relaxed);
+        self.bytes_fetched.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn resumed(&self, bytes: u64) {
+        self.bytes_done.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn linked(&self, bytes: u64) {
+        self.bytes_done.fetch_add(bytes, Relaxed);
+        self.bytes_linked.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn discarded(&self, bytes: u64) {
+        self.bytes_done.fetch_sub(bytes, Relaxed);
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its thread is of low priority, and may be in the middle of a file.
+    #[test]
+    fn a_pull_that_was_told_to_stop_says_so_until_it_has() {
+        let pull = || {
+            let request = serde_json::from_str(r#"{"source": "/x"}"#).expect("a request");
+            let store = "pymk".parse().expect("a name");
+            let pull = Pull::new("1".to_owned(), store, request, "/x".to_owned());
+            pull.begin();
+            pull
+        };
+        let cancelled = pull();
+        assert_eq!(cancelled.status().state, PullState::Fetching);
+        cancelled.stop(Stop::Cancelled);
+        assert_eq!(cancelled.status().state, PullState::Cancelling);
+        assert!(!cancelled.status().state.is_over());
+        cancelled.end(&Err(Error::Cancelled));
+        assert_eq!(cancelled.status().state, PullState::Cancelled);
+
+        let late = pull();
+        late.enter(PullState::Swapping);
+        late.stop(Stop::Cancelled);
+        assert_eq!(late.status().state, PullState::Swapping, "it goes live");
+        late.end(&Ok(()));
+        assert_eq!(late.status().state, PullState::Done);
+    }
+}
