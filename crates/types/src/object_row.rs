@@ -43,6 +43,19 @@ pub fn text_row(key: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
+/// As [`text_row`], for as long as `with` takes: a short plain key needs no allocation.
+#[inline]
+pub fn with_text_row<T>(key: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
+    if key.len() > SHORT || has_separator(key) {
+        return with(&text_row(key));
+    }
+    let mut row = [OBJECT_MARK; PLAIN_TEXT.len() + SHORT];
+    let end = PLAIN_TEXT.len() + key.len();
+    row[..PLAIN_TEXT.len()].copy_from_slice(PLAIN_TEXT);
+    row[PLAIN_TEXT.len()..end].copy_from_slice(key);
+    with(&row[..end])
+}
+
 /// The client's key of a row, be it of a text or of an object.
 #[inline]
 pub fn row_key(row: &[u8]) -> &[u8] {
@@ -131,6 +144,8 @@ mod tests {
             assert_eq!(object_key(&row), Some(key.as_bytes()));
             assert_eq!(object_key(key.as_bytes()), None);
             with_object_row(key.as_bytes(), |same| assert_eq!(same, row));
+            let text = text_row(key.as_bytes());
+            with_text_row(key.as_bytes(), |same| assert_eq!(same, &*text));
             assert!(row.contains(&b'|') || row.contains(&b':'), "{key}");
             assert_eq!(row_slot(&row), row_slot(key.as_bytes()), "{key}");
             let text = text_row(key.as_bytes());

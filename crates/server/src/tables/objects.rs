@@ -191,6 +191,21 @@ pub fn row_of<'k>(engine: &mut Engine, key: &'k [u8], now: u64) -> Cow<'k, [u8]>
     }
 }
 
+/// Puts a row that expires at `at`, if that is some time; returns what the outputs wait for.
+pub fn put_until(
+    engine: &mut Engine,
+    row: &[u8],
+    value: &[u8],
+    at: Option<u64>,
+    now: u64,
+) -> Result<Option<u64>, Refusal> {
+    let written = engine.put(row, value, now).map_err(refusal)?;
+    if at.is_some() {
+        engine.expire(row, at, now).map_err(refusal)?;
+    }
+    Ok(written.waits_for)
+}
+
 /// # Errors
 /// The key has a row of text, so it has no object.
 pub fn refuse_text(engine: &mut Engine, key: &[u8], now: u64) -> Result<(), Refusal> {

@@ -10,7 +10,7 @@ use super::super::output::Output;
 use super::super::state::State;
 use crate::clients::Limits;
 use crate::tables::objects::{
-    OBJECT_BYTES_MAX, read_object, refuse_no_object, refuse_text, wrong_type,
+    OBJECT_BYTES_MAX, put_until, read_object, refuse_no_object, refuse_text, wrong_type,
 };
 use crate::tables::{Refusal, Unanswered, refusal};
 
@@ -166,11 +166,7 @@ pub fn put(
     now: u64,
 ) -> Result<Option<u64>, Refusal> {
     let at = engine.expires_at(row, now);
-    let written = engine.put(row, bytes, now).map_err(refusal)?;
-    if at.is_some() {
-        engine.expire(row, at, now).map_err(refusal)?;
-    }
-    Ok(written.waits_for)
+    put_until(engine, row, bytes, at, now)
 }
 
 fn is_empty(object: &Object) -> bool {

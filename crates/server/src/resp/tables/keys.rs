@@ -15,7 +15,7 @@ use super::expire::{Lifetime, Times};
 use super::partly::behind;
 use super::rows::{get, put_text, write};
 use super::{number, syntax};
-use crate::tables::objects::{has_object, refuse_computed, remove_object, row_of};
+use crate::tables::objects::{has_object, put_until, refuse_computed, remove_object, row_of};
 use crate::tables::{Gate, Refusal, Unanswered, refusal};
 
 /// The positions of the keys of MSET and MSETNX; their values follow each.
@@ -259,15 +259,12 @@ fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Una
             }
             None => remove_object(engine, to, now)?.1,
         };
-        let written = engine.put(&target, &value, now).map_err(refusal)?;
-        if at.is_some() {
-            engine.expire(&target, at, now).map_err(refusal)?;
-        }
+        let put = put_until(engine, &target, &value, at, now)?;
         let waits_for = match copying.moves {
             true => engine.remove(&source, now).map_err(refusal)?.waits_for,
             false => None,
         };
-        Ok((true, waits_for.max(written.waits_for).max(gone)))
+        Ok((true, waits_for.max(put).max(gone)))
     })
 }
 

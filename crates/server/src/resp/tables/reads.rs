@@ -4,7 +4,7 @@ use larder_join::{Engine, Error};
 use larder_protocol::commands::Command;
 use larder_protocol::resp::Encoder;
 use larder_space::object::ObjectView;
-use larder_types::text_row;
+use larder_types::with_text_row;
 
 use super::super::reads::{KeyQuery, range_of};
 use super::super::state::State;
@@ -118,14 +118,15 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
                     false => is_too_long = true,
                 }
             };
-            let row = &*text_row(key);
-            let found = match query {
+            let found = with_text_row(key, |row| match query {
                 KeyQuery::MGet | KeyQuery::Exists | KeyQuery::Type => {
-                    get_among(engine, row, now, each)?
+                    get_among(engine, row, now, each)
                 }
-                _ if get(engine, row, now, each)? => Found::Row,
-                _ => Found::Nothing,
-            };
+                _ => get(engine, row, now, each).map(|is_there| match is_there {
+                    true => Found::Row,
+                    false => Found::Nothing,
+                }),
+            })?;
             if is_too_long {
                 return Err(limits.too_long().into());
             }

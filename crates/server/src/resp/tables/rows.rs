@@ -10,7 +10,9 @@ use super::condition::Condition;
 use super::expire::Lifetime;
 use super::partly::behind;
 use super::{strings, syntax};
-use crate::tables::objects::{has_object, read_object, refuse_computed, remove_object, wrong_type};
+use crate::tables::objects::{
+    has_object, put_until, read_object, refuse_computed, remove_object, wrong_type,
+};
 use crate::tables::{Refusal, Unanswered, complete, refusal};
 
 pub(super) fn write<T>(
@@ -47,18 +49,14 @@ pub(super) fn put_text(
     let row = &*text_row(key);
     // The object goes first, so that subscribers receive `del` before `set`.
     let object = take_object(engine, key, now)?;
-    let written = match (engine.put(row, value, now), object) {
-        (Ok(written), _) => written,
-        (Err(error), None) => return Err(refusal(error).into()),
-        (Err(error), Some(object)) => {
-            object.put_back(engine, now)?;
-            return Err(refusal(error).into());
+    match (put_until(engine, row, value, deadline, now), object) {
+        (Ok(waits_for), _) => Ok(waits_for),
+        (Err(refused), None) => Err(refused.into()),
+        (Err(refused), Some(object)) => {
+            put_until(engine, &object.row, &object.bytes, object.at, now)?;
+            Err(refused.into())
         }
-    };
-    if deadline.is_some() {
-        engine.expire(row, deadline, now).map_err(refusal)?;
     }
-    Ok(written.waits_for)
 }
 
 /// An object that a text replaces.
@@ -78,16 +76,6 @@ fn take_object(engine: &mut Engine, key: &[u8], now: u64) -> Result<Option<Repla
     let at = engine.expires_at(&row, now);
     engine.remove(&row, now).map_err(refusal)?;
     Ok(Some(Replaced { row, bytes, at }))
-}
-
-impl Replaced {
-    fn put_back(&self, engine: &mut Engine, now: u64) -> Result<(), Unanswered> {
-        engine.put(&self.row, &self.bytes, now).map_err(refusal)?;
-        if self.at.is_some() {
-            engine.expire(&self.row, self.at, now).map_err(refusal)?;
-        }
-        Ok(())
-    }
 }
 
 /// The options of SET.

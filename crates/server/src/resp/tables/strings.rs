@@ -10,7 +10,7 @@ use super::expire::{deadline, expiry, positive};
 use super::rows::{get, put_text, write};
 use super::{number, syntax};
 use crate::clients::Limits;
-use crate::tables::objects::{has_object, wrong_type};
+use crate::tables::objects::{has_object, put_until, wrong_type};
 use crate::tables::{Refusal, Unanswered, refusal};
 
 /// What becomes of a row.
@@ -180,19 +180,9 @@ fn change<T>(
             }
             Change::Value(value) => {
                 let at = engine.expires_at(row, now);
-                let written = engine.put(row, &value, now).map_err(refusal)?;
-                if at.is_some() {
-                    engine.expire(row, at, now).map_err(refusal)?;
-                }
-                written.waits_for
+                put_until(engine, row, &value, at, now)?
             }
-            Change::New(value, at) => {
-                let written = engine.put(row, &value, now).map_err(refusal)?;
-                if at.is_some() {
-                    engine.expire(row, at, now).map_err(refusal)?;
-                }
-                written.waits_for
-            }
+            Change::New(value, at) => put_until(engine, row, &value, at, now)?,
         };
         Ok((answer, waits_for))
     })
