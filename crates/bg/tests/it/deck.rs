@@ -145,6 +145,21 @@ fn ask(
 }
 
 #[test]
+fn a_trial_that_only_a_count_ends_has_no_length() {
+    let open = open("run", None);
+    open.board.begins(&Trial::counted(Load::Threads(4), 500));
+    open.second(1, 4);
+    let state = open.state(0);
+    assert_eq!(state["phase"], "running");
+    assert_eq!(state["trial"]["seconds"], Value::Null);
+    assert_eq!(state["trial"]["actions"], 500);
+    open.board.begins(&trial(Load::Threads(4), 10));
+    let state = open.state(0);
+    assert_eq!(state["trial"]["seconds"], 10.0);
+    assert_eq!(state["trial"]["actions"], Value::Null);
+}
+
+#[test]
 fn each_second_is_told_with_its_figures_and_those_of_each_action() {
     let open = open(
         "run",

@@ -56,6 +56,11 @@ impl Communities {
         &self.fragments
     }
 
+    /// The number of members of each community, in the order of the clients.
+    pub fn sizes(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.fragments.iter().map(|it| it.members().len() as u32)
+    }
+
     /// The index of a member's community.
     pub fn of(&self, member: u32) -> usize {
         self.places[member as usize].0 as usize

@@ -189,9 +189,8 @@ impl Population {
             });
         }
         if let Some(communities) = &self.communities {
-            let clients = communities.fragments().len();
-            for (index, fragment) in communities.fragments().iter().enumerate() {
-                let own = fragment.members().len() as u32;
+            let clients = communities.sizes().len();
+            for (index, own) in communities.sizes().enumerate() {
                 if u64::from(friends) + 2 * u64::from(invitations) >= u64::from(own) {
                     return Err(Impossible::SmallCommunity {
                         client: index + 1,

@@ -21,10 +21,7 @@ impl Walls {
     pub fn new(population: &Arc<Population>) -> Walls {
         let sizes: Vec<u32> = match &population.communities {
             None => vec![population.members],
-            Some(communities) => {
-                let fragments = communities.fragments().iter();
-                fragments.map(|it| it.members().len() as u32).collect()
-            }
+            Some(communities) => communities.sizes().collect(),
         };
         let sorted = |size: u32| {
             let all = 0..population.resources;

@@ -294,11 +294,8 @@ impl PopulationOptions {
             let graph = self.zipf_graph(members, communities.as_deref())?;
             friendships = Friendships::Graph(Arc::new(graph));
         }
-        let smallest = communities.as_ref().map_or(members, |communities| {
-            let fragments = communities.fragments().iter();
-            let sizes = fragments.map(|it| it.members().len() as u32);
-            sizes.min().unwrap_or(members)
-        });
+        let smallest = communities.as_ref().and_then(|it| it.sizes().min());
+        let smallest = smallest.unwrap_or(members);
         let strangers = smallest.saturating_sub(self.friends + 1);
         let population = Population {
             members,
@@ -330,7 +327,8 @@ impl PopulationOptions {
             let own = fragment.members();
             let part = graph(own.len() as u32, seed)?;
             for (place, member) in (0..).zip(own) {
-                let friends = part.friends_of(place).iter();
+                // Each friendship once: the other end has it, too.
+                let friends = part.friends_of(place).iter().filter(|it| **it > place);
                 edges.extend(friends.map(|friend| (*member, own[*friend as usize])));
             }
         }

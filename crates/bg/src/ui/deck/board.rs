@@ -286,7 +286,8 @@ impl Board {
             now.points.pop_front();
             now.points_from += 1;
         }
-        now.phase = match elapsed + 1e-6 >= trial.warmup_seconds + trial.seconds {
+        let is_over = |length: f64| elapsed + 1e-6 >= length;
+        now.phase = match trial.length_seconds().is_some_and(is_over) {
             true => Phase::Ending,
             false => Phase::Running,
         };

@@ -55,8 +55,10 @@ pub struct TrialView {
     /// Emulated threads at present; of an open loop, at most.
     pub threads: u32,
     pub warmup_seconds: f64,
-    /// How long is measured, after the warm-up.
-    pub seconds: f64,
+    /// How long is measured, after the warm-up; null if only the count of actions ends the trial.
+    pub seconds: Option<f64>,
+    /// How many actions are measured, if the trial is bounded by a count.
+    pub actions: Option<u64>,
     /// Since its start, warm-up and all.
     pub elapsed_seconds: f64,
 }
@@ -78,13 +80,19 @@ impl From<Load> for LoadView {
 }
 
 impl TrialView {
+    /// How long the trial lasts, warm-up and all, unless only a count of actions ends it.
+    pub fn length_seconds(&self) -> Option<f64> {
+        self.seconds.map(|seconds| self.warmup_seconds + seconds)
+    }
+
     pub fn new(number: u32, trial: &Trial, threads: u32) -> TrialView {
         TrialView {
             number,
             load: trial.load.into(),
             threads,
             warmup_seconds: trial.warmup.as_secs_f64(),
-            seconds: trial.duration.as_secs_f64(),
+            seconds: (trial.duration < Trial::UNBOUNDED).then(|| trial.duration.as_secs_f64()),
+            actions: trial.actions,
             elapsed_seconds: 0.0,
         }
     }
