@@ -123,7 +123,7 @@ pub const ROWS: &[Row] = &[
     row(Code::Unknown, "OUTCOME_UNKNOWN", "UNKNOWN", 504, false, "The write was sent to the node that owns its key, and the connection broke before the answer: it may have been done or not. Read the row before the write is sent again, unless it does no harm to do it twice. Or DEL, MSET or their like was done for some of its keys and refused for others: the message has the first refusal"),
     row(Code::WrongType, "WRONG_TYPE", "WRONGTYPE", 409, false, "The key holds another kind of value than the command is about: a string, a hash or a JSON document; TYPE says which. The text is the one Redis gives"),
     row(Code::NoSuchSpace, "NO_SUCH_SPACE", "Unknown", 404, false, "No space has this name: FT._LIST says which there are. The text is the one RediSearch gives, `Unknown index name`, which object mappers compare as a whole"),
-    row(Code::Loading, "LOADING", "LOADING", 503, true, "The server has just started and loads rows into memory: send the request again. /readyz shows how far it is; the text is the one Redis gives"),
+    row(Code::Loading, "LOADING", "LOADING", 503, true, "The server has just started: it opens its stores or loads rows into memory. Send the request again. /readyz shows how far it is; the text is the one Redis gives"),
     row(Code::NoReplicas, "NO_REPLICAS", "NOREPLICAS", 503, true, "Fewer copies of the key's slot are in sync than cluster.min_copies asks for, so the write was not done; the message says how many there are. It ends by itself when other nodes have copies again"),
     row(Code::NoScript, "NO_SCRIPT", "NOSCRIPT", 404, false, "EVALSHA names a script that is not known: send its text with EVAL, which says what is supported. The text is the one Redis gives"),
 ];

@@ -16,6 +16,7 @@
 //! 2. Nothing has to be counted for that, and it recovers by itself when descriptors come back.
 
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use larder_protocol::config::ServerConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -37,31 +38,21 @@ pub enum Purpose {
 }
 
 /// The ends of the picture above, and how many connections that allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Descriptors {
     limit: u64,
     resp_end: u64,
     http_end: u64,
-    resp_connections: u32,
+    resp_connections: AtomicU32,
     http_connections: u32,
     /// More files of versions that may be opened.
     files: u64,
 }
 
 impl Descriptors {
-    /// Shares out what the system allows. To be called once the stores are open.
+    /// Shares out what the system allows.
     pub fn prepare(config: &ServerConfig) -> Descriptors {
         let plan = Descriptors::plan(raise_limit(), open_now(), config);
-        let wanted = config.server.max_connections;
-        if plan.resp_connections < wanted {
-            tracing::warn!(
-                wanted,
-                allowed = plan.resp_connections,
-                limit = plan.limit,
-                "the limit of open files allows fewer connections than server.max_connections: it is lowered; raise the limit \
-                 (ulimit -n, LimitNOFILE)"
-            );
-        }
         let wanted = config.server.max_http_connections;
         if plan.http_connections < wanted {
             tracing::warn!(
@@ -72,6 +63,22 @@ impl Descriptors {
             );
         }
         plan
+    }
+
+    /// Counts the files of the stores, which are open now, in the number of connections of the Redis protocol.
+    pub fn count_stores(&self, config: &ServerConfig) {
+        let allowed = Descriptors::plan(self.limit, open_now(), config).resp_connections();
+        self.resp_connections.store(allowed, Relaxed);
+        let wanted = config.server.max_connections;
+        if allowed < wanted {
+            tracing::warn!(
+                wanted,
+                allowed,
+                limit = self.limit,
+                "the limit of open files allows fewer connections than server.max_connections: it is lowered; raise the limit \
+                 (ulimit -n, LimitNOFILE)"
+            );
+        }
     }
 
     fn plan(limit: u64, open: u64, config: &ServerConfig) -> Descriptors {
@@ -86,7 +93,7 @@ impl Descriptors {
             limit,
             resp_end,
             http_end,
-            resp_connections: config.server.max_connections.min(most),
+            resp_connections: config.server.max_connections.min(most).into(),
             http_connections: u32::try_from(http.max(1)).unwrap_or(u32::MAX),
             files: resp_end.saturating_sub(open + connections_min),
         }
@@ -94,7 +101,7 @@ impl Descriptors {
 
     /// Connections of the Redis protocol at one time: `server.max_connections`, or what the system allows.
     pub fn resp_connections(&self) -> u32 {
-        self.resp_connections
+        self.resp_connections.load(Relaxed)
     }
 
     /// Connections of HTTP at one time: `server.max_http_connections`, or what the system allows.

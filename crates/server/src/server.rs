@@ -1,7 +1,7 @@
 //! Start and stop: the order in which the parts of a server come up and go down.
 //!
-//! Up: lock the folder, bind both ports, recover the stores, maintain residency and retention, serve HTTP, load the tables while RESP
-//! is answered with LOADING, serve RESP. Down: both listeners, pulls, the rest. Ports are bound before the stores are opened, so that
+//! Up: lock the folder, bind both ports, serve HTTP, open the stores, maintain residency and retention, load the tables, serve RESP,
+//! which is answered with LOADING before. Down: both listeners, pulls, the rest. Ports are bound before the stores are opened, so that
 //! a port in use is reported first, and accept only after.
 
 use std::net::{SocketAddr, TcpListener};
@@ -27,6 +27,7 @@ use crate::loading::Progress;
 use crate::maintenance::Maintenance;
 use crate::membership::{Listens, Membership};
 use crate::password::Password;
+use crate::resp::{RespListeners, RespThreads};
 use crate::settings::RunningSettings;
 use crate::spaces;
 use crate::stats::Stats;
@@ -71,7 +72,7 @@ pub struct Shared {
 /// A running server.
 pub struct Server {
     shared: Arc<Shared>,
-    resp: resp::RespThreads,
+    resp: RespThreads,
     resp_addr: SocketAddr,
     http: HttpThread,
     maintenance: Maintenance,
@@ -114,17 +115,15 @@ impl Server {
             resp_addr: Some(resp_addr),
             ..Shared::new(config)?
         });
-        let maintenance = Maintenance::spawn(shared.clone())?;
         let tables = shared.config.server.data.join("tables");
         shared.loading.begin(larder_journal::size_on_disk(&tables));
         let http = http::spawn(shared.clone(), http_listener)?;
-        tracing::info!(resp = %resp_addr, http = %http.addr(), "opening the tables");
-        let resp = match resp::spawn(shared.clone(), resp_listeners) {
-            Ok(resp) => resp,
+        tracing::info!(resp = %resp_addr, http = %http.addr(), "opening the stores and the tables");
+        let (maintenance, resp) = match shared.open(resp_listeners) {
+            Ok(open) => open,
             Err(error) => {
                 http.begin_stop();
                 http.join();
-                maintenance.stop();
                 return Err(error);
             }
         };
@@ -233,6 +232,33 @@ impl Shared {
         }
     }
 
+    /// Opens the stores and the tables, and serves RESP, which is answered LOADING before.
+    fn open(
+        self: &Arc<Self>,
+        listeners: RespListeners,
+    ) -> Result<(Maintenance, RespThreads), Error> {
+        let starting = resp::begin(self.clone(), listeners)?;
+        let opened = self.stores.recover(&self.loading).and_then(|()| {
+            self.descriptors.count_stores(&self.config);
+            // It reads the live versions into memory first.
+            Maintenance::spawn(self.clone())
+        });
+        let maintenance = match opened {
+            Ok(maintenance) => maintenance,
+            Err(error) => {
+                starting.abandon();
+                return Err(error);
+            }
+        };
+        match starting.serve() {
+            Ok(resp) => Ok((maintenance, resp)),
+            Err(error) => {
+                maintenance.stop();
+                Err(error)
+            }
+        }
+    }
+
     /// From here on this node lives in its cluster, if that is kept in etcd: all cores are told of each view.
     fn begin_in_cluster(self: &Arc<Self>) -> Result<Option<NodeThread>, Error> {
         let Some(membership) = &self.membership else {
@@ -254,7 +280,7 @@ impl Shared {
     pub(crate) fn new(config: ServerConfig) -> Result<Shared, Error> {
         let settings = RunningSettings::load(&config)?;
         let catalog = Arc::new(Catalog::default());
-        let stores = Stores::recover(
+        let stores = Stores::new(
             &config.server.data,
             catalog.clone(),
             config.cluster.mode == ClusterMode::Etcd,

@@ -188,6 +188,38 @@ fn a_server_that_loads_answers_loading_and_ends_at_sigterm() {
 }
 
 #[test]
+fn a_server_that_opens_its_stores_answers_http_info_and_auth() {
+    let temp = tempfile::tempdir().unwrap();
+    let data = temp.path().join("data");
+    std::fs::create_dir_all(data.join("stores/pymk")).unwrap();
+    let mut child = serve_command(&data)
+        .args(["--set", "server.password=secret"])
+        .env("LARDER_FAULT_POINT", "hang@stores.opening")
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    let [resp, http] = addresses(&mut log);
+    assert_eq!(get(&http, "/healthz").0, 200);
+    let (status, _) = get(&http, "/readyz");
+    assert_eq!(status, 503);
+
+    let mut stream = TcpStream::connect(resp).unwrap();
+    stream
+        .write_all(b"PING\r\nAUTH secret\r\nPING\r\nINFO persistence\r\nQUIT\r\n")
+        .unwrap();
+    let mut replies = String::new();
+    stream.read_to_string(&mut replies).unwrap();
+    let begin = "-NOAUTH Authentication required.\r\n+OK\r\n-LOADING Redis is loading the dataset in memory\r\n";
+    assert!(replies.starts_with(begin), "{replies}");
+    assert!(
+        replies.contains("loading:1\r\n") && replies.contains("stores are being opened: 0 of 1"),
+        "{replies}"
+    );
+    terminate(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn a_start_that_fails_is_never_ready() {
     let temp = tempfile::tempdir().unwrap();
     // The newest log of the tables is a folder.
@@ -210,7 +242,8 @@ fn a_start_that_fails_is_never_ready() {
 fn addresses(log: &mut impl Iterator<Item = std::io::Result<String>>) -> [String; 2] {
     let opening = log.find_map(|line| {
         let line = line.unwrap();
-        line.contains("opening the tables").then_some(line)
+        line.contains("opening the stores and the tables")
+            .then_some(line)
     });
     let opening = opening.expect("the log names the addresses");
     ["resp", "http"].map(|name| {

@@ -51,7 +51,7 @@ use tokio::task::AbortHandle;
 
 use crate::Shared;
 use crate::client_tls::{self, ClientTls};
-use crate::descriptors::{Descriptors, Purpose};
+use crate::descriptors::Purpose;
 use crate::error::Error;
 
 pub use answer::Failure;
@@ -106,10 +106,9 @@ async fn serve(
 ) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::Io(format!("cannot serve HTTP: {error}"));
     let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-    let descriptors = shared.descriptors;
-    let max = descriptors.http_connections() as usize;
+    let max = shared.descriptors.http_connections() as usize;
     let connections = Connections {
-        descriptors,
+        shared: shared.clone(),
         free: Arc::new(Semaphore::new(max)),
         timeout: shared.http_work.timeout,
         tls: shared.client_tls.clone(),
@@ -141,7 +140,7 @@ async fn serve(
 }
 
 struct Connections {
-    descriptors: Descriptors,
+    shared: Arc<Shared>,
     /// One permit for each connection that may still be opened.
     free: Arc<Semaphore>,
     timeout: Duration,
@@ -167,7 +166,7 @@ impl Connections {
                     pause = PAUSE_MIN;
                     spare = spare.or_else(put_by);
                     let is_last =
-                        spare.is_none() || !self.descriptors.allow(Purpose::Http, &stream);
+                        spare.is_none() || !self.shared.descriptors.allow(Purpose::Http, &stream);
                     if self.admit(stream, guard::Peer(from.ip()), is_last) {
                         // What has made room for it gives its descriptor back, and what asks already is answered.
                         tokio::task::yield_now().await;

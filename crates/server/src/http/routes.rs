@@ -116,13 +116,18 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
         .with_state(shared)
 }
 
-/// Refuses what needs the serving threads while they load rows.
+/// Refuses requests that need the stores until they are open, and those that need the serving threads until they have loaded their rows.
 async fn refuse_while_loading(State(shared): Server, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let needs_rows = ["/v1/joins", "/v1/spaces", "/v1/cluster/kept"];
-    if needs_rows.iter().any(|prefix| path.starts_with(prefix))
-        && let Err(error) = shared.loading.ensure_loaded()
-    {
+    let is_ready = match path {
+        _ if path.starts_with("/v1/stores") => shared.loading.ensure_stores_open(),
+        _ if needs_rows.iter().any(|prefix| path.starts_with(prefix)) => {
+            shared.loading.ensure_loaded()
+        }
+        _ => Ok(()),
+    };
+    if let Err(error) = is_ready {
         return ([(header::RETRY_AFTER, "1")], Failure(error)).into_response();
     }
     next.run(request).await

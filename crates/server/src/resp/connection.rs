@@ -6,55 +6,25 @@ use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
 
-use super::describe;
 use super::dispatch::integer;
+use super::greeting::{self, Greeting, printable};
 use super::state::State;
 use crate::clients::Filter;
-use crate::error::{Error, Refusal, show};
-
-const NO_PASSWORD: &str = "AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
-const WRONG_PASSWORD: &str = "invalid username-password pair or user is disabled.";
+use crate::error::{Refusal, show};
 
 pub(super) fn auth(state: &mut State, request: Request<'_>) {
-    let unasked = state.core.shared.password().is_none();
-    let logged_in = match request.len() {
-        2 if unasked => return state.error(Code::BadRequest, NO_PASSWORD),
-        2 => log_in(state, b"default", request.arg(1)),
-        3 => log_in(state, request.arg(1), request.arg(2)),
-        _ => return state.error(Code::Syntax, "syntax error"),
-    };
-    match logged_in {
-        Ok(()) => state.encoder().ok(),
-        Err(refusal) => state.refuse(refusal),
-    }
-}
-
-/// As in Redis, the user `default` needs no password when none is configured.
-fn log_in(state: &mut State, user: &[u8], password: &[u8]) -> Result<(), Refusal> {
-    let shared = &state.core.shared;
-    let expected = shared.password();
-    let is_right = user == b"default" && (expected.is_none() || expected.is(password));
-    match shared.guesses.judge(state.client.addr.ip(), is_right) {
+    match greeting::auth(&state.core.shared, &state.client, request) {
         Ok(()) => {
             state.authenticated = true;
-            Ok(())
+            state.encoder().ok();
         }
-        Err(Error::WrongPassword) => Err((Code::WrongPassword, WRONG_PASSWORD.to_owned())),
-        Err(error) => Err((error.code(), error.to_string())),
+        Err(refusal) => state.refuse(refusal),
     }
 }
 
 /// Whether a request gives a password, and its client has to wait until it is looked at.
 pub(super) fn must_wait(state: &State, command: Command<'_>) -> bool {
-    let gives_password = match command.id() {
-        Id::Auth => true,
-        Id::Hello => command.len() > 2,
-        _ => false,
-    };
-    let shared = &state.core.shared;
-    gives_password
-        && !shared.password().is_none()
-        && !shared.guesses.wait(state.client.addr.ip()).is_zero()
+    greeting::must_wait(&state.core.shared, &state.client, command.request)
 }
 
 /// Executes AUTH or HELLO, when its password may be looked at.
@@ -66,70 +36,20 @@ pub(super) fn give_password(state: &mut State, command: Command<'_>) {
 }
 
 pub(super) fn hello(state: &mut State, request: Request<'_>) {
-    let proto = match request.get(1).map(integer) {
-        None => state.proto,
-        Some(Some(2)) => Proto::Resp2,
-        Some(Some(3)) => Proto::Resp3,
-        Some(Some(_)) => return state.error(Code::NoProto, "unsupported protocol version"),
-        Some(None) => {
-            return state.error(
-                Code::BadRequest,
-                "Protocol version is not an integer or out of range",
-            );
-        }
+    let mut greeting = Greeting {
+        authenticated: state.authenticated,
+        proto: state.proto,
     };
-    let (mut at, mut name) = (2, None);
-    while let Some(option) = request.get(at) {
-        match (option.to_ascii_uppercase().as_slice(), request.len() - at) {
-            (b"AUTH", 3..) => {
-                if let Err(refusal) = log_in(state, request.arg(at + 1), request.arg(at + 2)) {
-                    return state.refuse(refusal);
-                }
-                at += 3;
-            }
-            (b"SETNAME", 2..) => {
-                name = Some(request.arg(at + 1));
-                at += 2;
-            }
-            _ => {
-                let shown = String::from_utf8_lossy(option);
-                return state.error(
-                    Code::Syntax,
-                    &format!("Syntax error in HELLO option '{shown}'"),
-                );
-            }
+    let said = greeting::hello(&state.core.shared, &state.client, &mut greeting, request);
+    state.authenticated = greeting.authenticated;
+    match said {
+        Ok(()) => {
+            state.set_proto(greeting.proto);
+            let (id, mode) = (state.client.id, state.core.shared.mode());
+            greeting::answer_hello(&mut state.encoder(), id, mode);
         }
+        Err(refusal) => state.refuse(refusal),
     }
-    if !state.authenticated {
-        return state.error(
-            Code::NoAuth,
-            "HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \
-             option can be used to authenticate the client and select the RESP protocol version at the same time",
-        );
-    }
-    if let Some(name) = name
-        && !set_name(state, name)
-    {
-        return;
-    }
-    state.set_proto(proto);
-    let (id, mode) = (state.client.id, state.core.shared.mode());
-    let mut encoder = state.encoder();
-    encoder.map(7);
-    for (key, value) in [("server", "larder"), ("version", describe::REDIS_VERSION)] {
-        encoder.text(key);
-        encoder.text(value);
-    }
-    encoder.text("proto");
-    encoder.integer(proto.number());
-    encoder.text("id");
-    encoder.count(id);
-    for (key, value) in [("mode", mode), ("role", "master")] {
-        encoder.text(key);
-        encoder.text(value);
-    }
-    encoder.text("modules");
-    describe::put_modules(&mut encoder);
 }
 
 pub(super) fn reset(state: &mut State) {
@@ -145,24 +65,13 @@ pub(super) fn reset(state: &mut State) {
 }
 
 fn set_name(state: &mut State, name: &[u8]) -> bool {
-    match printable(name) {
-        Some(name) => state.client.change_names(|names| names.name = name),
-        None => {
-            state.error(
-                Code::BadRequest,
-                "Client names cannot contain spaces, newlines or special characters.",
-            );
-            return false;
+    match greeting::set_name(&state.client, name) {
+        Ok(()) => true,
+        Err(refusal) => {
+            state.refuse(refusal);
+            false
         }
     }
-    true
-}
-
-/// What may stand in a line of CLIENT LIST.
-fn printable(name: &[u8]) -> Option<String> {
-    const NAME_BYTES_MAX: usize = 1024;
-    let ok = name.len() <= NAME_BYTES_MAX && name.iter().all(u8::is_ascii_graphic);
-    ok.then(|| String::from_utf8_lossy(name).into_owned())
 }
 
 pub(super) fn client(state: &mut State, request: Request<'_>) {

@@ -18,6 +18,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 use super::core::Core;
+use super::loading::{Responder, Waiting};
 use super::nodes::{self, Nodes, keep_in_touch, take_arrivals};
 use super::remote;
 use super::secured;
@@ -27,7 +28,6 @@ use super::tables::{anywhere, follow_definitions};
 use crate::clients::{Client, Clients, Limits};
 use crate::cluster::{self, Tls};
 use crate::descriptors::Purpose;
-use crate::loading::{Responder, Waiting};
 use crate::membership::Membership;
 use crate::stats::thread_count;
 use crate::tables::{self, CoreMessage, OpenError, Opening, Tables};
@@ -101,15 +101,59 @@ pub struct RespThreads {
 /// A core's result of opening its part of the tables.
 type Opened = (usize, Result<(), OpenError>);
 
-/// Starts a thread per listener, and returns when all have opened their part of the tables and serve.
+/// A server that answers LOADING, and does not serve yet.
+pub struct Starting {
+    shared: Arc<Shared>,
+    listeners: RespListeners,
+    clients: Arc<Clients>,
+    responder: Responder,
+}
+
+/// Answers clients LOADING.
 ///
 /// # Errors
-/// Why a thread cannot open its part; [`Error::Io`] if the system gives no thread or no runtime. All threads have ended then.
-pub fn spawn(shared: Arc<Shared>, listeners: RespListeners) -> Result<RespThreads, Error> {
+/// [`Error::Io`] if the system gives no thread.
+pub fn begin(shared: Arc<Shared>, listeners: RespListeners) -> Result<Starting, Error> {
     let clients = Arc::new(Clients::new(
         Limits::of(&shared.config),
         shared.stats.clients.clone(),
     ));
+    let responder = Responder::spawn(&shared, &clients, listeners.listeners.iter());
+    Ok(Starting {
+        responder: responder.map_err(no_thread)?,
+        shared,
+        listeners,
+        clients,
+    })
+}
+
+impl Starting {
+    /// Ends instead of serving.
+    pub fn abandon(self) {
+        self.responder.end();
+    }
+
+    /// Starts a thread per listener, and returns when all have opened their part of the tables and serve.
+    ///
+    /// # Errors
+    /// Why a thread cannot open its part; [`Error::Io`] if the system gives no thread or no runtime. All threads have ended then.
+    pub fn serve(self) -> Result<RespThreads, Error> {
+        let Starting {
+            shared,
+            listeners,
+            clients,
+            responder,
+        } = self;
+        spawn(shared, listeners, clients, responder)
+    }
+}
+
+fn spawn(
+    shared: Arc<Shared>,
+    listeners: RespListeners,
+    clients: Arc<Clients>,
+    responder: Responder,
+) -> Result<RespThreads, Error> {
     let cores = listeners.listeners.len();
     let tls = nodes::tls(&shared.config)?;
     let peers = shared
@@ -123,7 +167,6 @@ pub fn spawn(shared: Arc<Shared>, listeners: RespListeners) -> Result<RespThread
         begin: Vec::new(),
     };
     let (opened, opens) = channel();
-    let responder = Responder::spawn(&shared, listeners.listeners.iter()).map_err(no_thread)?;
     let parts = listeners
         .listeners
         .into_iter()
@@ -389,11 +432,8 @@ async fn serve(
     if core.index == 0 {
         tokio::task::spawn_local(close_overdue_clients(core.clone()));
     }
-    for (stream, addr) in waiting {
-        // An error means that the client has gone.
-        if let Ok(stream) = TcpStream::from_std(stream) {
-            admit(&core, stream, addr);
-        }
+    for waiting in waiting {
+        take_over(&core, waiting);
     }
     tokio::select! {
         () = accept(&core, &listener) => {}
@@ -450,6 +490,30 @@ fn admit(core: &Rc<Core>, stream: TcpStream, addr: SocketAddr) {
         None => {
             // The socket's buffer is empty, so this does not wait; if it fails the client has gone.
             let _ = stream.try_write(TOO_MANY);
+        }
+    }
+}
+
+/// Serves a connection that was answered LOADING before.
+fn take_over(core: &Rc<Core>, waiting: Waiting) {
+    let Waiting {
+        stream,
+        client,
+        greeting,
+    } = waiting;
+    core.stats.connections_accepted.add(1);
+    client.core.store(core.index, Relaxed);
+    match TcpStream::from_std(stream) {
+        Ok(stream) => {
+            // As in `admit`.
+            let _ = stream.set_nodelay(true);
+            let session = session::run_greeted(core.clone(), stream, client, greeting);
+            tokio::task::spawn_local(session);
+        }
+        // The client has gone.
+        Err(_) => {
+            core.clients.close(&client);
+            core.stats.connections_closed.add(1);
         }
     }
 }

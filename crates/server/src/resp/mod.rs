@@ -16,8 +16,8 @@
 //!
 //! | room | files |
 //! |---|---|
-//! | a connection | `session`, `execute`, `subject` (what a command is about), `state`, `output`, `count` (statistics and slow log), `stray_http`, `stray_tls`, `secured` (with TLS) |
-//! | commands of the connection and the server | `dispatch`, `connection`, `describe` |
+//! | a connection | `session`, `execute`, `subject` (what a command is about), `state`, `output`, `count` (statistics and slow log), `stray_http`, `stray_tls`, `secured` (with TLS), `loading` (before the server serves) |
+//! | commands of the connection and the server | `dispatch`, `connection`, `greeting` (AUTH and HELLO), `describe` |
 //! | reads of stores | `reads`, `get_run` (GETs together), `scan`, `mixed` (with rows of tables) |
 //! | tables and joins | `tables` |
 //! | hashes and documents | `objects` |
@@ -45,9 +45,11 @@ mod drive;
 mod execute;
 mod forwarded;
 mod get_run;
+mod greeting;
 mod incoming;
 mod known_scripts;
 mod listen;
+mod loading;
 mod mixed;
 mod nodes;
 mod objects;
@@ -69,5 +71,6 @@ mod stray_tls;
 mod subject;
 pub(crate) mod tables;
 
-pub use listen::{RespListeners, RespThreads, bind, spawn};
+pub(crate) use listen::begin;
+pub use listen::{RespListeners, RespThreads, bind};
 pub use reads::set_disk_hook;

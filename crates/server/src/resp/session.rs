@@ -28,6 +28,7 @@ use tokio::time::timeout;
 
 use super::core::Core;
 use super::drive::{Replies, drive};
+use super::greeting::Greeting;
 use super::pending::Pending;
 use super::state::State;
 use super::tables::{deliver, wait_for_change};
@@ -119,13 +120,23 @@ enum Event {
 
 /// Serves a connection until it ends.
 pub(super) async fn run<S: Stream>(core: Rc<Core>, stream: S, client: Arc<Client>) {
+    let greeting = Greeting::new(&core.shared);
+    run_greeted(core, stream, client, greeting).await;
+}
+
+/// As [`run`], of a connection that has said something of itself already.
+pub(super) async fn run_greeted<S: Stream>(
+    core: Rc<Core>,
+    stream: S,
+    client: Arc<Client>,
+    greeting: Greeting,
+) {
     let registration = Registration {
         clients: core.clients.clone(),
         client,
         stats: core.stats.clone(),
     };
-    let authenticated = core.shared.password().is_none();
-    let mut session = Session::new(core, stream, registration, authenticated);
+    let mut session = Session::new(core, stream, registration, greeting);
     // An error means that the client has gone, and there is nobody to tell.
     if session.serve().await.is_ok() && S::SAYS_END {
         let _ = timeout(END_MAX, session.stream.shutdown()).await;
@@ -137,10 +148,12 @@ impl<S: Stream> Session<S> {
         core: Rc<Core>,
         stream: S,
         registration: Registration,
-        authenticated: bool,
+        greeting: Greeting,
     ) -> Session<S> {
         let count = Counted::new(&core);
-        let state = State::new(core, registration.client.clone(), authenticated);
+        let client = registration.client.clone();
+        let mut state = State::new(core, client, greeting.authenticated);
+        state.set_proto(greeting.proto);
         let decoder = Decoder::new(state.request_limits());
         Session {
             _count: count,

@@ -17,7 +17,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use larder_batch::{PublicKey, StoreDir, Version};
+use larder_batch::{PublicKey, StoreDir, Version, fault_point};
 use larder_types::{StoreName, VersionId};
 use rustix::fs::{FlockOperation, flock};
 
@@ -29,6 +29,7 @@ use super::{
 use crate::catalog::{Catalog, Cause, LiveStore, Unavailable};
 use crate::descriptors::ensure_half;
 use crate::error::Error;
+use crate::loading::Progress;
 use crate::supervision::contain;
 
 /// The data folder's lock; it ends with the process, however that ends.
@@ -68,8 +69,11 @@ impl FolderLock {
 }
 
 impl Stores {
-    /// Opens every store under `data` and fills the catalog; where a map `is_followed`, that is left to `Stores::follow`.
-    pub fn recover(
+    /// The stores of a data folder, of which none is open yet.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the stores' folder cannot be made.
+    pub fn new(
         data: &Path,
         catalog: Arc<Catalog>,
         is_followed: bool,
@@ -82,34 +86,6 @@ impl Stores {
         if trash.exists() {
             remove_in_background(trash);
         }
-        let graveyard = Graveyard::default();
-        let mut by_name = BTreeMap::new();
-        for name in StoreDir::list(data)? {
-            if !stores_folder.join(name.as_str()).is_dir() {
-                tracing::warn!(%name, "a file in the stores' folder was left alone");
-                continue;
-            }
-            let recovered = contain(&format!("opening store {name}"), || {
-                recover_store(
-                    data,
-                    &name,
-                    &catalog,
-                    graveyard.clone(),
-                    program.clone(),
-                    is_followed,
-                )
-            });
-            match recovered {
-                Ok(store) => {
-                    by_name.insert(name, Arc::new(store));
-                }
-                // The others can be served.
-                Err(error) => {
-                    let reason = format!("store {name} cannot be read: {error}");
-                    report_fault(&catalog, &name, None, Cause::Damaged, reason);
-                }
-            }
-        }
         Ok(Stores {
             data: data.to_owned(),
             catalog,
@@ -117,9 +93,49 @@ impl Stores {
             signers,
             program,
             shown: Mutex::default(),
-            by_name: Mutex::new(by_name),
-            graveyard,
+            by_name: Mutex::default(),
+            graveyard: Graveyard::default(),
         })
+    }
+
+    /// Opens every store in the folder and fills the catalog; where a map `is_followed`, the catalog is left to `Stores::follow`. Nothing
+    /// else makes or removes stores meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the folder cannot be read.
+    pub fn recover(&self, progress: &Progress) -> Result<(), Error> {
+        let names = StoreDir::list(&self.data)?;
+        progress.begin_stores(names.len() as u64);
+        for name in names {
+            fault_point("stores.opening");
+            if !self.data.join("stores").join(name.as_str()).is_dir() {
+                tracing::warn!(%name, "a file in the stores' folder was left alone");
+                continue;
+            }
+            let recovered = contain(&format!("opening store {name}"), || {
+                recover_store(
+                    &self.data,
+                    &name,
+                    &self.catalog,
+                    self.graveyard.clone(),
+                    self.program.clone(),
+                    self.is_followed,
+                )
+            });
+            match recovered {
+                Ok(store) => {
+                    self.lock().insert(name, Arc::new(store));
+                }
+                // The others can be served.
+                Err(error) => {
+                    let reason = format!("store {name} cannot be read: {error}");
+                    report_fault(&self.catalog, &name, None, Cause::Damaged, reason);
+                }
+            }
+            progress.count_store();
+        }
+        progress.end_stores();
+        Ok(())
     }
 }
 

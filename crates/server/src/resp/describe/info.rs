@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use larder_protocol::resp::Request;
 
 use super::super::state::State;
+use crate::Shared;
 use crate::catalog::{Cause, Snapshot};
+use crate::clients::Client;
 
 /// The Redis whose behaviour towards clients is followed; some read it before they choose a dialect.
 pub(in crate::resp) const REDIS_VERSION: &str = "7.4.0";
@@ -21,9 +23,7 @@ const SECTIONS: &[(&str, Section)] = &[
         "loading:0\r\nrdb_changes_since_last_save:0\r\naof_enabled:0\r\n".to_owned()
     }),
     ("stats", info_stats),
-    ("replication", |_, _| {
-        "role:master\r\nconnected_slaves:0\r\n".to_owned()
-    }),
+    ("replication", |_, _| REPLICATION.to_owned()),
     ("cpu", info_cpu),
     ("modules", |_, _| super::modules::info_modules()),
     ("stores", info_stores),
@@ -44,26 +44,77 @@ const SECTIONS: &[(&str, Section)] = &[
 const EXTRA: [&str; 2] = ["commandstats", "latencystats"];
 
 pub(in crate::resp) fn info(state: &mut State, snapshot: &Snapshot, request: Request<'_>) {
-    let asked: Vec<String> = request
-        .args()
-        .skip(1)
-        .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
-        .collect();
-    let has = |name: &str| asked.iter().any(|asked| asked == name);
+    let asked = Asked::of(request);
     state.core.tables.publish_figures();
     let mut text = String::new();
     for (name, section) in SECTIONS {
-        let default = (asked.is_empty() || has("default")) && !EXTRA.contains(name);
-        if !(default || has(name) || has("all") || has("everything")) {
-            continue;
+        if asked.has(name) {
+            add_section(&mut text, name, &section(state, snapshot));
         }
-        if !text.is_empty() {
-            text.push_str("\r\n");
-        }
-        let title = name[..1].to_ascii_uppercase() + &name[1..];
-        let _ = write!(text, "# {title}\r\n{}", section(state, snapshot));
     }
     state.encoder().verbatim(&text);
+}
+
+/// The sections that need no serving thread, with the progress of loading.
+pub(in crate::resp) fn info_while_loading(
+    shared: &Shared,
+    client: &Client,
+    request: Request<'_>,
+) -> String {
+    let asked = Asked::of(request);
+    let loading = &shared.loading;
+    let (bytes, bytes_total) = loading.bytes();
+    let persistence = lines(&[
+        ("loading", &1),
+        ("async_loading", &0),
+        ("loading_total_bytes", &bytes_total),
+        ("loading_loaded_bytes", &bytes),
+        ("loading_loaded_perc", &loading.percent()),
+        ("larder_loading", &loading.in_words().unwrap_or_default()),
+        ("rdb_changes_since_last_save", &0),
+        ("aof_enabled", &0),
+    ]);
+    let mut text = String::new();
+    for (name, section) in [
+        ("server", server_lines(shared, client)),
+        ("persistence", persistence),
+        ("replication", REPLICATION.to_owned()),
+    ] {
+        if asked.has(name) {
+            add_section(&mut text, name, &section);
+        }
+    }
+    text
+}
+
+const REPLICATION: &str = "role:master\r\nconnected_slaves:0\r\n";
+
+/// The sections that INFO is asked for, in small letters; all by default if there are none.
+struct Asked(Vec<String>);
+
+impl Asked {
+    fn of(request: Request<'_>) -> Asked {
+        let names = request.args().skip(1);
+        Asked(
+            names
+                .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
+                .collect(),
+        )
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let names = |wanted: &str| self.0.iter().any(|asked| asked == wanted);
+        let default = (self.0.is_empty() || names("default")) && !EXTRA.contains(&name);
+        default || names(name) || names("all") || names("everything")
+    }
+}
+
+fn add_section(text: &mut String, name: &str, section: &str) {
+    if !text.is_empty() {
+        text.push_str("\r\n");
+    }
+    let title = name[..1].to_ascii_uppercase() + &name[1..];
+    let _ = write!(text, "# {title}\r\n{section}");
 }
 
 fn lines(pairs: &[(&str, &dyn std::fmt::Display)]) -> String {
@@ -143,17 +194,20 @@ fn info_cluster(state: &State, _: &Snapshot) -> String {
 }
 
 fn info_server(state: &State, _: &Snapshot) -> String {
-    let core = &state.core;
-    let uptime = core.shared.started_at.elapsed().as_secs();
-    let config = &core.shared.config;
+    server_lines(&state.core.shared, &state.client)
+}
+
+fn server_lines(shared: &Shared, client: &Client) -> String {
+    let uptime = shared.started_at.elapsed().as_secs();
+    let config = &shared.config;
     lines(&[
         ("redis_version", &REDIS_VERSION),
-        ("redis_mode", &core.shared.mode()),
+        ("redis_mode", &shared.mode()),
         ("larder_version", &env!("CARGO_PKG_VERSION")),
         ("os", &std::env::consts::OS),
         ("arch_bits", &usize::BITS),
         ("process_id", &std::process::id()),
-        ("tcp_port", &state.client.local_addr.port()),
+        ("tcp_port", &client.local_addr.port()),
         ("io_threads", &crate::stats::thread_count(config)),
         ("uptime_in_seconds", &uptime),
         ("uptime_in_days", &(uptime / 86_400)),

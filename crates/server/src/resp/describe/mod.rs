@@ -10,7 +10,7 @@ use larder_protocol::resp::Encoder;
 
 pub(super) use command::command;
 pub(super) use config::config;
-pub(super) use info::{REDIS_VERSION, info};
+pub(super) use info::{REDIS_VERSION, info, info_while_loading};
 pub(super) use latency::{latency, memory, slowlog};
 pub(super) use modules::{modules, put_modules};
 

@@ -1,0 +1,490 @@
+//! The answers that RESP clients get while the server opens its stores and loads its rows.
+//!
+//! ```text
+//!  listeners bound ─► Responder: most commands are answered -LOADING ─► rows are in memory ─► the serving threads accept, and take
+//!                                                                                             over the responder's connections
+//! ```
+//!
+//! The serving threads read the journal, so a thread of its own answers RESP clients: with Redis's error, which clients retry. As in
+//! Redis, AUTH, HELLO, INFO and QUIT are executed, so that clients can connect and ask for the progress.
+//!
+//! 1. No other command is executed. A client that has not given the password is answered NOAUTH.
+//! 2. A connection is handed to a serving thread only between two requests, with what it has said of itself; others are closed.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use larder_protocol::errors::Code;
+use larder_protocol::resp::{Decoder, Encoder, Limits, Request, Step};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
+
+use super::describe::info_while_loading;
+use super::greeting::{self, Greeting};
+use crate::Shared;
+use crate::clients::{Client, Clients};
+use crate::descriptors::Purpose;
+use crate::error::{Error, Refusal};
+
+/// Redis's text.
+const MESSAGE: &str = "Redis is loading the dataset in memory";
+/// A request without its end may have so many bytes; a longer one closes its connection.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+const READ_BYTES: usize = 16 << 10;
+/// How long a client may take to receive the end of a TLS connection.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
+const PLAIN: &[u8] = b"-ERR this port speaks TLS only (server.tls_cert is set)\r\n";
+
+/// A connection that waits for the server to serve.
+pub(super) struct Waiting {
+    pub stream: TcpStream,
+    pub client: Arc<Client>,
+    pub greeting: Greeting,
+}
+
+/// Answers RESP clients before the server serves.
+pub(super) struct Responder {
+    stop: watch::Sender<bool>,
+    waiting: Arc<Mutex<Vec<Waiting>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Responder {
+    /// Accepts on `listeners`, which serving threads use later.
+    ///
+    /// # Errors
+    /// The system gives no thread, or no descriptor.
+    pub fn spawn<'a>(
+        shared: &Arc<Shared>,
+        clients: &Arc<Clients>,
+        listeners: impl Iterator<Item = &'a TcpListener>,
+    ) -> io::Result<Responder> {
+        let listeners: Vec<TcpListener> = listeners
+            .map(TcpListener::try_clone)
+            .collect::<io::Result<_>>()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (stop, stopped) = watch::channel(false);
+        let waiting = Arc::new(Mutex::default());
+        let connections = Connections {
+            shared: shared.clone(),
+            clients: clients.clone(),
+            stopped,
+            waiting: waiting.clone(),
+        };
+        let run = move || {
+            tokio::task::LocalSet::new()
+                .block_on(&runtime, connections.serve(listeners))
+                .map_err(|error| Error::Io(format!("cannot use server.resp: {error}")))
+        };
+        let thread = shared.supervisor.spawn("larder-loading", run)?;
+        Ok(Responder {
+            stop,
+            waiting,
+            thread,
+        })
+    }
+
+    /// Stops accepting; returns the open connections that wait for the server.
+    pub fn end(self) -> Vec<Waiting> {
+        self.stop.send_replace(true);
+        // The supervisor reports a panic.
+        let _ = self.thread.join();
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *waiting)
+    }
+}
+
+struct Connections {
+    shared: Arc<Shared>,
+    clients: Arc<Clients>,
+    stopped: watch::Receiver<bool>,
+    waiting: Arc<Mutex<Vec<Waiting>>>,
+}
+
+impl Connections {
+    async fn serve(self, listeners: Vec<TcpListener>) -> io::Result<()> {
+        let mut stopped = self.stopped.clone();
+        let connections = Rc::new(self);
+        let mut accepting = tokio::task::JoinSet::new();
+        for listener in listeners {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            accepting.spawn_local(connections.clone().accept(listener));
+        }
+        // An error means that the handle is gone: stop as well.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+        // Each ends its connections.
+        while accepting.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    async fn accept(self: Rc<Self>, listener: tokio::net::TcpListener) {
+        let max = self.shared.descriptors.resp_connections() as usize;
+        let mut stopped = self.stopped.clone();
+        let mut open = tokio::task::JoinSet::new();
+        loop {
+            tokio::select! {
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+                Some(_) = open.join_next() => {}
+                accepted = listener.accept(), if open.len() < max => match accepted {
+                    Ok((stream, addr)) if self.shared.descriptors.allow(Purpose::Resp, &stream) => {
+                        open.spawn_local(self.clone().connection(stream, addr));
+                    }
+                    // The descriptors that are left are for files.
+                    Ok(_) => {}
+                    // Out of descriptors or memory: others may give some back.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                },
+            }
+        }
+        while open.join_next().await.is_some() {}
+    }
+
+    async fn connection(self: Rc<Self>, stream: tokio::net::TcpStream, addr: SocketAddr) {
+        let stopped = self.stopped.clone();
+        let (fd, local_addr) = (stream.as_raw_fd(), stream.local_addr().unwrap_or(addr));
+        // Errors mean that the client has gone, and there is nobody to tell.
+        if let Some(tls) = &self.shared.client_tls {
+            let mut at_end = stopped.clone();
+            tokio::select! {
+                accepted = tls.accept(stream, addr.ip(), PLAIN, |stream| stream) => {
+                    if let Some(mut stream) = accepted
+                        && let Some(entry) = self.enter(fd, addr, local_addr)
+                    {
+                        let _ = self.talk(&entry.0).answer(&mut stream, stopped).await;
+                        drop(entry);
+                        // A client that reads nothing holds nobody up.
+                        let _ = tokio::time::timeout(SHUTDOWN_MAX, stream.shutdown()).await;
+                    }
+                }
+                _ = at_end.wait_for(|stopped| *stopped) => {}
+            }
+            return;
+        }
+        let mut stream = stream;
+        let Some(entry) = self.enter(fd, addr, local_addr) else {
+            return;
+        };
+        let mut talk = self.talk(&entry.0);
+        if let Ok(true) = talk.answer(&mut stream, stopped).await {
+            let greeting = talk.greeting;
+            if let Ok(stream) = stream.into_std() {
+                let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                waiting.push(Waiting {
+                    stream,
+                    client: entry.keep(),
+                    greeting,
+                });
+            }
+        }
+    }
+
+    /// Enters a connection among the clients, unless there are too many.
+    fn enter(&self, fd: RawFd, addr: SocketAddr, local_addr: SocketAddr) -> Option<Entry> {
+        let max = self.shared.descriptors.resp_connections() as usize;
+        let client = self.clients.open(max, 0, fd, addr, local_addr)?;
+        Some(Entry(client, Some(self.clients.clone())))
+    }
+
+    fn talk<'a>(&'a self, client: &'a Client) -> Talk<'a> {
+        Talk {
+            shared: &self.shared,
+            client,
+            greeting: Greeting::new(&self.shared),
+        }
+    }
+}
+
+/// A connection's entry among the clients, removed before its socket closes unless it is handed on.
+struct Entry(Arc<Client>, Option<Arc<Clients>>);
+
+impl Entry {
+    fn keep(mut self) -> Arc<Client> {
+        self.1 = None;
+        self.0.clone()
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(clients) = &self.1 {
+            clients.close(&self.0);
+        }
+    }
+}
+
+/// What is answered on one connection.
+struct Talk<'a> {
+    shared: &'a Shared,
+    client: &'a Client,
+    greeting: Greeting,
+}
+
+impl Talk<'_> {
+    /// Answers the requests of a connection; true once the server serves, if that is between two requests.
+    async fn answer(
+        &mut self,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+        mut stopped: watch::Receiver<bool>,
+    ) -> io::Result<bool> {
+        let mut decoder = Decoder::new(Limits {
+            argument_bytes_max: REQUEST_BYTES_MAX,
+            request_bytes_max: REQUEST_BYTES_MAX,
+            ..Limits::default()
+        });
+        let (mut input, mut output) = (Vec::with_capacity(READ_BYTES), Vec::new());
+        loop {
+            tokio::select! {
+                biased;
+                read = stream.read_buf(&mut input) => {
+                    if read? == 0 {
+                        return Ok(false);
+                    }
+                }
+                _ = stopped.wait_for(|stopped| *stopped) => return Ok(input.is_empty()),
+            }
+            let mut taken = 0;
+            let mut quits = false;
+            while !quits {
+                let rest = &input[taken..];
+                match decoder.decode(rest) {
+                    Ok(Step::Request(size)) => {
+                        let request = decoder.request(rest);
+                        if greeting::must_wait(self.shared, self.client, request) {
+                            let turn = self.shared.guesses.wait_for_turn(self.client.addr.ip());
+                            tokio::select! {
+                                () = turn => {}
+                                _ = stopped.wait_for(|stopped| *stopped) => return Ok(false),
+                            }
+                        }
+                        quits = self.execute(request, &mut output);
+                        taken += size;
+                    }
+                    Ok(Step::Skip(size)) => taken += size,
+                    Ok(Step::Incomplete(_)) => break,
+                    Err(error) => {
+                        self.encoder(&mut output)
+                            .error(Code::BadRequest, &error.to_string());
+                        quits = true;
+                    }
+                }
+            }
+            input.drain(..taken);
+            let write = async {
+                stream.write_all(&output).await?;
+                stream.flush().await
+            };
+            tokio::select! {
+                biased;
+                written = write => written?,
+                // A client that reads nothing holds up no start.
+                _ = stopped.wait_for(|stopped| *stopped) => return Ok(false),
+            }
+            output.clear();
+            if quits {
+                return Ok(false);
+            }
+            // A client that sends without a pause would never let the wait above see it.
+            if *stopped.borrow() {
+                return Ok(input.is_empty());
+            }
+        }
+    }
+
+    /// Answers a request; true if the connection ends then.
+    fn execute(&mut self, request: Request<'_>, output: &mut Vec<u8>) -> bool {
+        let name = request.arg(0).to_ascii_uppercase();
+        let answered = match name.as_slice() {
+            b"QUIT" => {
+                self.encoder(output).ok();
+                return true;
+            }
+            b"AUTH" => greeting::auth(self.shared, self.client, request).map(|()| {
+                self.greeting.authenticated = true;
+                self.encoder(output).ok();
+            }),
+            b"HELLO" => self.hello(request, output),
+            _ if !self.greeting.authenticated => {
+                Err((Code::NoAuth, "Authentication required.".to_owned()))
+            }
+            b"INFO" => {
+                let text = info_while_loading(self.shared, self.client, request);
+                self.encoder(output).verbatim(&text);
+                Ok(())
+            }
+            _ => Err((Code::Loading, MESSAGE.to_owned())),
+        };
+        if let Err((code, message)) = answered {
+            self.encoder(output).error(code, &message);
+        }
+        false
+    }
+
+    fn hello(&mut self, request: Request<'_>, output: &mut Vec<u8>) -> Result<(), Refusal> {
+        greeting::hello(self.shared, self.client, &mut self.greeting, request)?;
+        let (id, mode) = (self.client.id, self.shared.mode());
+        greeting::answer_hello(&mut self.encoder(output), id, mode);
+        Ok(())
+    }
+
+    fn encoder<'o>(&self, out: &'o mut Vec<u8>) -> Encoder<'o> {
+        Encoder {
+            out,
+            proto: self.greeting.proto,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_protocol::config::ServerConfig;
+    use larder_protocol::resp::Proto;
+
+    use super::*;
+    use crate::clients;
+
+    /// What a server that asks for a password, or does not, shares before it serves.
+    struct Loading {
+        shared: Shared,
+        client: Arc<Client>,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Loading {
+        fn new(password: &str) -> Loading {
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut config = ServerConfig::default();
+            config.server.data = folder.path().to_owned();
+            config.server.password = password.to_owned();
+            let clients = Clients::new(clients::Limits::of(&config), Arc::default());
+            let addr = SocketAddr::from(([127, 0, 0, 1], 1));
+            let client = clients.open(1, 0, -1, addr, addr).expect("there is room");
+            Loading {
+                shared: Shared::new(config).expect("prepared"),
+                client,
+                _folder: folder,
+            }
+        }
+
+        fn talk(&self) -> Talk<'_> {
+            Talk {
+                shared: &self.shared,
+                client: &self.client,
+                greeting: Greeting::new(&self.shared),
+            }
+        }
+
+        /// What a client reads, and whether its connection would be handed on.
+        async fn exchange(&self, request: &[u8]) -> (String, bool) {
+            let (mut client, mut server) = tokio::io::duplex(1 << 16);
+            let (stop, stopped) = watch::channel(false);
+            client.write_all(request).await.expect("sent");
+            let mut talk = self.talk();
+            let answering = talk.answer(&mut server, stopped);
+            let stopping = async {
+                // The request is read before the end of loading is noticed.
+                tokio::task::yield_now().await;
+                stop.send_replace(true);
+            };
+            let (is_handed_on, ()) = tokio::join!(answering, stopping);
+            drop(server);
+            let mut replies = String::new();
+            client.read_to_string(&mut replies).await.expect("text");
+            (replies, is_handed_on.expect("the client is there"))
+        }
+    }
+
+    #[tokio::test]
+    async fn every_request_is_answered_loading_and_a_connection_is_handed_on_between_two() {
+        let server = Loading::new("");
+        let loading = "-LOADING Redis is loading the dataset in memory\r\n";
+        let pipelined = b"PING\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n";
+        assert_eq!(server.exchange(pipelined).await, (loading.repeat(2), true));
+        assert_eq!(server.exchange(b"").await, (String::new(), true));
+        let cut = server.exchange(b"PING\r\n*2\r\n$3\r\nGE").await;
+        assert_eq!(cut, (loading.to_owned(), false));
+        assert_eq!(
+            server.exchange(b"QUIT\r\nPING\r\n").await,
+            ("+OK\r\n".to_owned(), false)
+        );
+        let (wrong, is_handed_on) = server.exchange(b"*x\r\n").await;
+        assert!(wrong.starts_with("-ERR Protocol error"), "{wrong}");
+        assert!(!is_handed_on);
+    }
+
+    /// The end of loading waits for no client: neither for one that reads no replies, nor for one that sends without a pause.
+    #[tokio::test]
+    async fn clients_that_read_nothing_or_send_on_hold_up_no_start() {
+        let loading = Loading::new("");
+        let mut talk = loading.talk();
+        let (mut client, mut server) = tokio::io::duplex(64);
+        let (stop, stopped) = watch::channel(false);
+        let flooding = async { while client.write_all(b"PING\r\n").await.is_ok() {} };
+        let stopping = async {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            stop.send_replace(true);
+        };
+        tokio::select! {
+            _ = talk.answer(&mut server, stopped) => {}
+            () = async { tokio::join!(flooding, stopping); } => panic!("the answers go on"),
+        }
+
+        let (client, mut server) = tokio::io::duplex(1 << 10);
+        let (mut reader, mut writer) = tokio::io::split(client);
+        let (stop, stopped) = watch::channel(false);
+        let sending = async { while writer.write_all(b"PING\r\n").await.is_ok() {} };
+        let reading = async {
+            let mut replies = [0; 100];
+            for round in 0.. {
+                if reader.read(&mut replies).await.is_ok_and(|read| read > 0) && round == 100 {
+                    stop.send_replace(true);
+                }
+            }
+        };
+        tokio::select! {
+            _ = talk.answer(&mut server, stopped) => {}
+            () = async { tokio::join!(sending, reading); } => panic!("the answers go on"),
+        }
+    }
+
+    #[tokio::test]
+    async fn clients_can_log_in_choose_a_protocol_and_ask_for_the_progress() {
+        let server = Loading::new("");
+        let (info, _) = server.exchange(b"INFO persistence\r\n").await;
+        assert!(info.contains("# Persistence\r\nloading:1\r\n"), "{info}");
+        assert!(!info.contains("# Server"), "{info}");
+        let (hello, is_handed_on) = server.exchange(b"HELLO 3 SETNAME me\r\n").await;
+        assert!(hello.starts_with("%7\r\n") && is_handed_on, "{hello}");
+        assert_eq!(server.client.names().name, "me");
+
+        let server = Loading::new("secret");
+        let no_password = "-NOAUTH Authentication required.\r\n";
+        let (replies, _) = server.exchange(b"GET a\r\nINFO\r\n").await;
+        assert_eq!(replies, no_password.repeat(2));
+        let mut talk = server.talk();
+        let mut output = Vec::new();
+        for request in [&b"AUTH wrong\r\n"[..], b"AUTH secret\r\n", b"PING\r\n"] {
+            let mut decoder = Decoder::new(Limits::default());
+            decoder.decode(request).expect("a request");
+            talk.execute(decoder.request(request), &mut output);
+        }
+        let replies = String::from_utf8(output).expect("text");
+        assert_eq!(
+            replies,
+            "-WRONGPASS invalid username-password pair or user is disabled.\r\n+OK\r\n-LOADING Redis is loading the dataset in memory\r\n"
+        );
+        let greeting = Greeting {
+            authenticated: true,
+            proto: Proto::Resp2,
+        };
+        assert_eq!(talk.greeting, greeting);
+    }
+}
