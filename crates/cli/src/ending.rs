@@ -15,11 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use larder_server::Shared;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::failure::Failure;
+use crate::interrupt::on_own_thread;
 
 /// How long stopping may take beyond `server.stop_timeout_seconds` while all serving threads work: the journal may be syncing.
 const STOP_MAX: Duration = Duration::from_secs(30);
@@ -42,26 +43,15 @@ impl Ending {
             stop: Notify::new(),
         });
         let own = ending.clone();
-        let start = || -> std::io::Result<()> {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
-            let signals = {
-                let _inside = runtime.enter();
-                [
-                    SignalKind::interrupt(),
-                    SignalKind::terminate(),
-                    SignalKind::hangup(),
-                ]
-                .map(signal)
-            };
-            let [interrupt, terminate, hangup] = signals;
-            let (interrupt, terminate, hangup) = (interrupt?, terminate?, hangup?);
-            let run = move || runtime.block_on(own.run(interrupt, terminate, hangup));
-            let thread = std::thread::Builder::new().name("signals".to_owned());
-            thread.spawn(run).map(drop)
+        let listen = || {
+            Ok([
+                signal(SignalKind::interrupt())?,
+                signal(SignalKind::terminate())?,
+                signal(SignalKind::hangup())?,
+            ])
         };
-        start().map_err(failed)?;
+        let handle = |signals| async move { own.run(signals).await };
+        on_own_thread(listen, handle).map_err(failed)?;
         Ok(ending)
     }
 
@@ -76,12 +66,7 @@ impl Ending {
         self.stop.notified().await;
     }
 
-    async fn run(
-        &self,
-        mut interrupt: tokio::signal::unix::Signal,
-        mut terminate: tokio::signal::unix::Signal,
-        mut hangup: tokio::signal::unix::Signal,
-    ) {
+    async fn run(&self, [mut interrupt, mut terminate, mut hangup]: [Signal; 3]) {
         // The server that is to stop, and when the signal came.
         let mut stopping: Option<(Arc<Shared>, Instant)> = None;
         loop {

@@ -20,29 +20,38 @@ pub fn listen() -> Result<(), Failure> {
 }
 
 fn start() -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("cannot listen for signals: {error}");
+    let note_signals = |mut signals: Signals| async move {
+        while signals.next().await {
+            if INTERRUPTED.swap(true, Ordering::SeqCst) {
+                std::process::exit(130);
+            }
+            // Taken and released, so that no waiter misses the change between look and wait.
+            drop(WAITERS.0.lock());
+            WAITERS.1.notify_all();
+        }
+    };
+    on_own_thread(Signals::new, note_signals)
+        .map_err(|error| format!("cannot listen for signals: {error}"))
+}
+
+/// Has `handle` handle the signals that `listen` listens for, on a thread of its own.
+///
+/// # Errors
+/// The system gives no thread, or no signals.
+pub fn on_own_thread<S: Send + 'static, F: Future<Output = ()>>(
+    listen: impl FnOnce() -> std::io::Result<S>,
+    handle: impl FnOnce(S) -> F + Send + 'static,
+) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()
-        .map_err(failed)?;
-    let mut signals = {
+        .build()?;
+    let signals = {
         let _inside = runtime.enter();
-        Signals::new().map_err(failed)?
+        listen()?
     };
-    let note_signals = move || {
-        runtime.block_on(async {
-            while signals.next().await {
-                if INTERRUPTED.swap(true, Ordering::SeqCst) {
-                    std::process::exit(130);
-                }
-                // Taken and released, so that no waiter misses the change between look and wait.
-                drop(WAITERS.0.lock());
-                WAITERS.1.notify_all();
-            }
-        });
-    };
-    let thread = std::thread::Builder::new().name("signals".into());
-    thread.spawn(note_signals).map(drop).map_err(failed)
+    let run = move || runtime.block_on(handle(signals));
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    thread.spawn(run).map(drop)
 }
 
 /// The signals that ask a program to end. From its making on they no longer end it by themselves.

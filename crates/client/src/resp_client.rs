@@ -121,7 +121,11 @@ impl RespClient {
         loop {
             let replies = self.pipeline_once(commands);
             let is_loading = match &replies {
-                Ok(replies) => !replies.is_empty() && replies.iter().all(is_loading),
+                Ok(replies) => {
+                    let refused =
+                        |reply: &Reply| matches!(reply, Reply::Error(error) if is_loading(error));
+                    !replies.is_empty() && replies.iter().all(refused)
+                }
                 Err(Error::Refused { retry, .. }) => *retry,
                 Err(_) => false,
             };
@@ -293,13 +297,13 @@ const LOADING_PAUSE_MIN: Duration = Duration::from_millis(20);
 const LOADING_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Whether the server loads rows, and has done nothing.
-fn is_loading(reply: &Reply) -> bool {
-    matches!(reply, Reply::Error(error) if error.code == Code::Loading.resp_prefix())
+fn is_loading(error: &ErrorReply) -> bool {
+    error.code == Code::Loading.resp_prefix()
 }
 
 pub(crate) fn refused(error: ErrorReply) -> Error {
     let message = format!("{} {}", error.code, error.message);
-    let retry = error.code == Code::Loading.resp_prefix();
+    let retry = is_loading(&error);
     Error::Refused {
         code: error.code,
         message,

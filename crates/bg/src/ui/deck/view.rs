@@ -91,7 +91,7 @@ impl TrialView {
             load: trial.load.into(),
             threads,
             warmup_seconds: trial.warmup.as_secs_f64(),
-            seconds: (trial.duration < Trial::UNBOUNDED).then(|| trial.duration.as_secs_f64()),
+            seconds: (trial.duration < Trial::UNBOUNDED).then_some(trial.duration.as_secs_f64()),
             actions: trial.actions,
             elapsed_seconds: 0.0,
         }
