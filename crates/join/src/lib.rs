@@ -53,7 +53,7 @@ pub use propagate::subscription::RowChange;
 pub use shard::adopted::EachBaseRow;
 pub use shard::exchange::{EngineMessage, Exchange, Progress};
 pub use shard::parts::{NoParts, PartRows, Parts};
-pub use tables::catalog::{IfDefined, IfRead, JoinInfo};
+pub use tables::catalog::{Admitted, IfDefined, IfRead, JoinInfo};
 pub use tables::expiry::ExpirySummary;
 pub use tables::info::TableInfo;
 pub use tables::log::{Before, LogEntry};

@@ -41,6 +41,16 @@ pub enum IfDefined {
     Replace,
 }
 
+/// What a definition that is admitted would change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admitted {
+    Unchanged,
+    /// There is no join of this name.
+    New,
+    /// The join of this name goes.
+    Replaced,
+}
+
 /// What the drop of a join does to the joins that read its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IfRead {
@@ -107,7 +117,7 @@ impl Engine {
         Ok(self.add_join(name, *definition))
     }
 
-    /// Checks whether [`Engine::define`] would succeed. Returns whether it would change anything.
+    /// Checks whether [`Engine::define`] would succeed. Returns what it would change.
     ///
     /// # Errors
     /// Those of [`Engine::define`].
@@ -116,9 +126,13 @@ impl Engine {
         name: &str,
         definition: &str,
         if_defined: IfDefined,
-    ) -> Result<bool, DefinitionError> {
+    ) -> Result<Admitted, DefinitionError> {
         let planned = self.plan_definition(name, definition, if_defined)?;
-        Ok(!matches!(planned, Planned::Stays(_)))
+        Ok(match planned {
+            Planned::Stays(_) => Admitted::Unchanged,
+            Planned::New(_) => Admitted::New,
+            Planned::Replaces(..) => Admitted::Replaced,
+        })
     }
 
     fn plan_definition(

@@ -1,6 +1,6 @@
 //! Joins that are declared again, replaced, or dropped while others read them.
 
-use larder_join::{Error, IfDefined, IfRead};
+use larder_join::{Admitted, Error, IfDefined, IfRead};
 
 use crate::story::{Told, told};
 
@@ -41,12 +41,16 @@ fn the_same_definition_again_changes_nothing() {
     let filled = t.0.info("j0").unwrap().filled;
     t.0.record_changes(true);
     for if_defined in [IfDefined::Refuse, IfDefined::Keep, IfDefined::Replace] {
-        assert_eq!(t.0.admits("j0", COUNT, if_defined), Ok(false));
+        let admitted = t.0.admits("j0", COUNT, if_defined);
+        assert_eq!(admitted, Ok(Admitted::Unchanged));
         t.define("j0", COUNT, if_defined).unwrap();
         t.define("j0", &format!(" {COUNT} "), if_defined).unwrap();
     }
     t.define("j0", SUM, IfDefined::Keep).unwrap();
     assert_eq!(t.0.take_changes(), []);
+    let replaced = t.0.admits("j0", SUM, IfDefined::Replace);
+    assert_eq!(replaced, Ok(Admitted::Replaced));
+    assert_eq!(t.0.admits("j9", SUM, IfDefined::Replace), Ok(Admitted::New));
     t.is("out|x", "2");
     assert_eq!(t.0.info("j0").unwrap().filled, filled, "it stays filled");
     let refused = t.define("j0", SUM, IfDefined::Refuse).unwrap_err();

@@ -1,6 +1,6 @@
 //! `JOIN.*`: declaring joins, and looking at them.
 
-use larder_join::{IfDefined, IfRead, JoinInfo};
+use larder_join::{Admitted, IfDefined, IfRead, JoinInfo};
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
@@ -23,6 +23,16 @@ pub(crate) enum JoinChange {
         name: String,
         if_read: IfRead,
     },
+}
+
+/// What a change does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Nothing,
+    /// A join comes, and none goes.
+    Adds,
+    /// These joins go, in this order. Others may have been computed from their outputs.
+    Removes(Vec<String>),
 }
 
 impl JoinChange {
@@ -65,11 +75,11 @@ impl JoinChange {
         }
     }
 
-    /// Checks whether it can be made. Returns whether it changes anything.
+    /// Checks whether it can be made. Returns what it does.
     ///
     /// # Errors
     /// Where in the definition something is wrong, and what; or why the join cannot be dropped.
-    pub fn check(&self, tables: &Tables) -> Result<bool, Refusal> {
+    pub fn check(&self, tables: &Tables) -> Result<Effect, Refusal> {
         match self {
             JoinChange::Create {
                 name,
@@ -79,24 +89,16 @@ impl JoinChange {
                 check_name(name)?;
                 let admitted =
                     tables.read(|engine, _| engine.admits(name, definition, *if_defined));
-                admitted.map_err(|error| (Code::BadRequest, error.to_string()))
+                match admitted {
+                    Ok(Admitted::Unchanged) => Ok(Effect::Nothing),
+                    Ok(Admitted::New) => Ok(Effect::Adds),
+                    Ok(Admitted::Replaced) => Ok(Effect::Removes(vec![name.clone()])),
+                    Err(error) => Err((Code::BadRequest, error.to_string())),
+                }
             }
             JoinChange::Drop { name, if_read } => {
                 let planned = tables.read(|engine, _| engine.plan_drop(name, *if_read));
-                planned.map(|_| true).map_err(refusal)
-            }
-        }
-    }
-
-    /// Whether a join goes, from whose output others may have been computed.
-    pub fn removes(&self, tables: &Tables) -> bool {
-        match self {
-            JoinChange::Drop { .. } => true,
-            JoinChange::Create {
-                name, if_defined, ..
-            } => {
-                *if_defined == IfDefined::Replace
-                    && tables.read(|engine, _| engine.info(name).is_ok())
+                planned.map(Effect::Removes).map_err(refusal)
             }
         }
     }
@@ -147,7 +149,7 @@ pub(super) fn define(
 ) -> Result<Option<Work>, Refusal> {
     let change = JoinChange::of(command)?;
     let tables = state.tables();
-    let is_prepared = whole || !change.check(&tables)? || !change.removes(&tables);
+    let is_prepared = whole || !matches!(change.check(&tables)?, Effect::Removes(_));
     if !is_prepared && !tables.prepare_drop_once(change.name()) {
         return Ok(Some(Work::Define(DefineJob { change })));
     }

@@ -11,10 +11,10 @@ use larder_join::{IfDefined, IfRead};
 use larder_protocol::errors::Code;
 
 use super::super::super::spaces::follow_spaces;
-use super::super::joins::JoinChange;
+use super::super::joins::{Effect, JoinChange};
 use super::{Coordinator, gone};
 use crate::Shared;
-use crate::tables::{Gate, Paused, Refusal, Tables, refusal, stopping};
+use crate::tables::{Gate, Paused, Refusal, Tables, stopping};
 
 impl Coordinator {
     /// Declares a join on every core, or drops it.
@@ -36,7 +36,7 @@ impl Coordinator {
 /// # Errors
 /// The change will be refused.
 async fn prepare(tables: &Tables, change: &JoinChange) -> Result<(), Refusal> {
-    if !change.check(tables)? || !change.removes(tables) {
+    if !matches!(change.check(tables)?, Effect::Removes(_)) {
         return Ok(());
     }
     let handle = tables.handle();
@@ -117,7 +117,7 @@ pub(crate) async fn define_in_cluster(
     let Some(membership) = &shared.membership else {
         return Err(gone());
     };
-    let changes = change.check(tables)?;
+    let effect = change.check(tables)?;
     let keeps = matches!(
         change,
         JoinChange::Create {
@@ -126,27 +126,27 @@ pub(crate) async fn define_in_cluster(
         }
     );
     // This node may follow an older map, so the controller decides whether the same definition is still there.
-    if !changes && keeps {
+    if effect == Effect::Nothing && keeps {
         return Ok(());
     }
-    let asks = match change {
-        JoinChange::Create {
-            name,
-            definition,
-            if_defined,
-        } => vec![Ask::DefineJoin {
+    let asks = match (change, effect) {
+        (
+            JoinChange::Create {
+                name,
+                definition,
+                if_defined,
+            },
+            _,
+        ) => vec![Ask::DefineJoin {
             name: name.clone(),
             text: definition.clone(),
             replace: *if_defined == IfDefined::Replace,
         }],
-        JoinChange::Drop { name, if_read } => {
-            let names = tables.read(|engine, _| engine.plan_drop(name, *if_read));
-            let names = names.map_err(refusal)?;
-            names
-                .into_iter()
-                .map(|name| Ask::DropJoin { name })
-                .collect()
+        (JoinChange::Drop { .. }, Effect::Removes(names)) => {
+            let drops = names.into_iter().map(|name| Ask::DropJoin { name });
+            drops.collect()
         }
+        (JoinChange::Drop { .. }, _) => Vec::new(),
     };
     for ask in asks {
         let asked = membership.ask(ask).await;
