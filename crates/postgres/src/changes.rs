@@ -261,6 +261,34 @@ impl Known {
         }
     }
 
+    /// The new row with cells of the old one that were not sent again; `None` if the old one has none of them.
+    fn completed(&self, old: &Old, new: &[Cell]) -> Option<Vec<Cell>> {
+        if !new.contains(&Cell::Unchanged) {
+            return None;
+        }
+        let mut new = new.to_vec();
+        match old {
+            Old::Same => return None,
+            Old::Row(old) => {
+                for (cell, old) in new.iter_mut().zip(old) {
+                    if *cell == Cell::Unchanged {
+                        cell.clone_from(old);
+                    }
+                }
+            }
+            Old::Key(old) => {
+                for slot in &self.slots {
+                    if let (Some(cell @ Cell::Unchanged), Some(old)) =
+                        (new.get_mut(*slot), old.get(*slot))
+                    {
+                        cell.clone_from(old);
+                    }
+                }
+            }
+        }
+        Some(new)
+    }
+
     /// An insert or an update.
     fn put(
         &self,
@@ -270,29 +298,13 @@ impl Known {
         each: &mut dyn FnMut(Change),
         misfit: &mut dyn FnMut(&Mapping, &Misfit),
     ) {
-        let mut new = new.to_vec();
-        if let Old::Row(old) = old {
-            // The old row has what the new one left out.
-            for (cell, old) in new.iter_mut().zip(old) {
-                if *cell == Cell::Unchanged {
-                    cell.clone_from(old);
-                }
-            }
-        }
-        if let Old::Key(old) = old {
-            for slot in &self.slots {
-                if let (Some(cell @ Cell::Unchanged), Some(old)) =
-                    (new.get_mut(*slot), old.get(*slot))
-                {
-                    cell.clone_from(old);
-                }
-            }
-        }
+        let completed = self.completed(old, new);
+        let new = completed.as_deref().unwrap_or(new);
         let before = match old {
             Old::Same => None,
             Old::Key(cells) | Old::Row(cells) => Some(self.key_of(cells)),
         };
-        let key = match self.key_of(&new) {
+        let key = match self.key_of(new) {
             Ok(key) => key,
             Err(why) => {
                 misfit(&self.mapping, &why);
@@ -309,7 +321,7 @@ impl Known {
             // It was no row here until now.
             Some(Err(_)) => return each(self.forget()),
         };
-        let values = Self::pick(&new, &self.values);
+        let values = Self::pick(new, &self.values);
         if let Some(value) = self.mapping.value_of(&values) {
             return each(Change::Put { key, value });
         }

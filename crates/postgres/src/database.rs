@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::changes::Change;
 use crate::connect::{Address, Pool};
@@ -27,7 +27,7 @@ use crate::range::Range;
 use crate::session::{End, Session};
 use crate::snapshot::Lsn;
 use crate::sql::Write;
-use crate::stats::Stats;
+use crate::stats::{Credit, Stats};
 use crate::verify::Verified;
 use crate::work::Written;
 
@@ -65,7 +65,7 @@ pub enum Event {
     /// Changes, of one transaction where it is small. Drop the credit when they are applied.
     Apply {
         changes: Vec<Change>,
-        credit: OwnedSemaphorePermit,
+        credit: Credit,
     },
     /// A write has been applied with what came before: tell its writer.
     Seen {
@@ -213,6 +213,10 @@ impl Life {
             () = self.live() => {}
             _ = stop.wait_for(|stop| *stop) => {}
         }
+        if let Some(slot) = self.stats.creating() {
+            let ending = crate::slot::end_creation(&self.pool, &slot);
+            let _ = tokio::time::timeout(Duration::from_secs(2), ending).await;
+        }
         // What was streamed is of no use to anyone, and a slot that stays would keep it.
         if let Some(slot) = &self.options.permanent_slot {
             let dropping = async {
@@ -336,8 +340,11 @@ impl Life {
     }
 
     async fn serve(&mut self, mut session: Session) {
-        if !session.is_resumed() && self.lost_at.is_some() {
-            self.forget();
+        if !session.is_resumed() {
+            if self.lost_at.is_some() {
+                self.forget();
+            }
+            Stats::set(&self.stats.settling, 0);
         }
         self.lost_at = None;
         if self.failure.take().is_some() {

@@ -48,5 +48,5 @@ pub use mapping::{Mapping, Misfit, SlotKind, ValueKind};
 pub use range::Range;
 pub use snapshot::show_lsn;
 pub use sql::{When, Write};
-pub use stats::{GAUGES, Stats};
+pub use stats::{Credit, GAUGES, Stats};
 pub use work::Written;

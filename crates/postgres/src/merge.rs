@@ -183,6 +183,9 @@ impl Merge {
 
     /// A change of the transaction that has begun.
     pub fn change(&mut self, change: &Change) {
+        if self.loads.is_empty() {
+            return;
+        }
         let range = change.range();
         for load in self.loads.values_mut() {
             if load.ranges.iter().any(|other| other.overlaps(&range)) {
@@ -227,6 +230,11 @@ impl Merge {
         let lsn = if seen { 0 } else { lsn };
         self.waits.insert(self.next, Wait { xid, lsn });
         self.next
+    }
+
+    /// Whether a load or a write is under way.
+    pub fn is_awaited(&self) -> bool {
+        !self.loads.is_empty() || !self.waits.is_empty() || !self.again.is_empty()
     }
 
     /// A position that is waited for, if the stream is not there yet.

@@ -11,6 +11,7 @@ use crate::database::ResumePoint;
 use crate::error::{Error, said};
 use crate::snapshot::{Lsn, parse_lsn};
 use crate::sql::literal;
+use crate::work;
 
 /// A name that no other connection has.
 pub fn temporary_name() -> String {
@@ -22,6 +23,54 @@ pub fn temporary_name() -> String {
     let nanos = now.map_or(0, |since| since.as_nanos() as u64);
     let count = COUNT.fetch_add(1, Relaxed);
     format!("larder_{}_{nanos:x}_{count}", std::process::id())
+}
+
+/// The transaction that the creation of a slot waits for, for people. A slot begins when all transactions have ended that wrote, in any
+/// database of the server, when its creation began; it waits for one after the other. `None`: it waits for none at the moment.
+///
+/// # Errors
+/// PostgreSQL cannot be asked.
+pub async fn blocker(pool: &Pool, name: &str) -> Result<Option<String>, Error> {
+    let sql = format!(
+        "SELECT h.pid, p.gid, a.datname, a.usename, a.application_name, \
+         floor(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared))) \
+         FROM pg_replication_slots s JOIN pg_locks l ON l.pid = s.active_pid AND l.locktype = 'transactionid' AND NOT l.granted \
+         JOIN pg_locks h ON h.locktype = 'transactionid' AND h.transactionid = l.transactionid AND h.granted \
+         LEFT JOIN pg_stat_activity a ON a.pid = h.pid LEFT JOIN pg_prepared_xacts p ON p.transaction = h.transactionid \
+         WHERE s.slot_name = {}",
+        literal(name)
+    );
+    let rows = work::rows(pool, &sql).await?;
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
+    let cell = |at: usize| row.get(at).filter(|text| !text.is_empty());
+    let mut shown = match (cell(1), cell(0)) {
+        (Some(gid), _) => format!("the prepared transaction '{gid}'"),
+        (None, pid) => format!("the transaction of pid {}", pid.unwrap_or("?")),
+    };
+    let mut about = Vec::new();
+    for (what, at) in [("database", 2), ("user", 3), ("application", 4)] {
+        about.extend(cell(at).map(|text| format!("{what} {text}")));
+    }
+    // Of another user's transaction, without the role pg_read_all_stats, it is not visible.
+    about.push(match cell(5) {
+        Some(seconds) => format!("open for {seconds} s"),
+        None => "open for an unknown time".to_owned(),
+    });
+    shown.push_str(&format!(" ({})", about.join(", ")));
+    Ok(Some(shown))
+}
+
+/// Ends the creation of a slot that waits: PostgreSQL does not notice that its connection is closed before the wait ends.
+pub async fn end_creation(pool: &Pool, name: &str) {
+    let sql = format!(
+        "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots \
+         WHERE slot_name = {} AND active_pid IS NOT NULL AND confirmed_flush_lsn IS NULL",
+        literal(name)
+    );
+    // Without it the slot is gone when the transactions have ended.
+    let _ = work::rows(pool, &sql).await;
 }
 
 /// Makes a slot; tells the position from which it tells of commits.

@@ -1,7 +1,12 @@
 //! What INFO and `/metrics` show of the connection to PostgreSQL.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::snapshot::Lsn;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
@@ -11,6 +16,10 @@ macro_rules! counters {
             state: Mutex<String>,
             streaming: AtomicBool,
             tables: Mutex<Vec<(String, Option<String>)>>,
+            creating: Mutex<Option<String>>,
+            /// The position up to which all changes were handed on, and how often changes were that are not applied yet.
+            handed_on: AtomicU64,
+            unapplied: AtomicU64,
             $($(#[doc = $doc])* pub(crate) $name: AtomicU64,)*
         }
 
@@ -38,6 +47,10 @@ counters! {
     loaded_rows,
     /// Transactions that came by replication
     transactions,
+    /// Of them, transactions of more changes than are applied together, 1024
+    transactions_in_parts,
+    /// 1 while a transaction is applied in parts, and reads may see a part of it
+    settling,
     /// Changes of rows that came by replication
     changes,
     /// Changed rows that cannot be keys of their table
@@ -51,9 +64,55 @@ counters! {
 }
 
 /// The figures that are no counts.
-pub const GAUGES: [&str; 2] = ["lag_bytes", "position"];
+pub const GAUGES: [&str; 3] = ["lag_bytes", "position", "settling"];
+
+/// What is held while changes are on their way to whoever keeps the rows. When it is dropped they are applied, and more may come.
+pub struct Credit {
+    stats: Arc<Stats>,
+    /// Everything up to here is applied then.
+    position: Lsn,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Credit {
+    pub(crate) fn new(stats: Arc<Stats>, position: Lsn, room: OwnedSemaphorePermit) -> Credit {
+        stats.unapplied.fetch_add(1, SeqCst);
+        Credit {
+            stats,
+            position,
+            _room: room,
+        }
+    }
+}
+
+impl Drop for Credit {
+    fn drop(&mut self) {
+        let is_last = self.stats.unapplied.fetch_sub(1, SeqCst) == 1;
+        let handed_on = match is_last {
+            true => self.stats.handed_on.load(SeqCst),
+            false => 0,
+        };
+        self.stats
+            .position
+            .fetch_max(self.position.max(handed_on), SeqCst);
+    }
+}
 
 impl Stats {
+    /// All changes up to a position were handed on.
+    pub(crate) fn set_handed_on(&self, position: Lsn) {
+        self.handed_on.store(position, SeqCst);
+        if self.unapplied.load(SeqCst) == 0 {
+            self.position.fetch_max(position, SeqCst);
+        }
+    }
+
+    /// A stream begins.
+    pub(crate) fn begin_at(&self, position: Lsn) {
+        self.handed_on.store(position, SeqCst);
+        self.position.store(position, SeqCst);
+    }
+
     /// `streaming`, or what is done or wrong instead.
     pub fn state(&self) -> String {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,6 +134,17 @@ impl Stats {
         let faulty = tables.filter_map(|(name, fault)| Some((name, fault?)));
         let faults = faulty.map(|(name, fault)| format!("table {name} of PostgreSQL: {fault}"));
         faults.collect()
+    }
+
+    /// The slot whose creation is under way.
+    pub(crate) fn creating(&self) -> Option<String> {
+        let slot = self.creating.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.clone()
+    }
+
+    pub(crate) fn set_creating(&self, slot: Option<&str>) {
+        let mut creating = self.creating.lock().unwrap_or_else(PoisonError::into_inner);
+        *creating = slot.map(str::to_owned);
     }
 
     /// Logs what changed.

@@ -32,27 +32,26 @@ pub struct VerifiedTable {
 }
 
 impl Verified {
-    /// Why a stream that began at an earlier look does not have all changes of the tables that can be followed now.
-    pub fn needs_new_stream(&self, before: &Verified, publication: &str) -> Option<String> {
-        let published = format!("the publication {publication} was changed");
-        if self.versions.publication != before.versions.publication {
-            return Some(published);
-        }
+    /// Whether the publication is the one of an earlier look, and was in between.
+    pub fn is_published_as(&self, before: &Verified) -> bool {
+        self.versions.publication == before.versions.publication
+    }
+
+    /// The places of tables that can be followed, but of which a stream that began at an earlier look may lack changes; and why.
+    pub fn needing_new_stream(&self, before: &Verified) -> Vec<(usize, &'static str)> {
         let tables = self.tables.iter().zip(&before.tables).enumerate();
-        tables
-            .filter(|(_, (now, _))| now.fault.is_none())
-            .find_map(|(at, (now, before_then))| {
-                let shown = now.mapping.shown();
-                if before_then.fault.is_some() {
-                    Some(format!("the table {shown} can be followed again"))
-                } else if now != before_then {
-                    Some(format!("the table {shown} was altered"))
-                } else if self.versions.published.get(&at) != before.versions.published.get(&at) {
-                    Some(published.clone())
-                } else {
-                    None
-                }
-            })
+        let needing = tables.filter_map(|(at, (table, before_then))| {
+            let published = |verified: &Verified| verified.versions.published.get(&at).cloned();
+            let why = match (&table.fault, &before_then.fault) {
+                (Some(_), _) => return None,
+                (None, Some(_)) => "can be followed again",
+                (None, None) if table != before_then => "was altered",
+                _ if published(self) != published(before) => "was published again",
+                _ => return None,
+            };
+            Some((at, why))
+        });
+        needing.collect()
     }
 
     /// The tables whose rows may have changed since an earlier look in ways that the stream does not tell, and those that cannot be followed

@@ -267,7 +267,7 @@ pub async fn nudge(pool: &Pool) -> Result<(), Error> {
     Ok(())
 }
 
-async fn rows(pool: &Pool, sql: &str) -> Result<Vec<SimpleQueryRow>, Error> {
+pub async fn rows(pool: &Pool, sql: &str) -> Result<Vec<SimpleQueryRow>, Error> {
     let connection = pool.get().await?;
     let messages = connection.client().simple_query(sql).await;
     let messages = messages.map_err(|error| {

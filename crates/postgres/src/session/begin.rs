@@ -15,6 +15,10 @@ use crate::work;
 /// Transactions that began while the slot was made have ended by then, or are in the stream.
 const SETTLE_MAX: Duration = Duration::from_secs(5);
 
+/// How often the transaction that a slot waits for is looked up, and after how many of these times it is logged again.
+const BLOCKER_EVERY: Duration = Duration::from_millis(500);
+const LOG_EVERY: u64 = 120;
+
 /// Makes the slot, or goes on with the one there is, and begins.
 pub(super) async fn begin_stream(
     options: &Options,
@@ -56,11 +60,14 @@ pub(super) async fn begin_stream(
             if let Some(name) = &name {
                 slot::drop_own(pool, name).await?;
             }
-            stats.set_state(
-                "waiting for transactions of PostgreSQL that run to end",
-                false,
-            );
-            slot::create(&mut client, &slot, name.is_none()).await?
+            if let Some(abandoned) = stats.creating() {
+                slot::end_creation(pool, &abandoned).await;
+            }
+            stats.set_creating(Some(&slot));
+            let creating = slot::create(&mut client, &slot, name.is_none());
+            let position = show_blockers(creating, pool, &slot, stats).await?;
+            stats.set_creating(None);
+            position
         }
     };
     client.start().await.map_err(|e| replication_failed(&e))?;
@@ -73,6 +80,48 @@ pub(super) async fn begin_stream(
         }
     })?;
     Ok((client, system, position, resumed_at.is_some()))
+}
+
+/// Awaits the creation of a slot, and meanwhile reports which transaction it waits for.
+async fn show_blockers(
+    creating: impl Future<Output = Result<Lsn, Error>>,
+    pool: &Pool,
+    slot: &str,
+    stats: &Stats,
+) -> Result<Lsn, Error> {
+    let waiting = "a slot that waits for transactions of PostgreSQL to end";
+    stats.set_state(waiting, false);
+    let mut creating = std::pin::pin!(creating);
+    let mut tick = tokio::time::interval(BLOCKER_EVERY);
+    // Usually it takes no time.
+    tick.reset();
+    let (mut ticks, mut logged) = (0_u64, false);
+    loop {
+        tokio::select! {
+            created = &mut creating => {
+                if logged {
+                    tracing::info!("the transactions of PostgreSQL that were waited for have ended");
+                }
+                return created;
+            }
+            _ = tick.tick() => {}
+        }
+        // If PostgreSQL cannot be asked, the creation fails, too.
+        let Ok(Some(blocker)) = slot::blocker(pool, slot).await else {
+            continue;
+        };
+        stats.set_state(
+            &format!("a slot that waits for {blocker}; end it, or wait"),
+            false,
+        );
+        if ticks.is_multiple_of(LOG_EVERY) {
+            logged = true;
+            tracing::warn!(
+                "tables of PostgreSQL cannot be read yet: their replication slot waits for {blocker}"
+            );
+        }
+        ticks += 1;
+    }
 }
 
 /// Waits until every snapshot sees what was committed before the stream began. Such a commit is not in it, and snapshots

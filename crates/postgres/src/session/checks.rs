@@ -8,6 +8,7 @@ use crate::changes::Altered;
 use crate::database::Event;
 use crate::error::Error;
 use crate::range::Range;
+use crate::snapshot::Snapshot;
 use crate::verify::{Verified, VerifiedTable, verify};
 use crate::work;
 
@@ -19,15 +20,27 @@ const VERIFY_BEATS: u64 = 10;
 
 impl Session {
     /// Compares a new look at the database with the one before. A table that cannot be followed any more is excluded, one that may have changed
-    /// unseen is forgotten.
+    /// unseen is forgotten, and one that needs a new stream waits for it while the others are followed.
     ///
     /// # Errors
-    /// The stream does not have all changes of the tables that can be followed now. A new slot begins behind the transactions that are under
-    /// way, which may hold such changes.
-    pub(super) fn compare(&mut self, now: Verified) -> Result<(), Error> {
-        if let Some(why) = now.needs_new_stream(&self.verified, &self.options.publication) {
-            self.needs_new_stream = true;
-            return Err(Error::Setup(format!("{why}; all tables are loaded again")));
+    /// The publication is another one: the stream may lack changes of all tables. A new slot begins behind the transactions that are under way,
+    /// which may hold such changes.
+    pub(super) fn compare(&mut self, mut now: Verified) -> Result<(), Error> {
+        if !now.is_published_as(&self.verified) {
+            return Err(self.new_stream(format!(
+                "the publication {} was changed",
+                self.options.publication
+            )));
+        }
+        for (at, why) in now.needing_new_stream(&self.verified) {
+            let shown = now.tables[at].mapping.shown();
+            now.tables[at].fault = Some(format!(
+                "the table {shown} {why}; it is read when the transactions that write in PostgreSQL at present have ended"
+            ));
+            if self.renewed_at.is_none() {
+                self.renewed_at = Some(0);
+                self.check_versions();
+            }
         }
         let before = std::mem::replace(&mut self.verified, now);
         for at in 0..self.verified.tables.len() {
@@ -41,6 +54,27 @@ impl Session {
         self.changed.extend(changed);
         self.report_tables();
         Ok(())
+    }
+
+    /// Ends the session for a new one once no transaction is under way that the new slot would wait for: until then the other tables are followed.
+    ///
+    /// # Errors
+    /// It is time.
+    pub(super) fn renew_behind(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        match &mut self.renewed_at {
+            None => return Ok(()),
+            Some(at) if *at == 0 => *at = snapshot.xmax,
+            Some(_) => {}
+        }
+        match self.renewed_at.is_some_and(|at| snapshot.xmin >= at) {
+            true => Err(self.new_stream("tables were added or altered".to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    fn new_stream(&mut self, why: String) -> Error {
+        self.needs_new_stream = true;
+        Error::Setup(format!("{why}; all tables are loaded again"))
     }
 
     /// The stream describes tables that no longer fit their mappings.

@@ -10,11 +10,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
 use futures::future::Future;
 use futures::stream::FuturesUnordered;
-use pgwire_replication::{Lsn as WireLsn, ReplicationClient, ReplicationEvent};
-use tokio::sync::{Semaphore, mpsc};
+use futures::{FutureExt, StreamExt};
+use pgwire_replication::{Lsn as WireLsn, PgWireError, ReplicationClient, ReplicationEvent};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::changes::{Change, Translator};
 use crate::connect::Pool;
@@ -24,13 +24,16 @@ use crate::mapping::{Mapping, Misfit};
 use crate::merge::{LoadId, Loaded, Merge, Ready};
 use crate::pgoutput;
 use crate::range::Range;
-use crate::stats::Stats;
+use crate::snapshot::Lsn;
+use crate::stats::{Credit, Stats};
 use crate::verify::{Verified, verify};
 use crate::work::{self, Beat, CommittedWrite, Written};
 use begin::{begin_stream, settle};
 
-/// Changes that are handed on together; a transaction with more is seen in parts.
+/// Changes that are handed on together; a transaction with more is seen in parts, while `Stats::settling` is 1.
 const CHUNK: usize = 1024;
+/// Events of the stream that are received before loads, writes and the time are looked at.
+const EVENTS_A_TURN: usize = 256;
 /// Changes that are handed on and not applied yet.
 const CREDIT: usize = 16 * CHUNK;
 const NUDGE_AGAIN: Duration = Duration::from_millis(50);
@@ -52,6 +55,8 @@ enum Done {
     Beat(Result<Beat, Error>),
     Nudged,
     Verified(Result<Verified, Error>),
+    /// A transaction that was handed on in parts, of so many changes since then, is seen as a whole.
+    Settled(u64, Instant),
 }
 
 type Work = Pin<Box<dyn Future<Output = Done>>>;
@@ -71,6 +76,10 @@ pub struct Session {
     in_transaction: bool,
     /// Changes that were not handed on yet.
     batch: Vec<Change>,
+    /// The changes of the transaction under way that were handed on, and since when, if it is handed on in parts.
+    parts: Option<(u64, Instant)>,
+    /// Transactions that were handed on in parts, and are not seen as a whole yet.
+    settling: u32,
     credit: Arc<Semaphore>,
     work: FuturesUnordered<Work>,
     loads: HashMap<LoadId, Vec<Reply<()>>>,
@@ -83,6 +92,8 @@ pub struct Session {
     is_nudging: bool,
     is_verifying: bool,
     needs_new_stream: bool,
+    /// Tables wait for a new stream, which begins when all transactions before this one have ended; 0 until it is known.
+    renewed_at: Option<u64>,
     beats: u64,
     beats_under_way: u32,
 }
@@ -100,10 +111,9 @@ impl Session {
         let verified = verified?;
         connection.give_back();
         // What was committed while less was told is not in the slot's log.
-        let publication = &options.publication;
         let is_complete = |kept: &ResumePoint| {
-            let why = verified.needs_new_stream(&kept.verified, publication);
-            why.is_none()
+            let needing = verified.needing_new_stream(&kept.verified);
+            verified.is_published_as(&kept.verified) && needing.is_empty()
         };
         let kept = kept.filter(is_complete);
         let before = kept.as_ref().map(|kept| kept.verified.clone());
@@ -131,6 +141,8 @@ impl Session {
             is_resumed,
             in_transaction: false,
             batch: Vec::new(),
+            parts: None,
+            settling: 0,
             credit: Arc::new(Semaphore::new(CREDIT)),
             work: FuturesUnordered::new(),
             loads: HashMap::new(),
@@ -142,6 +154,7 @@ impl Session {
             is_nudging: false,
             is_verifying: false,
             needs_new_stream: false,
+            renewed_at: None,
             beats: 0,
             beats_under_way: 0,
         })
@@ -182,6 +195,9 @@ impl Session {
             position: self.merge.position(),
             verified: self.verified.clone(),
         });
+        if !self.in_transaction {
+            Stats::set(&self.stats.settling, 0);
+        }
         self.client.abort();
         End {
             error,
@@ -198,6 +214,7 @@ impl Session {
         let mut beat = tokio::time::interval(BEAT_EVERY);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.report_tables();
+        self.stats.begin_at(self.merge.position());
         loop {
             for range in std::mem::take(&mut self.changed) {
                 self.forget(range, sink);
@@ -205,11 +222,7 @@ impl Session {
             self.emit_ready(sink);
             let nudge_at = self.nudge_at();
             tokio::select! {
-                event = self.client.recv() => match event {
-                    Ok(Some(event)) => self.receive(event, sink).await?,
-                    Ok(None) => return Err(Error::Unreachable("PostgreSQL ended the replication".to_owned())),
-                    Err(error) => return Err(replication_failed(&error)),
-                },
+                event = self.client.recv() => self.receive_more(event, sink).await?,
                 Some(done) = self.work.next(), if !self.work.is_empty() => self.finish_work(done)?,
                 request = requests.recv() => match request {
                     Some(request) => self.request(request),
@@ -221,13 +234,34 @@ impl Session {
         }
     }
 
-    /// Something came from the stream.
+    /// Receives an event of the stream, and those that are there behind it.
+    async fn receive_more(
+        &mut self,
+        event: Result<Option<ReplicationEvent>, PgWireError>,
+        sink: &dyn Fn(Event),
+    ) -> Result<(), Error> {
+        let mut next = Some(event);
+        for _ in 0..EVENTS_A_TURN {
+            let Some(event) = next else { break };
+            let event = event.map_err(|error| replication_failed(&error))?;
+            let ended = || Error::Unreachable("PostgreSQL ended the replication".to_owned());
+            self.receive(event.ok_or_else(ended)?, sink).await?;
+            // Whoever waits for the stream is served between two transactions.
+            if !self.in_transaction && self.merge.is_awaited() {
+                break;
+            }
+            next = self.client.recv().now_or_never();
+        }
+        // Waiting for the cores is no silence of PostgreSQL.
+        self.last_message_at = Instant::now();
+        Ok(())
+    }
+
     async fn receive(
         &mut self,
         event: ReplicationEvent,
         sink: &dyn Fn(Event),
     ) -> Result<(), Error> {
-        self.last_message_at = Instant::now();
         match event {
             ReplicationEvent::Begin { xid, .. } => {
                 self.in_transaction = true;
@@ -238,11 +272,18 @@ impl Session {
                 let message = message.map_err(|error| Error::Unreachable(error.to_string()))?;
                 self.translate(&message);
                 if self.batch.len() >= CHUNK {
-                    self.flush(sink).await;
+                    Stats::set(&self.stats.settling, 1);
+                    let (changes, _) = self.parts.get_or_insert((0, Instant::now()));
+                    *changes += self.batch.len() as u64;
+                    self.flush(self.merge.position(), sink).await;
                 }
             }
             ReplicationEvent::Commit { end_lsn, .. } => {
-                self.flush(sink).await;
+                let rest = self.batch.len() as u64;
+                self.flush(end_lsn.as_u64(), sink).await;
+                if let Some((changes, since)) = self.parts.take() {
+                    self.settle(changes + rest, since, sink);
+                }
                 self.in_transaction = false;
                 self.merge.commit(end_lsn.as_u64());
                 Stats::add(&self.stats.transactions, 1);
@@ -257,9 +298,23 @@ impl Session {
         Ok(())
     }
 
+    /// All of a transaction in parts was handed on: waits until the cores have applied it, and what joins compute from it.
+    fn settle(&mut self, changes: u64, since: Instant, sink: &dyn Fn(Event)) {
+        Stats::add(&self.stats.transactions_in_parts, 1);
+        self.settling += 1;
+        let (done, seen) = oneshot::channel();
+        let written = Written { rows: 0, sum: None };
+        sink(Event::Seen { written, done });
+        self.work.push(Box::pin(async move {
+            // A server that stops lets go of it.
+            let _ = seen.await;
+            Done::Settled(changes, since)
+        }));
+    }
+
     fn note_position(&mut self) {
         let position = self.merge.position();
-        Stats::set(&self.stats.position, position);
+        self.stats.set_handed_on(position);
         self.client.update_applied_lsn(WireLsn::from_u64(position));
     }
 
@@ -286,16 +341,17 @@ impl Session {
         }
     }
 
-    /// Hands on the changes that came.
-    async fn flush(&mut self, sink: &dyn Fn(Event)) {
+    /// Hands on the changes that came; when they are applied, all up to `position` are.
+    async fn flush(&mut self, position: Lsn, sink: &dyn Fn(Event)) {
         if self.batch.is_empty() {
             return;
         }
         let changes = std::mem::take(&mut self.batch);
         let wanted = changes.len().min(CREDIT) as u32;
         // The semaphore is never closed.
-        if let Ok(credit) = self.credit.clone().acquire_many_owned(wanted).await {
+        if let Ok(room) = self.credit.clone().acquire_many_owned(wanted).await {
             Stats::add(&self.stats.changes, changes.len() as u64);
+            let credit = Credit::new(self.stats.clone(), position, room);
             sink(Event::Apply { changes, credit });
         }
     }
@@ -425,9 +481,22 @@ impl Session {
                 let lag = beat.lsn.saturating_sub(self.merge.position());
                 Stats::set(&self.stats.lag_bytes, lag);
                 self.merge.prune(&beat.snapshot);
+                self.renew_behind(&beat.snapshot)?;
                 if beat.versions != self.verified.versions {
                     self.verify_again();
                 }
+            }
+            Done::Settled(changes, since) => {
+                self.settling -= 1;
+                if self.settling == 0 && self.parts.is_none() {
+                    Stats::set(&self.stats.settling, 0);
+                }
+                let seconds = since.elapsed().as_secs_f32();
+                tracing::info!(
+                    changes,
+                    seconds,
+                    "a large transaction of PostgreSQL is applied; until now reads saw a part of it"
+                );
             }
             Done::Nudged => {
                 self.is_nudging = false;

@@ -63,8 +63,10 @@ fn supply(engine: &mut Engine, ranges: &[Range], mut rows: Vec<(Vec<u8>, Vec<u8>
 
 /// Makes one change; what is not here is left alone. Tells what outputs wait for.
 fn apply(engine: &mut Engine, change: &Change, now: u64) -> Option<u64> {
-    let mut forget = |range: &Range| engine.forget_supplied(&KeyRange::new(&range.lo, &range.hi));
-    let range = change.range();
+    let forget = |engine: &mut Engine| {
+        let range = change.range();
+        engine.forget_supplied(&KeyRange::new(&range.lo, &range.hi));
+    };
     let written = match change {
         Change::Put { key, value } => engine.put(key, value, now),
         Change::Patch { key, patch } => {
@@ -76,14 +78,14 @@ fn apply(engine: &mut Engine, change: &Change, now: u64) -> Option<u64> {
             match patched {
                 Some(value) => engine.put(key, &value, now),
                 None => {
-                    engine.forget_supplied(&KeyRange::new(&range.lo, &range.hi));
+                    forget(engine);
                     return None;
                 }
             }
         }
         Change::Remove { key } => engine.remove(key, now),
         Change::Clear { .. } | Change::Forget { .. } => {
-            forget(&range);
+            forget(engine);
             return None;
         }
     };
@@ -91,7 +93,7 @@ fn apply(engine: &mut Engine, change: &Change, now: u64) -> Option<u64> {
         Ok(written) => written.waits_for,
         // No room: the next read loads it, if there is room then.
         Err(_) => {
-            engine.forget_supplied(&KeyRange::new(&range.lo, &range.hi));
+            forget(engine);
             None
         }
     }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use larder_postgres::{Change, Event, Range, Reply, Sink, Written};
-use tokio::sync::OwnedSemaphorePermit;
+use larder_postgres::{Change, Credit, Event, Range, Reply, Sink, Written};
 
 use super::super::{CoreMessage, TablesHandle};
 
@@ -26,10 +25,22 @@ pub enum PostgresUpdate {
     Seen(Arc<Seen>),
 }
 
+impl PostgresUpdate {
+    /// Whether it is so much work that clients have their turn before the next message.
+    pub fn is_large(&self) -> bool {
+        const LARGE: usize = 256;
+        match self {
+            PostgresUpdate::Supply { rows, .. } => rows.len() >= LARGE,
+            PostgresUpdate::Apply { changes, .. } => changes.changes.len() >= LARGE,
+            PostgresUpdate::Forget { .. } | PostgresUpdate::Seen(_) => false,
+        }
+    }
+}
+
 /// Changes that are seen together. When the last core lets go of them, the connection's thread may send more.
 pub struct Changes {
     pub changes: Vec<Change>,
-    _credit: OwnedSemaphorePermit,
+    _credit: Credit,
 }
 
 /// A write has come back. Its writer is told when the last core lets go of this.

@@ -25,6 +25,7 @@ mod publication;
 mod random;
 mod setup;
 mod tls;
+mod transactions;
 mod writing;
 
 use std::cell::Cell;

@@ -155,7 +155,18 @@ fn rows_of_a_transaction_from_before_a_table_was_published_are_found() {
     writer.run("BEGIN");
     writer.run(CHANGES);
     sql.run("ALTER PUBLICATION larder ADD TABLE posts");
-    client.until("seen", |client| client.count("forgotten") > 0);
+    client.until("seen", |client| client.figure("table_post") != "ok");
+    // The other table does not wait for the transaction.
+    client.check("RANGECOUNT sub|ann| sub|ann}", ":1");
+    client.until("published", |client| {
+        client.figure("table_post").contains(
+            "it is read when the transactions that write in PostgreSQL at present have ended",
+        )
+    });
+    sql.run("INSERT INTO subs VALUES ('ann', 'zoe')");
+    client.catch_up(&mut sql);
+    client.check("RANGECOUNT sub|ann| sub|ann}", ":2");
+    assert_eq!(client.count("forgotten"), 0);
     writer.run("COMMIT");
     becomes_as_it_is(&mut client, &mut sql);
 }
