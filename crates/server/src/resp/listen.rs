@@ -328,9 +328,10 @@ pub(super) fn start_table_tasks(core: &Rc<Core>, mut messages: UnboundedReceiver
         let mut taken = 0;
         while let Some(message) = messages.recv().await {
             core.shared.tables.taken(core.index);
+            let is_large = matches!(&message, CoreMessage::Postgres(update) if update.is_large());
             take(&core, message);
             taken += 1;
-            if taken % MESSAGES_A_TURN == 0 {
+            if is_large || taken % MESSAGES_A_TURN == 0 {
                 tokio::task::yield_now().await;
             }
         }
