@@ -2,13 +2,22 @@
 //!
 //! `LARDER_CLOCK_AHEAD_SECONDS=-3600` puts it back by an hour, for tests of nodes whose clocks are apart. Release builds hold no such thing.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Milliseconds since 1970.
 pub fn unix_ms() -> u64 {
+    since_1970().as_millis() as u64
+}
+
+/// The time since 1970.
+pub fn since_1970() -> Duration {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = since.map_or(0, |since| since.as_millis() as u64);
-    now.saturating_add_signed(ahead_ms())
+    let (now, ahead_ms) = (since.unwrap_or_default(), ahead_ms());
+    let apart = Duration::from_millis(ahead_ms.unsigned_abs());
+    match ahead_ms < 0 {
+        true => now.saturating_sub(apart),
+        false => now + apart,
+    }
 }
 
 #[cfg(debug_assertions)]

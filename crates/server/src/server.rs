@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use larder_protocol::config::{ClusterMode, ServerConfig};
+use larder_protocol::config::{ClusterMode, Routing, ServerConfig};
 use larder_protocol::http::{Settings, SettingsInForce};
 
 use crate::ability::Ability;
@@ -302,6 +302,7 @@ impl Shared {
             cursors,
             space_cursors,
             Ability::new(Duration::from_secs(config.tables.stall_seconds)),
+            config.cluster.routing == Routing::Redirect,
         );
         let tables = Arc::new(tables);
         let supervisor = Supervisor::default();

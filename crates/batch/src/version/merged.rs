@@ -22,7 +22,12 @@ impl Version {
         Ok(counts.max().unwrap_or(1))
     }
 
-    pub(super) fn scan_layered(&self, cursor: u64, count: usize) -> Result<ScanPage, Error> {
+    pub(super) fn scan_layered(
+        &self,
+        cursor: u64,
+        count: usize,
+        is_wanted: &dyn Fn(u32) -> bool,
+    ) -> Result<ScanPage, Error> {
         let mut page = ScanPage::default();
         let past_end = || {
             Error::limit(
@@ -37,6 +42,10 @@ impl Version {
         }
         let mut from = cursor & ((1 << CURSOR_BLOCK_BITS) - 1);
         for partition in first..partitions {
+            if !is_wanted(partition as u32) {
+                from = 0;
+                continue;
+            }
             let begin = (partition as u64) << CURSOR_BLOCK_BITS;
             if self.segments[partition].is_none() && partition > first {
                 page.next_cursor = begin;

@@ -311,8 +311,18 @@ impl Version {
     /// [`Error::Corrupted`] for a damaged block; [`Error::Limit`] for a cursor that none was given; [`Error::NotHere`] if the
     /// cursor's partition is not here.
     pub fn scan(&self, cursor: u64, count: usize) -> Result<ScanPage, Error> {
+        self.scan_of(cursor, count, &|_| true)
+    }
+
+    /// As [`Version::scan`], of the partitions that `is_wanted`.
+    pub fn scan_of(
+        &self,
+        cursor: u64,
+        count: usize,
+        is_wanted: &dyn Fn(u32) -> bool,
+    ) -> Result<ScanPage, Error> {
         if self.has_layers() {
-            return self.scan_layered(cursor, count);
+            return self.scan_layered(cursor, count, is_wanted);
         }
         let mut page = ScanPage::default();
         let past_end = || {
@@ -325,6 +335,10 @@ impl Version {
         let mut from = cursor & ((1 << CURSOR_BLOCK_BITS) - 1);
         let rest = self.segments.get(first..).filter(|rest| !rest.is_empty());
         for (at, segment) in (first..).zip(rest.ok_or_else(past_end)?) {
+            if !is_wanted(at as u32) {
+                from = 0;
+                continue;
+            }
             let Some(segment) = segment else {
                 if at == first {
                     return Err(self.partition_not_here(at));

@@ -340,7 +340,7 @@ sections! {
         weight: u32 = 1, "shares", between(1, 1_000_000);
         /// `base`: the node owns rows and data sets. `compute`: it computes what joins define, for reads. `both`: it does both.
         roles: NodeRoles = NodeRoles::Both, "";
-        /// What a client is told whose key another node has: `proxy` asks that node for it, `redirect` answers MOVED, as Redis Cluster does.
+        /// What a client is told whose key another node has: `proxy` asks that node for it, `redirect` answers MOVED, as Redis Cluster does, and SCAN, KEYS and DBSIZE for the node's own slots alone.
         routing: Routing = Routing::Proxy, "";
         /// What becomes of reads of stores on a node that cannot reach etcd, once its lease has ended and another node shows a newer map: `forward` asks the nodes that have the versions which are live by then, `refuse` answers CLUSTERDOWN. In both cases `/readyz` reports it.
         cut_off_reads: CutOffReads = CutOffReads::Forward, "";

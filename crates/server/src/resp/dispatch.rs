@@ -11,12 +11,15 @@ pub(super) use larder_types::integer;
 
 use super::mixed::MixedJob;
 use super::pending::{Pending, Work};
+use super::place::own_slots_only;
 use super::reads::{KeyQuery, read, unreadable};
 use super::scan::scan;
 use super::state::State;
 use super::subject::About;
 use super::{cluster, connection, describe, known_scripts, tables};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
+use crate::clock::since_1970;
+use crate::cluster::View;
 use crate::error::{Refusal, show};
 
 pub(super) const NOT_AN_INTEGER: &str = "value is not an integer or out of range";
@@ -137,10 +140,12 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
         Id::Command => describe::command(state, request),
         Id::Config => describe::config(state, request),
         Id::DbSize => {
-            let records: u64 = snapshot
-                .iter()
-                .map(|live| live.version.manifest().record_count)
-                .sum();
+            let own = own_slots_only(state);
+            let records = |live: &Arc<LiveStore>| match &own {
+                None => live.version.manifest().record_count,
+                Some(view) => own_records(live, view),
+            };
+            let records: u64 = snapshot.iter().map(records).sum();
             state.core.tables.publish_figures();
             let rows = state.core.shared.tables.figures().rows;
             let records = if state.is_of_node { 0 } else { records };
@@ -173,6 +178,20 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
         }),
         // Those on keys are answered by `tables` or as reads.
         _ => {}
+    }
+}
+
+/// The records of a store's partitions whose first slot this node owns. Of a delta's layers it is not known how many records of a partition they come to: the
+/// owner of the first partition counts all.
+fn own_records(live: &LiveStore, view: &View) -> u64 {
+    let manifest = live.version.manifest();
+    let owns = |slot: u16| view.lookup.placed(slot).owner == Some(view.me);
+    match manifest.layers.is_empty() {
+        true => {
+            let own = manifest.segments.iter().filter(|it| owns(it.slots.0));
+            own.map(|it| it.record_count).sum()
+        }
+        false => manifest.record_count * u64::from(owns(0)),
     }
 }
 
@@ -262,9 +281,7 @@ fn select(state: &mut State, index: &[u8]) {
 }
 
 fn time(state: &mut State) {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = since_1970();
     let mut encoder = state.encoder();
     encoder.array(2);
     encoder.text(&now.as_secs().to_string());

@@ -3,13 +3,13 @@
 //! In a cluster another core may be one of another node, whose connection is another: what this core has written must be told to all
 //! before what reads outputs is forwarded there.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use larder_cluster::map::NodeId;
 use larder_cluster::replication::Place;
 use larder_join::{NOBODY, row_slot};
 use larder_protocol::commands::{Command, Id};
-use larder_protocol::config::Routing;
 use larder_protocol::errors::Code;
 use larder_types::{SLOTS, slot_of};
 
@@ -285,7 +285,15 @@ fn owns(view: &View, key: &[u8]) -> bool {
 }
 
 fn redirects(core: &Core) -> bool {
-    core.shared.config.cluster.routing == Routing::Redirect
+    core.shared.tables.is_redirecting
+}
+
+/// The view by which this node answers for its own slots alone what every node is asked by a client of Redis Cluster: SCAN, KEYS and DBSIZE.
+pub(super) fn own_slots_only(state: &State) -> Option<Arc<View>> {
+    let core = &state.core;
+    core.tables
+        .view()
+        .filter(|_| redirects(core) && !state.is_of_node)
 }
 
 /// With `cluster.routing = "redirect"`: where a client finds the node of a place, if all keys have the slot that it takes them to have.

@@ -19,6 +19,7 @@ use larder_protocol::resp::Request;
 use super::dispatch::{integer, not_an_integer};
 use super::incoming::Incoming;
 use super::nodes::{Target, Wanted};
+use super::place::own_slots_only;
 use super::reads::{failure, resolve};
 use super::state::State;
 use super::tables::wait_for_change;
@@ -175,7 +176,17 @@ impl ScanJob {
     pub async fn run(&mut self, state: &mut State) {
         state.series = Some(state.core.store_series(self.live.name.as_str()));
         let (live, cursor, count) = (self.live.clone(), self.cursor, self.count);
-        let page = tokio::task::spawn_blocking(move || live.version.scan(cursor, count)).await;
+        let own = own_slots_only(state);
+        let page = tokio::task::spawn_blocking(move || {
+            let partitions = live.version.manifest().partitions;
+            let is_wanted = |partition: u32| {
+                let first = slots_of(partition, partitions).0;
+                let owner = |view: &Arc<View>| view.lookup.placed(first).owner == Some(view.me);
+                own.as_ref().is_none_or(owner)
+            };
+            live.version.scan_of(cursor, count, &is_wanted)
+        });
+        let page = page.await;
         match page {
             Err(error) => state.error(Code::Io, &error.to_string()),
             Ok(Err(larder_batch::Error::Limit { .. })) => {

@@ -222,6 +222,8 @@ pub struct TablesHandle {
     /// Phases of searches that ended early since nobody waited for the answer any more.
     pub abandoned_searches: Arc<AtomicU64>,
     pub ability: Arc<Ability>,
+    /// `cluster.routing` is `redirect`: clients go to the owners of what they ask for.
+    pub is_redirecting: bool,
 }
 
 impl TablesHandle {
@@ -231,6 +233,7 @@ impl TablesHandle {
         cursors: Cursors,
         space_cursors: spaces::cursors::Cursors,
         ability: Ability,
+        is_redirecting: bool,
     ) -> TablesHandle {
         let channels = (0..cores).map(|_| mpsc::unbounded_channel());
         let (senders, receivers) = channels.map(|(s, r)| (s, Some(r))).unzip();
@@ -254,6 +257,7 @@ impl TablesHandle {
             space_cursors,
             abandoned_searches: Arc::default(),
             ability: Arc::new(ability),
+            is_redirecting,
         }
     }
 

@@ -44,6 +44,7 @@ pub(in crate::resp) fn route(
         tables,
         shard,
         view: tables.view(),
+        is_redirecting: tables.handle().is_redirecting,
     };
     let route = |to, reads_outputs| Route { to, reads_outputs };
     let here = To::Core(tables.index);
@@ -88,6 +89,8 @@ struct Way<'a> {
     shard: &'a Shard,
     /// In a cluster.
     view: Option<Arc<View>>,
+    /// With `cluster.routing = "redirect"`.
+    is_redirecting: bool,
 }
 
 impl Way<'_> {
@@ -137,6 +140,8 @@ impl Way<'_> {
             }
             // Each node has its own.
             Id::JoinInfo | Id::Info => To::Several,
+            // Clients of Redis Cluster ask every node, and put the answers together.
+            Id::DbSize | Id::Keys | Id::Scan if self.is_redirecting => To::Several,
             _ => self.all(),
         }
     }

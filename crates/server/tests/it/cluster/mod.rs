@@ -19,6 +19,7 @@ mod min_copies;
 mod moved;
 mod moving;
 mod objects;
+mod own_slots;
 mod pushes;
 mod replicated;
 mod rows;
