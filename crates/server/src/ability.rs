@@ -1,24 +1,27 @@
 //! Whether this server can serve: what `/readyz` reports, and what a cluster node's lease follows.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use larder_journal::{Failure, Health};
 
-/// What is watched. Each core's progress and the journal's may be read by any thread.
+use crate::watchdog::Turns;
+
+/// What is watched: the journal's progress and each core's, which any thread may read.
 #[derive(Default)]
 pub struct Ability {
     /// `tables.stall_seconds`.
     limit: Duration,
     journal: OnceLock<Health>,
+    turns: OnceLock<Arc<Turns>>,
 }
 
 /// Why the server cannot serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inability {
     pub why: String,
-    /// Only writes are refused.
-    pub are_reads_served: bool,
+    /// Some requests are still served: reads, or those of other cores.
+    pub serves_some: bool,
 }
 
 impl Ability {
@@ -26,6 +29,7 @@ impl Ability {
         Ability {
             limit,
             journal: OnceLock::new(),
+            turns: OnceLock::new(),
         }
     }
 
@@ -34,13 +38,23 @@ impl Ability {
         let _ = self.journal.set(journal);
     }
 
+    /// Begins to watch the cores, once.
+    pub fn watch_cores(&self, turns: Arc<Turns>) {
+        let _ = self.turns.set(turns);
+    }
+
     /// Why the server cannot serve, if that has lasted for `tables.stall_seconds`. The text stays the same while it lasts.
     pub fn inability(&self) -> Option<Inability> {
+        let of_cores = || self.inability_of_cores();
+        self.inability_of_journal().or_else(of_cores)
+    }
+
+    fn inability_of_journal(&self) -> Option<Inability> {
         let journal = self.journal.get()?;
         let seconds = self.limit.as_secs();
         let writes_fail = |why: String| Inability {
             why,
-            are_reads_served: true,
+            serves_some: true,
         };
         match journal.failure().as_deref() {
             Some(Failure::Closed) => return None,
@@ -56,7 +70,7 @@ impl Ability {
                 why: format!(
                     "the disk hangs: it has not completed a write or sync of the journal for {seconds} s or longer; see to the disk"
                 ),
-                are_reads_served: false,
+                serves_some: false,
             });
         }
         let (error, _) = journal
@@ -65,5 +79,17 @@ impl Ability {
         Some(writes_fail(format!(
             "the journal could not be written for {seconds} s or longer: {error}"
         )))
+    }
+
+    fn inability_of_cores(&self) -> Option<Inability> {
+        let mut stalls = self.turns.get()?.stalls();
+        let stalled = stalls.find(|stall| stall.present >= Some(self.limit))?;
+        let (core, seconds) = (stalled.core, self.limit.as_secs());
+        Some(Inability {
+            why: format!(
+                "serving thread {core} has not answered anybody for {seconds} s or longer: a command that it executes takes too long"
+            ),
+            serves_some: true,
+        })
     }
 }

@@ -329,6 +329,11 @@ impl Scrape {
                 "1 while tables take no writes because their journal cannot be written",
                 u64::from(self.0.tables.refusal().is_some()),
             ),
+            (
+                "unable",
+                "1 while the server cannot serve: its disk hangs or fails, or a serving thread has not turned, for tables.stall_seconds",
+                u64::from(self.0.tables.ability.inability().is_some()),
+            ),
         ];
         for (name, help, value) in sums {
             gauge(encoder, name, help, value)?;

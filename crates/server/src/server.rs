@@ -45,7 +45,7 @@ pub struct Shared {
     pub(crate) supervisor: Supervisor,
     pub(crate) loading: Progress,
     /// When the serving threads turned last.
-    pub(crate) turns: Turns,
+    pub(crate) turns: Arc<Turns>,
     pub catalog: Arc<Catalog>,
     pub stats: Stats,
     pub started_at: Instant,
@@ -319,6 +319,8 @@ impl Shared {
         };
         // Nobody has set it before.
         let _ = tables.background.set(Box::new(filled));
+        let turns = Arc::new(Turns::new(cores));
+        tables.ability.watch_cores(turns.clone());
         Ok(Shared {
             hot_keys: HotKeys::new(config.fetch.warm_keys as usize),
             stats: Stats::new(&config),
@@ -326,7 +328,7 @@ impl Shared {
             client_tls: ClientTls::open(&config)?,
             started_at: Instant::now(),
             supervisor,
-            turns: Turns::new(cores),
+            turns,
             loading: Progress::default(),
             descriptors: Descriptors::prepare(&config),
             guesses: Guesses::default(),

@@ -179,6 +179,7 @@ impl Watchdog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ability::Ability;
 
     #[test]
     fn a_thread_that_does_not_turn_for_a_second_is_reported_once_until_it_turns() {
@@ -203,5 +204,21 @@ mod tests {
         assert_eq!(turns.stalled(), Vec::<String>::new());
         let counts: Vec<u64> = turns.stalls().map(|stalls| stalls.count).collect();
         assert_eq!(counts, [0, 1]);
+    }
+
+    #[test]
+    fn a_server_with_a_thread_that_does_not_turn_cannot_serve() {
+        let turns = Arc::new(Turns::new(2));
+        let ability = Ability::new(Duration::ZERO);
+        ability.watch_cores(turns.clone());
+        assert_eq!(ability.inability(), None);
+        turns.cores[1].last_ms.store(1, Relaxed);
+        turns.look(5000, |_, _, _| {});
+        let inability = ability.inability().expect("a thread has stalled");
+        assert!(inability.why.starts_with("serving thread 1 "));
+        assert!(inability.serves_some, "the other one serves");
+        turns.cores[1].last_ms.store(5000, Relaxed);
+        turns.look(5001, |_, _, _| {});
+        assert_eq!(ability.inability(), None);
     }
 }

@@ -105,12 +105,17 @@ impl Session {
             .store(self.lease.held_until_ms(), Ordering::Release);
     }
 
+    /// From now on this node does not hold the lease, though it has not ended.
+    pub fn give_up(&self) {
+        self.held.0.store(0, Ordering::Release);
+    }
+
     /// Ends the lease now: for a node that stops in good order. From the call on it is not held.
     ///
     /// # Errors
     /// As [`Coordination::call`]; the lease then ends by itself.
     pub async fn end(self) -> Result<(), Error> {
-        self.held.0.store(0, Ordering::Release);
+        self.give_up();
         self.coordination.revoke(self.lease.id()).await
     }
 }

@@ -1,7 +1,7 @@
 //! A lease follows the ability to serve: a node whose disk hangs or fails gives up its lease, if other nodes have copies of its slots.
 //!
-//! The node first reports that it cannot serve, and gives up a second later. So of two nodes whose disks fail together, each knows of the other,
-//! and neither leaves its slots to the other.
+//! The node first reports that it cannot serve, and gives up a second after etcd has shown it the report. So of two nodes whose disks fail together, each
+//! knows of the other, and neither leaves its slots to the other.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::ability::{Ability, Inability};
 
 /// Between two looks.
 pub const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// For how long an inability is reported before the node gives up its lease.
+/// For how long the report of an inability has been in etcd before the node gives up its lease.
 const REPORTED_FOR: Duration = Duration::from_secs(1);
 
 /// Reports whether this node can serve. Returns why it cannot, when others are to serve in its place.
@@ -33,9 +33,12 @@ pub async fn until_unable(
         match inability {
             None => since = None,
             Some(inability) => {
-                let since = *since.get_or_insert_with(Instant::now);
-                let is_reported = since.elapsed() >= REPORTED_FOR;
-                if is_reported && can_others_serve(&news.borrow(), name, &inability) {
+                let known = news.borrow();
+                if known.unable.get(name) != Some(&inability.why) {
+                    since = None;
+                } else if since.get_or_insert_with(Instant::now).elapsed() >= REPORTED_FOR
+                    && can_others_serve(&known, name, &inability)
+                {
                     return inability;
                 }
             }
@@ -44,8 +47,8 @@ pub async fn until_unable(
     }
 }
 
-/// Whether other nodes that can serve have copies in sync: of all slots that this node owns if it still serves reads of them, of any slot if it serves
-/// nothing.
+/// Whether other nodes that can serve have copies in sync: of all slots that this node owns if it still serves some requests, of any slot if it serves
+/// none.
 fn can_others_serve(known: &Known, name: &NodeName, inability: &Inability) -> bool {
     let Some(map) = known.map.as_ref().map(|it| &it.map) else {
         return false;
@@ -60,7 +63,7 @@ fn can_others_serve(known: &Known, name: &NodeName, inability: &Inability) -> bo
     let has_other = |placed: &Placed| placed.holders().any(is_able);
     let runs = map.slots().runs().iter().map(|run| &run.placed);
     let mut held = runs.filter(|placed| placed.is_holder(me)).peekable();
-    match inability.are_reads_served {
+    match inability.serves_some {
         true => {
             held.peek().is_some()
                 && held.all(|placed| placed.owner != Some(me) || has_other(placed))
@@ -122,10 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_serves_reads_gives_up_only_if_every_slot_has_another_copy() {
-        let inability = |are_reads_served: bool| Inability {
+    fn a_node_that_serves_some_requests_gives_up_only_if_every_slot_has_another_copy() {
+        let inability = |serves_some: bool| Inability {
             why: String::new(),
-            are_reads_served,
+            serves_some,
         };
         let a = "a".parse().expect("a name");
         assert!(can_others_serve(&known(true), &a, &inability(true)));

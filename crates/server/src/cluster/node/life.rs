@@ -50,8 +50,8 @@ pub struct Node {
     ability: Arc<Ability>,
     /// No life of this process has begun.
     is_first: bool,
-    /// When this process began: an earlier one of this folder had ended then.
-    began_ms: u64,
+    /// By when the last life of this folder had ended: when this process began, or when it ended its own last life.
+    last_life_ended_ms: u64,
 }
 
 enum End {
@@ -85,7 +85,7 @@ impl Node {
             slot_asks: start.slot_asks,
             ability: start.ability,
             is_first: true,
-            began_ms: boot_ms(),
+            last_life_ended_ms: boot_ms(),
         }
     }
 
@@ -261,7 +261,7 @@ impl Node {
         if known.is_none_or(|known| known.map.joins().is_empty()) {
             return;
         }
-        let trusted_until_ms = self.began_ms + SUBSCRIPTION_MS_MAX + MARGIN_MS;
+        let trusted_until_ms = self.last_life_ended_ms + SUBSCRIPTION_MS_MAX + MARGIN_MS;
         let left_ms = trusted_until_ms.saturating_sub(boot_ms());
         if left_ms > 0 {
             tracing::info!(
@@ -453,6 +453,12 @@ impl Node {
             }
         });
         self.ears.set_life(None);
+        session.give_up();
+        self.last_life_ended_ms = boot_ms();
+        if let End::Unable = end {
+            // Others take over when the lease ends. A node that stops in good order has waited until they owned its slots.
+            self.wait_while_trusted().await;
+        }
         // The lease ends by itself where this is not answered.
         let ended = timeout(STOP, session.end()).await;
         if let (End::Stopped, Ok(Ok(()))) = (&end, ended) {

@@ -94,6 +94,7 @@ impl Tables {
         };
         let engine = self.engine.borrow();
         let mut state = replicated.state.borrow_mut();
+        state.note_lease();
         let now_ms = boot_ms();
         match command.writes() {
             true => state.admit_write(command, now_ms, &engine, whole),
@@ -128,6 +129,7 @@ impl Tables {
         };
         let engine = self.engine.borrow();
         let mut state = replicated.state.borrow_mut();
+        state.note_lease();
         // An error would have refused the write.
         if let Ok(Some(awaits)) = state.admit_read(command, boot_ms(), &engine)
             && !awaits.is_over()

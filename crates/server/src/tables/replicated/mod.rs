@@ -192,6 +192,14 @@ impl State {
         Place { node, core }
     }
 
+    /// Has the owner of slots go by the lease as it is now: it may have been given up within a turn.
+    fn note_lease(&mut self) {
+        let until_ms = self.lease_until_ms();
+        if let Some(replication) = &mut self.replication {
+            replication.owner.set_lease(until_ms);
+        }
+    }
+
     fn lease_until_ms(&self) -> u64 {
         self.lease.as_ref().map_or(0, Held::until_ms)
     }

@@ -94,10 +94,7 @@ impl State {
         self.assign_all(engine, view);
         // Not before: until now it could have been another's.
         self.lease = life.map(|life| life.held.clone());
-        let until_ms = self.lease_until_ms();
-        if let Some(replication) = &mut self.replication {
-            replication.owner.set_lease(until_ms);
-        }
+        self.note_lease();
         is_another
     }
 
