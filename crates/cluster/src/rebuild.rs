@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The newest copy of the map says who held each slot. A write is acknowledged when all holders have it, so each of them that answers and
-//! whose disk is proven ([`prove`]) has every acknowledged write of the slot; of several, the one with the last change is taken. Where a node's rows
+//! whose disk is proven ([`prove`]) has every acknowledged write of the slot, and stays a holder; the one with the last change becomes the owner, and the others
+//! are sent the changes that they lack. Where a node's rows
 //! are of a later term than the newest map knows, that map is not the last one there was: the copy with the highest term, then the
 //! highest number, is taken, and the plan counts the slot as *unconfirmed*. A slot of which no holder that answered has a whole copy waits for
 //! its other holders, and only they keep it: one without a copy must not begin the slot without rows.
@@ -56,7 +57,7 @@ pub struct Plan {
     pub source: Option<NodeName>,
     /// Of the map that is to be written.
     pub epoch: Epoch,
-    /// The nodes with the newest rows of each slot, the future owner first.
+    /// The nodes whose copies of each slot count, the future owner first: it has the newest rows.
     pub holders: Vec<(SlotRange, Vec<NodeId>)>,
     /// Members of the map that answered, and whether their disks are those that the map knows.
     pub answered: BTreeMap<NodeName, bool>,
@@ -229,11 +230,15 @@ impl Plan {
             return;
         };
         self.unconfirmed += u32::from(is_newer);
-        let newest = counting().filter(|(_, it)| it.last == last);
-        let mut holders: Vec<NodeId> = newest.map(|(node, _)| *node).collect();
-        // The owner stays the owner, if it can.
-        holders.sort_unstable_by_key(|node| (placed.owner != Some(*node), *node));
-        self.push(slot, holders);
+        // Where the map may not be the last one there was, a copy with less may lack acknowledged writes.
+        let mut copies: Vec<&(NodeId, KeptCopy)> = counting()
+            .filter(|(_, it)| !is_newer || it.last == last)
+            .collect();
+        // The owner stays the owner, if it has all.
+        copies.sort_unstable_by_key(|(node, it)| {
+            (Reverse(it.last), placed.owner != Some(*node), *node)
+        });
+        self.push(slot, copies.into_iter().map(|(node, _)| *node).collect());
     }
 
     fn push(&mut self, slot: u16, holders: Vec<NodeId>) {

@@ -89,6 +89,9 @@ pub struct Map {
     joins: BTreeMap<String, Definition>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     spaces: BTreeMap<String, String>,
+    /// The last time that the map was lost: the epoch of the copy that it was recovered from, and the epoch that it continued with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    recovered: Option<(Epoch, Epoch)>,
 }
 
 fn is_zero(id: &ClusterId) -> bool {
@@ -115,6 +118,7 @@ impl Map {
             tables: BTreeMap::new(),
             joins: BTreeMap::new(),
             spaces: BTreeMap::new(),
+            recovered: None,
         }
     }
 

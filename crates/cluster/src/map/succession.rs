@@ -18,6 +18,8 @@ pub enum Setback {
     OtherCluster { copy: ClusterId, found: ClusterId },
     /// The map is older than the copy.
     Older { copy: Epoch, found: Epoch },
+    /// The map was recovered without this copy, from one that was older (`from`), and continued with the epoch `at`.
+    LeftOut { copy: Epoch, from: Epoch, at: Epoch },
 }
 
 impl Map {
@@ -39,6 +41,12 @@ impl Map {
         if found.epoch() < copy {
             let found = found.epoch();
             return Err(Setback::Older { copy, found });
+        }
+        if let Some((from, at)) = found.recovered
+            && copy > from
+            && copy < at
+        {
+            return Err(Setback::LeftOut { copy, from, at });
         }
         Ok(())
     }
@@ -62,6 +70,11 @@ impl fmt::Display for Setback {
                 f,
                 "etcd has the cluster's map of epoch {found}, and this node followed it up to epoch {copy}: \
                  an old copy of etcd's data was restored"
+            ),
+            Setback::LeftOut { copy, from, at } => write!(
+                f,
+                "the cluster's map was recovered from a copy of epoch {from}, and this node followed it up to epoch {copy}: it may have acknowledged writes \
+                 that the cluster lacks since (epoch {at}). To give these up, empty this node's data folder: it is then filled by the others"
             ),
         }
     }
@@ -92,5 +105,35 @@ mod tests {
         let other = second.clone().with_id(ClusterId(8));
         let why = second.check_follows(Some(&other)).unwrap_err();
         assert!(matches!(why, Setback::OtherCluster { .. }), "{why}");
+    }
+
+    #[test]
+    fn a_map_that_was_recovered_without_a_newer_copy_does_not_follow_that_copy() {
+        let first = Map::new("c", Settings::default()).with_id(ClusterId(7));
+        let change = |map: &Map, replicas: u8| {
+            let settings = Settings {
+                replicas,
+                ..Settings::default()
+            };
+            let change = Change::SettingsChanged { settings };
+            map.apply(&change, &ChangeId::default()).unwrap()
+        };
+        let second = change(&first, 2);
+        let recovery = Change::Recovered {
+            epoch: Epoch(1_000),
+            holders: Vec::new(),
+            at_ms: 0,
+        };
+        let recovered = first.apply(&recovery, &ChangeId::default()).unwrap();
+        // Changes after the recovery do not hide it.
+        let recovered = change(&recovered, 3);
+        let (copy, from, at) = (Epoch(1), Epoch(0), Epoch(1_000));
+        let why = second.check_follows(Some(&recovered));
+        assert_eq!(why, Err(Setback::LeftOut { copy, from, at }));
+        assert_eq!(first.check_follows(Some(&recovered)), Ok(()));
+        assert_eq!(
+            recovered.check_follows(Some(&change(&recovered, 2))),
+            Ok(())
+        );
     }
 }

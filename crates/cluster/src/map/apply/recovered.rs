@@ -18,6 +18,7 @@ pub(super) fn recovered(
             map.epoch.0.saturating_sub(1)
         )
     })?;
+    map.recovered = Some((Epoch(map.epoch.0.saturating_sub(1)), epoch));
     map.epoch = epoch;
     for member in &mut map.members {
         // A member that was joining has no slots; the controller adds it again.

@@ -164,7 +164,7 @@ impl Known {
             None => None,
         };
         if let Some(why) = self.set_back(found.as_ref().map(|it| &*it.map)) {
-            self.map_trouble = Some(format!("{why}; {ADVICE}").into());
+            self.map_trouble = Some(why.into());
             self.is_set_back = true;
             return false;
         }
@@ -180,14 +180,16 @@ impl Known {
 
     /// Why `found` is not the map that this node, or another, has followed.
     fn set_back(&self, found: Option<&Map>) -> Option<String> {
-        if let Some(setback) = self.setback_of_copy(found) {
-            return Some(setback.to_string());
+        match self.setback_of_copy(found) {
+            // The others serve, and the message says what to do.
+            Some(left_out @ Setback::LeftOut { .. }) => return Some(left_out.to_string()),
+            Some(setback) => return Some(format!("{setback}; {ADVICE}")),
+            None => {}
         }
         if self.copy.is_none() && self.has_lived && found.is_none() {
-            return Some(
-                "etcd has no map of the cluster, of which this node was a member: etcd's data was lost"
-                    .to_owned(),
-            );
+            return Some(format!(
+                "etcd has no map of the cluster, of which this node was a member: etcd's data was lost; {ADVICE}"
+            ));
         }
         let is_newer = |mark: &Newer| match found {
             Some(map) => mark.cluster == map.id() && mark.epoch > map.epoch(),
@@ -195,7 +197,7 @@ impl Known {
         };
         let (node, mark) = self.newer.iter().find(|(_, mark)| is_newer(mark))?;
         Some(format!(
-            "node {node} followed the cluster's map up to epoch {}, and etcd has an older one or none",
+            "node {node} followed the cluster's map up to epoch {}, and etcd has an older one or none; {ADVICE}",
             mark.epoch
         ))
     }
@@ -213,7 +215,7 @@ impl Known {
         };
         let copy = self.copy.as_ref()?;
         match self.setback_of_copy(found)? {
-            Setback::OtherCluster { .. } => None,
+            Setback::OtherCluster { .. } | Setback::LeftOut { .. } => None,
             Setback::Lost { .. } | Setback::Older { .. } => Some(Newer {
                 cluster: copy.id(),
                 epoch: copy.epoch(),
