@@ -202,7 +202,7 @@ pub async fn verify(
         return Ok(json(admission, &result(report)));
     }
     let (send, lines) = mpsc::channel::<Result<Bytes, std::io::Error>>(4);
-    let work = move |_: &oneshot::Sender<()>| {
+    let work = move |_: &oneshot::Sender<_>| {
         let told_at = Cell::new(Instant::now());
         let report = verify(&|bytes_done| {
             // One place is kept for the last line, so that this never waits for its reader.

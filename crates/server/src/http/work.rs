@@ -105,30 +105,27 @@ impl Work {
         }
     }
 
-    /// Runs `work` on a thread of low priority, when one is free. The sender it gets is closed when nobody waits any more.
+    /// Runs `work` on a thread of low priority, when one is free. The sender that it gets is closed when nobody waits any more.
+    ///
+    /// # Errors
+    /// The work panicked, or there is no thread for it.
     pub async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&oneshot::Sender<T>) -> T + Send + 'static,
+        work: impl FnOnce(&oneshot::Sender<Result<T, Error>>) -> T + Send + 'static,
     ) -> Result<T, Error> {
         // The semaphore is never closed.
         let thread = self.threads.clone().acquire_owned().await.ok();
         let (send, receive) = oneshot::channel();
-        let (ended, ends) = oneshot::channel();
         spawn_low("larder-read", move || {
             let result = contain("reading the version", || Ok(work(&send)));
             // Before the answer, so that who has it finds the thread free.
             drop(thread);
-            let _ = ended.send(result.map(|result| drop(send.send(result))));
+            // An error means that nobody waits any more.
+            let _ = send.send(result);
         })
         .map_err(|error| Error::Io(format!("cannot start a thread: {error}")))?;
-        match receive.await {
-            Ok(result) => Ok(result),
-            // The work panicked, and the error says so.
-            Err(_) => Err(match ends.await {
-                Ok(Err(error)) => error,
-                _ => Error::Io("the reading thread ended; see the log".to_owned()),
-            }),
-        }
+        let ended = |_| Error::Io("the reading thread ended; see the log".to_owned());
+        receive.await.map_err(ended)?
     }
 }
 
