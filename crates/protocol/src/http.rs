@@ -16,10 +16,10 @@ use crate::errors::Code;
 pub use crate::gates::{Canary, ColumnLimit, Gates, StoreLimit};
 
 pub use cluster::{
-    ClusterAnswer, ClusterAsk, ClusterFlow, ClusterKept, ClusterKeptCopies, ClusterMember,
-    ClusterMoves, ClusterPlan, ClusterPull, ClusterPush, ClusterPushEnd, ClusterRecover,
-    ClusterRecovery, ClusterRecoveryMember, ClusterSettings, ClusterSettingsWanted, ClusterShare,
-    ClusterSlots, ClusterStatus, ClusterStore, ClusterWaiting,
+    ClusterAnswer, ClusterAsk, ClusterClock, ClusterFlow, ClusterKept, ClusterKeptCopies,
+    ClusterMember, ClusterMoves, ClusterPlan, ClusterPull, ClusterPush, ClusterPushEnd,
+    ClusterRecover, ClusterRecovery, ClusterRecoveryMember, ClusterSettings, ClusterSettingsWanted,
+    ClusterShare, ClusterSlots, ClusterStatus, ClusterStore, ClusterWaiting,
 };
 
 /// `GET /v1/stores`.

@@ -2,8 +2,9 @@
 //!
 //! With `cluster.mode = "one"` the cluster is this node (`cluster/one.rs`); with `"etcd"` it is one of many (`cluster/node`).
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use larder_cluster::controller::{Ask, Report};
@@ -23,6 +24,17 @@ pub struct Membership {
     /// `cluster.announce`: a host, and a port if that is another one too.
     announce: Option<(String, Option<u16>)>,
     home: Home,
+    /// How far other nodes' clocks are from this one's, when that was measured last.
+    clocks: Mutex<BTreeMap<NodeName, ClockSkew>>,
+}
+
+/// How far another node's clock is from this node's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockSkew {
+    /// Negative: it is behind.
+    pub ahead_ms: i64,
+    /// By how much that may be wrong, either way.
+    pub within_ms: u64,
 }
 
 /// What keeps the map.
@@ -116,6 +128,7 @@ impl Membership {
             view,
             announce,
             home,
+            clocks: Mutex::default(),
         }))
     }
 
@@ -246,8 +259,22 @@ impl Membership {
         }
     }
 
+    pub fn note_clock(&self, node: NodeName, skew: ClockSkew) {
+        self.locked_clocks().insert(node, skew);
+    }
+
+    /// How far other nodes' clocks are from this one's: of nodes that this one has asked.
+    pub fn clocks(&self) -> BTreeMap<NodeName, ClockSkew> {
+        self.locked_clocks().clone()
+    }
+
+    fn locked_clocks(&self) -> MutexGuard<'_, BTreeMap<NodeName, ClockSkew>> {
+        self.clocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Forgets what was noted of nodes that are not these.
     pub fn keep_met(&self, nodes: impl Fn(&NodeName) -> bool) {
+        self.locked_clocks().retain(|name, _| nodes(name));
         if let Home::Etcd(handle) = &self.home {
             handle.keep_met(nodes);
         }

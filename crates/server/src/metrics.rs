@@ -507,6 +507,16 @@ impl Scrape {
         ] {
             gauge(encoder, name, help, value)?;
         }
+        let mut family = encoder.encode_descriptor(
+            "cluster_clock_ahead_milliseconds",
+            "How far the clock of another node is ahead of this node's; negative: it is behind",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (node, skew) in membership.clocks() {
+            let labels = [("node", node.to_string())];
+            line(&mut family, &labels, ConstGauge::new(skew.ahead_ms))?;
+        }
         let (replicas, figures) = (view.replicas(), self.0.tables.figures().replication);
         for (name, help, value) in [
             (

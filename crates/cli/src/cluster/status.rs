@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use larder_client::Error;
-use larder_protocol::http::{ClusterMember, ClusterPush, ClusterStatus};
+use larder_protocol::http::{ClusterClock, ClusterMember, ClusterPush, ClusterStatus};
 
 use super::moves;
 use crate::command_line::whole_number;
@@ -16,6 +16,8 @@ use crate::output::{self, Column, Table, count, duration, moment};
 /// Slots of a cluster, as in Redis Cluster.
 pub const SLOTS: u32 = 16_384;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Clocks that differ by less are not mentioned.
+const CLOCKS_DIFFER_MS: u64 = 500;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -167,7 +169,27 @@ fn told(status: &ClusterStatus) -> String {
     {
         text += &format!("\n\n! {note}");
     }
+    for clock in status.clocks.iter().filter(|it| is_off(it)) {
+        text += &format!("\n\n! {}", skewed(clock, &status.node));
+    }
     text
+}
+
+/// Whether two clocks surely differ by so much that it should be seen to.
+fn is_off(clock: &ClusterClock) -> bool {
+    clock.ahead_ms.unsigned_abs() >= CLOCKS_DIFFER_MS + clock.within_ms
+}
+
+fn skewed(clock: &ClusterClock, node: &str) -> String {
+    let seconds = clock.ahead_ms.unsigned_abs() as f64 / 1_000.0;
+    let way = match clock.ahead_ms < 0 {
+        true => "behind",
+        false => "ahead of",
+    };
+    format!(
+        "the clock of {} is {seconds:.1} s {way} that of {node}: rows expire by the clock of their slot's owner, so have all machines synchronize theirs (NTP)",
+        clock.node
+    )
 }
 
 fn copies(replicas: u8) -> String {
@@ -295,6 +317,24 @@ mod tests {
             }],
             ..ClusterStatus::default()
         }
+    }
+
+    #[test]
+    fn clocks_that_surely_differ_are_mentioned() {
+        let mut status = status();
+        status.node = "a".to_owned();
+        let clock = |node: &str, ahead_ms: i64| ClusterClock {
+            node: node.to_owned(),
+            ahead_ms,
+            within_ms: 100,
+        };
+        status.clocks = vec![clock("b", -3_200), clock("c", 550)];
+        let told = told(&status);
+        assert!(
+            told.contains("! the clock of b is 3.2 s behind that of a: "),
+            "{told}"
+        );
+        assert!(!told.contains("clock of c"), "it may be less: {told}");
     }
 
     #[test]

@@ -37,6 +37,18 @@ pub struct ClusterStatus {
     /// Which nodes cannot serve, because their disk hangs or is full, in sentences.
     #[serde(default)]
     pub unable: Vec<String>,
+    /// How far the clocks of other nodes are from that of the node that answers.
+    #[serde(default)]
+    pub clocks: Vec<ClusterClock>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClusterClock {
+    pub node: String,
+    /// Negative: it is behind.
+    pub ahead_ms: i64,
+    /// By how much that may be wrong, either way.
+    pub within_ms: u64,
 }
 
 /// What is the same on every node.

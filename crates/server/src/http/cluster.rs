@@ -16,8 +16,8 @@ use larder_cluster::map::{
 use larder_cluster::placement::{Balance, Goal, Node, Plan, Weights};
 use larder_protocol::errors::Code;
 use larder_protocol::http::{
-    ClusterAnswer, ClusterAsk, ClusterFlow, ClusterMember, ClusterMoves, ClusterPlan, ClusterPull,
-    ClusterPush, ClusterPushEnd, ClusterSettings, ClusterSettingsWanted, ClusterShare,
+    ClusterAnswer, ClusterAsk, ClusterClock, ClusterFlow, ClusterMember, ClusterMoves, ClusterPlan,
+    ClusterPull, ClusterPush, ClusterPushEnd, ClusterSettings, ClusterSettingsWanted, ClusterShare,
     ClusterSlots, ClusterStatus, ClusterStore,
 };
 use larder_types::{SLOTS, StoreName};
@@ -26,7 +26,7 @@ use super::answer::{Answer, Failure, decode};
 use crate::Shared;
 use crate::cluster::View;
 use crate::error::Error;
-use crate::membership::{Membership, shown_id};
+use crate::membership::{ClockSkew, Membership, shown_id};
 
 type Server = State<Arc<Shared>>;
 
@@ -81,6 +81,7 @@ pub async fn status(State(shared): Server) -> Answer<ClusterStatus> {
         unable: standing
             .as_ref()
             .map_or_else(Vec::new, |it| it.unable(&view)),
+        clocks: clocks(membership),
     }))
 }
 
@@ -294,6 +295,16 @@ fn moves_named(plan: &Plan, name_of: &dyn Fn(NodeId) -> String) -> ClusterMoves 
         owner_slots: plan.totals.owned_slots,
         nodes: plan.nodes.iter().map(flow).collect(),
     }
+}
+
+fn clocks(membership: &Membership) -> Vec<ClusterClock> {
+    let clocks = membership.clocks().into_iter();
+    let clock = |(node, skew): (NodeName, ClockSkew)| ClusterClock {
+        node: node.to_string(),
+        ahead_ms: skew.ahead_ms,
+        within_ms: skew.within_ms,
+    };
+    clocks.map(clock).collect()
 }
 
 fn members(view: &View) -> Vec<ClusterMember> {

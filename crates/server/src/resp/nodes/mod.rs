@@ -8,6 +8,7 @@
 //! ```
 
 mod arrivals;
+mod clock_skew;
 mod newer_map;
 mod routed;
 
@@ -19,8 +20,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use larder_cluster::map::{Epoch, Incarnation, Member, NodeId, State as MemberState};
-use larder_cluster::peer::{Options, Peer};
+use larder_cluster::peer::{Execution, Options, Peer, Requests};
+use larder_protocol::commands::{Batch, OwnedCommand};
 use larder_protocol::config::{ClusterMode, ServerConfig};
 
 use super::core::Core;
@@ -126,8 +129,10 @@ pub(super) async fn keep_in_touch(shared: Arc<Shared>, peers: Rc<Peers>) {
     };
     let mut tick = tokio::time::interval(LOOK_EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut looks: u64 = 0;
     loop {
         tick.tick().await;
+        looks += 1;
         let view = membership.view();
         if !view.is_up() {
             membership.keep_met(|_| false);
@@ -139,9 +144,18 @@ pub(super) async fn keep_in_touch(shared: Arc<Shared>, peers: Rc<Peers>) {
         let earlier = members.iter().filter(|it| it.id < view.me);
         for member in later.chain(earlier).filter(is_there).take(IN_TOUCH_MAX) {
             // Why there is no connection is noted where it has failed.
-            if peers.link(member.id).is_ok() && newer_map::is_due(&view) {
+            if peers.link(member.id).is_err() {
+                continue;
+            }
+            if newer_map::is_due(&view) {
                 let compared = newer_map::compare(shared.clone(), peers.clone(), member.id);
                 tokio::task::spawn_local(compared);
+            }
+            let is_new = !membership.clocks().contains_key(member.name());
+            if is_new || looks.is_multiple_of(clock_skew::LOOKS_BETWEEN) {
+                let (peers, name) = (peers.clone(), member.name().clone());
+                let measured = clock_skew::measure(shared.clone(), peers, member.id, name);
+                tokio::task::spawn_local(measured);
             }
         }
         membership.keep_met(|name| {
@@ -149,6 +163,27 @@ pub(super) async fn keep_in_touch(shared: Arc<Shared>, peers: Rc<Peers>) {
             member.as_ref().is_some_and(is_there)
         });
     }
+}
+
+/// What a node replies to a command whose answer depends on no map.
+async fn reply_of(peers: &Rc<Peers>, node: NodeId, command: OwnedCommand) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    Batch::from(command.command()).encode(&mut bytes);
+    let requests = Requests {
+        core: 0,
+        execution: Execution::OneByOne,
+        proto: 2,
+        client: None,
+        epoch: 0,
+        versions: Vec::new(),
+        batch: Bytes::from(bytes),
+    };
+    let mut answer = peers.ask(node, requests).await.ok()?;
+    let mut reply = Vec::new();
+    while let Some(piece) = answer.next().await.ok()? {
+        reply.extend_from_slice(&piece.bytes);
+    }
+    Some(reply)
 }
 
 fn any_number() -> u64 {

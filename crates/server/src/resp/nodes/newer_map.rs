@@ -8,14 +8,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use larder_cluster::coordination::boot_ms;
 use larder_cluster::map::{Epoch, Map, NodeId};
-use larder_cluster::peer::{Execution, Requests};
-use larder_protocol::commands::{Batch, Id, OwnedCommand};
+use larder_protocol::commands::{Id, OwnedCommand};
 use larder_protocol::config::CutOffReads;
 use tokio::time::timeout;
 
+use super::reply_of;
 use crate::Shared;
 use crate::cluster::{Peers, View};
 
@@ -55,24 +54,7 @@ async fn compare_maps(shared: &Shared, peers: &Rc<Peers>, node: NodeId) -> Optio
 /// What a node replies to a subcommand of CLUSTER.
 async fn cluster_reply(peers: &Rc<Peers>, node: NodeId, subcommand: &str) -> Option<String> {
     let command = OwnedCommand::of(Id::Cluster, std::iter::once(subcommand.as_bytes()));
-    let mut bytes = Vec::new();
-    Batch::from(command.command()).encode(&mut bytes);
-    let requests = Requests {
-        core: 0,
-        execution: Execution::OneByOne,
-        proto: 2,
-        client: None,
-        // The answer does not depend on any map.
-        epoch: 0,
-        versions: Vec::new(),
-        batch: Bytes::from(bytes),
-    };
-    let mut answer = peers.ask(node, requests).await.ok()?;
-    let mut reply = Vec::new();
-    while let Some(piece) = answer.next().await.ok()? {
-        reply.extend_from_slice(&piece.bytes);
-    }
-    let reply = String::from_utf8(reply).ok()?;
+    let reply = String::from_utf8(reply_of(peers, node, command).await?).ok()?;
     let (size, text) = reply.strip_prefix('$')?.split_once("\r\n")?;
     text.get(..size.parse().ok()?).map(str::to_owned)
 }

@@ -216,3 +216,21 @@ fn a_cluster_of_one_node_tells_of_itself_and_a_lone_server_that_it_is_none() {
         "{refused}"
     );
 }
+
+#[test]
+fn clocks_that_differ_are_measured_between_nodes() {
+    let Some(cluster) = Options::new(2).clocks(&[0, 30]).start() else {
+        return;
+    };
+    cluster.wait_for("the clocks are compared", || {
+        let (_, status) = cluster.get(0, "/v1/cluster");
+        let status: Value = serde_json::from_str(&status).unwrap_or_default();
+        let Some(clock) = status["clocks"].get(0) else {
+            return false;
+        };
+        let number = |of: &str| clock[of].as_i64().expect("a number");
+        let is_right = (number("ahead_ms") - 30_000).abs() <= number("within_ms");
+        assert!(is_right, "{clock}");
+        true
+    });
+}

@@ -1,0 +1,78 @@
+//! How far the clocks of other nodes are from this node's: core 0 asks each connected node for its time.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use larder_cluster::map::{NodeId, NodeName};
+use larder_protocol::commands::{Id, OwnedCommand};
+use larder_protocol::resp::client::Token;
+use tokio::time::timeout;
+
+use super::reply_of;
+use crate::Shared;
+use crate::clock::since_1970;
+use crate::cluster::Peers;
+use crate::membership::ClockSkew;
+
+/// Between two measurements of a node, in looks of `keep_in_touch`.
+pub(super) const LOOKS_BETWEEN: u64 = 30;
+/// An answer that takes longer says little about a clock.
+const ROUND_TRIP_MAX: Duration = Duration::from_secs(1);
+
+/// Asks a node for its time, and notes the difference. Of a node that does not answer in time the last one stays.
+pub(super) async fn measure(shared: Arc<Shared>, peers: Rc<Peers>, node: NodeId, name: NodeName) {
+    let (asked_at, begun) = (since_1970(), Instant::now());
+    let time = OwnedCommand::of(Id::Time, std::iter::empty());
+    let Ok(Some(reply)) = timeout(ROUND_TRIP_MAX, reply_of(&peers, node, time)).await else {
+        return;
+    };
+    let round_trip = begun.elapsed();
+    if let (Some(theirs_us), Some(membership)) = (micros_in(&reply), &shared.membership) {
+        membership.note_clock(name, skew(asked_at, round_trip, theirs_us));
+    }
+}
+
+/// The other node read its clock at some moment of the round trip, most likely in its middle.
+fn skew(asked_at: Duration, round_trip: Duration, theirs_us: u64) -> ClockSkew {
+    let half = round_trip / 2;
+    let ours_ms = (asked_at + half).as_millis() as i64;
+    ClockSkew {
+        ahead_ms: (theirs_us / 1_000) as i64 - ours_ms,
+        within_ms: half.as_millis() as u64 + 1,
+    }
+}
+
+/// The reply to TIME: seconds, and microseconds beside them.
+fn micros_in(reply: &[u8]) -> Option<u64> {
+    let (Token::Array(2), mut at) = Token::first(reply)? else {
+        return None;
+    };
+    let mut number = || {
+        let (Token::Bulk(text), size) = Token::first(reply.get(at..)?)? else {
+            return None;
+        };
+        at += size;
+        std::str::from_utf8(text).ok()?.parse::<u64>().ok()
+    };
+    let (seconds, micros) = (number()?, number()?);
+    seconds.checked_mul(1_000_000)?.checked_add(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_compared_with_the_middle_of_the_round_trip() {
+        let theirs = micros_in(b"*2\r\n$3\r\n130\r\n$6\r\n250000\r\n");
+        assert_eq!(theirs, Some(130_250_000));
+        let skew = skew(
+            Duration::from_secs(100),
+            Duration::from_millis(500),
+            130_250_000,
+        );
+        assert_eq!((skew.ahead_ms, skew.within_ms), (30_000, 251));
+        assert_eq!(micros_in(b"-ERR\r\n"), None);
+    }
+}
