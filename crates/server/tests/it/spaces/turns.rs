@@ -162,35 +162,6 @@ fn figure(client: &mut Client, name: &str) -> u64 {
 }
 
 #[test]
-fn a_search_ends_when_its_client_disconnects() {
-    let server = server(1);
-    let other = &mut Client::connect(&server);
-    fill(other, 10_000);
-    // Many seconds of work, of which little is done: a connection is looked at after a second.
-    let sum = vec!["@n*@s"; 60].join("+");
-    let mut words = vec!["FT.AGGREGATE", "s", "*"];
-    for _ in 0..60 {
-        words.extend(["APPLY", &sum, "AS", "a"]);
-    }
-    words.extend(["TIMEOUT", "1"]);
-    let reply = ask(other, &words);
-    assert!(reply.contains("Timeout limit was reached"), "{reply}");
-    *words.last_mut().expect("a time") = "0";
-    let mut client = Client::connect(&server);
-    client.send(&request(&words));
-    assert_eq!(ask(other, &["PING"]), "+PONG");
-    drop(client);
-    let begun = std::time::Instant::now();
-    while figure(other, "search_abandoned") == 0 {
-        let waited = begun.elapsed();
-        assert!(
-            waited.as_secs() < 120,
-            "the search goes on, or it has ended"
-        );
-    }
-}
-
-#[test]
 fn a_search_that_takes_longer_than_it_may_is_an_error() {
     let server = server(1);
     let client = &mut Client::connect(&server);
