@@ -26,6 +26,7 @@ pub(crate) mod reading;
 pub(crate) mod reads;
 pub(crate) mod settle;
 pub(crate) mod subscribe;
+pub(crate) mod tracked;
 pub(crate) mod transient_fill;
 pub(crate) mod tree;
 pub(crate) mod unread;

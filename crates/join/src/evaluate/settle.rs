@@ -34,7 +34,7 @@ impl Engine {
         if join.fills.get(fill).unsettled.is_none() {
             return true;
         }
-        let wanted = self.is_read(join.table);
+        let wanted = self.is_read(join.table) || !join.tracked.is_empty();
         let mut run = Run::of_fill(join, fill, wanted, now);
         loop {
             self.apply_all_pending(join, &mut run, fill);

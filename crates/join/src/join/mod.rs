@@ -10,6 +10,7 @@ pub(crate) mod node;
 pub(crate) mod page;
 pub(crate) mod run;
 pub(crate) mod target;
+pub(crate) mod tracked;
 pub(crate) mod updater;
 
 use std::cell::Cell;
@@ -26,6 +27,7 @@ use crate::base::status::Status;
 use crate::join::node::{Context, Inner, Leaf};
 use crate::join::page::Page;
 use crate::join::target::Target;
+use crate::join::tracked::Tracked;
 use crate::join::updater::{Entry, Updaters};
 use crate::language::definition::{Definition, Source};
 use crate::operators::output::Output;
@@ -76,6 +78,8 @@ pub struct Join {
     pub left_out: Cell<u64>,
     /// The tables that it reads tell it of changes.
     pub is_subscribed: bool,
+    /// Keys of the output that clients cache.
+    pub tracked: Tracked,
 }
 
 /// A filled range of the output.
@@ -211,6 +215,7 @@ impl Join {
             converted: 0,
             left_out: Cell::default(),
             is_subscribed,
+            tracked: Tracked::default(),
         }
     }
 
@@ -268,7 +273,9 @@ impl Join {
     pub fn unsettle(&mut self, fill: u32) -> &mut Unsettled {
         if self.fills.get(fill).pins > 0 {
             self.unsettled.insert(fill);
+            self.tracked.downstream_changed();
         }
+        self.tracked.range_changed(&self.fills.get(fill).range);
         self.targets[fill as usize].unsettled = true;
         self.fills.get_mut(fill).unsettled.get_or_insert_default()
     }
@@ -394,6 +401,7 @@ impl Join {
 
     pub fn uncover(&mut self, number: u32) {
         let range = &self.fills.get(number).range;
+        self.tracked.range_changed(range);
         self.status.remove(range);
         if let Some((is_whole, name)) = self.known_by(range) {
             let bytes = tail_bytes(name);

@@ -156,7 +156,7 @@ impl Engine {
                 .for_each(|e| note_pending(join, *e, seen, common));
             return;
         }
-        let wanted = self.is_read(join.table);
+        let wanted = self.is_read(join.table) || !join.tracked.is_empty();
         let mut effects = Effects {
             wanted,
             ..Effects::default()
@@ -185,6 +185,7 @@ impl Engine {
             }
         }
         for change in effects.changes {
+            join.tracked.changed(&change.key);
             self.output_changed(join.table, join.id, &change);
         }
     }

@@ -20,4 +20,7 @@ pub struct Writes {
     /// Lists of auto joins that were written or read, by join and number: how they are kept is reviewed before the next operation.
     pub to_review: Vec<(JoinId, u32)>,
     scratch: Scratch,
+    /// Keys that are tracked (see `evaluate::tracked`) and may have changed, and whether any are tracked.
+    pub stale: Vec<Box<[u8]>>,
+    pub is_tracking: bool,
 }

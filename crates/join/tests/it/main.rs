@@ -15,3 +15,4 @@ mod redefined;
 mod shards;
 mod story;
 mod subscriptions;
+mod tracked;

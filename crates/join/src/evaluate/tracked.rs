@@ -1,0 +1,96 @@
+//! Computed rows that clients cache: the engine reports the key of each whose value may have changed since it was read.
+//!
+//! ```text
+//!  read a row ──► track ──► a change of the row, of its fill or of a join upstream ──► stale ──► take_stale, by the host
+//! ```
+//!
+//! 1. A key is tracked only while a settled fill of a maintained join covers it, so that each change of it is seen here.
+//! 2. A key is reported once, and then no longer tracked. A report may be unnecessary; a change is never missing.
+//! 3. Base rows are not tracked here: the host sees their changes in the log.
+
+use crate::base::key_range::{KeyRange, table_name};
+use crate::engine::Engine;
+use crate::evaluate::view::fillable;
+use crate::join::{Join, JoinId};
+use crate::language::grammar::JoinMode;
+
+impl Engine {
+    /// Has [`Engine::take_stale`] report a computed row when its value may have changed. `false` if the engine could not
+    /// notice a change: the join is not maintained (`pull`, `snapshot`, `auto`), or the row's range is not filled. Call it in the
+    /// same step as the read.
+    pub fn track(&mut self, key: &[u8]) -> bool {
+        let Some(table) = table_name(key).and_then(|name| self.tables.named(name)) else {
+            return true;
+        };
+        let makers = self.tables[table].makers.clone();
+        let range = KeyRange::point(key);
+        // What happened before, also while nothing was tracked, is not news about this key.
+        self.gather_stale();
+        if !makers.iter().all(|&maker| self.is_fresh(maker, &range)) {
+            return false;
+        }
+        for maker in makers {
+            if let Some(join) = self.joins.get_mut(maker) {
+                join.tracked.insert(key);
+            }
+        }
+        self.writes.is_tracking = true;
+        true
+    }
+
+    /// Whether a range of a join's output is as it would be computed now, and stays so by maintenance.
+    fn is_fresh(&self, maker: JoinId, range: &KeyRange) -> bool {
+        let Some(join) = self.joins.get(maker) else {
+            return false;
+        };
+        let is_maintained = |join: &Join| join.definition.mode == JoinMode::Push;
+        let is_idle = |id: &JoinId| {
+            let upstream = self.joins.get(*id);
+            upstream.is_some_and(|join| is_maintained(join) && join.unsettled.is_empty())
+        };
+        let is_settled = match join.covering(range) {
+            Some(fill) => join.fills.get(fill).unsettled.is_none(),
+            // The join can have no row there.
+            None => fillable(join, range).is_none(),
+        };
+        is_maintained(join) && is_settled && join.upstream.iter().all(is_idle)
+    }
+
+    /// Whether [`Engine::take_stale`] may have keys to report.
+    #[inline]
+    pub fn is_tracking(&self) -> bool {
+        self.writes.is_tracking
+    }
+
+    /// The tracked keys whose rows may have changed since they were read.
+    pub fn take_stale(&mut self) -> Vec<Box<[u8]>> {
+        if !self.writes.is_tracking {
+            return Vec::new();
+        }
+        self.gather_stale();
+        self.writes.is_tracking = self.joins.all().any(|join| !join.tracked.is_empty());
+        std::mem::take(&mut self.writes.stale)
+    }
+
+    fn gather_stale(&mut self) {
+        for id in 0..self.joins.next_id() {
+            let Some(join) = self.joins.get_mut(id) else {
+                continue;
+            };
+            if !join.tracked.take_downstream_changed() {
+                continue;
+            }
+            let table = join.table;
+            for reader in self.lineage().downstream(table) {
+                if let Some(reader) = self.joins.get_mut(reader) {
+                    reader.tracked.all_changed();
+                }
+            }
+        }
+        for id in 0..self.joins.next_id() {
+            if let Some(join) = self.joins.get_mut(id) {
+                join.tracked.take_stale(&mut self.writes.stale);
+            }
+        }
+    }
+}
