@@ -192,11 +192,15 @@ sections! {
         max_arguments: u32 = 1_048_576, "arguments", at_least(1);
         /// The longest single argument of a command.
         max_argument_bytes: ByteSize = ByteSize(512 << 20), "bytes", between(1 << 10, 4 << 30);
+        /// The length to which SETRANGE may lengthen a value. The bytes between the end of the value and the offset are zeros, which the server makes, logs and replicates though no client has sent them.
+        max_setrange_bytes: ByteSize = ByteSize(64 << 20), "bytes", at_least(1 << 10);
         /// A connection whose unread replies exceed this is not read from until it takes some.
         output_buffer_bytes: ByteSize = ByteSize(1 << 20), "bytes", at_least(4 << 10);
         /// A connection that is told of changes (SUBSCRIBE) and does not take them is closed when those that wait exceed this.
         subscriber_buffer_bytes: ByteSize = ByteSize(32 << 20), "bytes", at_least(4 << 10);
-        /// The most that the server keeps for one client of the Redis protocol: requests that have not come whole, commands that MULTI has queued, replies that were not taken, and what a long answer keeps of rows that changed since. A client with more is closed; an argument that is longer than half of it, and an answer that would be, is refused with OOM. Never more than `clients_memory`.
+        /// How many keys the server remembers for client-side caching (CLIENT TRACKING), as Redis's tracking-table-max-keys. With more, it has clients forget some.
+        tracking_keys_max: u64 = 1_000_000, "keys", at_least(1);
+        /// The most that the server keeps for one client of the Redis protocol: requests that have not come whole, commands that MULTI has queued, replies that were not taken, what a long answer keeps of rows that changed since, its subscriptions and the messages that wait for it, and the keys that are remembered for its cache (CLIENT TRACKING). A client with more is closed, and a SUBSCRIBE beyond it is refused; an argument that is longer than half of it, and an answer that would be, is refused with OOM. Never more than `clients_memory`.
         client_memory: ByteSize = ByteSize(1 << 30), "bytes", at_least(1 << 20);
         /// The most that the server keeps for all clients of the Redis protocol together, as Redis's maxmemory-clients: beyond it those with the most are closed, the largest first. 0 is a quarter of the machine's memory and no more than `tables.memory` where that is set, but 64 MiB at least.
         clients_memory: ByteSize = ByteSize(0), "bytes", zero_or(at_least(1 << 20));

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 
 const CURSORS_MAX: usize = 10_000;
+/// Bytes of their keys, all together.
+const KEY_BYTES_MAX: usize = 16 << 20;
 
 /// The cursors that were given out of late, with the key that each begins at.
 #[derive(Default)]
 pub struct Cursors {
     next: u64,
     keys: BTreeMap<u64, Vec<u8>>,
+    key_bytes: usize,
     /// Other nodes give out others.
     is_of_node: bool,
 }
@@ -36,9 +39,16 @@ impl Cursors {
     /// Gives out a cursor that begins at a key.
     pub fn keep(&mut self, key: Vec<u8>) -> u64 {
         self.next += 1;
+        self.key_bytes += key.len();
         self.keys.insert(self.next, key);
-        if self.keys.len() > CURSORS_MAX {
-            self.keys.pop_first();
+        // The newest stays, however long its key is.
+        while self.keys.len() > CURSORS_MAX
+            || (self.key_bytes > KEY_BYTES_MAX && self.keys.len() > 1)
+        {
+            let Some((_, key)) = self.keys.pop_first() else {
+                break;
+            };
+            self.key_bytes -= key.len();
         }
         self.next
     }
@@ -52,6 +62,16 @@ impl Cursors {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_keys_of_cursors_have_older_ones_forgotten() {
+        let mut cursors = Cursors::default();
+        let given: Vec<u64> = (0..40).map(|_| cursors.keep(vec![b'k'; 1 << 20])).collect();
+        let remembered = given.iter().filter(|it| cursors.get(**it).is_some());
+        assert_eq!(remembered.count(), KEY_BYTES_MAX >> 20);
+        let longest = cursors.keep(vec![b'k'; 2 * KEY_BYTES_MAX]);
+        assert!(cursors.get(longest).is_some() && cursors.get(given[39]).is_none());
+    }
 
     #[test]
     fn another_nodes_cursor_is_unknown() {

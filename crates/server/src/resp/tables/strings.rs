@@ -204,6 +204,8 @@ pub(super) fn set_range(state: &mut State, request: Request<'_>) -> Result<(), U
         (Code::BadRequest, message)
     })?;
     let max = state.core.argument_bytes_max();
+    let made_max = state.core.shared.config.server.max_setrange_bytes.0;
+    let made_max = usize::try_from(made_max).unwrap_or(usize::MAX);
     let len = change(state, request.arg(1), |before, _| {
         let mut value = before.unwrap_or_default();
         if part.is_empty() {
@@ -211,6 +213,12 @@ pub(super) fn set_range(state: &mut State, request: Request<'_>) -> Result<(), U
         }
         let end = offset.saturating_add(part.len());
         fits(end, max)?;
+        if end > value.len().max(made_max) {
+            let message = format!(
+                "SETRANGE would lengthen the value to {end} bytes, and server.max_setrange_bytes allows {made_max}: raise it, or send the value with SET"
+            );
+            return Err((Code::BadRequest, message).into());
+        }
         value.resize(value.len().max(end), 0);
         value[offset..end].copy_from_slice(part);
         Ok((value.len(), Change::Value(value)))
