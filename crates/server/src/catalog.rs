@@ -8,8 +8,8 @@
 //!
 //! The order of a swap on disk (`LIVE` first, then this pointer) is kept by `stores`, not here.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 use larder_batch::Version;
@@ -146,11 +146,15 @@ impl Snapshot {
     }
 }
 
+/// Takes the name of a store.
+type Changed = Box<dyn Fn(&[u8]) + Send + Sync>;
+
 /// The pointer to the current [`Snapshot`].
 #[derive(Default)]
 pub struct Catalog {
     current: ArcSwap<Snapshot>,
     writing: Mutex<()>,
+    changed: OnceLock<Changed>,
 }
 
 impl Catalog {
@@ -191,10 +195,34 @@ impl Catalog {
         });
     }
 
+    /// Has `changed` be called with the name of each store that changes, once new requests read the change.
+    pub(crate) fn on_change(&self, changed: impl Fn(&[u8]) + Send + Sync + 'static) {
+        // It is set once, by the server.
+        let _ = self.changed.set(Box::new(changed));
+    }
+
     fn change(&self, edit: impl FnOnce(&mut HashMap<Box<[u8]>, Entry>)) {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = Snapshot::clone(&self.current.load());
+        let before = self.current.load_full();
+        let mut next = Snapshot::clone(&before);
         edit(&mut next.stores);
-        self.current.store(Arc::new(next));
+        let next = Arc::new(next);
+        self.current.store(next.clone());
+        let Some(changed) = self.changed.get() else {
+            return;
+        };
+        let names = before.stores.keys().chain(next.stores.keys());
+        for name in names.collect::<HashSet<_>>() {
+            let is_same = match (before.stores.get(name), next.stores.get(name)) {
+                (Some(Entry::Live(one)), Some(Entry::Live(other))) => Arc::ptr_eq(one, other),
+                (Some(Entry::Unavailable(one)), Some(Entry::Unavailable(other))) => {
+                    Arc::ptr_eq(one, other)
+                }
+                _ => false,
+            };
+            if !is_same {
+                changed(name);
+            }
+        }
     }
 }

@@ -14,6 +14,7 @@ use larder_protocol::http::{Settings, SettingsInForce};
 use crate::ability::Ability;
 use crate::catalog::Catalog;
 use crate::client_tls::ClientTls;
+use crate::clients::Tracking;
 use crate::cluster::View;
 use crate::cluster::node::NodeThread;
 use crate::descriptors::{Descriptors, raise_limit};
@@ -296,6 +297,9 @@ impl Shared {
             ClusterMode::Etcd => spaces::cursors::Cursors::of_node(&config.cluster.node),
             _ => spaces::cursors::Cursors::default(),
         };
+        let tracking = Arc::new(Tracking::new(config.server.tracking_keys_max as usize));
+        let noticed = tracking.clone();
+        catalog.on_change(move |store| noticed.invalidate_store(store));
         let tables = TablesHandle::new(
             cores,
             !config.mapped.is_empty(),
@@ -303,6 +307,7 @@ impl Shared {
             space_cursors,
             Ability::new(Duration::from_secs(config.tables.stall_seconds)),
             config.cluster.routing == Routing::Redirect,
+            tracking.clone(),
         );
         let tables = Arc::new(tables);
         let supervisor = Supervisor::default();

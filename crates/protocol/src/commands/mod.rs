@@ -30,7 +30,7 @@ pub enum Id {
     HSetEx, HSetNx, HStrLen, HTtl, HVals, Incr, IncrBy, IncrByFloat, Info, JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, JsonArrAppend, JsonArrIndex,
     JsonArrInsert, JsonArrLen, JsonArrPop, JsonArrTrim, JsonClear, JsonDel, JsonForget, JsonGet, JsonMerge, JsonMGet, JsonMSet, JsonNumIncrBy,
     JsonNumMultBy, JsonObjKeys, JsonObjLen, JsonSet, JsonStrAppend, JsonStrLen, JsonToggle, JsonType, Keys, LastSave, Latency, Memory, MGet, Module, MSet, MSetEx, MSetNx,
-    Multi, ObjChange, Object, Persist, PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PSubscribe, PTtl, PUnsubscribe, Quit, RandomKey, Range, RangeCount, RangeDel,
+    Multi, ObjChange, Object, Persist, PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PSubscribe, PTtl, Publish, PubSub, PUnsubscribe, Quit, RandomKey, Range, RangeCount, RangeDel,
     ReadOnly, ReadWrite, Rename, RenameNx, Reset, Restore, Role, Scan, SCard, Script, Select, Set, SetEx, SetNx, SetRange, SIsMember, SlowLog, SMembers, SMIsMember, SpaceCPut, SpaceRecord, StoreInfo, StoreList, StoreVersion, StrLen,
     Subscribe, SubStr, Time, Touch, Ttl, Type, Unlink, Unsubscribe, Unwatch, Wait, Watch, ZCard, ZCount, ZMScore, ZRange, ZRangeByScore, ZRank, ZRevRange, ZRevRangeByScore, ZRevRank, ZScore,
 }

@@ -63,13 +63,15 @@ const fn row(
         writes: has_word(flags, "write"),
         before_password: has_word(flags, "no_auth"),
         is_pubsub: has_word(flags, "pubsub"),
-        in_subscriber_mode: has_word(flags, "pubsub")
-            || matches!(id, Id::Ping | Id::Quit | Id::Reset),
+        in_subscriber_mode: matches!(id, Id::Ping | Id::Quit | Id::Reset)
+            || (has_word(flags, "pubsub") && !matches!(id, Id::Publish | Id::PubSub)),
         in_multi: match id {
             Id::Multi | Id::Exec | Id::Discard | Id::Watch | Id::Quit | Id::Reset => {
                 InMulti::Executed
             }
-            Id::FtAggregate | Id::FtInfo | Id::FtSearch => InMulti::Queued,
+            Id::FtAggregate | Id::FtInfo | Id::FtSearch | Id::Publish | Id::PubSub => {
+                InMulti::Queued
+            }
             _ if has_word(flags, "pubsub") || matches!(group, Group::Spaces) => InMulti::Refused,
             _ => InMulti::Queued,
         },
@@ -160,7 +162,9 @@ const ROWS: &[Spec] = &[
     row(Id::Client, "CLIENT", -2, "noscript loading stale", Group::Connection, Subject::Server, Keys::None, Place::Connection,
         "subcommand [argument ...]",
         "What the server knows of this and other connections", CONSTANT, "0.1.0", &[
+        sub("CACHING", 3, "YES | NO", "With OPTIN or OPTOUT: whether the keys that the next command reads are tracked"),
         sub("GETNAME", 2, "", "The connection's name, or nil"),
+        sub("GETREDIR", 2, "", "The number of the connection that receives the invalidations; 0 is this one, -1 none"),
         sub("HELP", 2, "", "Lists the subcommands"),
         sub("ID", 2, "", "The connection's number"),
         sub("INFO", 2, "", "One line about the connection"),
@@ -171,6 +175,8 @@ const ROWS: &[Spec] = &[
         sub("REPLY", 3, "ON", "Accepted with ON only"),
         sub("SETINFO", 4, "LIB-NAME name | LIB-VER version", "Remembers the client's library"),
         sub("SETNAME", 3, "name", "Names the connection"),
+        sub("TRACKING", -3, "ON | OFF [REDIRECT id] [PREFIX prefix ...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]", "Has the server report changes of keys that the client has read and may have cached"),
+        sub("TRACKINGINFO", 2, "", "The connection's mode of tracking"),
     ]),
     row(Id::Cluster, "CLUSTER", -2, "loading stale", Group::Cluster, Subject::Server, Keys::None, Place::Connection,
         "subcommand [argument ...]",
@@ -372,10 +378,21 @@ const ROWS: &[Spec] = &[
         "As SETEX, in milliseconds", ROW, "0.1.0", &[]),
     row(Id::PSubscribe, "PSUBSCRIBE", -2, "pubsub noscript loading stale", Group::Tables, Subject::Tables, Keys::None, Place::ConnectionInOrder,
         "pattern [pattern ...]",
-        "As SUBSCRIBE, of the keys that match: __keyspace@0__:table|pattern", ROW, "0.1.0", &[]),
+        "As SUBSCRIBE, of the channels and keys that match, such as __keyspace@0__:table|pattern", ROW, "0.1.0", &[]),
     row(Id::PTtl, "PTTL", 2, "readonly fast", Group::Tables, Subject::Keys, Keys::One, Place::Owner,
         "key",
         "As TTL, in milliseconds", ROW, "0.1.0", &[]),
+    row(Id::Publish, "PUBLISH", 3, "pubsub loading stale fast", Group::Connection, Subject::Server, Keys::None, Place::Connection,
+        "channel message",
+        "Sends a message to the connections of this node that are subscribed to the channel, or to a pattern that matches it; answers to how many", "O(N+M), N the subscribers of the channel, M the patterns of all clients", "0.2.0", &[]),
+    row(Id::PubSub, "PUBSUB", -2, "pubsub loading stale", Group::Connection, Subject::Server, Keys::None, Place::Connection,
+        "subcommand [argument ...]",
+        "The channels and patterns of this node that connections are subscribed to", "O(N), N the channels", "0.2.0", &[
+        sub("CHANNELS", -2, "[pattern]", "The channels, or those that match"),
+        sub("HELP", 2, "", "Lists the subcommands"),
+        sub("NUMPAT", 2, "", "How many patterns"),
+        sub("NUMSUB", -2, "[channel ...]", "Each channel, and how many connections are subscribed to it"),
+    ]),
     row(Id::PUnsubscribe, "PUNSUBSCRIBE", -1, "pubsub noscript loading stale", Group::Tables, Subject::Tables, Keys::None, Place::ConnectionInOrder,
         "[pattern ...]",
         "Is no longer told of what matches; without patterns, of none", ROW, "0.1.0", &[]),
@@ -455,7 +472,7 @@ const ROWS: &[Spec] = &[
         "Bytes of the key's value; 0 if it is absent", READ, "0.1.0", &[]),
     row(Id::Subscribe, "SUBSCRIBE", -2, "pubsub noscript loading stale", Group::Tables, Subject::Tables, Keys::None, Place::ConnectionInOrder,
         "channel [channel ...]",
-        "Is told of changes of a row, also of one that joins make: __keyspace@0__:table|key; the messages are set and del", ROW, "0.1.0", &[]),
+        "Receives what is published on the channels; __keyspace@0__:table|key notifies of changes of a row, also of one that joins make, as set or del", ROW, "0.1.0", &[]),
     row(Id::SubStr, "SUBSTR", 4, "readonly", Group::Stores, Subject::Keys, Keys::One, Place::Owner,
         "key start end",
         "As GETRANGE", READ, "0.1.0", &[]),

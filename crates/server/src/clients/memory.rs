@@ -36,6 +36,8 @@ const MACHINE_BYTES: u64 = 4 << 30;
 pub struct Limits {
     pub each: usize,
     pub all: usize,
+    /// Of messages that wait for one client (`server.subscriber_buffer_bytes`).
+    pub notes: usize,
 }
 
 impl Limits {
@@ -57,6 +59,7 @@ impl Limits {
         Limits {
             each: bytes(each),
             all: bytes(all),
+            notes: bytes(config.server.subscriber_buffer_bytes.0),
         }
     }
 
@@ -219,7 +222,11 @@ mod tests {
     #[test]
     fn a_command_with_its_answer_is_not_too_much_for_its_client() {
         for each in [1 << 20, 3_000_017, 1 << 30] {
-            let limits = Limits { each, all: each };
+            let limits = Limits {
+                each,
+                all: each,
+                notes: each,
+            };
             let longest = limits.waiting() + limits.argument().max(limits.answer());
             assert!(limits.admits(limits.waiting(), limits.answer()));
             assert!(longest <= limits.most() && limits.most() < each);

@@ -5,8 +5,11 @@
 //! of the stream and cleans up. Sockets are shut down under the registry's lock and connections leave
 //! the registry before their socket closes, so a descriptor is never one that has been used anew.
 
+mod channels;
+mod mailbox;
 mod memory;
 mod registration;
+mod tracking;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -18,6 +21,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwapOption;
 use larder_protocol::commands::COMMANDS;
 use rustix::net::Shutdown;
 
@@ -25,8 +29,11 @@ use crate::log_limit::LogLimit;
 use crate::stats::ClientFigures;
 use crate::unsent::unsent_bytes;
 
+pub use channels::Channels;
+pub use mailbox::{Mailbox, Note};
 pub use memory::{Charge, Limits, SMALL_BYTES, as_reply};
 pub use registration::Registration;
+pub use tracking::{Mode, Table, Tracker, Tracking};
 
 /// The descriptor of a client that has none here.
 const NO_SOCKET: RawFd = -1;
@@ -62,6 +69,13 @@ pub struct Client {
     unsent_bytes: AtomicUsize,
     /// Its socket was shut down for what it keeps.
     is_doomed: AtomicBool,
+    is_closed: AtomicBool,
+    /// What others have for it.
+    pub mailbox: Mailbox,
+    /// Set while CLIENT TRACKING is on.
+    pub tracker: ArcSwapOption<Tracker>,
+    /// Bytes of its subscriptions, here and on the cores that notify it.
+    pub subscription_bytes: AtomicUsize,
     names: Mutex<Option<Box<Names>>>,
 }
 
@@ -95,6 +109,15 @@ impl Client {
         self.subscriptions.iter().any(|own| own.load(Relaxed) > 0)
     }
 
+    /// Whether messages reach it: it is subscribed to something, or speaks version 3 of the protocol.
+    pub fn takes_notes(&self) -> bool {
+        self.resp3.load(Relaxed) || self.is_subscribed()
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Relaxed)
+    }
+
     /// Whether it took some of its replies since this was asked last, though its socket takes no more. Only while the
     /// client is registered: its descriptor is open then.
     fn has_taken_some(&self) -> bool {
@@ -105,7 +128,14 @@ impl Client {
     /// What the server keeps for it.
     pub fn memory_bytes(&self) -> usize {
         let of = |bytes: &AtomicUsize| bytes.load(Relaxed);
-        self.own_bytes() + of(&self.elsewhere) + of(&self.executing)
+        self.own_bytes() + of(&self.elsewhere) + of(&self.executing) + self.notified_bytes()
+    }
+
+    /// What is kept so that it is notified of changes, and the messages that wait for it.
+    pub fn notified_bytes(&self) -> usize {
+        let tracker = self.tracker.load();
+        let tracked = tracker.as_ref().map_or(0, |tracker| tracker.memory_bytes());
+        self.subscription_bytes.load(Relaxed) + self.mailbox.bytes() + tracked
     }
 
     /// What of that its own connection keeps.
@@ -306,12 +336,17 @@ impl Clients {
             stalled_ms: AtomicU64::new(0),
             unsent_bytes: AtomicUsize::new(0),
             is_doomed: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            mailbox: Mailbox::new(self.limits.notes),
+            tracker: ArcSwapOption::empty(),
+            subscription_bytes: AtomicUsize::new(0),
             names: Mutex::new(None),
         })
     }
 
     /// To be called before the socket is closed.
     pub fn close(&self, client: &Client) {
+        client.is_closed.store(true, Relaxed);
         self.lock().remove(&client.id);
         self.discount(client);
     }
@@ -420,6 +455,8 @@ impl Clients {
             if bytes.saturating_sub(client.executing.load(Relaxed)) > self.limits.each {
                 self.doom(client);
                 self.note_too_large(client, bytes);
+            } else if client.mailbox.is_full() {
+                self.doom(client);
             } else if stalled_ms > 0 && client.has_taken_some() {
                 // Unless its socket takes more again.
                 let _ =
@@ -446,6 +483,11 @@ impl Clients {
         if self.is_full() {
             self.make_room();
         }
+    }
+
+    /// The open connection of a number.
+    pub fn find(&self, id: u64) -> Option<Arc<Client>> {
+        self.lock().get(&id).cloned()
     }
 
     pub fn len(&self) -> usize {

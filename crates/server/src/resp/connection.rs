@@ -9,6 +9,7 @@ use larder_protocol::resp::{Proto, Request};
 use super::dispatch::integer;
 use super::greeting::{self, Greeting, printable};
 use super::state::State;
+use super::tracking;
 use crate::clients::Filter;
 use crate::error::{Refusal, show};
 
@@ -58,6 +59,7 @@ pub(super) fn reset(state: &mut State) {
     state.watching = None;
     state.subscribed = None;
     state.client.set_subscriptions((0, 0));
+    tracking::turn_off(state);
     state.authenticated = state.core.shared.password().is_none();
     // What it says of its library holds on.
     state.client.change_names(|names| names.name.clear());
@@ -97,6 +99,10 @@ pub(super) fn client(state: &mut State, request: Request<'_>) {
         }
         b"LIST" => list(state, request),
         b"KILL" => kill(state, request),
+        b"TRACKING" => tracking::tracking(state, request),
+        b"CACHING" => tracking::caching(state, value),
+        b"TRACKINGINFO" => tracking::info(state),
+        b"GETREDIR" => tracking::redirection(state),
         b"NO-EVICT" | b"NO-TOUCH"
             if value.eq_ignore_ascii_case(b"ON") || value.eq_ignore_ascii_case(b"OFF") =>
         {

@@ -16,7 +16,7 @@ use super::reads::{KeyQuery, read, unreadable};
 use super::scan::scan;
 use super::state::State;
 use super::subject::About;
-use super::{cluster, connection, describe, known_scripts, tables};
+use super::{cluster, connection, describe, known_scripts, pubsub, tables, tracking};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 use crate::clock::since_1970;
 use crate::cluster::View;
@@ -54,7 +54,11 @@ pub(super) fn begin(
         About::Rows => tables::execute(state, snapshot, command),
         About::Both => Some(Work::Mixed(MixedJob::new(state))),
         _ if connection::must_wait(state, command) => Some(Work::Password),
-        About::Records | About::Server => answer(state, snapshot, command),
+        About::Records => {
+            tracking::note_record_reads(state, snapshot, command);
+            answer(state, snapshot, command)
+        }
+        About::Server => answer(state, snapshot, command),
     }
 }
 
@@ -129,6 +133,8 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
         Id::Echo => state.encoder().bulk(request.arg(1)),
         Id::Hello => connection::hello(state, request),
         Id::Ping => ping(state, command),
+        Id::Publish => pubsub::publish(state, request),
+        Id::PubSub => pubsub::pubsub(state, request),
         Id::Quit => {
             state.encoder().ok();
             state.closing = true;

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use larder_protocol::commands::{Id, OwnedCommand};
+use larder_protocol::commands::{Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
 
 use super::connection;
@@ -26,6 +26,7 @@ use super::state::State;
 use super::subject::About;
 use super::tables::{Merge, RangeJob, SeveralCores, To, header, one_row};
 use crate::clients::Charge;
+use crate::tables::Executing;
 use crate::tables::postgres::{WriteJob, WriteReply};
 use crate::tables::{Tables, stopping};
 
@@ -112,7 +113,8 @@ pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) ->
                 None
             }
             Work::Range(range) => {
-                advance_range(replies, range).await?;
+                let command = pending.command.clone();
+                advance_range(replies, range, command.command()).await?;
                 None
             }
             Work::Read(read) => {
@@ -173,7 +175,11 @@ async fn write_through(state: &mut State, write: &WriteJob) {
 }
 
 /// Reads or removes the rows of a range, some in each turn of the core's loop.
-async fn advance_range<R: Replies>(replies: &mut R, range: &mut RangeJob) -> io::Result<()> {
+async fn advance_range<R: Replies>(
+    replies: &mut R,
+    range: &mut RangeJob,
+    command: Command<'_>,
+) -> io::Result<()> {
     loop {
         replies.room().await?;
         let tables = replies.state().tables();
@@ -181,7 +187,11 @@ async fn advance_range<R: Replies>(replies: &mut R, range: &mut RangeJob) -> io:
             tables.wait_while_paused(replies.ticket()).await;
         }
         let (shared_batch, state) = (replies.shared_batch(), replies.state());
-        if tables.in_shared_batch(shared_batch, || range.advance(state)) {
+        let command = Executing::new(command, state.client.id);
+        let advanced = tables.executing(command, || {
+            tables.in_shared_batch(shared_batch, || range.advance(state))
+        });
+        if advanced {
             return Ok(());
         }
         tokio::task::yield_now().await;

@@ -25,6 +25,7 @@ use super::stray_http;
 use super::stray_tls;
 use super::subject::About;
 use super::tables::{mark_refused, names_object_rows};
+use super::tracking;
 use crate::catalog::Snapshot;
 use crate::membership::Membership;
 
@@ -96,7 +97,11 @@ impl<S: Stream> Session<S> {
                         at += size;
                         continue;
                     }
-                    turn.execute(state, command)
+                    let next = turn.execute(state, command);
+                    if !matches!(next, Next::Waits(_)) {
+                        tracking::after_command(state, command);
+                    }
+                    next
                 }
                 Err(invalid) => {
                     let is_line = self.decoder.argument_in(left, 0).is_none();
@@ -169,6 +174,7 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
             && state.authenticated
             && state.transaction.is_none()
             && state.subscribed.is_none()
+            && !self.core.tables.is_tracking()
             && let Some(key) = key
         {
             let is_of_cluster = self.core.nodes.is_some();
@@ -211,12 +217,23 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
             finish(state, command.spec, &mut self.clock, command.args());
             return Next::Answered;
         }
+        if self.core.tables.is_tracking()
+            && let Some(waits) = tracking::before_command(state, command)
+        {
+            return Next::Waits(waits);
+        }
         // A pause holds up the commands of a core that has everything, too.
         if self.core.tables.shard().is_some() || self.core.tables.is_paused() {
             match place(state, self.snapshot, command, about) {
                 Placed::Here => {}
-                Placed::Forwarded => return Next::Forwarded,
-                Placed::Pending(pending) => return Next::Pending(pending),
+                Placed::Forwarded => {
+                    tracking::note_reads_elsewhere(state, command, about);
+                    return Next::Forwarded;
+                }
+                Placed::Pending(pending) => {
+                    tracking::note_reads_elsewhere(state, command, about);
+                    return Next::Pending(pending);
+                }
                 Placed::Waits(why) => return Next::Waits(why),
                 Placed::Refused => {
                     finish(state, command.spec, &mut self.clock, command.args());

@@ -120,7 +120,7 @@ pub(super) fn hello(
 /// Writes HELLO's answer in the protocol that was chosen.
 pub(super) fn answer_hello(encoder: &mut Encoder<'_>, id: u64, mode: &str) {
     encoder.map(7);
-    for (key, value) in [("server", "larder"), ("version", describe::REDIS_VERSION)] {
+    for (key, value) in [("server", "redis"), ("version", describe::REDIS_VERSION)] {
         encoder.text(key);
         encoder.text(value);
     }

@@ -23,6 +23,7 @@ use super::replies::{elements, number};
 use super::state::State;
 use super::subject::is_of_table;
 use super::tables::SeveralCores;
+use super::tracking;
 use crate::catalog::Snapshot;
 use crate::error::Refusal;
 use crate::tables::Execution;
@@ -101,6 +102,7 @@ impl MixedJob {
 
     /// Reads the rows; what then answers all. `None`: it was refused.
     pub async fn run(&self, state: &mut State, command: Command<'_>) -> Option<Work> {
+        tracking::note_record_reads(state, &self.snapshot, command);
         match self.with_rows(state, command).await {
             Ok(next) => next.map(Work::Read),
             Err(refusal) => {

@@ -56,6 +56,7 @@ mod objects;
 mod output;
 mod pending;
 mod place;
+mod pubsub;
 mod reads;
 mod remote;
 mod replies;
@@ -70,6 +71,7 @@ mod stray_http;
 mod stray_tls;
 mod subject;
 pub(crate) mod tables;
+mod tracking;
 
 pub(crate) use listen::begin;
 pub use listen::{RespListeners, RespThreads, bind};

@@ -44,6 +44,10 @@ pub(super) fn place(
     command: Command<'_>,
     about: About,
 ) -> Placed {
+    if command.id() == Id::Publish && state.forwarded.is_some() && state.transaction.is_none() {
+        // Who receives the message finds what was written before it.
+        return Placed::Waits(Waits::ForwardedReplies);
+    }
     let is_exec = command.id() == Id::Exec;
     let is_of_cluster = state.core.nodes.is_some() && about != About::Server;
     if !state.authenticated

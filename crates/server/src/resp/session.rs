@@ -33,7 +33,6 @@ use super::pending::Pending;
 use super::state::State;
 use super::tables::{deliver, wait_for_change};
 use crate::clients::{Client, Registration, SMALL_BYTES};
-use crate::tables::Note;
 
 /// What came and is not executed yet may have so much room to grow, beside what it has.
 const REST_SPARE_BYTES: usize = 128 << 10;
@@ -114,8 +113,8 @@ enum Event {
     /// So many bytes lie in the core's read buffer.
     Read(usize),
     Sent,
-    /// A row changed that the connection wants to be told of.
-    Told(Note),
+    /// The client's mailbox has messages.
+    Notes,
 }
 
 /// Serves a connection until it ends.
@@ -135,6 +134,7 @@ pub(super) async fn run_greeted<S: Stream>(
         clients: core.clients.clone(),
         client,
         stats: core.stats.clone(),
+        tracking: core.shared.tables.tracking.clone(),
     };
     let mut session = Session::new(core, stream, registration, greeting);
     // An error means that the client has gone, and there is nobody to tell.
@@ -175,7 +175,7 @@ impl<S: Stream> Session<S> {
                 Event::Read(size) => self.execute_read(size),
                 Event::Sent if self.has_unexecuted && self.state.has_room() => self.execute_rest(),
                 Event::Sent => {}
-                Event::Told(note) => self.deliver(note),
+                Event::Notes => self.take_notes(),
             }
             self.finish_waiting().await?;
             self.bound_memory()?;
@@ -214,14 +214,30 @@ impl<S: Stream> Session<S> {
         if self.state.client.output_bytes.load(Relaxed) > limits.each {
             return Err(io::Error::other("replies that were not taken are too many"));
         }
-        (self.rest, self.state.transaction, self.has_unexecuted) = (Vec::new(), None, false);
         let message = format!(
-            "requests that have not come whole take {bytes} bytes, and server.client_memory allows {}: the connection is closed",
+            "what this connection keeps takes {bytes} bytes ({}), and server.client_memory allows {}: the connection is closed",
+            self.largest_share(),
             limits.each
         );
+        (self.rest, self.has_unexecuted) = (Vec::new(), false);
+        (self.state.transaction, self.state.watching) = (None, None);
         self.state.error(Code::OutOfMemory, &message);
         self.state.closing = true;
         Ok(())
+    }
+
+    /// What takes most of what the connection itself keeps, in words.
+    fn largest_share(&self) -> &'static str {
+        let client = &self.state.client;
+        let shares = [
+            (client.queued_bytes.load(Relaxed), "most of it for WATCH"),
+            (client.output_bytes.load(Relaxed), "most of it replies"),
+            (
+                client.input_bytes.load(Relaxed),
+                "most of it requests that have not come whole",
+            ),
+        ];
+        shares.into_iter().max().map_or("", |share| share.1)
     }
 
     /// Notes what is kept for the client, for others to see; says how much that is, if it is not little.
@@ -278,6 +294,7 @@ impl<S: Stream> Session<S> {
             if let Some(pending) = self.pending.take() {
                 Box::pin(self.end(pending)).await?;
             } else if waits == Waits::No {
+                self.take_notes();
                 return Ok(());
             }
             self.execute_rest();
@@ -304,10 +321,17 @@ impl<S: Stream> Session<S> {
         if self.state.closing || self.has_unexecuted || !self.state.has_room() {
             return Poll::Pending;
         }
-        if let Some(subscribed) = &mut self.state.subscribed
-            && let Poll::Ready(Some(note)) = subscribed.notes.poll_recv(cx)
-        {
-            return Poll::Ready(Ok(Event::Told(note)));
+        if self.state.client.takes_notes() {
+            let mailbox = &self.state.client.mailbox;
+            let is_ready = mailbox.poll_ready(cx).is_ready();
+            if mailbox.is_full() {
+                return Poll::Ready(Err(io::Error::other(
+                    "messages that were not taken are too many",
+                )));
+            }
+            if is_ready {
+                return Poll::Ready(Ok(Event::Notes));
+            }
         }
         let mut buffer = self.state.core.read_buffer.borrow_mut();
         let mut buffer = ReadBuf::new(&mut buffer);
@@ -318,18 +342,20 @@ impl<S: Stream> Session<S> {
         }
     }
 
-    /// Tells the client of a change, and of those behind it that it has room for.
-    fn deliver(&mut self, note: Note) {
+    /// Takes the messages that others have for the client, as many as there is room for. All that was executed is answered, so none
+    /// comes before the reply that it may be about.
+    fn take_notes(&mut self) {
         let state = &mut self.state;
+        if state.client.mailbox.is_empty() || state.forwarded.is_some() || self.pending.is_some() {
+            return;
+        }
         if state.output.tail.capacity() == 0 {
             state.output.tail = state.core.take_buffer();
         }
-        deliver(state, &note);
         while state.has_room()
-            && let Some(subscribed) = &mut state.subscribed
-            && let Ok(note) = subscribed.notes.try_recv()
+            && let Some(note) = state.client.mailbox.take()
         {
-            deliver(state, &note);
+            deliver(state, note);
         }
     }
 
@@ -377,6 +403,8 @@ impl<S: Stream> Session<S> {
     fn execute_read(&mut self, size: usize) {
         let core = self.state.core.clone();
         core.stats.bytes_in.add(size as u64);
+        // A client that asks anything after a change was acknowledged learns of the change first.
+        self.take_notes();
         let buffer = core.read_buffer.borrow();
         let input = &buffer[..size];
         if self.rest.is_empty() {
@@ -389,6 +417,7 @@ impl<S: Stream> Session<S> {
     }
 
     fn execute_rest(&mut self) {
+        self.take_notes();
         let mut rest = std::mem::take(&mut self.rest);
         let done = self.execute(&rest);
         rest.drain(..done);

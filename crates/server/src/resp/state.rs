@@ -31,6 +31,8 @@ pub(super) struct State {
     /// What WATCH was told.
     pub watching: Option<Box<Watching>>,
     pub subscribed: Option<Box<Subscribed>>,
+    /// What CLIENT CACHING has said of the next command.
+    pub caching: Option<bool>,
     /// It executes a part, for another core or node: of rows that all of them have, its own.
     pub is_of_node: bool,
     /// The epoch of the map by whose owners the parts are divided.
@@ -61,6 +63,7 @@ impl State {
             transaction: None,
             watching: None,
             subscribed: None,
+            caching: None,
             is_of_node: false,
             asked_at: 0,
             reads_replicas: false,

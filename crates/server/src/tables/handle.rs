@@ -17,8 +17,9 @@ use super::leaving::Leaving;
 use super::pause::PostgresStand;
 use super::postgres::PostgresUpdate;
 use super::replicated::FromOwner;
-use super::{Cursors, Refusal, Requests, Tables};
+use super::{Cursors, Refusal, Requests, SelectedEvents, Tables};
 use crate::ability::Ability;
+use crate::clients::{Channels, Tracking};
 use crate::cluster::View;
 use crate::cluster::slot_asks::SlotAsks;
 use crate::error::Error;
@@ -224,6 +225,10 @@ pub struct TablesHandle {
     pub ability: Arc<Ability>,
     /// `cluster.routing` is `redirect`: clients go to the owners of what they ask for.
     pub is_redirecting: bool,
+    /// Clients that cache what they read.
+    pub tracking: Arc<Tracking>,
+    pub channels: Channels,
+    pub events: SelectedEvents,
 }
 
 impl TablesHandle {
@@ -234,6 +239,7 @@ impl TablesHandle {
         space_cursors: spaces::cursors::Cursors,
         ability: Ability,
         is_redirecting: bool,
+        tracking: Arc<Tracking>,
     ) -> TablesHandle {
         let channels = (0..cores).map(|_| mpsc::unbounded_channel());
         let (senders, receivers) = channels.map(|(s, r)| (s, Some(r))).unzip();
@@ -258,6 +264,9 @@ impl TablesHandle {
             abandoned_searches: Arc::default(),
             ability: Arc::new(ability),
             is_redirecting,
+            tracking,
+            channels: Channels::default(),
+            events: SelectedEvents::default(),
         }
     }
 

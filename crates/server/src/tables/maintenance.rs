@@ -64,6 +64,7 @@ impl Tables {
                 more |= Tables::copy_in_turn(&self);
                 more |= Tables::build_in_turn(&self);
                 self.deliver_row_changes();
+                self.invalidate_stale(&mut self.engine.borrow_mut());
                 if self.are_subscriptions_behind() {
                     self.subscriptions.behind.notify_one();
                 }

@@ -21,6 +21,8 @@
 mod conversations;
 mod copying;
 mod cursors;
+mod events;
+mod executing;
 mod expiring;
 mod gate;
 mod handle;
@@ -42,6 +44,7 @@ mod shared_batch;
 mod snapshot;
 mod spaces;
 mod subscriptions;
+mod tracked;
 mod unanswered;
 mod watched;
 
@@ -61,6 +64,8 @@ use crate::error::Error;
 pub use crate::error::Refusal;
 use crate::spaces::Spaces;
 pub use cursors::Cursors;
+pub use events::SelectedEvents;
+pub use executing::Executing;
 pub use gate::Gate;
 pub use handle::{CoreMessage, Figures, OnDisk, Shares, TablesHandle, answers};
 #[cfg(test)]
@@ -70,7 +75,7 @@ pub use pause::Paused;
 pub use replicated::Admitted;
 pub use requests::{Execution, ReplyPiece, Requests, Scope};
 pub use spaces::read_catalog;
-pub use subscriptions::{Mailbox, Note, RowEvent, Subscription};
+pub use subscriptions::{KEY_CHANNEL, Subscription};
 pub use unanswered::{Awaited, Unanswered, complete};
 pub use watched::Mark;
 
@@ -103,6 +108,9 @@ pub struct Tables {
     /// Reads may be deferred: one that has much to compute asks for steps.
     are_reads_deferred: Cell<bool>,
     watched: watched::Watched,
+    tracked: tracked::Tracked,
+    /// Set where [`Tables::are_changes_reported`].
+    executing: RefCell<Option<Executing>>,
     subscriptions: subscriptions::Subscriptions,
     /// The most that the engine has visited at one go, while its core did nothing else.
     visited_at_once: Cell<u64>,
@@ -140,6 +148,7 @@ impl Tables {
         }
         engine.set_read_rows(self.are_reads_deferred.get().then_some(READ_ROWS));
         let done = self.counting(&mut engine, |engine| read(engine, now));
+        self.invalidate_stale(&mut engine);
         self.wake_maintenance_if_more(&engine);
         done
     }
@@ -247,6 +256,8 @@ impl Tables {
     fn log(&self, engine: &mut Engine, gate: &mut Gate) -> Result<(), Refusal> {
         let changes = engine.take_changes();
         self.watched.note(&changes);
+        self.invalidate_changes(&changes, engine);
+        self.publish_events(&changes);
         self.field_times.note(&changes);
         self.note_objects(&changes, engine);
         if engine.has_row_changes() {

@@ -181,6 +181,8 @@ fn part(shared: &Shared, replay: Replay, journal: Arc<Journal>) -> Result<Tables
         postgres_progress: postgres::PostgresProgress::default(),
         are_reads_deferred: Cell::new(false),
         watched: Default::default(),
+        tracked: Default::default(),
+        executing: Default::default(),
         subscriptions: Default::default(),
         visited_at_once: Cell::new(0),
         memory_limit: config.memory,

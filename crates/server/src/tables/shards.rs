@@ -238,7 +238,8 @@ impl Tables {
                 && before.owners == view.owners
                 && before.computing == view.computing
         };
-        if !before.is_some_and(is_same) {
+        let is_same = before.is_some_and(is_same);
+        if !is_same {
             sharing.owners_since.set(view.map.epoch().0);
         }
         drop(exchange);
@@ -249,6 +250,9 @@ impl Tables {
         self.forget_nodes_down(view);
         self.handle.set_owners(view.owners.clone());
         self.note_definitions();
+        if !is_same {
+            self.forget_tracked();
+        }
         self.end_moved_subscriptions(view);
         sharing.waiting.take().into_iter().for_each(Waker::wake);
         self.wake_maintenance();

@@ -11,87 +11,20 @@ use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use larder_cluster::coordination::boot_ms;
 use larder_join::{KeyRange, RowChange, range_slot, row_slot};
 use larder_types::{SLOTS, object_row, row_key, text_row};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 use super::{Refusal, Tables, Unanswered, complete};
 use crate::Shared;
+use crate::clients::{Client, Note};
 use crate::cluster::View;
 use crate::glob::Glob;
 
-/// What a note takes beside its key.
-const NOTE_BYTES: usize = 96;
-
-/// What a subscriber is notified of.
-pub struct Note {
-    /// As the client wrote it; nothing if it subscribed to this key alone.
-    pub pattern: Option<Arc<[u8]>>,
-    pub key: Box<[u8]>,
-    pub event: RowEvent,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowEvent {
-    /// The row has a value now.
-    Set,
-    /// The row was removed.
-    Del,
-    /// The rows moved to another node, and the subscription has ended.
-    Ended,
-}
-
-/// Where notes wait for a connection.
-pub struct Mailbox {
-    notes: mpsc::UnboundedSender<Note>,
-    bytes: AtomicUsize,
-    bytes_max: usize,
-    is_full: AtomicBool,
-    /// Ends the connection.
-    end: Box<dyn Fn() + Send + Sync>,
-}
-
-impl Mailbox {
-    pub fn new(
-        bytes_max: usize,
-        end: impl Fn() + Send + Sync + 'static,
-    ) -> (Arc<Mailbox>, mpsc::UnboundedReceiver<Note>) {
-        let (notes, receiver) = mpsc::unbounded_channel();
-        let mailbox = Mailbox {
-            notes,
-            bytes: AtomicUsize::new(0),
-            bytes_max,
-            is_full: AtomicBool::new(false),
-            end: Box::new(end),
-        };
-        (Arc::new(mailbox), receiver)
-    }
-
-    fn put(&self, note: Note) {
-        if self.is_full.load(Relaxed) {
-            return;
-        }
-        let bytes = note.key.len() + NOTE_BYTES;
-        if self.bytes.fetch_add(bytes, Relaxed) + bytes <= self.bytes_max {
-            // Without its receiver the connection is gone.
-            let _ = self.notes.send(note);
-        } else if !self.is_full.swap(true, Relaxed) {
-            tracing::warn!(
-                limit = self.bytes_max,
-                "a subscriber did not take its notes and is closed (server.subscriber_buffer_bytes)"
-            );
-            (self.end)();
-        }
-    }
-
-    /// To be called with each note that was received.
-    pub fn taken(&self, note: &Note) {
-        self.bytes.fetch_sub(note.key.len() + NOTE_BYTES, Relaxed);
-    }
-}
+/// What the channels of keys begin with.
+pub const KEY_CHANNEL: &[u8] = b"__keyspace@0__:";
 
 /// What a connection wants to be told of.
 #[derive(Clone)]
@@ -102,8 +35,10 @@ pub struct Subscription {
     pub is_key: bool,
     /// Which of them.
     pub glob: Arc<Glob>,
-    pub pattern: Option<Arc<[u8]>>,
-    pub mailbox: Arc<Mailbox>,
+    /// As the client wrote it.
+    pub name: Arc<[u8]>,
+    pub is_pattern: bool,
+    pub client: Arc<Client>,
 }
 
 impl Subscription {
@@ -112,6 +47,19 @@ impl Subscription {
             true => *key == *self.beginning,
             false => self.glob.matches(key),
         }
+    }
+
+    fn notify(&self, key: &[u8], is_there: bool) {
+        let payload: &[u8] = if is_there { b"set" } else { b"del" };
+        let channel = match self.is_pattern {
+            false => self.name.clone(),
+            true => [KEY_CHANNEL, key].concat().into(),
+        };
+        self.client.mailbox.put(Note::Message {
+            pattern: self.is_pattern.then(|| self.name.clone()),
+            channel,
+            payload: payload.into(),
+        });
     }
 }
 
@@ -144,14 +92,7 @@ impl Subscriptions {
             for subscriber in all.get(beginning).into_iter().flatten() {
                 let subscription = &subscriber.subscription;
                 if subscription.means(key) {
-                    subscription.mailbox.put(Note {
-                        pattern: subscription.pattern.clone(),
-                        key: key.into(),
-                        event: match change.is_there {
-                            true => RowEvent::Set,
-                            false => RowEvent::Del,
-                        },
-                    });
+                    subscription.notify(key, change.is_there);
                 }
             }
         }
@@ -162,9 +103,13 @@ impl Tables {
     /// Puts notes of all row changes since the last call into the mailboxes of those who subscribed to the rows.
     pub(super) fn deliver_row_changes(&self) {
         let changes = self.engine.borrow_mut().take_row_changes();
-        changes
-            .iter()
-            .for_each(|change| self.subscriptions.deliver(change));
+        // Changes of base rows are published as events then.
+        let only_computed = self.handle.events.have_keyspace();
+        for change in &changes {
+            if !only_computed || self.is_computed(&change.key) {
+                self.subscriptions.deliver(change);
+            }
+        }
     }
 
     /// Whether subscribed ranges must be brought up to date before all changes are known.
@@ -209,8 +154,13 @@ impl Tables {
                 subscription,
                 numbers: [number, of_objects],
             });
+        drop(all);
         if !self.subscriptions.is_refreshed.replace(true) {
             tokio::task::spawn_local(self.clone().refresh_subscriptions(shared));
+        }
+        if let Some(view) = self.view() {
+            // The rows may have moved while they were computed.
+            self.end_moved_subscriptions(&view);
         }
         Ok(())
     }
@@ -221,8 +171,9 @@ impl Tables {
         let own_cores = view.places.own_cores();
         let owns_all = LazyCell::new(|| (0..SLOTS).all(|slot| view.owners.of(slot) < own_cores));
         let is_here = |subscription: &Subscription| {
+            let home = self.home_slot(&subscription.beginning, subscription.is_key);
             is_held
-                && match self.home_slot(subscription) {
+                && match home {
                     Some((slot, is_computed)) => {
                         let computing = view.computing.as_ref().filter(|_| is_computed);
                         usize::from(computing.unwrap_or(&view.owners).of(slot)) == self.index
@@ -240,10 +191,9 @@ impl Tables {
         self.deliver_row_changes();
         for subscription in moved {
             self.unsubscribe(subscription.id, &subscription.beginning);
-            subscription.mailbox.put(Note {
-                pattern: subscription.pattern,
-                key: subscription.beginning.into(),
-                event: RowEvent::Ended,
+            subscription.client.mailbox.put(Note::Ended {
+                name: subscription.name,
+                is_pattern: subscription.is_pattern,
             });
         }
     }
@@ -251,17 +201,36 @@ impl Tables {
     /// Ends all subscriptions if this node's lease has ended: another node may have the rows.
     pub(super) fn end_subscriptions_without_lease(&self) {
         let view = self.view();
+        if let Some(view) = &view {
+            self.note_lease(view.is_held_surely(boot_ms()));
+        }
         let view = view.filter(|view| !view.is_held_surely(boot_ms()));
         if let Some(view) = view.filter(|_| !self.subscriptions.lengths.borrow().is_empty()) {
             self.end_moved_subscriptions(&view);
         }
     }
 
-    /// The slot whose place has all rows of a subscription, and whether joins compute them. `None`: every place has some.
-    fn home_slot(&self, subscription: &Subscription) -> Option<(u16, bool)> {
-        let beginning = &subscription.beginning;
+    /// The places whose cores have rows of a subscription, or compute them.
+    pub fn homes(&self, beginning: &[u8], is_key: bool) -> Vec<usize> {
+        let Some(shard) = self.shard() else {
+            return vec![self.index];
+        };
+        let Some((slot, is_computed)) = self.home_slot(beginning, is_key) else {
+            return shard.owners().map(usize::from).collect();
+        };
+        let view = self.view();
+        let computing = view.as_ref().and_then(|view| view.computing.as_ref());
+        let home = match computing.filter(|_| is_computed) {
+            Some(computing) => computing.of(slot),
+            None => shard.owner_of_slot(slot),
+        };
+        vec![usize::from(home)]
+    }
+
+    /// The slot whose place has all rows of a key or a beginning, and whether joins compute them. `None`: every place has some.
+    fn home_slot(&self, beginning: &[u8], is_key: bool) -> Option<(u16, bool)> {
         let is_computed = self.is_computed(beginning);
-        let range = match subscription.is_key {
+        let range = match is_key {
             true => KeyRange::point(beginning),
             false => KeyRange::prefix(beginning),
         };

@@ -12,6 +12,8 @@ const DATA: &str = "TEST_SERVER_DATA";
 const PORT: &str = "TEST_SERVER_PORT";
 const FSYNC: &str = "TEST_SERVER_FSYNC";
 const THREADS: &str = "TEST_SERVER_THREADS";
+/// Settings apart by `;`, each as `key=value`.
+const SETTINGS: &str = "TEST_SERVER_SETTINGS";
 const READY: &str = "the server is ready";
 
 /// Not a test by itself: nothing, unless a test started it.
@@ -30,6 +32,11 @@ fn a_server_that_can_be_killed() {
     config.server.threads = set(THREADS).parse().expect("a number");
     let given = config.set("tables.fsync", &set(FSYNC), FSYNC);
     given.expect("a word that there is");
+    let settings = set(SETTINGS);
+    for setting in settings.split(';').filter(|it| !it.is_empty()) {
+        let (key, value) = setting.split_once('=').expect("a key and a value");
+        config.set(key, value, SETTINGS).expect("a setting");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -47,6 +54,7 @@ pub struct Killable {
     data: PathBuf,
     fsync: Fsync,
     pub threads: u32,
+    settings: String,
 }
 
 impl Killable {
@@ -56,7 +64,13 @@ impl Killable {
     }
 
     pub fn start_with(data: &Path, fsync: Fsync, threads: u32) -> Killable {
+        Killable::start_set(data, fsync, threads, "")
+    }
+
+    /// With more settings (see [`SETTINGS`]).
+    pub fn start_set(data: &Path, fsync: Fsync, threads: u32, settings: &str) -> Killable {
         let mut server = Killable {
+            settings: settings.to_owned(),
             child: None,
             port: larder_testing::free_port(),
             data: data.to_owned(),
@@ -75,6 +89,7 @@ impl Killable {
             .env(PORT, self.port.to_string())
             .env(FSYNC, self.fsync.word())
             .env(THREADS, self.threads.to_string())
+            .env(SETTINGS, &self.settings)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -18,6 +18,11 @@ fn redis_py_locks_ranks_and_reads_sets() {
 }
 
 #[test]
+fn the_cache_of_redis_py_is_fresh_for_rows_and_for_what_joins_compute() {
+    runs("tests/it/redis_py_caching.py", ClusterMode::Off);
+}
+
+#[test]
 fn redis_py_uses_hashes_and_documents() {
     runs("tests/it/objects/stock.py", ClusterMode::Off);
 }

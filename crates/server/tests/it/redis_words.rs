@@ -172,7 +172,7 @@ fn commands_on_the_connection_and_the_server_wait_for_exec_too() {
         part("|# Server");
         part("|+OK|$2|me|*2|$9|maxmemory|$1|0|:");
         part("|+OK|-ERR DB index is out of range|+PONG|$2|hi|+OK|+OK|:102|:1|*5|+SLOWLOG <sub");
-        part("|%7|$6|server|$6|larder");
+        part("|%7|$6|server|$5|redis");
         assert!(all.ends_with("|_|$2|me"), "{all}");
         client.check("GET t|none", "_");
     }

@@ -1,4 +1,5 @@
-//! CONFIG: the settings that monitoring tools and client libraries ask for, under Redis's names. None can be changed here.
+//! CONFIG: the settings that monitoring tools and client libraries ask for, under Redis's names. Of these, `notify-keyspace-events` can be
+//! changed here.
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
@@ -7,12 +8,24 @@ use super::super::state::State;
 use super::pair;
 use crate::glob::Glob;
 
+/// The one setting that changes here, until the server restarts.
+const EVENTS: &[u8] = b"notify-keyspace-events";
+
 /// Patterns of one CONFIG GET.
 const PATTERNS_MAX: usize = 1024;
 
 pub(in crate::resp) fn config(state: &mut State, request: Request<'_>) {
     match request.arg(1).to_ascii_uppercase().as_slice() {
         b"GET" => {}
+        b"SET" if request.len() == 4 && request.arg(2).eq_ignore_ascii_case(EVENTS) => {
+            return match state.core.shared.tables.events.select(request.arg(3)) {
+                Some(()) => state.encoder().ok(),
+                None => state.error(
+                    Code::BadRequest,
+                    "CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - Invalid event class character. Use 'Ag$lshzxeKEtmdn'.",
+                ),
+            };
+        }
         b"SET" => {
             return state.error(
                 Code::BadRequest,
@@ -68,6 +81,10 @@ fn redis_settings(state: &State) -> Vec<(&'static str, String)> {
         ("maxmemory", "0".to_owned()),
         ("maxmemory-clients", core.clients.limits.all.to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
+        (
+            "notify-keyspace-events",
+            core.shared.tables.events.letters(),
+        ),
         (
             "proto-max-bulk-len",
             config.server.max_argument_bytes.0.to_string(),

@@ -225,6 +225,10 @@ fn info_clients(state: &State, _: &Snapshot) -> String {
             &state.core.shared.descriptors.resp_connections(),
         ),
         ("blocked_clients", &0),
+        (
+            "tracking_clients",
+            &state.core.shared.tables.tracking.clients(),
+        ),
         ("clients_memory_bytes", &figures.memory_bytes.load(Relaxed)),
     ])
 }
@@ -294,6 +298,10 @@ fn info_stats(state: &State, _: &Snapshot) -> String {
         ("expired_keys", &0),
         ("evicted_keys", &0),
         ("evicted_clients", &figures.closed_for_others.load(Relaxed)),
+        (
+            "tracking_total_keys",
+            &state.core.shared.tables.tracking.keys(),
+        ),
         (
             "client_memory_limit_disconnections",
             &figures.closed_too_large.load(Relaxed),

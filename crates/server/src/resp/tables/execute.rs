@@ -14,6 +14,7 @@ use super::super::objects;
 use super::super::pending::Work;
 use super::super::spaces;
 use super::super::state::State;
+use super::super::subject::is_of_table;
 use super::check::check_keys;
 use super::coordinate::SeveralCores;
 use super::retry::Retry;
@@ -25,7 +26,7 @@ use super::{
 };
 use crate::catalog::Snapshot;
 use crate::tables::postgres::take_write;
-use crate::tables::{Admitted, Awaited, Refusal, Unanswered};
+use crate::tables::{Admitted, Awaited, Executing, Refusal, Unanswered};
 
 /// Executes a command about tables, on the core that has its rows.
 pub(in crate::resp) fn execute(
@@ -38,8 +39,8 @@ pub(in crate::resp) fn execute(
         Id::Multi => transaction::begin(state).map(|()| None),
         Id::Discard => transaction::discard(state).map(|()| None),
         Id::Watch => WatchJob::begin(state, snapshot, command.request),
-        Id::Subscribe => SubscribeJob::begin(snapshot, command.request, false),
-        Id::PSubscribe => SubscribeJob::begin(snapshot, command.request, true),
+        Id::Subscribe => SubscribeJob::begin(state, snapshot, command.request, false),
+        Id::PSubscribe => SubscribeJob::begin(state, snapshot, command.request, true),
         _ => return try_once(state, snapshot, command, false),
     };
     match done {
@@ -149,6 +150,26 @@ fn has_seen(done: &Result<Option<Work>, Unanswered>) -> bool {
 
 /// Executes one command; in a transaction (`whole`) to its end.
 pub(super) fn execute_now(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+    whole: bool,
+) -> Result<Option<Work>, Unanswered> {
+    if !state.core.tables.are_changes_reported() {
+        return execute_unreported(state, snapshot, command, whole);
+    }
+    let tables = state.tables();
+    let done = tables.executing(Executing::new(command, state.client.id), || {
+        execute_unreported(state, snapshot, command, whole)
+    });
+    if tables.is_tracking() && done.is_ok() && !command.writes() {
+        let keys = command.keys().filter(|key| is_of_table(snapshot, key));
+        keys.for_each(|key| tables.track_read(&state.client, key));
+    }
+    done
+}
+
+fn execute_unreported(
     state: &mut State,
     snapshot: &Snapshot,
     command: Command<'_>,

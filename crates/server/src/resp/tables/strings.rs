@@ -217,7 +217,7 @@ pub(super) fn set_range(state: &mut State, request: Request<'_>) -> Result<(), U
             let message = format!(
                 "SETRANGE would lengthen the value to {end} bytes, and server.max_setrange_bytes allows {made_max}: raise it, or send the value with SET"
             );
-            return Err((Code::BadRequest, message).into());
+            return Err((Code::BadRequest, message));
         }
         value.resize(value.len().max(end), 0);
         value[offset..end].copy_from_slice(part);

@@ -1,82 +1,87 @@
-//! SUBSCRIBE and PSUBSCRIBE: a connection is told of rows that change, by Redis's names for it.
+//! SUBSCRIBE and PSUBSCRIBE: a connection receives what is published on channels, and is notified of rows that change, by Redis's names for it.
 //!
-//! | channel | tells of |
+//! | channel | messages |
 //! |---|---|
-//! | `__keyspace@0__:post\|bob\|17`, `__keyspace@0__:hotel` | one key |
-//! | `__keyspace@0__:tline\|ann\|*` | keys that match; before the first `*`, `?` or `[` stand at least a table's name and its separator |
+//! | `__keyspace@0__:post\|bob\|17`, `__keyspace@0__:hotel` | changes of one key |
+//! | `__keyspace@0__:tline\|ann\|*` | changes of keys that match; before the first `*`, `?` or `[` stand at least a table's name and its separator |
+//! | any other name or pattern | what PUBLISH sends, and the events that `notify-keyspace-events` selects (see `tables::events`) |
 //!
-//! The message is `set` or `del`. Rows that joins make count: what is subscribed to is computed, and kept fresh and in memory. See
-//! `tables::subscriptions` for how a change comes to a connection.
+//! The message of a key is `set` or `del`. Rows that joins make count: what is subscribed to is computed, and kept fresh and in memory. See
+//! `tables::subscriptions` for how a change comes to a connection, `clients::channels` for other channels.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use larder_join::{Owner, row_slot};
 use larder_protocol::commands::Spec;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
-use tokio::sync::mpsc;
 
 use super::super::pending::Work;
 use super::super::state::State;
 use super::super::subject::is_of_table;
 use super::check::{ZERO_BYTE, is_reserved};
 use super::of_other_node;
-use super::range::successor;
 use super::scan::literal;
 use crate::catalog::Snapshot;
-use crate::clients::Filter;
+use crate::clients::{Client, Note};
 use crate::error::show;
 use crate::glob::Glob;
-use crate::tables::{
-    Mailbox, Note, Refusal, RowEvent, Subscription, Tables, TablesHandle, stopping,
-};
+use crate::tables::{KEY_CHANNEL, Refusal, Subscription, TablesHandle, stopping};
 
-const PREFIX: &[u8] = b"__keyspace@0__:";
 /// As some clients write it, for all of Redis's databases.
-const ANY_PREFIX: &[u8] = b"__keyspace@*__:";
+const ANY_KEY_CHANNEL: &[u8] = b"__keyspace@*__:";
+/// Where a connection with version 2 of the protocol receives the invalidations of another one.
+const INVALIDATIONS: &[u8] = b"__redis__:invalidate";
+
+/// What a subscription takes beside its name. That to rows is also kept by the cores that have them, and by their engines.
+const CHANNEL_BYTES: usize = 400;
+const ROWS_BYTES: usize = 1400;
+/// How often a name is kept.
+const NAME_COPIES: usize = 6;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+fn subscription_bytes(name: &[u8], is_of_rows: bool) -> usize {
+    let bytes = if is_of_rows {
+        ROWS_BYTES
+    } else {
+        CHANNEL_BYTES
+    };
+    bytes + NAME_COPIES * name.len()
+}
 
 /// What a connection has subscribed to.
 pub(in crate::resp) struct Subscribed {
     handle: Arc<TablesHandle>,
-    mailbox: Arc<Mailbox>,
-    pub notes: mpsc::UnboundedReceiver<Note>,
-    channels: BTreeMap<Vec<u8>, Place>,
-    patterns: BTreeMap<Vec<u8>, Place>,
+    client: Arc<Client>,
+    channels: BTreeMap<Arc<[u8]>, Place>,
+    patterns: BTreeMap<Arc<[u8]>, Place>,
 }
 
-/// Who tells of it.
-struct Place {
-    id: u64,
-    beginning: Vec<u8>,
-    cores: Vec<usize>,
+/// Who notifies of a name.
+enum Place {
+    /// Cores that have rows whose keys begin so.
+    Rows {
+        id: u64,
+        beginning: Vec<u8>,
+        cores: Vec<usize>,
+    },
+    /// Whoever publishes.
+    Channel,
 }
 
 impl Subscribed {
     fn new(state: &State) -> Subscribed {
-        let (clients, id) = (state.core.clients.clone(), state.client.id);
-        let end = move || {
-            let filter = Filter {
-                id: Some(id),
-                ..Filter::default()
-            };
-            clients.kill(&filter, 0);
-        };
-        let bytes_max = state.core.shared.config.server.subscriber_buffer_bytes.0;
-        let (mailbox, notes) = Mailbox::new(bytes_max as usize, end);
         Subscribed {
             handle: state.core.shared.tables.clone(),
-            mailbox,
-            notes,
+            client: state.client.clone(),
             channels: BTreeMap::new(),
             patterns: BTreeMap::new(),
         }
     }
 
-    fn names(&mut self, are_patterns: bool) -> &mut BTreeMap<Vec<u8>, Place> {
+    fn names(&mut self, are_patterns: bool) -> &mut BTreeMap<Arc<[u8]>, Place> {
         match are_patterns {
             true => &mut self.patterns,
             false => &mut self.channels,
@@ -94,13 +99,26 @@ impl Subscribed {
 
     fn leave(&mut self, name: &[u8], are_patterns: bool) {
         if let Some(place) = self.names(are_patterns).remove(name) {
-            self.give_up(place);
+            let is_of_rows = matches!(place, Place::Rows { .. });
+            let bytes = subscription_bytes(name, is_of_rows);
+            self.client.subscription_bytes.fetch_sub(bytes, Relaxed);
+            self.give_up(name, are_patterns, place);
         }
     }
 
-    fn give_up(&self, place: Place) {
-        for core in place.cores {
-            let (id, beginning) = (place.id, place.beginning.clone());
+    fn give_up(&self, name: &[u8], is_pattern: bool, place: Place) {
+        let channels = &self.handle.channels;
+        channels.unsubscribe(name, is_pattern, self.client.id);
+        let Place::Rows {
+            id,
+            beginning,
+            cores,
+        } = place
+        else {
+            return;
+        };
+        for core in cores {
+            let beginning = beginning.clone();
             // Nobody waits for it.
             drop(self.handle.start_on(core, None, move |tables| async move {
                 tables.unsubscribe(id, &beginning);
@@ -108,44 +126,55 @@ impl Subscribed {
         }
     }
 
-    /// Whether a note is of what is still wanted.
-    fn wants(&self, note: &Note) -> bool {
-        match &note.pattern {
-            Some(pattern) => self.patterns.contains_key(&**pattern),
-            None => self.channels.contains_key(&channel_of(&note.key)),
+    /// Whether the client still wants a message.
+    fn wants(&self, pattern: Option<&Arc<[u8]>>, channel: &Arc<[u8]>) -> bool {
+        match pattern {
+            Some(pattern) => self.patterns.contains_key(pattern),
+            None => self.channels.contains_key(channel),
         }
     }
 }
 
 impl Drop for Subscribed {
     fn drop(&mut self) {
-        let all = std::mem::take(&mut self.channels).into_values();
-        for place in all.chain(std::mem::take(&mut self.patterns).into_values()) {
-            self.give_up(place);
+        for are_patterns in [false, true] {
+            for (name, place) in std::mem::take(self.names(are_patterns)) {
+                self.give_up(&name, are_patterns, place);
+            }
+        }
+        self.client.subscription_bytes.store(0, Relaxed);
+    }
+}
+
+/// Sends the client a message of its mailbox.
+pub(in crate::resp) fn deliver(state: &mut State, note: Note) {
+    match note {
+        Note::Message {
+            pattern,
+            channel,
+            payload,
+        } => {
+            let subscribed = state.subscribed.as_ref();
+            if subscribed.is_some_and(|own| own.wants(pattern.as_ref(), &channel)) {
+                message(state, pattern.as_deref(), &channel, &payload);
+            }
+        }
+        Note::Ended { name, is_pattern } => end(state, &name, is_pattern),
+        Note::Invalidate(key) => invalidate(state, key.as_deref()),
+        Note::RedirectionBroken(id) => {
+            let mut encoder = state.encoder();
+            if encoder.proto == Proto::Resp3 {
+                encoder.push(2);
+                encoder.text("tracking-redir-broken");
+                encoder.count(id);
+            }
         }
     }
 }
 
-fn channel_of(key: &[u8]) -> Vec<u8> {
-    [PREFIX, key].concat()
-}
-
-/// Tells the client of a change.
-pub(in crate::resp) fn deliver(state: &mut State, note: &Note) {
-    let Some(subscribed) = &state.subscribed else {
-        return;
-    };
-    subscribed.mailbox.taken(note);
-    if !subscribed.wants(note) {
-        return;
-    }
-    let event = match note.event {
-        RowEvent::Set => "set",
-        RowEvent::Del => "del",
-        RowEvent::Ended => return end(state, note),
-    };
+fn message(state: &mut State, pattern: Option<&[u8]>, channel: &[u8], payload: &[u8]) {
     let mut encoder = state.encoder();
-    match &note.pattern {
+    match pattern {
         None => {
             encoder.push(3);
             encoder.text("message");
@@ -156,21 +185,49 @@ pub(in crate::resp) fn deliver(state: &mut State, note: &Note) {
             encoder.bulk(pattern);
         }
     }
-    encoder.bulk(&channel_of(&note.key));
-    encoder.text(event);
+    encoder.bulk(channel);
+    encoder.bulk(payload);
 }
 
-/// Tells the client that a subscription has ended, as Redis Cluster does when the slot of a sharded channel moves.
-fn end(state: &mut State, note: &Note) {
+/// Has the client forget what it has cached of a key, or of all keys.
+fn invalidate(state: &mut State, key: Option<&[u8]>) {
+    let is_subscribed = state.subscribed.is_some();
+    let mut encoder = state.encoder();
+    match encoder.proto {
+        Proto::Resp3 => {
+            encoder.push(2);
+            encoder.text("invalidate");
+        }
+        Proto::Resp2 if is_subscribed => {
+            encoder.array(3);
+            encoder.text("message");
+            encoder.bulk(INVALIDATIONS);
+        }
+        // It would look like a reply.
+        Proto::Resp2 => return,
+    }
+    match key {
+        Some(key) => {
+            encoder.array(1);
+            encoder.bulk(key);
+        }
+        None => encoder.null(),
+    }
+}
+
+/// Notifies the client that a subscription has ended, as Redis Cluster does when the slot of a sharded channel moves.
+fn end(state: &mut State, name: &Arc<[u8]>, is_pattern: bool) {
     let Some(mut subscribed) = state.subscribed.take() else {
         return;
     };
-    let (word, name, is_pattern) = match &note.pattern {
-        Some(pattern) => ("punsubscribe", pattern.to_vec(), true),
-        None => ("unsubscribe", channel_of(&note.key), false),
-    };
-    subscribed.leave(&name, is_pattern);
-    confirm(state, word, Some(&name), subscribed.count());
+    if subscribed.names(is_pattern).contains_key(name) {
+        subscribed.leave(name, is_pattern);
+        let word = match is_pattern {
+            true => "punsubscribe",
+            false => "unsubscribe",
+        };
+        confirm(state, word, Some(name), subscribed.count());
+    }
     keep(state, subscribed);
 }
 
@@ -194,63 +251,90 @@ pub(in crate::resp) fn ping(state: &mut State, message: &[u8]) {
     encoder.bulk(message);
 }
 
-/// What of a key's or a pattern's rows a name asks for.
+/// What a name stands for.
+#[derive(Clone)]
+enum Target {
+    /// Rows whose keys begin so and match, or the one key; and the channel that is published to, if it is a pattern.
+    Rows {
+        beginning: Vec<u8>,
+        keys: Arc<Glob>,
+        channels: Option<Arc<Glob>>,
+    },
+    /// A channel, or a pattern of channels.
+    Channel(Option<Arc<Glob>>),
+}
+
 fn understand(
     name: &[u8],
     is_pattern: bool,
     snapshot: &Snapshot,
-) -> Result<(Vec<u8>, Arc<Glob>), Refusal> {
-    let refuse = |message: String| Err((Code::BadRequest, message));
-    let shown = show(name);
-    let any = name.strip_prefix(ANY_PREFIX).filter(|_| is_pattern);
-    let Some(glob) = name.strip_prefix(PREFIX).or(any) else {
-        return refuse(format!(
-            "'{shown}' is no channel: those of keys are __keyspace@0__:table|key, and there are no others"
-        ));
+    any_key: &Arc<Glob>,
+) -> Result<Target, Refusal> {
+    let channels = match is_pattern {
+        true => Some(Arc::new(Glob::parse(name)?)),
+        false => None,
+    };
+    let any = name.strip_prefix(ANY_KEY_CHANNEL).filter(|_| is_pattern);
+    let Some(glob) = name.strip_prefix(KEY_CHANNEL).or(any) else {
+        return Ok(Target::Channel(channels));
     };
     let beginning = match is_pattern {
         true => literal(glob),
         false => glob.to_vec(),
     };
     if is_reserved(&beginning) {
-        return refuse(ZERO_BYTE.to_owned());
+        return Err((Code::BadRequest, ZERO_BYTE.to_owned()));
     }
     let end = beginning
         .iter()
         .position(|byte| matches!(byte, b'|' | b':'));
     let Some(end) = end.or((!is_pattern).then_some(beginning.len())) else {
-        return refuse(format!(
-            "'{shown}' names no table: the key begins with the table's name and | or :, such as __keyspace@0__:post|bob|*"
-        ));
+        // Keys of all tables: their changes are events, if these are selected.
+        return Ok(Target::Channel(channels));
     };
     if !is_of_table(snapshot, &beginning) {
         let store = show(&beginning[..end]);
-        return refuse(format!(
+        let message = format!(
             "{store} is a store, whose keys do not change one by one; STORE.VERSION tells of a new version"
-        ));
+        );
+        return Err((Code::BadRequest, message));
     }
-    // A key is compared, however long it is.
-    let glob = Glob::parse(if is_pattern { glob } else { b"" })?;
-    Ok((beginning, Arc::new(glob)))
+    let glob = match is_pattern {
+        true => Arc::new(Glob::parse(glob)?),
+        // A key is compared, however long it is.
+        false => any_key.clone(),
+    };
+    Ok(Target::Rows {
+        beginning,
+        keys: glob,
+        channels,
+    })
 }
 
 /// A SUBSCRIBE or PSUBSCRIBE that is under way: the cores are told.
 pub(in crate::resp) struct SubscribeJob {
     are_patterns: bool,
-    /// With what their keys begin with, and their patterns.
-    names: Vec<(Vec<u8>, Vec<u8>, Arc<Glob>)>,
+    names: Vec<(Arc<[u8]>, Target)>,
 }
 
 impl SubscribeJob {
     pub fn begin(
+        state: &State,
         snapshot: &Snapshot,
         request: Request<'_>,
         are_patterns: bool,
     ) -> Result<Option<Work>, Refusal> {
+        let any_key = Arc::new(Glob::parse(b"")?);
+        let limit = state.core.clients.limits.each;
+        let mut bytes = state.client.memory_bytes();
         let mut names = Vec::new();
         for name in request.args().skip(1) {
-            let (beginning, glob) = understand(name, are_patterns, snapshot)?;
-            names.push((name.to_vec(), beginning, glob));
+            let target = understand(name, are_patterns, snapshot, &any_key)?;
+            bytes += subscription_bytes(name, matches!(target, Target::Rows { .. }));
+            if bytes > limit {
+                return Err(too_many(limit));
+            }
+            names.push((Arc::from(name), target));
         }
         Ok(Some(Work::Subscribe(SubscribeJob {
             are_patterns,
@@ -264,13 +348,22 @@ impl SubscribeJob {
         let are_patterns = self.are_patterns;
         let mut new = Vec::new();
         let mut refused = None;
-        for (name, beginning, glob) in &self.names {
+        for (name, target) in &self.names {
             if subscribed.names(are_patterns).contains_key(name) {
                 continue;
             }
-            match self.enter(state, &subscribed, name, beginning, glob).await {
+            match self.enter(state, &subscribed, name, target).await {
                 Ok(place) => {
+                    let (Target::Channel(glob) | Target::Rows { channels: glob, .. }) = target;
+                    let channels = &subscribed.handle.channels;
+                    match glob {
+                        None => channels.subscribe(name, &state.client),
+                        Some(glob) => channels.subscribe_to_pattern(name, glob, &state.client),
+                    }
                     subscribed.names(are_patterns).insert(name.clone(), place);
+                    let is_of_rows = matches!(target, Target::Rows { .. });
+                    let bytes = subscription_bytes(name, is_of_rows);
+                    state.client.subscription_bytes.fetch_add(bytes, Relaxed);
                     new.push(name.clone());
                 }
                 Err(refusal) => {
@@ -305,25 +398,26 @@ impl SubscribeJob {
         &self,
         state: &State,
         subscribed: &Subscribed,
-        name: &[u8],
-        beginning: &[u8],
-        glob: &Arc<Glob>,
+        name: &Arc<[u8]>,
+        target: &Target,
     ) -> Result<Place, Refusal> {
+        let Target::Rows {
+            beginning, keys, ..
+        } = target
+        else {
+            return Ok(Place::Channel);
+        };
         let is_pattern = self.are_patterns;
         let subscription = Subscription {
             id: NEXT_ID.fetch_add(1, Relaxed),
-            beginning: beginning.to_vec(),
-            is_key: !is_pattern || beginning == glob.pattern(),
-            glob: glob.clone(),
-            pattern: is_pattern.then(|| Arc::from(name)),
-            mailbox: subscribed.mailbox.clone(),
+            beginning: beginning.clone(),
+            is_key: !is_pattern || *beginning == keys.pattern(),
+            glob: keys.clone(),
+            name: name.clone(),
+            is_pattern,
+            client: state.client.clone(),
         };
-        let mut place = Place {
-            id: subscription.id,
-            beginning: beginning.to_vec(),
-            cores: Vec::new(),
-        };
-        let cores = cores_of(state, &subscription);
+        let cores = state.core.tables.homes(beginning, subscription.is_key);
         let elsewhere = cores
             .iter()
             .max()
@@ -334,21 +428,37 @@ impl SubscribeJob {
         if let Some(place) = elsewhere {
             return Err(of_other_node(&state.core.tables, *place, "subscribed to"));
         }
+        let (id, beginning) = (subscription.id, subscription.beginning.clone());
+        let mut begun_on = Vec::with_capacity(cores.len());
+        let place = |cores| Place::Rows {
+            id,
+            beginning,
+            cores,
+        };
         for core in cores {
             let (own, shared) = (subscription.clone(), state.core.shared.clone());
             let begun = subscribed
                 .handle
                 .run_on(core, move |tables| tables.subscribe(own, shared));
             match begun.await.map_err(stopping) {
-                Ok(Ok(())) => place.cores.push(core),
+                Ok(Ok(())) => begun_on.push(core),
                 Ok(Err(refusal)) | Err(refusal) => {
-                    subscribed.give_up(place);
+                    subscribed.give_up(name, is_pattern, place(begun_on));
                     return Err(refusal);
                 }
             }
         }
-        Ok(place)
+        Ok(place(begun_on))
     }
+}
+
+/// How a SUBSCRIBE is refused that would keep more than one client may have.
+fn too_many(limit: usize) -> Refusal {
+    let message = format!(
+        "the subscriptions of this connection would take more than the {limit} bytes that server.client_memory allows: nothing of this command was \
+         subscribed to; use a pattern, or several connections"
+    );
+    (Code::OutOfMemory, message)
 }
 
 /// How a pattern is refused whose rows several nodes have: each node notifies of its own rows alone.
@@ -359,38 +469,6 @@ fn of_many_nodes(pattern: &[u8]) -> Refusal {
         show(pattern)
     );
     (Code::CrossSlot, message)
-}
-
-/// The place that computes rows like this one, where that is not their owner.
-fn computing(tables: &Tables, key: &[u8]) -> Option<usize> {
-    let view = tables.view()?;
-    let computing = view
-        .computing
-        .as_ref()
-        .filter(|_| tables.is_computed(key))?;
-    Some(usize::from(computing.of(row_slot(key))))
-}
-
-/// The cores that have the rows: of a range that joins compute over several columns, one.
-fn cores_of(state: &State, subscription: &Subscription) -> Vec<usize> {
-    let tables = &state.core.tables;
-    let Some(shard) = tables.shard() else {
-        return vec![tables.index];
-    };
-    let key = &subscription.beginning;
-    let hi = match subscription.is_key {
-        true => [&key[..], b"\0"].concat(),
-        false => successor(key),
-    };
-    match shard.owner_of_range(key, &hi) {
-        Owner::One(one) => vec![computing(tables, key).unwrap_or(usize::from(one))],
-        Owner::All if tables.is_computed(key) || tables.is_mapped(key) => {
-            let name = key.iter().position(|byte| matches!(byte, b'|' | b':'));
-            let name = &key[..name.map_or(key.len(), |end| end + 1)];
-            vec![computing(tables, key).unwrap_or(usize::from(shard.owner_of(name)))]
-        }
-        Owner::All => shard.owners().map(usize::from).collect(),
-    }
 }
 
 fn confirm(state: &mut State, word: &str, name: Option<&[u8]>, count: usize) {
@@ -427,7 +505,11 @@ pub(super) fn leave(state: &mut State, request: Request<'_>, are_patterns: bool)
     };
     let mut names: Vec<Vec<u8>> = request.args().skip(1).map(<[u8]>::to_vec).collect();
     if names.is_empty() {
-        names = subscribed.names(are_patterns).keys().cloned().collect();
+        names = subscribed
+            .names(are_patterns)
+            .keys()
+            .map(|name| name.to_vec())
+            .collect();
     }
     if names.is_empty() {
         confirm(state, word, None, subscribed.count());

@@ -105,3 +105,63 @@ fn exec_does_nothing_after_a_watched_key_has_moved() {
     second.check("EXEC", "*-1");
     cluster.client(0).check(&format!("GET {key}"), "$6|theirs");
 }
+
+/// Whoever owns the slot next may write the row, and this node does not learn of it.
+#[test]
+fn what_clients_have_cached_is_reported_when_slots_move() {
+    let Some(cluster) = Cluster::start(2, &[]) else {
+        return;
+    };
+    wait_until_settled(&cluster);
+    let (own, foreign) = (owned_keys(&cluster, 0, 1), owned_keys(&cluster, 1, 1));
+    let mut client = cluster.client(0);
+    client.ask("HELLO 3");
+    client.check("CLIENT TRACKING ON", "+OK");
+    // Another node answers for this one, and notifies nobody here.
+    client.check(&format!("GET {}", foreign[0]), "_");
+    let key = &foreign[0];
+    let reported = format!(">2|$10|invalidate|*1|${}|{key}", key.len());
+    assert_eq!(client.reply(), reported);
+    client.check(&format!("GET {}", own[0]), "_");
+    client.check("PING", "+PONG");
+    drain(&cluster, 0);
+    client.send(&crate::resp::request(&["PING"]));
+    let mut frames = Vec::new();
+    while frames.last().is_none_or(|frame| frame != "+PONG") {
+        frames.push(client.reply());
+    }
+    assert!(
+        frames.contains(&">2|$10|invalidate|_".to_owned()),
+        "{frames:?}"
+    );
+}
+
+#[test]
+fn a_pattern_over_a_part_of_a_computed_column_stays_when_the_map_changes() {
+    let Some(cluster) = Cluster::start(2, &[]) else {
+        return;
+    };
+    wait_until_settled(&cluster);
+    let mut writer = cluster.client(0);
+    writer.create("timeline", crate::resp::TIMELINE);
+    writer.check("SET sub|ann|bob 1", "+OK");
+    for pattern in ["__keyspace@0__:tline|a*", "__keyspace@0__:tline|an*"] {
+        let mut feeds = [cluster.client(0), cluster.client(1)];
+        let replies = feeds
+            .each_mut()
+            .map(|feed| feed.ask(&format!("PSUBSCRIBE {pattern}")));
+        let [at] = [0, 1]
+            .into_iter()
+            .filter(|at| replies[*at].starts_with("*3|$10|psubscribe"))
+            .collect::<Vec<_>>()[..]
+        else {
+            panic!("one node computes the rows: {replies:?}");
+        };
+        let name = format!("other{}", pattern.len());
+        let definition = format!("{name}|<author> = count post|<author>|<time>");
+        writer.create(&name, &definition);
+        writer.check(&format!("SET post|bob|{} x", pattern.len()), "+OK");
+        let heard = feeds[at].reply();
+        assert!(heard.ends_with("|$3|set"), "{heard}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Channels of PUBLISH and SUBSCRIBE that are not keys of a table, and the patterns that match them.
+//!
+//! Any thread publishes: a message is put into the mailbox of each client that is subscribed to the channel, or to a pattern that
+//! matches it. Channels belong to this node: a message reaches the clients of this node only.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::{Client, Note};
+use crate::glob::Glob;
+
+/// The clients that are subscribed to one name, by their numbers.
+type Subscribers = BTreeMap<u64, Arc<Client>>;
+
+#[derive(Default)]
+pub struct Channels {
+    inner: RwLock<Inner>,
+    /// How many names there are.
+    names: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Inner {
+    channels: HashMap<Arc<[u8]>, Subscribers>,
+    patterns: HashMap<Arc<[u8]>, (Arc<Glob>, Subscribers)>,
+}
+
+impl Channels {
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody is subscribed to anything.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.names.load(Ordering::Relaxed) == 0
+    }
+
+    fn count_names(&self, inner: &Inner) {
+        let names = inner.channels.len() + inner.patterns.len();
+        self.names.store(names, Ordering::Relaxed);
+    }
+
+    pub fn subscribe(&self, name: &Arc<[u8]>, client: &Arc<Client>) {
+        let mut inner = self.write();
+        let subscribers = inner.channels.entry(name.clone()).or_default();
+        subscribers.insert(client.id, client.clone());
+        self.count_names(&inner);
+    }
+
+    pub fn subscribe_to_pattern(&self, name: &Arc<[u8]>, glob: &Arc<Glob>, client: &Arc<Client>) {
+        let mut inner = self.write();
+        let new = || (glob.clone(), Subscribers::new());
+        let (_, subscribers) = inner.patterns.entry(name.clone()).or_insert_with(new);
+        subscribers.insert(client.id, client.clone());
+        self.count_names(&inner);
+    }
+
+    pub fn unsubscribe(&self, name: &[u8], is_pattern: bool, client: u64) {
+        let mut inner = self.write();
+        if is_pattern {
+            if let Some((_, subscribers)) = inner.patterns.get_mut(name) {
+                subscribers.remove(&client);
+                if subscribers.is_empty() {
+                    inner.patterns.remove(name);
+                }
+            }
+        } else if let Some(subscribers) = inner.channels.get_mut(name) {
+            subscribers.remove(&client);
+            if subscribers.is_empty() {
+                inner.channels.remove(name);
+            }
+        }
+        self.count_names(&inner);
+    }
+
+    /// Sends a message to the subscribers of a channel; returns how many messages were sent.
+    pub fn publish(&self, channel: &[u8], payload: &[u8]) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        let inner = self.read();
+        let exact = inner.channels.get_key_value(channel);
+        let matching =
+            |(_, (glob, _)): &(&Arc<[u8]>, &(Arc<Glob>, Subscribers))| glob.matches(channel);
+        let mut matching = inner.patterns.iter().filter(matching).peekable();
+        if exact.is_none() && matching.peek().is_none() {
+            return 0;
+        }
+        let channel: Arc<[u8]> = exact.map_or_else(|| channel.into(), |(name, _)| name.clone());
+        let payload: Arc<[u8]> = payload.into();
+        let mut sent = 0;
+        let mut send = |pattern: Option<&Arc<[u8]>>, subscribers: &Subscribers| {
+            for client in subscribers.values() {
+                client.mailbox.put(Note::Message {
+                    pattern: pattern.cloned(),
+                    channel: channel.clone(),
+                    payload: payload.clone(),
+                });
+            }
+            sent += subscribers.len();
+        };
+        if let Some((_, subscribers)) = exact {
+            send(None, subscribers);
+        }
+        for (pattern, (_, subscribers)) in matching {
+            send(Some(pattern), subscribers);
+        }
+        sent
+    }
+
+    /// The channels that clients are subscribed to.
+    pub fn names(&self, is_meant: impl Fn(&[u8]) -> bool) -> Vec<Arc<[u8]>> {
+        let inner = self.read();
+        let names = inner.channels.keys();
+        names.filter(|name| is_meant(name)).cloned().collect()
+    }
+
+    /// How many clients are subscribed to a channel.
+    pub fn subscribers(&self, name: &[u8]) -> usize {
+        self.read().channels.get(name).map_or(0, BTreeMap::len)
+    }
+
+    /// How many patterns clients are subscribed to.
+    pub fn patterns(&self) -> usize {
+        self.read().patterns.len()
+    }
+}

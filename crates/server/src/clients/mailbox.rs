@@ -1,0 +1,180 @@
+//! A connection's mailbox: messages that other connections and cores have for its client, until its session encodes them.
+//!
+//! 1. A mailbox holds no more than its limit. A connection whose mailbox is full is closed: a message was lost.
+//! 2. Messages that one thread puts are taken in the order in which they were put.
+//! 3. The session takes messages only when all requests that it has executed are answered. So an invalidation follows the reply that
+//!    it invalidates.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// What a message takes beside its bytes.
+const NOTE_BYTES: usize = 96;
+
+/// A message for a client.
+#[derive(Debug, Clone)]
+pub enum Note {
+    /// A message of a channel, because the client is subscribed to the channel or to a pattern that matches it.
+    Message {
+        pattern: Option<Arc<[u8]>>,
+        channel: Arc<[u8]>,
+        payload: Arc<[u8]>,
+    },
+    /// The rows of a channel or pattern moved to another node, and the subscription has ended.
+    Ended { name: Arc<[u8]>, is_pattern: bool },
+    /// What the client has cached of a key is stale; `None`: of all keys.
+    Invalidate(Option<Arc<[u8]>>),
+    /// The connection that invalidations were redirected to is closed; its number.
+    RedirectionBroken(u64),
+}
+
+impl Note {
+    fn bytes(&self) -> usize {
+        NOTE_BYTES
+            + match self {
+                Note::Message {
+                    channel, payload, ..
+                } => channel.len() + payload.len(),
+                Note::Ended { name, .. } => name.len(),
+                Note::Invalidate(key) => key.as_ref().map_or(0, |key| key.len()),
+                Note::RedirectionBroken(_) => 0,
+            }
+    }
+}
+
+pub struct Mailbox {
+    bytes_max: usize,
+    bytes: AtomicUsize,
+    count: AtomicUsize,
+    is_full: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    notes: VecDeque<Note>,
+    waker: Option<Waker>,
+}
+
+impl Mailbox {
+    pub fn new(bytes_max: usize) -> Mailbox {
+        Mailbox {
+            bytes_max,
+            bytes: AtomicUsize::new(0),
+            count: AtomicUsize::new(0),
+            is_full: AtomicBool::new(false),
+            inner: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn put(&self, note: Note) {
+        if self.is_full.load(Ordering::Relaxed) {
+            return;
+        }
+        let bytes = note.bytes();
+        let mut inner = self.lock();
+        if matches!(note, Note::Invalidate(None)) {
+            // It says all that earlier invalidations say.
+            let before = std::mem::take(&mut inner.notes);
+            let is_kept = |note: &Note| !matches!(note, Note::Invalidate(_));
+            inner.notes.extend(before.into_iter().filter(is_kept));
+            let kept = inner.notes.iter().map(Note::bytes).sum();
+            self.bytes.store(kept, Ordering::Relaxed);
+        }
+        if self.bytes.load(Ordering::Relaxed) + bytes > self.bytes_max {
+            self.is_full.store(true, Ordering::Relaxed);
+            tracing::warn!(
+                limit = self.bytes_max,
+                "a client did not take its messages and is closed (server.subscriber_buffer_bytes)"
+            );
+        } else {
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+            inner.notes.push_back(note);
+            self.count.store(inner.notes.len(), Ordering::Release);
+        }
+        let waker = inner.waker.take();
+        drop(inner);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Whether a message did not fit: then the connection is to be closed.
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes the first message.
+    pub fn take(&self) -> Option<Note> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut inner = self.lock();
+        let note = inner.notes.pop_front()?;
+        self.bytes.fetch_sub(note.bytes(), Ordering::Relaxed);
+        self.count.store(inner.notes.len(), Ordering::Release);
+        if inner.notes.is_empty() && inner.notes.capacity() > 64 {
+            inner.notes = VecDeque::new();
+        }
+        Some(note)
+    }
+
+    /// Ready when there is a message, or the mailbox is full.
+    pub fn poll_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut inner = self.lock();
+        if !inner.notes.is_empty() || self.is_full() {
+            return Poll::Ready(());
+        }
+        match &mut inner.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Note {
+        Note::Invalidate(Some(name.as_bytes().into()))
+    }
+
+    #[test]
+    fn a_full_mailbox_takes_no_more_and_says_so() {
+        let mailbox = Mailbox::new(2 * NOTE_BYTES + 2);
+        mailbox.put(key("a"));
+        mailbox.put(key("b"));
+        assert!(!mailbox.is_full() && mailbox.bytes() == 2 * NOTE_BYTES + 2);
+        mailbox.put(key("c"));
+        assert!(mailbox.is_full());
+    }
+
+    #[test]
+    fn an_invalidation_of_all_keys_replaces_those_of_single_keys() {
+        let mailbox = Mailbox::new(10_000);
+        mailbox.put(key("a"));
+        mailbox.put(Note::RedirectionBroken(7));
+        mailbox.put(key("b"));
+        mailbox.put(Note::Invalidate(None));
+        assert!(matches!(mailbox.take(), Some(Note::RedirectionBroken(7))));
+        assert!(matches!(mailbox.take(), Some(Note::Invalidate(None))));
+        assert!(mailbox.take().is_none() && mailbox.bytes() == 0);
+    }
+}

@@ -1,0 +1,314 @@
+//! Client-side caching (CLIENT TRACKING): which keys clients have read and may have cached, and to whom a change of a key is reported.
+//!
+//! ```text
+//!  a tracked read, on the key's core ──► Table of that core ─┐
+//!  a read of a store ─────────────────► Table of all stores ─┴─► the key changes ──► Tracker ──► Mailbox of its client or its redirect
+//!                                        BCAST: prefixes ───────────────────────────────┘
+//! ```
+//!
+//! 1. A read and its entry in the table happen in one step of the key's core, so that no change falls between them.
+//! 2. A key has an entry until its next change, which removes the entry: a client that does not read the key again is not notified
+//!    again.
+//! 3. A table with too many keys loses some, each with an invalidation: no client keeps a value that nobody watches.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+
+use super::Client;
+use super::mailbox::Note;
+
+/// What an entry of a table takes beside its key, for one client.
+const ENTRY_BYTES: usize = 160;
+
+/// Which reads of a client are tracked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    AllReads,
+    /// Those that follow CLIENT CACHING yes.
+    OptIn,
+    /// All but those that follow CLIENT CACHING no.
+    OptOut,
+    /// None: the client is notified of all changes of keys with its prefixes.
+    Broadcast,
+}
+
+/// A client with tracking on.
+pub struct Tracker {
+    pub client: Arc<Client>,
+    /// The connection that receives the invalidations, if it is not the client's own.
+    pub redirect: Option<Arc<Client>>,
+    pub mode: Mode,
+    /// With [`Mode::Broadcast`]; none stands for all keys.
+    pub prefixes: Vec<Box<[u8]>>,
+    pub noloop: bool,
+    /// The reads that are executed now are tracked.
+    tracks_reads: AtomicBool,
+    is_off: AtomicBool,
+    is_broken: AtomicBool,
+    bytes: AtomicUsize,
+    bytes_max: usize,
+}
+
+impl Tracker {
+    pub fn new(client: Arc<Client>, mode: Mode, bytes_max: usize) -> Tracker {
+        Tracker {
+            client,
+            redirect: None,
+            mode,
+            prefixes: Vec::new(),
+            noloop: false,
+            tracks_reads: AtomicBool::new(matches!(mode, Mode::AllReads | Mode::OptOut)),
+            is_off: AtomicBool::new(false),
+            is_broken: AtomicBool::new(false),
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+        }
+    }
+
+    pub fn tracks_reads(&self) -> bool {
+        self.tracks_reads.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether the reads that follow are tracked. Nothing that was read before may still be under way.
+    pub fn set_tracks_reads(&self, tracks: bool) {
+        self.tracks_reads.store(tracks, Ordering::Relaxed);
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed)
+    }
+
+    /// What its entries in the tables take.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn id(&self) -> u64 {
+        self.client.id
+    }
+
+    /// Whether it is notified of changes of a key that it has not read.
+    fn hears(&self, key: &[u8]) -> bool {
+        self.prefixes.is_empty() || self.prefixes.iter().any(|own| key.starts_with(own))
+    }
+
+    /// Sends an invalidation of a key, or of all keys.
+    pub fn send(&self, key: Option<&[u8]>) {
+        if self.is_off.load(Ordering::Relaxed) {
+            return;
+        }
+        let target = self.redirect.as_ref().unwrap_or(&self.client);
+        if target.is_closed() {
+            self.is_broken.store(true, Ordering::Relaxed);
+            self.client.mailbox.put(Note::RedirectionBroken(target.id));
+            return;
+        }
+        if target.takes_notes() {
+            target.mailbox.put(Note::Invalidate(key.map(Arc::from)));
+        }
+    }
+}
+
+/// All clients with tracking on.
+pub struct Tracking {
+    trackers: ArcSwap<Vec<Arc<Tracker>>>,
+    /// There are any.
+    is_on: AtomicBool,
+    writing: Mutex<()>,
+    stores: Mutex<Table>,
+    /// Entries of all tables.
+    keys: AtomicUsize,
+    keys_max: usize,
+}
+
+impl Tracking {
+    pub fn new(keys_max: usize) -> Tracking {
+        Tracking {
+            trackers: ArcSwap::default(),
+            is_on: AtomicBool::new(false),
+            writing: Mutex::new(()),
+            stores: Mutex::default(),
+            keys: AtomicUsize::new(0),
+            keys_max,
+        }
+    }
+
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// How many keys have entries.
+    pub fn keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    pub fn clients(&self) -> usize {
+        self.trackers.load().len()
+    }
+
+    fn change(&self, edit: impl FnOnce(&mut Vec<Arc<Tracker>>)) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = Vec::clone(&self.trackers.load());
+        edit(&mut next);
+        let is_on = !next.is_empty();
+        self.trackers.store(Arc::new(next));
+        self.is_on.store(is_on, Ordering::Relaxed);
+    }
+
+    pub fn turn_on(&self, tracker: Arc<Tracker>) {
+        tracker.client.tracker.store(Some(tracker.clone()));
+        self.change(|all| all.push(tracker));
+    }
+
+    pub fn turn_off(&self, tracker: &Arc<Tracker>) {
+        tracker.is_off.store(true, Ordering::Relaxed);
+        tracker.client.tracker.store(None);
+        self.change(|all| all.retain(|other| !Arc::ptr_eq(other, tracker)));
+    }
+
+    /// Whether a BCAST client is notified of changes of a key.
+    pub fn broadcasts(&self, key: &[u8]) -> bool {
+        let all = self.trackers.load();
+        all.iter()
+            .any(|tracker| tracker.mode == Mode::Broadcast && tracker.hears(key))
+    }
+
+    /// Notifies the BCAST clients of a change of a key. `by`: the client that made it.
+    pub fn broadcast(&self, key: &[u8], by: u64) {
+        for tracker in self.trackers.load().iter() {
+            let is_meant = tracker.mode == Mode::Broadcast && tracker.hears(key);
+            if is_meant && !(tracker.noloop && tracker.id() == by) {
+                tracker.send(Some(key));
+            }
+        }
+    }
+
+    /// Has all clients forget all that they have cached.
+    pub fn invalidate_all(&self) {
+        self.trackers
+            .load()
+            .iter()
+            .for_each(|tracker| tracker.send(None));
+    }
+
+    /// Notes that a client has read a key of a store.
+    pub fn track_record(&self, tracker: &Arc<Tracker>, key: &[u8]) {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.add(self, tracker, key);
+    }
+
+    /// Another version of a store is live.
+    pub fn invalidate_store(&self, name: &[u8]) {
+        if !self.is_on() {
+            return;
+        }
+        let prefix = [name, b":"].concat();
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.invalidate_prefix(self, &prefix);
+        drop(stores);
+        for tracker in self.trackers.load().iter() {
+            let meets = |own: &[u8]| own.starts_with(&prefix) || prefix.starts_with(own);
+            let is_meant =
+                tracker.prefixes.is_empty() || tracker.prefixes.iter().any(|own| meets(own));
+            if tracker.mode == Mode::Broadcast && is_meant {
+                // Nobody knows which of the store's keys it has cached.
+                tracker.send(None);
+            }
+        }
+    }
+}
+
+/// Keys that clients have read, with the clients by their numbers.
+#[derive(Default)]
+pub struct Table {
+    keys: BTreeMap<Box<[u8]>, Vec<Arc<Tracker>>>,
+    /// The key that made room last.
+    hand: Box<[u8]>,
+}
+
+impl Table {
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Notes that a client has read a key. If there is no room for it, the client is notified that the value is stale already.
+    pub fn add(&mut self, tracking: &Tracking, tracker: &Arc<Tracker>, key: &[u8]) {
+        let bytes = key.len() + ENTRY_BYTES;
+        if tracker.memory_bytes() + bytes > tracker.bytes_max {
+            return tracker.send(Some(key));
+        }
+        let trackers = match self.keys.get_mut(key) {
+            Some(trackers) => trackers,
+            None => {
+                tracking.keys.fetch_add(1, Ordering::Relaxed);
+                self.keys.entry(key.into()).or_default()
+            }
+        };
+        match trackers.binary_search_by_key(&tracker.id(), |one| one.id()) {
+            Ok(at) if Arc::ptr_eq(&trackers[at], tracker) => return,
+            Ok(at) => trackers[at] = tracker.clone(),
+            Err(at) => trackers.insert(at, tracker.clone()),
+        }
+        tracker.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if tracking.keys() > tracking.keys_max {
+            self.make_room(tracking);
+        }
+    }
+
+    /// Removes the next key in turn.
+    fn make_room(&mut self, tracking: &Tracking) {
+        let after = (Bound::Excluded(&self.hand), Bound::Unbounded);
+        let next = self.keys.range::<Box<[u8]>, _>(after).next();
+        let Some((key, _)) = next.or_else(|| self.keys.first_key_value()) else {
+            return;
+        };
+        self.hand = key.clone();
+        let key = key.clone();
+        self.invalidate(tracking, &key, &|_| false);
+    }
+
+    /// Notifies the clients that have read a key, but those that `skips`, and forgets them.
+    pub fn invalidate(
+        &mut self,
+        tracking: &Tracking,
+        key: &[u8],
+        skips: &dyn Fn(&Tracker) -> bool,
+    ) {
+        let Some(trackers) = self.keys.remove(key) else {
+            return;
+        };
+        tracking.keys.fetch_sub(1, Ordering::Relaxed);
+        for tracker in trackers {
+            let bytes = key.len() + ENTRY_BYTES;
+            tracker.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            if !skips(&tracker) {
+                tracker.send(Some(key));
+            }
+        }
+    }
+
+    fn invalidate_prefix(&mut self, tracking: &Tracking, prefix: &[u8]) {
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        let those = self.keys.range::<[u8], _>(from).map(|(key, _)| key.clone());
+        let those: Vec<_> = those.take_while(|key| key.starts_with(prefix)).collect();
+        for key in those {
+            self.invalidate(tracking, &key, &|_| false);
+        }
+    }
+
+    /// Forgets all keys, of which the clients are notified otherwise.
+    pub fn clear(&mut self, tracking: &Tracking) {
+        for (key, trackers) in std::mem::take(&mut self.keys) {
+            tracking.keys.fetch_sub(1, Ordering::Relaxed);
+            for tracker in trackers {
+                let bytes = key.len() + ENTRY_BYTES;
+                tracker.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            }
+        }
+    }
+}

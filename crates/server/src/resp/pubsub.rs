@@ -1,0 +1,43 @@
+//! PUBLISH and PUBSUB: messages of clients to clients of this node (see `clients::channels`).
+
+use std::sync::Arc;
+
+use larder_protocol::resp::Request;
+
+use super::state::State;
+use crate::glob::Glob;
+
+pub(super) fn publish(state: &mut State, request: Request<'_>) {
+    let channels = &state.core.shared.tables.channels;
+    let sent = channels.publish(request.arg(1), request.arg(2));
+    state.encoder().count(sent as u64);
+}
+
+pub(super) fn pubsub(state: &mut State, request: Request<'_>) {
+    let shared = state.core.shared.clone();
+    let channels = &shared.tables.channels;
+    match request.arg(1).to_ascii_uppercase().as_slice() {
+        b"CHANNELS" => {
+            let glob = request.get(2).map(Glob::parse).transpose();
+            let names = match glob {
+                Ok(glob) => {
+                    let is_meant = |name: &[u8]| glob.as_ref().is_none_or(|it| it.matches(name));
+                    channels.names(is_meant)
+                }
+                Err(refusal) => return state.refuse(refusal),
+            };
+            let mut encoder = state.encoder();
+            encoder.array(names.len());
+            names.iter().for_each(|name: &Arc<[u8]>| encoder.bulk(name));
+        }
+        b"NUMPAT" => state.encoder().count(channels.patterns() as u64),
+        _ => {
+            let mut encoder = state.encoder();
+            encoder.array(2 * (request.len() - 2));
+            for name in request.args().skip(2) {
+                encoder.bulk(name);
+                encoder.count(channels.subscribers(name) as u64);
+            }
+        }
+    }
+}

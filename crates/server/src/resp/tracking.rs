@@ -1,0 +1,335 @@
+//! CLIENT TRACKING, CACHING, TRACKINGINFO and GETREDIR; and which reads of a connection are tracked (see `clients::tracking`).
+
+use std::sync::Arc;
+
+use larder_protocol::commands::{Command, Id};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+
+use super::dispatch::integer;
+use super::session::Waits;
+use super::state::State;
+use super::subject::{About, is_of_table};
+use crate::catalog::{Lookup, Snapshot};
+use crate::clients::{Client, Mode, Tracker};
+use crate::error::{Refusal, show};
+
+/// The share of one client's memory that its entries in the tables may take.
+const SHARE: usize = 4;
+
+/// The options of CLIENT TRACKING ON.
+struct Options {
+    redirect: Option<Arc<Client>>,
+    mode: Mode,
+    noloop: bool,
+    prefixes: Vec<Box<[u8]>>,
+}
+
+fn refused<T>(message: &str) -> Result<T, Refusal> {
+    Err((Code::BadRequest, message.to_owned()))
+}
+
+pub(super) fn tracking(state: &mut State, request: Request<'_>) {
+    match request.arg(2).to_ascii_uppercase().as_slice() {
+        b"ON" => match Options::parse(state, request) {
+            Ok(options) => turn_on(state, options),
+            Err(refusal) => state.refuse(refusal),
+        },
+        b"OFF" => {
+            turn_off(state);
+            state.encoder().ok();
+        }
+        _ => state.error(Code::Syntax, "syntax error"),
+    }
+}
+
+impl Options {
+    fn parse(state: &State, request: Request<'_>) -> Result<Options, Refusal> {
+        let syntax = || Err((Code::Syntax, "syntax error".to_owned()));
+        let (mut redirect, mut prefixes) = (None, Vec::new());
+        let (mut broadcast, mut opt_in, mut opt_out, mut noloop) = (false, false, false, false);
+        let mut at = 3;
+        while at < request.len() {
+            let has_value = at + 1 < request.len();
+            match request.arg(at).to_ascii_uppercase().as_slice() {
+                b"REDIRECT" if has_value => {
+                    at += 1;
+                    if redirect.is_some() {
+                        return refused("A client can only redirect to a single other client");
+                    }
+                    redirect = Some(find_client(state, request.arg(at))?);
+                }
+                b"PREFIX" if has_value => {
+                    at += 1;
+                    prefixes.push(Box::from(request.arg(at)));
+                }
+                b"BCAST" => broadcast = true,
+                b"OPTIN" => opt_in = true,
+                b"OPTOUT" => opt_out = true,
+                b"NOLOOP" => noloop = true,
+                _ => return syntax(),
+            }
+            at += 1;
+        }
+        if !broadcast && !prefixes.is_empty() {
+            return refused("PREFIX option requires BCAST mode to be enabled");
+        }
+        if opt_in && opt_out {
+            return refused("You can't specify both OPTIN mode and OPTOUT mode");
+        }
+        if broadcast && (opt_in || opt_out) {
+            return refused("OPTIN and OPTOUT are not compatible with BCAST");
+        }
+        let mode = match (broadcast, opt_in, opt_out) {
+            (true, ..) => Mode::Broadcast,
+            (_, true, _) => Mode::OptIn,
+            (_, _, true) => Mode::OptOut,
+            _ => Mode::AllReads,
+        };
+        if let Some(before) = state.client.tracker.load_full() {
+            prefixes.splice(0..0, before.prefixes.iter().cloned());
+            let is_broadcast = before.mode == Mode::Broadcast;
+            if is_broadcast != broadcast {
+                return refused(
+                    "You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a different mode.",
+                );
+            }
+            if before.mode != mode {
+                return refused(
+                    "You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a different mode.",
+                );
+            }
+        }
+        prefixes = without_repeated(prefixes);
+        refuse_overlapping(&prefixes)?;
+        Ok(Options {
+            redirect: redirect.filter(|client| client.id != state.client.id),
+            mode,
+            noloop,
+            prefixes,
+        })
+    }
+}
+
+fn find_client(state: &State, id: &[u8]) -> Result<Arc<Client>, Refusal> {
+    let Some(id) = integer(id) else {
+        return refused("value is not an integer or out of range");
+    };
+    let found = u64::try_from(id).ok();
+    match found.and_then(|id| state.core.clients.find(id)) {
+        Some(client) => Ok(client),
+        None => refused("The client ID you want redirect to does not exist"),
+    }
+}
+
+fn without_repeated(prefixes: Vec<Box<[u8]>>) -> Vec<Box<[u8]>> {
+    let mut kept: Vec<Box<[u8]>> = Vec::with_capacity(prefixes.len());
+    for prefix in prefixes {
+        if !kept.contains(&prefix) {
+            kept.push(prefix);
+        }
+    }
+    kept
+}
+
+/// # Errors
+/// One prefix begins with another: then a change would be reported twice.
+fn refuse_overlapping(prefixes: &[Box<[u8]>]) -> Result<(), Refusal> {
+    let mut sorted: Vec<&[u8]> = prefixes.iter().map(|prefix| &**prefix).collect();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[1].starts_with(pair[0])) {
+        None => Ok(()),
+        Some(pair) => refused(&format!(
+            "Prefix '{}' overlaps with an existing prefix '{}'. Prefixes for a single client must not overlap.",
+            show(pair[1]),
+            show(pair[0])
+        )),
+    }
+}
+
+fn turn_on(state: &mut State, options: Options) {
+    let was_on = state.client.tracker.load().is_some();
+    turn_off(state);
+    let bytes_max = state.core.clients.limits.each / SHARE;
+    let mut tracker = Tracker::new(state.client.clone(), options.mode, bytes_max);
+    tracker.redirect = options.redirect;
+    tracker.prefixes = options.prefixes;
+    tracker.noloop = options.noloop;
+    let tracker = Arc::new(tracker);
+    let tracking = &state.core.shared.tables.tracking;
+    tracking.turn_on(tracker.clone());
+    if was_on {
+        // What was read before is remembered with the options of before.
+        tracker.send(None);
+    }
+    state.encoder().ok();
+}
+
+/// CLIENT TRACKING OFF, and RESET.
+pub(super) fn turn_off(state: &mut State) {
+    state.caching = None;
+    if let Some(tracker) = state.client.tracker.load_full() {
+        state.core.shared.tables.tracking.turn_off(&tracker);
+    }
+}
+
+pub(super) fn caching(state: &mut State, word: &[u8]) {
+    let mode = state.client.tracker.load().as_ref().map(|own| own.mode);
+    let Some(mode) = mode.filter(|mode| matches!(mode, Mode::OptIn | Mode::OptOut)) else {
+        return state.error(
+            Code::BadRequest,
+            "CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+        );
+    };
+    let is_yes = match word.to_ascii_uppercase().as_slice() {
+        b"YES" => true,
+        b"NO" => false,
+        _ => return state.error(Code::Syntax, "syntax error"),
+    };
+    match (is_yes, mode) {
+        (true, Mode::OptOut) => state.error(
+            Code::BadRequest,
+            "CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.",
+        ),
+        (false, Mode::OptIn) => state.error(
+            Code::BadRequest,
+            "CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.",
+        ),
+        _ => {
+            state.caching = Some(is_yes);
+            state.encoder().ok();
+        }
+    }
+}
+
+/// CLIENT TRACKINGINFO.
+pub(super) fn info(state: &mut State) {
+    let tracker = state.client.tracker.load_full();
+    let mut flags = Vec::new();
+    match tracker.as_ref().map(|tracker| tracker.mode) {
+        None => flags.push("off"),
+        Some(Mode::AllReads) => flags.push("on"),
+        Some(Mode::Broadcast) => flags.extend(["on", "bcast"]),
+        Some(Mode::OptIn) => flags.extend(["on", "optin"]),
+        Some(Mode::OptOut) => flags.extend(["on", "optout"]),
+    }
+    match state.caching {
+        Some(true) => flags.push("caching-yes"),
+        Some(false) => flags.push("caching-no"),
+        None => {}
+    }
+    if tracker.as_ref().is_some_and(|tracker| tracker.noloop) {
+        flags.push("noloop");
+    }
+    if tracker.as_ref().is_some_and(|tracker| tracker.is_broken()) {
+        flags.push("broken_redirect");
+    }
+    let redirect = redirect_of(tracker.as_deref());
+    let mut encoder = state.encoder();
+    encoder.map(3);
+    encoder.text("flags");
+    encoder.set(flags.len());
+    flags.iter().for_each(|flag| encoder.text(flag));
+    encoder.text("redirect");
+    encoder.integer(redirect);
+    encoder.text("prefixes");
+    let prefixes = tracker
+        .as_ref()
+        .map_or(&[][..], |tracker| &tracker.prefixes);
+    encoder.array(prefixes.len());
+    prefixes.iter().for_each(|prefix| encoder.bulk(prefix));
+}
+
+/// CLIENT GETREDIR.
+pub(super) fn redirection(state: &mut State) {
+    let redirect = redirect_of(state.client.tracker.load().as_deref());
+    state.encoder().integer(redirect);
+}
+
+/// The number of the connection that receives the invalidations; 0 is the client's own, and -1 says that tracking is off.
+fn redirect_of(tracker: Option<&Tracker>) -> i64 {
+    tracker.map_or(-1, |tracker| match &tracker.redirect {
+        Some(redirect) => i64::try_from(redirect.id).unwrap_or(i64::MAX),
+        None => 0,
+    })
+}
+
+/// Decides whether the reads of the next command are tracked. It waits while commands before it are under way for which that is
+/// otherwise.
+pub(super) fn before_command(state: &mut State, command: Command<'_>) -> Option<Waits> {
+    let tracker = state.client.tracker.load_full()?;
+    if command.id() == Id::Client {
+        return None;
+    }
+    let is_tracked = match tracker.mode {
+        Mode::AllReads => true,
+        Mode::Broadcast => false,
+        Mode::OptIn => state.caching == Some(true),
+        Mode::OptOut => state.caching != Some(false),
+    };
+    if is_tracked != tracker.tracks_reads() {
+        if state.forwarded.is_some() {
+            return Some(Waits::ForwardedReplies);
+        }
+        tracker.set_tracks_reads(is_tracked);
+    }
+    None
+}
+
+/// A command is placed: what CLIENT CACHING has said of it does not hold for the next one, unless it is part of a transaction.
+pub(super) fn after_command(state: &mut State, command: Command<'_>) {
+    if state.caching.is_some()
+        && command.id() != Id::Client
+        && (state.transaction.is_none() || command.id() == Id::Exec)
+    {
+        state.caching = None;
+    }
+}
+
+/// Notes that a client reads records of stores, before it does.
+pub(super) fn note_record_reads(state: &State, snapshot: &Snapshot, command: Command<'_>) {
+    let tracking = &state.core.shared.tables.tracking;
+    if !tracking.is_on() {
+        return;
+    }
+    let Some(tracker) = tracker_of_reads(state) else {
+        return;
+    };
+    for key in command.keys().filter(|key| !is_of_table(snapshot, key)) {
+        tracking.track_record(&tracker, key);
+        let name = key.split(|&byte| byte == b':').next().unwrap_or_default();
+        let version = |snapshot: &Snapshot| match snapshot.lookup(name) {
+            Lookup::Live(live) => Some(live.version_id),
+            _ => None,
+        };
+        if version(snapshot) != version(&state.core.shared.catalog.load()) {
+            // Another version went live before the key was noted.
+            tracker.send(Some(key));
+        }
+    }
+}
+
+/// Has a client forget keys that other nodes answer for: it is not notified of their changes.
+pub(super) fn note_reads_elsewhere(state: &State, command: Command<'_>, about: About) {
+    if state.core.nodes.is_none() || command.writes() {
+        return;
+    }
+    let Some(tracker) = tracker_of_reads(state) else {
+        return;
+    };
+    let tables = &state.core.tables;
+    let handle = &state.core.shared.tables;
+    for key in command.keys() {
+        let is_here = about == About::Rows
+            && handle.owner_of(key) < handle.cores()
+            && !tables.is_computed(key);
+        if !is_here {
+            tracker.send(Some(key));
+        }
+    }
+}
+
+fn tracker_of_reads(state: &State) -> Option<Arc<Tracker>> {
+    let tracker = state.client.tracker.load_full()?;
+    tracker.tracks_reads().then_some(tracker)
+}

@@ -1,0 +1,65 @@
+//! The command that a core executes, for what is made of its changes: events, and invalidations that skip the writer.
+
+use larder_protocol::commands::{Command, Id};
+use larder_types::row_key;
+
+use super::Tables;
+
+/// A command while it is executed.
+pub struct Executing {
+    pub id: Id,
+    pub writes: bool,
+    pub client: u64,
+    /// It gives its key a time to live, and does not keep the one that there was.
+    pub sets_deadline: bool,
+    keys: Vec<Box<[u8]>>,
+}
+
+impl Executing {
+    pub fn new(command: Command<'_>, client: u64) -> Executing {
+        Executing {
+            id: command.id(),
+            writes: command.writes(),
+            client,
+            sets_deadline: sets_deadline(command),
+            keys: command.keys().map(|key| row_key(key).into()).collect(),
+        }
+    }
+
+    pub fn has_key(&self, key: &[u8]) -> bool {
+        self.keys.iter().any(|own| **own == *key)
+    }
+
+    pub fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
+    }
+}
+
+fn sets_deadline(command: Command<'_>) -> bool {
+    match command.id() {
+        Id::Set => !(command.args().skip(3)).any(|arg| arg.eq_ignore_ascii_case(b"KEEPTTL")),
+        Id::SetEx
+        | Id::PSetEx
+        | Id::GetEx
+        | Id::Expire
+        | Id::PExpire
+        | Id::ExpireAt
+        | Id::PExpireAt => true,
+        _ => false,
+    }
+}
+
+impl Tables {
+    /// Whether it matters which command makes a change.
+    #[inline]
+    pub fn are_changes_reported(&self) -> bool {
+        self.is_tracking() || self.handle.events.are_any()
+    }
+
+    pub fn executing<T>(&self, executing: Executing, run: impl FnOnce() -> T) -> T {
+        let before = self.executing.replace(Some(executing));
+        let done = run();
+        self.executing.replace(before);
+        done
+    }
+}

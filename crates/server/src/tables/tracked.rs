@@ -1,0 +1,127 @@
+//! A core's part of client-side caching: reads of its rows are noted, and their changes reported (see `clients::tracking`).
+//!
+//! | key | its change is known by |
+//! |---|---|
+//! | base row, object | the log of changes |
+//! | row that a maintained join computes | the engine, which also reports what it evicts or has yet to recompute |
+//! | row of a join that is not maintained, or kept in PostgreSQL | nothing: its value is stale as soon as it is read |
+//!
+//! 1. A change is reported before its writer is answered, and before other engines are told that it is reflected here.
+
+use std::cell::{Cell, RefCell};
+
+use larder_join::{Engine, LogEntry};
+use larder_types::{row_key, text_row};
+
+use super::Tables;
+use crate::clients::{Client, Table, Tracker};
+
+/// No client has this number.
+const NOBODY: u64 = 0;
+
+#[derive(Default)]
+pub(super) struct Tracked {
+    table: RefCell<Table>,
+    /// Clients were notified that the lease has ended.
+    lease_has_ended: Cell<bool>,
+}
+
+impl Tables {
+    #[inline]
+    pub fn is_tracking(&self) -> bool {
+        self.handle.tracking.is_on()
+    }
+
+    /// Notes that a client has just read a key's row here.
+    pub fn track_read(&self, client: &Client, key: &[u8]) {
+        let tracker = client.tracker.load_full();
+        let tracker = tracker.filter(|tracker| tracker.tracks_reads());
+        let tracking = &self.handle.tracking;
+        if tracker.is_none() && !tracking.broadcasts(key) {
+            return;
+        }
+        if self.is_computed(key) || self.is_mapped(key) {
+            let mut engine = self.engine.borrow_mut();
+            let is_known = !self.is_supplied_in(&engine, key) && engine.track(&text_row(key));
+            let stale = engine.take_stale();
+            drop(engine);
+            self.invalidate(&stale);
+            if !is_known {
+                if let Some(tracker) = tracker {
+                    tracker.send(Some(key));
+                }
+                return tracking.broadcast(key, 0);
+            }
+        }
+        if let Some(tracker) = tracker {
+            self.tracked.table.borrow_mut().add(tracking, &tracker, key);
+        }
+    }
+
+    fn is_supplied_in(&self, engine: &Engine, key: &[u8]) -> bool {
+        self.handle.has_mapped_tables && engine.is_supplied(key)
+    }
+
+    /// Reports changes of base rows and objects, and of what was computed from them.
+    pub(super) fn invalidate_changes(&self, changes: &[LogEntry], engine: &mut Engine) {
+        if engine.is_tracking() {
+            let stale = engine.take_stale();
+            self.invalidate(&stale);
+        }
+        if !self.is_tracking() {
+            return;
+        }
+        for change in changes {
+            match change {
+                LogEntry::Put { key, .. }
+                | LogEntry::Remove { key }
+                | LogEntry::Expire { key, .. } => self.invalidate_key(row_key(key)),
+                // What is read under the join's keys is another table's now.
+                LogEntry::RemoveRange { .. } | LogEntry::Create { .. } | LogEntry::Drop { .. } => {
+                    self.forget_tracked()
+                }
+            }
+        }
+    }
+
+    /// Reports what the engine has found to be stale.
+    pub(super) fn invalidate_stale(&self, engine: &mut Engine) {
+        if engine.is_tracking() {
+            let stale = engine.take_stale();
+            self.invalidate(&stale);
+        }
+    }
+
+    fn invalidate(&self, rows: &[Box<[u8]>]) {
+        rows.iter()
+            .for_each(|row| self.invalidate_key(row_key(row)));
+    }
+
+    fn invalidate_key(&self, key: &[u8]) {
+        let by = self.executing.borrow();
+        let by = by.as_ref().filter(|by| by.writes && by.has_key(key));
+        let by = by.map_or(NOBODY, |by| by.client);
+        let tracking = &self.handle.tracking;
+        let skips = |tracker: &Tracker| tracker.noloop && tracker.client.id == by;
+        let mut table = self.tracked.table.borrow_mut();
+        table.invalidate(tracking, key, &skips);
+        drop(table);
+        tracking.broadcast(key, by);
+    }
+
+    /// Has all clients forget all keys: rows may change elsewhere, or mean something else.
+    pub(super) fn forget_tracked(&self) {
+        let tracking = &self.handle.tracking;
+        self.tracked.table.borrow_mut().clear(tracking);
+        tracking.invalidate_all();
+    }
+
+    /// The node's lease has ended, or is held (again): while it is not, others may write the rows that clients have cached.
+    pub(super) fn note_lease(&self, is_held: bool) {
+        let was_lost = self.tracked.lease_has_ended.replace(!is_held);
+        let has_keys = !self.tracked.table.borrow().is_empty();
+        if !is_held && self.is_tracking() && (has_keys || !was_lost) {
+            self.forget_tracked();
+        }
+    }
+}

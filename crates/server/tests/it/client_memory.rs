@@ -1,0 +1,133 @@
+//! What a client has the server keep counts as the client's, whatever its kind: at `server.client_memory` it is refused, or the connection is
+//! closed with a reason, and what is counted is about what the process grows by.
+
+use std::net::SocketAddr;
+
+use larder_protocol::config::Fsync;
+
+use crate::killable::Killable;
+use crate::resp::{Client, request};
+
+const LIMIT: usize = 16 << 20;
+/// Names and keys of one request.
+const AT_ONCE: usize = 500;
+/// More than the limit has room for, of every kind.
+const REQUESTS_MAX: usize = 400;
+
+/// How a kind ends at the limit.
+enum End {
+    /// A request is refused; what was there stays.
+    Refused,
+    /// The connection is closed behind an error.
+    Closed,
+    /// More is kept in place of what was there.
+    Bounded,
+}
+
+fn resident_bytes(server: &Killable) -> usize {
+    let pid = server.child.as_ref().expect("it runs").id();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.expect("VmRSS").trim().trim_end_matches(" kB");
+    kib.parse::<usize>().expect("a number") * 1024
+}
+
+fn counted_bytes(watcher: &mut Client) -> usize {
+    let info = watcher.ask("INFO memory");
+    let figure = info
+        .lines()
+        .find_map(|line| line.strip_prefix("mem_clients_normal:"));
+    figure
+        .expect("it is there")
+        .trim()
+        .parse()
+        .expect("a number")
+}
+
+/// Sends requests of a kind, with 500 names each, until one is refused or the connection is closed. Growth and counted bytes are
+/// those before that.
+#[track_caller]
+fn check(kind: &str, words: &[&str], name: impl Fn(usize) -> String, end: &End) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let settings = format!("server.client_memory={LIMIT};server.clients_memory=1GiB");
+    let server = Killable::start_set(folder.path(), Fsync::No, 1, &settings);
+    let addr: SocketAddr = ([127, 0, 0, 1], server.port).into();
+    let (mut client, mut watcher) = (Client::to(addr), Client::to(addr));
+    client.ask("HELLO 3");
+    if kind == "tracking" {
+        client.check("CLIENT TRACKING ON", "+OK");
+    }
+    let before = (resident_bytes(&server), counted_bytes(&mut watcher));
+    let (mut grown, mut counted, mut why) = (0, 0, None);
+    for number in 0..REQUESTS_MAX {
+        let names: Vec<String> = (0..AT_ONCE).map(|i| name(number * AT_ONCE + i)).collect();
+        let mut line = words.to_vec();
+        line.extend(names.iter().map(String::as_str));
+        client.send(&request(&line));
+        let replies = match kind {
+            "watches" => 1,
+            "tracking" => 0,
+            _ => AT_ONCE,
+        };
+        let mut frames = 0;
+        while frames < replies && why.is_none() {
+            match client.reply_or_end() {
+                None => why = Some(String::new()),
+                Some(frame) if frame.starts_with('-') => why = Some(frame),
+                Some(_) => frames += 1,
+            }
+        }
+        // What is closed answers no more.
+        client.try_send(&request(&["PING"]));
+        while why.is_none() {
+            match client.reply_or_end() {
+                None => why = Some(String::new()),
+                Some(frame) if frame.starts_with('-') => why = Some(frame),
+                Some(frame) if frame == "+PONG" => break,
+                Some(_) => {}
+            }
+        }
+        if why.is_some() {
+            break;
+        }
+        grown = resident_bytes(&server).saturating_sub(before.0);
+        counted = counted_bytes(&mut watcher).saturating_sub(before.1);
+    }
+    assert!(
+        counted <= LIMIT + LIMIT / 8
+            && grown <= 4 * counted + (4 << 20)
+            && counted <= 3 * grown + (4 << 20),
+        "{kind}: {counted} bytes are counted, and the process has grown by {grown}"
+    );
+    match end {
+        End::Bounded => assert_eq!(why, None, "{kind}"),
+        End::Refused | End::Closed => {
+            let why = why.unwrap_or_else(|| panic!("{kind}: nothing bounds it"));
+            assert!(
+                why.starts_with("-OOM ") && why.contains("server.client_memory"),
+                "{kind}: {why}"
+            );
+        }
+    }
+    match end {
+        End::Closed => assert_eq!(client.rest(), "", "{kind}"),
+        End::Refused => assert_eq!(client.reply(), "+PONG", "{kind}"),
+        End::Bounded => client.check("PING", "+PONG"),
+    }
+    assert!(counted >= LIMIT / 8, "{kind}: {counted}");
+}
+
+#[test]
+fn every_kind_of_memory_that_a_client_causes_is_counted_and_bounded() {
+    let key = |i: usize| format!("__keyspace@0__:t|{i:012}");
+    check("subscriptions to keys", &["SUBSCRIBE"], key, &End::Refused);
+    let pattern = |i: usize| format!("__keyspace@0__:t|{i:012}*");
+    check("patterns of keys", &["PSUBSCRIBE"], pattern, &End::Refused);
+    let channel = |i: usize| format!("channel {i:012}");
+    check("channels", &["SUBSCRIBE"], channel, &End::Refused);
+    let glob = |i: usize| format!("channel {i:012}*");
+    check("patterns of channels", &["PSUBSCRIBE"], glob, &End::Refused);
+    let row = |i: usize| format!("t|{i:012}");
+    check("watches", &["WATCH"], row, &End::Closed);
+    check("tracking", &["MGET"], row, &End::Bounded);
+}
