@@ -76,6 +76,22 @@ impl Engine {
         self.put_row(table, key, value)
     }
 
+    /// Puts a base row even if the memory limit is reached: a row that was removed for another one, which was then refused.
+    ///
+    /// # Errors
+    /// The key names no table or a computed one.
+    pub fn put_beyond_limit(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        now: u64,
+    ) -> Result<Written, Error> {
+        let limit = self.memory.limit_bytes.take();
+        let written = self.put(key, value, now);
+        self.memory.limit_bytes = limit;
+        written
+    }
+
     /// Puts a base row unless there is one; says by [`Written::rows`] whether it did.
     ///
     /// # Errors

@@ -1,21 +1,19 @@
 //! Commands that change several rows as one: MSET, MSETNX, MSETEX, RENAME, RENAMENX and COPY, where one core has them all. Where
 //! several have, see `coordinate/keys.rs`.
 
-use std::borrow::Cow;
-
 use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
-use larder_types::{integer, object_key, object_row, text_row};
+use larder_types::{integer, object_key, text_row};
 
 use super::super::replies;
 use super::super::state::State;
 use super::condition::Condition;
 use super::expire::{Lifetime, Times};
 use super::partly::behind;
-use super::rows::{get, put_text, write};
+use super::rows::{get, put_object, put_text, refuse_computed_rows, write};
 use super::{number, syntax};
-use crate::tables::objects::{has_object, put_until, refuse_computed, remove_object, row_of};
+use crate::tables::objects::{has_object, row_of};
 use crate::tables::{Gate, Refusal, Unanswered, refusal};
 
 /// The positions of the keys of MSET and MSETNX; their values follow each.
@@ -133,7 +131,9 @@ fn put_all(state: &mut State, command: &str, puts: &Puts<'_>) -> Result<bool, Un
             return Ok(false);
         }
     }
-    // What the first one is refused for, all are; but memory may end in the middle.
+    let keys = || puts.pairs.iter().map(|(key, _)| *key);
+    tables.read(|engine, now| refuse_computed_rows(engine, keys(), now))?;
+    // Memory may end in the middle.
     let mut done = Ok(());
     let in_transaction = tables.in_transaction();
     let mut all = |gate: &mut Gate| {
@@ -242,29 +242,18 @@ fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Una
         return Ok(!is_there);
     }
     write(state, |engine, now| {
-        let target = match object_key(&source) {
-            Some(_) => {
-                refuse_computed(engine, to, now)?;
-                Cow::Owned(object_row(to))
-            }
-            None => text_row(to),
+        if copying.moves {
+            refuse_computed_rows(engine, [from], now)?;
+        }
+        let put = match object_key(&source) {
+            Some(_) => put_object(engine, to, &value, at, now)?,
+            None => put_text(engine, to, &value, at, now)?,
         };
-        // What the key had goes, if it was of the other kind.
-        let gone = match object_key(&source) {
-            Some(_) => {
-                engine
-                    .remove(&text_row(to), now)
-                    .map_err(refusal)?
-                    .waits_for
-            }
-            None => remove_object(engine, to, now)?.1,
-        };
-        let put = put_until(engine, &target, &value, at, now)?;
-        let waits_for = match copying.moves {
+        let removed = match copying.moves {
             true => engine.remove(&source, now).map_err(refusal)?.waits_for,
             false => None,
         };
-        Ok((true, waits_for.max(put).max(gone)))
+        Ok((true, put.max(removed)))
     })
 }
 

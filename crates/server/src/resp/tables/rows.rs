@@ -3,7 +3,7 @@
 use larder_join::Engine;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
-use larder_types::{object_row, text_row};
+use larder_types::{has_separator, object_key, object_row, text_row};
 
 use super::super::state::State;
 use super::condition::Condition;
@@ -38,7 +38,10 @@ pub(super) fn get(
     complete(outcome).map(|()| found)
 }
 
-/// Puts the text of a key in the place of what it has, be it a text or an object; returns what the outputs wait for.
+/// Replaces the value of a key, be it a text or an object, by a text. Returns what the outputs wait for.
+///
+/// # Errors
+/// The text is refused. The key keeps its value.
 pub(super) fn put_text(
     engine: &mut Engine,
     key: &[u8],
@@ -46,20 +49,66 @@ pub(super) fn put_text(
     deadline: Option<u64>,
     now: u64,
 ) -> Result<Option<u64>, Unanswered> {
-    let row = &*text_row(key);
+    if let Some(key) = object_key(key) {
+        // Cores and nodes write objects by their rows.
+        return put_object(engine, key, value, deadline, now);
+    }
     // The object goes first, so that subscribers receive `del` before `set`.
     let object = take_object(engine, key, now)?;
-    match (put_until(engine, row, value, deadline, now), object) {
-        (Ok(waits_for), _) => Ok(waits_for),
-        (Err(refused), None) => Err(refused.into()),
-        (Err(refused), Some(object)) => {
-            put_until(engine, &object.row, &object.bytes, object.at, now)?;
-            Err(refused.into())
-        }
-    }
+    replace(engine, &text_row(key), value, deadline, object, now)
 }
 
-/// An object that a text replaces.
+/// As [`put_text`], by an object. `bytes` encodes it.
+pub(super) fn put_object(
+    engine: &mut Engine,
+    key: &[u8],
+    bytes: &[u8],
+    deadline: Option<u64>,
+    now: u64,
+) -> Result<Option<u64>, Unanswered> {
+    refuse_computed(engine, key, now)?;
+    let text = take_text(engine, key, now)?;
+    replace(engine, &object_row(key), bytes, deadline, text, now)
+}
+
+/// Puts a row where `replaced` was removed, which is put back if the row is refused.
+fn replace(
+    engine: &mut Engine,
+    row: &[u8],
+    value: &[u8],
+    deadline: Option<u64>,
+    replaced: Option<Replaced>,
+    now: u64,
+) -> Result<Option<u64>, Unanswered> {
+    let refused = match put_until(engine, row, value, deadline, now) {
+        Ok(waits_for) => return Ok(waits_for),
+        Err(refused) => refused,
+    };
+    if let Some(replaced) = replaced {
+        replaced.put_back(engine, now)?;
+    }
+    Err(refused.into())
+}
+
+/// Refuses a command that writes rows of a computed table, before it writes anything.
+///
+/// # Errors
+/// A join computes the table of one of the keys.
+pub(super) fn refuse_computed_rows<'k>(
+    engine: &mut Engine,
+    keys: impl IntoIterator<Item = &'k [u8]>,
+    now: u64,
+) -> Result<(), Refusal> {
+    let mut keys = keys.into_iter().filter(|key| has_separator(key));
+    keys.try_for_each(|key| {
+        engine
+            .remove_range(key, key, 0, now)
+            .map(drop)
+            .map_err(refusal)
+    })
+}
+
+/// A value that one of the other kind replaces.
 struct Replaced {
     row: Vec<u8>,
     bytes: Vec<u8>,
@@ -76,6 +125,28 @@ fn take_object(engine: &mut Engine, key: &[u8], now: u64) -> Result<Option<Repla
     let at = engine.expires_at(&row, now);
     engine.remove(&row, now).map_err(refusal)?;
     Ok(Some(Replaced { row, bytes, at }))
+}
+
+/// Removes the text of a key whose table is not computed, if it has one.
+fn take_text(engine: &mut Engine, key: &[u8], now: u64) -> Result<Option<Replaced>, Unanswered> {
+    let row = text_row(key).into_owned();
+    let at = engine.expires_at(&row, now);
+    let Some(bytes) = engine.base_row(&row).map(|(value, _)| value.to_vec()) else {
+        return Ok(None);
+    };
+    engine.remove(&row, now).map_err(refusal)?;
+    Ok(Some(Replaced { row, bytes, at }))
+}
+
+impl Replaced {
+    fn put_back(&self, engine: &mut Engine, now: u64) -> Result<(), Unanswered> {
+        let put = engine.put_beyond_limit(&self.row, &self.bytes, now);
+        put.map_err(refusal)?;
+        if self.at.is_some() {
+            engine.expire(&self.row, self.at, now).map_err(refusal)?;
+        }
+        Ok(())
+    }
 }
 
 /// The options of SET.
@@ -216,6 +287,11 @@ pub(super) fn del_if(state: &mut State, request: Request<'_>) -> Result<(), Unan
 
 pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let mut removed = 0;
+    if request.len() > 2 {
+        let keys = request.args().skip(1);
+        let tables = state.tables();
+        tables.read(|engine, now| refuse_computed_rows(engine, keys, now))?;
+    }
     for (before, key) in request.args().skip(1).enumerate() {
         let done = write(state, |engine, now| {
             let (was_object, waits_for) = remove_object(engine, key, now)?;

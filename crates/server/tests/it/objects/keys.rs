@@ -1,6 +1,7 @@
 //! Objects and rows of text under one name: what Redis's commands on keys do with each; on one serving thread and on several.
 
 use larder_protocol::config::Fsync;
+use larder_types::ByteSize;
 
 use crate::redis_words::{check_all, servers};
 use crate::resp::{Client, TIMELINE, request};
@@ -462,5 +463,97 @@ fn objects_are_kept_under_keys_without_a_table() {
         client.check("FLUSHALL", "+OK");
         client.check("FT.SEARCH all * LIMIT 0 0", "*1|:0");
         client.check("EXISTS :shop.Hotel:01 | plainer", ":0");
+    }
+}
+
+/// A refused command leaves every key as it was, the one that it would have replaced included.
+#[test]
+fn a_refused_command_on_several_keys_changes_none() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        let join = "o|<b>|<a> = copy c|<a>|<b>";
+        client.send(&request(&["JOIN.CREATE", "copied", join]));
+        assert_eq!(client.reply(), "+OK");
+        check_all(
+            &mut client,
+            &[
+                ("SET c|a|b value", "+OK"),
+                ("SET text precious EX 1000", "+OK"),
+                ("HSET hash f 1", ":1"),
+            ],
+        );
+        let computed = "table o is computed by join copied: write to its sources";
+        for line in [
+            "RENAME o|b|a text",
+            "RENAME o|b|a hash",
+            "RENAMENX o|b|a absent",
+            "RENAME hash o|b|a",
+            "COPY hash o|b|x",
+            "COPY text o|b|x",
+            "MSET absent 1 o|b|z 2 text 3",
+            "MSETNX absent 1 o|b|z 2",
+            "DEL text o|b|a hash",
+            "UNLINK text o|b|a",
+        ] {
+            let reply = client.ask(line);
+            assert_eq!(reply, format!("-NOWRITE {computed}"), "{line}");
+        }
+        check_all(
+            &mut client,
+            &[
+                ("GET text", "$8|precious"),
+                ("HGET hash f", "$1|1"),
+                ("GET o|b|a", "$5|value"),
+                ("EXISTS absent", ":0"),
+            ],
+        );
+        assert_ne!(client.ask("TTL text"), ":-1");
+    }
+}
+
+#[test]
+fn a_value_that_does_not_fit_the_memory_leaves_what_it_would_replace() {
+    for threads in [1, 2] {
+        let server = TestServer::with(|config| {
+            config.server.threads = threads;
+            config.tables.memory = ByteSize(300 << 10);
+        });
+        let mut client = Client::connect(&server);
+        let large = "x".repeat(20_000);
+        assert_eq!(client.ask(&format!("HSET h f {large}")), ":1");
+        client.check("SET text precious EX 1000", "+OK");
+        for n in 0..20 {
+            assert_eq!(client.ask(&format!("HSET hash{n} f {n}")), ":1");
+        }
+        let filler = "y".repeat(200);
+        let full = (0..10_000).find(|n| {
+            let reply = client.ask(&format!("SET filler{n} {filler}"));
+            assert!(reply == "+OK" || reply.starts_with("-OOM "), "{reply}");
+            reply != "+OK"
+        });
+        assert!(full.is_some(), "the memory is full");
+        for line in ["RENAME h text", "COPY h text REPLACE"] {
+            let reply = client.ask(line);
+            assert!(reply.starts_with("-OOM "), "{line}: {reply}");
+            client.check("GET text", "$8|precious");
+            assert_ne!(client.ask("TTL text"), ":-1");
+            client.check("HLEN h", ":1");
+        }
+        let mut refused = 0;
+        for n in 0..20 {
+            let reply = client.ask(&format!("SET hash{n} {large}"));
+            if reply == "+OK" {
+                // Another core has room.
+                continue;
+            }
+            assert!(reply.starts_with("-OOM "), "{reply}");
+            refused += 1;
+            let kept = n.to_string();
+            client.check(
+                &format!("HGET hash{n} f"),
+                &format!("${}|{kept}", kept.len()),
+            );
+        }
+        assert!(refused > 0, "{threads} threads");
     }
 }

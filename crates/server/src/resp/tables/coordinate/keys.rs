@@ -11,6 +11,7 @@ use super::super::condition::Condition;
 use super::super::expire::{Times, deadline};
 use super::super::keys::Puts;
 use super::super::partly::refused;
+use super::super::rows::refuse_computed_rows;
 use super::super::{keys, scan};
 use super::{Coordinator, all_replies, gone};
 use crate::tables::Refusal;
@@ -135,12 +136,8 @@ impl Coordinator {
         if copying.moves && from == to {
             return Ok(Ok(true));
         }
-        if is_object {
-            // What the key had goes; whether an object may be there at all, that of the other kind says.
-            let reply = self.one(Id::Del, &[to]).await?;
-            if reply.first() == Some(&b'-') {
-                return Ok(Err(reply));
-            }
+        if copying.moves {
+            self.refuse_computed_rows([from])?;
         }
         let (from, to) = (&*source, &*target);
         let at = self.one(Id::PExpireTime, &[from]).await?;
@@ -157,6 +154,15 @@ impl Coordinator {
             Some(b'-') => Err(reply),
             _ => Ok(true),
         })
+    }
+
+    /// Refuses a write of rows of a computed table, before anything is written.
+    pub(super) fn refuse_computed_rows<'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+    ) -> Result<(), Refusal> {
+        let tables = &self.core.tables;
+        tables.read(|engine, now| refuse_computed_rows(engine, keys, now))
     }
 
     /// Whether a key has a row or an object.

@@ -424,6 +424,13 @@ impl Coordinator {
             // Before the cores pause: then all take part.
             self.core.tables.ensure_writes_taken()?;
         }
+        let is_of_rows = matches!(
+            command.id(),
+            Id::Del | Id::Unlink | Id::MSet | Id::MSetNx | Id::MSetEx
+        );
+        if is_of_rows {
+            self.refuse_computed_rows(command.keys())?;
+        }
         match command.id() {
             Id::MGet | Id::JsonMGet | Id::Exists | Id::Touch | Id::RangeCount
                 if self.ticket.is_none() =>
