@@ -123,7 +123,10 @@ fn ask_all(
             args.without.contains(name) || request.kept.iter().any(|it| it.node == *name)
         };
         let next = plan.members.iter().find(|it| !is_known(&it.name));
-        let Some(member) = next else { return Ok(plan) };
+        let Some(member) = next else {
+            refuse_unknown(&args.without, &plan)?;
+            return Ok(plan);
+        };
         let kept = ask(args, &member.name, &member.http).map_err(|why| {
             Failure::new(format!(
                 "node {name} at {} does not tell what it has kept: {why}; start it, or leave it out: --without {name}",
@@ -133,6 +136,19 @@ fn ask_all(
         })?;
         request.kept.push(kept);
     }
+}
+
+/// Refuses a node to leave out that the map does not have: a misspelled name would leave out no node.
+fn refuse_unknown(without: &[String], plan: &ClusterRecovery) -> Result<(), Failure> {
+    let is_member = |name: &String| plan.members.iter().any(|it| it.name == *name);
+    let Some(unknown) = without.iter().find(|name| !is_member(name)) else {
+        return Ok(());
+    };
+    let members: Vec<&str> = plan.members.iter().map(|it| it.name.as_str()).collect();
+    Err(Failure::refused(format!(
+        "--without {unknown}: the map has no node of this name; its nodes are {}",
+        members.join(", ")
+    )))
 }
 
 fn ask(args: &RecoverArgs, name: &str, http: &str) -> Result<ClusterKept, String> {
@@ -258,5 +274,20 @@ mod tests {
         ] {
             assert!(text.contains(words), "{text}");
         }
+    }
+
+    #[test]
+    fn a_node_to_leave_out_must_be_in_the_map() {
+        let plan = ClusterRecovery {
+            members: vec![ClusterRecoveryMember {
+                name: "a".to_owned(),
+                ..ClusterRecoveryMember::default()
+            }],
+            ..ClusterRecovery::default()
+        };
+        assert!(refuse_unknown(&["a".to_owned()], &plan).is_ok());
+        let refused = refuse_unknown(&["b".to_owned()], &plan);
+        let why = refused.expect_err("no such node").message;
+        assert!(why.ends_with("its nodes are a"), "{why}");
     }
 }
