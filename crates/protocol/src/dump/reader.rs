@@ -94,7 +94,11 @@ impl<'a> Reader<'a> {
             true => u64::from_le_bytes(self.array()?),
             false => 0,
         };
-        let count = self.length()?;
+        let count = self.size()?;
+        // Names differ, so at most one of them takes nothing from the budget.
+        if count > self.budget + 1 {
+            return None;
+        }
         let mut fields = Vec::new();
         for _ in 0..count {
             let after = if expires { self.length()? } else { 0 };

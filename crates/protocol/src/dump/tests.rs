@@ -128,6 +128,19 @@ fn values_beyond_a_limit_are_refused() {
     );
 }
 
+/// Fields without a byte count, too: each takes memory.
+#[test]
+fn a_hash_has_no_more_empty_fields_than_its_limit_has_bytes() {
+    let mut body = vec![HASH, 5];
+    body.extend([0; 10]);
+    let limits = DumpLimits {
+        hash_bytes: 3,
+        ..LIMITS
+    };
+    let decoded = Dumped::decode(&sealed(&body), limits);
+    assert_eq!(decoded, Err(DumpError::Malformed));
+}
+
 /// The checksum of each is right.
 #[test]
 fn damaged_values_are_refused() {
