@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use larder_types::Random;
 
-use crate::resp::{Client, request};
+use crate::resp::Client;
 use crate::support::TestServer;
 
 const SCRIPTS: [&str; 6] = [
@@ -15,11 +15,6 @@ const SCRIPTS: [&str; 6] = [
     include_str!("../../src/resp/known_scripts/django-redis-incr.lua"),
     include_str!("../../src/resp/known_scripts/rate-limiter-flexible.lua"),
 ];
-
-fn ask(client: &mut Client, words: &[&str]) -> String {
-    client.send(&request(words));
-    client.reply()
-}
 
 /// A reply of which only the kind counts where it is an error: Redis adds the line of the script.
 fn comparable(reply: String) -> String {
@@ -50,11 +45,11 @@ fn known_scripts_return_and_write_what_they_do_in_redis() {
     for threads in [1, 2] {
         let larder = TestServer::with(|config| config.server.threads = threads);
         let mut clients = [Client::connect(&larder), Client::to(redis)];
-        ask(&mut clients[1], &["FLUSHALL"]);
+        clients[1].ask_words(&["FLUSHALL"]);
         let hashes = SCRIPTS.map(|script| {
             let [here, there] = clients
                 .each_mut()
-                .map(|client| ask(client, &["SCRIPT", "LOAD", script]));
+                .map(|client| client.ask_words(&["SCRIPT", "LOAD", script]));
             assert_eq!(here, there, "{script}");
             here.rsplit('|').next().expect("a hash").to_owned()
         });
@@ -88,12 +83,12 @@ fn known_scripts_return_and_write_what_they_do_in_redis() {
                 }
             };
             let seen = clients.each_mut().map(|client| {
-                let reply = comparable(ask(client, &write));
-                let ttl = ask(client, &["PTTL", key]);
-                let kind = ask(client, &["TYPE", key]);
+                let reply = comparable(client.ask_words(&write));
+                let ttl = client.ask_words(&["PTTL", key]);
+                let kind = client.ask_words(&["TYPE", key]);
                 let value = match kind.as_str() {
-                    "+hash" => ask(client, &["HGETALL", key]),
-                    _ => ask(client, &["GET", key]),
+                    "+hash" => client.ask_words(&["HGETALL", key]),
+                    _ => client.ask_words(&["GET", key]),
                 };
                 [coarse(&reply), coarse(&ttl), kind, value]
             });

@@ -1,15 +1,10 @@
 //! Plain keys, which have no `:` or `|`: they hold texts and objects as every key does.
 
 use crate::redis_words::{check_all, servers};
-use crate::resp::{Client, TIMELINE, request};
+use crate::resp::{Client, TIMELINE};
 use crate::support::TestServer;
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
-
-fn ask(client: &mut Client, words: &[&str]) -> String {
-    client.send(&request(words));
-    client.reply()
-}
 
 #[test]
 fn a_plain_key_holds_a_text() {
@@ -76,19 +71,19 @@ fn any_bytes_but_a_leading_zero_are_a_key() {
         ];
         for (number, key) in keys.iter().enumerate() {
             let value = number.to_string();
-            assert_eq!(ask(&mut client, &["SET", key, &value]), "+OK", "{key:?}");
+            assert_eq!(client.ask_words(&["SET", key, &value]), "+OK", "{key:?}");
         }
         for (number, key) in keys.iter().enumerate() {
             let value = number.to_string();
             let reply = format!("${}|{value}", value.len());
-            assert_eq!(ask(&mut client, &["GET", key]), reply, "{key:?}");
-            assert_eq!(ask(&mut client, &["EXISTS", key]), ":1", "{key:?}");
+            assert_eq!(client.ask_words(&["GET", key]), reply, "{key:?}");
+            assert_eq!(client.ask_words(&["EXISTS", key]), ":1", "{key:?}");
         }
         let mut all = vec!["MGET"];
         all.extend(keys);
-        assert!(!ask(&mut client, &all).contains("$-1"));
+        assert!(!client.ask_words(&all).contains("$-1"));
         for key in keys {
-            assert_eq!(ask(&mut client, &["DEL", key]), ":1", "{key:?}");
+            assert_eq!(client.ask_words(&["DEL", key]), ":1", "{key:?}");
         }
     }
 }
@@ -101,8 +96,8 @@ fn the_longest_key_takes_a_value_of_each_kind() {
         for separator in ["", ":"] {
             let longest = format!("k{separator}").repeat(65_533)[..65_533].to_owned();
             let longer = format!("{longest}x");
-            assert_eq!(ask(&mut client, &["SET", &longest, "text"]), "+OK");
-            assert_eq!(ask(&mut client, &["HSET", "hash", "f", "v"]), ":1");
+            assert_eq!(client.ask_words(&["SET", &longest, "text"]), "+OK");
+            assert_eq!(client.ask_words(&["HSET", "hash", "f", "v"]), ":1");
             for words in [
                 &["SET", &longer, "v"][..],
                 &["HSET", &longer, "f", "v"],
@@ -110,13 +105,13 @@ fn the_longest_key_takes_a_value_of_each_kind() {
                 &["COPY", "hash", &longer, "REPLACE"],
                 &["COPY", &longest, &longer],
             ] {
-                let reply = ask(&mut client, words);
+                let reply = client.ask_words(words);
                 assert_eq!(reply, "-ERR the key has 65534 bytes; 65533 are allowed");
             }
-            assert_eq!(ask(&mut client, &["GET", &longest]), "$4|text");
-            assert_eq!(ask(&mut client, &["RENAME", "hash", &longest]), "+OK");
-            assert_eq!(ask(&mut client, &["HGET", &longest, "f"]), "$1|v");
-            assert_eq!(ask(&mut client, &["DEL", &longest]), ":1");
+            assert_eq!(client.ask_words(&["GET", &longest]), "$4|text");
+            assert_eq!(client.ask_words(&["RENAME", "hash", &longest]), "+OK");
+            assert_eq!(client.ask_words(&["HGET", &longest, "f"]), "$1|v");
+            assert_eq!(client.ask_words(&["DEL", &longest]), ":1");
         }
     }
 }

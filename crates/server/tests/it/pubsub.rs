@@ -5,35 +5,15 @@ use std::net::SocketAddr;
 use crate::redis_words::servers;
 use crate::resp::{Client, request};
 
-/// A connection with version 3 of the protocol.
-fn resp3(addr: SocketAddr) -> Client {
-    let mut client = Client::to(addr);
-    assert!(client.ask("HELLO 3").starts_with('%'));
-    client
-}
-
-/// The messages that come before the reply to a PING.
-fn messages(feed: &mut Client) -> Vec<String> {
-    feed.send(&request(&["PING"]));
-    let mut all = Vec::new();
-    loop {
-        let frame = feed.reply();
-        if frame == "+PONG" {
-            return all;
-        }
-        all.push(frame);
-    }
-}
-
 /// What a client hears of what another does, line by line, with the replies of both.
 fn story(addr: SocketAddr, feed_lines: &[&str], lines: &[&str]) -> Vec<String> {
-    let (mut feed, mut client) = (resp3(addr), resp3(addr));
+    let (mut feed, mut client) = (Client::resp3(addr), Client::resp3(addr));
     client.ask("FLUSHALL");
     client.check("CONFIG SET notify-keyspace-events KEA", "+OK");
     let mut all: Vec<String> = feed_lines.iter().map(|line| feed.ask(line)).collect();
     for line in lines {
         let reply = client.ask(line);
-        let mut heard = messages(&mut feed);
+        let mut heard = feed.until_pong();
         // Redis reports the two keys of RENAME in the other order.
         heard.sort();
         all.push(format!("{line}: {reply} {heard:#?}"));
@@ -108,7 +88,8 @@ fn a_subscription_ends_with_unsubscribe() {
 fn a_message_does_not_overtake_the_writes_before_it() {
     for server in servers() {
         let addr = server.server().resp_addr();
-        let (mut feed, mut reader, mut writer) = (resp3(addr), Client::to(addr), Client::to(addr));
+        let (mut feed, mut reader, mut writer) =
+            (Client::resp3(addr), Client::to(addr), Client::to(addr));
         feed.ask("SUBSCRIBE ready");
         for round in 0..50 {
             let mut lines = Vec::new();
@@ -189,7 +170,7 @@ fn events_have_the_names_of_redis() {
 fn keys_whose_time_has_come_are_reported_as_expired() {
     for server in servers() {
         let addr = server.server().resp_addr();
-        let (mut feed, mut writer) = (resp3(addr), Client::to(addr));
+        let (mut feed, mut writer) = (Client::resp3(addr), Client::to(addr));
         writer.check("CONFIG SET notify-keyspace-events Ex", "+OK");
         feed.ask("SUBSCRIBE __keyevent@0__:expired");
         for key in ["t|a", "plain"] {
@@ -213,7 +194,7 @@ fn keys_whose_time_has_come_are_reported_as_expired() {
 fn the_channel_of_a_key_carries_events_if_they_are_selected() {
     for server in servers() {
         let addr = server.server().resp_addr();
-        let (mut feed, mut writer) = (resp3(addr), Client::to(addr));
+        let (mut feed, mut writer) = (Client::resp3(addr), Client::to(addr));
         writer.create("posts", "posts|<author> = count post|<author>|<time>");
         feed.ask("SUBSCRIBE __keyspace@0__:t|a");
         feed.ask("SUBSCRIBE __keyspace@0__:posts|bob");
@@ -225,11 +206,11 @@ fn the_channel_of_a_key_carries_events_if_they_are_selected() {
             )
         };
         writer.check("INCR t|a", ":1");
-        assert_eq!(messages(&mut feed), [message("t|a", "set")]);
+        assert_eq!(feed.until_pong(), [message("t|a", "set")]);
         writer.check("CONFIG SET notify-keyspace-events KA", "+OK");
         writer.check("INCR t|a", ":2");
         writer.check("SET post|bob|1 x", "+OK");
-        let mut heard = messages(&mut feed);
+        let mut heard = feed.until_pong();
         heard.sort();
         let mut expected = [message("t|a", "incrby"), message("posts|bob", "set")];
         expected.sort();

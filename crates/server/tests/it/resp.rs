@@ -67,6 +67,32 @@ impl Client {
         self.reply()
     }
 
+    /// Asks by words that may have blanks.
+    pub fn ask_words(&mut self, words: &[&str]) -> String {
+        self.send(&request(words));
+        self.reply()
+    }
+
+    /// A connection with version 3 of the protocol.
+    pub fn resp3(addr: SocketAddr) -> Client {
+        let mut client = Client::to(addr);
+        assert!(client.ask("HELLO 3").starts_with('%'));
+        client
+    }
+
+    /// The frames that come before the reply to a PING.
+    pub fn until_pong(&mut self) -> Vec<String> {
+        self.send(&request(&["PING"]));
+        let mut frames = Vec::new();
+        loop {
+            let frame = self.reply();
+            if frame == "+PONG" {
+                return frames;
+            }
+            frames.push(frame);
+        }
+    }
+
     #[track_caller]
     pub fn check(&mut self, line: &str, expected: &str) {
         assert_eq!(self.ask(line), expected, "{line}");

@@ -125,11 +125,7 @@ fn what_clients_have_cached_is_reported_when_slots_move() {
     client.check(&format!("GET {}", own[0]), "_");
     client.check("PING", "+PONG");
     drain(&cluster, 0);
-    client.send(&crate::resp::request(&["PING"]));
-    let mut frames = Vec::new();
-    while frames.last().is_none_or(|frame| frame != "+PONG") {
-        frames.push(client.reply());
-    }
+    let frames = client.until_pong();
     assert!(
         frames.contains(&">2|$10|invalidate|_".to_owned()),
         "{frames:?}"

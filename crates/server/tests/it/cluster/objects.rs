@@ -86,22 +86,20 @@ fn any_node_answers_for_any_object() {
     }
 }
 
-fn ask(client: &mut Client, words: &[&str]) -> String {
-    client.send(&request(words));
-    client.reply()
-}
-
 /// So many objects with a number, of which the keys have no name of a table.
 fn numbered(client: &mut Client, count: usize) {
     let create = "FT.CREATE things PREFIX 1 : SCHEMA n NUMERIC";
-    assert_eq!(ask(client, &create.split(' ').collect::<Vec<_>>()), "+OK");
+    assert_eq!(
+        client.ask_words(&create.split(' ').collect::<Vec<_>>()),
+        "+OK"
+    );
     for number in 0..count {
         client.check(&format!("HSET :shop.Thing:{number} n 0"), ":1");
     }
 }
 
 fn total(client: &mut Client, query: &str) -> Option<usize> {
-    let reply = ask(client, &["FT.SEARCH", "things", query, "LIMIT", "0", "0"]);
+    let reply = client.ask_words(&["FT.SEARCH", "things", query, "LIMIT", "0", "0"]);
     reply.strip_prefix("*1|:")?.parse().ok()
 }
 
@@ -134,15 +132,12 @@ fn keys_without_a_table_are_spread_and_groups_are_changed_through_any_node() {
     }
     for (round, client) in at.iter_mut().enumerate() {
         let query = format!("@n:[{round} {round}]");
-        let told = ask(
-            client,
-            &["FT.CHANGE", "things", &query, "DO", "ADD", "n", "1"],
-        );
+        let told = client.ask_words(&["FT.CHANGE", "things", &query, "DO", "ADD", "n", "1"]);
         assert_eq!(told, ":300");
     }
     assert_eq!(total(&mut at[1], "@n:[3 3]"), Some(300));
     at[2].check("DEL plain0 plain1 doc2", ":3");
-    let told = ask(&mut at[2], &["FT.CHANGE", "things", "*", "DO", "DELETE"]);
+    let told = at[2].ask_words(&["FT.CHANGE", "things", "*", "DO", "DELETE"]);
     assert_eq!(told, ":300");
     assert_eq!(total(&mut at[0], "*"), Some(0));
 }
@@ -158,7 +153,7 @@ fn a_group_change_tells_how_far_it_came_when_a_node_dies() {
     let (mut changer, mut other) = (cluster.client(0), cluster.client(1));
     let told = thread::scope(|scope| {
         let change = ["FT.CHANGE", "things", "*", "DO", "ADD", "n", "1"];
-        let changing = scope.spawn(move || ask(&mut changer, &change));
+        let changing = scope.spawn(move || changer.ask_words(&change));
         cluster.wait_for("some objects are changed", || {
             total(&mut other, "@n:[1 1]").is_some_and(|count| count > 0)
         });

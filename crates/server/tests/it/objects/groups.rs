@@ -3,11 +3,6 @@
 use crate::redis_words::servers;
 use crate::resp::{Client, request};
 
-fn ask(client: &mut Client, words: &[&str]) -> String {
-    client.send(&request(words));
-    client.reply()
-}
-
 /// So many hotels, of which each has its number.
 fn hotels(client: &mut Client, count: usize) {
     client.check(
@@ -67,17 +62,14 @@ fn all_objects_that_match_are_changed_once_and_counted() {
         client.check("FT.CHANGE hotels @city:{rome} DO PUT city oslo", ":300");
         client.check("FT.CHANGE hotels @city:{rome} DO PUT city bern", ":0");
         assert_eq!(
-            ask(
-                client,
-                &[
-                    "FT.SEARCH",
-                    "hotels",
-                    "@n:[1000 1600] @city:{oslo}",
-                    "LIMIT",
-                    "0",
-                    "0"
-                ]
-            ),
+            client.ask_words(&[
+                "FT.SEARCH",
+                "hotels",
+                "@n:[1000 1600] @city:{oslo}",
+                "LIMIT",
+                "0",
+                "0"
+            ]),
             "*1|:300"
         );
         client.check("HMGET hotel:0 n seen", "*2|$4|1000|$3|yes");
@@ -97,11 +89,11 @@ fn all_objects_that_match_are_changed_once_and_counted() {
             "n",
             "2",
         ];
-        assert_eq!(ask(client, &words), ":3");
+        assert_eq!(client.ask_words(&words), ":3");
         client.check("HGET hotel:9 n", "$2|18");
         let words = ["FT.CHANGE", "hotels", "@city:{paris}", "DO", "DELETE"];
-        assert_eq!(ask(client, &words), ":300");
-        assert_eq!(ask(client, &words), ":0");
+        assert_eq!(client.ask_words(&words), ":300");
+        assert_eq!(client.ask_words(&words), ":0");
         client.check("EXISTS hotel:1 hotel:2", ":1");
         client.check("FT.CHANGE hotels * DO DELETE", ":300");
         client.check("FT.SEARCH hotels * LIMIT 0 0", "*1|:0");
@@ -187,7 +179,7 @@ fn a_group_change_that_means_nothing_changes_nothing() {
                 "wrong number of arguments",
             ),
         ] {
-            let told = ask(client, words);
+            let told = client.ask_words(words);
             assert!(
                 told.starts_with('-') && told.contains(why),
                 "{words:?}: {told}"
@@ -221,26 +213,23 @@ fn documents_are_changed_by_a_query() {
             "n",
             "NUMERIC",
         ];
-        assert_eq!(ask(client, &create), "+OK");
+        assert_eq!(client.ask_words(&create), "+OK");
         for number in 0..5 {
             client.check(&format!("JSON.SET doc{number} $ {{\"n\":{number}}}"), "+OK");
         }
         assert_eq!(
-            ask(
-                client,
-                &[
-                    "FT.CHANGE",
-                    "docs",
-                    "@n>=2",
-                    "DO",
-                    "ADD",
-                    "$.n",
-                    "10",
-                    "RPUSH",
-                    "$.log",
-                    "1"
-                ]
-            ),
+            client.ask_words(&[
+                "FT.CHANGE",
+                "docs",
+                "@n>=2",
+                "DO",
+                "ADD",
+                "$.n",
+                "10",
+                "RPUSH",
+                "$.log",
+                "1"
+            ]),
             ":3"
         );
         client.check("JSON.GET doc4", "$18|{\"n\":14,\"log\":[1]}");
@@ -274,7 +263,7 @@ fn an_object_is_deleted_if_a_search_would_find_it() {
                 "DO",
                 "DELETE",
             ];
-            assert_eq!(ask(client, &words), told, "{key} {query}");
+            assert_eq!(client.ask_words(&words), told, "{key} {query}");
         }
         client.check("OBJ.CHANGE inn:1 DO DELETE", ":1");
         client.check("OBJ.CHANGE inn:1 DO DELETE", ":0");

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use larder_protocol::config::ServerConfig;
 
 use self::cluster::{Cluster, Sql};
-use crate::resp::{Client, request};
+use crate::resp::Client;
 use crate::support::TestServer;
 
 /// What posts and subscriptions are kept in.
@@ -142,11 +142,6 @@ impl Client {
             );
             std::thread::sleep(Duration::from_millis(1));
         }
-    }
-
-    fn ask_words(&mut self, words: &[&str]) -> String {
-        self.send(&request(words));
-        self.reply()
     }
 }
 
