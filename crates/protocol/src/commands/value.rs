@@ -134,6 +134,13 @@ impl<'a> Command<'a> {
         )
     }
 
+    /// Whether its key is what a group of rows has in common, instead of the key of one row.
+    #[inline]
+    pub fn reads_group(&self) -> bool {
+        use Id::*;
+        matches!(self.id(), SCard | SIsMember | SMembers | SMIsMember) || self.reads_ranking()
+    }
+
     #[inline]
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         let request = self.request;

@@ -5,6 +5,7 @@
 //! | base row, object | the log of changes |
 //! | row that a maintained join computes | the engine, which also reports what it evicts or has yet to recompute |
 //! | row of a join that is not maintained, or kept in PostgreSQL | nothing: its value is stale as soon as it is read |
+//! | group of rows (SMEMBERS, ZRANGE and their kin) | nothing, as above |
 //!
 //! 1. A change is reported before its writer is answered, and before other engines are told that it is reflected here.
 
@@ -32,30 +33,34 @@ impl Tables {
         self.handle.tracking.is_on()
     }
 
-    /// Notes that a client has just read a key's row here.
-    pub fn track_read(&self, client: &Client, key: &[u8]) {
+    /// Notes that a client has just read by a key here: its row, or a group of rows, of which no change is reported under that key.
+    pub fn track_read(&self, client: &Client, key: &[u8], is_group: bool) {
         let tracker = client.tracker.load_full();
         let tracker = tracker.filter(|tracker| tracker.tracks_reads());
         let tracking = &self.handle.tracking;
         if tracker.is_none() && !tracking.broadcasts(key) {
             return;
         }
-        if self.is_computed(key) || self.is_mapped(key) {
-            let mut engine = self.engine.borrow_mut();
-            let is_known = !self.is_supplied_in(&engine, key) && engine.track(&text_row(key));
-            let stale = engine.take_stale();
-            drop(engine);
-            self.invalidate(&stale);
-            if !is_known {
-                if let Some(tracker) = tracker {
-                    tracker.send(Some(key));
-                }
-                return tracking.broadcast(key, 0);
+        let has_own_row = !self.is_computed(key) && !self.is_mapped(key);
+        if is_group || !(has_own_row || self.track_computed(key)) {
+            if let Some(tracker) = tracker {
+                tracker.send(Some(key));
             }
+            return tracking.broadcast(key, NOBODY);
         }
         if let Some(tracker) = tracker {
             self.tracked.table.borrow_mut().add(tracking, &tracker, key);
         }
+    }
+
+    /// Has the engine report changes of a row that it computes. Returns whether it can.
+    fn track_computed(&self, key: &[u8]) -> bool {
+        let mut engine = self.engine.borrow_mut();
+        let is_tracked = !self.is_supplied_in(&engine, key) && engine.track(&text_row(key));
+        let stale = engine.take_stale();
+        drop(engine);
+        self.invalidate(&stale);
+        is_tracked
     }
 
     fn is_supplied_in(&self, engine: &Engine, key: &[u8]) -> bool {

@@ -8,24 +8,15 @@ use crate::redis_words::{check_all, servers};
 use crate::resp::{Client, TIMELINE, request, server_with};
 use crate::support::{TestServer, build};
 
-/// A connection with version 3 of the protocol.
 fn resp3(server: &TestServer) -> Client {
-    let mut client = Client::connect(server);
-    assert!(client.ask("HELLO 3").starts_with('%'));
-    client
+    Client::resp3(server.server().resp_addr())
 }
 
 /// The keys of the invalidations that come before the reply to a PING; `*` stands for all keys.
 fn invalidated(client: &mut Client) -> Vec<String> {
-    client.send(&request(&["PING"]));
-    let mut keys = Vec::new();
-    loop {
-        let frame = client.reply();
-        if frame == "+PONG" {
-            return keys;
-        }
-        keys.push(key_of(&frame).unwrap_or_else(|| panic!("{frame}")));
-    }
+    let frames = client.until_pong().into_iter();
+    let key = |frame: String| key_of(&frame).unwrap_or_else(|| panic!("{frame}"));
+    frames.map(key).collect()
 }
 
 fn key_of(frame: &str) -> Option<String> {
@@ -98,6 +89,35 @@ fn a_write_of_the_client_itself_is_reported_with_its_reply_unless_it_wants_none(
         client.check("GET t|a", "$1|2");
         other.check("SET t|a 3", "+OK");
         check_invalidated(&mut client, &["t|a"]);
+    }
+}
+
+/// A change of one of its rows is no change of the key that they have in common.
+#[test]
+fn a_group_of_rows_is_stale_as_soon_as_it_is_read() {
+    for server in servers() {
+        let (mut reader, mut writer) = (resp3(&server), Client::connect(&server));
+        writer.create("leaders", "leaders|<rank:1>|<user> = top 2 score|<user>");
+        check_all(
+            &mut writer,
+            &[("SET team|red|ann 1", "+OK"), ("SET score|ann 7", "+OK")],
+        );
+        for tracking in ["ON", "ON BCAST"] {
+            reader.check(&format!("CLIENT TRACKING {tracking}"), "+OK");
+            reader.until_pong();
+            for (read, key) in [
+                ("SMEMBERS team|red", "team|red"),
+                ("SCARD team|red", "team|red"),
+                ("SISMEMBER team|red ann", "team|red"),
+                ("ZCARD leaders", "leaders"),
+                ("ZRANGE leaders 0 -1", "leaders"),
+            ] {
+                let reply = reader.ask(read);
+                assert!(!reply.starts_with('-'), "{read}: {reply}");
+                check_invalidated(&mut reader, &[key]);
+            }
+            reader.check("CLIENT TRACKING OFF", "+OK");
+        }
     }
 }
 
@@ -344,13 +364,8 @@ impl Caching {
     }
 
     fn catch_up(&mut self) {
-        self.client.send(&request(&["PING"]));
-        loop {
-            let frame = self.client.reply();
-            if !self.forget(&frame) {
-                assert_eq!(frame, "+PONG");
-                return;
-            }
+        for frame in self.client.until_pong() {
+            assert!(self.forget(&frame), "{frame}");
         }
     }
 }

@@ -164,7 +164,8 @@ pub(super) fn execute_now(
     });
     if tables.is_tracking() && done.is_ok() && !command.writes() {
         let keys = command.keys().filter(|key| is_of_table(snapshot, key));
-        keys.for_each(|key| tables.track_read(&state.client, key));
+        let is_group = command.reads_group();
+        keys.for_each(|key| tables.track_read(&state.client, key, is_group));
     }
     done
 }
