@@ -274,6 +274,15 @@ impl Engine {
         Ok(table)
     }
 
+    /// Refuses a write of a row, without any change.
+    ///
+    /// # Errors
+    /// A join computes the key's table.
+    pub fn refuse_computed_row(&self, key: &[u8]) -> Result<(), Error> {
+        let table = self.tables.of_key(key);
+        table.map_or(Ok(()), |table| self.refuse_computed(table))
+    }
+
     fn refuse_computed(&self, table: TableId) -> Result<(), Error> {
         let state = &self.tables[table];
         match state.makers.first() {

@@ -38,6 +38,11 @@ impl Executing {
 fn sets_deadline(command: Command<'_>) -> bool {
     match command.id() {
         Id::Set => !(command.args().skip(3)).any(|arg| arg.eq_ignore_ascii_case(b"KEEPTTL")),
+        Id::MSetEx => {
+            let pairs = larder_types::integer(command.arg(1)).unwrap_or(0);
+            let options = usize::try_from(pairs).map_or(2, |pairs| 2 + pairs * 2);
+            !(command.args().skip(options)).any(|arg| arg.eq_ignore_ascii_case(b"KEEPTTL"))
+        }
         Id::SetEx
         | Id::PSetEx
         | Id::GetEx

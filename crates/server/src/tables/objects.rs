@@ -220,17 +220,17 @@ pub fn refuse_text(engine: &mut Engine, key: &[u8], now: u64) -> Result<(), Refu
 /// # Errors
 /// The key cannot have an object: its table is computed, or kept in PostgreSQL, or its row is text.
 pub fn refuse_no_object(engine: &mut Engine, key: &[u8], now: u64) -> Result<(), Refusal> {
-    refuse_computed(engine, key, now)?;
+    refuse_computed(engine, key)?;
     refuse_text(engine, key, now)
 }
 
 /// # Errors
 /// The key's table is computed, or kept in PostgreSQL.
-pub fn refuse_computed(engine: &mut Engine, key: &[u8], now: u64) -> Result<(), Refusal> {
+pub fn refuse_computed(engine: &Engine, key: &[u8]) -> Result<(), Refusal> {
     if !has_separator(key) {
         return Ok(());
     }
-    engine.remove_range(key, key, 0, now).map_err(refusal)?;
+    engine.refuse_computed_row(key).map_err(refusal)?;
     if engine.is_supplied(key) {
         let message = "the table is kept in PostgreSQL, which keeps no objects of larder";
         return Err((Code::ReadOnly, message.to_owned()));

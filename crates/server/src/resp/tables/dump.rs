@@ -8,16 +8,14 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 use larder_space::object::hash::Field;
 use larder_space::object::{Hash, Object};
-use larder_types::{VALUE_BYTES_MAX, object_row, text_row};
+use larder_types::{VALUE_BYTES_MAX, text_row};
 
 use super::super::objects::{broken, refuse_large};
 use super::super::state::State;
-use super::rows::{get, put_text, write};
+use super::rows::{get, is_there, put_object, put_text, remove_value, write};
 use super::{number, syntax};
-use crate::tables::objects::{
-    OBJECT_BYTES_MAX, has_object, read_object, refuse_computed, remove_object,
-};
-use crate::tables::{Refusal, Unanswered, refusal};
+use crate::tables::objects::{OBJECT_BYTES_MAX, read_object, refuse_computed};
+use crate::tables::{Refusal, Unanswered};
 
 fn bad(message: &str) -> Refusal {
     (Code::BadRequest, message.to_owned())
@@ -123,14 +121,13 @@ pub(super) fn restore(state: &mut State, request: Request<'_>) -> Result<(), Una
     };
     let dumped = Dumped::decode(request.arg(3), limits).map_err(|error| bad(&error.to_string()))?;
     write(state, |engine, now| {
-        let is_there = has_object(engine, key, now) || get(engine, &text_row(key), now, |_| {})?;
-        if is_there && !restoring.replaces {
+        if !restoring.replaces && is_there(engine, key, now)? {
             let message = "Target key name already exists.".to_owned();
             return Err((Code::KeyExists, message).into());
         }
         let deadline = restoring.deadline(now);
         if deadline.is_some_and(|at| at <= now) {
-            return Ok(((), remove_key(engine, key, now)?));
+            return Ok(((), remove_value(engine, key, now)?.1));
         }
         let waits_for = match &dumped {
             Dumped::Text(text) => put_text(engine, key, text, deadline, now)?,
@@ -142,12 +139,6 @@ pub(super) fn restore(state: &mut State, request: Request<'_>) -> Result<(), Una
     Ok(())
 }
 
-fn remove_key(engine: &mut Engine, key: &[u8], now: u64) -> Result<Option<u64>, Unanswered> {
-    let (_, waits_for) = remove_object(engine, key, now)?;
-    let removed = engine.remove(&text_row(key), now).map_err(refusal)?;
-    Ok(removed.waits_for.max(waits_for))
-}
-
 /// Replaces the key's value by a hash.
 fn put_hash(
     engine: &mut Engine,
@@ -156,7 +147,7 @@ fn put_hash(
     deadline: Option<u64>,
     now: u64,
 ) -> Result<Option<u64>, Unanswered> {
-    refuse_computed(engine, key, now)?;
+    refuse_computed(engine, key)?;
     let mut names = HashSet::new();
     if !fields.iter().all(|field| names.insert(&field.name)) {
         return Err(bad(&DumpError::Malformed.to_string()).into());
@@ -174,15 +165,9 @@ fn put_hash(
             .collect(),
     };
     if hash.fields.is_empty() {
-        return remove_key(engine, key, now);
+        return Ok(remove_value(engine, key, now)?.1);
     }
     let bytes = Object::Hash(hash).encode();
     refuse_large(bytes.len())?;
-    let row = object_row(key);
-    let written = engine.put(&row, &bytes, now).map_err(refusal)?;
-    if deadline.is_some() {
-        engine.expire(&row, deadline, now).map_err(refusal)?;
-    }
-    let removed = engine.remove(&text_row(key), now).map_err(refusal)?;
-    Ok(written.waits_for.max(removed.waits_for))
+    put_object(engine, key, &bytes, deadline, now)
 }

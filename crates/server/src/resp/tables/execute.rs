@@ -206,7 +206,10 @@ fn execute_unreported(
         {
             return match whole {
                 false => Ok(Some(Work::SeveralCores(SeveralCores::default()))),
-                true => Err(spaces::no_flush_in_multi(command).into()),
+                true => {
+                    range::check_flush(request)?;
+                    Err(spaces::no_flush_in_multi(command).into())
+                }
             };
         }
         Id::FlushDb | Id::FlushAll => return range::flush(state, request, whole),
@@ -234,7 +237,6 @@ fn execute_unreported(
         Id::Set => rows::set(state, request)?,
         Id::SetEx => strings::set_ex(state, request, "setex", b"EX")?,
         Id::PSetEx => strings::set_ex(state, request, "psetex", b"PX")?,
-        Id::MSet => keys::mset(state, request)?,
         Id::SetNx => rows::set_if_absent(state, request)?,
         Id::Del | Id::Unlink => rows::del(state, request)?,
         Id::DelEx => rows::del_if(state, request)?,
@@ -262,8 +264,7 @@ fn execute_unreported(
         Id::IncrByFloat => strings::increment_by_float(state, request)?,
         Id::SetRange => strings::set_range(state, request)?,
 
-        Id::MSetNx => keys::msetnx(state, request)?,
-        Id::MSetEx => keys::msetex(state, request)?,
+        Id::MSet | Id::MSetNx | Id::MSetEx => keys::put(state, id, request)?,
         Id::Dump => dump::dump(state, request)?,
         Id::Restore => dump::restore(state, request)?,
         Id::Eval => scripts::eval(state, request, false)?,

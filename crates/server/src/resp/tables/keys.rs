@@ -1,57 +1,55 @@
 //! Commands that change several rows as one: MSET, MSETNX, MSETEX, RENAME, RENAMENX and COPY, where one core has them all. Where
 //! several have, see `coordinate/keys.rs`.
 
+use std::ops::Range;
+
 use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
-use larder_types::{integer, object_key, text_row};
+use larder_types::{integer, object_key};
 
 use super::super::replies;
 use super::super::state::State;
 use super::condition::Condition;
 use super::expire::{Lifetime, Times};
 use super::partly::behind;
-use super::rows::{get, put_object, put_text, refuse_computed_rows, write};
+use super::rows::{get, is_there, put_object, put_text, refuse_computed_rows, write};
 use super::{number, syntax};
-use crate::tables::objects::{has_object, row_of};
+use crate::tables::objects::row_of;
 use crate::tables::{Gate, Refusal, Unanswered, refusal};
-
-/// The positions of the keys of MSET and MSETNX; their values follow each.
-pub(super) fn pairs(request: Request<'_>, command: &str) -> Result<Vec<usize>, Refusal> {
-    if request.len().is_multiple_of(2) {
-        let message = format!("wrong number of arguments for '{command}' command");
-        return Err((Code::WrongArity, message));
-    }
-    Ok((1..request.len()).step_by(2).collect())
-}
 
 /// Texts that MSET, MSETNX or MSETEX puts in one step.
 pub(super) struct Puts<'a> {
+    /// Keys and values.
     pub pairs: Vec<(&'a [u8], &'a [u8])>,
     /// [`Condition::IfAbsent`]: if none of the keys exists; [`Condition::IfPresent`]: if all do.
     pub condition: Condition<'a>,
     pub times: Times,
+    /// The command's name, for errors.
+    pub command: &'static str,
 }
 
 impl<'a> Puts<'a> {
-    /// Those of MSET, or with a condition of MSETNX.
-    pub fn of(
-        request: Request<'a>,
-        command: &str,
-        condition: Condition<'a>,
-    ) -> Result<Puts<'a>, Refusal> {
-        let pairs = pairs(request, command)?.into_iter();
+    pub fn parse(id: Id, request: Request<'a>) -> Result<Puts<'a>, Refusal> {
+        let (command, condition) = match id {
+            Id::MSet => ("mset", Condition::Always),
+            Id::MSetNx => ("msetnx", Condition::IfAbsent),
+            _ => return Puts::with_options(request),
+        };
+        if request.len().is_multiple_of(2) {
+            let message = format!("wrong number of arguments for '{command}' command");
+            return Err((Code::WrongArity, message));
+        }
         Ok(Puts {
-            pairs: pairs
-                .map(|at| (request.arg(at), request.arg(at + 1)))
-                .collect(),
+            pairs: pairs(request, 1..request.len()),
             condition,
             times: Times::Forever,
+            command,
         })
     }
 
     /// Those of MSETEX.
-    pub fn with_options(request: Request<'a>) -> Result<Puts<'a>, Refusal> {
+    fn with_options(request: Request<'a>) -> Result<Puts<'a>, Refusal> {
         let refuse = |message: &str| (Code::BadRequest, message.to_owned());
         let count = integer(request.arg(1)).filter(|count| *count > 0);
         let count = count.ok_or_else(|| refuse("invalid numkeys value"))?;
@@ -83,66 +81,72 @@ impl<'a> Puts<'a> {
             condition = new;
         }
         Ok(Puts {
-            pairs: (2..end)
-                .step_by(2)
-                .map(|at| (request.arg(at), request.arg(at + 1)))
-                .collect(),
+            pairs: pairs(request, 2..end),
             condition,
             times: lifetime.times("msetex")?,
+            command: "msetex",
         })
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.pairs.iter().map(|(key, _)| *key)
+    }
+
+    /// Whether a key that exists, or not, is against the condition.
+    pub fn is_against(&self, exists: bool) -> bool {
+        match self.condition {
+            Condition::IfAbsent => exists,
+            Condition::IfPresent => !exists,
+            _ => false,
+        }
     }
 }
 
-pub(super) fn mset(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let puts = Puts::of(request, "mset", Condition::Always)?;
-    put_all(state, "mset", &puts)?;
-    state.encoder().ok();
-    Ok(())
+/// Keys and values that alternate.
+fn pairs(request: Request<'_>, all: Range<usize>) -> Vec<(&[u8], &[u8])> {
+    let pair = |at| (request.arg(at), request.arg(at + 1));
+    all.step_by(2).map(pair).collect()
 }
 
-pub(super) fn msetnx(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let puts = Puts::of(request, "msetnx", Condition::IfAbsent)?;
-    let put = put_all(state, "msetnx", &puts)?;
-    state.encoder().count(u64::from(put));
-    Ok(())
-}
-
-pub(super) fn msetex(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
-    let puts = Puts::with_options(request)?;
-    let put = put_all(state, "msetex", &puts)?;
-    state.encoder().count(u64::from(put));
+/// MSET, MSETNX and MSETEX.
+pub(super) fn put(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Unanswered> {
+    let puts = Puts::parse(id, request)?;
+    let done = put_all(state, &puts)?;
+    match id {
+        Id::MSet => state.encoder().ok(),
+        _ => state.encoder().count(u64::from(done)),
+    }
     Ok(())
 }
 
 /// Puts texts in one step, or none of them if the condition does not hold; says whether it did.
-fn put_all(state: &mut State, command: &str, puts: &Puts<'_>) -> Result<bool, Unanswered> {
+fn put_all(state: &mut State, puts: &Puts<'_>) -> Result<bool, Unanswered> {
     let tables = state.tables();
-    if puts.condition != Condition::Always {
-        let is_absent = puts.condition == Condition::IfAbsent;
-        let is_met = tables.read(|engine, now| {
-            let mut keys = puts.pairs.iter().map(|(key, _)| *key);
-            keys.try_fold(true, |all, key| -> Result<bool, Unanswered> {
-                let is_there =
-                    has_object(engine, key, now) || get(engine, &text_row(key), now, |_| {})?;
-                Ok(all && is_there != is_absent)
-            })
-        })?;
-        if !is_met {
-            return Ok(false);
-        }
+    if puts.pairs.len() > 1 {
+        tables.read(|engine, _| refuse_computed_rows(engine, puts.keys()))?;
     }
-    let keys = || puts.pairs.iter().map(|(key, _)| *key);
-    tables.read(|engine, now| refuse_computed_rows(engine, keys(), now))?;
+    let is_met = puts.condition == Condition::Always
+        || tables.read(|engine, now| -> Result<bool, Unanswered> {
+            for key in puts.keys() {
+                if puts.is_against(is_there(engine, key, now)?) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })?;
+    if !is_met {
+        return Ok(false);
+    }
     // Memory may end in the middle.
     let mut done = Ok(());
     let in_transaction = tables.in_transaction();
     let mut all = |gate: &mut Gate| {
         for (before, (key, value)) in puts.pairs.iter().enumerate() {
             let written = tables.write(gate, |engine, now| {
-                let deadline = puts.times.deadline(engine, key, now, command)?;
+                let deadline = puts.times.deadline(engine, key, now, puts.command)?;
                 Ok(((), put_text(engine, key, value, deadline, now)?))
             });
-            let written = written.map_err(|why| behind(before, command, why));
+            let written = written.map_err(|why| behind(before, puts.command, why));
             if written.is_err() {
                 done = written;
                 return;
@@ -224,13 +228,12 @@ fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Una
     let copying = Copying::parse(id, request)?;
     let (from, to) = (request.arg(1), request.arg(2));
     let tables = state.tables();
-    let (mut value, mut is_there) = (None, false);
+    let (mut value, mut has_target) = (None, false);
     let (source, at) = tables.read(|engine, now| -> Result<_, Unanswered> {
         let source = row_of(engine, from, now);
         let keep = |bytes: &[u8]| value = Some(bytes.to_vec());
         get(engine, &source, now, keep)?;
-        is_there = !copying.replaces
-            && (has_object(engine, to, now) || get(engine, &text_row(to), now, |_| {})?);
+        has_target = !copying.replaces && is_there(engine, to, now)?;
         let at = engine.expires_at(&source, now);
         Ok((source, at))
     })?;
@@ -238,12 +241,12 @@ fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Una
         copying.refuse_absent()?;
         return Ok(false);
     };
-    if is_there || (copying.moves && from == to) {
-        return Ok(!is_there);
+    if has_target || (copying.moves && from == to) {
+        return Ok(!has_target);
     }
     write(state, |engine, now| {
         if copying.moves {
-            refuse_computed_rows(engine, [from], now)?;
+            refuse_computed_rows(engine, [from])?;
         }
         let put = match object_key(&source) {
             Some(_) => put_object(engine, to, &value, at, now)?,

@@ -3,7 +3,7 @@
 use larder_join::Engine;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
-use larder_types::{has_separator, object_key, object_row, text_row};
+use larder_types::{object_key, object_row, text_row};
 
 use super::super::state::State;
 use super::condition::Condition;
@@ -66,7 +66,7 @@ pub(super) fn put_object(
     deadline: Option<u64>,
     now: u64,
 ) -> Result<Option<u64>, Unanswered> {
-    refuse_computed(engine, key, now)?;
+    refuse_computed(engine, key)?;
     let text = take_text(engine, key, now)?;
     replace(engine, &object_row(key), bytes, deadline, text, now)
 }
@@ -95,17 +95,28 @@ fn replace(
 /// # Errors
 /// A join computes the table of one of the keys.
 pub(super) fn refuse_computed_rows<'k>(
-    engine: &mut Engine,
+    engine: &Engine,
     keys: impl IntoIterator<Item = &'k [u8]>,
-    now: u64,
 ) -> Result<(), Refusal> {
-    let mut keys = keys.into_iter().filter(|key| has_separator(key));
-    keys.try_for_each(|key| {
-        engine
-            .remove_range(key, key, 0, now)
-            .map(drop)
-            .map_err(refusal)
-    })
+    let mut keys = keys.into_iter();
+    keys.try_for_each(|key| engine.refuse_computed_row(key).map_err(refusal))
+}
+
+/// Whether a key has a text or an object.
+pub(super) fn is_there(engine: &mut Engine, key: &[u8], now: u64) -> Result<bool, Unanswered> {
+    Ok(has_object(engine, key, now) || get(engine, &text_row(key), now, |_| {})?)
+}
+
+/// Removes the text or object of a key. Returns how many there were, and what the outputs wait for.
+pub(super) fn remove_value(
+    engine: &mut Engine,
+    key: &[u8],
+    now: u64,
+) -> Result<(u64, Option<u64>), Unanswered> {
+    let (was_object, waits_for) = remove_object(engine, key, now)?;
+    let written = engine.remove(&text_row(key), now).map_err(refusal)?;
+    let values = written.rows + u64::from(was_object);
+    Ok((values, written.waits_for.max(waits_for)))
 }
 
 /// A value that one of the other kind replaces.
@@ -120,7 +131,7 @@ fn take_object(engine: &mut Engine, key: &[u8], now: u64) -> Result<Option<Repla
     let Some(bytes) = read_object(engine, key, now, <[u8]>::to_vec) else {
         return Ok(None);
     };
-    refuse_computed(engine, key, now)?;
+    refuse_computed(engine, key)?;
     let row = object_row(key);
     let at = engine.expires_at(&row, now);
     engine.remove(&row, now).map_err(refusal)?;
@@ -267,7 +278,7 @@ pub(super) fn del_if(state: &mut State, request: Request<'_>) -> Result<(), Unan
     let row = &*text_row(key);
     let removed = write(state, |engine, now| {
         // A computed row is refused before it is computed.
-        engine.remove_range(row, row, 0, now).map_err(refusal)?;
+        engine.refuse_computed_row(row).map_err(refusal)?;
         if has_object(engine, key, now) {
             return Err(wrong_type().into());
         }
@@ -290,15 +301,10 @@ pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
     if request.len() > 2 {
         let keys = request.args().skip(1);
         let tables = state.tables();
-        tables.read(|engine, now| refuse_computed_rows(engine, keys, now))?;
+        tables.read(|engine, _| refuse_computed_rows(engine, keys))?;
     }
     for (before, key) in request.args().skip(1).enumerate() {
-        let done = write(state, |engine, now| {
-            let (was_object, waits_for) = remove_object(engine, key, now)?;
-            let written = engine.remove(&text_row(key), now).map_err(refusal)?;
-            let rows = written.rows + u64::from(was_object);
-            Ok((rows, written.waits_for.max(waits_for)))
-        });
+        let done = write(state, |engine, now| remove_value(engine, key, now));
         removed += done.map_err(|why| behind(before, "DEL", why))?;
     }
     state.encoder().count(removed);

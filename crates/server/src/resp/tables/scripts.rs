@@ -8,7 +8,7 @@ use super::super::known_scripts::{Call, Script};
 use super::super::state::State;
 use super::expire::{deadline, positive};
 use super::number;
-use super::rows::{get, put_text, write};
+use super::rows::{get, is_there, put_text, write};
 use crate::tables::objects::{has_object, wrong_type};
 use crate::tables::{Refusal, Unanswered, refusal};
 
@@ -49,7 +49,9 @@ impl Call<'_> {
             Script::LockRelease => self.lock_release(engine, now),
             Script::LockExtend => self.lock_extend(engine, now),
             Script::LockReacquire => self.lock_reacquire(engine, now),
-            Script::IncrementPresent if !self.exists(engine, now)? => Ok((Returned::Nil, None)),
+            Script::IncrementPresent if !is_there(engine, self.key, now)? => {
+                Ok((Returned::Nil, None))
+            }
             Script::IncrementPresent | Script::Increment => {
                 let (sum, waits_for) = self.increment(engine, now)?;
                 Ok((Returned::Integer(sum), waits_for))
@@ -108,7 +110,7 @@ impl Call<'_> {
         let window = positive((seconds, 1000, true), "set")?;
         number(self.args[0])?;
         let mut waits_for = None;
-        if !self.exists(engine, now)? {
+        if !is_there(engine, self.key, now)? {
             let until = deadline(window, now, "set")?;
             waits_for = put_text(engine, self.key, b"0", Some(until), now)?;
         }
@@ -123,10 +125,6 @@ impl Call<'_> {
             }
         };
         Ok((Returned::Pair(consumed, left), waits_for))
-    }
-
-    fn exists(&self, engine: &mut Engine, now: u64) -> Result<bool, Unanswered> {
-        Ok(has_object(engine, self.key, now) || get(engine, &text_row(self.key), now, |_| {})?)
     }
 
     fn refuse_object(&self, engine: &mut Engine, now: u64) -> Result<(), Refusal> {

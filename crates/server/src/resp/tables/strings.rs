@@ -161,7 +161,7 @@ fn change<T>(
     let row = &*text_row(key);
     write(state, |engine, now| {
         // A computed row is refused before it is computed.
-        engine.remove_range(row, row, 0, now).map_err(refusal)?;
+        engine.refuse_computed_row(row).map_err(refusal)?;
         if has_object(engine, key, now) {
             return Err(wrong_type().into());
         }

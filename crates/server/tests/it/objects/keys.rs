@@ -1,6 +1,7 @@
 //! Objects and rows of text under one name: what Redis's commands on keys do with each; on one serving thread and on several.
 
 use larder_protocol::config::Fsync;
+use larder_protocol::dump::{Dumped, DumpedField};
 use larder_types::ByteSize;
 
 use crate::redis_words::{check_all, servers};
@@ -471,9 +472,7 @@ fn objects_are_kept_under_keys_without_a_table() {
 fn a_refused_command_on_several_keys_changes_none() {
     for server in servers() {
         let mut client = Client::connect(&server);
-        let join = "o|<b>|<a> = copy c|<a>|<b>";
-        client.send(&request(&["JOIN.CREATE", "copied", join]));
-        assert_eq!(client.reply(), "+OK");
+        client.create("copied", "o|<b>|<a> = copy c|<a>|<b>");
         check_all(
             &mut client,
             &[
@@ -555,5 +554,30 @@ fn a_value_that_does_not_fit_the_memory_leaves_what_it_would_replace() {
             );
         }
         assert!(refused > 0, "{threads} threads");
+    }
+}
+
+#[test]
+fn a_restored_hash_replaces_a_text_with_del_before_set() {
+    let field = DumpedField {
+        name: b"f".to_vec(),
+        value: b"v".to_vec(),
+        expires_at_ms: None,
+    };
+    let payload = Dumped::Hash(vec![field]).encode();
+    let words: [&[u8]; 5] = [b"RESTORE", b"key", b"0", &payload, b"REPLACE"];
+    let mut restore = Vec::new();
+    larder_protocol::resp::client::request(&mut restore, &words);
+    for server in servers() {
+        let (mut client, mut feed) = (Client::connect(&server), Client::connect(&server));
+        client.check("SET key text", "+OK");
+        feed.ask("SUBSCRIBE __keyspace@0__:key");
+        client.send(&restore);
+        assert_eq!(client.reply(), "+OK");
+        for event in ["del", "set"] {
+            let message = format!("*3|$7|message|$18|__keyspace@0__:key|$3|{event}");
+            assert_eq!(feed.reply(), message);
+        }
+        client.check("HGET key f", "$1|v");
     }
 }

@@ -22,81 +22,54 @@ pub(super) fn is_of_object(error: &[u8]) -> bool {
 }
 
 impl Coordinator {
-    pub(super) async fn mset(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let pairs = keys::pairs(command.request, "mset")?;
+    /// MSET, MSETNX and MSETEX.
+    pub(super) async fn put_texts(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        let puts = Puts::parse(command.id(), command.request)?;
         let paused = self.pause().await?;
-        let error = self.put_all(command, &pairs).await;
+        let done = self.put_in_pause(command, &puts).await;
         self.resume(paused).await?;
-        let error = error?;
-        Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
+        Ok(match done? {
+            Err(error) => error,
+            Ok(_) if command.id() == Id::MSet => self.encoded(|encoder| encoder.ok()),
+            Ok(done) => self.encoded(|encoder| encoder.integer(i64::from(done))),
+        })
     }
 
-    pub(super) async fn msetnx(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let puts = Puts::of(command.request, "msetnx", Condition::IfAbsent)?;
-        self.put_if(command, &puts).await
-    }
-
-    pub(super) async fn msetex(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let puts = Puts::with_options(command.request)?;
-        self.put_if(command, &puts).await
-    }
-
-    async fn put_if(&mut self, command: Command<'_>, puts: &Puts<'_>) -> Result<Vec<u8>, Refusal> {
-        let paused = self.pause().await?;
-        let done = self.put_if_in_pause(command, puts).await;
-        self.resume(paused).await?;
-        done
-    }
-
-    async fn put_if_in_pause(
+    /// Whether the condition held; an error reply if some of the texts were refused.
+    async fn put_in_pause(
         &mut self,
         command: Command<'_>,
         puts: &Puts<'_>,
-    ) -> Result<Vec<u8>, Refusal> {
+    ) -> Result<Result<bool, Vec<u8>>, Refusal> {
         if puts.condition != Condition::Always {
-            let is_absent = puts.condition == Condition::IfAbsent;
-            for (key, _) in &puts.pairs {
-                if self.is_there(key).await? == is_absent {
-                    return Ok(self.encoded(|encoder| encoder.integer(0)));
+            for key in puts.keys() {
+                if puts.is_against(self.is_there(key).await?) {
+                    return Ok(Ok(false));
                 }
             }
         }
-        let at = match puts.times {
-            Times::Until(expiry) => Some(deadline(expiry, self.core.tables.now(), "msetex")?),
-            Times::Forever | Times::Kept => None,
+        let time;
+        let options: &[&[u8]] = match puts.times {
+            Times::Until(expiry) => {
+                time = deadline(expiry, self.core.tables.now(), puts.command)?.to_string();
+                &[b"PXAT", time.as_bytes()]
+            }
+            Times::Kept => &[b"KEEPTTL"],
+            Times::Forever => &[],
         };
-        let at = at.map(|at| at.to_string());
-        let options: &[&[u8]] = match (&at, puts.times) {
-            (Some(at), _) => &[b"PXAT", at.as_bytes()],
-            (None, Times::Kept) => &[b"KEEPTTL"],
-            (None, _) => &[],
-        };
-        let mut replies = Vec::with_capacity(puts.pairs.len());
-        for (key, value) in &puts.pairs {
-            let args = [&[*key, *value], options].concat();
-            replies.push(self.one(Id::Set, &args).await?);
-        }
-        let error = refused(command, &replies);
-        Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.integer(1))))
-    }
-
-    /// Puts the rows of a command, in a pause; what is answered if some were refused.
-    async fn put_all(
-        &self,
-        command: Command<'_>,
-        pairs: &[usize],
-    ) -> Result<Option<Vec<u8>>, Refusal> {
-        let mut all: Vec<Vec<&[u8]>> = vec![vec![b"MSET"]; self.cores()];
-        for &at in pairs {
-            all[self.owner(command.arg(at))].extend([command.arg(at), command.arg(at + 1)]);
+        let mut all = vec![Vec::new(); self.cores()];
+        for &(key, value) in &puts.pairs {
+            all[self.owner(key)].extend([key, value]);
         }
         let mut parts = vec![Batch::default(); self.cores()];
-        for (part, pairs) in parts.iter_mut().zip(all).filter(|(_, p)| p.len() > 1) {
-            part.push_args(spec(Id::MSet), pairs.iter().copied());
+        for (part, pairs) in parts.iter_mut().zip(all).filter(|(_, p)| !p.is_empty()) {
+            let count = (pairs.len() / 2).to_string();
+            let args = [&[b"MSETEX", count.as_bytes()], &*pairs, options].concat();
+            part.push_args(spec(Id::MSetEx), args.into_iter());
         }
         let asked = self.ask_each(parts, self.execution());
         let replies = all_replies(asked.into_iter().flatten()).await?;
-        Ok(refused(command, &replies))
+        Ok(refused(command, &replies).map_or(Ok(true), Err))
     }
 
     pub(super) async fn copy(&mut self, id: Id, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
@@ -162,7 +135,7 @@ impl Coordinator {
         keys: impl IntoIterator<Item = &'k [u8]>,
     ) -> Result<(), Refusal> {
         let tables = &self.core.tables;
-        tables.read(|engine, now| refuse_computed_rows(engine, keys, now))
+        tables.read(|engine, _| refuse_computed_rows(engine, keys))
     }
 
     /// Whether a key has a row or an object.

@@ -442,10 +442,8 @@ impl Coordinator {
                 Ok(self.sum(command, self.by_owner(command)).await?.0)
             }
             Id::RangeCount | Id::RangeDel => Ok(self.sum(command, self.for_each(command)).await?.0),
-            Id::MSet => self.mset(command).await,
+            Id::MSet | Id::MSetNx | Id::MSetEx => self.put_texts(command).await,
             Id::JsonMSet => self.json_mset(request).await,
-            Id::MSetNx => self.msetnx(command).await,
-            Id::MSetEx => self.msetex(command).await,
             Id::RandomKey => self.random_key().await,
             Id::Rename | Id::RenameNx | Id::Copy => self.copy(command.id(), request).await,
             Id::Keys => self.keys(request).await,
