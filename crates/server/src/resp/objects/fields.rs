@@ -1,5 +1,7 @@
 //! Fields that go at a time: HEXPIRE and its kin; and HGETDEL and HGETEX, which also take a list of fields.
 
+use std::ops::Range;
+
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 use larder_space::object::hash::ExpiryRule;
@@ -16,7 +18,7 @@ fn bad(message: String) -> Refusal {
 }
 
 /// `FIELDS numfields field ...`, from the argument at `at` to the end.
-fn names(request: Request<'_>, at: usize) -> Result<std::ops::Range<usize>, Refusal> {
+fn names(request: Request<'_>, at: usize) -> Result<Range<usize>, Refusal> {
     let is_there = request
         .get(at)
         .is_some_and(|word| word.eq_ignore_ascii_case(b"FIELDS"));
@@ -24,15 +26,23 @@ fn names(request: Request<'_>, at: usize) -> Result<std::ops::Range<usize>, Refu
         let message = "Mandatory argument FIELDS is missing or not at the right position";
         return Err(bad(message.to_owned()));
     }
-    let count = request.get(at + 1).and_then(integer);
+    counted(request, at + 1, 1)
+}
+
+/// `numfields` at `at`, and behind it to the end so many groups of `width` arguments, whose places are returned.
+fn counted(request: Request<'_>, at: usize, width: usize) -> Result<Range<usize>, Refusal> {
+    let count = request.get(at).and_then(integer);
     let count = count.filter(|count| *count > 0);
     let count = count.ok_or_else(|| {
         let message = "Parameter `numFields` should be greater than 0";
         bad(message.to_owned())
     })?;
-    let first = at + 2;
-    match usize::try_from(count) == Ok(request.len().saturating_sub(first)) {
-        true => Ok(first..request.len()),
+    let (first, end) = (at + 1, request.len());
+    let wanted = usize::try_from(count)
+        .ok()
+        .and_then(|count| count.checked_mul(width));
+    match wanted == Some(end.saturating_sub(first)) {
+        true => Ok(first..end),
         false => {
             let message = "The `numfields` parameter must match the number of arguments";
             Err(bad(message.to_owned()))
@@ -206,20 +216,23 @@ pub fn set_ex(state: &mut State, request: Request<'_>) -> Result<(), Unanswered>
             None => None,
         };
         let names = options.pairs.iter().map(|(name, _)| *name);
-        let mut exist = names.clone().map(|name| hash.get(name).is_some());
+        let places = hash.places(names.clone());
         let holds = match options.only {
             None => true,
-            Some(Only::IfNoneExists) => !exist.any(|exists| exists),
-            Some(Only::IfAllExist) => exist.all(|exists| exists),
+            Some(Only::IfNoneExists) => places.iter().all(Option::is_none),
+            Some(Only::IfAllExist) => places.iter().all(Option::is_some),
         };
         if !holds {
             return Ok((false, false));
         }
-        for (name, value) in &options.pairs {
-            let before = hash.field(name).and_then(|field| field.expires_at_ms);
-            hash.set(name, *value);
-            if let Some(before) = before.filter(|_| options.keeps_ttl) {
-                hash.expire_field(name, before, ExpiryRule::Always, now);
+        let places: Vec<usize> = places.into_iter().flatten().collect();
+        let time = |place: &usize| hash.fields[*place].expires_at_ms;
+        let times: Vec<Option<u64>> = places.iter().map(time).collect();
+        // Fields that are there keep their places.
+        hash.set_all(options.pairs.iter().copied());
+        if options.keeps_ttl {
+            for (place, time) in places.into_iter().zip(times) {
+                hash.fields[place].expires_at_ms = time;
             }
         }
         if let Some(at) = at {
@@ -280,7 +293,9 @@ impl<'a> SetEx<'a> {
                     at += 1;
                 }
                 b"FIELDS" => {
-                    options.pairs = pairs(request, at)?;
+                    let pairs = counted(request, at, 2)?.step_by(2);
+                    let pair = |at| (request.arg(at), request.arg(at + 1));
+                    options.pairs = pairs.map(pair).collect();
                     return Ok(options);
                 }
                 _ => {
@@ -290,27 +305,5 @@ impl<'a> SetEx<'a> {
             }
         }
         Err(bad("missing FIELDS argument".to_owned()))
-    }
-}
-
-/// `numfields field value ...`, from the argument at `at` to the end.
-fn pairs(request: Request<'_>, at: usize) -> Result<Vec<Pair<'_>>, Refusal> {
-    let count = request.get(at).and_then(integer).filter(|count| *count > 0);
-    let count =
-        count.ok_or_else(|| bad("Parameter `numFields` should be greater than 0".to_owned()))?;
-    let given = request.len() - (at + 1);
-    match usize::try_from(count)
-        .ok()
-        .and_then(|count| count.checked_mul(2))
-        == Some(given)
-    {
-        true => Ok((at + 1..request.len())
-            .step_by(2)
-            .map(|at| (request.arg(at), request.arg(at + 1)))
-            .collect()),
-        false => {
-            let message = "The `numfields` parameter must match the number of arguments";
-            Err(bad(message.to_owned()))
-        }
     }
 }

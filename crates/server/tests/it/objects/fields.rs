@@ -157,3 +157,25 @@ fn times_of_fields_are_kept_over_a_restart() {
         client.check("DBSIZE", ":1");
     }
 }
+
+/// More fields than are looked for one by one.
+#[test]
+fn hsetex_of_many_fields_keeps_their_times_or_sets_them() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        let all: Vec<String> = (0..20).map(|n| format!("f{n} v{n}")).collect();
+        let fields = format!("FIELDS 20 {}", all.join(" "));
+        client.check(&format!("HSETEX h|1 FXX {fields}"), ":0");
+        client.check(&format!("HSETEX h|1 FNX {fields}"), ":1");
+        client.check(&format!("HSETEX h|1 FNX {fields}"), ":0");
+        client.check("HPEXPIREAT h|1 33177117420500 FIELDS 1 f7", "*1|:1");
+        client.check(&format!("HSETEX h|1 FXX KEEPTTL {fields}"), ":1");
+        let times = "HPEXPIRETIME h|1 FIELDS 2 f7 f8";
+        client.check(times, "*2|:33177117420500|:-1");
+        client.check(&format!("HSETEX h|1 PXAT 33177117420600 {fields}"), ":1");
+        client.check(times, "*2|:33177117420600|:33177117420600");
+        client.check(&format!("HSETEX h|1 {fields}"), ":1");
+        client.check(times, "*2|:-1|:-1");
+        client.check("HGET h|1 f19", "$3|v19");
+    }
+}
