@@ -65,10 +65,12 @@ pub fn statement(mappings: &[Mapping], publication: &str, server: u32) -> String
     };
     // A partition is told of through its ancestors, too.
     format!(
-        "WITH mapped(at, oid, namespace) AS (SELECT m.at, c.oid, c.relnamespace FROM (VALUES {names}) m(at, schema, name) \
+        "WITH RECURSIVE mapped(at, oid, namespace) AS (SELECT m.at, c.oid, c.relnamespace FROM (VALUES {names}) m(at, schema, name) \
          JOIN pg_namespace n ON n.nspname = m.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = m.name), \
          lineage(at, oid, namespace) AS (SELECT at, oid, namespace FROM mapped UNION SELECT m.at, c.oid, c.relnamespace \
          FROM mapped m CROSS JOIN LATERAL pg_partition_ancestors(m.oid) a JOIN pg_class c ON c.oid = a.relid), \
+         types(at, oid) AS (SELECT m.at, a.atttypid FROM mapped m JOIN pg_attribute a ON a.attrelid = m.oid WHERE a.attnum > 0 \
+         UNION SELECT y.at, b.oid FROM types y JOIN pg_type t ON t.oid = y.oid JOIN pg_type b ON b.oid IN (t.typelem, t.typbasetype)), \
          published(oid, version) AS (SELECT oid, concat(oid, ' ', xmin) FROM pg_publication WHERE pubname = {publication}), \
          versions(at, publishes, version) AS (SELECT NULL::int, true, version FROM published \
          UNION ALL SELECT l.at, true, concat('table ', r.oid, ' ', r.xmin) FROM pg_publication_rel r \
@@ -78,8 +80,7 @@ pub fn statement(mappings: &[Mapping], publication: &str, server: u32) -> String
          UNION ALL SELECT l.at, false, concat('class ', c.oid, ' ', c.xmin, ' ', c.relfilenode) FROM lineage l JOIN pg_class c ON c.oid = l.oid \
          UNION ALL SELECT m.at, false, concat('column ', a.attnum, ' ', a.xmin) FROM mapped m JOIN pg_attribute a ON a.attrelid = m.oid \
          WHERE a.attnum > 0 \
-         UNION ALL SELECT m.at, false, concat('label ', e.oid, ' ', e.xmin) FROM mapped m JOIN pg_attribute a ON a.attrelid = m.oid \
-         JOIN pg_type t ON t.oid = a.atttypid JOIN pg_enum e ON e.enumtypid IN (t.oid, t.typelem, t.typbasetype) WHERE a.attnum > 0 \
+         UNION ALL SELECT y.at, false, concat('label ', e.oid, ' ', e.xmin) FROM types y JOIN pg_enum e ON e.enumtypid = y.oid \
          UNION ALL SELECT m.at, false, concat('index ', i.indexrelid, ' ', i.xmin) FROM mapped m JOIN pg_index i ON i.indrelid = m.oid \
          WHERE i.indisprimary OR i.indisreplident) \
          SELECT at, publishes, string_agg(version, ',' ORDER BY version) FROM versions GROUP BY at, publishes",

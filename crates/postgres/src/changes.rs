@@ -109,7 +109,7 @@ impl Translator {
     }
 
     /// Calls `each` with what a message does to rows, and `misfit` with rows that cannot be rows here. Returns the mappings that their table no
-    /// longer fits by this message; they are not translated any more.
+    /// longer fits by this message; the caller excludes them.
     pub fn translate(
         &mut self,
         message: &Message,
@@ -184,9 +184,6 @@ impl Translator {
         let is_mapped = !known.is_empty();
         let before = self.known.insert(relation.oid, known);
         self.is_described_again |= is_mapped && before.is_some();
-        for altered in &altered {
-            self.exclude(&altered.mapping.name);
-        }
         altered
     }
 

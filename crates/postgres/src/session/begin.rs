@@ -57,11 +57,12 @@ pub(super) async fn begin_stream(
     let position = match resumed_at {
         Some(position) => position,
         None => {
-            if let Some(name) = &name {
-                slot::drop_own(pool, name).await?;
-            }
+            // A slot that is still being created cannot be dropped.
             if let Some(abandoned) = stats.creating() {
                 slot::end_creation(pool, &abandoned).await;
+            }
+            if let Some(name) = &name {
+                slot::drop_own(pool, name).await?;
             }
             stats.set_creating(Some(&slot));
             let creating = slot::create(&mut client, &slot, name.is_none());

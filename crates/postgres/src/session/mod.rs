@@ -195,7 +195,7 @@ impl Session {
             position: self.merge.position(),
             verified: self.verified.clone(),
         });
-        if !self.in_transaction {
+        if self.parts.is_none() {
             Stats::set(&self.stats.settling, 0);
         }
         self.client.abort();

@@ -192,15 +192,21 @@ fn a_renamed_label_of_an_enum_is_read() {
     };
     let mut sql = cluster.database("labels");
     sql.run(
-        "CREATE TYPE mood AS ENUM ('sad', 'glad'); CREATE TABLE things (id int PRIMARY KEY, m mood);
-         INSERT INTO things VALUES (1, 'sad'); CREATE PUBLICATION larder FOR TABLE things",
+        "CREATE TYPE mood AS ENUM ('sad', 'glad'); CREATE DOMAIN moods AS mood[];
+         CREATE TABLE things (id int PRIMARY KEY, m mood); CREATE TABLE days (id int PRIMARY KEY, m moods);
+         INSERT INTO things VALUES (1, 'sad'); INSERT INTO days VALUES (1, '{sad}');
+         CREATE PUBLICATION larder FOR TABLE things, days",
     );
     let server = server(
         &sql.url(),
-        "[tables.thing]\npattern = 'thing|<id>'\ntable = 'things'\nvalue = 'm'\n",
+        "[tables.thing]\npattern = 'thing|<id>'\ntable = 'things'\nvalue = 'm'\n
+         [tables.day]\npattern = 'day|<id>'\ntable = 'days'\nvalue = 'm'\n",
     );
     let mut client = Client::connect(&server);
     client.check("GET thing|1", "$3|sad");
+    client.check("GET day|1", "$7|[\"sad\"]");
     sql.run("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'");
     client.until("blue", |client| client.ask("GET thing|1") == "$4|blue");
+    // An array of labels, behind a domain.
+    client.until("blue", |client| client.ask("GET day|1") == "$8|[\"blue\"]");
 }
