@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use larder_journal::{Failure, Health};
 
-use crate::watchdog::Turns;
+use crate::watchdog::{self, Turns};
 
 /// What is watched: the journal's progress and each core's, which any thread may read.
 #[derive(Default)]
@@ -49,7 +49,8 @@ impl Ability {
         self.inability_of_journal().or_else(of_cores)
     }
 
-    fn inability_of_journal(&self) -> Option<Inability> {
+    /// The part of [`Ability::inability`] that concerns the journal.
+    pub fn inability_of_journal(&self) -> Option<Inability> {
         let journal = self.journal.get()?;
         let seconds = self.limit.as_secs();
         let writes_fail = |why: String| Inability {
@@ -86,9 +87,7 @@ impl Ability {
         let stalled = stalls.find(|stall| stall.present >= Some(self.limit))?;
         let (core, seconds) = (stalled.core, self.limit.as_secs());
         Some(Inability {
-            why: format!(
-                "serving thread {core} has not answered anybody for {seconds} s or longer: a command that it executes takes too long"
-            ),
+            why: watchdog::stalled(core, format_args!("{seconds} s or longer")),
             serves_some: true,
         })
     }

@@ -268,6 +268,10 @@ impl Membership {
         self.locked_clocks().clone()
     }
 
+    pub fn has_clock(&self, node: &NodeName) -> bool {
+        self.locked_clocks().contains_key(node)
+    }
+
     fn locked_clocks(&self) -> MutexGuard<'_, BTreeMap<NodeName, ClockSkew>> {
         self.clocks.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,6 +6,7 @@
 //! Each serving thread notes ten times a second that its loop turns ([`Turns::note_forever`]); a thread of its own compares that with
 //! the clock. When that thread was itself held up, the whole machine was, and nothing is said.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -116,15 +117,19 @@ impl Turns {
     /// Which serving threads are stalled, in words.
     pub fn stalled(&self) -> Vec<String> {
         let stalls = self.stalls();
-        let stalled = stalls.filter_map(|stall| Some((stall.core, stall.present?)));
+        let all = stalls.filter_map(|stall| Some((stall.core, stall.present?)));
         let in_words = |(core, length): (usize, Duration)| {
-            format!(
-                "serving thread {core} has not answered anybody for {:.1} s: a command that it executes takes too long",
-                length.as_secs_f64()
-            )
+            stalled(core, format_args!("{:.1} s", length.as_secs_f64()))
         };
-        stalled.map(in_words).collect()
+        all.map(in_words).collect()
     }
+}
+
+/// Says that a serving thread is stalled.
+pub fn stalled(core: usize, length: impl fmt::Display) -> String {
+    format!(
+        "serving thread {core} has not answered anybody for {length}: a command that it executes takes too long"
+    )
 }
 
 /// The running thread.

@@ -65,12 +65,6 @@ pub fn row_key(row: &[u8]) -> &[u8] {
     }
 }
 
-/// Whether a row is an object's.
-#[inline]
-pub fn is_object_row(row: &[u8]) -> bool {
-    row.first() == Some(&OBJECT_MARK) && !row.starts_with(PLAIN_TEXT)
-}
-
 /// What stands before an object's key in its row.
 fn beginning(key: &[u8]) -> &'static [u8] {
     match has_separator(key) {

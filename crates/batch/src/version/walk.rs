@@ -66,7 +66,7 @@ impl<'a> BlockReader<'a> {
                         key: record.key,
                         value,
                     };
-                    each(found(segment, range, number - first, record)?)?;
+                    each(found(segment, range, number - first, None, record)?)?;
                 }
                 Ok(())
             }
@@ -86,7 +86,7 @@ impl<'a> BlockReader<'a> {
                     if let FoundValue::Large(large) = record.value {
                         end = end.max(large.offset.saturating_add(large.stored_size));
                     }
-                    each(found(segment, range, u64::from(number), record)?)?;
+                    each(found(segment, range, u64::from(number), None, record)?)?;
                 }
                 if end != range.end - range.start {
                     return Err(wrong("it does not end where the next one begins"));
@@ -107,11 +107,7 @@ impl<'a> BlockReader<'a> {
         let mut records = block.records();
         let mut number = 0;
         while let Some(record) = records.next() {
-            let tag = records.last_tag();
-            each(Found {
-                tag,
-                ..found(segment, range, number, record)?
-            })?;
+            each(found(segment, range, number, records.last_tag(), record)?)?;
             number += 1;
         }
         if !records.is_whole() {
@@ -157,6 +153,7 @@ fn found<'a>(
     segment: &'a SegmentFile,
     range: BlockRange,
     number: u64,
+    tag: Option<u8>,
     record: RecordRef<'a>,
 ) -> Result<Found<'a>, Error> {
     let key = record.key;
@@ -176,7 +173,7 @@ fn found<'a>(
     Ok(Found {
         key,
         number,
-        tag: None,
+        tag,
         value,
         segment,
     })

@@ -22,7 +22,7 @@ const ENDED_LEN_MAX: usize = 200;
 
 #[derive(Default)]
 pub(super) struct Registry {
-    pub last_id: u64,
+    last_id: u64,
     pub running: HashMap<StoreName, (Arc<Pull>, JoinHandle<()>)>,
     /// In the order in which they will run.
     pub waiting: VecDeque<Arc<Pull>>,
@@ -30,7 +30,7 @@ pub(super) struct Registry {
     pub all: VecDeque<Arc<Pull>>,
     pub ended: EndedCounts,
     /// What the server has begun to compact by itself, so that it does not try again and again what fails.
-    pub compacted: HashSet<(StoreName, VersionId)>,
+    compacted: HashSet<(StoreName, VersionId)>,
     /// Bytes fetched by pulls that have ended.
     pub fetched_bytes: u64,
     /// The server is stopping.
@@ -78,9 +78,7 @@ impl Registry {
             true => self.run(shared, &pull)?,
             false => self.waiting.push_front(pull.clone()),
         }
-        self.all.push_back(pull.clone());
-        self.forget_oldest();
-        Ok(pull.status())
+        Ok(self.list(pull))
     }
 
     pub fn enter(
@@ -93,9 +91,14 @@ impl Registry {
             true => self.waiting.push_back(pull.clone()),
             false => self.run(shared, &pull)?,
         }
+        Ok(self.list(pull))
+    }
+
+    /// Lists a pull that was given a thread or a place among those that wait.
+    fn list(&mut self, pull: Arc<Pull>) -> PullStatus {
         self.all.push_back(pull.clone());
         self.forget_oldest();
-        Ok(pull.status())
+        pull.status()
     }
 
     /// The store's pull that waits or runs: the one that waits, where it displaced a compaction that has not stopped yet.
@@ -105,14 +108,14 @@ impl Registry {
     }
 
     /// Takes the first off the list of those that wait whose store has nothing running.
-    pub fn pop_ready(&mut self) -> Option<Arc<Pull>> {
+    fn pop_ready(&mut self) -> Option<Arc<Pull>> {
         let is_ready = |pull: &Arc<Pull>| !self.running.contains_key(&pull.store);
         let place = self.waiting.iter().position(is_ready)?;
         self.waiting.remove(place)
     }
 
     /// Gives a pull its thread.
-    pub fn run(&mut self, shared: &Arc<Shared>, pull: &Arc<Pull>) -> Result<(), Error> {
+    fn run(&mut self, shared: &Arc<Shared>, pull: &Arc<Pull>) -> Result<(), Error> {
         pull.begin();
         let (thread_pull, thread_shared) = (pull.clone(), shared.clone());
         let thread = spawn_low("larder-pull", move || {
@@ -138,7 +141,7 @@ impl Registry {
     }
 
     /// Takes a pull that has ended off the list, and gives its place to one that waits.
-    pub fn end(&mut self, shared: &Arc<Shared>, pull: &Pull, result: &Result<(), Error>) {
+    fn end(&mut self, shared: &Arc<Shared>, pull: &Pull, result: &Result<(), Error>) {
         self.running.remove(&pull.store);
         self.count_end(pull, result);
         while !self.closed && self.running.len() < shared.pulls.running_max {
@@ -152,7 +155,7 @@ impl Registry {
         }
     }
 
-    pub fn forget_oldest(&mut self) {
+    fn forget_oldest(&mut self) {
         let under_way = self.running.len() + self.waiting.len();
         while self.all.len() > ENDED_LEN_MAX + under_way {
             let ended = self.all.iter().position(|pull| pull.is_over());

@@ -164,7 +164,8 @@ async fn ready(
 ) -> Response {
     let mut reasons: Vec<String> = shared.loading.in_words().into_iter().collect();
     reasons.extend(shared.turns.stalled());
-    let inability = || shared.tables.ability.inability().map(|it| it.why);
+    let ability = &shared.tables.ability;
+    let inability = || ability.inability_of_journal().map(|it| it.why);
     let refusal = shared.tables.refusal().map(|(_, why)| why);
     reasons.extend(refusal.or_else(inability));
     let mut notes = String::new();

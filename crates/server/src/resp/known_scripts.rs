@@ -87,7 +87,7 @@ fn by_sha1(sha1: &[u8]) -> Option<&'static Known> {
 pub(super) struct Call<'a> {
     pub script: Script,
     pub key: &'a [u8],
-    /// As many as the script takes.
+    /// At least as many as the script takes.
     pub args: Vec<&'a [u8]>,
 }
 

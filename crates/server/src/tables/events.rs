@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use larder_join::LogEntry;
 use larder_protocol::commands::{Id, spec};
-use larder_types::{is_object_row, row_key};
+use larder_types::{object_key, row_key};
 
 use super::executing::Executing;
 use super::{KEY_CHANNEL, Tables};
@@ -123,7 +123,7 @@ fn events(change: &LogEntry, by: Option<&Executing>) -> Vec<(u32, String)> {
 }
 
 fn put_event(row: &[u8], by: Option<&Executing>) -> (u32, String) {
-    let is_object = is_object_row(row);
+    let is_object = object_key(row).is_some();
     let by = by.filter(|by| by.writes && (by.has_key(row_key(row)) || !by.has_keys()));
     let Some(by) = by else {
         return match is_object {

@@ -97,7 +97,7 @@ fn module_of(name: &str) -> Option<&str> {
 fn list(state: &mut State, request: Request<'_>) {
     let filter = match Filter::parse(request) {
         Ok(filter) => filter,
-        Err((code, message)) => return state.error(code, &message),
+        Err(refusal) => return state.refuse(refusal),
     };
     let mut names = Vec::new();
     for command in COMMANDS {
@@ -122,39 +122,47 @@ fn command_rows(
             encoder.null_array();
             continue;
         };
-        encoder.array(10);
-        encoder.text(&command.name.to_ascii_lowercase());
-        encoder.integer(i64::from(command.arity));
-        let flags: Vec<&str> = command.flags.split(' ').collect();
-        encoder.set(flags.len());
-        flags.iter().for_each(|flag| encoder.simple(flag));
-        let (first, last, step) = command.keys.redis();
-        [first, last, step]
-            .iter()
-            .for_each(|number| encoder.integer(i64::from(*number)));
-        encoder.set(1);
-        encoder.simple(&format!("@{}", command.group.redis_name()));
-        encoder.array(0); // tips
-        encoder.array(0); // key specifications: the three numbers above say all
+        command_row(
+            encoder,
+            command,
+            command.name,
+            command.arity,
+            command.keys.redis(),
+        );
         encoder.array(command.subcommands.len());
         for sub in command.subcommands {
-            encoder.array(10);
-            encoder.text(&format!("{}|{}", command.name, sub.name).to_ascii_lowercase());
-            encoder.integer(i64::from(sub.arity));
-            encoder.set(flags.len());
-            flags.iter().for_each(|flag| encoder.simple(flag));
+            let name = format!("{}|{}", command.name, sub.name);
             let positions = match command.keys {
                 Keys::Second if sub.arity.unsigned_abs() > 2 => command.keys.redis(),
                 _ => (0, 0, 0),
             };
-            [positions.0, positions.1, positions.2]
-                .iter()
-                .for_each(|number| encoder.integer(i64::from(*number)));
-            encoder.set(1);
-            encoder.simple(&format!("@{}", command.group.redis_name()));
-            (0..3).for_each(|_| encoder.array(0));
+            command_row(encoder, command, &name, sub.arity, positions);
+            encoder.array(0);
         }
     }
+}
+
+/// What COMMAND INFO says of a command, or of a subcommand of it, before its subcommands.
+fn command_row(
+    encoder: &mut Encoder<'_>,
+    command: &Spec,
+    name: &str,
+    arity: i32,
+    (first, last, step): (i32, i32, i32),
+) {
+    encoder.array(10);
+    encoder.text(&name.to_ascii_lowercase());
+    encoder.integer(i64::from(arity));
+    let flags: Vec<&str> = command.flags.split(' ').collect();
+    encoder.set(flags.len());
+    flags.iter().for_each(|flag| encoder.simple(flag));
+    for number in [first, last, step] {
+        encoder.integer(i64::from(number));
+    }
+    encoder.set(1);
+    encoder.simple(&format!("@{}", command.group.redis_name()));
+    encoder.array(0); // tips
+    encoder.array(0); // key specifications: the three numbers above say all
 }
 
 fn command_docs(encoder: &mut Encoder<'_>, command: &Spec) {

@@ -151,7 +151,7 @@ pub(super) async fn keep_in_touch(shared: Arc<Shared>, peers: Rc<Peers>) {
                 let compared = newer_map::compare(shared.clone(), peers.clone(), member.id);
                 tokio::task::spawn_local(compared);
             }
-            let is_new = !membership.clocks().contains_key(member.name());
+            let is_new = !membership.has_clock(member.name());
             if is_new || looks.is_multiple_of(clock_skew::LOOKS_BETWEEN) {
                 let (peers, name) = (peers.clone(), member.name().clone());
                 let measured = clock_skew::measure(shared.clone(), peers, member.id, name);

@@ -79,7 +79,7 @@ async fn of_core(
     id: AttributeId,
     bytes_max: usize,
 ) -> Result<Vec<Vec<u8>>, Refusal> {
-    super::run::begin(&tables, order.epoch, None).await?;
+    super::run::begin(&tables, order.epoch, order.ticket).await?;
     let (mut values, mut bytes) = (Vec::<Vec<u8>>::new(), 0);
     loop {
         {
@@ -102,7 +102,7 @@ async fn of_core(
         }
         order.patience.ensure()?;
         tokio::task::yield_now().await;
-        tables.wait_while_paused(None).await;
+        tables.wait_while_paused(order.ticket).await;
     }
     super::run::end(&tables, order.epoch).await?;
     Ok(values)

@@ -14,6 +14,7 @@ use larder_protocol::resp::{Encoder, Proto, Request};
 use super::super::output::LONG_BYTES;
 use super::super::pending::Work;
 use super::super::state::State;
+use super::coordinate::MOVED;
 use super::head::Head;
 use super::{number, syntax};
 use crate::clients::Charge;
@@ -352,7 +353,7 @@ impl Removal {
         let tables = state.tables();
         let taken = tables.ensure_writes_taken().map_err(|(_, why)| why);
         let goes_on = match self.has_moved(&tables) {
-            true => Err("slots have moved to another node meanwhile; send it again".to_owned()),
+            true => Err(MOVED.to_owned()),
             false => taken,
         };
         goes_on.map_err(|why| {

@@ -29,6 +29,21 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
     let question = Question::parse(command)?;
     let tables = state.tables();
     let ascending = tables.read(|engine, now| rows(engine, request.arg(1), now))?;
+    let mark = state.output.mark();
+    let answered = answer(state, question, ascending);
+    if answered.is_err() {
+        state.output.rewind(mark);
+    }
+    Ok(answered?)
+}
+
+/// # Errors
+/// A row's value is no number. The reply may be incomplete.
+fn answer(
+    state: &mut State,
+    question: Question<'_>,
+    ascending: Vec<Ranked>,
+) -> Result<(), Refusal> {
     let place = |member: &[u8]| ascending.iter().position(|row| row.member == member);
     match question {
         Question::Count => state.encoder().count(ascending.len() as u64),
@@ -40,18 +55,12 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
             state.encoder().count(count);
         }
         Question::Scores { members, single } => {
-            let found = members.iter().map(|it| place(it).map(|at| &ascending[at]));
-            let found: Vec<Option<&Ranked>> = found.collect();
-            found
-                .iter()
-                .flatten()
-                .try_for_each(|row| score(row).map(drop))?;
             if !single {
-                state.encoder().array(found.len());
+                state.encoder().array(members.len());
             }
-            for row in found {
-                match row {
-                    Some(row) => put_score(state, row)?,
+            for member in members {
+                match place(member) {
+                    Some(at) => put_score(state, &ascending[at])?,
                     None => state.encoder().null(),
                 }
             }
@@ -70,7 +79,6 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
                     at
                 };
                 if with_score {
-                    score(&ascending[at])?;
                     state.encoder().array(2);
                 }
                 state.encoder().count(rank as u64);
@@ -81,9 +89,6 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
         },
         Question::Range(range) => {
             let rows = range.choose(ascending)?;
-            if range.with_scores {
-                rows.iter().try_for_each(|row| score(row).map(drop))?;
-            }
             let is_flat = range.with_scores && state.proto == Proto::Resp2;
             state
                 .encoder()
@@ -161,12 +166,10 @@ fn score(row: &Ranked) -> Result<f64, Refusal> {
 
 /// Sends a score as the row has it, or as a number of RESP3.
 fn put_score(state: &mut State, row: &Ranked) -> Result<(), Refusal> {
+    let score = score(row)?;
     match state.proto {
         Proto::Resp2 => state.encoder().bulk(&row.value),
-        Proto::Resp3 => {
-            let score = score(row)?;
-            state.encoder().double(score);
-        }
+        Proto::Resp3 => state.encoder().double(score),
     }
     Ok(())
 }

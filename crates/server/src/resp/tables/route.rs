@@ -44,7 +44,6 @@ pub(in crate::resp) fn route(
         tables,
         shard,
         view: tables.view(),
-        is_redirecting: tables.handle().is_redirecting,
     };
     let route = |to, reads_outputs| Route { to, reads_outputs };
     let here = To::Core(tables.index);
@@ -89,8 +88,6 @@ struct Way<'a> {
     shard: &'a Shard,
     /// In a cluster.
     view: Option<Arc<View>>,
-    /// With `cluster.routing = "redirect"`.
-    is_redirecting: bool,
 }
 
 impl Way<'_> {
@@ -141,7 +138,7 @@ impl Way<'_> {
             // Each node has its own.
             Id::JoinInfo | Id::Info => To::Several,
             // Clients of Redis Cluster ask every node, and put the answers together.
-            Id::DbSize | Id::Keys | Id::Scan if self.is_redirecting => To::Several,
+            Id::DbSize | Id::Keys | Id::Scan if self.tables.handle().is_redirecting => To::Several,
             _ => self.all(),
         }
     }
@@ -169,12 +166,8 @@ impl Way<'_> {
         let is_computed = |key: &[u8]| self.tables.is_computed(key);
         let mut keys = command.keys();
         let reads_outputs = command.reads_ranking() || keys.clone().any(is_computed);
-        let owner = |key: &[u8]| {
-            self.owner(
-                key,
-                command.reads_ranking() || reads_outputs && is_computed(key),
-            )
-        };
+        let is_output = |key: &[u8]| reads_outputs && (command.reads_ranking() || is_computed(key));
+        let owner = |key: &[u8]| self.owner(key, is_output(key));
         let first = keys.next().map_or(self.tables.index, owner);
         let to = match keys.clone().all(|key| owner(key) == first) {
             true => To::Core(first),

@@ -150,18 +150,18 @@ impl Coordinator {
                 all.extend(self.elsewhere(command).await?);
                 continue;
             }
-            let reply = match self.route(command).map(|route| route.to) {
+            let core = match self.route(command).map(|route| route.to) {
                 // One core has everything.
-                None if !spaces::is_of_spaces(command) => {
-                    let core = self.core.index;
+                None if !spaces::is_of_spaces(command) => Some(self.core.index),
+                Some(To::Core(core)) if core < self.cores() => Some(core),
+                _ => None,
+            };
+            let reply = match core {
+                Some(core) => {
                     let mut incoming = self.ask(core, command.into(), Execution::ToEnd);
                     incoming.reply().await.ok_or_else(gone)
                 }
-                Some(To::Core(core)) if core < self.cores() => {
-                    let mut incoming = self.ask(core, command.into(), Execution::ToEnd);
-                    incoming.reply().await.ok_or_else(gone)
-                }
-                _ => Box::pin(self.execute(command)).await,
+                None => Box::pin(self.execute(command)).await,
             };
             match reply {
                 Ok(reply) => self.put(&mut all, command, queued.with_stores(reply)),
