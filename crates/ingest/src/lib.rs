@@ -43,6 +43,7 @@ mod plan;
 mod record_batch;
 mod rows;
 mod run;
+mod thrift;
 mod time;
 mod unpack;
 mod write;

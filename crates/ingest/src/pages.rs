@@ -4,6 +4,7 @@
 //! in the clear (Thrift's compact protocol; `PageHeader` in parquet.thrift), so walking them costs little and bounds memory.
 
 use crate::parquet::FileReader;
+use crate::thrift::{Cut, Thrift, kind};
 
 /// The rows of a batch, in the sizes that are considered.
 pub(crate) const BATCH_ROWS: [u64; 6] = [1024, 256, 64, 16, 4, 1];
@@ -146,8 +147,9 @@ fn read_header(file: &FileReader, at: u64, end: u64) -> Result<(PageHeader, usiz
         let mut thrift = Thrift {
             bytes: &bytes,
             at: 0,
+            value_bytes_max: HEADER_BYTES_MAX as u64,
         };
-        match thrift.page_header() {
+        match page_header(&mut thrift) {
             Ok(header) => return Ok((header, thrift.at)),
             Err(Cut::Malformed) => return Err("a page header is damaged".into()),
             Err(Cut::TooShort) if available < length || length >= HEADER_BYTES_MAX => {
@@ -158,140 +160,42 @@ fn read_header(file: &FileReader, at: u64, end: u64) -> Result<(PageHeader, usiz
     }
 }
 
-enum Cut {
-    TooShort,
-    Malformed,
+/// How deep values that are passed over may be nested.
+const NESTING_MAX: u32 = 17;
+
+fn page_header(thrift: &mut Thrift<'_>) -> Result<PageHeader, Cut> {
+    let mut header = PageHeader::default();
+    let mut id = 0;
+    while let Some(kind) = thrift.field(&mut id)? {
+        match (id, kind) {
+            (1, kind::I32) => header.page_type = thrift.zigzag()?,
+            (2, kind::I32) => header.unpacked_bytes = thrift.zigzag()?,
+            (3, kind::I32) => header.packed_bytes = thrift.zigzag()?,
+            // The headers of data pages and of dictionary pages begin with the number of values and the encoding.
+            (5 | 7, kind::STRUCT) => {
+                [header.values, header.encoding, ..] = numbers_of_struct(thrift)?;
+            }
+            // Those of data pages v2 with the numbers of values, nulls and rows, and the encoding.
+            (8, kind::STRUCT) => {
+                let [values, _, rows, encoding] = numbers_of_struct(thrift)?;
+                (header.values, header.rows, header.encoding) = (values, Some(rows), encoding);
+            }
+            _ => thrift.skip(kind, NESTING_MAX)?,
+        }
+    }
+    Ok(header)
 }
 
-/// Just enough of Thrift's compact protocol.
-struct Thrift<'b> {
-    bytes: &'b [u8],
-    at: usize,
-}
-
-const NESTING_MAX: u32 = 16;
-
-impl Thrift<'_> {
-    fn page_header(&mut self) -> Result<PageHeader, Cut> {
-        let mut header = PageHeader::default();
-        let mut id = 0;
-        while let Some(kind) = self.field(&mut id)? {
-            match (id, kind) {
-                (1, 5) => header.page_type = self.zigzag()?,
-                (2, 5) => header.unpacked_bytes = self.zigzag()?,
-                (3, 5) => header.packed_bytes = self.zigzag()?,
-                // The headers of data pages and of dictionary pages begin with the number of values and the encoding.
-                (5 | 7, 12) => [header.values, header.encoding, ..] = self.numbers_of_struct()?,
-                // Those of data pages v2 with the numbers of values, nulls and rows, and the encoding.
-                (8, 12) => {
-                    let [values, _, rows, encoding] = self.numbers_of_struct()?;
-                    (header.values, header.rows, header.encoding) = (values, Some(rows), encoding);
-                }
-                _ => self.skip(kind, 0)?,
-            }
-        }
-        Ok(header)
-    }
-
-    /// The fields 1 to 4 of a struct, where they are 32-bit numbers.
-    fn numbers_of_struct(&mut self) -> Result<[i64; 4], Cut> {
-        let (mut id, mut numbers) = (0, [0; 4]);
-        while let Some(kind) = self.field(&mut id)? {
-            match (id, kind) {
-                (1..=4, 5) => numbers[(id - 1) as usize] = self.zigzag()?,
-                _ => self.skip(kind, 1)?,
-            }
-        }
-        Ok(numbers)
-    }
-
-    fn byte(&mut self) -> Result<u8, Cut> {
-        let byte = *self.bytes.get(self.at).ok_or(Cut::TooShort)?;
-        self.at += 1;
-        Ok(byte)
-    }
-
-    fn varint(&mut self) -> Result<u64, Cut> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(Cut::Malformed)
-    }
-
-    fn zigzag(&mut self) -> Result<i64, Cut> {
-        let value = self.varint()?;
-        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
-    }
-
-    /// The next field's kind, with `id` moved on to it; `None` at the struct's end.
-    fn field(&mut self, id: &mut i64) -> Result<Option<u8>, Cut> {
-        let byte = self.byte()?;
-        if byte == 0 {
-            return Ok(None);
-        }
-        *id = match byte >> 4 {
-            0 => self.zigzag()?,
-            delta => id.saturating_add(i64::from(delta)),
-        };
-        Ok(Some(byte & 15))
-    }
-
-    fn jump(&mut self, bytes: u64) -> Result<(), Cut> {
-        let left = (self.bytes.len() - self.at) as u64;
-        if bytes > HEADER_BYTES_MAX as u64 {
-            return Err(Cut::Malformed);
-        }
-        if bytes > left {
-            return Err(Cut::TooShort);
-        }
-        self.at += bytes as usize;
-        Ok(())
-    }
-
-    fn skip(&mut self, kind: u8, depth: u32) -> Result<(), Cut> {
-        if depth > NESTING_MAX {
-            return Err(Cut::Malformed);
-        }
-        match kind {
-            1 | 2 => Ok(()),
-            3 => self.jump(1),
-            4..=6 => self.varint().map(drop),
-            7 => self.jump(8),
-            8 => {
-                let length = self.varint()?;
-                self.jump(length)
-            }
-            9 | 10 => {
-                let head = self.byte()?;
-                let count = if head >> 4 == 15 {
-                    self.varint()?
-                } else {
-                    u64::from(head >> 4)
-                };
-                for _ in 0..count {
-                    match head & 15 {
-                        // Booleans take a byte in a list, and none in a struct.
-                        1 | 2 => self.jump(1)?,
-                        kind => self.skip(kind, depth + 1)?,
-                    }
-                }
-                Ok(())
-            }
-            12 => {
-                let mut id = 0;
-                while let Some(kind) = self.field(&mut id)? {
-                    self.skip(kind, depth + 1)?;
-                }
-                Ok(())
-            }
-            _ => Err(Cut::Malformed),
+/// The fields 1 to 4 of a struct, where they are 32-bit numbers.
+fn numbers_of_struct(thrift: &mut Thrift<'_>) -> Result<[i64; 4], Cut> {
+    let (mut id, mut numbers) = (0, [0; 4]);
+    while let Some(kind) = thrift.field(&mut id)? {
+        match (id, kind) {
+            (1..=4, kind::I32) => numbers[(id - 1) as usize] = thrift.zigzag()?,
+            _ => thrift.skip(kind, NESTING_MAX - 1)?,
         }
     }
+    Ok(numbers)
 }
 
 #[cfg(test)]

@@ -4,28 +4,15 @@
 //! then finds no sense in what follows. Some writers put fields of their own under numbers that the format took later: Dremio writes
 //! page headers as field 15 of a column's metadata, which is `bloom_filter_length` now.
 
-/// The types of Thrift's compact protocol, as in the header of a field.
-mod kind {
-    pub const TRUE: u8 = 1;
-    pub const FALSE: u8 = 2;
-    pub const BYTE: u8 = 3;
-    pub const I16: u8 = 4;
-    pub const I32: u8 = 5;
-    pub const I64: u8 = 6;
-    pub const DOUBLE: u8 = 7;
-    pub const BINARY: u8 = 8;
-    pub const LIST: u8 = 9;
-    pub const SET: u8 = 10;
-    pub const MAP: u8 = 11;
-    pub const STRUCT: u8 = 12;
-    pub const UUID: u8 = 13;
-}
+use crate::thrift::Thrift;
+use crate::thrift::kind::{BINARY, I16, I32, I64, LIST, STRUCT};
+
+/// How deep values that are passed over may be nested: more than in any footer.
+const NESTING_MAX: u32 = 32;
 
 /// A struct of parquet.thrift: for each number, from 1 on, a type, and of a struct or a list of structs what these hold, if fields of
 /// theirs are to be left out as well.
 struct Shape(&'static [(u8, Option<&'static Shape>)]);
-
-use kind::{BINARY, I16, I32, I64, LIST, STRUCT};
 
 const FILE: Shape = Shape(&[
     (I32, None),
@@ -84,19 +71,25 @@ const COLUMN_METADATA: Shape = Shape(&[
 /// The footer without the fields that the format does not have; `None` if it is not Thrift.
 pub fn known_fields(footer: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(footer.len());
-    copy_struct(&mut &footer[..], &mut out, &FILE)?;
+    copy_struct(&mut reader(footer), &mut out, &FILE)?;
     Some(out)
 }
 
-fn copy_struct(rest: &mut &[u8], out: &mut Vec<u8>, shape: &Shape) -> Option<()> {
-    let (mut read, mut written) = (0, 0);
-    while let Some((number, kind)) = field(rest, read)? {
-        read = number;
-        let begin = *rest;
-        pass_over(rest, kind, DEPTH_MAX)?;
-        let place = usize::try_from(number)
-            .ok()
-            .and_then(|it| it.checked_sub(1));
+fn reader(bytes: &[u8]) -> Thrift<'_> {
+    Thrift {
+        bytes,
+        at: 0,
+        value_bytes_max: u64::MAX,
+    }
+}
+
+fn copy_struct(thrift: &mut Thrift<'_>, out: &mut Vec<u8>, shape: &Shape) -> Option<()> {
+    let (mut number, mut written) = (0, 0);
+    while let Some(kind) = thrift.field(&mut number).ok()? {
+        let begin = thrift.at;
+        thrift.skip(kind, NESTING_MAX).ok()?;
+        let place = i16::try_from(number).ok()?.checked_sub(1);
+        let place = place.and_then(|place| usize::try_from(place).ok());
         let Some((_, inner)) = place
             .and_then(|place| shape.0.get(place))
             .filter(|known| known.0 == kind)
@@ -104,20 +97,19 @@ fn copy_struct(rest: &mut &[u8], out: &mut Vec<u8>, shape: &Shape) -> Option<()>
             continue;
         };
         // Numbers of known fields are small, and ascend in all that is written so; other orders are not repaired.
-        let step = u8::try_from(number.checked_sub(written)?).ok()?;
+        let step = u8::try_from(number - written).ok()?;
         if !(1..16).contains(&step) {
             return None;
         }
         written = number;
         out.push(step << 4 | kind);
-        let mut value = &begin[..begin.len() - rest.len()];
+        let mut value = reader(&thrift.bytes[begin..thrift.at]);
         match inner {
-            None => out.extend_from_slice(value),
+            None => out.extend_from_slice(value.bytes),
             Some(inner) if kind == STRUCT => copy_struct(&mut value, out, inner)?,
             Some(inner) => {
-                let header = value;
-                let (count, of) = list(&mut value)?;
-                out.extend_from_slice(&header[..header.len() - value.len()]);
+                let (count, of) = value.list().ok()?;
+                out.extend_from_slice(&value.bytes[..value.at]);
                 if of != STRUCT {
                     return None;
                 }
@@ -129,106 +121,6 @@ fn copy_struct(rest: &mut &[u8], out: &mut Vec<u8>, shape: &Shape) -> Option<()>
     }
     out.push(0);
     Some(())
-}
-
-/// The number and the type of a struct's next field, after the field `before`; `Some(None)` at its end.
-fn field(rest: &mut &[u8], before: i16) -> Option<Option<(i16, u8)>> {
-    let header = byte(rest)?;
-    if header == 0 {
-        return Some(None);
-    }
-    let number = match header >> 4 {
-        0 => {
-            let coded = u16::try_from(varint(rest)?).ok()?;
-            (coded >> 1) as i16 ^ -((coded & 1) as i16)
-        }
-        step => before.checked_add(i16::from(step))?,
-    };
-    Some(Some((number, header & 15)))
-}
-
-/// The number of a list's elements, and their type.
-fn list(rest: &mut &[u8]) -> Option<(u64, u8)> {
-    let header = byte(rest)?;
-    let count = match header >> 4 {
-        15 => varint(rest)?,
-        few => u64::from(few),
-    };
-    Some((count, header & 15))
-}
-
-/// Structs within structs that are passed over: more than any footer has.
-const DEPTH_MAX: u32 = 32;
-
-/// Passes over the value of a field.
-fn pass_over(rest: &mut &[u8], kind: u8, depth: u32) -> Option<()> {
-    match kind {
-        // Their value is in the header.
-        kind::TRUE | kind::FALSE => Some(()),
-        _ => pass_over_element(rest, kind, depth),
-    }
-}
-
-/// Passes over an element of a list, which has at least a byte.
-fn pass_over_element(rest: &mut &[u8], kind: u8, depth: u32) -> Option<()> {
-    let depth = depth.checked_sub(1)?;
-    match kind {
-        kind::TRUE | kind::FALSE | kind::BYTE => skip(rest, 1),
-        I16 | I32 | I64 => varint(rest).map(drop),
-        kind::DOUBLE => skip(rest, 8),
-        kind::UUID => skip(rest, 16),
-        BINARY => {
-            let size = varint(rest)?;
-            skip(rest, size)
-        }
-        LIST | kind::SET => {
-            let (count, of) = list(rest)?;
-            (0..count).try_for_each(|_| pass_over_element(rest, of, depth))
-        }
-        kind::MAP => {
-            let count = varint(rest)?;
-            if count == 0 {
-                return Some(());
-            }
-            let of = byte(rest)?;
-            (0..count).try_for_each(|_| {
-                pass_over_element(rest, of >> 4, depth)?;
-                pass_over_element(rest, of & 15, depth)
-            })
-        }
-        STRUCT => {
-            let mut read = 0;
-            while let Some((number, kind)) = field(rest, read)? {
-                read = number;
-                pass_over(rest, kind, depth)?;
-            }
-            Some(())
-        }
-        _ => None,
-    }
-}
-
-fn byte(rest: &mut &[u8]) -> Option<u8> {
-    let (first, after) = rest.split_first()?;
-    *rest = after;
-    Some(*first)
-}
-
-fn skip(rest: &mut &[u8], size: u64) -> Option<()> {
-    *rest = rest.get(usize::try_from(size).ok()?..)?;
-    Some(())
-}
-
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let next = byte(rest)?;
-        number |= u64::from(next & 0x7f) << shift;
-        if next < 0x80 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 #[cfg(test)]
