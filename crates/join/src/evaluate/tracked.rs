@@ -56,13 +56,8 @@ impl Engine {
         is_maintained(join) && is_settled && join.upstream.iter().all(is_idle)
     }
 
-    /// Whether [`Engine::take_stale`] may have keys to report.
-    #[inline]
-    pub fn is_tracking(&self) -> bool {
-        self.writes.is_tracking
-    }
-
     /// The tracked keys whose rows may have changed since they were read.
+    #[inline]
     pub fn take_stale(&mut self) -> Vec<Box<[u8]>> {
         if !self.writes.is_tracking {
             return Vec::new();

@@ -47,7 +47,6 @@ impl Note {
 pub struct Mailbox {
     bytes_max: usize,
     bytes: AtomicUsize,
-    count: AtomicUsize,
     is_full: AtomicBool,
     inner: Mutex<Inner>,
 }
@@ -63,7 +62,6 @@ impl Mailbox {
         Mailbox {
             bytes_max,
             bytes: AtomicUsize::new(0),
-            count: AtomicUsize::new(0),
             is_full: AtomicBool::new(false),
             inner: Mutex::default(),
         }
@@ -79,13 +77,16 @@ impl Mailbox {
         }
         let bytes = note.bytes();
         let mut inner = self.lock();
+        if self.is_full() {
+            return;
+        }
         if matches!(note, Note::Invalidate(None)) {
             // It says all that earlier invalidations say.
             let before = std::mem::take(&mut inner.notes);
             let is_kept = |note: &Note| !matches!(note, Note::Invalidate(_));
             inner.notes.extend(before.into_iter().filter(is_kept));
             let kept = inner.notes.iter().map(Note::bytes).sum();
-            self.bytes.store(kept, Ordering::Relaxed);
+            self.bytes.store(kept, Ordering::Release);
         }
         if self.bytes.load(Ordering::Relaxed) + bytes > self.bytes_max {
             self.is_full.store(true, Ordering::Relaxed);
@@ -94,9 +95,8 @@ impl Mailbox {
                 "a client did not take its messages and is closed (server.subscriber_buffer_bytes)"
             );
         } else {
-            self.bytes.fetch_add(bytes, Ordering::Relaxed);
             inner.notes.push_back(note);
-            self.count.store(inner.notes.len(), Ordering::Release);
+            self.bytes.fetch_add(bytes, Ordering::Release);
         }
         let waker = inner.waker.take();
         drop(inner);
@@ -112,11 +112,20 @@ impl Mailbox {
 
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Acquire) == 0
+        // Each message counts some bytes.
+        self.bytes.load(Ordering::Acquire) == 0
     }
 
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Drops all messages and takes no more: the connection has ended, and trackers may outlive it.
+    pub fn close(&self) {
+        let mut inner = self.lock();
+        self.is_full.store(true, Ordering::Relaxed);
+        *inner = Inner::default();
+        self.bytes.store(0, Ordering::Release);
     }
 
     /// Takes the first message.
@@ -126,8 +135,7 @@ impl Mailbox {
         }
         let mut inner = self.lock();
         let note = inner.notes.pop_front()?;
-        self.bytes.fetch_sub(note.bytes(), Ordering::Relaxed);
-        self.count.store(inner.notes.len(), Ordering::Release);
+        self.bytes.fetch_sub(note.bytes(), Ordering::Release);
         if inner.notes.is_empty() && inner.notes.capacity() > 64 {
             inner.notes = VecDeque::new();
         }
@@ -164,6 +172,15 @@ mod tests {
         assert!(!mailbox.is_full() && mailbox.bytes() == 2 * NOTE_BYTES + 2);
         mailbox.put(key("c"));
         assert!(mailbox.is_full());
+    }
+
+    #[test]
+    fn a_closed_mailbox_holds_nothing() {
+        let mailbox = Mailbox::new(10_000);
+        mailbox.put(key("a"));
+        mailbox.close();
+        mailbox.put(key("b"));
+        assert!(mailbox.is_empty() && mailbox.take().is_none());
     }
 
     #[test]

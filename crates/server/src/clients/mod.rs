@@ -519,8 +519,7 @@ impl Clients {
     /// The time so long ago, in milliseconds since the registry was made; 0 if that is before.
     pub fn ms_before(&self, age: Duration) -> u64 {
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        let now = Instant::now().saturating_duration_since(self.epoch);
-        (now.as_millis() as u64).saturating_sub(age_ms)
+        self.now_ms().saturating_sub(age_ms)
     }
 
     /// Ends the connections that `filter` means but that of `own`, at once; returns how many.

@@ -18,6 +18,7 @@ impl Drop for Registration {
         if let Some(tracker) = self.client.tracker.load_full() {
             self.tracking.turn_off(&tracker);
         }
+        self.client.mailbox.close();
         self.stats.connections_closed.add(1);
     }
 }

@@ -104,7 +104,9 @@ impl Tracker {
         let target = self.redirect.as_ref().unwrap_or(&self.client);
         if target.is_closed() {
             self.is_broken.store(true, Ordering::Relaxed);
-            self.client.mailbox.put(Note::RedirectionBroken(target.id));
+            if self.client.takes_notes() {
+                self.client.mailbox.put(Note::RedirectionBroken(target.id));
+            }
             return;
         }
         if target.takes_notes() {
@@ -169,6 +171,10 @@ impl Tracking {
         tracker.is_off.store(true, Ordering::Relaxed);
         tracker.client.tracker.store(None);
         self.change(|all| all.retain(|other| !Arc::ptr_eq(other, tracker)));
+        if !self.is_on() {
+            let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+            stores.clear(self);
+        }
     }
 
     /// Whether a BCAST client is notified of changes of a key.
@@ -267,9 +273,9 @@ impl Table {
         let Some((key, _)) = next.or_else(|| self.keys.first_key_value()) else {
             return;
         };
-        self.hand = key.clone();
         let key = key.clone();
         self.invalidate(tracking, &key, &|_| false);
+        self.hand = key;
     }
 
     /// Notifies the clients that have read a key, but those that `skips`, and forgets them.

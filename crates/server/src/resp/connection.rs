@@ -66,16 +66,6 @@ pub(super) fn reset(state: &mut State) {
     state.encoder().simple("RESET");
 }
 
-fn set_name(state: &mut State, name: &[u8]) -> bool {
-    match greeting::set_name(&state.client, name) {
-        Ok(()) => true,
-        Err(refusal) => {
-            state.refuse(refusal);
-            false
-        }
-    }
-}
-
 pub(super) fn client(state: &mut State, request: Request<'_>) {
     let value = request.arg(2);
     match request.arg(1).to_ascii_uppercase().as_slice() {
@@ -87,11 +77,10 @@ pub(super) fn client(state: &mut State, request: Request<'_>) {
             name if name.is_empty() => state.encoder().null(),
             name => state.encoder().text(&name),
         },
-        b"SETNAME" => {
-            if set_name(state, value) {
-                state.encoder().ok();
-            }
-        }
+        b"SETNAME" => match greeting::set_name(&state.client, value) {
+            Ok(()) => state.encoder().ok(),
+            Err(refusal) => state.refuse(refusal),
+        },
         b"SETINFO" => set_info(state, value, request.arg(3)),
         b"INFO" => {
             let line = state.core.clients.describe(&state.client) + "\n";

@@ -2,7 +2,6 @@
 //! refused that is no command, or that comes too early.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use larder_protocol::commands::{Command, Id, InMulti, Invalid, Spec, instead_of};
 use larder_protocol::errors::Code;
@@ -70,7 +69,7 @@ fn refuse_for_now(state: &State, command: &Spec) -> Option<Refusal> {
     tables::refuse_in_subscriber_mode(state, command)
 }
 
-fn no_password() -> Refusal {
+pub(super) fn no_password() -> Refusal {
     (Code::NoAuth, "Authentication required.".to_owned())
 }
 
@@ -162,10 +161,8 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
         Id::Memory => describe::memory(state, request),
         Id::Module => describe::modules(state),
         Id::LastSave => {
-            let since = state.core.shared.started_at.elapsed();
-            let at = SystemTime::now().checked_sub(since);
-            let at = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-            state.encoder().count(at.unwrap_or_default().as_secs());
+            let at = since_1970().saturating_sub(state.core.shared.started_at.elapsed());
+            state.encoder().count(at.as_secs());
         }
         Id::Role => {
             let mut encoder = state.encoder();

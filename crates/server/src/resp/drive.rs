@@ -26,9 +26,7 @@ use super::state::State;
 use super::subject::About;
 use super::tables::{Merge, RangeJob, SeveralCores, To, header, one_row};
 use crate::clients::Charge;
-use crate::tables::Executing;
 use crate::tables::postgres::{WriteJob, WriteReply};
-use crate::tables::{Tables, stopping};
 
 /// A search that takes longer is given up when its client has gone.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
@@ -187,8 +185,7 @@ async fn advance_range<R: Replies>(
             tables.wait_while_paused(replies.ticket()).await;
         }
         let (shared_batch, state) = (replies.shared_batch(), replies.state());
-        let command = Executing::new(command, state.client.id);
-        let advanced = tables.executing(command, || {
+        let advanced = tables.executing(command, state.client.id, || {
             tables.in_shared_batch(shared_batch, || range.advance(state))
         });
         if advanced {
@@ -244,11 +241,8 @@ async fn answer_by_several<R: Replies>(
         if state.is_of_node && command.spec.id == Id::DbSize {
             // Rows that moved meanwhile may be counted by two nodes, or by none.
             let epoch = state.asked_at;
-            let ensure = move |tables: Rc<Tables>| async move { tables.ensure_owner_since(epoch) };
-            let ensured = shared.tables.run_on_all(None, ensure).await;
-            let ensured = ensured.map_err(stopping);
-            if let Err(refusal) = ensured.and_then(|all| all.into_iter().collect::<Result<(), _>>())
-            {
+            let ensured = shared.tables.ensure_owners_since(None, epoch).await;
+            if let Err(refusal) = ensured {
                 state.refuse(refusal);
                 return Ok(());
             }

@@ -174,7 +174,7 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
             && state.authenticated
             && state.transaction.is_none()
             && state.subscribed.is_none()
-            && !self.core.tables.is_tracking()
+            && (!self.core.tables.is_tracking() || state.client.tracker.load().is_none())
             && let Some(key) = key
         {
             let is_of_cluster = self.core.nodes.is_some();

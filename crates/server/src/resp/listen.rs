@@ -144,69 +144,60 @@ impl Starting {
             clients,
             responder,
         } = self;
-        spawn(shared, listeners, clients, responder)
-    }
-}
-
-fn spawn(
-    shared: Arc<Shared>,
-    listeners: RespListeners,
-    clients: Arc<Clients>,
-    responder: Responder,
-) -> Result<RespThreads, Error> {
-    let cores = listeners.listeners.len();
-    let tls = nodes::tls(&shared.config)?;
-    let peers = shared
-        .membership
-        .as_ref()
-        .and_then(Membership::take_peer_listener);
-    let (stopping, stop) = watch::channel(false);
-    let mut started = RespThreads {
-        stopping,
-        threads: Vec::new(),
-        begin: Vec::new(),
-    };
-    let (opened, opens) = channel();
-    let parts = listeners
-        .listeners
-        .into_iter()
-        .zip(Opening::of_cores(cores));
-    for (index, (listener, opening)) in parts.enumerate() {
-        let (begin, begins) = channel();
-        let peers = peers.as_ref().map(TcpListener::try_clone).transpose();
-        let seat = Seat {
-            index,
-            shared: shared.clone(),
-            clients: clients.clone(),
-            listener,
-            // Each core accepts what it comes by, and bridges what is for others.
-            between_nodes: (tls.clone(), peers.map_err(no_thread)?),
-            stop: stop.clone(),
+        let cores = listeners.listeners.len();
+        let tls = nodes::tls(&shared.config)?;
+        let peers = shared
+            .membership
+            .as_ref()
+            .and_then(Membership::take_peer_listener);
+        let (stopping, stop) = watch::channel(false);
+        let mut started = RespThreads {
+            stopping,
+            threads: Vec::new(),
+            begin: Vec::new(),
         };
-        let opened = opened.clone();
-        let run = move || seat.live(opening, opened, &begins);
-        let supervisor = &shared.supervisor;
-        let thread = supervisor.spawn(&format!("resp-{index}"), run);
-        started.threads.push(thread.map_err(no_thread)?);
-        started.begin.push(begin);
+        let (opened, opens) = channel();
+        let parts = listeners
+            .listeners
+            .into_iter()
+            .zip(Opening::of_cores(cores));
+        for (index, (listener, opening)) in parts.enumerate() {
+            let (begin, begins) = channel();
+            let peers = peers.as_ref().map(TcpListener::try_clone).transpose();
+            let seat = Seat {
+                index,
+                shared: shared.clone(),
+                clients: clients.clone(),
+                listener,
+                // Each core accepts what it comes by, and bridges what is for others.
+                between_nodes: (tls.clone(), peers.map_err(no_thread)?),
+                stop: stop.clone(),
+            };
+            let opened = opened.clone();
+            let run = move || seat.live(opening, opened, &begins);
+            let supervisor = &shared.supervisor;
+            let thread = supervisor.spawn(&format!("resp-{index}"), run);
+            started.threads.push(thread.map_err(no_thread)?);
+            started.begin.push(begin);
+        }
+        drop(opened);
+        let all_opened = all_opened(&opens, cores);
+        let mut waiting = responder.end();
+        if let Err(error) = all_opened {
+            started.begin.clear();
+            started.join();
+            // A panic says more than that a thread ended.
+            return Err(shared.supervisor.failure().map_or(error, Error::Io));
+        }
+        for (index, begin) in started.begin.drain(..).enumerate() {
+            let share = waiting.len() / (cores - index);
+            // An error means that the thread has failed, which the supervisor reports.
+            let _ = begin.send(waiting.split_off(waiting.len() - share));
+        }
+        // Not before: a start that fails was never ready.
+        shared.loading.end();
+        Ok(started)
     }
-    drop(opened);
-    let all_opened = all_opened(&opens, cores);
-    let mut waiting = responder.end();
-    if let Err(error) = all_opened {
-        started.begin.clear();
-        started.join();
-        // A panic says more than that a thread ended.
-        return Err(shared.supervisor.failure().map_or(error, Error::Io));
-    }
-    for (index, begin) in started.begin.drain(..).enumerate() {
-        let share = waiting.len() / (cores - index);
-        // An error means that the thread has failed, which the supervisor reports.
-        let _ = begin.send(waiting.split_off(waiting.len() - share));
-    }
-    // Not before: a start that fails was never ready.
-    shared.loading.end();
-    Ok(started)
 }
 
 fn no_thread(error: io::Error) -> Error {

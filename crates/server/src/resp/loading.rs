@@ -25,6 +25,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
 use super::describe::info_while_loading;
+use super::dispatch::no_password;
 use super::greeting::{self, Greeting};
 use crate::Shared;
 use crate::clients::{Client, Clients};
@@ -310,9 +311,7 @@ impl Talk<'_> {
                 self.encoder(output).ok();
             }),
             b"HELLO" => self.hello(request, output),
-            _ if !self.greeting.authenticated => {
-                Err((Code::NoAuth, "Authentication required.".to_owned()))
-            }
+            _ if !self.greeting.authenticated => Err(no_password()),
             b"INFO" => {
                 let text = info_while_loading(self.shared, self.client, request);
                 self.encoder(output).verbatim(&text);

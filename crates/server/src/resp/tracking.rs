@@ -288,13 +288,10 @@ pub(super) fn after_command(state: &mut State, command: Command<'_>) {
 
 /// Notes that a client reads records of stores, before it does.
 pub(super) fn note_record_reads(state: &State, snapshot: &Snapshot, command: Command<'_>) {
-    let tracking = &state.core.shared.tables.tracking;
-    if !tracking.is_on() {
-        return;
-    }
     let Some(tracker) = tracker_of_reads(state) else {
         return;
     };
+    let tracking = &state.core.shared.tables.tracking;
     for key in command.keys().filter(|key| !is_of_table(snapshot, key)) {
         tracking.track_record(&tracker, key);
         let name = key.split(|&byte| byte == b':').next().unwrap_or_default();
@@ -330,6 +327,9 @@ pub(super) fn note_reads_elsewhere(state: &State, command: Command<'_>, about: A
 }
 
 fn tracker_of_reads(state: &State) -> Option<Arc<Tracker>> {
+    if !state.core.tables.is_tracking() {
+        return None;
+    }
     let tracker = state.client.tracker.load_full()?;
     tracker.tracks_reads().then_some(tracker)
 }

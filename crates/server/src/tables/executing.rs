@@ -16,7 +16,7 @@ pub struct Executing {
 }
 
 impl Executing {
-    pub fn new(command: Command<'_>, client: u64) -> Executing {
+    fn new(command: Command<'_>, client: u64) -> Executing {
         Executing {
             id: command.id(),
             writes: command.writes(),
@@ -57,11 +57,16 @@ fn sets_deadline(command: Command<'_>) -> bool {
 impl Tables {
     /// Whether it matters which command makes a change.
     #[inline]
-    pub fn are_changes_reported(&self) -> bool {
+    fn are_changes_reported(&self) -> bool {
         self.is_tracking() || self.handle.events.are_any()
     }
 
-    pub fn executing<T>(&self, executing: Executing, run: impl FnOnce() -> T) -> T {
+    /// Runs what executes a client's command.
+    pub fn executing<T>(&self, command: Command<'_>, client: u64, run: impl FnOnce() -> T) -> T {
+        if !self.are_changes_reported() {
+            return run();
+        }
+        let executing = Executing::new(command, client);
         let before = self.executing.replace(Some(executing));
         let done = run();
         self.executing.replace(before);

@@ -357,6 +357,20 @@ impl TablesHandle {
         answers(begun).await
     }
 
+    /// Makes sure that each core owns what it owned by the map of this epoch.
+    ///
+    /// # Errors
+    /// Rows have moved since, or have not come yet; or the server is stopping.
+    pub async fn ensure_owners_since(
+        &self,
+        ticket: Option<u64>,
+        epoch: u64,
+    ) -> Result<(), Refusal> {
+        let ensure = move |tables: Rc<Tables>| async move { tables.ensure_owner_since(epoch) };
+        let ensured = self.run_on_all(ticket, ensure).await;
+        ensured.map_err(super::stopping)?.into_iter().collect()
+    }
+
     /// Executes a command wherever it belongs, on several nodes perhaps; its reply, as version 2 of the protocol has it.
     ///
     /// # Errors

@@ -200,12 +200,10 @@ impl Tables {
 
     /// Ends all subscriptions if this node's lease has ended: another node may have the rows.
     pub(super) fn end_subscriptions_without_lease(&self) {
-        let view = self.view();
-        if let Some(view) = &view {
-            self.note_lease(view.is_held_surely(boot_ms()));
-        }
-        let view = view.filter(|view| !view.is_held_surely(boot_ms()));
-        if let Some(view) = view.filter(|_| !self.subscriptions.lengths.borrow().is_empty()) {
+        let Some(view) = self.view() else { return };
+        let is_held = view.is_held_surely(boot_ms());
+        self.note_lease(is_held);
+        if !is_held && !self.subscriptions.lengths.borrow().is_empty() {
             self.end_moved_subscriptions(&view);
         }
     }

@@ -57,9 +57,7 @@ impl Tables {
     fn track_computed(&self, key: &[u8]) -> bool {
         let mut engine = self.engine.borrow_mut();
         let is_tracked = !self.is_supplied_in(&engine, key) && engine.track(&text_row(key));
-        let stale = engine.take_stale();
-        drop(engine);
-        self.invalidate(&stale);
+        self.invalidate_stale(&mut engine);
         is_tracked
     }
 
@@ -69,11 +67,12 @@ impl Tables {
 
     /// Reports changes of base rows and objects, and of what was computed from them.
     pub(super) fn invalidate_changes(&self, changes: &[LogEntry], engine: &mut Engine) {
-        if engine.is_tracking() {
-            let stale = engine.take_stale();
-            self.invalidate(&stale);
-        }
+        self.invalidate_stale(engine);
         if !self.is_tracking() {
+            let mut table = self.tracked.table.borrow_mut();
+            if !table.is_empty() {
+                table.clear(&self.handle.tracking);
+            }
             return;
         }
         for change in changes {
@@ -91,10 +90,8 @@ impl Tables {
 
     /// Reports what the engine has found to be stale.
     pub(super) fn invalidate_stale(&self, engine: &mut Engine) {
-        if engine.is_tracking() {
-            let stale = engine.take_stale();
-            self.invalidate(&stale);
-        }
+        let stale = engine.take_stale();
+        self.invalidate(&stale);
     }
 
     fn invalidate(&self, rows: &[Box<[u8]>]) {

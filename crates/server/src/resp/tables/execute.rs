@@ -26,7 +26,7 @@ use super::{
 };
 use crate::catalog::Snapshot;
 use crate::tables::postgres::take_write;
-use crate::tables::{Admitted, Awaited, Executing, Refusal, Unanswered};
+use crate::tables::{Admitted, Awaited, Refusal, Unanswered};
 
 /// Executes a command about tables, on the core that has its rows.
 pub(in crate::resp) fn execute(
@@ -155,12 +155,9 @@ pub(super) fn execute_now(
     command: Command<'_>,
     whole: bool,
 ) -> Result<Option<Work>, Unanswered> {
-    if !state.core.tables.are_changes_reported() {
-        return execute_unreported(state, snapshot, command, whole);
-    }
     let tables = state.tables();
-    let done = tables.executing(Executing::new(command, state.client.id), || {
-        execute_unreported(state, snapshot, command, whole)
+    let done = tables.executing(command, state.client.id, || {
+        execute_command(state, snapshot, command, whole)
     });
     if tables.is_tracking() && done.is_ok() && !command.writes() {
         let keys = command.keys().filter(|key| is_of_table(snapshot, key));
@@ -170,7 +167,7 @@ pub(super) fn execute_now(
     done
 }
 
-fn execute_unreported(
+fn execute_command(
     state: &mut State,
     snapshot: &Snapshot,
     command: Command<'_>,

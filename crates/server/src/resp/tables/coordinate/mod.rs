@@ -37,7 +37,7 @@ use super::watch::Watching;
 use super::{joins, scan, still_moving};
 use crate::catalog::Snapshot;
 use crate::clients::{Client, as_reply};
-use crate::tables::{Execution, Gate, Paused, Refusal, Tables, refusal, stopping};
+use crate::tables::{Execution, Gate, Paused, Refusal, refusal, stopping};
 
 pub(crate) use define::{define_everywhere, define_in_cluster, follow_definitions};
 pub(in crate::resp) use nodes::{
@@ -543,10 +543,8 @@ impl Coordinator {
             return Ok(());
         }
         let epoch = self.epoch;
-        let ensure = move |tables: Rc<Tables>| async move { tables.ensure_owner_since(epoch) };
         let handle = &self.core.shared.tables;
-        let ensured = handle.run_on_all(self.ticket, ensure).await;
-        ensured.map_err(stopping)?.into_iter().collect()
+        handle.ensure_owners_since(self.ticket, epoch).await
     }
 
     /// A command on keys, cut into one for each core that has some.
