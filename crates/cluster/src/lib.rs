@@ -1,4 +1,4 @@
-//! Many servers, one larder: who is a member, who has which slots, and what happens next.
+//! The control plane of a cluster: membership, placement of slots, and the changes of the cluster map.
 //!
 //! ```text
 //!  reports, leases, asks, time ──► controller ──► Change ──► map::Map::apply ──► the next map ──► every node
@@ -6,18 +6,14 @@
 //!                                      └── placement: which node owns and copies each slot
 //! ```
 //!
-//! Everything here is values in, values out: time, messages and randomness are arguments. Read
-//! `map` first: what a cluster is, stands there, with its invariants.
+//! The crate is sans-IO: time, messages and randomness are arguments. Start with `map`, which defines the cluster map and its invariants.
 //!
-//! `coordination` is what keeps the map, the leases and the candidates: etcd, or a file for one node. There, and nowhere else, are parts
-//! that touch the world: `coordination/embedded.rs`, `coordination/etcd`, `coordination/follow.rs`, `coordination/session.rs` and
-//! `coordination/clock.rs`.
-//!
-//! `replication` is what the owner of a slot and its replicas say to one another, so that no acknowledged write is lost.
-//!
-//! `rebuild` makes a lost map again from what nodes have kept.
-//!
-//! `peer` is what nodes send one another, and the state of a connection: bytes in, bytes out. Its sockets are the server's.
+//! - `coordination` stores the map, the leases and the candidates in etcd, or in a file for a single node. It contains the only modules
+//!   with I/O: `coordination/embedded.rs`, `coordination/etcd`, `coordination/follow.rs`, `coordination/session.rs` and
+//!   `coordination/clock.rs`.
+//! - `replication` is the protocol between the owner of a slot and its replicas. It ensures that no acknowledged write is lost.
+//! - `rebuild` rebuilds a lost map from the state that the nodes have stored.
+//! - `peer` defines the messages between nodes and the state of a connection, on byte buffers. The server owns the sockets.
 
 pub mod controller;
 pub mod coordination;

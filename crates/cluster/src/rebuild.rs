@@ -1,15 +1,18 @@
-//! A lost map is rebuilt from what nodes have kept: the map that each followed last, and how far its copy of each slot is.
+//! Rebuilds a lost cluster map from what each node stored: the last map that it applied, and the position of its copy of each slot.
 //!
 //! ```text
-//!   Kept of each node ──► plan ──► Plan: the newest map, who is to own each slot, what is not known ──► Plan::map
+//!   Kept of each node ──► plan ──► Plan: the newest map, each slot's future owner, what is unknown ──► Plan::map
 //! ```
 //!
-//! The newest copy of the map says who held each slot. A write is acknowledged when all holders have it, so each of them that answers and
-//! whose disk is proven ([`prove`]) has every acknowledged write of the slot, and stays a holder; the one with the last change becomes the owner, and the others
-//! are sent the changes that they lack. Where a node's rows
-//! are of a later term than the newest map knows, that map is not the last one there was: the copy with the highest term, then the
-//! highest number, is taken, and the plan counts the slot as *unconfirmed*. A slot of which no holder that answered has a whole copy waits for
-//! its other holders, and only they keep it: one without a copy must not begin the slot without rows.
+//! The newest copy of the map names the holders of each slot: its owner and its in-sync replicas. A write is acknowledged only when all
+//! holders have it. Every holder that answered and whose disk is proven ([`prove`]) therefore has all acknowledged writes of the slot, and
+//! remains a holder. The holder with the last change becomes the owner and sends the other holders the changes that they lack.
+//!
+//! If a node has rows of a later term than the newest map contains, a newer map existed. In that case, the copy with the highest term, then
+//! the highest sequence number, is used, and the plan counts the slot as *unconfirmed*.
+//!
+//! If no holder that answered has a complete copy of a slot, the slot waits for its other holders. The plan keeps only those as holders,
+//! because a node without a copy must not start the slot empty.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,58 +25,59 @@ use crate::map::{
 use crate::replication::Position;
 use crate::replication::recovery::{Identity, prove};
 
-/// How far the epoch is raised: a node that did not answer may have a copy that is newer by some changes.
+/// Added to the latest known epoch, because a node that did not answer may have a copy that is some changes newer.
 const EPOCHS_AHEAD: u64 = 1_000;
 
-/// What one node has kept in its data folder.
+/// The state that one node stored in its data folder.
 #[derive(Debug, Clone)]
 pub struct Kept {
     pub node: NodeName,
-    /// `None`: the folder is new.
+    /// `None` if the folder is new.
     pub identity: Option<Identity>,
     pub map: Option<Map>,
-    /// At most one of each slot.
+    /// At most one per slot.
     pub copies: Vec<KeptCopy>,
 }
 
-/// How far a node's copy of a slot is.
+/// The position of a node's copy of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptCopy {
     pub slot: u16,
-    /// The last term that the node took part in.
+    /// The last term in which the node took part.
     pub term: Term,
-    /// The last change that it has.
+    /// The last change in the copy.
     pub last: Position,
-    /// It has all rows up to `last`, not only some of a transfer.
+    /// Whether the copy has all rows up to `last`. `false` during a transfer.
     pub is_whole: bool,
 }
 
-/// What a recovery would write, and what it would not bring back.
+/// The map that a recovery would write, and the slots that it would not restore.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The newest copy of the map.
     pub base: Map,
-    /// Whose copy that is; `None`: the backup's.
+    /// The node with that copy; `None` if it is the backup.
     pub source: Option<NodeName>,
-    /// Of the map that is to be written.
+    /// The epoch of the map to write.
     pub epoch: Epoch,
-    /// The nodes whose copies of each slot count, the future owner first: it has the newest rows.
+    /// The nodes whose copies of each slot count. The first has the newest rows and becomes the owner.
     pub holders: Vec<(SlotRange, Vec<NodeId>)>,
-    /// Members of the map that answered, and whether their disks are those that the map knows.
+    /// Members of the map that answered, and whether their disks match the map.
     pub answered: BTreeMap<NodeName, bool>,
-    /// How many slots wait for one of these nodes: nobody who answered has their newest rows.
+    /// The number of slots that wait for one of these nodes, because no node that answered has their newest rows.
     pub waiting: BTreeMap<Vec<NodeId>, u32>,
-    /// Slots whose rows are newer than the copy of the map.
+    /// The number of slots whose rows are newer than the copy of the map.
     pub unconfirmed: u32,
-    /// A map that some node followed is newer than all copies that are here: what was acknowledged under it may not come back.
+    /// The epoch of a map that some node applied and that is newer than all available copies. Writes acknowledged under it may not be
+    /// restored.
     pub missed: Option<Epoch>,
 }
 
-/// Plans a recovery. `backup` is a copy of the map that somebody has kept, `found` what the coordination service has now, and `marks` the
-/// epochs up to which nodes say that they followed the map of a cluster.
+/// Plans a recovery. `backup` is a copy of the map that an operator saved, `found` is the map in the coordination service now, and `marks`
+/// are the highest epochs that nodes report to have applied, per cluster.
 ///
 /// # Errors
-/// Why the map cannot be rebuilt from these, or need not be; in words.
+/// A message that states why the map cannot be rebuilt from these copies, or why it need not be.
 pub fn plan(
     kept: &[Kept],
     backup: Option<&Map>,
@@ -126,7 +130,7 @@ pub fn plan(
             stranger.node
         ));
     }
-    // A term is the epoch of the map that began it.
+    // A term is the epoch of the map that started it.
     let terms = kept.iter().flat_map(|it| &it.copies);
     let terms = terms.map(|copy| Epoch(copy.term.0)).max();
     let latest = [followed, found.map(Map::epoch), terms];
@@ -150,10 +154,10 @@ fn copy_name(node: Option<&NodeName>) -> String {
 }
 
 impl Plan {
-    /// The map to be written.
+    /// Returns the map to write.
     ///
     /// # Errors
-    /// The copy of the map does not allow it: it is not one that a cluster had.
+    /// The copy of the map is invalid: no cluster had it.
     pub fn map(&self, id: &ChangeId, at_ms: u64) -> Result<Map, Refused> {
         let change = Change::Recovered {
             epoch: self.epoch,
@@ -163,7 +167,7 @@ impl Plan {
         self.base.apply(&change, id)
     }
 
-    /// How many slots each node is to own.
+    /// The number of slots that each node will own.
     pub fn owned(&self) -> BTreeMap<NodeId, u32> {
         let mut owned = BTreeMap::new();
         for (slots, holders) in &self.holders {
@@ -230,11 +234,11 @@ impl Plan {
             return;
         };
         self.unconfirmed += u32::from(is_newer);
-        // Where the map may not be the last one there was, a copy with less may lack acknowledged writes.
+        // If a newer map may have existed, a copy with fewer changes may lack acknowledged writes.
         let mut copies: Vec<&(NodeId, KeptCopy)> = counting()
             .filter(|(_, it)| !is_newer || it.last == last)
             .collect();
-        // The owner stays the owner, if it has all.
+        // The current owner stays the owner if it has all changes.
         copies.sort_unstable_by_key(|(node, it)| {
             (Reverse(it.last), placed.owner != Some(*node), *node)
         });

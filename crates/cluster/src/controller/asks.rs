@@ -1,4 +1,4 @@
-//! What people ask of the controller.
+//! Operator requests to the controller.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,29 @@ use super::pushes::Standing;
 use super::{Decision, World};
 use crate::map::{AskId, Change, Leaving, NodeId, NodeName, Settings, SpaceSet, State, What};
 
-/// A wish (the key `asks/<id>`). It is answered when it is granted or refused; a push, when it ended.
-/// Whoever asked may look up the answer late: a wish that was granted before and is still there is answered, not granted twice.
+/// An operator request (the key `asks/<id>`). The controller answers it when it has executed or rejected it, and a push when the push has
+/// ended. The caller may read the answer later. A request that was already executed and is still stored is answered, not executed again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Ask {
-    /// Give slots to a node that registered.
+    /// Assigns slots to a node that has registered.
     Join {
         node: NodeName,
     },
-    /// Move a node's slots elsewhere; it stays a member.
+    /// Moves a node's slots to other nodes. The node remains a member.
     Drain {
         node: NodeName,
     },
-    /// The node's process is about to end: others are to own its slots before.
+    /// Announces that the node's process will stop: other nodes take over its slots first.
     Stop {
         node: NodeName,
     },
-    /// Take back `Drain` or `Remove`.
+    /// Reverses `Drain` or `Remove`.
     Keep {
         node: NodeName,
     },
-    /// Drain the node and forget it when its process has ended. Of a node that is down, `lose_rows` gives up what only it has.
+    /// Drains the node, and removes it from the map when its process has ended. If the node is down, `lose_rows` discards the rows that
+    /// only it has.
     Remove {
         node: NodeName,
         lose_rows: bool,
@@ -46,7 +47,7 @@ pub enum Ask {
     AbortPush {
         store: StoreName,
     },
-    /// `None`: to the version that was live before.
+    /// `None` rolls back to the previously live version.
     RollBack {
         store: StoreName,
         to: Option<VersionId>,
@@ -68,14 +69,14 @@ pub enum Ask {
     DefineJoin {
         name: String,
         text: String,
-        /// In the place of a join of the same name.
+        /// Replaces a join of the same name.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         replace: bool,
     },
     DropJoin {
         name: String,
     },
-    /// Names of spaces are to stand for something else.
+    /// Changes which space each name refers to.
     SetSpaces {
         sets: Vec<SpaceSet>,
     },
@@ -84,12 +85,12 @@ pub enum Ask {
     },
 }
 
-/// What becomes of a wish.
+/// The controller's response to a request.
 enum Fate {
     Change(Change),
     Done(String),
     Refused(String),
-    /// It is under way.
+    /// The request is in progress.
     Wait,
 }
 
@@ -248,7 +249,7 @@ fn leave(world: &World<'_>, name: &NodeName, leaving: Option<Leaving>, lose_rows
     })
 }
 
-/// How the push or rollback of this wish ended, or that it is under way.
+/// Returns the result of this request's push or rollback, or `Fate::Wait` while it is in progress.
 fn ended(world: &World<'_>, id: &AskId, name: &StoreName) -> Option<Fate> {
     let store = world.map.stores().get(name)?;
     if store.push.as_ref().is_some_and(|push| push.ask == *id) {

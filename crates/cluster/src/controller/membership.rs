@@ -1,4 +1,4 @@
-//! Who is a member, and who is up.
+//! Membership: which nodes are members, and which of them are up.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
         .or_else(|| gone(world))
 }
 
-/// The registration of a member that is there in the life that the map knows.
+/// Returns the member's registration if it is from the incarnation in the map.
 fn registration<'a>(world: &World<'a>, member: &Member) -> Option<&'a Registration> {
     let registration = world.registered.get(member.name())?;
     (registration.incarnation == member.registration.incarnation).then_some(registration)
 }
 
-/// All whose lease has ended, in one change.
+/// Marks all members whose lease has expired as lost, in one change.
 fn lost(world: &World<'_>) -> Option<Decision> {
     let map = world.map;
     let absent = map
@@ -46,8 +46,8 @@ fn lost(world: &World<'_>) -> Option<Decision> {
     world.change(change, why)
 }
 
-/// For the slots that the lost own, who follows: the node that is to own them if it is in sync, else the one in sync that
-/// owns least by then.
+/// Chooses the new owner of each slot that the lost nodes owned: the slot's intended owner if it is in sync, else the in-sync replica that
+/// owns the fewest slots so far.
 fn followers(world: &World<'_>, lost: &[NodeId]) -> Vec<(SlotRange, NodeId)> {
     let runs = world.map.slots().runs();
     let mut owned: BTreeMap<NodeId, u32> = BTreeMap::new();
@@ -82,7 +82,7 @@ fn followers(world: &World<'_>, lost: &[NodeId]) -> Vec<(SlotRange, NodeId)> {
     followers
 }
 
-/// Members that are back in a new life, or say something new.
+/// Updates members that returned with a new incarnation or that registered different properties.
 fn known(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
     for member in world.map.members() {
         let Some(registration) = world.registered.get(member.name()) else {
@@ -151,7 +151,7 @@ fn admitted(world: &World<'_>) -> Option<Decision> {
     .flatten()
 }
 
-/// Members that a person wants removed, that have nothing any more, and whose process has ended (while it runs, it would register anew).
+/// Removes members that an operator wants removed, that hold no slots, and whose process has ended. A running process would register again.
 fn gone(world: &World<'_>) -> Option<Decision> {
     let leaving = world.map.members().iter().filter(|member| {
         member.leaving == Some(Leaving::Remove) && !world.registered.contains_key(member.name())

@@ -1,31 +1,33 @@
-//! The controller: what is to be changed in the map next.
+//! The controller: computes the next change of the cluster map.
 //!
-//! One node at a time is the controller. Over and over it looks at the map, at who has a lease, at what nodes report
-//! and at what people ask for, and makes the one change (or gives the one answer) that [`decide`] names:
+//! One node at a time is the controller. It repeatedly reads the map, the registrations, the reports and the operator requests, and makes
+//! the one change, or sends the one answer, that [`decide`] returns:
 //!
 //! ```text
-//!  World { map, registered, reports, asks, now } ── decide ──► Change ──► compare-and-swap on the map, and again
-//!                                                        ├───► Answer to a person's wish, and again
-//!                                                        └───► Nothing: wait for news, or until a time
+//!  World { map, registered, reports, asks, now } ── decide ──► Change ──► compare-and-swap on the map, and repeat
+//!                                                        ├───► Answer to an operator request, and repeat
+//!                                                        └───► Nothing: wait for a change, or until a time
 //! ```
 //!
-//! It keeps nothing: all that it knows is in its arguments. So a controller that dies is followed by one that goes on
-//! where it stopped, and a change whose reply was lost is seen in the map and not made twice. Two controllers do no harm
-//! beyond one of them losing the compare-and-swap.
+//! The controller keeps no state; all its inputs are arguments. If it dies, the next controller continues where it stopped. If the reply to
+//! a change is lost, the change is visible in the map and is not made twice. Two concurrent controllers are harmless: one of them loses the
+//! compare-and-swap.
 //!
-//! What comes first (the order of the functions in `decide`):
+//! Priorities, in the order of the functions in `decide`:
 //!
-//! 1. `membership`: the dead are dropped, and who is in sync takes their place, in one change for all that died; who is back, or new, is let in.
-//! 2. `asks`: what people want.
-//! 3. `pushes`: versions go live when all who hold slots have them, or are given up.
-//! 4. `placement`: where slots are to be, when who is there has changed.
-//! 5. `moves`: a step towards it: in sync, owned, dropped, begun.
+//! 1. `membership`: removes dead nodes and makes in-sync replicas owners of their slots, in one change for all that died. It also admits
+//!    nodes that are new or have returned.
+//! 2. `asks`: operator requests.
+//! 3. `pushes`: makes a version live when all holders of slots have it, or aborts the push.
+//! 4. `placement`: computes the target placement of slots when the set of nodes has changed.
+//! 5. `moves`: one step towards the target placement: mark in sync, change the owner, drop, or begin a fill.
 //!
-//! Configuration changes one at a time from outside the replicas, with a version that the replicas check, as PacificA's
-//! configuration manager makes them (MSR-TR-2008-25); the goal beside what is, and steps from one to the other, are Helix's ideal state and external view.
+//! The configuration changes one step at a time, outside the replicas, with a version that the replicas check, as in PacificA's
+//! configuration manager (MSR-TR-2008-25). The target placement beside the current one, and the steps from one to the other, are Helix's
+//! ideal state and external view.
 //!
-//! Times are those of the controller's own clock. Where one controller follows another whose clock is apart, a node is replaced,
-//! or a push given up, earlier or later by as much: nothing that anybody relies on hangs on these times.
+//! Times are those of the controller's own clock. If the next controller's clock differs, a node is replaced, or a push aborted, earlier or
+//! later by that difference. Correctness does not depend on these times.
 
 mod asks;
 mod membership;
@@ -41,47 +43,48 @@ use crate::map::{AskId, Change, ChangeId, Map, NodeId, NodeName, Refused, Regist
 pub use asks::Ask;
 pub use report::{Progress, Pulled, Report, Synced};
 
-/// Steps of slots on their way that are written as one map.
+/// Maximum number of slot-move steps that are added to one map.
 const STEPS_MAX: usize = 8;
 
-/// All that the controller goes by.
+/// All inputs of the controller.
 #[derive(Debug, Clone, Copy)]
 pub struct World<'a> {
     pub map: &'a Map,
     /// Milliseconds since 1970.
     pub now_ms: u64,
-    /// Nodes that have a lease, and what they say of themselves.
+    /// Registrations of the nodes that have a lease.
     pub registered: &'a BTreeMap<NodeName, Registration>,
     pub reports: &'a BTreeMap<NodeName, Report>,
-    /// In the order in which they came.
+    /// In order of arrival.
     pub asks: &'a [(AskId, Ask)],
 }
 
-/// What to do next.
+/// The controller's next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Make this change, then look again. If it is somebody's wish, only as long as the wish is open: a change that was long on
-    /// its way is not to be made after another controller has refused it.
+    /// Make this change, then decide again. If `ask` is set, make it only while that request is open: a delayed change must not be made
+    /// after another controller has rejected the request.
     Change {
         change: Change,
         why: String,
         ask: Option<AskId>,
     },
-    /// Give this answer, drop the wish, then look again; only on the map that was looked at: what was wished may have been done by a
-    /// change whose reply was lost. An error is in words for the person.
+    /// Send this answer, delete the request, then decide again. Only valid for the map that was examined: a change whose reply was lost may
+    /// have executed the request already. An error is a message for the operator.
     Answer {
         ask: AskId,
         answer: Result<String, String>,
     },
-    /// Wait for news, but not beyond `look_again_at_ms`.
+    /// Wait for a change, at most until `look_again_at_ms`.
     Nothing {
         look_again_at_ms: Option<u64>,
-        /// What only a person can mend, in words.
+        /// Problems that need an operator, as messages.
         blocked: Vec<String>,
     },
 }
 
-/// What the controller does next. It takes time linear in the map and the reports, and longer where slots are placed anew (`placement`).
+/// Returns the controller's next action. The cost is linear in the size of the map and the reports, and higher if a new placement is
+/// computed (`placement`).
 pub fn decide(world: &World<'_>) -> Decision {
     let mut rest = Rest::default();
     membership::decide(world, &mut rest)
@@ -95,11 +98,11 @@ pub fn decide(world: &World<'_>) -> Decision {
         })
 }
 
-/// The map that a change of [`decide`] gives. Where that is a step of slots on their way, it has other such steps in it that can be made at once:
-/// each map that is written is read and acted on by every node, beside the requests that they serve.
+/// Returns the map after a change of [`decide`]. If the change is a step of a slot move, further steps that are already possible are added
+/// to it, because every node reads and applies each map that is written, while it serves requests.
 ///
 /// # Errors
-/// The map does not allow the change.
+/// The map rejects the change.
 pub fn next_map(world: &World<'_>, change: &Change, id: &ChangeId) -> Result<Map, Refused> {
     let mut map = world.map.apply(change, id)?;
     if !moves::is_step(change) {
@@ -127,7 +130,7 @@ pub fn next_map(world: &World<'_>, change: &Change, id: &ChangeId) -> Result<Map
     Ok(map)
 }
 
-/// What is left when there is nothing to do.
+/// Results that apply if there is nothing to change.
 #[derive(Default)]
 struct Rest {
     look_again_at_ms: Option<u64>,
@@ -151,13 +154,13 @@ impl World<'_> {
         })
     }
 
-    /// Why the map would refuse the change, in words.
+    /// Returns the reason why the map would reject the change.
     fn refusal(&self, change: &Change) -> Option<String> {
         let tried = self.map.apply(change, &ChangeId::default());
         tried.err().map(|refused| refused.0)
     }
 
-    /// The report of a member that is up, from its present life.
+    /// Returns the report of a member that is up, if the report is from its current incarnation.
     fn report(&self, node: NodeId) -> Option<&Report> {
         let member = self.map.member(node)?;
         let report = self.reports.get(member.name())?;

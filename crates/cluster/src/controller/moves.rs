@@ -1,16 +1,16 @@
-//! Steps from where slots are to where they are to be.
+//! Moves slots step by step from their current placement to the target placement.
 //!
 //! ```text
 //!                 begin                    synced              (the owner)         drop
 //!  A [B]     ──────────────► A [B] {C} ──────────────► A [B C] ────────► C [A B] ────────► C [B]       goal: C B
-//!  owner [in sync] {filling}   the owner reports C         the owner before stays in sync until it is dropped
+//!  owner [in sync] {filling}   the owner reports C         the previous owner stays in sync until it is dropped
 //! ```
 //!
-//! A step is made for all slots that are ready for it, in one change, and steps of others that can be made at once are written with it. At each of them the slot has as many copies in sync as
-//! before, until the last drops one too many.
+//! A step covers all slots that are ready for it, in one change; other steps that are already possible are written with it. No step reduces
+//! a slot's in-sync copies below the number that it had before the move, except the last, which drops the surplus copy.
 //!
-//! The third step is the owner's own ([`Change::OwnersMoved`]): nobody takes a slot from a node that is up, which may answer by a map that is not
-//! the newest.
+//! The owner itself makes the third step ([`Change::OwnersMoved`]). The controller never takes a slot from a node that is up, because that
+//! node may still serve requests under an older map.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
         .or_else(|| tell(world, rest))
 }
 
-/// Whether a change is a step of slots on their way.
+/// Whether a change is a step of a slot move.
 pub(super) fn is_step(change: &Change) -> bool {
     match change {
         Change::SyncChanged { by, .. } => *by == By::Controller,
@@ -50,7 +50,7 @@ pub(super) fn is_step(change: &Change) -> bool {
     }
 }
 
-/// Replicas that their owners report to be in sync. What a report says of another term or filling is old.
+/// Marks replicas in sync that their owners report to be. Reports about another term or fill are stale.
 fn synced(world: &World<'_>) -> Option<Decision> {
     let mut ready: Vec<AtTerm> = Vec::new();
     for member in world.map.members() {
@@ -83,7 +83,7 @@ fn synced(world: &World<'_>) -> Option<Decision> {
         }
     }
     ready.sort_by_key(|it| it.slots);
-    // Of two that overlap, the second waits: it is reported anew, at the new term.
+    // If two ranges overlap, the second waits: its owner reports it again at the new term.
     let mut next = 0;
     ready.retain(|it| {
         let is_free = u32::from(it.slots.from) >= next;
@@ -101,8 +101,8 @@ fn synced(world: &World<'_>) -> Option<Decision> {
         .flatten()
 }
 
-/// A replica is of use only with the data sets that are live: their partitions of these slots, too, which it has been given in
-/// the epoch `began`.
+/// Whether the node has the live versions of all stores. A replica is useful only with their partitions of these slots, which were assigned
+/// to it in the epoch `began`.
 fn has_live_versions(world: &World<'_>, node: NodeId, began: Epoch) -> bool {
     let report = world.report(node).filter(|report| report.epoch >= began);
     world.map.stores().iter().all(|(name, store)| {
@@ -113,7 +113,7 @@ fn has_live_versions(world: &World<'_>, node: NodeId, began: Epoch) -> bool {
     })
 }
 
-/// The slots for which `of` names a node.
+/// Returns the slots for which `of` returns a node.
 fn step(
     world: &World<'_>,
     of: impl Fn(&World<'_>, &Placed) -> Option<NodeId>,
@@ -125,7 +125,7 @@ fn step(
     (!slots.is_empty()).then_some(slots)
 }
 
-/// A replica that is not to have the slot, when all have it that are to.
+/// Returns a surplus in-sync replica, if all target nodes hold the slot.
 fn drop(_: &World<'_>, placed: &Placed) -> Option<NodeId> {
     if placed.is_settled() {
         return None;
@@ -140,7 +140,7 @@ fn drop(_: &World<'_>, placed: &Placed) -> Option<NodeId> {
     surplus.filter(|_| is_there)
 }
 
-/// A copy that is being filled and is not wanted.
+/// Returns a node that is being filled but is not a target.
 fn end(_: &World<'_>, placed: &Placed) -> Option<NodeId> {
     let fillings = placed.filling.iter().map(|it| it.node);
     let goal = if placed.filling.is_empty() {
@@ -151,7 +151,7 @@ fn end(_: &World<'_>, placed: &Placed) -> Option<NodeId> {
     fillings.into_iter().find(|node| !goal.contains(node))
 }
 
-/// Fills begin, as many at a time as the settings allow each node.
+/// Begins fills, at most as many per node as the settings allow.
 fn begin(world: &World<'_>) -> Option<Decision> {
     let map = world.map;
     let limit = u32::from(map.settings().fill_slots_at_once);
@@ -174,7 +174,7 @@ fn begin(world: &World<'_>) -> Option<Decision> {
         let Some(owner) = placed.owner.filter(|&owner| map.is_up(owner)) else {
             continue;
         };
-        // The owner would fill it.
+        // The owner sends the rows, so it must be able to reach the node.
         let is_reached = |node: NodeId| {
             let report = world.report(owner).filter(|it| !it.unreached.is_empty());
             let name = map.member(node).map(|it| it.name());
@@ -213,7 +213,7 @@ fn begin(world: &World<'_>) -> Option<Decision> {
     .flatten()
 }
 
-/// Tells people of slots that only they can bring back.
+/// Reports slots that only an operator can bring back.
 fn tell(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
     let map = world.map;
     let mut dark: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();

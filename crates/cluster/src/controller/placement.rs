@@ -1,4 +1,4 @@
-//! Where slots are to be, when who is there has changed.
+//! Computes the target placement of slots when the set of nodes has changed.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
     if let Some(decision) = taken(world, &base, &unreached, "who is there has changed") {
         return Some(decision);
     }
-    // Slots that nobody has, because none of those that are to have them was up.
+    // Slots without an owner, because none of their target nodes was up.
     let lacking = map
         .slots()
         .runs()
@@ -57,8 +57,8 @@ pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
     None
 }
 
-/// Nodes that have nothing, and that most of those who have slots cannot reach: nothing is placed on them, since nobody could give it to them.
-/// One that has something keeps it: to move it away would need that it is reached.
+/// Returns the nodes that hold no slots and that most slot holders cannot reach. Nothing is placed on them, because no owner could send
+/// them rows. A node that holds slots keeps them: moving them away requires a connection to it.
 fn unreached(world: &World<'_>) -> Vec<NodeId> {
     let map = world.map;
     let named = |member: &&Member| {
@@ -115,7 +115,7 @@ fn taken(world: &World<'_>, base: &[Node], unreached: &[NodeId], why: &str) -> O
     )
 }
 
-/// Who computes outputs, if that is not to be each slot's owner: where some nodes have one role alone.
+/// Returns the nodes that compute outputs if these are not simply the slots' owners, that is, if some nodes have only one role.
 fn computing(map: &Map, unreached: &[NodeId]) -> Vec<Node> {
     let in_service = || {
         map.members()
@@ -134,7 +134,7 @@ fn computing(map: &Map, unreached: &[NodeId]) -> Vec<Node> {
         .collect::<Vec<Node>>()
 }
 
-/// A number that differs where the placement would (FNV-1a). Never 0.
+/// Returns a number that changes whenever the placement would change (FNV-1a). Never 0.
 fn fingerprint(base: &[Node], compute: &[Node], replicas: u8, spare: u8) -> u64 {
     let mut text = format!("{replicas} {spare}");
     for (tier, nodes) in [("base", base), ("compute", compute)] {

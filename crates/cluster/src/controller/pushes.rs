@@ -1,13 +1,13 @@
-//! The life of a push, and of versions on nodes that were away.
+//! The lifecycle of a push, and of versions on nodes that were down.
 //!
 //! ```text
-//!  asked ──► pushed: nodes pull, and report ──► all who hold slots are ready ──────────────► live
-//!                    │                      └─► some failed, as many as allowed, and every
-//!                    │                          slot has a holder who is ready ──────────► live, some lack it
-//!                    └─► failed otherwise, or silent for too long ───────────────────────► failed, everywhere
+//!  requested ──► pushing: nodes pull and report ──► all holders of slots are ready ─────────────► live
+//!                    │                          └─► at most the allowed number failed, and every
+//!                    │                              slot has a holder that is ready ────────────► live, some lack it
+//!                    └─► otherwise failed, or no progress for too long ─────────────────────────► failed, everywhere
 //! ```
 //!
-//! It hangs on nobody but the controller: whoever asked for it may be gone.
+//! A push depends only on the controller: it continues if the client that requested it has disconnected.
 
 use larder_types::{StoreName, VersionId};
 
@@ -30,10 +30,10 @@ pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
     None
 }
 
-/// How those who hold slots are with a version.
+/// The progress of the slot holders with a version.
 pub(super) struct Standing {
     pub ready: Vec<NodeId>,
-    /// With the reason, in words.
+    /// With the reason.
     pub failed: Vec<(NodeId, String)>,
     pub pending: Vec<NodeId>,
     pub bytes: u64,
@@ -74,7 +74,7 @@ impl Standing {
         standing
     }
 
-    /// A slot that none of `able` holds.
+    /// Returns a slot that none of the nodes in `able` holds.
     pub fn uncovered(&self, world: &World<'_>, able: &[NodeId]) -> Option<u16> {
         let runs = world.map.slots().runs().iter();
         let mut bare = runs.filter(|run| {
@@ -109,7 +109,7 @@ fn pushed(
         };
         world.change(change, why)
     };
-    // Those that are down cannot pull: they are away, as long as they are.
+    // Nodes that are down cannot pull; they count as absent until they return.
     let (away, pulling): (Vec<NodeId>, Vec<NodeId>) = standing
         .pending
         .iter()
@@ -142,7 +142,7 @@ fn pushed(
         };
         return world.change(change, why);
     }
-    // Progress is written down now and then, so that silence is known for what it is.
+    // Progress is recorded in the map from time to time, so that a stalled push can be detected.
     let silence_ms = world.map.settings().push_silence_ms;
     let done = standing
         .bytes
@@ -177,7 +177,7 @@ fn pushed(
     None
 }
 
-/// Nodes that lacked the live version and have it now, or hold no slots any more.
+/// Nodes that lacked the live version and now have it, or that hold no slots any more.
 fn caught_up(world: &World<'_>, name: &StoreName, store: &Store) -> Option<Decision> {
     let version = store.live.as_ref()?.version;
     let holds = |node: NodeId| {

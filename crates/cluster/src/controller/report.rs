@@ -1,4 +1,4 @@
-//! What nodes tell of how far they are.
+//! Reports of nodes about their progress.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::map::{Epoch, Incarnation, NodeId, NodeName, SlotRange, Store, Term};
 
-/// How far a node is with what the map asks of it (the key `reports/<name>`). It says all again each time, so a
-/// report may come late or twice: what the map no longer asks for is passed over.
+/// The progress of a node towards the state that the map requires (the key `reports/<name>`). Each report is complete, so it may arrive
+/// late or twice. Parts that the map no longer requires are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
-    /// The life of the node that reports. Reports of another are passed over.
+    /// The incarnation of the reporting node. Reports of other incarnations are ignored.
     pub incarnation: Incarnation,
-    /// The epoch of the map whose slots and versions `versions` speaks of.
+    /// The epoch of the map to whose slots and versions `versions` refers.
     #[serde(default)]
     pub epoch: Epoch,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<Pulled>,
-    /// Of slots that it owns: replicas that have all, and whose acknowledgements it waits for *from before it says so here*.
+    /// For slots that the node owns: replicas that have all changes. The owner waits for their acknowledgements *from before it reports
+    /// them here*.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub synced: Vec<Synced>,
-    /// Nodes that it could not reach for long, and why.
+    /// Nodes that it has not been able to reach for a long time, with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unreached: BTreeMap<NodeName, String>,
-    /// Why the node cannot serve, if it cannot: its disk hangs or is full.
+    /// The reason why the node cannot serve, if it cannot: its disk stalls or is full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unable: Option<String>,
 }
 
-/// How far a node is with a version of a store.
+/// A node's progress with a version of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pulled {
@@ -46,11 +47,11 @@ pub enum Progress {
         bytes: u64,
         of_bytes: u64,
     },
-    /// It has the partitions of all slots that it holds or is filled with, verified, and can swap at once. The digest is the manifest's.
+    /// The node has verified partitions for all slots that it holds or is being filled with, and can swap immediately. The digest is the
+    /// manifest's.
     Ready {
         digest: String,
     },
-    /// In words.
     Failed {
         why: String,
     },
@@ -63,7 +64,7 @@ pub struct Synced {
     pub slots: SlotRange,
     pub term: Term,
     pub node: NodeId,
-    /// The epoch in which the filling began.
+    /// The epoch in which the fill began.
     pub began: Epoch,
 }
 
@@ -74,7 +75,7 @@ impl Report {
         found.map(|it| &it.progress)
     }
 
-    /// Whether the node can serve this version, and it is the one that the map means.
+    /// Whether the node can serve this version with the digest that the map specifies.
     pub fn has(&self, name: &StoreName, store: &Store, version: VersionId) -> bool {
         let wanted = store.version(version).map(|it| it.digest.as_str());
         match self.progress(name, version) {

@@ -1,15 +1,15 @@
-//! Who leads: of the candidates that are there, the oldest.
+//! Leader election: the oldest existing candidate is the leader.
 //!
-//! A candidate puts a key bound to its lease; the revision that created it is its *fence*, which it compares in each change that it
-//! makes as the leader ([`Change::while_since`]). To lead is not a fact that one can hold on to: a leader whose key went
-//! while it was stopped finds out by its next change, which is refused.
+//! A candidate puts a key that is bound to its lease. The revision that created the key is the candidate's *fence*: the leader compares it
+//! in each change that it makes ([`Change::while_since`]). Leadership cannot be assumed between changes: a leader that was suspended while
+//! its key was deleted learns this when its next change is rejected.
 
 use super::{Change, Entry, LeaseId, Mirror, Revision};
 
-/// Where candidates stand.
+/// The prefix of the candidates' keys.
 const BELOW: &str = "controller/";
 
-/// Makes a change one that puts a candidate's key, if it is not there yet.
+/// Extends a change to put a candidate's key, if it does not exist.
 #[must_use]
 pub fn candidacy(change: Change, lease: LeaseId, name: &str) -> Change {
     let key = format!("{BELOW}{lease}");
@@ -18,7 +18,7 @@ pub fn candidacy(change: Change, lease: LeaseId, name: &str) -> Change {
         .put_bound(key, name.to_owned(), Some(lease))
 }
 
-/// The candidate that leads by what this copy knows, if it follows candidates.
+/// Returns the leader according to this copy, if the copy includes the candidates.
 pub fn leader(mirror: &Mirror) -> Option<&Entry> {
     let candidates = mirror
         .entries()

@@ -1,21 +1,21 @@
-//! A change of keys: made whole or not at all, once however often it is asked for, and only if what it compares holds.
+//! A conditional, idempotent change of keys: it is applied completely or not at all, at most once despite retries, and only if its
+//! comparisons hold.
 //!
-//! Invariants of a change that [`Change::check`] lets pass:
+//! Invariants of a change that passes [`Change::check`]:
 //!
-//! 1. It compares the revision of a key that it writes, so it cannot be made twice from the same state.
-//! 2. It writes its id beside what it writes, in the same transaction, to its writer's *mark*. Asked for again, it is
-//!    answered *done* if the mark still has this id. So after a lost reply the writer asks again and knows; it begins no
-//!    other change under the same mark before that.
-//! 3. It fits into one transaction of etcd as etcd comes from the box.
+//! 1. It compares the revision of a key that it writes, so it cannot be applied twice to the same state.
+//! 2. In the same transaction, it writes its id to its writer's *mark*. A retry is answered with *done* if the mark still has this id. A
+//!    writer whose reply was lost therefore retries to learn the outcome, and starts no other change under the same mark before that.
+//! 3. It fits into one transaction of etcd with default settings.
 
 use bytes::Bytes;
 
 use super::{Entry, Error, LeaseId, Revision};
 
-/// etcd's `--max-txn-ops` of 128, less the one that asks for the mark.
+/// etcd's `--max-txn-ops` of 128, less one operation for the mark.
 pub const OPERATIONS_MAX: usize = 127;
 
-/// etcd's `--max-request-bytes` of 1.5 MiB, less what its own encoding may add.
+/// etcd's `--max-request-bytes` of 1.5 MiB, less a margin for its encoding.
 pub const CHANGE_BYTES_MAX: usize = 1536 * 1024 - 16 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,19 +26,19 @@ pub struct Change {
     pub deletes: Vec<String>,
 }
 
-/// Where a change leaves its id.
+/// The key to which a change writes its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub key: String,
     pub id: String,
 }
 
-/// What must hold for a change to be made.
+/// A precondition of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compare {
-    /// Nobody has written the key since this revision. Zero: it does not exist.
+    /// The key has not been written since this revision. Zero means that it does not exist.
     Unchanged { key: String, modified: Revision },
-    /// The key has existed since this revision: the fence of a writer that holds a lease or leads.
+    /// The key has existed since this revision: the fence of a leader or lease holder.
     Since { key: String, created: Revision },
 }
 
@@ -68,12 +68,12 @@ pub struct Put {
     pub lease: Option<LeaseId>,
 }
 
-/// How a change ended that was answered.
+/// The result of a change that the service answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was made, at this revision; now, or when it was asked for before.
+    /// The change was applied at this revision, by this request or by an earlier one.
     Done(Revision),
-    /// Something compared did not hold, and nothing was made. What is at the compared keys, in their order.
+    /// A comparison failed and nothing was applied. Contains the current entries of the compared keys, in their order.
     Conflict(Vec<Option<Entry>>),
 }
 
@@ -106,7 +106,7 @@ impl Change {
         self.put_bound(key, value, None)
     }
 
-    /// Puts a key that goes when the lease ends.
+    /// Puts a key that is deleted when the lease ends.
     #[must_use]
     pub fn put_bound(
         mut self,
@@ -128,10 +128,10 @@ impl Change {
         self
     }
 
-    /// Whether it keeps the invariants; every back end asks before it sends anything.
+    /// Checks the invariants. Every back end calls this before it sends anything.
     ///
     /// # Errors
-    /// [`Error::Refused`], which says what is wrong with it.
+    /// [`Error::Refused`] with the violated invariant.
     pub fn check(&self) -> Result<(), Error> {
         let written = || {
             let puts = self.puts.iter().map(|put| put.key.as_str());
@@ -166,7 +166,7 @@ impl Change {
         Ok(())
     }
 
-    /// About as many bytes as etcd counts.
+    /// The approximate size in bytes, as etcd counts it.
     fn size_bytes(&self) -> usize {
         const EACH: usize = 64;
         let compares = self.compares.iter().map(|compare| compare.key().len() * 2);
@@ -183,7 +183,7 @@ impl Change {
     }
 }
 
-/// Gives changes their ids. One writer makes one change at a time, until it is known how it ended.
+/// Assigns ids to changes. A writer makes one change at a time, and learns its outcome before the next.
 #[derive(Clone, Debug)]
 pub struct Writer {
     name: String,
@@ -192,8 +192,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer with this name; `incarnation` is a number that no process of this name had before, such as its lease or a
-    /// random one. Two tasks of one process that change things at the same time take two names.
+    /// Creates a writer with this name. `incarnation` is a number that no earlier process of this name used, such as its lease or a random
+    /// number. Two concurrent tasks of one process need two names.
     pub fn new(name: impl Into<String>, incarnation: u64) -> Writer {
         Writer {
             name: name.into(),
@@ -202,7 +202,7 @@ impl Writer {
         }
     }
 
-    /// A new change with nothing in it yet.
+    /// Returns a new, empty change.
     pub fn change(&mut self) -> Change {
         self.changes += 1;
         Change {

@@ -1,12 +1,12 @@
-//! The coordination service of one node alone: a file, `cluster.json` in the data folder. Nothing to set up.
+//! The coordination service for a single node: the file `cluster.json` in the data folder. It needs no setup.
 //!
-//! 1. A change is made when the new file is in place: written beside, synced, renamed, and the folder synced. A crash leaves the old
-//!    file or the new one.
-//! 2. One process at a time: it holds a lock on `cluster.lock`, which ends with the process.
-//! 3. The process's lease lasts as long as the process. What was bound to that of an earlier one is gone when the file is opened.
-//! 4. Watches hear what changes in this process, which is all that changes. Of the past some thousand revisions are known.
+//! 1. A change takes effect when the new file is in place: it is written under a temporary name, synced and renamed, and the folder is
+//!    synced. A crash leaves the old file or the new one.
+//! 2. Only one process uses the file: it holds a lock on `cluster.lock`, which is released when the process ends.
+//! 3. The process's lease lasts as long as the process. Keys bound to the lease of an earlier process are deleted when the file is opened.
+//! 4. Watches receive the changes of this process, which are all changes. The events of some thousand past revisions are available.
 //!
-//! Not here: more than one node. The file is no place for that, on a shared file system neither.
+//! The file does not support more than one node, not even on a shared file system.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -31,10 +31,10 @@ const FILE: &str = "cluster.json";
 const FILE_BESIDE: &str = "cluster.json.new";
 const LOCK: &str = "cluster.lock";
 
-/// Events that are kept for watches that begin in the past.
+/// Number of past events that are kept for watches.
 const EVENTS_KEPT: usize = 4096;
 
-/// Longer than a machine lives.
+/// Exceeds the lifetime of any machine.
 const FOR_EVER_SECONDS: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -47,28 +47,28 @@ pub struct Embedded {
 struct Shared {
     folder: PathBuf,
     state: Mutex<State>,
-    /// Told of each change: the revision.
+    /// Notifies watches of the revision of each change.
     changed: watch::Sender<Revision>,
 }
 
 #[derive(Debug)]
 struct State {
     store: Store,
-    /// Those of this process that were not revoked.
+    /// The leases of this process that have not been revoked.
     leases: BTreeSet<LeaseId>,
     last_lease: u64,
     events: VecDeque<Event>,
-    /// Events after this revision are all kept.
+    /// All events after this revision are kept.
     kept_after: Revision,
 }
 
-/// The file.
+/// The contents of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
     format: u32,
     revision: u64,
-    /// Leases are numbered on: no process takes the number of an earlier one's.
+    /// Lease numbers continue across processes, so that no number is reused.
     last_lease: u64,
     entries: Vec<StoredEntry>,
 }
@@ -94,10 +94,10 @@ enum StoredValue {
 const FORMAT: u32 = 1;
 
 impl Embedded {
-    /// Opens the file in this folder, or begins one; the folder exists.
+    /// Opens the file in this folder, or creates it. The folder must exist.
     ///
     /// # Errors
-    /// [`Error::Refused`] if another process has it open, or if it cannot be read.
+    /// [`Error::Refused`] if another process has the file open, or if it cannot be read.
     pub fn open(folder: &Path) -> Result<Embedded, Error> {
         let lock = lock(folder)?;
         let path = folder.join(FILE);
@@ -264,7 +264,7 @@ impl Shared {
         }
     }
 
-    /// Makes these events durable, then known.
+    /// Makes these events durable, then visible.
     fn commit(&self, state: &mut State, store: Store, events: Vec<Event>) -> Result<(), Error> {
         if events.is_empty() {
             return Ok(());
@@ -315,7 +315,7 @@ impl State {
         }
     }
 
-    /// What a watch hears next; `None` if there is nothing yet.
+    /// Returns the next events of a watch, or `None` if there are none yet.
     fn heard(&self, keys: &Keys, after: Revision) -> Option<Watched> {
         if after < self.kept_after {
             return Some(Watched::Compacted);
@@ -362,7 +362,7 @@ struct Watching {
 impl Watching {
     async fn hear(&mut self) -> Option<Watched> {
         loop {
-            // Marked as seen first: a change from now on wakes the wait below.
+            // Mark the current value as seen first, so that a later change wakes the wait below.
             self.changed.borrow_and_update();
             let heard = {
                 let state = self.shared.state();

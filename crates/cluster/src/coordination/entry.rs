@@ -1,11 +1,11 @@
-//! What the coordination service holds: keys with values, each change of them numbered by a revision.
+//! The coordination service's data: keys with values, where a revision numbers each change.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-/// The number of a change. The service counts all changes of all keys in one line, and never counts back.
-/// Zero comes before the first change: a key that was changed last at revision zero does not exist.
+/// The number of a change. The service numbers all changes of all keys in one sequence that never decreases. Zero precedes the first
+/// change: a key with modification revision zero does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
@@ -15,12 +15,12 @@ impl fmt::Display for Revision {
     }
 }
 
-/// A lease, as the service numbers it.
+/// The service's number of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
 impl fmt::Display for LeaseId {
-    /// As a key's part: sixteen hexadecimal digits.
+    /// As part of a key: sixteen hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
@@ -31,28 +31,28 @@ impl fmt::Display for LeaseId {
 pub struct Entry {
     pub key: String,
     pub value: Bytes,
-    /// Since when it has existed without a break: the token of a candidacy or of a registration.
+    /// The revision since which the key has existed without interruption. Serves as the fence of a candidate or a registration.
     pub created: Revision,
-    /// When its value was written last.
+    /// The revision of the last write of its value.
     pub modified: Revision,
-    /// It goes when this lease ends.
+    /// The lease whose end deletes the key.
     pub lease: Option<LeaseId>,
 }
 
-/// A change of one key that was made.
+/// An applied change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub key: String,
     pub revision: Revision,
-    /// The key as it is from this revision on; `None`: it was deleted.
+    /// The entry from this revision on; `None` if the key was deleted.
     pub entry: Option<Entry>,
 }
 
-/// One key, or all that begin alike.
+/// One key, or all keys with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Keys {
     One(String),
-    /// All that begin with this text; the empty text means all keys of the cluster.
+    /// All keys with this prefix. The empty prefix selects all keys of the cluster.
     Below(String),
 }
 
@@ -72,7 +72,7 @@ impl Keys {
         }
     }
 
-    /// The key itself, or what all of them begin with.
+    /// Returns the key, or the prefix.
     pub fn text(&self) -> &str {
         match self {
             Keys::One(text) | Keys::Below(text) => text,
@@ -89,20 +89,20 @@ impl fmt::Display for Keys {
     }
 }
 
-/// Keys as they were together at one revision.
+/// The state of several keys at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     pub revision: Revision,
-    /// In the order of their keys.
+    /// Sorted by key.
     pub entries: Vec<Entry>,
 }
 
-/// What is enough to find out whether a copy misses something, without the values; see [`super::Mirror::agrees`].
+/// The data that suffices to detect whether a copy is incomplete, without values. See [`super::Mirror::agrees`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recent {
     pub revision: Revision,
-    /// How many of the keys exist.
+    /// The number of existing keys.
     pub count: u64,
-    /// Those that were written after the revision asked about, and when.
+    /// The keys written after the requested revision, with their revisions.
     pub written: Vec<(String, Revision)>,
 }

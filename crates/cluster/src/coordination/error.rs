@@ -1,20 +1,20 @@
-//! Why the coordination service did not answer as asked.
+//! Errors of the coordination service.
 
 use std::fmt;
 
 use super::LeaseId;
 
-/// Each says whether what was asked for was made.
+/// An error of the coordination service. Each variant states whether the request was executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// It was not made, and asking again will not help: somebody must change the request, the configuration or the service.
+    /// Not executed, and a retry cannot succeed: the request, the configuration or the service must change.
     Refused(String),
-    /// It was not made: the service did not take it. It may be asked for again.
+    /// Not executed: the service did not accept the request. The caller may retry.
     NotDone(String),
-    /// It may have been made, or be made yet: an answer did not come in time. A change is asked for again to find out.
+    /// Possibly executed, or executed later: no reply arrived in time. To learn the outcome of a change, retry it.
     Unknown(String),
-    /// It was not made: it names a lease that has ended. Nothing bound to that lease exists any more.
+    /// Not executed: the request names a lease that has ended. No key bound to that lease exists any more.
     LeaseEnded(LeaseId),
 }
 

@@ -1,16 +1,16 @@
-//! Keeps a copy of some keys fresh: reads, watches, and looks every few seconds whether the watch lost something.
+//! Keeps a copy of a set of keys fresh: reads them, watches them, and periodically checks whether the watch lost an event.
 //!
 //! ```text
-//!           ┌──────────── compacted, or the copy disagrees ─────────────┐
-//!           ▼                                                           │
-//!   read everything ──► watch after the copy's revision ──► heard: take │
-//!           ▲                    ▲           │                          │
-//!           └─ it failed: wait ──┘           ├─ cut: watch again, and ──┤
+//!           ┌──────────── compacted, or the copy disagrees ──────────────┐
+//!           ▼                                                            │
+//!   read everything ──► watch after the copy's revision ──► events: apply│
+//!           ▲                    ▲           │                           │
+//!           └─ failed: wait ─────┘           ├─ ended: watch again, and ─┤
 //!                                            └─ every few seconds: ──────┘ compare by revision
 //! ```
 //!
-//! A watch is never trusted alone: it may be silent because nothing changes, because its member of etcd is stopped, or by one of etcd's
-//! defects around compaction. The comparison goes to whichever member answers, carries no values, and tells all three apart.
+//! A watch alone is not sufficient. It may be silent because nothing changes, because its etcd member is stopped, or because of a defect of
+//! etcd around compaction. The comparison is sent to whichever member answers, transfers no values, and distinguishes the three cases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Coordination, Error, Event, Keys, Mirror, Watched, boot_ms};
 
-/// After something failed: doubled each time, up to the last.
+/// The pause after a failure, doubled each time up to the maximum.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(1);
 
@@ -32,7 +32,7 @@ pub struct Follower {
     watch: Option<BoxStream<'static, Watched>>,
     must_read: bool,
     check_at: Instant,
-    /// Nothing is asked before.
+    /// No request is sent before this time.
     retry_at: Instant,
     pause: Duration,
     confirmed_at_ms: Option<u64>,
@@ -41,7 +41,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follows some keys; whether the watch lost something is looked at as often as this says.
+    /// Follows a set of keys, and compares the copy with the service at the given interval.
     pub fn new(coordination: Arc<dyn Coordination>, keys: Keys, check_every: Duration) -> Follower {
         let now = Instant::now();
         Follower {
@@ -63,23 +63,23 @@ impl Follower {
         &self.mirror
     }
 
-    /// The copy holds all that was changed before this time, of [`boot_ms`]; `None` before the first read.
+    /// The copy contains all changes made before this time of [`boot_ms`]; `None` before the first read.
     pub fn confirmed_at_ms(&self) -> Option<u64> {
         self.confirmed_at_ms
     }
 
-    /// Why the service does not answer; `None` if it did the last time.
+    /// The error of the last request; `None` if it succeeded.
     pub fn trouble(&self) -> Option<&Error> {
         self.trouble.as_ref()
     }
 
-    /// How often everything was read, the first time included.
+    /// The number of complete reads, including the first.
     pub fn reads(&self) -> u64 {
         self.reads
     }
 
-    /// Waits until something changed, and gives that; or until the copy was compared, or the service did not answer, and gives
-    /// nothing. May be dropped while it waits: nothing is lost.
+    /// Waits for changes and returns them. Returns an empty list when the copy was compared, or when the service did not answer.
+    /// Cancel-safe.
     pub async fn next(&mut self) -> Vec<Event> {
         match self.step().await {
             Ok(news) => news,
@@ -91,7 +91,7 @@ impl Follower {
         }
     }
 
-    /// Waits until the copy was read and is as this says.
+    /// Waits until the copy has been read and satisfies the predicate.
     pub async fn until(&mut self, mut holds: impl FnMut(&Mirror) -> bool) {
         while self.confirmed_at_ms.is_none() || !holds(&self.mirror) {
             self.next().await;
@@ -131,8 +131,8 @@ impl Follower {
         let snapshot = self.coordination.read(self.mirror.keys()).await?;
         let (known, now) = (self.mirror.revision(), snapshot.revision);
         if now < known {
-            // A read holds all that was answered before, so this is not what was followed until now.
-            // Whether that may be acted on is decided by what is in it: see `Map::check_follows`.
+            // A linearizable read contains every earlier answer, so this is different data. `Map::check_follows` decides from its contents
+            // whether it may be applied.
             self.mirror.begin_again();
         }
         self.watch = None;
@@ -143,7 +143,7 @@ impl Follower {
         Ok(news)
     }
 
-    /// The watch is not heard meanwhile, as [`Mirror::agrees`] asks.
+    /// Receives no watch events meanwhile, as [`Mirror::agrees`] requires.
     async fn check(&mut self) -> Result<Vec<Event>, Error> {
         let sent_at_ms = boot_ms();
         let asked = self
@@ -181,7 +181,7 @@ mod tests {
     use super::super::{Recent, Request, Response, Revision, Snapshot};
     use super::*;
 
-    /// A service at a revision that the test sets, with no keys, whose watches break at once.
+    /// A service without keys, at a revision that the test sets, whose watches end immediately.
     struct At(AtomicU64);
 
     impl Coordination for At {

@@ -1,37 +1,36 @@
-//! Whether a node surely still holds its lease: a value that is told the time.
+//! Computes whether a node certainly still holds its lease. Sans-IO: the time is an argument.
 //!
-//! The service ends a lease no sooner than its seconds after the last keepalive *reached* it. The holder cannot know when that was,
-//! only that it was not before the keepalive was *sent*; so it counts from there, and stops a margin earlier, because
-//! the two clocks may run at different speeds.
+//! The service ends a lease at the earliest one TTL after the last keepalive *arrived*. The holder knows only that this was not before the
+//! keepalive was *sent*, so it counts from there. It subtracts a margin, because the two clocks may run at different speeds.
 //!
 //! ```text
 //! holder   sent ────────────────────────── held_until      (sent + ttl - margin)
-//! service     └──► arrived ──────────────────────────────── ended at the earliest
+//! service     └──► arrived ──────────────────────────────── earliest end
 //! ```
 //!
-//! What this cannot know: etcd 3.4 before 3.4.30 may end leases early when its leader was stuck and lost its place. So each change
-//! compares the holder's own key as well, and what goes to replicas carries a term.
+//! Limitation: etcd 3.4 before 3.4.30 may end leases early if its leader stalled and was replaced. Therefore each change also compares the
+//! holder's own key, and messages to replicas carry a term.
 
 use super::LeaseId;
 
-/// One part in so many of the lease is kept as the margin: clocks that differ by 5 % in speed are still safe.
+/// The margin is 1/20 of the TTL: clocks whose speeds differ by 5 % are safe.
 const MARGIN_PART: u64 = 20;
 
-/// Sent again after this part of the lease, so that two tries in a row may fail.
+/// The lease is renewed after 1/3 of the TTL, so two consecutive attempts may fail.
 const RENEWAL_PART: u64 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     id: LeaseId,
     ttl_ms: u64,
-    /// When the last request was sent that was answered with "it lasts".
+    /// The send time of the latest request that was answered with a TTL.
     sent_at_ms: u64,
-    /// The service said that it has ended.
+    /// The service has reported the end of the lease.
     has_ended: bool,
 }
 
 impl Lease {
-    /// A lease that was asked for at this time, of [`super::boot_ms`], and granted.
+    /// Creates a lease that was requested at this time of [`super::boot_ms`] and granted.
     pub fn new(id: LeaseId, ttl_seconds: u32, sent_at_ms: u64) -> Lease {
         Lease {
             id,
@@ -45,7 +44,7 @@ impl Lease {
         self.id
     }
 
-    /// A keepalive that was sent at this time was answered so. Answers may come in any order.
+    /// Records the answer to a keepalive that was sent at this time. Answers may arrive in any order.
     pub fn answered(&mut self, sent_at_ms: u64, ttl_seconds: Option<u32>) {
         match ttl_seconds {
             None => self.has_ended = true,
@@ -61,7 +60,7 @@ impl Lease {
         self.has_ended
     }
 
-    /// The first time at which it is not surely held any more; zero when it has ended.
+    /// The first time at which the lease is possibly not held; zero if it has ended.
     pub fn held_until_ms(&self) -> u64 {
         match self.has_ended {
             true => 0,
@@ -73,7 +72,7 @@ impl Lease {
         now_ms < self.held_until_ms()
     }
 
-    /// When to send the next keepalive.
+    /// The time at which to send the next keepalive.
     pub fn renewal_at_ms(&self) -> u64 {
         self.sent_at_ms + self.ttl_ms / RENEWAL_PART
     }
@@ -90,7 +89,7 @@ mod tests {
         let mut lease = Lease::new(ID, 10, 1_000);
         assert_eq!(lease.held_until_ms(), 10_500);
         assert!(lease.is_held_surely(10_499) && !lease.is_held_surely(10_500));
-        // Sent at 4 s; the answer took until 9 s, which changes nothing.
+        // Sent at 4 s. The reply took until 9 s, which has no effect.
         lease.answered(4_000, Some(10));
         assert_eq!(
             (lease.held_until_ms(), lease.renewal_at_ms()),
@@ -118,21 +117,22 @@ mod tests {
     fn a_process_that_was_suspended_finds_itself_out() {
         let mut lease = Lease::new(ID, 5, 1_000);
         lease.answered(2_000, Some(5));
-        // The next look at the clock comes an hour later: nothing else is needed.
+        // The clock is read an hour later: no other event is needed.
         assert!(!lease.is_held_surely(3_602_000));
-        // The service may have been away for that hour as well: what it answers now counts.
+        // The service may have been down for that hour as well, so its current answer counts.
         lease.answered(3_602_000, Some(5));
         assert!(lease.is_held_surely(3_602_001));
     }
 
-    /// Any latencies, any losses, clocks that differ by 4 % in speed: when the service ends the lease, the holder knew.
+    /// With any latencies and losses, and clocks whose speeds differ by 4 %: when the service ends the lease, the holder no longer relies
+    /// on it.
     #[test]
     fn the_holder_never_outlasts_the_service() {
         let mut random = larder_types::Random::new(42);
         for _ in 0..2_000 {
             let ttl_seconds = 1 + random.below(10) as u32;
             let ttl_ms = u64::from(ttl_seconds) * 1000;
-            // A holder's millisecond is `speed` / 1000 of the service's.
+            // The holder's clock runs `speed` / 1000 times as fast as the service's.
             let speed = 961 + random.below(80);
             let service_time = |holder_ms: u64| holder_ms * 1000 / speed;
             let mut now = random.below(1_000_000);

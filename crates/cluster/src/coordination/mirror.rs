@@ -1,10 +1,10 @@
-//! A copy of some keys, made of reads and of what a watch tells. It never goes back, whatever comes late or twice.
+//! A copy of a set of keys, built from reads and watch events. Late and duplicate input never moves it back.
 //!
 //! Invariants:
 //!
-//! 1. `revision` never falls, except by [`Mirror::begin_again`]. What is at or below it is ignored when it comes again.
-//! 2. If the watch lost nothing, the copy is what the service held at `revision`.
-//! 3. Up to `checked` that is known: a read or a comparison said so.
+//! 1. `revision` never decreases, except by [`Mirror::begin_again`]. Input at or below it is ignored.
+//! 2. If the watch lost no event, the copy equals the service's data at `revision`.
+//! 3. A read or a comparison has confirmed invariant 2 up to `checked`.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Nothing yet, at revision zero.
+    /// Creates an empty copy at revision zero.
     pub fn new(keys: Keys) -> Mirror {
         Mirror {
             keys,
@@ -37,32 +37,32 @@ impl Mirror {
         self.entries.get(key)
     }
 
-    /// In the order of their keys.
+    /// Sorted by key.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
     }
 
-    /// From where to watch on.
+    /// The revision after which to watch.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// Up to where it is known that nothing was lost: what [`super::Request::Recent`] asks about.
+    /// The revision up to which no event was lost: the argument of [`super::Request::Recent`].
     pub fn checked(&self) -> Revision {
         self.checked
     }
 
-    /// Lets the next read of all keys replace the copy, whatever its revision: the service's data is other data than before.
+    /// Makes the next complete read replace the copy, whatever its revision, because the service now holds different data.
     pub fn begin_again(&mut self) {
         self.revision = Revision(0);
         self.checked = Revision(0);
-        // Revisions of other data may be the same by chance: every entry is news.
+        // Revisions of different data may coincide, so every entry must count as changed.
         for entry in self.entries.values_mut() {
             entry.modified = Revision(0);
         }
     }
 
-    /// Takes all keys anew; gives what that changed. Ignored when it is older than the copy.
+    /// Replaces the copy with a complete read, and returns the changes. Ignored if the read is older than the copy.
     pub fn take_all(&mut self, snapshot: Snapshot) -> Vec<Event> {
         if snapshot.revision < self.revision {
             return Vec::new();
@@ -91,7 +91,7 @@ impl Mirror {
         events
     }
 
-    /// Takes what a watch told; gives what was news.
+    /// Applies watch events, and returns those that are new.
     pub fn take(&mut self, events: Vec<Event>) -> Vec<Event> {
         let known = self.revision;
         let mut news = Vec::with_capacity(events.len());
@@ -109,13 +109,13 @@ impl Mirror {
         news
     }
 
-    /// Whether the copy is what the service holds, by what it says was written since [`Mirror::checked`]. `false`: the watch is late or has
-    /// lost something, read everything.
+    /// Whether the copy equals the service's data, according to the keys written since [`Mirror::checked`]. If `false`, the watch is late
+    /// or has lost an event, and everything must be read.
     ///
-    /// That is exact, without any value: a key that was written since and lost is among the written with another revision; one that was
-    /// deleted and lost makes the copy have more keys.
+    /// The comparison is exact without values. A lost write appears among the written keys with a different revision. A lost deletion
+    /// leaves the copy with more keys.
     ///
-    /// The answer must not have been asked for before what [`Mirror::take`] took last.
+    /// `recent` must have been requested after the last call of [`Mirror::take`].
     pub fn agrees(&mut self, recent: &Recent) -> bool {
         let same = |(key, modified): &(String, Revision)| {
             self.entries
@@ -141,7 +141,7 @@ mod tests {
     use super::super::{LeaseId, Writer};
     use super::*;
 
-    /// One random change of a few keys; what it did below `a/`.
+    /// Makes one random change of a few keys, and returns its events below `a/`.
     fn change(store: &mut Store, writer: &mut Writer, random: &mut Random) -> Vec<Event> {
         let key = format!("{}/{}", ["a", "b"][random.index(2)], random.below(4));
         let now = store.read(&Keys::one(&key)).entries.into_iter().next();
@@ -162,7 +162,7 @@ mod tests {
             .collect()
     }
 
-    /// Batches of events come late, twice, or never; reads come late. The comparison says exactly whether the copy is right.
+    /// Batches of events arrive late, twice or never, and reads arrive late. The comparison determines exactly whether the copy is correct.
     #[test]
     fn the_comparison_finds_every_loss_and_nothing_else() {
         let keys = Keys::below("a/");

@@ -1,24 +1,24 @@
-//! The service that a cluster keeps its few common facts in: etcd, or a file for one node alone.
+//! The coordination service, which stores the cluster's shared metadata: etcd, or a file for a single node.
 //!
 //! | key | value | written by |
 //! |---|---|---|
-//! | `map` | the whole map | the controller; an owner, for its replicas in sync |
-//! | `nodes/<name>` | who and where a node is; bound to its lease | the node |
-//! | `controller/<lease>` | a candidate: the oldest leads | each node |
-//! | `asks/<id>` | what a person asked of the controller | any node |
-//! | `reports/<name>` | how far a node is | the node |
-//! | `marks/<writer>` | the id of the writer's last change | whoever changes something |
+//! | `map` | the complete map | the controller; an owner, for its in-sync replicas |
+//! | `nodes/<name>` | a node's registration, bound to its lease | the node |
+//! | `controller/<lease>` | a candidate: the oldest is the leader | each node |
+//! | `asks/<id>` | an operator request to the controller | any node |
+//! | `reports/<name>` | a node's progress | the node |
+//! | `marks/<writer>` | the id of the writer's last change | every writer |
 //!
-//! Keys are below `/larder/<cluster>/` in etcd, which callers never see. What is asked for is a value, [`Request`], and so is
-//! its answer: cores without I/O hand them out, and the simulated service ([`model`]) takes them as the real ones do.
+//! In etcd, keys have the prefix `/larder/<cluster>/`, which callers never see. A request is a value, [`Request`], and so is its response.
+//! Sans-IO cores return requests, and the simulated service ([`model`]) executes them like the real ones.
 //!
-//! - [`Change`] is the only way to write: compare and swap, whole or not at all, and once even if it is asked for twice.
-//! - [`Lease`] says whether a node surely still holds its lease; [`Session`] keeps one alive.
-//! - [`Mirror`] is a copy of some keys; [`Follower`] keeps one fresh by watching, and finds out what a watch lost.
-//! - [`leader`] says which candidate leads.
-//! - [`Embedded`] is a file, [`Etcd`] speaks to etcd over its JSON gateway.
+//! - [`Change`] is the only way to write: an atomic compare-and-swap, applied once despite retries.
+//! - [`Lease`] computes whether a node certainly still holds its lease; [`Session`] renews it.
+//! - [`Mirror`] is a copy of a set of keys; [`Follower`] keeps one fresh by watching, and detects lost events.
+//! - [`leader`] returns the candidate that is the leader.
+//! - [`Embedded`] uses a file; [`Etcd`] uses etcd's JSON gateway.
 //!
-//! Why it is so stands in `docs/decisions/0015-coordination.md`.
+//! `docs/decisions/0015-coordination.md` explains the design.
 
 mod candidates;
 mod change;
@@ -49,29 +49,29 @@ pub use lease::Lease;
 pub use mirror::Mirror;
 pub use session::{Held, Session};
 
-/// What is asked of the service.
+/// A request to the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Keys and values. Answered with [`Response::Read`].
+    /// Reads keys and values. Answered with [`Response::Read`].
     Read { keys: Keys, freshness: Freshness },
-    /// Whether something was written after this revision. Answered with [`Response::Recent`].
+    /// Lists what was written after this revision. Answered with [`Response::Recent`].
     Recent { keys: Keys, after: Revision },
     /// Answered with [`Response::Changed`].
     Change(Change),
-    /// A new lease of at least so many seconds. Answered with [`Response::Granted`].
+    /// Requests a new lease of at least this TTL. Answered with [`Response::Granted`].
     Grant { ttl_seconds: u32 },
     /// Answered with [`Response::KeptAlive`].
     KeepAlive(LeaseId),
-    /// Ends a lease, and deletes what is bound to it; well done too when it has ended already. Answered with [`Response::Revoked`].
+    /// Ends a lease and deletes the keys bound to it. Succeeds if the lease has already ended. Answered with [`Response::Revoked`].
     Revoke(LeaseId),
 }
 
-/// How old an answer may be.
+/// How stale an answer may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// It holds every change that was answered before it was asked for.
+    /// The answer contains every change that was answered before the request.
     Latest,
-    /// However old: what one member of the service knows, also while most of them are away.
+    /// The answer may be arbitrarily stale: it comes from one member, even without a quorum.
     Any,
 }
 
@@ -80,36 +80,36 @@ pub enum Response {
     Read(Snapshot),
     Recent(Recent),
     Changed(Outcome),
-    /// The seconds count from some time after the request was sent; the service may grant more than were asked for.
+    /// The TTL counts from some time after the request was sent. The service may grant more than requested.
     Granted {
         lease: LeaseId,
         ttl_seconds: u32,
     },
-    /// The lease lasts for so many seconds more, or `None`: it has ended.
+    /// The remaining TTL in seconds; `None` if the lease has ended.
     KeptAlive(Option<u32>),
     Revoked,
 }
 
-/// What a watch hears.
+/// An item of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Watched {
-    /// All changes of some revisions, in their order; those of one revision are never split.
+    /// All changes of some revisions, in order. The changes of one revision are never split.
     Events(Vec<Event>),
-    /// What came right after the revision asked for is not kept any more: read everything, then watch on. The watch has ended.
+    /// The events right after the requested revision have been compacted: read everything, then watch again. The watch has ended.
     Compacted,
 }
 
 /// The coordination service.
 pub trait Coordination: Send + Sync {
-    /// Asks, and tries for a few seconds to be answered. Every request may be asked again after [`Error::Unknown`].
+    /// Sends a request, and retries for a few seconds. After [`Error::Unknown`], the caller may retry any request.
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Response, Error>>;
 
-    /// What changes after a revision. The stream ends when the watch is cut: watch again from the last revision heard. A watch may be late, and
-    /// (by etcd's own defects) lose changes in silence: [`Follower`] copes with both.
+    /// Streams the changes after a revision. The stream ends when the watch is interrupted: watch again from the last revision received. A
+    /// watch may be late and may (due to defects of etcd) silently lose changes; [`Follower`] handles both.
     fn watch(&self, keys: &Keys, after: Revision) -> BoxStream<'static, Watched>;
 }
 
-/// [`Coordination::call`], with an answer of the fitting kind.
+/// [`Coordination::call`] with typed responses.
 impl dyn Coordination + '_ {
     pub async fn read(&self, keys: &Keys) -> Result<Snapshot, Error> {
         let (keys, freshness) = (keys.clone(), Freshness::Latest);
@@ -134,7 +134,7 @@ impl dyn Coordination + '_ {
         }
     }
 
-    /// The lease, and the seconds that it was granted for.
+    /// Returns the lease and the granted TTL in seconds.
     pub async fn grant(&self, ttl_seconds: u32) -> Result<(LeaseId, u32), Error> {
         match self.call(Request::Grant { ttl_seconds }).await? {
             Response::Granted { lease, ttl_seconds } => Ok((lease, ttl_seconds)),

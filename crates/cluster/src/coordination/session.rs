@@ -1,4 +1,4 @@
-//! Keeps a lease alive, and tells the threads of a process at the price of one load whether it is surely held.
+//! Renews a lease, and lets the threads of the process check with one atomic load whether it is certainly held.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,25 +8,25 @@ use tokio::time::sleep;
 
 use super::{Coordination, Error, Lease, LeaseId, boot_ms};
 
-/// Between a keepalive that failed and the next.
+/// The pause between a failed keepalive and the next.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Whether the lease is surely held: see [`Lease`].
+/// The time until which the lease is certainly held: see [`Lease`]. Shared between threads.
 #[derive(Clone, Debug)]
 pub struct Held(Arc<AtomicU64>);
 
 impl Held {
-    /// That of who needs no lease.
+    /// A handle for a node that needs no lease.
     pub fn for_ever() -> Held {
         Held(Arc::new(AtomicU64::new(u64::MAX)))
     }
 
-    /// That of who has lost it.
+    /// A handle for a node that has lost its lease.
     pub fn no_more() -> Held {
         Held(Arc::default())
     }
 
-    /// The time is [`boot_ms`], read after whatever rests on the answer was decided.
+    /// `now_ms` is [`boot_ms`], read after the decision that depends on the answer.
     #[inline]
     pub fn is_held_surely(&self, now_ms: u64) -> bool {
         now_ms < self.0.load(Ordering::Acquire)
@@ -47,7 +47,7 @@ pub struct Session {
 
 impl Session {
     /// # Errors
-    /// As [`Coordination::call`]; a lease that was granted nevertheless ends by itself.
+    /// The errors of [`Coordination::call`]. A lease that was granted nevertheless expires.
     pub async fn begin(
         coordination: Arc<dyn Coordination>,
         ttl_seconds: u32,
@@ -72,14 +72,13 @@ impl Session {
         self.held.clone()
     }
 
-    /// Why the last keepalive was not answered, if it was not.
+    /// The error of the last keepalive, if it failed.
     pub fn trouble(&self) -> Option<&Error> {
         self.trouble.as_ref()
     }
 
-    /// Renews the lease in time, until the service says that it has ended: then nothing that was bound to it exists any more, and the
-    /// node begins a new session. Does not return while the service is silent, however long: whether the lease is held
-    /// meanwhile, [`Held`] says. May be dropped while it waits.
+    /// Renews the lease until the service reports its end. Then no key bound to it exists any more, and the node begins a new session. Does
+    /// not return while the service does not answer; [`Held`] shows whether the lease is still held. Cancel-safe.
     pub async fn run(&mut self) {
         while !self.lease.has_ended() {
             let wait_ms = self.lease.renewal_at_ms().saturating_sub(boot_ms());
@@ -105,15 +104,15 @@ impl Session {
             .store(self.lease.held_until_ms(), Ordering::Release);
     }
 
-    /// From now on this node does not hold the lease, though it has not ended.
+    /// Stops relying on the lease, although it has not ended.
     pub fn give_up(&self) {
         self.held.0.store(0, Ordering::Release);
     }
 
-    /// Ends the lease now: for a node that stops in good order. From the call on it is not held.
+    /// Ends the lease now, on a graceful shutdown. It is not held from this call on.
     ///
     /// # Errors
-    /// As [`Coordination::call`]; the lease then ends by itself.
+    /// The errors of [`Coordination::call`]; the lease then expires.
     pub async fn end(self) -> Result<(), Error> {
         self.give_up();
         self.coordination.revoke(self.lease.id()).await

@@ -1,4 +1,4 @@
-//! Keys with revisions, in memory: what the embedded service keeps, and what the simulated one agrees on.
+//! An in-memory store of keys with revisions: the data of the embedded service, and the replicated state of the simulated one.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,8 @@ impl Store {
             .take_while(|entry| keys.contain(&entry.key))
     }
 
-    /// Makes a change, or says why not; and what it did, as one revision. The change is checked, and its leases last.
+    /// Applies a change as one revision, or returns the conflict. Returns the events as well. The caller has checked the change and that
+    /// its leases are valid.
     pub fn change(&mut self, change: &Change) -> (Outcome, Vec<Event>) {
         if let Some(mark) = self.entries.get(&change.mark.key)
             && mark.value == change.mark.id.as_bytes()
@@ -108,7 +109,7 @@ impl Store {
         }
     }
 
-    /// Deletes what is bound to a lease, as one revision if there is anything.
+    /// Deletes the keys bound to a lease, as one revision if there are any.
     pub fn end_lease(&mut self, lease: LeaseId) -> Vec<Event> {
         let revision = Revision(self.revision.0 + 1);
         let bound = self
@@ -120,7 +121,7 @@ impl Store {
         events
     }
 
-    /// Takes over events of a store that it is a copy of.
+    /// Applies events of the store that this one replicates.
     pub fn take(&mut self, events: &[Event]) {
         for event in events {
             match &event.entry {

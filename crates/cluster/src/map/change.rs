@@ -1,4 +1,4 @@
-//! What may happen to a map: one typed change at a time.
+//! The typed changes of a map.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,86 +12,87 @@ use super::settings::Settings;
 use super::slots::Filling;
 use super::{Map, apply};
 
-/// A change of the map. Lists of slots are in order and do not overlap.
+/// A change of the map. Lists of slots are sorted and do not overlap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A node that the map does not know has registered.
+    /// A node that is not in the map has registered.
     MemberAdded {
         registration: Registration,
         at_ms: u64,
     },
-    /// A member says something new of itself, in the same life.
+    /// A member registered different properties in the same incarnation.
     MemberUpdated {
         node: NodeId,
         registration: Registration,
     },
-    /// Members that were joining may be given slots.
+    /// Joining members may receive slots.
     MembersAdmitted {
         nodes: Vec<NodeId>,
         at_ms: u64,
     },
-    /// Members are dead: they are dropped everywhere, and for each slot that one of them owned and
-    /// somebody alive is in sync with, one of those becomes the owner. Where nobody is, all stays.
+    /// Members are dead and are removed from all slots. `owners` names a live in-sync replica as the new owner of each slot that
+    /// a lost member owned. A slot without such a replica is unchanged.
     MembersLost {
         nodes: Vec<NodeId>,
         owners: Vec<(SlotRange, NodeId)>,
         at_ms: u64,
     },
-    /// A member that was down is back, in a new life. Of slots that nobody alive has and that it was
-    /// in sync with, it becomes the owner.
+    /// A member that was down has returned, in a new incarnation. It becomes the owner of slots for which it was in sync and that
+    /// no live node holds.
     MemberReturned {
         node: NodeId,
         registration: Registration,
         at_ms: u64,
     },
-    /// A person wants the member drained or removed, or no more so (`None`).
+    /// An operator requests that the member be drained or removed, or withdraws that (`None`).
     MemberLeaving {
         node: NodeId,
         leaving: Option<Leaving>,
     },
-    /// The member's process is about to end: what it owns goes to replicas in sync.
+    /// The member's process will stop: in-sync replicas take over the slots that it owns.
     MemberStopping {
         node: NodeId,
     },
-    /// The member is a member no more. It has no slots.
+    /// Removes the member from the map. It has no slots.
     MemberGone {
         node: NodeId,
     },
-    /// A person gives up the rows that only `node` has, which is down: these slots get an owner without rows.
+    /// An operator discards the rows that only `node` has, which is down. These slots become empty and get a new owner.
     RowsGivenUp {
         node: NodeId,
     },
-    /// Where slots are to be, and who is to compute outputs. Slots that nobody has yet begin there, without rows.
+    /// The target placement of slots, and of the computation of outputs. Slots without an owner start there, empty.
     PlacementTaken {
-        /// The nodes that are to have each slot, the owner first.
+        /// The target nodes of each slot, the owner first.
         goals: Vec<(SlotRange, Vec<NodeId>)>,
         outputs: Vec<(SlotRange, NodeId)>,
-        /// What it was computed from: see `Map::placed_from`.
+        /// The fingerprint of the inputs: see `Map::placed_from`.
         from: u64,
     },
-    /// Nodes begin to be given the rows of slots.
+    /// Starts the transfer of slots' rows to nodes.
     FillsBegun {
         slots: Vec<(SlotRange, NodeId)>,
     },
-    /// Nodes are no longer given the rows of slots, and are not in sync.
+    /// Stops the transfer of slots' rows to nodes that are not in sync.
     FillsEnded {
         slots: Vec<(SlotRange, NodeId)>,
     },
-    /// Replicas leave those in sync, or join them. Only who knows the slot's current term may say so.
+    /// Replicas leave the in-sync set or join it. Only valid for the slot's current term.
     SyncChanged {
         by: By,
         slots: Vec<AtTerm>,
     },
-    /// A replica in sync becomes the owner, and the owner a replica in sync, unless it is stopping: then nobody waits for it. It is the owner who makes this change, when it answers nobody of
-    /// these slots any more and no other node computes from its rows: from then on whoever learns late of it has nothing that is old.
+    /// An in-sync replica becomes the owner. The previous owner becomes an in-sync replica, unless it is stopping: then no write
+    /// waits for it. The owner makes this change itself, when it no longer serves requests for these slots and no other node
+    /// computes from its rows. A node that learns of the change late therefore has no stale data.
     OwnersMoved {
         slots: Vec<(SlotRange, NodeId)>,
     },
-    /// Replicas in sync that are not to have the slots any more are dropped.
+    /// Drops in-sync replicas that are not targets of the slots.
     CopiesDropped {
         slots: Vec<(SlotRange, NodeId)>,
     },
-    /// A version is to be pulled by every node that holds slots. It gets the store's next number.
+    /// Requests that every node that holds slots pull a version. The version gets the store's next number.
     PushBegun {
         store: StoreName,
         ask: AskId,
@@ -101,39 +102,39 @@ pub enum Change {
         options: BTreeMap<String, String>,
         at_ms: u64,
     },
-    /// Nodes have told of progress with a push.
+    /// Nodes have reported progress with a push.
     PushProgressed {
         store: StoreName,
         version: VersionId,
         progress: u64,
         at_ms: u64,
     },
-    /// The push did not work out; no node makes the version live.
+    /// The push failed; no node makes the version live.
     PushFailed {
         store: StoreName,
         version: VersionId,
         why: String,
     },
-    /// The push's version is live on every node but those that lack it.
+    /// The push's version is live on every node except those in `lacking`.
     VersionLive {
         store: StoreName,
         version: VersionId,
         lacking: Vec<NodeId>,
     },
-    /// A kept version is live again, by the wish `ask`.
+    /// A kept version becomes live again, at the request `ask`.
     RolledBack {
         store: StoreName,
         ask: AskId,
         to: VersionId,
         lacking: Vec<NodeId>,
     },
-    /// Nodes that lacked the live version have it now.
+    /// Nodes that lacked the live version now have it.
     CaughtUp {
         store: StoreName,
         version: VersionId,
         nodes: Vec<NodeId>,
     },
-    /// A kept version is kept no more.
+    /// A kept version is removed.
     VersionRemoved {
         store: StoreName,
         version: VersionId,
@@ -145,22 +146,22 @@ pub enum Change {
         what: What,
         name: String,
         text: String,
-        /// In the place of a definition of the same name.
+        /// Replaces a definition of the same name.
         replace: bool,
     },
     Undefined {
         what: What,
         name: String,
     },
-    /// Names of spaces stand for something else from now on: all of them, or nothing changes.
+    /// Changes which space each name refers to, for all names or for none.
     SpacesSet {
         sets: Vec<SpaceSet>,
     },
     SettingsChanged {
         settings: Settings,
     },
-    /// The map was lost, and is written again from a copy: at a later epoch, with every member down. `holders` are the nodes that
-    /// have a slot's newest rows, the future owner first; slots that are not listed keep their holders.
+    /// Restores a lost map from a copy, at a later epoch and with every member down. `holders` are the nodes with a slot's newest
+    /// rows, the future owner first. Slots that are not listed keep their holders.
     Recovered {
         epoch: Epoch,
         holders: Vec<(SlotRange, Vec<NodeId>)>,
@@ -168,38 +169,38 @@ pub enum Change {
     },
 }
 
-/// Who says that the replicas in sync change.
+/// The origin of a change of the in-sync set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// The owner of all these slots, by compare-and-swap on its own lease as well.
+    /// The owner of all these slots, with a compare-and-swap that also checks its own lease.
     Owner(NodeId),
-    /// The controller, by the owner's report: the owner tells of a replica only after it has begun
-    /// to wait for that replica's acknowledgements, so nothing is acknowledged without it.
+    /// The controller, according to the owner's report. The owner reports a replica only after it has started to wait for that
+    /// replica's acknowledgements, so no write is acknowledged without it.
     Controller,
 }
 
-/// Slots of one term whose replicas in sync change.
+/// Slots of one term whose in-sync set changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AtTerm {
     pub slots: SlotRange,
-    /// The term that whoever wants the change knows. Any other refuses it.
+    /// The term on which the change is based. The change is rejected if the slot has any other.
     pub term: Term,
     pub out: Vec<NodeId>,
-    /// Replicas that were filled: just those fillings that the map has.
+    /// Filled replicas that join the in-sync set. They must match fills in the map.
     pub into: Vec<Filling>,
 }
 
-/// What a name of a space is to stand for.
+/// The new value of a space's name.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpaceSet {
     pub name: String,
-    /// What it stood for when this was decided; any other refuses the change.
+    /// The previous value. If the current value differs, the change is rejected.
     pub before: Option<String>,
     pub record: Option<String>,
 }
 
-/// Records are long, and nothing that a log's reader looks for.
+/// Omits the records, which are long and of no use in a log.
 impl fmt::Debug for SpaceSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let len = |record: &Option<String>| record.as_ref().map(String::len);
@@ -211,14 +212,14 @@ impl fmt::Debug for SpaceSet {
     }
 }
 
-/// What a definition defines.
+/// The kind of a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum What {
     Table,
     Join,
 }
 
-/// Why a change is not made, in words. The map stays as it was.
+/// The reason why a change was rejected. The map is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused(pub String);
 
@@ -231,12 +232,11 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Map {
-    /// The map after `change`, which `id` names. It copies the map: milliseconds for the largest.
+    /// Returns the map after `change`, which has the id `id`. It copies the map, which takes milliseconds for the largest maps.
     ///
     /// # Errors
     ///
-    /// If the change does not fit this map. Read the map again and decide anew; the same change
-    /// on the same map is refused again.
+    /// The change does not fit this map. Read the map again and decide again; the same change of the same map is always rejected.
     pub fn apply(&self, change: &Change, id: &ChangeId) -> Result<Map, Refused> {
         let mut map = self.clone();
         map.epoch = Epoch(self.epoch.0 + 1);

@@ -1,4 +1,4 @@
-//! Whether a map keeps the invariants that `map` numbers.
+//! Checks the invariants listed in the documentation of `map`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use larder_types::SLOTS;
 use super::slots::{Placed, Run};
 use super::{Map, NodeId, State, Store};
 
-/// An invariant that does not hold.
+/// A violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
     /// Its number in the documentation of `map`.
@@ -35,11 +35,11 @@ fn ensure(holds: bool, invariant: u8, what: impl FnOnce() -> String) -> Result<(
 }
 
 impl Map {
-    /// Names the first invariant that does not hold.
+    /// Checks all invariants.
     ///
     /// # Errors
     ///
-    /// If there is one: the map was written by something other than [`Map::apply`].
+    /// The first violated invariant. The map was then not written by [`Map::apply`].
     pub fn check(&self) -> Result<(), Broken> {
         self.check_members()?;
         let mut next = 0;

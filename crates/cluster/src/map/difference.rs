@@ -1,27 +1,27 @@
-//! What changed from one map to another.
+//! The difference between two maps.
 
 use super::{Map, NodeId, Placed, SlotRange, Term};
 
-/// What a node that acted on one map must look at when it sees another.
+/// The parts of a map that a node must examine when it replaces another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Difference {
-    /// Slots whose owner, replicas in sync or fillings differ: in order, as long as possible.
+    /// Slots whose owner, in-sync replicas or fills differ, as maximal ranges in order.
     pub slots: Vec<Moved>,
-    /// Members that only the newer map has.
+    /// Members that are only in the newer map.
     pub added: Vec<NodeId>,
-    /// Members that only the older map has.
+    /// Members that are only in the older map.
     pub gone: Vec<NodeId>,
-    /// Members of both of which anything differs: state, life, address.
+    /// Members of both maps that differ in state, incarnation, address or any other property.
     pub updated: Vec<NodeId>,
-    /// Stores, tables, joins, spaces, outputs or settings differ.
+    /// Whether stores, tables, joins, spaces, outputs or settings differ.
     pub other: bool,
 }
 
-/// Slots that changed alike.
+/// A range of slots with the same change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
     pub slots: SlotRange,
-    /// Before and after.
+    /// The old and the new value.
     pub owner: (Option<NodeId>, Option<NodeId>),
     pub term: (Term, Term),
 }
@@ -37,7 +37,7 @@ impl Moved {
 }
 
 impl Difference {
-    /// From `old` to `new`, which may be many changes later.
+    /// Computes the difference from `old` to `new`, which may be many changes later.
     pub fn between(old: &Map, new: &Map) -> Difference {
         let mut difference = Difference {
             other: old.settings != new.settings
@@ -94,7 +94,7 @@ fn slots(old: &Map, new: &Map) -> Vec<Moved> {
     moved
 }
 
-/// Slots of which one map says anything that the other does not, also of where they are to be: in order, as long as possible.
+/// Returns the slots that differ in any way, including their target placement, as maximal ranges in order.
 pub fn placed_anew(old: &Map, new: &Map) -> Vec<SlotRange> {
     let mut changed: Vec<SlotRange> = Vec::new();
     let stops =
@@ -111,7 +111,7 @@ pub fn placed_anew(old: &Map, new: &Map) -> Vec<SlotRange> {
     changed
 }
 
-/// The slots that are in one run of either map, with what both say of them.
+/// Calls `each` for every range of slots that lies in one run of both maps, with its state in each map.
 fn each_common(old: &Map, new: &Map, mut each: impl FnMut(SlotRange, &Placed, &Placed)) {
     let mut olds = old.slots().runs().iter().peekable();
     for run in new.slots().runs() {

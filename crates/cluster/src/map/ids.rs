@@ -1,4 +1,4 @@
-//! Names and numbers of a cluster that must not be mistaken for one another.
+//! Distinct types for the names and numbers of a cluster.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,36 +23,34 @@ macro_rules! number {
 }
 
 number! {
-    /// The number that the map gives a member when it first joins: short, so that a map of
-    /// thousands of slots stays small. It is never given again. 0 is nobody's.
+    /// A member's number, which the map assigns when the member first joins. It is short, so that a map with thousands of runs
+    /// stays small. Numbers are never reused. 0 is not assigned.
     NodeId(u32)
 }
 number! {
-    /// How many changes the map has seen.
+    /// The version number of the map: the number of changes made so far.
     Epoch(u64)
 }
 number! {
-    /// A slot's own number: the epoch at which its owner or its replicas in sync changed last.
+    /// A slot's term: the epoch at which its owner or its in-sync set last changed.
     Term(u64)
 }
 number! {
-    /// Which life of a node this is. It grows with each start, and whenever a node that lost its
-    /// lease registers anew.
+    /// The incarnation of a node. It increases with each start, and whenever a node that lost its lease registers again.
     Incarnation(u64)
 }
 number! {
-    /// A cluster's identity: drawn at random when its map is created, and never changed. Two clusters of the same name differ in
-    /// it. 0 in maps that were created before version 0.2.
+    /// A cluster's identity: drawn at random when its map is created, and never changed. It distinguishes clusters of the same
+    /// name. 0 in maps that were created before version 0.2.
     ClusterId(u64)
 }
 number! {
-    /// What a data folder is known by: drawn at random when the folder is made. A node that comes
-    /// back with another number has none of the rows that it had.
+    /// The identity of a data folder: drawn at random when the folder is created. A node that returns with another number has
+    /// none of its previous rows.
     DiskId(u64)
 }
 
-/// The name of a node, which never changes: 1 to 64 letters, digits, `_`, `-` and `.`, beginning
-/// with a letter or a digit.
+/// The name of a node, which never changes: 1 to 64 letters, digits, `_`, `-` and `.`, beginning with a letter or a digit.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NodeName(Arc<str>);
@@ -110,8 +108,8 @@ impl fmt::Debug for NodeName {
     }
 }
 
-/// What a change is known by, drawn by who makes it. The map keeps that of the last change, so that
-/// who got no reply reads the map and sees whether the change was made.
+/// The id of a change, chosen by the node that makes it. The map contains the id of its last change, so that a node that received
+/// no reply can read from the map whether its change was made.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ChangeId(pub String);
@@ -122,7 +120,7 @@ impl fmt::Display for ChangeId {
     }
 }
 
-/// What a person's wish is known by (the key `asks/<id>`).
+/// The id of an operator request (the key `asks/<id>`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AskId(pub String);
@@ -133,7 +131,7 @@ impl fmt::Display for AskId {
     }
 }
 
-/// The slots `from` to `to`, both among them.
+/// The slots `from` to `to`, both inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "(u16, u16)", into = "(u16, u16)")]
 pub struct SlotRange {
@@ -151,7 +149,7 @@ impl SlotRange {
         SlotRange { from, to }
     }
 
-    /// How many slots these are.
+    /// The number of slots.
     pub fn count(self) -> u32 {
         u32::from(self.to) + 1 - u32::from(self.from)
     }
@@ -164,7 +162,7 @@ impl SlotRange {
         self.from..=self.to
     }
 
-    /// The slots that are in both.
+    /// The intersection of both ranges.
     pub fn and(self, other: SlotRange) -> Option<SlotRange> {
         let (from, to) = (self.from.max(other.from), self.to.min(other.to));
         (from <= to).then_some(SlotRange { from, to })

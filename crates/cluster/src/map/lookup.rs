@@ -1,4 +1,4 @@
-//! Tables over a map, built once per map, for what requests ask.
+//! Lookup tables over a map, built once per map, for the execution of requests.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,11 @@ use larder_types::SLOTS;
 
 use super::{Map, Member, NodeId, NodeName, Placed, SlotRange};
 
-/// So many adjacent slots of a node that is stopping go to one other.
+/// If a node is stopping, each block of this many adjacent slots gets the same new owner.
 const SPREAD_SLOTS: usize = 64;
 
-/// Answers in constant time what the map answers by searching. It is built in time linear in the
-/// map and takes some 64 KiB and what the map's runs take again.
+/// Constant-time lookups, where the map itself searches. Construction is linear in the size of the map. The tables take about 64
+/// KiB, plus as much as the map's runs.
 #[derive(Debug, Clone)]
 pub struct Lookup {
     run_of: Vec<u16>,
@@ -27,17 +27,17 @@ pub struct Lookup {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Held {
     pub owned: Vec<SlotRange>,
-    /// Where it is a replica in sync.
+    /// Slots of which it is an in-sync replica.
     pub in_sync: Vec<SlotRange>,
     pub filling: Vec<SlotRange>,
 }
 
-/// Adjacent slots that the same nodes have.
+/// Adjacent slots with the same owner and replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
     pub slots: SlotRange,
     pub owner: NodeId,
-    /// Replicas in sync that are up.
+    /// In-sync replicas that are up.
     pub replicas: Vec<NodeId>,
 }
 
@@ -69,7 +69,7 @@ impl Lookup {
                     serve(&mut listed, run.slots, owner, &placed.in_sync);
                     serve(&mut served, run.slots, owner, &placed.in_sync);
                 }
-                // Then so are those in sync.
+                // Then its in-sync replicas are down too.
                 Some(owner) => serve(&mut listed, run.slots, owner, &[]),
             }
         }
@@ -90,11 +90,11 @@ impl Lookup {
         }
     }
 
-    /// Owner, replicas and term of a slot.
+    /// Returns the owner, the replicas and the term of a slot.
     ///
     /// # Panics
     ///
-    /// If there is no such slot.
+    /// If `slot` is out of range.
     #[inline]
     pub fn placed(&self, slot: u16) -> &Placed {
         &self.placed[usize::from(self.run_of[usize::from(slot)])]
@@ -105,7 +105,7 @@ impl Lookup {
         heir_of(self.placed(slot), slot, &self.stopping)
     }
 
-    /// Who computes the outputs of a slot: the owner, unless others do that.
+    /// Returns the node that computes the outputs of a slot: the owner, unless other nodes compute them.
     #[inline]
     pub fn computes(&self, slot: u16) -> Option<NodeId> {
         self.computes[usize::from(slot)].or(self.placed(slot).owner)
@@ -119,23 +119,24 @@ impl Lookup {
         map.member(self.id_of(name)?)
     }
 
-    /// The slots that the map names `node` for; `None` where there are none.
+    /// Returns the slots that `node` holds or is being filled with; `None` if there are none.
     pub fn held(&self, node: NodeId) -> Option<&Held> {
         self.held.get(&node)
     }
 
-    /// What `CLUSTER SLOTS` tells, in its order: also slots whose owner is down, since clients want to hear of every slot before they begin.
+    /// The content of `CLUSTER SLOTS`, in order. Includes slots whose owner is down, because clients require a complete table at
+    /// start.
     pub fn listed(&self) -> &[Served] {
         &self.listed
     }
 
-    /// Slots whose owner is up, in their order.
+    /// Slots whose owner is up, in order.
     pub fn served(&self) -> &[Served] {
         &self.served
     }
 }
 
-/// Members whose processes are about to end.
+/// Returns the members whose processes are stopping.
 pub(super) fn stopping(map: &Map) -> Vec<NodeId> {
     let stopping = map.members().iter().filter(|it| it.is_stopping);
     stopping.map(|it| it.id).collect()
@@ -148,7 +149,7 @@ pub(super) fn heir_of(placed: &Placed, slot: u16, stopping: &[NodeId]) -> Option
         return heir;
     }
     let others: Vec<NodeId> = placed.in_sync.iter().copied().filter(stays).collect();
-    // Neighbours to one, and not all to one.
+    // Spreads the slots over all replicas, in blocks of adjacent slots.
     let at = usize::from(slot) / SPREAD_SLOTS % others.len().max(1);
     others.get(at).copied()
 }

@@ -1,46 +1,46 @@
-//! A member: a node that the map knows, whether it is up or not.
+//! Members: nodes in the map, whether up or down.
 
 use serde::{Deserialize, Serialize};
 
 use super::ids::{DiskId, Incarnation, NodeId, NodeName};
 
-/// A node of the cluster, as the map has it.
+/// A node of the cluster, as recorded in the map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
     pub id: NodeId,
     pub registration: Registration,
     pub state: State,
-    /// Since when it is in this state, in milliseconds since 1970 on the controller's clock.
+    /// The time of the last change of `state`, in milliseconds since 1970 on the controller's clock.
     pub since_ms: u64,
-    /// What a person wants of it: to be drained, or to be drained and then removed.
+    /// An operator's request to drain the node, or to drain and then remove it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving: Option<Leaving>,
-    /// Its process is about to end: it gives what it owns to others, and is given nothing, until it is down.
+    /// The process is stopping: other nodes take over the slots that the node owns, and it receives none until it is down.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_stopping: bool,
 }
 
-/// What a node says of itself (the key `nodes/<name>`, bound to its lease).
+/// The properties that a node registers (the key `nodes/<name>`, bound to its lease).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Registration {
     pub name: NodeName,
     pub incarnation: Incarnation,
     pub disk: DiskId,
-    /// `host:port` for the Redis protocol.
+    /// `host:port` of the Redis protocol.
     pub resp: String,
-    /// `host:port` for HTTP.
+    /// `host:port` of HTTP.
     pub http: String,
     /// `host:port` for other nodes.
     pub peer: String,
-    /// What clients are told beside the address, where one is set.
+    /// The host name that clients receive in addition to the address, if one is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
     pub cores: u16,
-    /// Nodes that may fail together. Copies of a slot are in different zones where there are enough.
+    /// A failure domain. Copies of a slot are in different zones if there are enough.
     pub zone: String,
-    /// Its share of slots, in relation to the other nodes' weights. At least 1.
+    /// The node's share of slots, relative to the other nodes' weights. At least 1.
     pub weight: u32,
     pub roles: Roles,
 }
@@ -48,9 +48,9 @@ pub struct Registration {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Roles {
-    /// It owns slots: rows and data sets.
+    /// The node owns slots: rows and data sets.
     Base,
-    /// It computes outputs of joins, and holds copies of what they need.
+    /// The node computes outputs of joins, and holds copies of the rows that they need.
     Compute,
     Both,
 }
@@ -68,10 +68,10 @@ impl Roles {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It has registered and is given no slots yet.
+    /// The node has registered and does not receive slots yet.
     Joining,
     Up,
-    /// Its lease has ended.
+    /// The node's lease has expired.
     Down,
 }
 
@@ -87,18 +87,17 @@ impl Member {
         &self.registration.name
     }
 
-    /// Whether it may be given base slots, now or when it is back.
+    /// Whether slots may be placed on the node, now or after its return.
     pub fn may_hold(&self) -> bool {
         self.state != State::Joining && self.leaving.is_none() && self.registration.roles.is_base()
     }
 
-    /// Whether it may be given outputs of joins to compute.
+    /// Whether the computation of outputs may be placed on the node.
     pub fn may_compute(&self) -> bool {
         self.state == State::Up && self.leaving.is_none() && self.registration.roles.is_compute()
     }
 
-    /// The state as people are told it: `draining` while it still gives its slots away,
-    /// `stopping` while its process ends.
+    /// The state as shown to operators: `draining` while the node hands over its slots, `stopping` while its process stops.
     pub fn shown(&self) -> &'static str {
         match (self.state, self.leaving) {
             (State::Down, _) => "down",

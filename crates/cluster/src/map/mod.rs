@@ -1,33 +1,33 @@
-//! The cluster map: one value that says who is a member, who has which slots, and which data sets,
-//! tables and joins there are.
+//! The cluster map: the members, the owner and the replicas of each slot, and the data sets, tables, joins and spaces of the
+//! cluster.
 //!
-//! There is one map at a time. It is kept as one JSON text by the coordination service, and it
-//! changes only by [`Map::apply`]: a [`Change`] and a map give the next map or say why not. Whoever
-//! makes a change writes the next map in place of the one that it read, by compare-and-swap.
+//! There is one current map. The coordination service stores it as one JSON text. It changes only by [`Map::apply`], which
+//! computes the next map from a map and a [`Change`], or rejects the change. The caller then replaces the map that it read with
+//! the next one, by compare-and-swap.
 //!
 //! ```text
-//!  map, epoch 7 ── apply(change, id) ──► map, epoch 8 ── compare-and-swap on what held epoch 7
-//!                        └─► Refused: in words; the map stays
+//!  map, epoch 7 ── apply(change, id) ──► map, epoch 8 ── compare-and-swap with the value of epoch 7
+//!                        └─► Refused, with the reason; the map is unchanged
 //! ```
 //!
-//! Invariants; [`Map::check`] names the first that is broken, and every change keeps them:
+//! Invariants, which every change preserves. [`Map::check`] returns the first violated one:
 //!
-//! 1. The runs have all slots, each once, in order; no two neighbours are alike.
-//! 2. The nodes that a slot names are members with the role base. Its owner, its replicas in sync and those being
-//!    filled are different nodes; each list is sorted.
-//! 3. A slot without owner has no replica, neither in sync nor being filled, and no goal.
-//! 4. No term and no epoch of a filling is above the map's epoch. A slot's term never goes back.
-//! 5. A goal names each node once, and is kept only where it is not what is.
-//! 6. Where the owner is up, so are all replicas in sync and being filled. Where it is down, so are all in
-//!    sync, and none is being filled: nobody could take over, and the first of them to return has every acknowledged write.
-//! 7. Members differ in number and in name; no number reaches the one that is given next.
-//! 8. Versions of a store differ, and are below the one that is given next. Nodes that lack one are members.
-//! 9. Definitions differ in number, and no number reaches the one that is given next.
+//! 1. The runs cover all slots, each once, in order. No two adjacent runs are equal.
+//! 2. The nodes that a slot names are members with the role base. Its owner, its in-sync replicas and its replicas being filled
+//!    are different nodes; each list is sorted.
+//! 3. A slot without an owner has no replica, neither in sync nor being filled, and no goal.
+//! 4. No term and no epoch of a fill exceeds the map's epoch. A slot's term never decreases.
+//! 5. A goal names each node once, and is stored only if it differs from the current placement.
+//! 6. If the owner is up, so are all replicas in sync and being filled. If it is down, so are all replicas in sync, and none is
+//!    being filled: no replica could take over, and the first of them to return has every acknowledged write.
+//! 7. Members have different numbers and names, and all numbers are below the next one to assign.
+//! 8. Versions of a store have different numbers, all below the next one to assign. Nodes that lack a version are members.
+//! 9. Definitions have different numbers, all below the next one to assign.
 //! 10. The settings are within their bounds.
-//! 11. Outputs are computed by slots' owners (the list is empty), or each slot by a member with the role compute.
+//! 11. Outputs are computed by slots' owners (the list is empty), or each slot's by a member with the role compute.
 //!
-//! What the map leaves out: how far a node is with what is asked of it (its report), who has a
-//! lease (the coordination service), and everything that changes with a request.
+//! The map does not contain a node's progress (its report), the leases (the coordination service), or anything that changes with
+//! a request.
 
 mod apply;
 mod change;
@@ -61,7 +61,7 @@ pub use stores::{Definition, Ended, Push, Store, Version};
 pub use succession::Setback;
 pub use text::{FORMAT, TextError};
 
-/// The cluster map. Read it by its methods and [`Lookup`], change it by [`Map::apply`].
+/// The cluster map. It is read through its methods and [`Lookup`], and changed by [`Map::apply`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Map {
@@ -75,7 +75,7 @@ pub struct Map {
     next_node: NodeId,
     members: Vec<Member>,
     slots: Slots,
-    /// What the placement was computed from, to see whether it must be computed anew. 0: never.
+    /// A fingerprint of the inputs of the last placement, to detect whether a new one is needed. 0 if there was none.
     #[serde(default)]
     placed_from: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -89,7 +89,7 @@ pub struct Map {
     joins: BTreeMap<String, Definition>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     spaces: BTreeMap<String, String>,
-    /// The last time that the map was lost: the epoch of the copy that it was recovered from, and the epoch that it continued with.
+    /// The last recovery: the epoch of the copy from which the map was recovered, and the epoch at which it continued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     recovered: Option<(Epoch, Epoch)>,
 }
@@ -99,7 +99,7 @@ fn is_zero(id: &ClusterId) -> bool {
 }
 
 impl Map {
-    /// A cluster without members, at epoch 0.
+    /// Creates the map of a cluster without members, at epoch 0.
     pub fn new(cluster: &str, settings: Settings) -> Map {
         Map {
             format: FORMAT,
@@ -122,7 +122,7 @@ impl Map {
         }
     }
 
-    /// The same map with an identity, which is set once, when the map is created.
+    /// Sets the identity, once, when the map is created.
     #[must_use]
     pub fn with_id(mut self, id: ClusterId) -> Map {
         self.id = id;
@@ -142,7 +142,7 @@ impl Map {
         self.epoch
     }
 
-    /// The change that made this map. Who got no reply to its compare-and-swap finds here whether it won.
+    /// The change that produced this map. A writer whose compare-and-swap got no reply learns from it whether it succeeded.
     pub fn last_change(&self) -> &ChangeId {
         &self.last_change
     }
@@ -151,7 +151,7 @@ impl Map {
         &self.settings
     }
 
-    /// All members, by their number.
+    /// All members, sorted by number.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
@@ -161,29 +161,29 @@ impl Map {
         Some(&self.members[at])
     }
 
-    /// The member with this name. It looks through all; [`Lookup`] has a table.
+    /// Returns the member with this name, by a linear search. [`Lookup`] has a table.
     pub fn member_named(&self, name: &NodeName) -> Option<&Member> {
         self.members.iter().find(|member| member.name() == name)
     }
 
-    /// Whether the map has `id` as a member that is not down.
+    /// Whether `id` is a member that is not down.
     pub fn is_up(&self, id: NodeId) -> bool {
         self.member(id).is_some_and(|it| it.state != State::Down)
     }
 
-    /// Whether the member's process is about to end.
+    /// Whether the member's process is stopping.
     pub fn is_stopping(&self, id: NodeId) -> bool {
         self.member(id).is_some_and(|it| it.is_stopping)
     }
 
-    /// The replica in sync that the owner of a slot is to give it to: the one that is to own it, or, of an owner that is
-    /// stopping, any other that is not. [`Lookup::heir`] says the same of a map that stays as it is.
+    /// Returns the in-sync replica to which the owner should hand over the slot: the intended owner, or, if the owner is
+    /// stopping, any other replica that is not. [`Lookup::heir`] is the equivalent for a fixed map.
     pub fn heir(&self, slot: u16) -> Option<NodeId> {
         let stopping = lookup::stopping(self);
         lookup::heir_of(&self.slots.of(slot).placed, slot, &stopping)
     }
 
-    /// A member's name for people; its number where it is a member no more.
+    /// Returns a member's name for messages, or its number if it is no longer a member.
     pub fn name_of(&self, id: NodeId) -> String {
         match self.member(id) {
             Some(member) => member.name().to_string(),
@@ -195,12 +195,12 @@ impl Map {
         &self.slots
     }
 
-    /// What the placement was computed from; see `controller`.
+    /// A fingerprint of the inputs of the last placement; see `controller`.
     pub fn placed_from(&self) -> u64 {
         self.placed_from
     }
 
-    /// Who computes the outputs of which slots. Empty: the owner of each slot.
+    /// The nodes that compute the outputs of slots. Empty if the owner of each slot computes them.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = (SlotRange, NodeId)> + '_ {
         let outputs = self.outputs.iter();
         outputs.map(|&(from, to, node)| (SlotRange { from, to }, node))
@@ -210,7 +210,7 @@ impl Map {
         &self.stores
     }
 
-    /// Where the rows of tables are that are not the cluster's own, by the table's name.
+    /// The external locations of tables whose rows are not in the cluster, by table name.
     pub fn tables(&self) -> &BTreeMap<String, Definition> {
         &self.tables
     }
@@ -220,7 +220,7 @@ impl Map {
         &self.joins
     }
 
-    /// What names of spaces and their aliases stand for, in the words of whoever keeps spaces.
+    /// The spaces and aliases: a record by name, in a format that this crate does not interpret.
     pub fn spaces(&self) -> &BTreeMap<String, String> {
         &self.spaces
     }

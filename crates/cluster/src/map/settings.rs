@@ -1,33 +1,33 @@
-//! The settings that must be the same on every node, so they are kept in the map.
+//! The settings that must be equal on all nodes, and are therefore stored in the map.
 
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// How many nodes have each slot, the owner among them. 1 to 16.
+    /// The number of copies of each slot, including the owner's. 1 to 16.
     pub replicas: u8,
-    /// How many copies of a slot, the owner's among them, must be in sync for its writes to be taken. 1 to `replicas`. Nodes of versions without this
-    /// setting read the map as long as it is 1.
+    /// The number of copies of a slot, including the owner's, that must be in sync for it to accept writes. 1 to `replicas`.
+    /// Versions without this setting can read the map while it is 1.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub min_copies: u8,
-    /// Who must have a write before it is acknowledged.
+    /// The nodes that must have a write before it is acknowledged.
     pub acknowledge: Acknowledge,
-    /// How long a node may act on a lease that is not renewed.
+    /// The TTL of a node's lease, in milliseconds.
     pub lease_ms: u64,
-    /// When the copies of a node that stays down are made elsewhere.
+    /// The time after which the copies of a node that stays down are created elsewhere, in milliseconds.
     pub replace_after_ms: u64,
-    /// How many base nodes must have registered before slots are given out for the first time.
+    /// The number of base nodes that must have registered before slots are placed for the first time.
     pub start_nodes: u32,
-    /// Whether a node that registers is given slots without being asked for.
+    /// Whether a node that registers receives slots automatically.
     pub admit_new_nodes: bool,
-    /// How much more than its share a node may have, in percent of it.
+    /// The percentage by which a node may exceed its share.
     pub spare_percent: u8,
-    /// How many slots a node is filled with at a time.
+    /// The number of slots with which a node is filled concurrently.
     pub fill_slots_at_once: u16,
-    /// How many versions of a store are kept beside the live one.
+    /// The number of versions of a store that are kept beside the live one.
     pub versions_kept: u8,
-    /// A push is given up when no node has told of progress for so long.
+    /// A push is aborted if no node has reported progress for this time, in milliseconds.
     pub push_silence_ms: u64,
 }
 
@@ -60,14 +60,14 @@ impl Default for Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Acknowledge {
-    /// The owner alone.
+    /// Only the owner.
     Owner,
-    /// The owner and all replicas in sync.
+    /// The owner and all in-sync replicas.
     Replicas,
 }
 
 impl Settings {
-    /// What is out of its bounds, in words.
+    /// Returns a message about the first setting that is out of bounds.
     pub fn out_of_bounds(&self) -> Option<String> {
         let wrong = match self {
             it if !(1..=16).contains(&it.replicas) => "replicas must be 1 to 16",

@@ -1,15 +1,15 @@
-//! Who has which slots: runs of adjacent slots that are alike.
+//! The placement of slots, as runs of adjacent slots with equal placement.
 //!
-//! A run is an array in JSON, because a large map has thousands:
+//! In JSON, a run is an array, because a large map has thousands of runs:
 //!
-//! | place | what | |
+//! | index | content | |
 //! |---|---|---|
 //! | 0, 1 | first and last slot | |
 //! | 2 | term | |
 //! | 3 | owner | `null`: none yet |
-//! | 4 | replicas in sync | sorted |
-//! | 5 | replicas being filled, each `[node, epoch]` | may be left out, if all that follow are |
-//! | 6 | nodes that are to have the slots, the owner first | left out where they are those that have them |
+//! | 4 | in-sync replicas | sorted |
+//! | 5 | replicas being filled, each `[node, epoch]` | may be omitted if all following elements are |
+//! | 6 | target nodes, the owner first | omitted if they equal the current ones |
 
 use larder_types::SLOTS;
 use serde::de::{Error as _, SeqAccess, Visitor};
@@ -18,33 +18,33 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::ids::{Epoch, NodeId, SlotRange, Term};
 
-/// Adjacent slots that have the same owner, replicas, term and goal.
+/// Adjacent slots with the same owner, replicas, term and goal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     pub slots: SlotRange,
     pub placed: Placed,
 }
 
-/// Who has a slot, and who is to have it.
+/// The current and the target placement of a slot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placed {
     pub term: Term,
-    /// The node that orders the slot's writes. It keeps the slot when it goes down and nobody else is in sync.
+    /// The node that orders the slot's writes. It remains the owner while it is down if no other node is in sync.
     pub owner: Option<NodeId>,
-    /// Nodes beside the owner that have every acknowledged write. Sorted.
+    /// Nodes other than the owner that have every acknowledged write. Sorted.
     pub in_sync: Vec<NodeId>,
-    /// Nodes that are being given the rows. Sorted by node.
+    /// Nodes that are receiving the rows. Sorted by node.
     pub filling: Vec<Filling>,
-    /// Nodes that are to have the slot, the owner first, the others sorted. `None`: those that have it.
+    /// The target nodes, the owner first, the others sorted. `None` if they equal the current holders.
     goal: Option<Vec<NodeId>>,
 }
 
-/// A replica on its way to being in sync. The epoch tells this filling from earlier ones of the same node.
+/// A replica that is not in sync yet. The epoch distinguishes this fill from earlier fills of the same node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "(NodeId, Epoch)", into = "(NodeId, Epoch)")]
 pub struct Filling {
     pub node: NodeId,
-    /// The epoch of the map in which it began.
+    /// The epoch of the map in which the fill began.
     pub began: Epoch,
 }
 
@@ -61,7 +61,7 @@ impl From<Filling> for (NodeId, Epoch) {
 }
 
 impl Placed {
-    /// Nodes that have every acknowledged write: the owner first.
+    /// The nodes that have every acknowledged write, the owner first.
     pub fn holders(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.owner.into_iter().chain(self.in_sync.iter().copied())
     }
@@ -74,7 +74,7 @@ impl Placed {
         self.filling.iter().copied().find(|it| it.node == node)
     }
 
-    /// Nodes that are to have the slot, the owner first. Empty only where nobody has it.
+    /// The target nodes, the owner first. Empty only if the slot has no owner.
     pub fn goal(&self) -> Vec<NodeId> {
         match &self.goal {
             Some(goal) => goal.clone(),
@@ -82,24 +82,24 @@ impl Placed {
         }
     }
 
-    /// The replica in sync that the owner is to give the slot to, if no process is about to end.
+    /// The in-sync replica to which the owner should hand over the slot, if no process is stopping.
     pub fn heir(&self) -> Option<NodeId> {
         let first = self.goal.as_ref()?.first().copied()?;
         (self.owner.is_some() && self.in_sync.contains(&first)).then_some(first)
     }
 
-    /// Whether the slot is where it is to be.
+    /// Whether the slot has its target placement.
     pub fn is_settled(&self) -> bool {
         self.goal.is_none() && self.filling.is_empty()
     }
 
-    /// Whether the map names `node` anywhere in this slot.
+    /// Whether the slot's placement contains `node` in any role.
     pub fn names(&self, node: NodeId) -> bool {
         let is_goal = self.goal.as_ref().is_some_and(|it| it.contains(&node));
         self.is_holder(node) || self.filling(node).is_some() || is_goal
     }
 
-    /// Sets what is to be, and forgets it where it is so already.
+    /// Sets the target placement, and stores it only if it differs from the current one.
     pub(super) fn set_goal(&mut self, mut goal: Vec<NodeId>) {
         if goal.len() > 1 {
             goal[1..].sort_unstable();
@@ -138,23 +138,23 @@ impl Slots {
         &self.runs
     }
 
-    /// The run that has `slot`.
+    /// Returns the run that contains `slot`.
     ///
     /// # Panics
     ///
-    /// If there is no such slot.
+    /// If `slot` is out of range.
     pub fn of(&self, slot: u16) -> &Run {
         assert!(slot < SLOTS, "there is no slot {slot}");
         let at = self.runs.partition_point(|run| run.slots.to < slot);
         &self.runs[at]
     }
 
-    /// Gives each part of a run that an entry of `wanted` covers to `edit`, with the entry's value,
-    /// and joins what is alike afterwards. What is to be stays what it was, unless `edit` sets it.
+    /// Calls `edit` for each part of a run that an entry of `wanted` covers, with the entry's value, and then merges equal
+    /// adjacent runs. The goal is preserved, unless `edit` sets it.
     ///
     /// # Errors
     ///
-    /// If `wanted` is not in order, overlaps, or reaches beyond the last slot; and what `edit` says.
+    /// `wanted` is not sorted, overlaps, or exceeds the last slot; or the error of `edit`.
     pub(super) fn edit<T>(
         &mut self,
         wanted: &[(SlotRange, T)],

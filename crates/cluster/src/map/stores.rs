@@ -1,4 +1,4 @@
-//! Stores in the map: which version is live everywhere, and which push is under way.
+//! Stores in the map: the live version and the push in progress.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{AskId, NodeId};
 
-/// What the cluster knows of a store. The map numbers its versions, so a number means the same on every node.
+/// A store in the map. The map numbers the versions, so that a number means the same on every node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Store {
-    /// The number that the next push gets.
+    /// The number of the next push.
     pub next: VersionId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<Version>,
-    /// Versions that can be rolled back to, the one that was live last first.
+    /// Versions available for a rollback, the most recently live first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<Version>,
-    /// Nodes that hold slots and have not told that they have the live version. They pass its reads on.
+    /// Nodes that hold slots and have not reported that they have the live version. They forward its reads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacking: Vec<NodeId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub push: Option<Push>,
-    /// How the last pushes ended, the latest last; some few.
+    /// The results of the last few pushes, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<Ended>,
 }
@@ -33,41 +33,42 @@ pub struct Store {
 #[serde(deny_unknown_fields)]
 pub struct Version {
     pub version: VersionId,
-    /// A folder, a URL or a place in an object store.
+    /// A folder, a URL or a location in an object store.
     pub source: String,
-    /// The digest of its manifest: what makes the pulls of all nodes the same version.
+    /// The digest of its manifest, which ensures that all nodes pull the same version.
     pub digest: String,
 }
 
-/// A version on its way to being live.
+/// A version that is being pushed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Push {
-    /// The wish that began it.
+    /// The operator request that started the push.
     pub ask: AskId,
     pub version: Version,
-    /// How many of the nodes that hold slots may lack it when it goes live, where another has each of their slots.
+    /// The number of slot holders that may lack the version when it becomes live, provided that another holder of each of their
+    /// slots has it.
     pub allow_missing_replicas: u32,
-    /// A number that grows while nodes tell of progress, and when it was last seen to grow.
+    /// A number that increases as nodes report progress, and the time at which it last increased.
     pub progress: u64,
     pub progress_ms: u64,
-    /// Further conditions that each node looks at when it pulls, such as `min_records`.
+    /// Further conditions that each node checks when it pulls, such as `min_records`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,
 }
 
-/// How a push ended.
+/// The result of a push.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ended {
     pub ask: AskId,
     pub version: VersionId,
-    /// `None`: the version went live. Else why it did not.
+    /// `None` if the version became live, else the reason why it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
 
-/// How many ends of pushes a store keeps.
+/// Maximum number of push results per store.
 pub const ENDED_MAX: usize = 8;
 
 impl Store {
@@ -82,7 +83,7 @@ impl Store {
         }
     }
 
-    /// The version with this number, live, kept or being pushed.
+    /// Returns the version with this number, whether live, kept or being pushed.
     pub fn version(&self, version: VersionId) -> Option<&Version> {
         let pushed = self.push.iter().map(|push| &push.version);
         let mut all = self.live.iter().chain(&self.kept).chain(pushed);
@@ -96,12 +97,11 @@ impl Default for Store {
     }
 }
 
-/// A join, or the mapping of a table to where its rows are: its text, as it was given.
+/// The text of a join, or of the mapping of a table to its external rows, as given by the client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
     pub text: String,
-    /// Definitions are numbered in the order in which they were made. A name that is dropped and
-    /// defined anew has a new number.
+    /// The position in the order of definitions. A name that is dropped and defined again gets a new number.
     pub number: u64,
 }

@@ -1,32 +1,32 @@
-//! Whether a map may follow the copy of it that a node has kept.
+//! Checks whether a map may follow the copy that a node has stored.
 //!
-//! The map is kept in two places: in the coordination service, and as a copy in the data folder of each node that followed it. The service's
-//! is the one that counts, as long as it does not go back. It goes back when the service's data is lost, when an old
-//! backup of it is restored, and when a node is pointed at another service. A node must not act on such a map: slots and definitions
-//! in it are not those under which rows were acknowledged.
+//! The map is stored in the coordination service, and as a copy in the data folder of each node that applied it. The service's
+//! map is authoritative as long as it does not go back. It goes back if the service's data is lost, if an old backup of it is
+//! restored, or if a node is configured with another service. A node must not apply such a map, because its slots and definitions
+//! are not those under which rows were acknowledged.
 
 use std::fmt;
 
 use super::{ClusterId, Epoch, Map};
 
-/// Why the map of the coordination service does not follow a copy.
+/// The reason why the map of the coordination service does not follow a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setback {
-    /// There is no map.
+    /// The service has no map.
     Lost { copy: Epoch },
-    /// The map is another cluster's.
+    /// The map belongs to another cluster.
     OtherCluster { copy: ClusterId, found: ClusterId },
     /// The map is older than the copy.
     Older { copy: Epoch, found: Epoch },
-    /// The map was recovered without this copy, from one that was older (`from`), and continued with the epoch `at`.
+    /// The map was recovered without this copy, from an older one (`from`), and continued at the epoch `at`.
     LeftOut { copy: Epoch, from: Epoch, at: Epoch },
 }
 
 impl Map {
-    /// Compares what the service has with this copy.
+    /// Compares the map of the service with this copy.
     ///
     /// # Errors
-    /// `found` is not this map or a later one of the same cluster.
+    /// `found` is neither this map nor a later one of the same cluster.
     pub fn check_follows(&self, found: Option<&Map>) -> Result<(), Setback> {
         let copy = self.epoch();
         let Some(found) = found else {

@@ -1,20 +1,20 @@
-//! The map as text: compact JSON with a format number.
+//! The text form of the map: compact JSON with a format number.
 
 use std::fmt;
 
 use super::{Broken, Map};
 
-/// The format that this program writes and reads.
+/// The format that this program reads and writes.
 pub const FORMAT: u32 = 1;
 
-/// Why a text is no map that this program may act on.
+/// The reason why a text is not a usable map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextError {
-    /// Written by another version of the program.
+    /// It was written by another version of the program.
     Format { found: u64 },
-    /// It is not JSON, a field is missing, or one is not known; in words.
+    /// It is not JSON, or a field is missing or unknown.
     Malformed(String),
-    /// It is read, and not sound.
+    /// It violates an invariant.
     Broken(Broken),
 }
 
@@ -34,23 +34,23 @@ impl fmt::Display for TextError {
 impl std::error::Error for TextError {}
 
 impl Map {
-    /// The map as one line of JSON. Equal maps give equal texts.
+    /// Encodes the map as one line of JSON. Equal maps have equal texts.
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).expect("the map holds nothing that JSON lacks")
     }
 
-    /// Reads what [`Map::to_text`] wrote, and checks it.
+    /// Decodes a text of [`Map::to_text`] and checks its invariants.
     ///
     /// # Errors
     ///
-    /// If this program may not act on it. Nothing but a person can mend that.
+    /// The map is unusable, and an operator must intervene.
     pub fn from_text(text: &str) -> Result<Map, TextError> {
         let malformed = |error: serde_json::Error| TextError::Malformed(error.to_string());
         #[derive(serde::Deserialize)]
         struct Head {
             format: u64,
         }
-        // A map of another version is most often not read at all; where it is, its number says so.
+        // A map of another format usually does not decode at all; its format number then explains why.
         let read = serde_json::from_str::<Map>(text);
         let format = match &read {
             Ok(map) => u64::from(map.format),

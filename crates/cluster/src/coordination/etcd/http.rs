@@ -1,15 +1,16 @@
-//! The members of etcd over HTTP/1.1: one is asked as long as it answers, and after it the next at once.
+//! A client for the members of etcd over HTTP/1.1. It uses one member while that member answers, and switches to the next immediately when
+//! it does not.
 //!
 //! ```text
 //!  post ──► the current member ──► answered ───────────────────────────► done
 //!              ▲        │
-//!              │        └─ refused, broken, or silent for `patience`: the next becomes current
-//!              └─ after a round of all: patience doubles, a short pause; until `tried_for` has passed
+//!              │        └─ rejected, broken, or silent for `patience`: the next member becomes current
+//!              └─ after a round of all members: patience doubles, a short pause; until `tried_for` has passed
 //! ```
 //!
-//! Why short tries: a member whose leader has died sits on a change for 7 seconds, and then says that it failed, while a new leader is
-//! there after one. Tries begin at 0.2 s and get longer, so a service that is merely slow is waited for as well. A try that was given up may
-//! have been made: [`Failure::Unknown`]; so only what may be done twice comes here.
+//! Timeouts are short because a member whose leader has died holds a change for 7 seconds before it reports failure, while a new leader
+//! exists after one. They start at 0.2 s and grow, so that a slow service is tolerated too. An attempt that timed out may have been
+//! executed ([`Failure::Unknown`]), so all requests sent here must be idempotent.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -34,25 +35,25 @@ use super::EtcdConfig;
 use super::wire::{Login, Token};
 use crate::coordination::Error;
 
-/// How long the first member is waited for.
+/// The timeout of the first attempt.
 const PATIENCE_FIRST: Duration = Duration::from_millis(200);
 const PATIENCE_LAST: Duration = Duration::from_secs(2);
-/// In less time than this nothing is tried.
+/// No attempt is started with less time left than this.
 const TRY_LEAST: Duration = Duration::from_millis(20);
-/// How long one request is tried, if nothing else is said.
+/// The default total time for one request.
 const TRIED_FOR: Duration = Duration::from_secs(4);
 const PAUSE_FIRST: Duration = Duration::from_millis(25);
 const PAUSE_LAST: Duration = Duration::from_millis(400);
-/// Until a stream begins.
+/// The timeout for the start of a stream.
 const STREAM_BEGINS: Duration = Duration::from_secs(2);
-/// Connections to one member that wait for a next request.
+/// Maximum number of idle connections per member.
 const IDLE_MAX: usize = 2;
-/// Where etcd listens if nothing is said.
+/// etcd's default port.
 const PORT: u16 = 2379;
-/// How often a token is fetched anew for one request.
+/// Maximum number of token refreshes per request.
 const LOGINS_MAX: usize = 2;
 
-/// Why there is no answer.
+/// The reason why a request has no answer.
 #[derive(Debug)]
 pub enum Failure {
     Refused(String),
@@ -81,13 +82,13 @@ pub struct Members {
     tried_for: Duration,
 }
 
-/// One member did not answer as it should.
+/// The failure of an attempt at one member.
 enum Miss {
-    /// Ask the next. What happened, in words.
+    /// Try the next member. Contains a description.
     Next(String),
-    /// The token is missing or old.
+    /// The token is missing or outdated.
     Token(String),
-    /// No member will answer otherwise.
+    /// No member would answer differently.
     Final(Failure),
 }
 
@@ -114,7 +115,7 @@ impl Members {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Asks until there is an answer.
+    /// Sends a request, and retries until there is an answer.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Bytes, Failure> {
         let body = Bytes::from(body.to_string());
         let end = Instant::now() + self.tried_for;
@@ -171,7 +172,7 @@ impl Members {
         }
     }
 
-    /// Begins a stream at the current member, on a connection of its own; `None` if it did not begin.
+    /// Starts a stream at the current member, on a separate connection; `None` if that failed.
     pub async fn stream(&self, path: &str, body: &Value) -> Option<Incoming> {
         let at = self.current();
         let body = Bytes::from(body.to_string());
@@ -192,7 +193,7 @@ impl Members {
         self.current.load(Ordering::Relaxed)
     }
 
-    /// The next member is asked from now on, unless another task has gone on already.
+    /// Makes the next member current, unless another task has already done so.
     fn leave(&self, at: usize) {
         let next = (at + 1) % self.members.len();
         let _ = self
@@ -259,7 +260,7 @@ impl Members {
             .map_err(|error| broken(&error))
     }
 
-    /// The token to show, if there is a user.
+    /// Returns the authentication token, if a user is configured.
     async fn token(&self, at: usize) -> Result<Option<HeaderValue>, Miss> {
         let Some((name, password)) = &self.user else {
             return Ok(None);
@@ -287,7 +288,7 @@ impl Members {
     }
 }
 
-/// Reads an answer to its end.
+/// Reads a complete response.
 async fn whole(response: Response<Incoming>) -> Result<(StatusCode, Bytes), Miss> {
     let status = response.status();
     let body = response.into_body().collect().await;
@@ -298,10 +299,10 @@ fn broken(error: &dyn std::error::Error) -> Miss {
     Miss::Next(format!("the connection broke: {error}"))
 }
 
-/// What an answer that is none means, by gRPC's codes.
+/// Classifies an error response by its gRPC code.
 fn refusal(status: StatusCode, answer: &[u8]) -> Miss {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
-    // Of a stream the error is an object.
+    // For a stream, the error is an object.
     let of_stream = &answer["error"];
     let code = answer["code"]
         .as_u64()
@@ -354,7 +355,7 @@ impl Member {
         };
         Ok(Member {
             url: url.trim_end_matches('/').to_owned(),
-            // The parser drops a port that is its scheme's own.
+            // The parser drops the port if it is the scheme's default.
             port: (url.trim_end_matches('/').rsplit_once(':'))
                 .and_then(|(_, port)| port.parse().ok())
                 .unwrap_or(PORT),
@@ -365,7 +366,7 @@ impl Member {
         })
     }
 
-    /// A connection that waits for a request, or a new one.
+    /// Returns an idle connection, or opens one.
     async fn sender(&self) -> Result<Sender, Miss> {
         loop {
             let idle = self
@@ -417,7 +418,7 @@ where
 {
     let shaken = http1::handshake(TokioIo::new(stream)).await;
     let (sender, connection) = shaken.map_err(|error| broken(&error))?;
-    // Ends when the sender is dropped, or the member closes.
+    // The task ends when the sender is dropped or the member closes the connection.
     tokio::spawn(async move {
         let _ = connection.await;
     });

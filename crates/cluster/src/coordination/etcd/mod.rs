@@ -1,13 +1,13 @@
-//! etcd, 3.4 and newer, through the JSON gateway that listens on the same port as its gRPC: HTTP/1.1, so that no compiler
-//! for protocol buffers comes into the build.
+//! A client for etcd 3.4 and newer. It uses the JSON gateway, which listens on the same port as gRPC, over HTTP/1.1, so that the build
+//! needs no protocol-buffer compiler.
 //!
-//! - [`http`]: the members, one after another, with short time-outs.
-//! - [`wire`]: requests and answers as etcd spells them.
-//! - [`watch`]: the one stream.
+//! - [`http`]: the members, tried one after another with short timeouts.
+//! - [`wire`]: requests and responses in etcd's encoding.
+//! - [`watch`]: the stream of events.
 //!
-//! **Keepalives.** A leader of etcd 3.4 that is stuck may go on to renew leases while another leader has been elected, whose clock for the
-//! same leases runs down. So a keepalive counts here only once a linearizable read after it was answered in the same raft term:
-//! then the leader that renewed was the leader.
+//! **Keepalives.** A stalled leader of etcd 3.4 may continue to renew leases after another leader, whose timers for the same leases run,
+//! has been elected. A keepalive therefore counts only after a subsequent linearizable read was answered in the same raft term, which
+//! proves that the renewing member was the leader.
 
 mod http;
 mod tls;
@@ -31,24 +31,24 @@ use http::{Failure, Members};
 pub use tls::TlsFiles;
 use wire::Names;
 
-/// Where etcd is, and as whom to speak to it.
+/// The addresses of etcd, and the credentials.
 #[derive(Clone, Default)]
 pub struct EtcdConfig {
-    /// `http://HOST:PORT` or `https://HOST:PORT`, one for each member.
+    /// `http://HOST:PORT` or `https://HOST:PORT`, one per member.
     pub endpoints: Vec<String>,
-    /// What all keys begin with, such as `/larder/main/`.
+    /// The prefix of all keys, such as `/larder/main/`.
     pub prefix: String,
-    /// A name and a password, if etcd asks for them.
+    /// User name and password, if etcd requires them.
     pub user: Option<(String, String)>,
     pub tls: TlsFiles,
-    /// Which member to speak to as long as it answers: nodes take different ones.
+    /// The member to use first. Nodes choose different ones.
     pub first: usize,
-    /// How long one request is tried at one member after another; 4 seconds if nothing is said.
+    /// The total time for one request over all members; the default is 4 seconds.
     pub tried_for: Option<Duration>,
 }
 
 impl fmt::Debug for EtcdConfig {
-    /// Without the password.
+    /// Omits the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdConfig")
             .field("endpoints", &self.endpoints)
@@ -65,17 +65,17 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Speaks to nobody yet.
+    /// Creates a client without connecting.
     ///
     /// # Errors
-    /// [`Error::Refused`], which says what in the configuration cannot be used.
+    /// [`Error::Refused`] with the invalid part of the configuration.
     pub fn new(config: EtcdConfig) -> Result<Etcd, Error> {
         let names = Names::new(config.prefix.clone())?;
         let members = Arc::new(Members::new(config)?);
         Ok(Etcd { members, names })
     }
 
-    /// How many requests were sent so far, tries that failed included.
+    /// The number of requests sent so far, including failed attempts.
     pub fn requests(&self) -> u64 {
         self.members.requests()
     }
@@ -129,7 +129,7 @@ impl Etcd {
         self.names.outcome(change, answer).map_err(Failure::Unknown)
     }
 
-    /// See the module.
+    /// See the module's section on keepalives.
     async fn keep_alive(&self, lease: LeaseId) -> Result<Option<u32>, Failure> {
         const TRIES: usize = 3;
         let body = serde_json::json!({ "ID": lease.0.to_string() });

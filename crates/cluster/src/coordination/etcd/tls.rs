@@ -1,4 +1,4 @@
-//! TLS to etcd, with the certificates of files or of this system.
+//! TLS to etcd, with certificates from files or from the system.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use tokio_rustls::TlsConnector;
 
 use crate::coordination::Error;
 
-/// PEM files for members whose address begins with `https`.
+/// PEM files for members with an `https` address.
 #[derive(Clone, Debug, Default)]
 pub struct TlsFiles {
-    /// Who signed the members' certificates; without it, whom this system trusts.
+    /// The authority that signed the members' certificates; `None` for the system's trusted authorities.
     pub authority: Option<PathBuf>,
-    /// This node's own certificate and its key, if etcd asks for one.
+    /// The node's own certificate and key, if etcd requires client certificates.
     pub certificate: Option<PathBuf>,
     pub key: Option<PathBuf>,
 }

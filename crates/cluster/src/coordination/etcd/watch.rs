@@ -1,4 +1,4 @@
-//! A watch: one request whose answer is a line of JSON for each batch of changes, without end.
+//! A watch: one request whose endless response is a line of JSON per batch of changes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -48,13 +48,13 @@ struct Lines {
     body: Incoming,
     names: Names,
     bytes: BytesMut,
-    /// So many bytes hold no end of a line.
+    /// Number of bytes already searched for the end of a line.
     searched: usize,
     heard: VecDeque<Watched>,
 }
 
 impl Lines {
-    /// `None` when the watch ends: it broke, or etcd said something that cannot be read.
+    /// Returns `None` when the watch ends: the connection broke, or etcd sent something unreadable.
     async fn next(&mut self) -> Option<Watched> {
         loop {
             if let Some(heard) = self.heard.pop_front() {
@@ -78,7 +78,7 @@ impl Lines {
         }
     }
 
-    /// What a line says: maybe nothing (the watch began). `None` if it ends the watch.
+    /// Parses a line. The inner `None` is a line without events, such as the confirmation of the watch; the outer `None` ends the watch.
     fn read(&self, line: &[u8]) -> Option<Option<Watched>> {
         let line: wire::Streamed<wire::Watch> = serde_json::from_slice(line).ok()?;
         let told = line.result;

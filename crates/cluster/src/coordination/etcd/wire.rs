@@ -1,5 +1,5 @@
-//! Requests and answers as etcd's JSON gateway spells them: keys and values in base64, numbers of 64 bits as strings, and what is zero
-//! or empty left out.
+//! Requests and responses in the encoding of etcd's JSON gateway: keys and values in base64, 64-bit numbers as strings, and zero or empty
+//! fields omitted.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::coordination::{Change, Compare, Entry, Error, Event, Keys, LeaseId, Outcome, Revision};
 
-/// A number that JSON holds as a string.
+/// A number that JSON represents as a string.
 fn number<'de, D: Deserializer<'de>, T: std::str::FromStr + Deserialize<'de>>(
     from: D,
 ) -> Result<T, D::Error> {
@@ -90,13 +90,13 @@ pub struct Granted {
     pub ttl: i64,
 }
 
-/// One answer of a stream.
+/// One message of a stream.
 #[derive(Debug, Deserialize)]
 pub struct Streamed<T> {
     pub result: T,
 }
 
-/// A lease that has ended has no TTL.
+/// The TTL of an ended lease is absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct KeptAlive {
@@ -119,7 +119,7 @@ pub struct Watch {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WatchEvent {
-    /// Left out for a put.
+    /// Absent for a put.
     #[serde(rename = "type")]
     kind: Option<String>,
     kv: Kv,
@@ -137,7 +137,7 @@ pub struct Token {
     pub token: String,
 }
 
-/// Keys with what they begin with in etcd.
+/// Converts keys to and from etcd's, which have the prefix.
 #[derive(Clone, Debug)]
 pub struct Names {
     prefix: Arc<str>,
@@ -158,13 +158,13 @@ impl Names {
         BASE64_STANDARD.encode(format!("{}{key}", self.prefix))
     }
 
-    /// A range, to read or to watch.
+    /// Returns the range for a read or a watch.
     pub fn range(&self, keys: &Keys) -> Value {
         match keys {
             Keys::One(key) => json!({ "key": self.key(key) }),
             Keys::Below(below) => {
                 let mut end = format!("{}{below}", self.prefix).into_bytes();
-                // All keys that begin alike end before the same text with its last byte counted up. No byte of UTF-8 is 255.
+                // The range of a prefix ends before the prefix with its last byte incremented. No byte of UTF-8 is 255.
                 *end.last_mut().expect("it begins with a slash") += 1;
                 json!({ "key": self.key(below), "range_end": BASE64_STANDARD.encode(end) })
             }
@@ -202,8 +202,8 @@ impl Names {
         })
     }
 
-    /// Two transactions, one within the other: if the mark has this change's id, it was made before; else, if what it compares holds, it is made;
-    /// else the compared keys are read.
+    /// Encodes a change as two nested transactions. If the mark has this change's id, the change was applied before. Otherwise it is
+    /// applied if its comparisons hold, and the compared keys are read if they do not.
     pub fn txn(&self, change: &Change) -> Value {
         let mark = self.key(&change.mark.key);
         let id = BASE64_STANDARD.encode(&change.mark.id);

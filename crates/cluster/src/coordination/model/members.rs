@@ -1,10 +1,10 @@
-//! How members learn what was agreed on, and how they elect who leads.
+//! How members replicate committed changes and elect a leader.
 
 use super::{Action, ELECTION_MS, Model};
 use crate::coordination::{Event, Revision};
 
 impl Model {
-    /// Members learn of it, the leader at once.
+    /// Sends committed events to all members. The leader applies them immediately.
     pub(super) fn agreed(&mut self, events: Vec<Event>) {
         let Some(revision) = events.first().map(|event| event.revision) else {
             return;
@@ -27,7 +27,8 @@ impl Model {
         if !at.is_up || at.is_apart || at.store.revision() >= through {
             return;
         }
-        // A member that is far behind gets everything at once from another; it then looks as if it had learned it step by step.
+        // A member that is far behind receives the complete state from another member, which looks as if it had applied each
+        // change.
         let known = at.store.revision();
         if known < self.kept_after {
             at.store = self.store.clone();

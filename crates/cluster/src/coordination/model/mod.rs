@@ -1,16 +1,16 @@
-//! A simulated etcd: several members that agree on one line of changes, driven by a seed and by the time it is told.
+//! A simulated etcd: several members that agree on one sequence of changes, driven by a seed and by simulated time.
 //!
-//! A simulation calls [`Model::ask`] and [`Model::watch`], and [`Model::advance`] with the time; what comes out are
-//! replies and what watches hear. It promises what etcd promises and breaks what etcd breaks:
+//! A simulation calls [`Model::ask`] and [`Model::watch`], and [`Model::advance`] with the current time. The outputs are replies
+//! and watch events. The model keeps etcd's guarantees and shows its failures:
 //!
-//! | promised | broken, as the [`Faults`] and the seed say |
+//! | guaranteed | may fail, depending on the [`Faults`] and the seed |
 //! |---|---|
-//! | changes and reads of the latest are in one order, each between its request and its reply | a reply is late or lost, after the change was made too |
-//! | a lease lasts its seconds since the last keepalive that arrived | it ends later; with a new leader all begin anew; a leader that was stuck ends those of others early (etcd 3.4) |
-//! | a watch tells revisions whole and in order | it is late by any time, is cut, loses revisions in silence, begins below what is kept |
-//! | | a read of any age comes from a member that is behind |
+//! | changes and latest reads are linearizable | a reply is late or lost, even after the change was applied |
+//! | a lease lasts for its TTL after the last keepalive that arrived | it ends later; a new leader restarts all TTLs; a stalled leader ends leases of other members' clients early (etcd 3.4) |
+//! | a watch delivers complete revisions in order | it is late, is interrupted, silently loses revisions, or starts below the compacted revision |
+//! | | a read of any freshness comes from a member that is behind |
 //!
-//! Members are crashed, cut from each other and returned by whoever drives it; without most of them, or within an election, nothing is agreed.
+//! The caller crashes, partitions and restarts members. Without a quorum, or during an election, nothing is committed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -24,37 +24,38 @@ mod watches;
 use super::store::Store;
 use super::{Error, Event, Keys, LeaseId, Request, Response, Revision, Watched};
 
-/// A request or a watch, as the model numbers them.
+/// The model's number of a request or a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// What may go wrong, and how slow things are. Parts are of 1,000; `..Faults::none()` gives the rest.
+/// The faults and latencies of a simulation. Probabilities are per 1,000. `..Faults::none()` fills in the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
-    /// A message takes up to so long.
+    /// Maximum latency of a message.
     pub latency_ms: u64,
     /// A request never arrives.
     pub requests_lost: u64,
     /// A reply never arrives.
     pub replies_lost: u64,
-    /// A watch is told up to so much later than it could be.
+    /// Maximum delay of a watch event.
     pub watch_late_ms: u64,
-    /// A watch is cut instead of being told.
+    /// A watch is interrupted instead of receiving an event.
     pub watches_cut: u64,
-    /// A watch loses what it would have been told, in silence.
+    /// A watch silently loses an event.
     pub watches_lossy: u64,
-    /// A lease ends up to so much later than it might.
+    /// Maximum delay of the end of a lease.
     pub leases_late_ms: u64,
-    /// A new leader finds that the one before, which was stuck, has ended the leases of all nodes but those that spoke to itself.
+    /// When a leader is elected, the previous leader, which was stalled, has ended the leases of all nodes except its own
+    /// clients.
     pub deposed_leaders_revoke: u64,
-    /// A member learns of a change up to so much later.
+    /// Maximum delay until a member applies a change.
     pub members_late_ms: u64,
-    /// A compaction forgets all but the last so many revisions; zero: only [`Model::compact`] does.
+    /// Number of revisions that an automatic compaction keeps. Zero: only [`Model::compact`] compacts.
     pub revisions_kept: u64,
 }
 
 impl Faults {
-    /// Nothing goes wrong, and nothing takes time.
+    /// No faults and no latency.
     pub fn none() -> Faults {
         Faults {
             latency_ms: 0,
@@ -71,21 +72,21 @@ impl Faults {
     }
 }
 
-/// How long an election takes, as etcd comes from the box.
+/// The duration of an election with etcd's default settings.
 pub const ELECTION_MS: u64 = 1000;
 
-/// A client that heard nothing for so long gives a request up.
+/// The time after which a client gives up a request without a reply.
 pub const PATIENCE_MS: u64 = 4000;
 
-/// A member without a leader tries for so long to serve a request.
+/// The time for which a member without a leader tries to serve a request.
 const SERVED_MS: u64 = 7000;
 
-/// What a client gets.
+/// An output to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     Reply(Ticket, Result<Response, Error>),
     Watched(Ticket, Watched),
-    /// The watch was cut, and tells nothing more.
+    /// The watch was interrupted and delivers nothing more.
     Cut(Ticket),
 }
 
@@ -94,7 +95,7 @@ pub struct Model {
     now_ms: u64,
     random: Random,
     faults: Faults,
-    /// What is agreed on.
+    /// The committed state.
     store: Store,
     events: Vec<Event>,
     /// Events after this revision are kept.
@@ -103,10 +104,10 @@ pub struct Model {
     last_lease: u64,
     members: Vec<Member>,
     leader: Option<usize>,
-    /// Counts elections: one that was begun and overtaken means nothing.
+    /// Counts elections. The result of an election with an older number is ignored.
     term: u64,
     watches: BTreeMap<Ticket, Watching>,
-    /// Requests whose client has heard nothing yet.
+    /// Requests whose client has not received a reply.
     open: BTreeSet<Ticket>,
     due: BinaryHeap<Reverse<(u64, u64)>>,
     actions: BTreeMap<u64, Action>,
@@ -118,7 +119,7 @@ pub struct Model {
 struct Lease {
     ttl_ms: u64,
     ends_at_ms: u64,
-    /// Whom its holder spoke to last.
+    /// The member that its holder contacted last.
     member: usize,
 }
 
@@ -126,7 +127,7 @@ struct Lease {
 struct Member {
     store: Store,
     is_up: bool,
-    /// Other members do not hear it, nor it them.
+    /// The member is partitioned from the other members.
     is_apart: bool,
 }
 
@@ -134,9 +135,9 @@ struct Member {
 struct Watching {
     member: usize,
     keys: Keys,
-    /// Told, or lost.
+    /// The last revision delivered, or lost.
     through: Revision,
-    /// A telling is under way.
+    /// A delivery is scheduled.
     is_due: bool,
 }
 
@@ -157,7 +158,7 @@ enum Action {
 }
 
 impl Model {
-    /// So many members, all up; the first leads.
+    /// Creates the given number of members, all up. The first is the leader.
     pub fn new(seed: u64, members: usize, faults: Faults) -> Model {
         let member = || Member {
             store: Store::default(),
@@ -193,7 +194,7 @@ impl Model {
         self.now_ms
     }
 
-    /// What is agreed on, as nobody outside can see it.
+    /// Returns the committed state, which no client can observe directly.
     pub fn truth(&self, keys: &Keys) -> super::Snapshot {
         self.store.read(keys)
     }
@@ -202,7 +203,7 @@ impl Model {
         self.leader
     }
 
-    /// Sends a request to a member. A reply comes, if only that the client gave up.
+    /// Sends a request to a member. Every request gets a reply, at the latest when the client times out.
     pub fn ask(&mut self, member: usize, request: Request) -> Ticket {
         let ticket = self.ticket();
         self.open.insert(ticket);
@@ -223,7 +224,7 @@ impl Model {
         ticket
     }
 
-    /// Begins a watch at a member.
+    /// Starts a watch at a member.
     pub fn watch(&mut self, member: usize, keys: Keys, after: Revision) -> Ticket {
         let ticket = self.ticket();
         let watching = Watching {
@@ -237,22 +238,22 @@ impl Model {
         ticket
     }
 
-    /// The client hears nothing of this watch any more.
+    /// Ends a watch on the client's side.
     pub fn unwatch(&mut self, ticket: Ticket) {
         self.watches.remove(&ticket);
     }
 
-    /// Whether the watch was neither cut nor ended.
+    /// Whether the watch has neither been interrupted nor ended.
     pub fn is_watched(&self, ticket: Ticket) -> bool {
         self.watches.contains_key(&ticket)
     }
 
-    /// The first time at which something happens.
+    /// The time of the next event of the simulation.
     pub fn next_ms(&self) -> Option<u64> {
         self.due.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// Lets all happen that happens until this time.
+    /// Executes all events up to this time.
     pub fn advance(&mut self, now_ms: u64) -> Vec<Output> {
         while let Some(Reverse((due, number))) = self.due.peek().copied()
             && due <= now_ms
@@ -267,7 +268,7 @@ impl Model {
         std::mem::take(&mut self.outputs)
     }
 
-    /// The member stops, and its watches break. What it had agreed to is on its disk.
+    /// Stops the member and breaks its watches. What it has accepted is on its disk.
     pub fn crash(&mut self, member: usize) {
         self.members[member].is_up = false;
         self.cut_watches(Some(member));
@@ -280,7 +281,7 @@ impl Model {
         self.elect_if_needed();
     }
 
-    /// The member hears no other any more, or again; clients hear it all the time.
+    /// Partitions the member from the other members, or ends the partition. Clients can always reach it.
     pub fn set_apart(&mut self, member: usize, is_apart: bool) {
         self.members[member].is_apart = is_apart;
         if !is_apart {
@@ -289,7 +290,7 @@ impl Model {
         self.elect_if_needed();
     }
 
-    /// All watches at a member break; without a member, all.
+    /// Breaks all watches at a member, or all watches if `None`.
     pub fn cut_watches(&mut self, member: Option<usize>) {
         let cut = |watching: &Watching| member.is_none_or(|member| watching.member == member);
         let tickets = self.watches.iter().filter(|(_, watching)| cut(watching));
@@ -299,7 +300,7 @@ impl Model {
         }
     }
 
-    /// Forgets all revisions but the last so many.
+    /// Compacts all but the last `kept` revisions.
     pub fn compact(&mut self, kept: u64) {
         let kept_after = Revision(self.store.revision().0.saturating_sub(kept));
         self.kept_after = self.kept_after.max(kept_after);

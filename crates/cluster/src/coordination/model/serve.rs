@@ -1,10 +1,10 @@
-//! A request at a member, and how leases end.
+//! The execution of requests at a member, and the end of leases.
 
 use super::{Action, ELECTION_MS, Lease, Model, Ticket};
 use crate::coordination::{Error, Freshness, LeaseId, Request, Response};
 
 impl Model {
-    /// Also when the client has given up by now: what it sent is served all the same.
+    /// Executes a request even if its client has given up.
     pub(super) fn arrive(
         &mut self,
         ticket: Ticket,
@@ -106,7 +106,7 @@ impl Model {
     }
 
     pub(super) fn end_lease_if_due(&mut self, id: LeaseId) {
-        // Without a leader nobody can agree to it; the next one gives the lease its full time again.
+        // Without a leader, the end cannot be committed. The next leader restarts the TTL.
         let is_due = |lease: &Lease| lease.ends_at_ms <= self.now_ms;
         if self.leader.is_some() && self.leases.get(&id).is_some_and(is_due) {
             self.end_lease(id);

@@ -1,4 +1,4 @@
-//! What watches are told, and what they are not.
+//! The delivery and the loss of watch events.
 
 use super::{Action, Model, Output, Ticket};
 use crate::coordination::{Event, Watched};

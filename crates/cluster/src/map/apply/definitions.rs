@@ -1,4 +1,4 @@
-//! Tables, joins, spaces and settings.
+//! Changes of tables, joins, spaces and settings.
 
 use super::ensure;
 use crate::map::{Definition, Map, Settings, SpaceSet, What};

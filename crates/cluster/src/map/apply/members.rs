@@ -1,4 +1,4 @@
-//! Members come, die, return and go.
+//! Changes of members: added, lost, returned, removed.
 
 use std::collections::BTreeSet;
 
@@ -93,7 +93,7 @@ pub(super) fn lost(
     Ok(())
 }
 
-/// A replica in sync, which is alive, takes the place of an owner who is not.
+/// Makes a live in-sync replica the owner in place of a lost one.
 fn promote(
     slots: SlotRange,
     placed: &mut Placed,
@@ -110,13 +110,13 @@ fn promote(
     let goal = placed.goal();
     placed.in_sync.retain(|&node| node != new);
     placed.owner = Some(new);
-    // The term is set by `drop_lost`: the owner before is gone from the holders, which it cannot see.
+    // `drop_lost` sets the term: it cannot see the change itself, because the previous owner is no longer among the holders.
     placed.term = Term(u64::MAX);
     placed.set_goal(goal);
     Ok(())
 }
 
-/// Nobody waits for the lost any more, as long as somebody who has the slot is alive.
+/// Removes the lost nodes from the slot's in-sync set, provided that a live node holds the slot.
 fn drop_lost(
     slots: SlotRange,
     placed: &mut Placed,
@@ -186,7 +186,7 @@ pub(super) fn returned(
         }
         let goal = placed.goal();
         if has_rows {
-            // Whoever was in sync when the last of them died has every acknowledged write.
+            // Every node that was in sync when the last of them died has every acknowledged write.
             placed.owner = Some(node);
             placed.in_sync.clear();
         } else {
@@ -251,7 +251,7 @@ fn member(map: &mut Map, node: NodeId) -> Result<&mut Member, String> {
     Ok(&mut map.members[at])
 }
 
-/// A node's role may change only while it has nothing that the new role does not allow.
+/// A node's role may change only while the node holds nothing that the new role excludes.
 fn may_change_roles(map: &Map, node: NodeId, registration: &Registration) -> Result<(), String> {
     let (name, roles) = (&registration.name, registration.roles);
     let kept = map.slots.runs().iter().find(|run| run.placed.names(node));

@@ -1,4 +1,4 @@
-//! Changes made: each function changes a map that its caller drops if it fails.
+//! Applies changes. Each function changes a map that its caller discards on failure.
 
 mod definitions;
 mod members;
@@ -87,7 +87,7 @@ pub(super) fn apply(map: &mut Map, change: &Change) -> Result<(), String> {
     }
 }
 
-/// `holds`, or else the words.
+/// Returns an error unless `holds`.
 fn ensure(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(why()) }
 }

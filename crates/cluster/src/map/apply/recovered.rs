@@ -1,11 +1,11 @@
-//! A map that was lost continues from a copy of it.
+//! Continues a lost map from a copy of it.
 
 use std::collections::BTreeSet;
 
 use super::ensure;
 use crate::map::{Epoch, Map, NodeId, SlotRange, State, Term};
 
-/// Every member is down until it registers again, and every slot has a term that no node has seen.
+/// Every member is down until it registers again, and every slot gets a term that no node has seen.
 pub(super) fn recovered(
     map: &mut Map,
     epoch: Epoch,

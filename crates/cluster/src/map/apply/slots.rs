@@ -1,4 +1,4 @@
-//! Slots move: copies are filled, join those in sync, own, and are dropped.
+//! Changes of slots: fills, the in-sync set, ownership and dropped copies.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub(super) fn rows_given_up(map: &mut Map, node: NodeId) -> Result<(), String> {
     ensure(given_up, || {
         format!("there are no slots that {name} alone has")
     })?;
-    // Slots without owner are placed when the placement is computed anew.
+    // Forces a new placement, which assigns the slots without an owner.
     map.placed_from = 0;
     Ok(())
 }
@@ -50,7 +50,7 @@ pub(super) fn placement_taken(
             base_member(map, node)?;
         }
         if placed.owner.is_none() {
-            // Nobody has rows, so all who are up have all of them.
+            // No node has rows, so all nodes that are up are in sync.
             let mut up = goal.iter().copied().filter(|&node| map.is_up(node));
             let Some(owner) = up.next() else {
                 return Ok(());
@@ -205,7 +205,7 @@ pub(super) fn copies_dropped(map: &mut Map, slots: &[(SlotRange, NodeId)]) -> Re
     })
 }
 
-/// Edits slots with the map as it was at hand; what is to be stays what it was.
+/// Edits slots with access to the rest of the map. The goal is preserved.
 fn edit<T>(
     map: &mut Map,
     wanted: &[(SlotRange, T)],

@@ -1,4 +1,4 @@
-//! Pushes begin and end, versions go live and are rolled back.
+//! Changes of stores: pushes, live versions and rollbacks.
 
 use std::collections::BTreeMap;
 
