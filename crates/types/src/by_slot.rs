@@ -1,9 +1,10 @@
-//! Something for each of some slots, found by an index: requests ask for it several times each, and a node may have all 16,384 slots.
+//! A sparse map from hash slots to values, indexed directly: a request looks up several entries, and a node may have
+//! all 16,384 slots.
 
 use crate::SLOTS;
 
-/// What a map from slots would be, in the order of the slots. It takes a pointer for each slot up to the last that it ever had, so a
-/// small number of low slots costs little to go through.
+/// A map from slots to values, iterated in slot order. It holds one pointer for each slot up to the highest that it
+/// has ever contained, so iterating over a few low slots is cheap.
 #[derive(Debug, Clone)]
 pub struct BySlot<T> {
     entries: Vec<Option<Box<T>>>,
@@ -20,7 +21,7 @@ impl<T> Default for BySlot<T> {
 }
 
 impl<T> BySlot<T> {
-    /// How many slots have something.
+    /// The number of slots that have a value.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -44,10 +45,10 @@ impl<T> BySlot<T> {
         self.entries.get_mut(usize::from(slot))?.as_deref_mut()
     }
 
-    /// Gives what was there.
+    /// Sets the value of `slot` and returns the previous one.
     ///
     /// # Panics
-    /// If there is no such slot.
+    /// If `slot` is not a valid slot.
     pub fn insert(&mut self, slot: u16, value: T) -> Option<T> {
         let before = self.place(slot).replace(Box::new(value));
         self.len += usize::from(before.is_none());
@@ -60,10 +61,10 @@ impl<T> BySlot<T> {
         Some(*before)
     }
 
-    /// What is there, or a new one.
+    /// Returns the value of `slot`, and inserts the default if it has none.
     ///
     /// # Panics
-    /// If there is no such slot.
+    /// If `slot` is not a valid slot.
     pub fn get_or_default(&mut self, slot: u16) -> &mut T
     where
         T: Default,

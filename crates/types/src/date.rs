@@ -1,8 +1,7 @@
-//! Days as dates.
+//! Conversion of day numbers to dates.
 
-/// Year, month (1 to 12) and day (1 to 31) of the day `days` after 1970-01-01, in the Gregorian
-/// calendar carried on in both directions. Source: Howard Hinnant, "chrono-Compatible Low-Level
-/// Date Algorithms", `civil_from_days`.
+/// Returns the year, month (1 to 12) and day (1 to 31) of the day `days` after 1970-01-01, in the proleptic Gregorian
+/// calendar. Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
 pub fn civil_date(days: i64) -> (i128, u32, u32) {
     let shifted = i128::from(days) + 719_468;
     let era = shifted.div_euclid(146_097);

@@ -1,13 +1,13 @@
-//! Sums of decimal numbers, as INCRBYFLOAT and HINCRBYFLOAT add them: exact where both numbers have at most 17 decimals and the sum has
-//! at most 21 digits before the point; otherwise the nearest double.
+//! Sums of decimal numbers for INCRBYFLOAT and HINCRBYFLOAT. A sum is exact if both numbers have at most 17 decimals
+//! and the result has at most 21 digits before the decimal point; otherwise it is the nearest double.
 
-/// Decimals that a sum has at most, as in Redis.
+/// Maximum number of decimals of a sum, as in Redis.
 const PLACES: usize = 17;
 
-/// Adds two numbers and spells the sum without an exponent and without zeros at its end.
+/// Adds two numbers and formats the sum without an exponent and without trailing zeros.
 ///
 /// # Errors
-/// Redis's text for what is no number.
+/// Redis's error text, if an argument is not a number.
 pub fn add(a: &[u8], b: &[u8]) -> Result<String, &'static str> {
     let (first, second) = (parse(a)?, parse(b)?);
     if let Some(sum) = first.plus(&second) {
@@ -23,7 +23,7 @@ pub fn add(a: &[u8], b: &[u8]) -> Result<String, &'static str> {
     })
 }
 
-/// The exact sum of two numbers, or their difference. `None`: a text is no number, or the result does not fit.
+/// Returns the exact sum or difference of two numbers. `None` if a text is not a number or the result does not fit.
 pub fn add_exact(a: &[u8], b: &[u8], subtract: bool) -> Option<String> {
     let (first, mut second) = (parse(a).ok()?, parse(b).ok()?);
     if subtract {
@@ -34,7 +34,7 @@ pub fn add_exact(a: &[u8], b: &[u8], subtract: bool) -> Option<String> {
 
 struct Number {
     about: f64,
-    /// In units of the last place, if it has no more places.
+    /// The number in units of 10^-17; `None` if it has more decimals.
     exact: Option<i128>,
 }
 
@@ -57,7 +57,7 @@ fn parse(text: &[u8]) -> Result<Number, &'static str> {
     })
 }
 
-/// The number in units of its last place.
+/// Parses a number into units of 10^-17; `None` if it has more decimals or does not fit.
 fn exact(text: &str) -> Option<i128> {
     let (digits, exponent) = match text.split_once(['e', 'E']) {
         Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?),

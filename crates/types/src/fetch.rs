@@ -1,10 +1,10 @@
-//! What will be read soon is asked for, so that the processor does not wait for it then.
+//! Software prefetch of memory that is read soon.
 
-/// Asks the processor to fetch the line of memory of this address, whatever is there.
+/// Prefetches the cache line of this address, which need not be valid.
 #[inline]
 pub fn fetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing that the program can see, whatever the address.
+    // SAFETY: a prefetch has no effect that the program can observe, whatever the address.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
     }
@@ -12,7 +12,7 @@ pub fn fetch(at: *const u8) {
     let _ = at;
 }
 
-/// Asks the processor to fetch the line where something begins.
+/// Prefetches the cache line in which a value begins.
 #[inline]
 pub fn prefetch<T>(at: &T) {
     fetch(std::ptr::from_ref(at).cast());

@@ -1,10 +1,10 @@
-//! Numbers as people read them: counts, sizes, durations, moments. What programs read is never spelled so.
+//! Formats numbers for people: counts, sizes, durations and times. Output for programs never uses these formats.
 
 use std::time::Duration;
 
 use crate::civil_date;
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -17,7 +17,7 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// Bytes with one decimal, in powers of 1024: `1.5 MiB`.
+/// Formats a number of bytes with one decimal, in powers of 1024: `1.5 MiB`.
 pub fn bytes(number: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if number < 1024 {
@@ -35,13 +35,13 @@ pub fn bytes(number: u64) -> String {
     format!("{value:.1} {unit}")
 }
 
-/// A duration with three figures at most: `250 ns`, `1.5 µs`, `12.3 ms`, `4.56 s`, `3 min 20 s`.
+/// Formats a duration with at most three digits: `250 ns`, `1.5 µs`, `12.3 ms`, `4.56 s`, `3 min 20 s`.
 pub fn duration(time: Duration) -> String {
     let (value, unit) = match time.as_secs_f64() {
         s if s >= 60.0 => {
             return format!("{} min {} s", time.as_secs() / 60, time.as_secs() % 60);
         }
-        // What three figures round up to the next unit is of that unit.
+        // A value that rounds up to the next unit in three digits is shown in that unit.
         s if s >= 0.9995 || time.is_zero() => (s, "s"),
         s if s >= 0.9995e-3 => (s * 1e3, "ms"),
         s if s >= 0.9995e-6 => (s * 1e6, "µs"),
@@ -55,7 +55,7 @@ pub fn duration(time: Duration) -> String {
     format!("{} {unit}", plain(value, decimals))
 }
 
-/// With so many digits behind the point at most: zeros at the end are left out.
+/// Formats a number with at most `decimals` decimals, without trailing zeros.
 pub fn plain(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     match text.contains('.') {
@@ -64,7 +64,7 @@ pub fn plain(value: f64, decimals: usize) -> String {
     }
 }
 
-/// Seconds since 1970 as `2026-03-01 09:30:00Z`.
+/// Formats seconds since 1970 as `2026-03-01 09:30:00Z`.
 pub fn moment(unix_seconds: u64) -> String {
     let (year, month, day) = civil_date((unix_seconds / 86_400) as i64);
     let second = unix_seconds % 86_400;

@@ -1,5 +1,5 @@
-//! The hash that orders keys: XXH3 (64 bits), whose output is fixed by its specification, so a file
-//! written on one machine is read on any other.
+//! The hash that orders keys: XXH3 (64 bits). Its specification fixes the output, so files are portable between
+//! machines.
 
 use xxhash_rust::xxh3;
 
@@ -15,7 +15,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_xxh3_as_specified() {
-        // Vectors of the XXH3 specification's reference implementation.
+        // A test vector of the XXH3 reference implementation.
         assert_eq!(key_hash(b""), 0x2d06_8005_38d3_94c2);
     }
 }

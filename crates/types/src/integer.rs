@@ -1,6 +1,7 @@
-//! Integers as Redis spells them: one text for each number.
+//! Integers in Redis's canonical form: one text per number.
 
-/// Reads a 64-bit integer that is written as [`i64`] prints it: no spaces, no plus sign, no leading zeros, no `-0`.
+/// Parses a 64-bit integer in the form in which [`i64`] is printed: no spaces, no plus sign, no leading zeros, no
+/// `-0`.
 pub fn integer(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let is_canonical = match digits {
@@ -8,7 +9,7 @@ pub fn integer(text: &[u8]) -> Option<i64> {
         [first, ..] => (b'1'..=b'9').contains(first),
         [] => false,
     };
-    // The digits behind the first one are checked by the parser.
+    // `parse` checks the digits after the first.
     is_canonical
         .then(|| std::str::from_utf8(text).ok()?.parse().ok())
         .flatten()

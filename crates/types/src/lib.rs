@@ -1,7 +1,7 @@
-//! Words that every other crate uses: names, ids, slots, hashes, units and limits.
+//! Common types of all other crates: names, ids, slots, hashes, units and limits.
 //!
-//! Nothing here does I/O. Read `slot` for how a key finds its partition, and `hash` for how it
-//! finds its block inside one.
+//! The crate performs no I/O. See `slot` for how a key maps to its partition, and `hash` for how it maps to a block
+//! within one.
 
 mod by_slot;
 mod checksum;
@@ -37,8 +37,8 @@ pub use slot_set::{NoSlotSet, SlotSet};
 pub use units::{ByteSize, ByteSizeError};
 pub use which::WhichVersion;
 
-/// The longest key, in bytes. The shortest is one byte.
+/// Maximum key length in bytes. The minimum is one byte.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
 
-/// The longest value, in bytes. The shortest is empty.
+/// Maximum value length in bytes. A value may be empty.
 pub const VALUE_BYTES_MAX: u64 = 1 << 30;

@@ -1,4 +1,4 @@
-//! Names and numbers that must not be mistaken for one another.
+//! Newtypes for names and numbers, so that they cannot be confused with one another.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The name of a store: 1 to 64 bytes, letters, digits, `_`, `-` and `.`, beginning with a letter
-/// or a digit. It is a folder's name and the prefix of its Redis keys, hence the narrow alphabet.
+/// The name of a store: 1 to 64 letters, digits, `_`, `-` and `.`, starting with a letter or a digit. The alphabet is
+/// small because the name is also a folder name and the prefix of the store's Redis keys.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct StoreName(Arc<str>);
 
-/// Why a text is not a [`StoreName`].
+/// Error for a text that is not a [`StoreName`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameError {
     name: String,
@@ -81,18 +81,18 @@ impl fmt::Debug for StoreName {
     }
 }
 
-/// A version of a store. Versions of one store grow by one with every pull; 0 is never used.
+/// The number of a store's version. Every pull increments it; 0 is never used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct VersionId(pub u64);
 
 impl VersionId {
-    /// The folder that holds this version: `v` and ten digits, so that names sort as numbers do.
+    /// The name of this version's folder: `v` and ten digits, so that names sort in numerical order.
     pub fn folder(self) -> String {
         format!("v{:010}", self.0)
     }
 
-    /// The version that `folder` names, if it is spelled exactly as [`VersionId::folder`] does.
+    /// Parses a folder name; `None` if it is not spelled exactly as [`VersionId::folder`] spells it.
     pub fn from_folder(folder: &str) -> Option<VersionId> {
         let id = VersionId(folder.strip_prefix('v')?.parse().ok()?);
         (id.0 > 0 && id.folder() == folder).then_some(id)
@@ -105,7 +105,7 @@ impl fmt::Display for VersionId {
     }
 }
 
-/// A partition of a store: the index of its range of slots.
+/// A partition of a version: the index of its range of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PartitionId(pub u32);

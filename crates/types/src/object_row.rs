@@ -1,40 +1,40 @@
-//! The rows of tables that hold the value of a key: its text, or its object (a hash, a JSON document).
+//! The table rows that hold the value of a key: its text, or its object (a hash or a JSON document).
 //!
-//! | key | row of its text | row of its object |
+//! | key | text row | object row |
 //! |---|---|---|
-//! | `hotel:7`, `:shop.Hotel:7` | the key | the mark, the key |
-//! | `hotel`, a plain key: it has no separator | the mark twice, `:`, the key | the mark twice, `\|`, the key |
+//! | `hotel:7`, `:shop.Hotel:7` | the key | mark, key |
+//! | `hotel`, a plain key (it has no separator) | mark, mark, `:`, key | mark, mark, `\|`, key |
 //!
-//! Every row belongs to a table, so the row of a plain key begins with a table's name. The mark is a zero byte; a client's key does not begin
-//! with one. Both rows of a key have the slot of the key, and so the same owner.
+//! Every row belongs to a table, so the row of a plain key begins with a table name. The mark is a zero byte; client
+//! keys do not begin with one. Both rows of a key have the key's hash slot, and therefore the same owner.
 
 use std::borrow::Cow;
 
 use crate::KEY_BYTES_MAX;
 
-/// What the row of an object begins with.
+/// First byte of an object row.
 pub const OBJECT_MARK: u8 = 0;
 
-/// What the row of an object begins with whose key has no separator: the name of their table.
+/// Prefix of the object rows of plain keys: the name of their table.
 pub const NAMELESS: &[u8] = &[OBJECT_MARK, OBJECT_MARK, b'|'];
 
-/// What the row of a plain key's text begins with: the name of their table.
+/// Prefix of the text rows of plain keys: the name of their table.
 pub const PLAIN_TEXT: &[u8] = &[OBJECT_MARK, OBJECT_MARK, b':'];
 
-/// The greatest length of a key that a client may write. RENAME and COPY give a key a value of any kind, so the limit is the same for all keys:
-/// the longest row of a key fits [`KEY_BYTES_MAX`].
+/// Maximum length of a key that a client may write. RENAME and COPY can give a key a value of any kind, so the limit
+/// is the same for all keys: the longest row of a key fits [`KEY_BYTES_MAX`].
 pub const CLIENT_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - NAMELESS.len();
 
-/// Keys that are no longer than this have their row's made without an allocation.
+/// Maximum key length for which a row key is built without an allocation.
 const SHORT: usize = 125;
 
-/// Whether a key has a separator, which ends its table's name. A key without one is a plain key.
+/// Returns whether a key has a separator, which ends its table's name. A key without one is a plain key.
 #[inline]
 pub fn has_separator(key: &[u8]) -> bool {
     key.iter().any(|byte| matches!(byte, b'|' | b':'))
 }
 
-/// The row that holds the text of `key`. Allocates for a plain key only.
+/// Returns the row that holds the text of `key`. Allocates only for plain keys.
 #[inline]
 pub fn text_row(key: &[u8]) -> Cow<'_, [u8]> {
     match has_separator(key) {
@@ -43,7 +43,7 @@ pub fn text_row(key: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// As [`text_row`], for as long as `with` takes: a short plain key needs no allocation.
+/// Calls `with` with the key of the text row. Like [`text_row`], but a short plain key needs no allocation.
 #[inline]
 pub fn with_text_row<T>(key: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
     if key.len() > SHORT || has_separator(key) {
@@ -56,7 +56,7 @@ pub fn with_text_row<T>(key: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
     with(&row[..end])
 }
 
-/// The client's key of a row, be it of a text or of an object.
+/// Returns the client's key of a text row or an object row.
 #[inline]
 pub fn row_key(row: &[u8]) -> &[u8] {
     match row {
@@ -65,7 +65,7 @@ pub fn row_key(row: &[u8]) -> &[u8] {
     }
 }
 
-/// What stands before an object's key in its row.
+/// The prefix before the key in an object row.
 fn beginning(key: &[u8]) -> &'static [u8] {
     match has_separator(key) {
         true => &NAMELESS[..1],
@@ -73,28 +73,28 @@ fn beginning(key: &[u8]) -> &'static [u8] {
     }
 }
 
-/// What the rows begin with of all objects whose keys begin with `prefix`.
+/// Returns the prefixes of the rows of all objects whose keys begin with `prefix`.
 pub fn object_rows(prefix: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let nameless = (!has_separator(prefix)).then_some(NAMELESS);
     let beginnings = [Some(&NAMELESS[..1]), nameless].into_iter().flatten();
     beginnings.map(move |beginning| [beginning, prefix].concat())
 }
 
-/// The row that keeps the object with this key.
+/// Returns the row that holds the object of `key`.
 pub fn object_row(key: &[u8]) -> Vec<u8> {
     let mut row = Vec::with_capacity(NAMELESS.len() + key.len());
     put_object_row(key, &mut row);
     row
 }
 
-/// Appends what [`object_row`] makes.
+/// Appends the result of [`object_row`] to `out`.
 #[inline]
 pub fn put_object_row(key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(beginning(key));
     out.extend_from_slice(key);
 }
 
-/// As [`object_row`], for as long as `with` takes.
+/// Calls `with` with the key of the object row. Like [`object_row`], but a short key needs no allocation.
 #[inline]
 pub fn with_object_row<T>(key: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
     if key.len() > SHORT {
@@ -108,7 +108,7 @@ pub fn with_object_row<T>(key: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
     with(&row[..end])
 }
 
-/// The key of the object that is kept in this row. `None`: the row holds a text.
+/// Returns the key of the object that this row holds, or `None` for a text row.
 #[inline]
 pub fn object_key(row: &[u8]) -> Option<&[u8]> {
     match row {

@@ -1,21 +1,22 @@
-//! Numbers that look random and can be drawn again: SplitMix64 (Steele, Lea, Flood, 2014), the same on every machine.
+//! Reproducible pseudorandom numbers: SplitMix64 (Steele, Lea, Flood, 2014), identical on every machine.
 //!
-//! For benchmarks, demonstrations and tests. Nothing secret may come from here.
+//! For benchmarks, demonstrations and tests. Not suitable for secrets.
 
-/// A stream of such numbers. One whose state is known is known to its end.
+/// A pseudorandom stream. Its state determines all further numbers.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// SplitMix64 from this state on.
+    /// Starts SplitMix64 from this state.
     #[inline]
     pub fn new(state: u64) -> Random {
         Random { state }
     }
 
-    /// Streams of the same seed and number are the same; those of other numbers have nothing to do with each other.
+    /// Returns the stream with this number. Equal seeds and numbers yield equal streams; different numbers yield
+    /// unrelated streams.
     pub fn stream(seed: u64, number: u64) -> Random {
         Random {
             state: mix(mix(seed) ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93)),
@@ -28,42 +29,42 @@ impl Random {
         mix(self.state)
     }
 
-    /// Below `bound`, which is not zero; each as often, to a part in 2^64.
+    /// Returns a number below `bound`, which must not be zero. The distribution is uniform up to a bias of 2^-64.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(bound) * u128::from(self.word())) >> 64) as u64
     }
 
-    /// An index of a list of this size, which is not zero.
+    /// Returns a random index for a list of `size` elements, which must not be zero.
     #[inline]
     pub fn index(&mut self, size: usize) -> usize {
         self.slot(size).0
     }
 
-    /// An index, and how far into its slot the draw fell, of 2^64.
+    /// Returns a random index, and the position of the draw within that index's interval, in units of 2^-64.
     #[inline]
     pub fn slot(&mut self, size: usize) -> (usize, u64) {
         let place = size as u128 * u128::from(self.word());
         ((place >> 64) as usize, place as u64)
     }
 
-    /// At least 0, less than 1.
+    /// Returns a number in `[0, 1)`.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.word() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Exponentially distributed, 1 in the mean: the gaps of a Poisson process.
+    /// Returns an exponentially distributed number with mean 1, such as the interarrival times of a Poisson process.
     pub fn exponential(&mut self) -> f64 {
         -(1.0 - self.unit()).ln()
     }
 
-    /// One of a list, each as likely; None of an empty one.
+    /// Returns a random element of a slice, or `None` if it is empty.
     pub fn choose<T: Copy>(&mut self, from: &[T]) -> Option<T> {
         (!from.is_empty()).then(|| from[self.index(from.len())])
     }
 
-    /// Every order as likely.
+    /// Shuffles a slice; every permutation has the same probability.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for at in (1..items.len()).rev() {
             items.swap(at, self.index(at + 1));
@@ -71,7 +72,7 @@ impl Random {
     }
 }
 
-/// SplitMix64's finalizer: each bit of the word changes each bit of the result about every other time.
+/// The finalizer of SplitMix64: changing one bit of the input flips each output bit with probability one half.
 #[inline]
 pub fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -83,7 +84,7 @@ pub fn mix(word: u64) -> u64 {
 mod tests {
     use super::Random;
 
-    /// The numbers that the algorithm's reference code draws from this seed.
+    /// Compares with the output of the reference implementation for this seed.
     #[test]
     fn a_seed_gives_the_published_numbers() {
         let mut random = Random::new(1_234_567);

@@ -1,34 +1,34 @@
-//! Redis Cluster slots: `CRC16(key) mod 16384`, hash tags honoured.
+//! Redis Cluster slots: `CRC16(key) mod 16384`, with support for hash tags.
 //!
-//! Source: the Redis Cluster specification, "Key distribution model" and appendix A (CRC16,
-//! XMODEM: polynomial 0x1021, initial value 0, no reflection).
+//! Source: the Redis Cluster specification, "Key distribution model" and appendix A (CRC16, XMODEM: polynomial
+//! 0x1021, initial value 0, no reflection).
 
 use crate::object_row::{NAMELESS, OBJECT_MARK, row_key};
 
-/// How many slots there are.
+/// The number of slots.
 pub const SLOTS: u16 = 16_384;
 
-/// The slot of a whole Redis key. When the key has a `{`, a later `}` and at least one byte
-/// between the two, only the bytes between them count.
+/// Returns the slot of a complete Redis key. If the key has a `{`, a later `}` and at least one byte between the two,
+/// only those bytes determine the slot.
 pub fn slot_of(key: &[u8]) -> u16 {
     crc16(0, hash_tag(key)) % SLOTS
 }
 
-/// The keys that begin with one prefix, which is hashed once.
+/// A key prefix with its precomputed CRC, for computing the slots of many keys that begin with it.
 #[derive(Debug, Clone)]
 pub struct SlotPrefix {
     crc: u16,
 }
 
 impl SlotPrefix {
-    /// `prefix` holds no brace: the name of a store and a colon.
+    /// `prefix` must not contain braces: it is the name of a store and a colon.
     pub fn new(prefix: &[u8]) -> SlotPrefix {
         SlotPrefix {
             crc: crc16(0, prefix),
         }
     }
 
-    /// The slot of the key `<prefix><rest>`.
+    /// Returns the slot of the key `<prefix><rest>`.
     #[inline]
     pub fn slot(&self, rest: &[u8]) -> u16 {
         const LOW: u64 = u64::from_le_bytes([1; 8]);
@@ -37,7 +37,7 @@ impl SlotPrefix {
         for word in words {
             let word = u64::from_le_bytes(*word);
             let different = word ^ (LOW * b'{' as u64);
-            // The high bit of a byte that is a brace; there may be more behind it.
+            // Sets the high bit of a byte that is a brace. Bytes after it may yield false positives.
             braces |= different.wrapping_sub(LOW) & !different & (LOW << 7);
             crc = crc16_of_8(crc, word);
         }
@@ -56,13 +56,15 @@ impl SlotPrefix {
     }
 }
 
-/// The slot of a row or of a client's key: that of its leading column, or of the hash tag in it. Both rows of a key have the key's slot.
+/// Returns the slot of a row or of a client's key: the slot of its leading column, or of the hash tag in it. Both
+/// rows of a key have the slot of the key.
 pub fn row_slot(key: &[u8]) -> u16 {
     slot_of(leading_column(key).0)
 }
 
-/// A key's leading column, the text between its first separator and the second; `true` if a separator ends it. A key that begins with a
-/// separator, or has none, names no table: all of it is its leading column, as in Redis Cluster.
+/// Returns a key's leading column (the text between its first two separators), and whether a separator ends it. A key
+/// that begins with a separator or has none belongs to no table: the complete key is its leading column, as in Redis
+/// Cluster.
 pub fn leading_column(key: &[u8]) -> (&[u8], bool) {
     let is_separator = |byte: &u8| matches!(byte, b'|' | b':');
     let Some(name) = key.iter().position(is_separator) else {
@@ -80,7 +82,7 @@ pub fn leading_column(key: &[u8]) -> (&[u8], bool) {
     }
 }
 
-/// The key of a row whose first separator is at `name`, if it names no table.
+/// Returns the key of a row whose first separator is at `name`, if the key belongs to no table.
 #[inline]
 fn without_table(row: &[u8], name: usize) -> Option<&[u8]> {
     let key = row_key(row);
@@ -107,9 +109,8 @@ fn crc16(mut crc: u16, bytes: &[u8]) -> u16 {
     tail.iter().fold(crc, |crc, &byte| crc16_of_1(crc, byte))
 }
 
-/// The checksum meets the first two bytes, and each byte's part comes from the table for its
-/// distance from the end (Kounavis and Berry, "Novel Table Lookup-Based Algorithms for
-/// High-Performance CRC Generation", 2008).
+/// Folds the CRC into the first two bytes, then looks up each byte's contribution in the table for its distance from
+/// the end (Kounavis and Berry, "Novel Table Lookup-Based Algorithms for High-Performance CRC Generation", 2008).
 #[inline(always)]
 fn crc16_of_8(crc: u16, word: u64) -> u16 {
     let word = word ^ u64::from(crc.swap_bytes());
@@ -122,7 +123,7 @@ fn crc16_of_1(crc: u16, byte: u8) -> u16 {
     (crc << 8) ^ TABLES[0][usize::from((crc >> 8) as u8 ^ byte)]
 }
 
-/// What a byte adds to the checksum when as many bytes follow it as the table's index says.
+/// The contribution of a byte to the CRC, by the number of bytes that follow it.
 static TABLES: [[u16; 256]; 8] = {
     let mut tables = [[0u16; 256]; 8];
     let mut index = 0;

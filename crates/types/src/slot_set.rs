@@ -1,4 +1,4 @@
-//! Some of all slots, and how they stand in an address.
+//! A set of slots and its text form in URLs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,8 @@ use crate::SLOTS;
 
 const WORDS: usize = SLOTS as usize / 64;
 
-/// Some of all slots. As a text it is a hexadecimal digit for four slots, the first of which is the lowest bit.
+/// A set of slots. Its text form has one hexadecimal digit per four slots; the lowest bit of a digit is the first of
+/// them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SlotSet(Box<[u64; WORDS]>);
 
@@ -62,7 +63,7 @@ impl fmt::Debug for SlotSet {
     }
 }
 
-/// A text that stands for no slots.
+/// Error for a text that is not a [`SlotSet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoSlotSet;
 

@@ -1,16 +1,17 @@
-//! Sizes as people write them.
+//! Sizes in the form in which people write them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A number of bytes, written `512`, `64KiB`, `1GiB` or `10MB` (powers of 1000 without the `i`).
+/// A number of bytes, written as `512`, `64KiB`, `1GiB` or `10MB`. `MB` is a power of 1000, `MiB` and `m` are powers
+/// of 1024.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ByteSize(pub u64);
 
-/// Why a text is not a [`ByteSize`].
+/// Error for a text that is not a [`ByteSize`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ByteSizeError(String);
 
@@ -90,7 +91,7 @@ impl TryFrom<String> for ByteSize {
 }
 
 impl From<ByteSize> for String {
-    /// Exact, unlike `Display`, so that what is written is what was meant.
+    /// Exact, unlike `Display`, so that parsing the result returns the same size.
     fn from(size: ByteSize) -> String {
         let exact = size.to_string();
         if exact.contains('.') {

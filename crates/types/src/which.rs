@@ -1,7 +1,7 @@
-//! How people and programs name a version of a store: one spelling everywhere.
+//! The text form in which people and programs name a version of a store.
 //!
-//! `7`, `v7` and the folder's name `v0000000007` are the same; `live` is what reads see, and `previous` what a
-//! rollback without a version returns to. In JSON a number may stand for itself.
+//! `7`, `v7` and the folder name `v0000000007` are equivalent. `live` is the version that serves reads; `previous` is
+//! the version to which a rollback without an argument returns. In JSON, a number is also accepted.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::VersionId;
 
-/// A version as it was named; see the module.
+/// A reference to a version; see the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhichVersion {
     Number(VersionId),

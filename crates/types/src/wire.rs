@@ -1,26 +1,27 @@
-//! Bytes between nodes: numbers of fixed size, little-endian, and strings of bytes behind their size.
+//! The wire encoding between nodes: fixed-size little-endian numbers, and length-prefixed byte strings.
 //!
-//! What comes from a socket is not trusted: every size is checked against what is there before anything is taken or allocated.
+//! Bytes from a socket are not trusted: every length is checked against the remaining bytes before anything is read
+//! or allocated.
 
-/// Appends a string of bytes behind its size (4 bytes).
+/// Appends a byte string with a 4-byte length prefix.
 ///
 /// # Panics
-/// It is 4 GiB or longer.
+/// If it is 4 GiB or longer.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_count(out, bytes.len());
     out.extend_from_slice(bytes);
 }
 
-/// Appends how many there are of something (4 bytes).
+/// Appends a number of elements (4 bytes).
 ///
 /// # Panics
-/// There are 4 Gi or more.
+/// If there are 4 Gi elements or more.
 pub fn put_count(out: &mut Vec<u8>, count: usize) {
     let count = u32::try_from(count).expect("what is sent at once is far below 4 Gi");
     out.extend_from_slice(&count.to_le_bytes());
 }
 
-/// Bytes that do not say what they should.
+/// Error for bytes that do not decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -34,7 +35,7 @@ impl std::error::Error for Malformed {}
 
 const SHORT: Malformed = Malformed("the message ends before what it says it holds");
 
-/// Takes bytes apart, from the front.
+/// A decoder that consumes a byte slice from the front.
 #[derive(Debug, Clone, Copy)]
 pub struct WireReader<'a> {
     rest: &'a [u8],
@@ -46,7 +47,7 @@ impl<'a> WireReader<'a> {
     }
 
     /// # Errors
-    /// There are fewer bytes.
+    /// If fewer bytes are left.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (first, rest) = self.rest.split_first_chunk::<N>().ok_or(SHORT)?;
         self.rest = rest;
@@ -54,33 +55,33 @@ impl<'a> WireReader<'a> {
     }
 
     /// # Errors
-    /// As [`WireReader::array`].
+    /// Like [`WireReader::array`].
     pub fn u8(&mut self) -> Result<u8, Malformed> {
         Ok(self.array::<1>()?[0])
     }
 
     /// # Errors
-    /// As [`WireReader::array`].
+    /// Like [`WireReader::array`].
     pub fn u16(&mut self) -> Result<u16, Malformed> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
     /// # Errors
-    /// As [`WireReader::array`].
+    /// Like [`WireReader::array`].
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
     /// # Errors
-    /// As [`WireReader::array`].
+    /// Like [`WireReader::array`].
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// A byte that is 0 or 1.
+    /// Reads a byte that is 0 or 1.
     ///
     /// # Errors
-    /// It is neither; or as [`WireReader::array`].
+    /// If it is neither; or like [`WireReader::array`].
     pub fn flag(&mut self) -> Result<bool, Malformed> {
         match self.u8()? {
             0 => Ok(false),
@@ -89,10 +90,10 @@ impl<'a> WireReader<'a> {
         }
     }
 
-    /// A string of bytes behind its size.
+    /// Reads a byte string with its length prefix.
     ///
     /// # Errors
-    /// There are fewer bytes.
+    /// If fewer bytes are left.
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let size = self.u32()? as usize;
         let (bytes, rest) = self.rest.split_at_checked(size).ok_or(SHORT)?;
@@ -100,10 +101,11 @@ impl<'a> WireReader<'a> {
         Ok(bytes)
     }
 
-    /// How many there are of something that takes `bytes_min` bytes or more: no more than can be there.
+    /// Reads a number of elements, each of which takes at least `bytes_min` bytes. The result is bounded by the
+    /// remaining bytes.
     ///
     /// # Errors
-    /// There cannot be so many.
+    /// If the remaining bytes cannot hold so many elements.
     pub fn count(&mut self, bytes_min: usize) -> Result<usize, Malformed> {
         let count = self.u32()? as usize;
         match count.checked_mul(bytes_min) {
@@ -112,13 +114,13 @@ impl<'a> WireReader<'a> {
         }
     }
 
-    /// What has not been taken.
+    /// The remaining bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     /// # Errors
-    /// There is more than was taken.
+    /// If bytes are left.
     pub fn end(&self) -> Result<(), Malformed> {
         match self.rest.is_empty() {
             true => Ok(()),

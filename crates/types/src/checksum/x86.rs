@@ -1,21 +1,21 @@
-//! The checksum by the instructions of x86: VAES on 64 bytes at once, or AES-NI on 16.
+//! The checksum with x86 instructions: VAES on 64 bytes at a time, or AES-NI on 16.
 
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::{LANES, STRIPE};
 
-/// What this processor has; 0 until first asked.
+/// The path for this processor; 0 until it has been detected.
 static PATH: AtomicU8 = AtomicU8::new(0);
 const WIDE: u8 = 1;
 const NARROW: u8 = 2;
 const NEITHER: u8 = 3;
 
-/// `None` if this processor has neither.
+/// Returns the checksum, or `None` if this processor has neither instruction set.
 #[inline(always)]
 pub fn checksum32(bytes: &[u8], seed: u64) -> Option<u32> {
     match PATH.load(Ordering::Relaxed) {
-        // SAFETY: the processor was found to have what the function is compiled for.
+        // SAFETY: detection found the processor features that the function is compiled for.
         WIDE => Some(unsafe { wide(bytes, seed) }),
         // SAFETY: as above.
         NARROW => Some(unsafe { narrow(bytes, seed) }),
@@ -50,7 +50,7 @@ fn has_wide() -> bool {
         && is_x86_feature_detected!("bmi2")
 }
 
-/// Lanes 0 to 3 in one register, 4 to 7 in another.
+/// Lanes 0 to 3 are in one register, lanes 4 to 7 in another.
 #[target_feature(enable = "aes,vaes,avx512f,avx512bw,bmi2")]
 fn wide(bytes: &[u8], seed: u64) -> u32 {
     let start = LANES.as_ptr();
@@ -76,11 +76,11 @@ fn wide(bytes: &[u8], seed: u64) -> u32 {
         high = _mm512_aesenc_epi128(high, b);
     }
     if !rest.is_empty() {
-        // A bit for each byte, up to 64 of them.
+        // One mask bit per byte, at most 64.
         let mask = |size: usize| _bzhi_u64(u64::MAX, size as u32);
         let behind = rest.len().saturating_sub(64);
-        // SAFETY: a masked load touches only the bytes that the mask names: those of `rest`. With
-        // an empty mask it touches none, wherever the address points.
+        // SAFETY: a masked load accesses only the bytes that the mask selects: those of `rest`. With an empty mask it
+        // accesses none, whatever the address.
         let (a, b) = unsafe {
             (
                 _mm512_maskz_loadu_epi8(mask(rest.len()), rest.as_ptr().cast()),
@@ -146,15 +146,15 @@ fn load(stripe: &[u8; STRIPE]) -> [__m128i; 8] {
     std::array::from_fn(|lane| unsafe { _mm_loadu_si128(stripe.as_ptr().add(lane * 16).cast()) })
 }
 
-/// Both paths, where the processor has them.
+/// Checks both paths, if the processor supports them.
 #[cfg(test)]
 pub fn check(bytes: &[u8], seed: u64, expected: u32) {
     if has_wide() {
-        // SAFETY: just asked.
+        // SAFETY: the feature was detected above.
         assert_eq!(unsafe { wide(bytes, seed) }, expected);
     }
     if is_x86_feature_detected!("aes") {
-        // SAFETY: just asked.
+        // SAFETY: the feature was detected above.
         assert_eq!(unsafe { narrow(bytes, seed) }, expected);
     }
 }
