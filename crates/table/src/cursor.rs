@@ -1,4 +1,4 @@
-//! Range reads: rows of a range in key order, or against it.
+//! Range reads: the rows of a range in ascending or descending key order.
 
 use std::ops::Bound;
 
@@ -9,26 +9,26 @@ use crate::spans::{Span, Spans};
 use crate::tree::{Place, Tree};
 use crate::value::Value;
 
-/// Reads rows one after the other, without an allocation per row: keys are put together in a buffer of the cursor's,
-/// values are read where they lie. What `next` returns is valid until it is called again.
+/// A range cursor. It allocates nothing per row: keys are assembled in the cursor's buffer, and values are read in
+/// place. What `next` returns is valid until the next call.
 pub struct Cursor<'t> {
     groups: &'t Groups,
     spans: Spans<'t>,
     /// The group being read.
     span: Option<(Span, &'t Tree)>,
-    /// The far end lies in this group: rows are compared to it.
+    /// The end of the range lies in this group, so each row is compared with it.
     bounded: bool,
     next: Next,
     shown: Option<(Place, Record)>,
     key: KeyBuffer,
     group_len: usize,
-    /// The leaf whose prefix is in the key buffer, behind the group's.
+    /// The leaf whose prefix is in the key buffer, after the group's prefix.
     leaf: Option<Page>,
     /// The length of both prefixes.
     fixed: usize,
 }
 
-/// How many rows ahead the processor is asked to fetch.
+/// The number of rows to prefetch ahead.
 const AHEAD: usize = 6;
 
 enum Next {
@@ -53,14 +53,14 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// As [`Cursor::new`], forwards; where the first row of the first group lies is known.
+    /// Like [`Cursor::new`] in ascending order, when the position of the first row in the first group is known.
     pub(crate) fn at(groups: &'t Groups, spans: Spans<'t>, first: Place) -> Cursor<'t> {
         let mut cursor = Cursor::new(groups, spans);
         cursor.next = Next::At(first);
         cursor
     }
 
-    /// The next row, if any is left.
+    /// Advances to the next row; `None` after the last.
     #[allow(clippy::should_implement_trait)]
     #[inline]
     pub fn next(&mut self) -> Option<(&[u8], &[u8])> {
@@ -68,18 +68,18 @@ impl<'t> Cursor<'t> {
         self.current()
     }
 
-    /// The row that `next` returned last.
+    /// The row that `next` last returned.
     #[inline]
     pub fn current(&self) -> Option<(&[u8], &[u8])> {
         let (_, record) = &self.shown?;
         Some((self.key.bytes(), record.value()))
     }
 
-    /// The value of the row that `next` returned last, to keep: a handle if the row holds one, else a copy.
+    /// Returns the value of the row that `next` last returned: a handle if the row holds one, else a copy.
     ///
     /// # Panics
     ///
-    /// If `next` has not returned a row yet, or has returned `None`.
+    /// If `next` has not been called, or last returned `None`.
     pub fn value(&self) -> Value {
         let (place, _) = self.shown.expect("a row was read");
         place.leaf.share(place.index)
@@ -124,7 +124,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Goes to the next group; says where its rows begin. `None` if no group is left.
+    /// Advances to the next group and returns its tree and start bound. `None` if no group is left.
     fn enter(&mut self) -> Option<(&'t Tree, Bound<&'t [u8]>)> {
         let span = self.spans.next(self.groups)?;
         let group = self.groups.get(span.group);
@@ -144,7 +144,7 @@ impl<'t> Cursor<'t> {
         Some((tree, near))
     }
 
-    /// A group's first row that is read.
+    /// Returns the first row of a group that is read.
     fn first(&self, tree: &Tree, near: Bound<&[u8]>) -> Option<Place> {
         match (near, self.spans.reverse) {
             (Bound::Unbounded, false) => Some(tree.first()),
@@ -176,7 +176,7 @@ impl<'t> Cursor<'t> {
         record
     }
 
-    /// Whether the row just read lies beyond the far end.
+    /// Returns whether the current row is past the end of the range.
     fn is_beyond(&self) -> bool {
         let (span, _) = self.span.expect("a row was read from a group");
         let suffix = &self.key.bytes()[self.group_len..];

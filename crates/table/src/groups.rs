@@ -1,9 +1,9 @@
-//! The groups of a table: records in chunks, found by hash of the prefix, by id, or in order.
+//! The groups of a table: records in chunks, found by the hash of the prefix, by id, or in order.
 //!
-//! 1. A group is here exactly as long as it has rows.
-//! 2. A record's generation goes up by one when its group goes, and a record whose generation is spent is not used
-//!    again. When the last group goes and all chunks are freed, the next ones begin above every generation seen. So no
-//!    two groups ever have the same id.
+//! 1. A group exists exactly as long as it has rows.
+//! 2. Removing a group increments its record's generation. A record whose generation is exhausted is not reused. When
+//!    the last group is removed and all chunks are freed, new records start above every earlier generation. Two
+//!    groups therefore never have the same id.
 //! 3. `order` holds every group's prefix with its number.
 
 use crate::index::{Index, hash};
@@ -14,8 +14,8 @@ use crate::page::Cell;
 use crate::short;
 use crate::tree::{Place, Tree};
 
-/// Names a group that had rows when [`Table::group`](crate::Table::group) was asked. A row put by it needs no search
-/// for the group. It may be kept for ever: once the group's last row is gone, it names nothing.
+/// Identifies a group that had rows when [`Table::group`](crate::Table::group) returned the id. Puts by id skip the
+/// search for the group. An id may be kept indefinitely: it becomes invalid when the group's last row is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GroupId {
     index: u32,
@@ -23,25 +23,25 @@ pub struct GroupId {
 }
 
 impl GroupId {
-    /// A number below that of all groups there ever were at once: for an array beside the table. Another group may have it
-    /// once this one is gone.
+    /// Returns an index for an array parallel to the groups. It is less than the maximum number of groups that
+    /// existed simultaneously. Another group may reuse it after this one is removed.
     pub fn index(self) -> usize {
         self.index as usize
     }
 }
 
-/// A group that is being looked for: see [`Table::seek`](crate::Table::seek).
+/// The state of a group lookup in steps: see [`Table::seek`](crate::Table::seek).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sought(u32);
 
 const CHUNK: usize = 1024;
 const NONE: u32 = u32::MAX;
-/// The longest prefix that a record holds in itself: the record is one cache line then.
+/// Maximum length of a prefix that is stored in the record, so that a record fits one cache line.
 const PREFIX_INLINE: usize = 22;
 
 #[repr(align(64))]
 pub(crate) struct Group {
-    /// `None` for a free record; `next_free` is the next one then.
+    /// `None` for a free record; `next_free` is then the next one.
     tree: Option<Tree>,
     generation: u32,
     next_free: u32,
@@ -129,7 +129,7 @@ impl Groups {
         &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }
 
-    /// The number of the group with this prefix.
+    /// Returns the number of the group with this prefix.
     #[inline]
     pub(crate) fn find(&self, prefix: &[u8]) -> Option<u32> {
         self.find_hashed(hash(self.seed, prefix), prefix)
@@ -142,7 +142,7 @@ impl Groups {
         })
     }
 
-    /// The group with this prefix, if it may have rows at the suffix or after it.
+    /// Returns the group with this prefix, unless it certainly has no rows at the suffix or after it.
     #[inline]
     pub(crate) fn find_from(&self, prefix: &[u8], suffix: &[u8]) -> Option<GroupId> {
         let index = self.find(prefix)?;
@@ -153,7 +153,7 @@ impl Groups {
         })
     }
 
-    /// The hash by which a group is found, whose place in the index is asked for.
+    /// Hashes the prefix of a group and prefetches its slot in the index.
     #[inline]
     pub(crate) fn seek(&self, prefix: &[u8]) -> Sought {
         let hash = hash(self.seed, prefix);
@@ -161,7 +161,7 @@ impl Groups {
         Sought(hash)
     }
 
-    /// Asks for the record of what is probably the group sought, and which it is.
+    /// Prefetches the record of the first group with this hash, which is probably the right one.
     #[inline]
     pub(crate) fn prefetch_sought(&self, sought: Sought) {
         if let Some(number) = self.index.find(sought.0, |_| true) {
@@ -169,7 +169,7 @@ impl Groups {
         }
     }
 
-    /// The group with this prefix, whose first page is asked for.
+    /// Returns the group with this prefix and prefetches its root page.
     #[inline]
     pub(crate) fn find_sought(&self, sought: Sought, prefix: &[u8]) -> Option<GroupId> {
         let number = self.find_hashed(sought.0, prefix)?;
@@ -177,7 +177,7 @@ impl Groups {
         Some(self.id(number))
     }
 
-    /// Asks for the group's first page.
+    /// Prefetches the group's root page.
     #[inline]
     pub(crate) fn prefetch_root(&self, id: GroupId) {
         if let Some(number) = self.resolve(id) {
@@ -185,7 +185,7 @@ impl Groups {
         }
     }
 
-    /// Asks for the first rows of a group of one page, whose header is read.
+    /// Prefetches the first rows of a group that has one page. Reads the page's header.
     #[inline]
     pub(crate) fn prefetch_rows(&self, id: GroupId) {
         if let Some(number) = self.resolve(id) {
@@ -203,7 +203,7 @@ impl Groups {
         }
     }
 
-    /// The number of a group that still has rows.
+    /// Returns the number of a group that still has rows.
     #[inline]
     pub(crate) fn resolve(&self, id: GroupId) -> Option<u32> {
         let group = self
@@ -213,7 +213,7 @@ impl Groups {
         (group.generation == id.generation && group.tree.is_some()).then_some(id.index)
     }
 
-    /// Starts to fetch a group's record; with `deep`, what a put at its end touches, which waits for the record.
+    /// Prefetches a group's record; with `deep`, reads the record and prefetches what an append to the group touches.
     #[inline]
     pub(crate) fn prefetch(&self, id: GroupId, deep: bool) {
         let Some(group) = self
@@ -230,7 +230,7 @@ impl Groups {
         }
     }
 
-    /// Asks for the lines behind the header of the group's last leaf, which waits for the header.
+    /// Prefetches the lines after the header of the group's last leaf. Reads the header.
     #[inline]
     pub(crate) fn prefetch_tail(&self, id: GroupId) {
         if let Some(tree) = self.resolve(id).and_then(|number| self.get(number).tree) {
@@ -238,7 +238,7 @@ impl Groups {
         }
     }
 
-    /// Makes a group of one row.
+    /// Creates a group with one row.
     pub(crate) fn insert(
         &mut self,
         account: &mut Account,
@@ -275,7 +275,7 @@ impl Groups {
         let at = number as usize / CHUNK;
         let outer = self.chunks.capacity();
         if at == self.chunks.len() {
-            // Small tables grow into their first chunk; the others are made whole and never move.
+            // The first chunk grows with the table; the others are allocated at full size and never move.
             self.chunks.push(if at == 0 {
                 Vec::new()
             } else {
@@ -301,7 +301,7 @@ impl Groups {
         number
     }
 
-    /// Forgets a group. Its tree has no rows left and is freed already, or is freed here with `free_tree`.
+    /// Removes a group. Its tree has no rows and is freed already, or `free_tree` frees it here.
     pub(crate) fn remove(&mut self, account: &mut Account, number: u32, free_tree: bool) {
         let group = self.get_mut(number);
         let tree = group.tree.take().expect("a group that is removed is there");
@@ -337,7 +337,7 @@ impl Groups {
         self.index.remove(hash(self.seed, prefix.bytes()), number);
     }
 
-    /// Gives back what holds the records, all of which are free.
+    /// Frees the memory of the records, all of which are unused.
     fn clear_records(&mut self, account: &mut Account) {
         let records: usize = self
             .chunks
@@ -352,11 +352,12 @@ impl Groups {
         self.generation = self.generation_max;
     }
 
-    /// Forgets all groups and their rows.
+    /// Removes all groups and their rows.
     pub(crate) fn clear(&mut self, account: &mut Account) {
         let spent = self.generation_max >= u32::MAX - 1;
         for number in 0..self.used {
-            // The last one takes the order and the index with it, so that the others need not be taken out of them.
+            // Removing the last group clears the order and the index, so the other groups need not be removed from
+            // them one by one.
             if self.get(number).tree.is_some() {
                 if self.live == 1 || spent {
                     self.remove(account, number, true);
@@ -370,7 +371,7 @@ impl Groups {
         }
     }
 
-    /// Takes a group's tree and prefix, and frees the tree. The order and the index still have the group.
+    /// Frees a group's tree and prefix. The order and the index still contain the group.
     fn forget(&mut self, account: &mut Account, number: u32) {
         let group = self.get_mut(number);
         if let Some(tree) = group.tree.take() {
@@ -392,7 +393,7 @@ impl Groups {
     }
 }
 
-/// The number that a place of `order` holds.
+/// Returns the group number that an entry of `order` holds.
 #[inline]
 pub(crate) fn group_at(place: Place) -> u32 {
     u32::from_ne_bytes(

@@ -1,19 +1,19 @@
 //! A hash index from a group's prefix to its number.
 //!
-//! Extendible hashing (Fagin and others, 1979): the hash's high bits pick a segment from a directory, its low bits a
-//! slot of that segment, where probing is linear. A segment doubles up to 4,096 slots and then splits in two, so
-//! that no put ever waits for the whole index to be rehashed.
+//! Extendible hashing (Fagin et al., 1979): the hash's high bits select a segment from a directory, and its low bits
+//! a slot of that segment. Collisions are resolved by linear probing. A segment doubles up to 4,096 slots and then
+//! splits in two, so a put never rehashes the complete index.
 //!
-//! 1. A slot is zero, or the hash's 32 bits and the group's number plus one.
-//! 2. No slot between an entry's own and the one that holds it is empty: a removal moves later entries back.
-//! 3. A segment is at most half full: to find that a group is not there takes two or three slots.
+//! 1. A slot is zero, or holds the hash's 32 bits and the group's number plus one.
+//! 2. No slot between an entry's home slot and the slot that holds it is empty: a removal moves later entries back.
+//! 3. A segment is at most half full, so a failed lookup probes two or three slots.
 
 use crate::page::build::Account;
 use larder_types::fetch;
 
 const SLOTS_MIN: usize = 8;
 const SLOTS_MAX: usize = 4096;
-/// A directory does not grow beyond two to this power: were there so many equal hashes, segments grow instead.
+/// Maximum directory depth, as a power of two. With more equal hash prefixes than that, segments grow instead.
 const DEPTH_MAX: u32 = 20;
 
 pub(crate) struct Index {
@@ -29,7 +29,7 @@ struct Segment {
 }
 
 impl Index {
-    /// An empty index asks for no memory.
+    /// Creates an empty index without allocating.
     pub(crate) fn new() -> Index {
         Index {
             directory: Vec::new(),
@@ -52,7 +52,7 @@ impl Index {
         self.directory.get(at).map(|&segment| segment as usize)
     }
 
-    /// The number whose prefix has this hash and is `same`.
+    /// Returns the number of an entry that has this hash and satisfies `same`.
     #[inline]
     pub(crate) fn find(&self, hash: u32, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
         let slots = &*self.segments[self.segment(hash)?].slots;
@@ -70,7 +70,7 @@ impl Index {
         }
     }
 
-    /// Asks for the slot where a search for the hash begins.
+    /// Prefetches the slot at which a lookup of the hash starts.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u32) {
         if let Some(segment) = self.segment(hash) {
@@ -108,7 +108,7 @@ impl Index {
         }
     }
 
-    /// Splits the segment that the hash finds, by one more bit.
+    /// Splits the segment of this hash by one more bit.
     fn split(&mut self, account: &mut Account, at: usize, hash: u32) {
         account.bytes -= self.bytes();
         if self.segments[at].depth == self.depth {
@@ -137,7 +137,7 @@ impl Index {
         *segment = low;
         let other = self.segments.len() as u32;
         self.segments.push(high);
-        // Directory entries with this segment's bits, then a one.
+        // The directory entries with this segment's bits followed by a one.
         let ones = (u64::from(hash) >> (32 - depth)) | 1;
         let spread = self.depth - depth;
         let from = (ones << spread) as usize;
@@ -152,7 +152,7 @@ impl Index {
         self.segments[at].remove(u64::from(hash) << 32 | u64::from(number + 1));
     }
 
-    /// Forgets everything, and gives all memory back.
+    /// Removes all entries and frees the memory.
     pub(crate) fn clear(&mut self, account: &mut Account) {
         account.bytes -= self.bytes()
             + self
@@ -184,7 +184,7 @@ impl Segment {
         self.used += 1;
     }
 
-    /// Knuth's algorithm R (volume 3, section 6.4).
+    /// Removes a slot with Knuth's algorithm R (volume 3, section 6.4).
     fn remove(&mut self, slot: u64) {
         let mask = self.slots.len() - 1;
         let mut hole = (slot >> 32) as usize & mask;
@@ -203,7 +203,7 @@ impl Segment {
                 break;
             }
             let home = (next >> 32) as usize & mask;
-            // It may move to the hole unless its own slot lies after the hole.
+            // An entry may move to the hole unless its home slot lies after the hole.
             if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
                 self.slots[hole] = next;
                 hole = at;
@@ -214,7 +214,7 @@ impl Segment {
     }
 }
 
-/// A hash of 32 bits: the halves of 64 by 64 bit products, folded (as in Wang Yi's wyhash).
+/// Returns a 32-bit hash: folded 64 by 64 bit products, as in Wang Yi's wyhash.
 #[inline]
 pub(crate) fn hash(seed: u64, bytes: &[u8]) -> u32 {
     fn fold(a: u64, b: u64) -> u64 {
@@ -241,7 +241,7 @@ pub(crate) fn hash(seed: u64, bytes: &[u8]) -> u32 {
         4..8 => (half(&rest[..4]), half(&rest[len - 4..])),
         _ => (rest.iter().fold(0, |low, &b| low << 8 | u64::from(b)), 0),
     };
-    // Of strings of one length, different ones have different words; the length tells the others apart.
+    // Different strings of the same length have different words; the length distinguishes the others.
     let state = fold(low ^ state, high ^ B ^ (bytes.len() as u64) << 56);
     (fold(state ^ A, B) >> 16) as u32
 }

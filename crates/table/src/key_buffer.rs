@@ -1,4 +1,4 @@
-//! A key that is put together in place: without an allocation up to 112 bytes.
+//! A buffer in which keys are assembled; it allocates only above 112 bytes.
 
 const INLINE: usize = 112;
 
@@ -28,7 +28,7 @@ impl KeyBuffer {
         }
     }
 
-    /// Makes it `len` bytes long, and keeps the first `keep` bytes of what it was.
+    /// Sets the length to `len` and preserves the first `keep` bytes.
     #[inline]
     pub(crate) fn resize(&mut self, keep: usize, len: usize) -> &mut [u8] {
         let was = std::mem::replace(&mut self.len, len);

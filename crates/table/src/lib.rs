@@ -11,8 +11,9 @@
 //!    └─ cursor ──> spans (which groups a range touches)
 //! ```
 //!
-//! Read `table` first: the calls, and what each touches in memory. Then `split` (why groups and keys have one order),
-//! `groups`, `tree` and `page`; `lookups` finds several rows at once. `value` is how a copied value is stored once; `disk`, how long ones are kept in a file.
+//! Read `table` first: the operations and the memory that each one touches. Then `split` (why groups and keys have
+//! the same order), `groups`, `tree` and `page`; `lookups` interleaves several lookups. `value` contains
+//! reference-counted values, and `disk` the file for long ones.
 
 mod cursor;
 mod disk;

@@ -1,7 +1,7 @@
-//! Several rows by their keys, so that what one look-up waits for is fetched while others go on.
+//! Interleaved lookups of several keys, so that their cache misses overlap.
 //!
-//! A look-up of a key in a large tree waits for memory some five times: pages on the way down, the slots of the leaf, records whose keys begin alike. Here keys take
-//! these steps side by side, [`AT_ONCE`] of them: each step asks for what the next one reads.
+//! A lookup in a large tree has about five cache misses: inner pages, the leaf's slots, and records with equal heads.
+//! This module advances [`AT_ONCE`] lookups in parallel: each step prefetches the memory that the next one reads.
 
 use std::ops::Range;
 
@@ -9,10 +9,12 @@ use crate::groups::Groups;
 use crate::page::Page;
 use crate::split::Split;
 
-/// Look-ups that go on side by side: about as many lines as a processor fetches at a time, with some to spare.
+/// The number of interleaved lookups: slightly more than the number of cache lines that a processor fetches
+/// concurrently.
 const AT_ONCE: usize = 16;
 
-/// Hands out the value of each key's row, `None` where there is none, in the order of the keys, with the key's number.
+/// Calls `each` with each key's number and value, in the order of the keys. The value is `None` if the key has no
+/// row.
 pub(crate) fn values_of<'t>(
     groups: &'t Groups,
     split: Split,
@@ -20,7 +22,7 @@ pub(crate) fn values_of<'t>(
     each: &mut dyn FnMut(usize, Option<&'t [u8]>),
 ) {
     for (lot, keys) in keys.chunks(AT_ONCE).enumerate() {
-        // Of keys whose group is there: a page on the way to the leaf.
+        // The current page of each lookup whose group exists.
         let mut pages: [Option<Page>; AT_ONCE] = [None; AT_ONCE];
         let suffix = |at: usize| &keys[at][split.group_len(keys[at])..];
         for (page, key) in pages.iter_mut().zip(keys) {
@@ -38,7 +40,7 @@ pub(crate) fn values_of<'t>(
                 }
             }
         }
-        // Where each row is, as far as it is known.
+        // The remaining candidate rows of each lookup.
         let mut rows: [Range<usize>; AT_ONCE] = [const { 0..0 }; AT_ONCE];
         for (at, (rows, page)) in rows.iter_mut().zip(&pages).enumerate() {
             if let Some(page) = page {

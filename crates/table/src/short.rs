@@ -1,13 +1,13 @@
-//! Copies and comparisons of a few bytes, which cost less here than a call.
+//! Inlined copies and comparisons of a few bytes, which are cheaper than a call.
 
 /// Copies `len` bytes.
 ///
 /// # Safety
 ///
-/// `from` can be read and `to` written for `len` bytes, and they do not overlap.
+/// `from` must be readable and `to` writable for `len` bytes, and they must not overlap.
 #[inline]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: by the caller; each arm stays inside `len` bytes, some twice.
+    // SAFETY: guaranteed by the caller; each arm stays within `len` bytes and may copy some twice.
     unsafe {
         match len {
             0 => {}
@@ -31,7 +31,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Whether two strings are the same.
+/// Returns whether two byte strings are equal.
 #[inline]
 pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
     let len = a.len();
@@ -39,7 +39,7 @@ pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
         return false;
     }
     let (x, y) = (a.as_ptr(), b.as_ptr());
-    // SAFETY: each arm reads inside `len` bytes of both.
+    // SAFETY: each arm reads within `len` bytes of both.
     unsafe {
         match len {
             4..=7 => word32(x) == word32(y) && word32(x.add(len - 4)) == word32(y.add(len - 4)),
@@ -51,19 +51,19 @@ pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
 
 /// # Safety
 ///
-/// Four bytes can be read.
+/// Four bytes must be readable.
 #[inline]
 unsafe fn word32(at: *const u8) -> u32 {
-    // SAFETY: by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { at.cast::<u32>().read_unaligned() }
 }
 
 /// # Safety
 ///
-/// Eight bytes can be read.
+/// Eight bytes must be readable.
 #[inline]
 unsafe fn word64(at: *const u8) -> u64 {
-    // SAFETY: by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { at.cast::<u64>().read_unaligned() }
 }
 

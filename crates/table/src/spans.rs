@@ -1,8 +1,8 @@
-//! Which groups a range of keys touches, and which part of each.
+//! Determines the groups that a key range touches, and the part of each.
 //!
-//! A range that stays inside one group, as a timeline's does, is seen to from its bounds alone, and the order of the
-//! groups is not looked at. That is so if both bounds begin with the group's prefix, and also if the far one is the least
-//! key after all of them (`tline|ann|` to `tline|ann}`).
+//! A range within one group, such as a timeline's, is resolved from its bounds alone, without reading the order of
+//! the groups. This applies if both bounds begin with the group's prefix, or if the upper bound is the least key
+//! after the group (`tline|ann|` to `tline|ann}`).
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -16,11 +16,11 @@ pub(crate) struct Spans<'k> {
     lo: End<'k>,
     hi: End<'k>,
     pub(crate) reverse: bool,
-    /// No group but the low end's can have rows in the range.
+    /// Only the group of the low end can have rows in the range.
     single: bool,
     started: bool,
     done: bool,
-    /// Where the last group stands in the order.
+    /// The position of the last returned group in the order.
     at: Option<Place>,
     only: Option<Span>,
 }
@@ -76,7 +76,7 @@ impl<'k> End<'k> {
         }
     }
 
-    /// How a group stands to this end's, if there is an end; `open` if there is none.
+    /// Compares a group's prefix with this end; returns `open` for an open end.
     fn compare(&self, prefix: &[u8], open: Ordering) -> Ordering {
         if self.kind == Kind::Open {
             open
@@ -105,7 +105,7 @@ impl<'k> Spans<'k> {
         }
     }
 
-    /// The next group, in order or against it.
+    /// Returns the next group, in ascending or descending order.
     pub(crate) fn next(&mut self, groups: &Groups) -> Option<Span> {
         if self.done {
             return None;
@@ -150,7 +150,7 @@ impl<'k> Spans<'k> {
         })
     }
 
-    /// The rows of one group from one suffix up to another, or to its end.
+    /// Returns the rows of one group from one suffix up to, but not including, another, or to the group's end.
     pub(crate) fn within(
         group: u32,
         lo: &'k [u8],
@@ -181,14 +181,14 @@ impl<'k> Spans<'k> {
         }
     }
 
-    /// All rows of one group.
+    /// Returns all rows of one group.
     pub(crate) fn all_of(group: u32, reverse: bool) -> Spans<'k> {
         let mut spans = Spans::within(group, &[], None, reverse);
         spans.lo.kind = Kind::Open;
         spans
     }
 
-    /// The part of the range that lies in one of its groups.
+    /// Returns the part of the range that lies in one of its groups.
     pub(crate) fn only(&self, span: Span) -> Spans<'k> {
         Spans {
             done: false,
@@ -197,16 +197,17 @@ impl<'k> Spans<'k> {
         }
     }
 
-    /// The least suffix of a group's rows in the range.
+    /// Returns the lower bound of the suffixes of a group's rows in the range.
     pub(crate) fn from(&self, span: Span) -> Bound<&'k [u8]> {
         match self.lo.within(span.lo_inside) {
-            // Every suffix is as great or greater: the whole group, which is counted and removed without a look at its rows.
+            // The empty suffix bounds nothing: the group is covered completely, and is counted or removed without
+            // reading its rows.
             Bound::Included([]) => Bound::Unbounded,
             from => from,
         }
     }
 
-    /// The greatest suffix of a group's rows in the range.
+    /// Returns the upper bound of the suffixes of a group's rows in the range.
     pub(crate) fn to(&self, span: Span) -> Bound<&'k [u8]> {
         self.hi.within(span.hi_inside)
     }
@@ -237,7 +238,7 @@ fn is_single(split: Split, lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> bool {
     end.starts_with(prefix) || matches!(hi, Bound::Excluded(_)) && is_successor(prefix, end)
 }
 
-/// Whether `key` is the least key after all that begin with the prefix (whose last byte is not 0xff).
+/// Returns whether `key` is the least key after all that begin with the prefix, whose last byte is not 0xff.
 fn is_successor(prefix: &[u8], key: &[u8]) -> bool {
     match (prefix, key) {
         ([start @ .., last], [key_start @ .., key_last]) => {

@@ -1,19 +1,19 @@
-//! Which leading bytes of a key name its group.
+//! Determines which leading bytes of a key name its group.
 //!
-//! A key is *whole* if it has all the columns (or bytes) that the split asks for. Its group is then the bytes
-//! through the last of them, and any suffix may follow. A shorter key has a group to itself: the key.
+//! A key is *whole* if it has all the columns (or bytes) that the split requires. Its group is then the bytes through
+//! the last of them, and any suffix may follow. A shorter key has a group of its own: the key.
 //!
-//! 1. No whole key's group is a proper prefix of another whole key's group: both have the same number of
-//!    separators, and both end in one (or both have the same length).
-//! 2. So keys of different groups stand in the order of their groups. Where neither group is a prefix of the
-//!    other this is plain; else the shorter one is, by 1, that of a short key, which is itself a proper prefix of
-//!    the other key.
+//! 1. No whole key's group is a proper prefix of another whole key's group: both have the same number of separators
+//!    and end in one (or both have the same length).
+//! 2. Keys of different groups therefore sort in the order of their groups. This is obvious if neither group is a
+//!    prefix of the other. Otherwise the shorter group is, by 1, that of a short key, which is a proper prefix of the
+//!    other key.
 
-/// How a table's keys fall into groups. Rows of one group lie together; a range inside a group never looks at
-/// another one.
+/// How a table's keys are divided into groups. Rows of one group are stored together; a range within a group reads no
+/// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// One group holds all rows.
+    /// All rows are in one group.
     None,
     /// Through the `n`-th separator (`|` or `:`) after the one that ends the table's name: with `Columns(1)` the
     /// group of `tline|ann|0000000100|bob` is `tline|ann|`.
@@ -23,7 +23,7 @@ pub enum Split {
 }
 
 impl Split {
-    /// The length of the key's group, if the key is whole.
+    /// Returns the length of the key's group if the key is whole.
     #[inline]
     pub(crate) fn whole(self, key: &[u8]) -> Option<usize> {
         match self {
@@ -44,7 +44,7 @@ impl Split {
         }
     }
 
-    /// The length of the key's group, whole or not.
+    /// Returns the length of the key's group, whole or not.
     #[inline]
     pub(crate) fn group_len(self, key: &[u8]) -> usize {
         self.whole(key).unwrap_or(key.len())

@@ -1,6 +1,6 @@
 //! The table: one ordered map of byte strings.
 //!
-//! What an operation touches in memory, when nothing of it is cached:
+//! Cache lines that an operation touches when nothing is cached:
 //!
 //! ```text
 //!  get        index slot, group record, leaf header with slots, one or two records         4 lines
@@ -10,12 +10,12 @@
 //!  range      index slot, group record, leaf header with slots, then rows in a line        3 lines + the rows
 //! ```
 //!
-//! A group of more than one leaf adds its inner page, two levels from some 5,000 rows on. A put copies the row once; a
-//! page grows by an eighth, so a row is copied about eight more times while its page fills. A row costs six bytes
-//! beside what is left of its key after the group's and the page's prefix, and its value.
+//! A group of more than one leaf adds its inner page, and two levels from about 5,000 rows on. A put copies the row
+//! once. A page grows by an eighth, so a row is copied about eight more times while its page fills. A row costs six
+//! bytes, its value, and the part of its key after the prefixes of the group and the page.
 //!
 //! 1. `rows` is the sum of the rows of all groups.
-//! 2. `account` knows the bytes of every allocation but those of shared values, which the ledger knows.
+//! 2. `account` has the bytes of every allocation except shared values, which the ledger has.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -31,17 +31,17 @@ use crate::split::Split;
 use crate::tree::{Place, Tree};
 use crate::value::{Ledger, SMALL, Shared, Value};
 
-/// What a put did.
+/// The effect of a put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// The key had no row.
     New,
-    /// The key's row has another value now.
+    /// The value of the key's row was replaced.
     Replaced,
 }
 
-/// An ordered map of byte strings, owned by one core. Keys and values may be any bytes, of less than 2 GiB each;
-/// callers refuse what is longer than they allow.
+/// An ordered map of byte strings, owned by one core. Keys and values are arbitrary bytes of less than 2 GiB each;
+/// callers enforce lower limits.
 pub struct Table {
     split: Split,
     groups: Groups,
@@ -51,7 +51,7 @@ pub struct Table {
     on_disk: Option<Box<ValuesOnDisk>>,
 }
 
-// SAFETY: pages are reached from their table alone, and values are `Send`.
+// SAFETY: pages are reachable only from their table, and values are `Send`.
 unsafe impl Send for Table {}
 
 impl Table {
@@ -59,8 +59,8 @@ impl Table {
         Table::with_seed(split, 0)
     }
 
-    /// A table whose hash of groups is seeded. Where strangers choose keys, draw the seed at random: else they can choose
-    /// keys that collide.
+    /// Creates a table with a seed for the hash of its groups. If untrusted clients choose keys, use a random seed:
+    /// otherwise they can choose keys that collide.
     pub fn with_seed(split: Split, seed: u64) -> Table {
         Table {
             split,
@@ -72,12 +72,12 @@ impl Table {
         }
     }
 
-    /// Keeps long values on disk, of those that are copied into rows from now on; not those that come as handles.
+    /// Stores long values on disk from now on: those that are copied into rows, not those that are put as handles.
     pub fn keep_on_disk(&mut self, on_disk: ValuesOnDisk) {
         self.on_disk = Some(Box::new(on_disk));
     }
 
-    /// An empty table that keeps its values where this one does.
+    /// Creates an empty table that stores its values like this one.
     pub fn empty(&self, split: Split) -> Table {
         let mut table = Table::new(split);
         table.on_disk.clone_from(&self.on_disk);
@@ -97,19 +97,20 @@ impl Table {
         self.rows == 0
     }
 
-    /// What the allocator was asked for, and has not been given back: all rows and what finds them. A shared value is
-    /// counted once, by the table that stored it first, until its last handle goes.
+    /// Returns the allocated bytes of all rows and of the structures that locate them. A shared value is counted
+    /// once, by the table that stored it first, until its last handle is dropped.
     pub fn memory_bytes(&self) -> usize {
         self.account.bytes + self.ledger.bytes() + Ledger::ALLOCATED
     }
 
-    /// The value of the key's row.
+    /// Returns the value of the key's row.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.find(key).map(value_at)
     }
 
-    /// As [`Table::get`] of each key, with its number: many keys take a fraction of the time, since look-ups wait for memory together.
+    /// Looks up all keys and calls `each` with each key's number and value, as [`Table::get`] returns it. This takes
+    /// a fraction of the time of single lookups, because their cache misses overlap.
     pub fn get_each<'t>(&'t self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&'t [u8]>)) {
         lookups::values_of(&self.groups, self.split, keys, each);
     }
@@ -118,12 +119,13 @@ impl Table {
         self.find(key).is_some()
     }
 
-    /// The value of the key's row, to keep: a handle if the row holds one, else a copy.
+    /// Returns the value of the key's row: a handle if the row holds one, else a copy.
     pub fn value(&self, key: &[u8]) -> Option<Value> {
         self.find(key).map(|place| place.leaf.share(place.index))
     }
 
-    /// As [`Table::value`]; the row holds the same handle from now on, so that further rows cost no bytes for it.
+    /// Like [`Table::value`], but also stores the handle in the row, so that further rows with this value need no
+    /// memory for it.
     pub fn share(&mut self, key: &[u8]) -> Option<Value> {
         let value = self.value(key)?;
         if value.len() > SMALL {
@@ -141,23 +143,23 @@ impl Table {
             .get(suffix)
     }
 
-    /// Copies the value into the key's row.
+    /// Puts a row with a copy of the value.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Put {
         self.put_with(key, value, |_| ())
     }
 
-    /// As [`Table::put`]; `old` is shown the value that goes, or `None` if the row is new.
+    /// Like [`Table::put`]; calls `old` with the replaced value, or with `None` if the row is new.
     pub fn put_with(&mut self, key: &[u8], value: &[u8], old: impl FnOnce(Option<&[u8]>)) -> Put {
         let cell = self.cell(value);
         self.put_cell(key, cell, |place| old(place.map(value_at)))
     }
 
-    /// Puts a value that other rows, here or in other tables, may hold too: its bytes are stored once.
+    /// Puts a value that other rows of this or other tables may share: its bytes are stored once.
     pub fn put_shared(&mut self, key: &[u8], value: &Value) -> Put {
         self.put_shared_with(key, value, |_| ())
     }
 
-    /// As [`Table::put_shared`]; `old` is shown the value that goes, or `None` if the row is new.
+    /// Like [`Table::put_shared`]; calls `old` with the replaced value, or with `None` if the row is new.
     pub fn put_shared_with(
         &mut self,
         key: &[u8],
@@ -168,7 +170,7 @@ impl Table {
         self.put_cell(key, cell, |place| old(place.map(value_at)))
     }
 
-    /// Puts a shared value, and returns the one that goes: a handle if the row held one, else a copy.
+    /// Puts a shared value and returns the replaced one: a handle if the row held one, else a copy.
     pub fn replace(&mut self, key: &[u8], value: &Value) -> Option<Value> {
         let cell = self.shared_cell(value);
         let mut gone = None;
@@ -178,8 +180,8 @@ impl Table {
         gone
     }
 
-    /// Shows the bytes of the key's value where they lie, to be changed. `None` if there is no row, or its value is shared
-    /// or of more than 512 bytes.
+    /// Calls `change` with the bytes of the key's value, to modify them in place. `None` if there is no row, or if
+    /// its value is shared or longer than 512 bytes.
     pub fn edit<R>(&mut self, key: &[u8], change: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         let mut place = self.find(key)?;
         place.leaf.value_mut(place.index).map(change)
@@ -242,14 +244,15 @@ impl Table {
         }
     }
 
-    /// Removes the key's row, and returns its value.
+    /// Removes the key's row and returns its value.
     pub fn remove(&mut self, key: &[u8]) -> Option<Value> {
         let mut value = None;
         self.remove_place(key, |place| value = Some(place.leaf.share(place.index)));
         value
     }
 
-    /// As [`Table::remove`], without a copy: `old` is shown the value, if there was a row. Says whether there was.
+    /// Like [`Table::remove`], without a copy: calls `old` with the value if there is a row. Returns whether there
+    /// was one.
     pub fn remove_with(&mut self, key: &[u8], old: impl FnOnce(&[u8])) -> bool {
         self.remove_place(key, |place| old(value_at(place)))
     }
@@ -284,17 +287,18 @@ impl Table {
         self.rows = 0;
     }
 
-    /// The rows between two keys, in key order.
+    /// Returns the rows between two keys, in ascending key order.
     pub fn range<'t>(&'t self, lo: Bound<&'t [u8]>, hi: Bound<&'t [u8]>) -> Cursor<'t> {
         Cursor::new(&self.groups, Spans::new(self.split, lo, hi, false))
     }
 
-    /// The rows between two keys, greatest key first.
+    /// Returns the rows between two keys, in descending key order.
     pub fn range_rev<'t>(&'t self, lo: Bound<&'t [u8]>, hi: Bound<&'t [u8]>) -> Cursor<'t> {
         Cursor::new(&self.groups, Spans::new(self.split, lo, hi, true))
     }
 
-    /// How many rows lie between two keys. Leaves, and groups, that lie inside are counted without a look at their rows.
+    /// Counts the rows between two keys. Leaves and groups that lie completely inside are counted without reading
+    /// their rows.
     pub fn count(&self, lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> u64 {
         let mut spans = Spans::new(self.split, lo, hi, false);
         let mut count = 0;
@@ -311,8 +315,8 @@ impl Table {
         count
     }
 
-    /// Removes the rows between two keys, and says how many there were. `each` is shown every row before it goes.
-    /// Groups that lie inside go whole, which is cheap.
+    /// Removes the rows between two keys and returns their number. `each` is called with every row before its
+    /// removal. Groups that lie completely inside are removed as a unit, which is cheap.
     pub fn remove_range(
         &mut self,
         lo: Bound<&[u8]>,
@@ -348,48 +352,50 @@ impl Table {
         before - self.rows
     }
 
-    /// The group that the key's row lies in or would lie in. `None` if that group has no rows, and for a key that
-    /// lacks a leading column. `key` may be the group's prefix alone.
+    /// Returns the group of the key's row. `None` if the group has no rows, or if the key lacks a leading column.
+    /// `key` may be the group's prefix alone.
     pub fn group(&self, key: &[u8]) -> Option<GroupId> {
         let prefix = &key[..self.split.whole(key)?];
         self.groups.find(prefix).map(|group| self.groups.id(group))
     }
 
-    /// Begins to look for the group whose whole prefix this is, and asks the processor for what that touches first. To look
-    /// for several groups at a time call this for all of them, then [`Table::prefetch_sought`] for all, then
-    /// [`Table::find_sought`]: each reads what the one before has fetched.
+    /// Starts a lookup of the group with this prefix and prefetches its index slot. To look up several groups, call
+    /// this for all of them, then [`Table::prefetch_sought`] for all, then [`Table::find_sought`]: each step reads
+    /// what the previous one prefetched.
     #[inline]
     pub fn seek(&self, prefix: &[u8]) -> Sought {
         self.groups.seek(prefix)
     }
 
-    /// Asks for the group's record. See [`Table::seek`].
+    /// Prefetches the group's record. See [`Table::seek`].
     #[inline]
     pub fn prefetch_sought(&self, sought: Sought) {
         self.groups.prefetch_sought(sought);
     }
 
-    /// As [`Table::group`] of the prefix that was sought. Asks for the group's first page.
+    /// Like [`Table::group`] for the prefix of the lookup. Prefetches the group's root page.
     #[inline]
     pub fn find_sought(&self, sought: Sought, prefix: &[u8]) -> Option<GroupId> {
         self.groups.find_sought(sought, prefix)
     }
 
-    /// Asks for the first rows of a group, if they are few and on one page, which [`Table::find_sought`] has asked for.
+    /// Prefetches the first rows of a group if they are on one page, which [`Table::find_sought`] has prefetched.
     #[inline]
     pub fn prefetch_rows(&self, group: GroupId) {
         self.groups.prefetch_rows(group);
     }
 
-    /// All rows of a group, in key order or against it. `None` if the group has lost its last row since the id was made.
+    /// Returns all rows of a group, in ascending or descending key order. `None` if the group's last row has been
+    /// removed since the id was created.
     #[inline]
     pub fn rows_of(&self, group: GroupId, reverse: bool) -> Option<Cursor<'_>> {
         let group = self.groups.resolve(group)?;
         Some(Cursor::new(&self.groups, Spans::all_of(group, reverse)))
     }
 
-    /// As [`Table::put`] of the group's prefix followed by `suffix`, without a search for the group. `None`, and
-    /// nothing is put, if the group has lost its last row since the id was made: put by the whole key then.
+    /// Like [`Table::put`] of the group's prefix followed by `suffix`, without a search for the group. Returns `None`
+    /// and puts nothing if the group's last row has been removed since the id was created. The caller then puts by
+    /// the complete key.
     #[inline]
     pub fn put_in(&mut self, group: GroupId, suffix: &[u8], value: &[u8]) -> Option<Put> {
         let group = self.groups.resolve(group)?;
@@ -397,7 +403,7 @@ impl Table {
         Some(self.put_at(group, suffix, cell, |_| ()))
     }
 
-    /// As [`Table::put_in`], of a value that other rows may hold too.
+    /// Like [`Table::put_in`], for a value that other rows may share.
     #[inline]
     pub fn put_shared_in(&mut self, group: GroupId, suffix: &[u8], value: &Value) -> Option<Put> {
         let group = self.groups.resolve(group)?;
@@ -405,16 +411,16 @@ impl Table {
         Some(self.put_at(group, suffix, cell, |_| ()))
     }
 
-    /// As [`Table::group`], if the group may have rows at the key or after it: `None` is certain. Looks at the group's
-    /// record alone.
+    /// Like [`Table::group`], but also returns `None` if the group certainly has no rows at the key or after it.
+    /// Reads only the group's record.
     #[inline]
     pub fn group_from(&self, key: &[u8]) -> Option<GroupId> {
         let (prefix, suffix) = key.split_at(self.split.whole(key)?);
         self.groups.find_from(prefix, suffix)
     }
 
-    /// The rows of a group from one suffix up to, not including, another, or to its end; in key order or against it. `None`
-    /// if there are none, or if the group has lost its last row since the id was made.
+    /// Returns the rows of a group from one suffix up to, but not including, another, or to the group's end. `None`
+    /// if there are none, or if the group's last row has been removed since the id was created.
     #[inline]
     pub fn range_in<'t>(
         &'t self,
@@ -437,27 +443,28 @@ impl Table {
         })
     }
 
-    /// Asks for the first page of a group, where a range read of it begins.
+    /// Prefetches the root page of a group, where a range read starts.
     #[inline]
     pub fn prefetch_root(&self, group: GroupId) {
         self.groups.prefetch_root(group);
     }
 
-    /// Asks the processor to fetch the group's record, the first thing that a put into it touches. In a loop over groups,
-    /// call this some 24 puts ahead, [`Table::prefetch_leaf`] 16 and [`Table::prefetch_end`] 8: each reads what
-    /// the one before has fetched.
+    /// Prefetches the group's record, the first memory that a put into it touches. In a loop over groups, call this
+    /// about 24 puts ahead, [`Table::prefetch_leaf`] 16 and [`Table::prefetch_end`] 8: each reads what the previous
+    /// one prefetched.
     #[inline]
     pub fn prefetch(&self, group: GroupId) {
         self.groups.prefetch(group, false);
     }
 
-    /// Asks for the header of the group's last leaf. See [`Table::prefetch`].
+    /// Prefetches the header of the group's last leaf. See [`Table::prefetch`].
     #[inline]
     pub fn prefetch_leaf(&self, group: GroupId) {
         self.groups.prefetch(group, true);
     }
 
-    /// Asks for the end of the group's last leaf, where a row with a greater key goes. See [`Table::prefetch`].
+    /// Prefetches the end of the group's last leaf, where a row with a greater key is written. See
+    /// [`Table::prefetch`].
     #[inline]
     pub fn prefetch_end(&self, group: GroupId) {
         self.groups.prefetch_tail(group);
@@ -475,7 +482,7 @@ fn value_at<'t>(place: Place) -> &'t [u8] {
     place.leaf.value(place.index)
 }
 
-/// The first row of a tree in a range that begins there.
+/// Returns the first row of a tree at or after a lower bound.
 fn first_in(tree: &Tree, from: Bound<&[u8]>) -> Option<Place> {
     match from {
         Bound::Unbounded => Some(tree.first()),
@@ -484,7 +491,7 @@ fn first_in(tree: &Tree, from: Bound<&[u8]>) -> Option<Place> {
     }
 }
 
-/// The first row of a tree after a range that ends there. `None` if there is none.
+/// Returns the first row of a tree after an upper bound. `None` if there is none.
 fn first_beyond(tree: &Tree, to: Bound<&[u8]>) -> Option<Place> {
     match to {
         Bound::Unbounded => None,
@@ -493,7 +500,7 @@ fn first_beyond(tree: &Tree, to: Bound<&[u8]>) -> Option<Place> {
     }
 }
 
-/// Suffixes to be removed, one behind the other.
+/// Suffixes to remove, concatenated.
 #[derive(Default)]
 struct Suffixes {
     bytes: Vec<u8>,

@@ -1,31 +1,31 @@
-//! A tree of pages: the rows of one group, by their suffixes; and the groups of a table, by their prefixes.
+//! A tree of pages: the rows of one group by their suffixes, or the groups of a table by their prefixes.
 //!
-//! A B+tree after Bayer and McCreight, with separators cut short (Bayer and Unterauer, Prefix B-Trees, 1977). Pages have
-//! no links to their neighbours, because they move when they grow: whoever walks finds the next leaf from the root,
-//! by the last key of the one that ends, which costs the two or three inner pages once per leaf.
+//! A B+tree after Bayer and McCreight with truncated separators (Bayer and Unterauer, Prefix B-Trees, 1977). Pages
+//! have no sibling links, because they move when they grow. A scan finds the next leaf from the root by the last key
+//! of the current leaf, which reads the two or three inner pages once per leaf.
 //!
-//! 1. `tail` is the last leaf. A key greater than all others goes there without a look at the inner pages.
+//! 1. `tail` is the last leaf. A key greater than all others is appended there without reading inner pages.
 //! 2. No page is empty. A root with one child is replaced by it.
-//! 3. The first eight bytes of every key are at most `last_head`: a key whose bytes are greater goes to the end, and a
-//!    range that begins with greater ones has no rows, without a look at any page.
+//! 3. The first eight bytes of every key are at most `last_head`. A greater key goes to the end, and a range that
+//!    begins after it is empty; neither check reads a page.
 
 use crate::page::build::{Account, Slack, Span, build, free_block};
 use crate::page::{Cell, Page, Placed, Scratch, size_max};
 
-/// More levels than 2^64 bytes of pages can have.
+/// More than the number of levels that 2^64 bytes of pages can have.
 const LEVELS_MAX: usize = 32;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Tree {
     root: Page,
     tail: Page,
-    /// Twice the number of rows, and one if the last row put went to the tail's end: so will the next one, probably,
-    /// and the tail is looked at first.
+    /// Twice the number of rows, plus one if the last put went to the tail's end. The next put probably does too, so
+    /// it searches the tail first.
     rows_appending: u64,
     last_head: u64,
 }
 
-/// The first eight bytes of a key as a number, zero padded: in the keys' order, as far as they go.
+/// Returns the first eight bytes of a key as a zero-padded big-endian number, which preserves the keys' order.
 #[inline]
 fn head_of(key: &[u8]) -> u64 {
     match key.first_chunk() {
@@ -38,7 +38,7 @@ fn head_of(key: &[u8]) -> u64 {
     }
 }
 
-/// A row's place.
+/// The position of a row.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) leaf: Page,
@@ -92,7 +92,7 @@ impl Tree {
         self.rows_appending & 1 != 0
     }
 
-    /// Whether there may be rows at a key or after it: `false` is certain.
+    /// Returns whether there may be rows at a key or after it; `false` is definite.
     #[inline]
     pub(crate) fn may_have_from(&self, key: &[u8]) -> bool {
         head_of(key) <= self.last_head
@@ -111,7 +111,7 @@ impl Tree {
         self.tail
     }
 
-    /// The place of a key, or the one it would take.
+    /// Returns the position of a key and whether it exists; else the position at which to insert it.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> (Place, bool) {
         let mut page = self.root;
@@ -131,7 +131,7 @@ impl Tree {
         found.then_some(place)
     }
 
-    /// Puts a row; `old` is shown the row as it was, if there was one. Says whether the row is new.
+    /// Puts a row and calls `old` with the replaced row, if any. Returns whether the row is new.
     pub(crate) fn put(
         &mut self,
         account: &mut Account,
@@ -188,7 +188,8 @@ impl Tree {
         new
     }
 
-    /// The inner pages above the tail, without a look at the tail: it may be freed already. The root is an inner page.
+    /// Returns the inner pages above the tail without reading the tail, which may already be freed. The root is an
+    /// inner page.
     fn path_to_tail(&self) -> Path {
         let mut path = Path::new();
         let mut page = self.root;
@@ -202,7 +203,7 @@ impl Tree {
         }
     }
 
-    /// Makes the tail and the pages above a changed leaf right.
+    /// Updates the tail and the pages above a changed leaf.
     fn settle(&mut self, account: &mut Account, mut path: Path, mut placed: Placed, is_tail: bool) {
         use Placed::{Moved, Same, Split};
         if is_tail {
@@ -246,8 +247,8 @@ impl Tree {
         self.tail = last_leaf(self.root);
     }
 
-    /// Removes a row; `old` is shown it first. `None` if there is none; else whether rows are left: if none are, the
-    /// tree has no pages and must be forgotten.
+    /// Removes a row; calls `old` with it first. `None` if there is no such row; else whether rows are left. If none
+    /// are, the tree has no pages and must be discarded.
     pub(crate) fn remove(
         &mut self,
         account: &mut Account,
@@ -322,14 +323,14 @@ impl Tree {
         }
     }
 
-    /// The first row at a key or after it; strictly after it if `after`.
+    /// Returns the first row at or after a key; strictly after it if `after`.
     pub(crate) fn at_or_after(&self, key: &[u8], after: bool) -> Option<Place> {
         let mut page = self.root;
         while !page.is_leaf() {
             let index = page.child_index(key);
             let child = page.child(index);
             child.prefetch_start();
-            // Reading goes on there, perhaps.
+            // A scan may continue in the next leaf.
             if page.level() == 1 && index + 1 < page.rows() {
                 page.child(index + 1).prefetch_start();
             }
@@ -349,7 +350,7 @@ impl Tree {
         }
     }
 
-    /// The last row at a key or before it; strictly before it if `before`.
+    /// Returns the last row at or before a key; strictly before it if `before`.
     pub(crate) fn at_or_before(&self, key: &[u8], before: bool) -> Option<Place> {
         let (mut place, found) = self.find(key);
         if found && !before {
@@ -424,7 +425,7 @@ impl Tree {
         })
     }
 
-    /// How many rows lie at or after one place and before another.
+    /// Counts the rows from one position up to, but not including, another.
     pub(crate) fn count(&self, from: Place, to: Option<Place>) -> u64 {
         let mut place = from;
         let mut count = 0;
@@ -443,8 +444,8 @@ impl Tree {
     }
 }
 
-/// Removes a child from an inner page. The first row's key stands for "less than anything": it stays, and the second
-/// row's child takes its place.
+/// Removes a child from an inner page. The first row's key means "less than any key": it stays, and takes over the
+/// second row's child.
 fn erase_child(account: &mut Account, parent: &mut Page, mut index: usize) {
     if index == 0 && parent.rows() > 1 {
         parent.set_child(0, parent.child(1));
@@ -453,7 +454,7 @@ fn erase_child(account: &mut Account, parent: &mut Page, mut index: usize) {
     parent.erase(account, index);
 }
 
-/// Merges a child with a neighbour, if they are small. Says whether it did.
+/// Merges a child with a neighbor if both are small. Returns whether it did.
 fn merge_child(account: &mut Account, parent: &mut Page, index: usize) -> bool {
     let child = parent.child(index);
     if child.used() > size_max(child.level()) / 4 {

@@ -1,13 +1,14 @@
-//! A value that may be stored once and named many times.
+//! A reference-counted value that is stored once and shared by many rows.
 //!
-//! 1. A value of at most [`SMALL`] bytes is held in the handle itself, and in every row: that costs no more than
-//!    a pointer. A longer one is one allocation, counted, freed with its last handle.
-//! 2. A long value is charged to at most one [`Ledger`], that of the first table that stores it, with all the bytes
-//!    of its allocation, from then until it is freed, whoever holds it last.
-//! 3. A value on disk is a head in memory, which says where in the file the bytes are; else they follow the head. Only the head is charged.
+//! 1. A value of at most [`SMALL`] bytes is stored in the handle itself and in every row, which costs no more than a
+//!    pointer. A longer one is one reference-counted allocation, freed with its last handle.
+//! 2. A long value is charged to at most one [`Ledger`]: that of the first table that stores it. The charge covers
+//!    the complete allocation until it is freed, whoever holds the last handle.
+//! 3. A value on disk has a head in memory that locates its bytes in the file; otherwise the bytes follow the head.
+//!    Only the head is charged.
 //!
-//! The count is atomic, so that a table may move to its core's thread and a value may travel to another core; on
-//! one core it costs a few nanoseconds.
+//! The count is atomic, so that a table may move to its core's thread and a value may be sent to another core. On one
+//! core this costs a few nanoseconds.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 
 use crate::disk::{Cell, ValueFile};
 
-/// The longest value that a handle holds in itself, in bytes.
+/// Maximum length of a value that is stored in the handle, in bytes.
 pub(crate) const SMALL: usize = 16;
 
 /// A cheap handle to immutable bytes: cloning it copies at most 16 bytes.
@@ -29,16 +30,17 @@ enum Repr {
     Shared(Shared),
 }
 
-/// What a shared value's allocation begins with; its bytes follow, or where they are.
+/// The header of a shared value's allocation, followed by the value's bytes or, for a value on disk, by their
+/// address.
 #[repr(C)]
 struct Head {
     ledger: AtomicPtr<Ledger>,
     handles: AtomicU32,
-    /// With [`ON_DISK`].
+    /// May include the bit [`ON_DISK`].
     len: u32,
 }
 
-/// The bit of a head's length which says that the allocation is an [`OnDisk`].
+/// The bit of a head's length that marks the allocation as an [`OnDisk`].
 const ON_DISK: u32 = 1 << 31;
 
 /// The allocation of a value on disk.
@@ -50,10 +52,10 @@ struct OnDisk {
     file: Arc<ValueFile>,
 }
 
-/// An owned count on a shared allocation.
+/// An owned reference to a shared allocation.
 pub(crate) struct Shared(NonNull<Head>);
 
-/// The bytes of the shared values that a table is charged for.
+/// The total size of the shared values that are charged to a table.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     bytes: AtomicUsize,
@@ -65,7 +67,7 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Value {
-    /// Copies the bytes: at most 16 into the handle, more into one allocation of 16 bytes more than the value.
+    /// Copies the bytes: up to 16 into the handle, more into one allocation that is 16 bytes larger than the value.
     ///
     /// # Panics
     ///
@@ -80,7 +82,7 @@ impl Value {
         }
     }
 
-    /// What the allocator was asked for beside the handle.
+    /// Returns the size of the allocation, without the handle.
     pub fn memory_bytes(&self) -> usize {
         self.shared().map_or(0, Shared::memory_bytes)
     }
@@ -129,11 +131,11 @@ impl Shared {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        // SAFETY: a counted allocation is alive.
+        // SAFETY: a referenced allocation is alive.
         unsafe { self.0.as_ref() }.size()
     }
 
-    /// A value in the file; `None` if the disk has no room for it.
+    /// Stores a value in the file; `None` if the disk is full.
     #[cold]
     pub(crate) fn on_disk(file: &Arc<ValueFile>, bytes: &[u8]) -> Option<Shared> {
         let len = u32::try_from(bytes.len())
@@ -155,7 +157,8 @@ impl Shared {
 
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: a counted allocation is alive; `len` initialized bytes follow its head, or are where it says, and never change.
+        // SAFETY: a referenced allocation is alive; `len` initialized bytes follow its head or are at its address,
+        // and never change.
         unsafe {
             let len = self.0.as_ref().len;
             if len & ON_DISK != 0 {
@@ -167,7 +170,7 @@ impl Shared {
         }
     }
 
-    /// Gives the count away as an address: `from_address` takes it back.
+    /// Converts the reference to an address; `from_address` takes it back.
     #[inline]
     pub(crate) fn into_address(self) -> usize {
         let address = self.0.as_ptr().expose_provenance();
@@ -177,17 +180,17 @@ impl Shared {
 
     /// # Safety
     ///
-    /// The address came from `into_address`, and this takes its count back once.
+    /// `address` must come from `into_address`, and may be converted back only once.
     #[inline]
     pub(crate) unsafe fn from_address(address: usize) -> Shared {
-        // SAFETY: the address is that of a living head, so it is not zero.
+        // SAFETY: the address is that of a live head, so it is not zero.
         Shared(unsafe { NonNull::new_unchecked(ptr::with_exposed_provenance_mut(address)) })
     }
 
-    /// Charges the ledger for the allocation, unless one is charged already (invariant 2).
+    /// Charges the ledger for the allocation, unless it is charged already (invariant 2).
     #[inline]
     pub(crate) fn charge(&self, ledger: &Arc<Ledger>) {
-        // SAFETY: a counted allocation is alive.
+        // SAFETY: a referenced allocation is alive.
         let head = unsafe { self.0.as_ref() };
         if !head.ledger.load(Ordering::Relaxed).is_null() {
             return;
@@ -202,7 +205,7 @@ impl Shared {
             Ok(_) => {
                 ledger.bytes.fetch_add(head.size(), Ordering::Relaxed);
             }
-            // SAFETY: the count that `into_raw` gave away is taken back, for nobody else saw it.
+            // SAFETY: takes back the reference that `into_raw` leaked; no other thread saw it.
             Err(_) => drop(unsafe { Arc::from_raw(raw) }),
         }
     }
@@ -213,12 +216,12 @@ impl Ledger {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// What the allocator is asked for by an `Arc<Ledger>`: two counts, and the ledger.
+    /// The allocation size of an `Arc<Ledger>`: two counts and the ledger.
     pub(crate) const ALLOCATED: usize = size_of::<Ledger>() + 2 * size_of::<usize>();
 }
 
 impl Head {
-    /// What the allocator was asked for.
+    /// The size of the allocation.
     fn size(&self) -> usize {
         if self.len & ON_DISK != 0 {
             size_of::<OnDisk>()
@@ -236,11 +239,11 @@ fn layout(len: usize) -> Layout {
 impl Clone for Shared {
     #[inline]
     fn clone(&self) -> Shared {
-        // SAFETY: a counted allocation is alive.
+        // SAFETY: a referenced allocation is alive.
         let before = unsafe { self.0.as_ref() }
             .handles
             .fetch_add(1, Ordering::Relaxed);
-        // A count that wrapped would free a value in use.
+        // A wrapped count would free a value in use.
         if before > u32::MAX / 2 {
             std::process::abort();
         }
@@ -251,7 +254,7 @@ impl Clone for Shared {
 impl Drop for Shared {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: a counted allocation is alive.
+        // SAFETY: a referenced allocation is alive.
         let head = unsafe { self.0.as_ref() };
         if head.handles.fetch_sub(1, Ordering::Release) != 1 {
             return;
@@ -260,17 +263,17 @@ impl Drop for Shared {
         let len = head.len;
         let ledger = head.ledger.load(Ordering::Relaxed);
         if !ledger.is_null() {
-            // SAFETY: `charge` put the address of a count here, which is taken back once, here.
+            // SAFETY: `charge` stored the address of a reference here, which is taken back once, here.
             let ledger = unsafe { Arc::from_raw(ledger) };
             ledger.bytes.fetch_sub(head.size(), Ordering::Relaxed);
         }
         if len & ON_DISK != 0 {
-            // SAFETY: this was the last count, and `on_disk` made the allocation as a box of this type.
+            // SAFETY: this was the last reference, and `on_disk` allocated the value as a box of this type.
             let value = unsafe { Box::from_raw(self.0.cast::<OnDisk>().as_ptr()) };
             value.file.give_back(value.cell);
             return;
         }
-        // SAFETY: this was the last count, and the layout is the one it was allocated with.
+        // SAFETY: this was the last reference, and the layout is that of the allocation.
         unsafe { dealloc(self.0.as_ptr().cast(), layout(len as usize)) };
     }
 }

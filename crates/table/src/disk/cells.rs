@@ -1,24 +1,24 @@
-//! Which cells are in use: a slab allocator over memory that somebody else provides.
+//! A slab allocator over memory that the caller provides.
 //!
-//! 1. A cell lies in one chunk, and all cells of a chunk have one size.
-//! 2. A chunk is in its size's list of chunks with room exactly when it has room and is not empty; an empty chunk is in the list of empty ones of its
-//!    length.
+//! 1. A cell lies in one chunk, and all cells of a chunk have the same size.
+//! 2. A chunk that is neither full nor empty is in the list of chunks with free cells of its cell size. An empty
+//!    chunk is in the list of empty chunks of its length.
 //!
 //! After J. Bonwick, "The Slab Allocator", USENIX Summer 1994.
 
 use std::collections::BTreeMap;
 
-/// The smallest cell, in bytes.
+/// Minimum cell size in bytes.
 const CELL_MIN: usize = 64;
-/// How many sizes there are from a power of two to the next.
+/// The number of cell sizes per power of two.
 const STEPS: usize = 8;
-/// The length of chunks of several cells.
+/// The length of a chunk with several cells.
 const CHUNK: usize = 256 << 10;
-/// The largest cell that shares a chunk with others.
+/// Maximum size of a cell that shares its chunk with others.
 const SHARES_MAX: usize = 32 << 10;
 const PAGE: usize = 4 << 10;
 
-/// A cell in use.
+/// An allocated cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {
     chunk: u32,
@@ -31,31 +31,31 @@ struct Chunk {
     len: usize,
     cell_len: usize,
     used: u32,
-    /// Cells from here on were never used since the chunk has cells of this size.
+    /// Cells from this index on have not been used since the chunk was assigned its cell size.
     fresh: u32,
     free: Vec<u32>,
-    /// Where it is in the list that it is in.
+    /// The chunk's position in the list that contains it.
     listed_at: usize,
 }
 
 #[derive(Debug, Default)]
 pub struct Cells {
     chunks: Vec<Chunk>,
-    /// By the length of their cells.
+    /// Chunks with free cells, by cell length.
     with_room: BTreeMap<usize, Vec<u32>>,
-    /// By their own length.
+    /// Empty chunks, by chunk length.
     empty: BTreeMap<usize, Vec<u32>>,
     used_bytes: usize,
 }
 
-/// The length of the cell for so many bytes.
+/// Returns the length of the cell for a value of `len` bytes.
 fn cell_len(len: usize) -> usize {
     let len = len.max(CELL_MIN);
     let step = (len.next_power_of_two() / 2 / STEPS).max(STEPS);
     len.next_multiple_of(step)
 }
 
-/// The length of the chunk for cells of a length.
+/// Returns the length of a chunk for cells of this length.
 fn chunk_len(cell_len: usize) -> usize {
     if cell_len <= SHARES_MAX {
         CHUNK
@@ -65,7 +65,8 @@ fn chunk_len(cell_len: usize) -> usize {
 }
 
 impl Cells {
-    /// A cell for so many bytes with its address; or, where all chunks are full, the length of the chunk to [`Cells::add`].
+    /// Allocates a cell of at least `len` bytes and returns it with its address. If all chunks are full, returns the
+    /// length of the chunk that must be added with [`Cells::add`].
     pub fn take(&mut self, len: usize) -> Result<(Cell, usize), usize> {
         let cell_len = cell_len(len);
         let number = match self.with_room.get(&cell_len).and_then(|all| all.last()) {
@@ -87,7 +88,7 @@ impl Cells {
         Ok((Cell { chunk, index }, address))
     }
 
-    /// Memory for one more chunk, of the length that [`Cells::take`] asked for.
+    /// Adds a chunk of the length that [`Cells::take`] returned.
     pub fn add(&mut self, address: usize, len: usize) {
         let number = u32::try_from(self.chunks.len()).expect("less than 2^32 chunks");
         self.chunks.push(Chunk {
@@ -102,7 +103,7 @@ impl Cells {
         self.list(number);
     }
 
-    /// Gives a cell back.
+    /// Frees a cell.
     pub fn give_back(&mut self, cell: Cell) {
         let chunk = &mut self.chunks[cell.chunk as usize];
         let was_full = chunk.is_full();
@@ -120,12 +121,12 @@ impl Cells {
         }
     }
 
-    /// The bytes of all cells in use.
+    /// The total size of all allocated cells.
     pub fn used_bytes(&self) -> usize {
         self.used_bytes
     }
 
-    /// An empty chunk has cells of this length from now on.
+    /// Assigns this cell length to an empty chunk.
     fn begin(&mut self, cell_len: usize) -> Result<u32, usize> {
         let len = chunk_len(cell_len);
         let number = *self.empty.get(&len).and_then(|all| all.last()).ok_or(len)?;
@@ -154,7 +155,7 @@ impl Cells {
         list.push(number);
     }
 
-    /// Takes a chunk out of the list that it is in: that of its cells' length, or of empty ones.
+    /// Removes a chunk from the list that contains it.
     fn unlist(&mut self, number: u32) {
         let chunk = &self.chunks[number as usize];
         let at = chunk.listed_at;
@@ -193,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Memory that is a number only.
+    /// An address space without memory.
     #[derive(Default)]
     struct Space {
         cells: Cells,
@@ -220,7 +221,7 @@ mod tests {
             steps in prop::collection::vec((any::<bool>(), 1..80_000_usize, any::<prop::sample::Index>()), 1..400)
         ) {
             let mut space = Space::default();
-            // By address: the end of the cell and the cell.
+            // Allocated cells by address: the end of the cell and the cell.
             let mut used: BTreeMap<usize, (usize, Cell)> = BTreeMap::new();
             for (is_taken, len, which) in steps {
                 if is_taken || used.is_empty() {
@@ -243,7 +244,7 @@ mod tests {
                 space.cells.give_back(cell);
             }
             prop_assert_eq!(space.cells.used_bytes(), 0);
-            // All that was there is empty now, and is used before more is asked for.
+            // All chunks are empty now and are reused before new memory is requested.
             let end = space.end;
             let chunks = space.cells.empty.get(&CHUNK).map_or(0, Vec::len);
             for _ in 0..chunks * (CHUNK / 1024) {

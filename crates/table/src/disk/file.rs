@@ -1,4 +1,4 @@
-//! The file: mapped memory for cells, which grows.
+//! The growing, memory-mapped file that holds the cells.
 
 use std::fs::File;
 use std::io;
@@ -12,32 +12,32 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::cells::{Cell, Cells};
 
-/// By how much the file grows, unless one value needs more.
+/// The length by which the file grows, unless one value needs more.
 const EXTENT: usize = 64 << 20;
 
-/// A file without a name that holds values. Cheap to share; any thread may take and give back.
+/// An unnamed file that holds values. Any thread may allocate and free cells.
 #[derive(Debug)]
 pub struct ValueFile {
     file: File,
     state: Mutex<State>,
-    /// How often there was no room on the disk.
+    /// The number of allocations that failed because the disk was full.
     refused: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     cells: Cells,
-    /// All extents: where each is mapped and its length.
+    /// The address and length of every mapped extent.
     extents: Vec<(usize, usize)>,
-    /// How much of the last extent is in chunks.
+    /// The number of bytes of the last extent that belong to chunks.
     begun: usize,
 }
 
 impl ValueFile {
-    /// A new, empty file in a folder. It has no name, and is gone when the process is.
+    /// Creates an empty file in `folder`. It has no name, and the system deletes it when the process ends.
     ///
     /// # Errors
-    /// The folder cannot be written.
+    /// If the folder is not writable.
     pub fn create(folder: &Path) -> io::Result<Arc<ValueFile>> {
         let file = tempfile::tempfile_in(folder)?;
         Ok(Arc::new(ValueFile {
@@ -47,7 +47,7 @@ impl ValueFile {
         }))
     }
 
-    /// Copies bytes into a cell; `None` if the disk has no room for it.
+    /// Copies bytes into a new cell; `None` if the disk is full.
     pub(crate) fn keep(&self, bytes: &[u8]) -> Option<(Cell, NonNull<u8>)> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (cell, address) = loop {
@@ -64,7 +64,8 @@ impl ValueFile {
         };
         drop(state);
         let at = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address))?;
-        // SAFETY: the cell is in a mapped extent, is at least so long, and is this caller's alone until it is given back.
+        // SAFETY: the cell is in a mapped extent, is at least that long, and belongs to this caller alone until it is
+        // freed.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at.as_ptr(), bytes.len()) };
         Some((cell, at))
     }
@@ -74,32 +75,32 @@ impl ValueFile {
         state.cells.give_back(cell);
     }
 
-    /// The bytes of all cells in use, and the length of the file.
+    /// Returns the total size of all allocated cells, and the length of the file.
     pub fn bytes(&self) -> (usize, usize) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let file = state.extents.iter().map(|(_, len)| len).sum();
         (state.cells.used_bytes(), file)
     }
 
-    /// How many values there was no room for on the disk; they are in memory.
+    /// The number of values that are in memory because the disk was full.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// The address of so many bytes that no chunk has yet.
+    /// Returns the address of `len` bytes that belong to no chunk yet, and extends the file if necessary.
     fn more(&self, state: &mut State, len: usize) -> io::Result<usize> {
         let left = state.extents.last().map_or(0, |(_, len)| len - state.begun);
         if left < len {
             let end: usize = state.extents.iter().map(|(_, len)| len).sum();
             let extent = len.max(EXTENT);
-            // The disk's blocks are this file's from here on: a write to the map never finds the disk full.
+            // Reserves the disk blocks, so that a write through the mapping cannot fail because the disk is full.
             fallocate(
                 &self.file,
                 FallocateFlags::empty(),
                 end as u64,
                 extent as u64,
             )?;
-            // SAFETY: a new mapping at an address of the system's choice, of a part of the file that is there.
+            // SAFETY: a new mapping, at an address that the system chooses, of an allocated part of the file.
             let address = unsafe {
                 mmap(
                     ptr::null_mut(),
@@ -110,8 +111,7 @@ impl ValueFile {
                     end as u64,
                 )?
             };
-            // Values are found one by one: what lies behind one is of no use to its reader.
-            // SAFETY: the advice changes no bytes.
+            // Values are read individually, so read-ahead is useless. SAFETY: the advice changes no bytes.
             let _ = unsafe { madvise(address, extent, Advice::Random) };
             state.extents.push((address.expose_provenance(), extent));
             state.begun = 0;
@@ -127,7 +127,7 @@ impl Drop for ValueFile {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         for &(address, len) in &state.extents {
-            // SAFETY: every value in the file holds a count of it, so there is none.
+            // SAFETY: every value in the file holds a reference to it, so none is left.
             let _ = unsafe { munmap(ptr::with_exposed_provenance_mut(address), len) };
         }
     }

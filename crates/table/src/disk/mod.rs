@@ -1,4 +1,4 @@
-//! Values on disk: long values in a file that is mapped, so that the system keeps in memory what of them is used.
+//! Values on disk: long values are in a memory-mapped file, and the page cache keeps the used ones in memory.
 //!
 //! ```text
 //!  a row ─► head, in memory: counts, length ─► cell, in the file: the bytes
@@ -8,10 +8,10 @@
 //!  cell     the next of eight sizes a doubling  at most an eighth more than the value
 //! ```
 //!
-//! The file is nobody's only copy: it has no name from the moment that it is there, and ends with the process. What must outlast the process is in
-//! the journal.
+//! The file is never the only copy of a value: it has no name and ends with the process. The journal holds what must
+//! survive the process.
 //!
-//! Read `cells` (which parts of the file are in use; knows no file) and then `file`.
+//! Read `cells` (allocation, without I/O) and then `file`.
 
 mod cells;
 mod file;
@@ -23,16 +23,16 @@ pub use file::ValueFile;
 
 use crate::value::{SMALL, Shared, Value};
 
-/// Which values are kept in which file.
+/// The file for long values, and the length from which values are stored in it.
 #[derive(Debug, Clone)]
 pub struct ValuesOnDisk {
     pub file: Arc<ValueFile>,
-    /// Values of at least so many bytes, and of more than 16.
+    /// Values of at least this many bytes are stored in the file. Values of up to 16 bytes never are.
     pub from: usize,
 }
 
 impl ValuesOnDisk {
-    /// A value in the file, if it is long enough and the disk has room; else in memory.
+    /// Stores a value in the file if it is long enough and the disk is not full; else in memory.
     pub fn value(&self, bytes: &[u8]) -> Value {
         self.shared(bytes)
             .map_or_else(|| Value::new(bytes), Value::from_shared)

@@ -1,4 +1,4 @@
-//! Pages made from rows of other pages and new rows: growing, splitting, merging and shrinking are all this.
+//! Builds pages from rows of other pages and new rows. Growing, splitting, merging and shrinking all use this module.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
@@ -8,16 +8,16 @@ use super::{
     size_max,
 };
 
-/// Bytes asked of the allocator, and not given back.
+/// The number of allocated bytes that are not freed yet.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     pub(crate) bytes: usize,
 }
 
-/// Rows of a page to be, in order.
+/// Rows of a page to build, in order.
 #[derive(Clone, Copy)]
 pub(crate) enum Span<'a> {
-    /// Rows `from..to` of a page; what they hold out of line moves along.
+    /// Rows `from..to` of a page; ownership of their out-of-line data moves with them.
     Rows(Page, usize, usize),
     New(&'a [u8], Cell<'a>),
 }
@@ -31,8 +31,8 @@ impl Span<'_> {
     }
 }
 
-/// Makes a page of all rows of the spans, with room to grow of `slack` bytes (as far as a page's limit allows).
-/// `None` if they do not fit. The pages that the rows came from are to be released with `free_block` afterwards.
+/// Builds a page from the rows of all spans, with free space according to `slack` (up to the page's size limit).
+/// `None` if the rows do not fit. The caller then releases the source pages with `free_block`.
 pub(crate) fn build(
     account: &mut Account,
     level: u8,
@@ -141,9 +141,9 @@ pub(crate) fn build(
     Some(page)
 }
 
-/// Copies a page into a larger block, with room for a row of so many bytes, and frees the smaller one. `None` if the row
-/// does not fit a page. Where rows come in order (`in_order`) the page is copied as it is; else its records are put in
-/// order, so that a range of them lies in a line.
+/// Copies a page into a larger block with room for a row of `new` bytes, and frees the old block. `None` if the row
+/// does not fit. With `in_order`, the page is copied unchanged; otherwise its records are sorted, so that a range
+/// scan reads them sequentially.
 pub(super) fn grow(account: &mut Account, page: Page, new: usize, in_order: bool) -> Option<Page> {
     let need = page.used() + new;
     if need > size_max(0) {
@@ -159,20 +159,21 @@ pub(super) fn grow(account: &mut Account, page: Page, new: usize, in_order: bool
     Some(larger)
 }
 
-/// An eighth more, or room for eight rows like the new one, but no more than half as much again: so that large rows do
-/// not move a page each, and small pages stay small.
+/// Adds an eighth, or room for eight rows like the new one, but at most half of the size. Large rows then do not
+/// cause a copy per row, and small pages stay small.
 fn with_slack(level: u8, need: usize, new: usize) -> usize {
     (need + (need / 8).max((8 * new).min(need / 2))).min(size_max(level))
 }
 
-/// Whether a page has room to grow.
+/// Whether a page has free space.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slack {
     None,
     Some,
 }
 
-/// Whether rows can be copied as they are: cut by the same prefix, and an inner page's first row stays the first.
+/// Returns whether records can be copied unchanged: the prefix has the same length, and an inner page's first row
+/// stays first.
 fn same_shape(page: Page, prefix: &[u8], index: usize, from: usize, first: usize) -> bool {
     page.prefix().len() == prefix.len() && (first == 0 || (index == 0) == (from == 0))
 }
@@ -194,7 +195,7 @@ pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// The bytes of a record whose key is cut by a prefix of that length.
+/// Returns the size of a record whose key is shortened by a prefix of this length.
 pub(super) fn record_size(key: &[u8], prefix: usize, cell: Cell<'_>) -> usize {
     let value = match cell {
         Cell::Inline(bytes) => bytes.len() + if bytes.len() >= CODE_U16.into() { 2 } else { 0 },
@@ -209,7 +210,7 @@ pub(super) fn record_size(key: &[u8], prefix: usize, cell: Cell<'_>) -> usize {
     2 + key + value
 }
 
-/// Where the slots begin behind a prefix.
+/// Returns the offset of the slots after a prefix.
 fn slots_start(prefix: usize) -> usize {
     (HEADER + prefix).next_multiple_of(SLOT)
 }
@@ -221,7 +222,7 @@ fn block_layout(size: usize) -> Layout {
 fn alloc_block(account: &mut Account, size: usize, level: u8, prefix: &[u8]) -> Page {
     let layout = block_layout(size.next_multiple_of(align_of::<Header>()));
     account.bytes += layout.size();
-    // SAFETY: the size is not zero: it has room for a header.
+    // SAFETY: the size is not zero, because it includes a header.
     let at = unsafe { alloc(layout) };
     let Some(header) = NonNull::new(at.cast::<Header>()) else {
         handle_alloc_error(layout)
@@ -245,16 +246,16 @@ fn alloc_block(account: &mut Account, size: usize, level: u8, prefix: &[u8]) -> 
     Page(header)
 }
 
-/// Gives a page's block back, without what its rows hold out of line: that has moved.
+/// Frees a page's block, but not the out-of-line data of its rows, which belongs to another page.
 pub(crate) fn free_block(account: &mut Account, page: Page) {
     let layout = block_layout(page.header().size as usize);
     account.bytes -= layout.size();
-    // SAFETY: the block was allocated with this layout, and its owner lets go of it.
+    // SAFETY: the block was allocated with this layout, and its owner no longer uses it.
     unsafe { dealloc(page.base(), layout) };
 }
 
 impl Page {
-    /// Writes a record and the last slot. There is room. A key that is out of line already is not copied.
+    /// Appends a record and its slot. The block must have room. A key that is already out of line is not copied.
     pub(super) fn append(
         &mut self,
         account: &mut Account,
@@ -271,7 +272,7 @@ impl Page {
         self.header_mut().rows += 1;
     }
 
-    /// Writes a record below the others, and returns its distance from the block's end. There is room.
+    /// Writes a record below the others and returns its distance from the block's end. The block must have room.
     pub(super) fn write_record(
         &mut self,
         account: &mut Account,
@@ -284,7 +285,7 @@ impl Page {
         let at = self.header().size as usize - distance;
         let key_len = key.len() - prefix;
         let is_out = key.len() > INLINE_MAX && key_len > 0;
-        // SAFETY: the caller has seen to it that `record_size` bytes are free below the records.
+        // SAFETY: the caller ensures that `record_size` bytes are free below the records.
         let end = unsafe {
             let start = self.base().add(at);
             let mut next = start.add(2);
@@ -336,10 +337,10 @@ impl Page {
         distance
     }
 
-    /// Copies another page's slots and records as they are. This one is empty and larger, and has the same prefix.
+    /// Copies another page's slots and records unchanged. This page is empty, larger, and has the same prefix.
     fn copy_all(&mut self, page: Page) {
         let (header, heap) = (page.header(), page.header().heap as usize);
-        // SAFETY: this block has room for all of the smaller one; slots begin at the same place, for the prefix has the
+        // SAFETY: this block is larger than the other. Slots begin at the same offset because the prefixes have the
         // same length, and records keep their distance from the end.
         unsafe {
             let slots = self.base().add(header.slots as usize).cast();
@@ -351,7 +352,7 @@ impl Page {
         (own.rows, own.heap, own.out) = (header.rows, header.heap, header.out);
     }
 
-    /// Copies rows of a page that has the same prefix. There is room.
+    /// Copies rows of a page that has the same prefix. The block must have room.
     fn append_rows(&mut self, page: Page, from: usize, to: usize) {
         for row in from..to {
             page.prefetch_row(row + 12);
@@ -373,7 +374,7 @@ impl Page {
     }
 }
 
-/// An out-of-line key's allocation: its length in four bytes, then its bytes.
+/// The layout of an out-of-line key: its length in four bytes, then its bytes.
 fn out_key_layout(len: usize) -> Layout {
     Layout::from_size_align(4 + len, 4).expect("a key has less than 4 GiB")
 }
@@ -397,16 +398,16 @@ fn new_out_key(account: &mut Account, key: &[u8]) -> usize {
 
 /// # Safety
 ///
-/// The address is that of an out-of-line key which is not freed while the bytes are used.
+/// `address` must be that of an out-of-line key, which must not be freed while the bytes are used.
 #[inline]
 pub(super) unsafe fn out_key<'k>(address: usize) -> &'k [u8] {
     let at = ptr::with_exposed_provenance::<u8>(address);
-    // SAFETY: by the caller; the length stands before the bytes.
+    // SAFETY: guaranteed by the caller; the length precedes the bytes.
     unsafe { std::slice::from_raw_parts(at.add(4), at.cast::<u32>().read() as usize) }
 }
 
 pub(super) fn free_out_key(account: &mut Account, address: usize) {
-    // SAFETY: the record that owned the key has let go of it.
+    // SAFETY: the record that owned the key no longer uses it.
     let layout = out_key_layout(unsafe { out_key(address) }.len());
     account.bytes -= layout.size();
     // SAFETY: it was allocated with this layout.

@@ -1,20 +1,20 @@
-//! Changes of a page: rows put, replaced and removed.
+//! Page modifications: inserting, replacing and removing rows.
 
 use super::build::{self, Account, Slack, Span, build, free_block, record_size};
 use super::{Cell, Page, SLOT, Scratch};
 use crate::value::Shared;
 
-/// What became of a page when a row was put into it.
+/// The effect of an insertion on a page.
 pub(crate) enum Placed {
     Same,
-    /// It is another block now.
+    /// The page is in another block now.
     Moved(Page),
-    /// It is two pages now, and the key between them.
+    /// The page was split: left page, separator, right page.
     Split(Page, Box<[u8]>, Page),
 }
 
 impl Page {
-    /// Puts a row at its place, as `search` found it.
+    /// Inserts a row at the index that `search` returned.
     pub(crate) fn insert(
         mut self,
         account: &mut Account,
@@ -30,7 +30,7 @@ impl Page {
                 let at = self.write_record(account, key, None, cell, prefix);
                 let slot = u32::from(super::head_of(&key[prefix..])) << 16 | at as u32;
                 let place = self.slot_at(index);
-                // SAFETY: there is room for one slot behind the last one; the slots from `index` on move up by one.
+                // SAFETY: there is room for one slot after the last; the slots from `index` on move up by one.
                 unsafe {
                     std::ptr::copy(place, place.add(1), rows - index);
                     place.write(slot);
@@ -59,14 +59,15 @@ impl Page {
         self.split(account, index, key, cell, fits)
     }
 
-    /// Whether there is nothing to win from building a leaf anew: no bytes of removed rows, and no longer prefix.
+    /// Returns whether rebuilding a leaf would gain nothing: it has no bytes of removed rows and no longer common
+    /// prefix.
     fn is_settled(self) -> bool {
         let rows = self.rows();
         let is_spread = |page: Page| page.slot(0) >> 24 != page.slot(rows - 1) >> 24;
         self.is_leaf() && self.header().dead == 0 && rows >= 2 && is_spread(self)
     }
 
-    /// Puts a row into a page that is too full for it.
+    /// Splits a full page and inserts a row.
     fn split(
         self,
         account: &mut Account,
@@ -77,7 +78,7 @@ impl Page {
     ) -> Placed {
         let (rows, level) = (self.rows(), self.level());
         let new = Span::New(key, cell);
-        // Rows that come in order fill pages: the row begins a page of its own.
+        // Rows that arrive in order fill pages completely: the new row starts a page of its own.
         if index == rows {
             let between = if level > 0 {
                 key.into()
@@ -88,7 +89,7 @@ impl Page {
                 build(account, level, &[new], Slack::None).expect("a page has room for one row");
             return Placed::Split(self, between, right);
         }
-        // The row comes first, or has not the others' prefix: then it comes before them all.
+        // The row comes first, or does not share the page's prefix and sorts before all rows.
         let first = usize::from(level > 0);
         let cut = if !fits || index == 0 {
             index + 1
@@ -147,7 +148,7 @@ impl Page {
         Placed::Split(left, between, right)
     }
 
-    /// How many rows the left half has, counting the new row at `index`.
+    /// Returns the number of rows in the left half, including the new row at `index`.
     fn middle(self, index: usize, new_size: usize) -> usize {
         let rows = self.rows();
         let half = (self.records_size() + rows * SLOT + new_size + SLOT) / 2;
@@ -165,18 +166,18 @@ impl Page {
         count.max(1)
     }
 
-    /// Replaces a row's value where the new one takes the same room, and says whether it did.
+    /// Replaces a row's value in place if the new one has the same size, and returns whether it did.
     pub(crate) fn replace(self, index: usize, cell: Cell<'_>) -> bool {
         let record = self.record(index);
         let at = record.value.cast_mut();
         match cell {
             Cell::Inline(bytes) if !record.value_out && bytes.len() == record.value_len => {
-                // SAFETY: the record's value has this length; the new bytes are not in the page.
+                // SAFETY: the record's value has this length, and the new bytes are not in the page.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
                 true
             }
             Cell::Out(address) if record.value_out => {
-                // SAFETY: the row gives its count away, and holds the new address, which has one.
+                // SAFETY: the row releases its reference, and takes over the one of the new address.
                 unsafe {
                     drop(Shared::from_address(record.out_address()));
                     at.cast::<usize>().write_unaligned(address);
@@ -187,21 +188,22 @@ impl Page {
         }
     }
 
-    /// A row's value, if it is held inside the page.
+    /// Returns a row's value if it is stored in the page.
     pub(crate) fn value_mut(&mut self, index: usize) -> Option<&mut [u8]> {
         let record = self.record(index);
         if record.value_out {
             return None;
         }
-        // SAFETY: a record's value is `value_len` bytes long, and whoever edits a table is alone with its pages.
+        // SAFETY: a record's value is `value_len` bytes long, and editing a table requires exclusive access to its
+        // pages.
         Some(unsafe { std::slice::from_raw_parts_mut(record.value.cast_mut(), record.value_len) })
     }
 
-    /// Removes a row and what it holds out of line. The block stays; see `shrink`.
+    /// Removes a row and its out-of-line data. The block keeps its size; see `shrink`.
     pub(crate) fn erase(&mut self, account: &mut Account, index: usize) {
         let record = self.record(index);
         if record.value_out {
-            // SAFETY: the row's count is taken back, and the row goes.
+            // SAFETY: takes the reference back from the row, which is removed.
             drop(unsafe { Shared::from_address(record.out_address()) });
         }
         if record.key_out {
@@ -221,7 +223,7 @@ impl Page {
         }
     }
 
-    /// The page in a smaller block, if much of this one is free. It has rows.
+    /// Moves the page to a smaller block if much of this one is free. The page has rows.
     pub(crate) fn shrink(self, account: &mut Account) -> Page {
         let free = self.header().size as usize - self.used();
         if free <= self.header().size as usize / 4 + 16 {
@@ -238,7 +240,7 @@ impl Page {
         page
     }
 
-    /// Two neighbours in one page, if they are small enough together. `between` is the key between them.
+    /// Merges two neighbors into one page if they are small enough. `between` is the separator between them.
     pub(crate) fn merge(self, account: &mut Account, between: &[u8], right: Page) -> Option<Page> {
         if self.used() + right.used() > super::size_max(self.level()) * 3 / 4 {
             return None;
@@ -265,14 +267,14 @@ impl Page {
         Some(page)
     }
 
-    /// Points to another child.
+    /// Replaces the address of a child.
     pub(crate) fn set_child(self, index: usize, child: Page) {
         let at = self.record(index).value.cast_mut();
         // SAFETY: an inner page's value is an address.
         unsafe { at.cast::<usize>().write_unaligned(child.address()) };
     }
 
-    /// Frees the page, all below it, and all that they hold out of line.
+    /// Frees the page, all pages below it, and their out-of-line data.
     pub(crate) fn free(self, account: &mut Account) {
         if !self.is_leaf() {
             for index in 0..self.rows() {
@@ -283,7 +285,7 @@ impl Page {
             for index in 0..self.rows() {
                 let record = self.record(index);
                 if record.value_out {
-                    // SAFETY: the row's count is taken back, and the page goes.
+                    // SAFETY: takes the reference back from the row, whose page is freed.
                     drop(unsafe { Shared::from_address(record.out_address()) });
                 }
                 if record.key_out {
@@ -295,7 +297,7 @@ impl Page {
     }
 }
 
-/// The shortest key that is greater than `low` and not greater than `high`.
+/// Returns the shortest key that is greater than `low` and at most `high`.
 fn separator(low: &[u8], high: &[u8]) -> Box<[u8]> {
     debug_assert!(low < high);
     high[..build::common(low, high) + 1].into()

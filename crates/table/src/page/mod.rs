@@ -1,5 +1,4 @@
-//! A page: a sorted run of rows packed into one block, of at most 16 KiB for a leaf and 4 KiB
-//! for an inner page.
+//! A page: a sorted run of rows in one block of at most 16 KiB for a leaf and 4 KiB for an inner page.
 //!
 //! ```text
 //!  0        16             slots                slots + 4*rows       size - heap              size
@@ -11,20 +10,21 @@
 //!            code 0..=253: the length; 254: a u16 has it; 255: an address (8 bytes) of what is out of line
 //! ```
 //!
-//! This is the slotted page of every database with Graefe's prefix truncation and "poor man's normalized keys" (Modern
-//! B-Tree Techniques, 2011, sections 3.5 and 3.6). We differ in that a block is as large as what it holds and an
-//! eighth, so that a page of one row costs that row; and that the head is not stored a second time. Header, prefix and
-//! slots lie together at the front, where a search asks for their lines at once; and because records are found from the
-//! end, a block grows by copying both ends as they are.
+//! This is a slotted page with Graefe's prefix truncation and "poor man's normalized keys" (Modern B-Tree Techniques,
+//! 2011, sections 3.5 and 3.6). It differs in two ways. A block is only an eighth larger than its contents, so a page
+//! of one row costs little more than that row. The head is not stored again in the record. Header, prefix and slots
+//! are adjacent at the front, so a search prefetches their lines together. Records are addressed from the end, so a
+//! block grows by copying both ends unchanged.
 //!
-//! 1. Slots are in key order: by prefix, head, rest, and last by length (which tells padding from zero bytes).
+//! 1. Slots are in key order: by prefix, head, rest, and finally by length (which distinguishes padding from zero
+//!    bytes).
 //! 2. Every key of a leaf begins with the prefix. In an inner page this holds from the second row on; the first row's
-//!    key is empty and stands for "less than anything".
-//! 3. An inner page's values are the addresses of its children; all keys under child i are at least key i and less
+//!    key is empty and means "less than any key".
+//! 3. An inner page's values are the addresses of its children. All keys under child i are at least key i and less
 //!    than key i + 1.
-//! 4. A key of more than 512 bytes is out of line (whole, not cut by the prefix), and so is a shared value and a value
-//!    of more than 512 bytes. So every page has room for at least three rows.
-//! 5. A page owns its out-of-line keys and one count per shared value. `Page` itself is a plain pointer; the tree
+//! 4. A key of more than 512 bytes is out of line (complete, including the prefix), as are shared values and values
+//!    of more than 512 bytes. Every page therefore has room for at least three rows.
+//! 5. A page owns its out-of-line keys and one reference per shared value. `Page` itself is a plain pointer; the tree
 //!    that holds it frees it.
 
 pub(crate) mod build;
@@ -41,18 +41,18 @@ use larder_types::fetch;
 use crate::short;
 use crate::value::{Shared, Value};
 
-/// The largest block of a leaf: a group of a hundred rows of a hundred bytes has one.
+/// Maximum block size of a leaf: one leaf holds a group of a hundred rows of a hundred bytes.
 const LEAF_MAX: usize = 16 << 10;
-/// The largest block of an inner page.
+/// Maximum block size of an inner page.
 const INNER_MAX: usize = 4 << 10;
 const HEADER: usize = size_of::<Header>();
 const SLOT: usize = 4;
 const PREFIX_MAX: usize = 255;
-/// The longest key and the longest value held inside a page.
+/// Maximum length of a key or a value that is stored in a page.
 pub(crate) const INLINE_MAX: usize = 512;
-/// How many rows at the end of a leaf are looked at first: their slots fill a cache line.
+/// The number of rows at the end of a leaf that a search probes first: their slots fill a cache line.
 const LATEST: usize = 16;
-/// The lines of a row that are asked for before it is known how long it is.
+/// The number of cache lines of a row to prefetch before its length is known.
 const ROW_LINES: usize = 5;
 const CODE_U16: u8 = 254;
 const CODE_OUT: u8 = 255;
@@ -61,15 +61,15 @@ const CODE_OUT: u8 = 255;
 struct Header {
     rows: u16,
     prefix: u16,
-    /// Where the slots begin.
+    /// Offset of the slots.
     slots: u16,
-    /// Bytes of records at the end of the block.
+    /// Size of the records at the end of the block.
     heap: u16,
-    /// Bytes of removed records among them.
+    /// Size of removed records among them.
     dead: u16,
     size: u16,
     level: u8,
-    /// Whether any record may hold something out of line.
+    /// Whether any record may have out-of-line data.
     out: u8,
     unused: u16,
 }
@@ -77,18 +77,18 @@ struct Header {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Page(NonNull<Header>);
 
-/// A value on its way into a page.
+/// A value to be stored in a page.
 #[derive(Clone, Copy)]
 pub(crate) enum Cell<'a> {
     Inline(&'a [u8]),
-    /// The address of a shared value, with its count.
+    /// The address of a shared value, with ownership of one reference.
     Out(usize),
 }
 
-/// One record, taken apart.
+/// A decoded record.
 #[derive(Clone, Copy)]
 pub(crate) struct Record {
-    /// The bytes of the key after the prefix, with the head.
+    /// The length of the key after the prefix, including the head.
     key_len: usize,
     rest: *const u8,
     rest_len: usize,
@@ -100,7 +100,7 @@ pub(crate) struct Record {
     size: usize,
 }
 
-/// Where a key is put together: as long as any key that is held in a page.
+/// A buffer for assembling a key, as long as the longest key that is stored in a page.
 pub(crate) struct Scratch([u8; INLINE_MAX]);
 
 impl Scratch {
@@ -109,7 +109,7 @@ impl Scratch {
     }
 }
 
-/// The largest block of a page of this level.
+/// Returns the maximum block size of a page at this level.
 #[inline]
 pub(crate) fn size_max(level: u8) -> usize {
     if level == 0 { LEAF_MAX } else { INNER_MAX }
@@ -118,13 +118,13 @@ pub(crate) fn size_max(level: u8) -> usize {
 impl Page {
     #[inline]
     fn header(&self) -> &Header {
-        // SAFETY: whoever holds a page keeps its block allocated, and its header was written when it was built.
+        // SAFETY: the holder of a page keeps its block allocated, and the header was written when the page was built.
         unsafe { self.0.as_ref() }
     }
 
     #[inline]
     fn header_mut(&mut self) -> &mut Header {
-        // SAFETY: as in `header`; edits happen under `&mut Table`, so nobody else reads it now.
+        // SAFETY: as in `header`; edits require `&mut Table`, so there are no concurrent readers.
         unsafe { self.0.as_mut() }
     }
 
@@ -140,10 +140,10 @@ impl Page {
 
     /// # Safety
     ///
-    /// The address came from `address` of a page that is still allocated.
+    /// `address` must come from `address` of a page that is still allocated.
     #[inline]
     unsafe fn from_address(address: usize) -> Page {
-        // SAFETY: by the caller; a page's address is not zero.
+        // SAFETY: guaranteed by the caller; a page's address is not zero.
         Page(unsafe { NonNull::new_unchecked(std::ptr::with_exposed_provenance_mut(address)) })
     }
 
@@ -170,19 +170,19 @@ impl Page {
         }
     }
 
-    /// The bytes in use, were the block exact.
+    /// The number of bytes in use, without free space and removed records.
     pub(crate) fn used(self) -> usize {
         let header = self.header();
         header.slots as usize + header.rows as usize * SLOT + self.records_size()
     }
 
-    /// The bytes of all records.
+    /// The size of all records.
     fn records_size(self) -> usize {
         let header = self.header();
         (header.heap - header.dead) as usize
     }
 
-    /// The bytes between the slots and the records.
+    /// The free space between the slots and the records.
     fn gap(self) -> usize {
         let header = self.header();
         header.size as usize
@@ -194,7 +194,7 @@ impl Page {
     #[inline]
     fn slot_at(self, index: usize) -> *mut u32 {
         debug_assert!(index <= self.rows());
-        // SAFETY: there are `rows` slots behind the prefix (and room for one more where one is written).
+        // SAFETY: there are `rows` slots after the prefix, and room for one more when one is written.
         unsafe {
             self.base()
                 .add(self.header().slots as usize + index * SLOT)
@@ -209,7 +209,7 @@ impl Page {
         unsafe { self.slot_at(index).read() }
     }
 
-    /// Where in the block a slot's record begins.
+    /// Returns the offset of a slot's record in the block.
     #[inline]
     fn record_at(self, slot: u32) -> usize {
         self.header().size as usize - (slot & 0xffff) as usize
@@ -218,7 +218,7 @@ impl Page {
     #[inline]
     pub(crate) fn record(self, index: usize) -> Record {
         let at = self.record_at(self.slot(index));
-        // SAFETY: a slot's distance is that of a record which was written whole, and `key_out` says that an address of
+        // SAFETY: a slot's distance is that of a completely written record, and `key_out` means that the address of
         // an out-of-line key was written.
         unsafe {
             let start = self.base().add(at).cast_const();
@@ -265,17 +265,18 @@ impl Page {
         }
     }
 
-    /// The value of a row.
+    /// Returns the value of a row.
     #[inline]
     pub(crate) fn value<'p>(self, index: usize) -> &'p [u8] {
         self.record(index).value()
     }
 
-    /// The value of a row, to keep.
+    /// Returns the value of a row as a handle or a copy.
     pub(crate) fn share(self, index: usize) -> Value {
         let record = self.record(index);
         if record.value_out {
-            // SAFETY: the row owns a count; the second one made here is the caller's, and the row's is not dropped.
+            // SAFETY: the row owns a reference; the clone belongs to the caller, and the row's reference is not
+            // dropped.
             let shared =
                 std::mem::ManuallyDrop::new(unsafe { Shared::from_address(record.out_address()) });
             Value::from_shared((*shared).clone())
@@ -284,16 +285,15 @@ impl Page {
         }
     }
 
-    /// An inner page's child.
+    /// Returns a child of an inner page.
     #[inline]
     pub(crate) fn child(self, index: usize) -> Page {
         debug_assert!(!self.is_leaf());
-        // SAFETY: by invariant 3 the value is an address of a page which this page keeps.
+        // SAFETY: by invariant 3 the value is the address of a page that this page owns.
         unsafe { Page::from_address(self.record(index).value.cast::<usize>().read_unaligned()) }
     }
 
-    /// Puts a row's key, without its group's prefix, at `into[at..]`, and returns its end. `into` is called with the
-    /// needed length first.
+    /// Writes a row's key, without the page's prefix, to `into[at..]`.
     #[inline]
     pub(crate) fn write_rest(self, index: usize, record: &Record, into: &mut [u8], at: usize) {
         let head = (self.slot(index) >> 16) as u16;
@@ -308,14 +308,14 @@ impl Page {
         }
     }
 
-    /// A row's whole key (without its group's prefix).
+    /// Returns a row's complete key (without its group's prefix).
     pub(crate) fn key(self, index: usize, scratch: &mut Scratch) -> &[u8] {
         if !self.is_leaf() && index == 0 {
             return &[];
         }
         let record = self.record(index);
         if record.key_out {
-            // SAFETY: the row owns its key, which the caller does not outlive: nothing is edited while it is read.
+            // SAFETY: the row owns its key and outlives the borrow: nothing is edited while it is read.
             return unsafe { build::out_key(record.key_address()) };
         }
         let prefix = self.prefix();
@@ -324,14 +324,15 @@ impl Page {
         &scratch.0[..prefix.len() + record.key_len]
     }
 
-    /// Where the key is, or where it would be put. In an inner page the first row is less than any key.
+    /// Returns the index of the key, or the index at which to insert it. In an inner page the first row is less than
+    /// any key.
     #[inline]
     pub(crate) fn search(self, key: &[u8]) -> Result<usize, usize> {
         self.search_beginning(key, self.rows() / 2)
     }
 
-    /// As [`Page::search`] of a leaf, for a key that is likely to be among the last ones: rows often come in order, and the
-    /// latest are read. What finds them lies together, and is asked for first.
+    /// Like [`Page::search`] of a leaf, for a key that is probably among the last ones: rows often arrive in order,
+    /// and the latest are read most. Prefetches the lines that such a search reads.
     #[inline]
     pub(crate) fn search_near_end(self, key: &[u8]) -> Result<usize, usize> {
         self.prefetch(true);
@@ -346,7 +347,7 @@ impl Page {
         )
     }
 
-    /// Searches, and looks at one row before all others.
+    /// Searches for a key and probes row `at` first.
     #[inline]
     fn search_beginning(self, key: &[u8], at: usize) -> Result<usize, usize> {
         let first = usize::from(!self.is_leaf());
@@ -368,10 +369,10 @@ impl Page {
         Err(lo)
     }
 
-    /// Whether the key is greater than all keys here. The page is a leaf with rows.
+    /// Returns whether the key is greater than all keys of the page, a leaf with rows.
     #[inline]
     pub(crate) fn is_after(self, key: &[u8]) -> bool {
-        // A row put here touches the space below the records, which need not wait for the slot.
+        // A row inserted here is written below the records; this prefetch need not wait for the slot.
         fetch(self.heap_start().wrapping_sub(1));
         match key.strip_prefix(self.prefix()) {
             None => key > self.prefix(),
@@ -379,7 +380,7 @@ impl Page {
         }
     }
 
-    /// Whether a row of a leaf has a lesser key than this one.
+    /// Returns whether the key of a leaf's row is less than `key`.
     #[inline]
     pub(crate) fn is_less(self, index: usize, key: &[u8]) -> bool {
         match key.strip_prefix(self.prefix()) {
@@ -401,7 +402,7 @@ impl Page {
             .then(record.key_len.cmp(&key.len()))
     }
 
-    /// The child that a key belongs under.
+    /// Returns the index of the child whose subtree may contain a key.
     #[inline]
     pub(crate) fn child_index(self, key: &[u8]) -> usize {
         match self.search(key) {
@@ -410,7 +411,7 @@ impl Page {
         }
     }
 
-    /// Asks the processor to fetch a row that will be read soon.
+    /// Prefetches a row.
     #[inline]
     pub(crate) fn prefetch_row(self, index: usize) {
         if index < self.rows() {
@@ -420,7 +421,7 @@ impl Page {
         }
     }
 
-    /// The rows of a leaf that a key may be among, by what the slots have of theirs: the row that has it is one of these.
+    /// Returns the rows of a leaf whose slots have the same head as `key`: if the key exists, it is among them.
     #[inline]
     pub(crate) fn alike(self, key: &[u8]) -> Range<usize> {
         let Some(key) = key.strip_prefix(self.prefix()) else {
@@ -442,7 +443,7 @@ impl Page {
         begin..first(begin, |found, head| found <= head)
     }
 
-    /// Looks at the middle one of some rows of a leaf, more than one, among which a key is if it is here: leaves out about half of them.
+    /// Probes the middle one of at least two candidate rows of a leaf, and discards about half of them.
     #[inline]
     pub(crate) fn halve(self, rows: &mut Range<usize>, key: &[u8]) {
         let middle = rows.start + rows.len() / 2;
@@ -452,14 +453,14 @@ impl Page {
         }
     }
 
-    /// How a row's key compares with this one, which begins as all keys of the page do.
+    /// Compares a row's key with `key`, which begins with the page's prefix.
     #[inline]
     pub(crate) fn order_of(self, index: usize, key: &[u8]) -> Ordering {
         let key = &key[self.prefix().len()..];
         self.compare(index, head_of(key), key)
     }
 
-    /// Asks for the key of the row that [`Page::halve`] looks at; the whole row if it is the only one.
+    /// Prefetches the key of the row that [`Page::halve`] probes, or the complete row if it is the only candidate.
     #[inline]
     pub(crate) fn prefetch_middle(self, rows: &Range<usize>) {
         if rows.is_empty() {
@@ -473,7 +474,7 @@ impl Page {
         }
     }
 
-    /// As [`Page::prefetch_row`], for all that will be read before the first one that asks ahead.
+    /// Prefetches rows, as [`Page::prefetch_row`] does. A scan uses it for its first rows.
     #[inline]
     pub(crate) fn prefetch_rows(self, from: usize, to: usize) {
         for index in from..to.min(self.rows()) {
@@ -481,7 +482,7 @@ impl Page {
         }
     }
 
-    /// Asks the processor to fetch what a search touches: header and slots.
+    /// Prefetches the header and slots that a search reads.
     #[inline]
     pub(crate) fn prefetch_start(self) {
         for line in 0..4 {
@@ -489,7 +490,7 @@ impl Page {
         }
     }
 
-    /// Asks for the lines of the records, some of them if there are many.
+    /// Prefetches the records, at most the first 12 lines.
     #[inline]
     pub(crate) fn prefetch_heap(self) {
         let lines = usize::from(self.header().heap).div_ceil(64).min(12);
@@ -499,7 +500,7 @@ impl Page {
         }
     }
 
-    /// The lowest record.
+    /// The address of the lowest record.
     #[inline]
     fn heap_start(self) -> *const u8 {
         let header = self.header();
@@ -507,7 +508,7 @@ impl Page {
             .wrapping_add(header.size as usize - header.heap as usize)
     }
 
-    /// Asks the processor to fetch the header, and where a greater row goes if `deep`, which reads the header.
+    /// Prefetches the header. With `deep`, reads the header and prefetches where a row with a greater key is written.
     #[inline]
     pub(crate) fn prefetch(self, deep: bool) {
         fetch(self.base());
@@ -530,7 +531,8 @@ impl Record {
 
     #[inline]
     pub(crate) fn value<'p>(&self) -> &'p [u8] {
-        // SAFETY: a record's value is `value_len` bytes long; an address in its place has a count, so its bytes live.
+        // SAFETY: a record's value is `value_len` bytes long; an out-of-line value is kept alive by the row's
+        // reference.
         unsafe {
             if self.value_out {
                 let shared = std::mem::ManuallyDrop::new(Shared::from_address(self.out_address()));
@@ -543,13 +545,13 @@ impl Record {
 
     fn out_address(&self) -> usize {
         debug_assert!(self.value_out);
-        // SAFETY: eight bytes of address are the value.
+        // SAFETY: the value is an address of eight bytes.
         unsafe { self.value.cast::<usize>().read_unaligned() }
     }
 
     fn key_address(&self) -> usize {
         debug_assert!(self.key_out);
-        // SAFETY: eight bytes of address stand before the value.
+        // SAFETY: an address of eight bytes precedes the value.
         unsafe { self.value.sub(8).cast::<usize>().read_unaligned() }
     }
 

@@ -1,4 +1,4 @@
-//! What a table says of its memory, beside what the allocator was asked for.
+//! Compares a table's memory accounting with the allocator's.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,24 +7,24 @@ use larder_table::{Split, Table, Value};
 
 use crate::oracle::Random;
 
-/// Counts the bytes that this thread has asked for and not given back.
+/// Counts the bytes that this thread has allocated and not freed.
 struct Counting;
 
 thread_local! {
     static BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is passed to the system's allocator.
+// SAFETY: forwards every call to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.set(BYTES.get() + layout.size() as isize);
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         BYTES.set(BYTES.get() - layout.size() as isize);
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(at, layout) }
     }
 }

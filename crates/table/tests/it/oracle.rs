@@ -1,11 +1,11 @@
-//! The table beside a `BTreeMap`: random operations over hostile keys, compared after every step.
+//! Compares the table with a `BTreeMap` after every step of random operations over adversarial keys.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use larder_table::{GroupId, Put, Split, Table, Value, ValueFile, ValuesOnDisk};
 
-/// A small generator of our own (xorshift64*): the same operations for the same seed, on every machine.
+/// A small generator (xorshift64*): the same operations for the same seed on every machine.
 pub struct Random(pub u64);
 
 impl Random {
@@ -21,14 +21,16 @@ impl Random {
     }
 }
 
-/// How keys are made.
+/// A distribution of keys.
 #[derive(Debug, Clone, Copy)]
 enum Keys {
-    /// Few bytes from few letters: separators, 0x00 and 0xff among them; many are prefixes of others; some empty.
+    /// Few bytes from a small alphabet that includes separators, 0x00 and 0xff; many keys are prefixes of others,
+    /// some are empty.
     Short,
-    /// Timeline rows: few users, times that mostly go up.
+    /// Timeline rows: few users, mostly increasing times.
     Timeline,
-    /// A long common part, cut at any place, then a tail: long prefixes come and go, keys exceed what a page holds.
+    /// A long common part, truncated anywhere, and a tail: long prefixes come and go, and keys exceed what a page
+    /// stores.
     Long,
     /// Random order over one wide range.
     Wide,
@@ -151,7 +153,7 @@ fn check_range(table: &Table, model: &Model, lo: Bound<&[u8]>, hi: Bound<&[u8]>)
     );
 }
 
-/// The ends of a range: keys, prefixes of keys, and what follows all keys with a prefix.
+/// The ends of a range: keys, prefixes of keys, and the successors of prefixes.
 fn ends(random: &mut Random, keys: Keys, clock: &mut u64) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     let mut lo = key(random, keys, clock);
     let mut hi = key(random, keys, clock);
@@ -193,7 +195,7 @@ fn run(seed: u64, split: Split, keys: Keys, steps: usize) {
     let mut model = Model::new();
     let mut ids: Vec<(GroupId, Vec<u8>)> = Vec::new();
     for step in 0..steps {
-        // Rows pile up for a while, then go for a while.
+        // The number of rows grows for a while, then shrinks for a while.
         let growing = step / 400 % 3 != 2;
         match random.below(if growing { 10 } else { 20 }) {
             0..=4 => {
@@ -280,7 +282,7 @@ fn run(seed: u64, split: Split, keys: Keys, steps: usize) {
                 model.clear();
             }
             _ => {
-                // One that is there, mostly.
+                // Mostly an existing key.
                 let mut key = key(&mut random, keys, &mut clock);
                 if let Some((found, _)) = model.range(key.clone()..).next() {
                     key = found.clone();
@@ -303,7 +305,7 @@ fn run(seed: u64, split: Split, keys: Keys, steps: usize) {
     for (key, value) in &model {
         assert_eq!(table.get(key), Some(value.as_slice()));
     }
-    // Also keys that are not there, some without a group.
+    // Includes absent keys, some without a group.
     let longer: Vec<Vec<u8>> = model.keys().map(|key| [key, &b"x"[..]].concat()).collect();
     let keys: Vec<&[u8]> = model.keys().chain(&longer).map(Vec::as_slice).collect();
     let mut next = 0;
@@ -321,12 +323,12 @@ fn run(seed: u64, split: Split, keys: Keys, steps: usize) {
     }
 }
 
-/// The rows of one group from a suffix on, and from there to another.
+/// Checks the rows of one group from a suffix on, and from there to another.
 fn check_group(table: &Table, model: &Model, id: GroupId, prefix: &[u8], from: &[u8]) {
     let in_group = |key: &&Vec<u8>| key.starts_with(prefix) && key[prefix.len()..] >= *from;
     let expected: Vec<_> = model.keys().filter(in_group).collect();
     if table.group(prefix) != Some(id) {
-        // There may be another group of this prefix by now.
+        // A new group may have this prefix by now.
         assert!(table.range_in(id, from, None, false).is_none());
         return;
     }
@@ -408,7 +410,7 @@ fn keys_in_random_order_agree_with_a_btreemap() {
     run_all(Keys::Wide, 10_000);
 }
 
-/// Enough rows for three levels of pages, in every order that they may come and go.
+/// Enough rows for three levels of pages, inserted and removed in every order.
 #[test]
 fn large_groups_agree_with_a_btreemap() {
     for order in 0..4 {

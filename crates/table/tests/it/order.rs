@@ -1,4 +1,4 @@
-//! Keys stand in the order of `<[u8]>::cmp`, whatever the split and whatever their bytes.
+//! Keys sort in the order of `<[u8]>::cmp`, for every split and arbitrary bytes.
 
 use std::ops::Bound;
 
