@@ -1,15 +1,16 @@
-//! Frames: what nodes send one another over a peer connection, as bytes.
+//! The frames that nodes exchange over a peer connection, and their encoding.
 //!
 //! | offset | size | meaning |
 //! |---|---|---|
-//! | 0 | 4 | how many bytes follow, little-endian |
-//! | 4 | 1 | the kind |
-//! | 5 | the rest | the body: its fields in the order of [`Frame`], see `larder_types::wire`; a payload takes what is left |
+//! | 0 | 4 | number of bytes that follow, little-endian |
+//! | 4 | 1 | kind |
+//! | 5 | rest | body: the fields in the order of [`Frame`], see `larder_types::wire`; a payload takes the remaining bytes |
 //!
-//! 1. A decoder takes no bytes of a frame before all of it is there, and never waits for more than its limit.
-//! 2. Bytes that are no frame are refused with where they stand and what is wrong. Nothing is taken from the connection after that.
-//! 3. The format number is the first field of `Hello` and `Welcome`, and stays so: nodes of another format are told apart from rubbish.
-//! 4. A payload is not copied when it is taken: it is a part of the buffer, which is kept as long as the payload is.
+//! 1. A decoder consumes no bytes of a frame before the frame is complete, and never waits for more than its limit.
+//! 2. Invalid bytes are rejected with their position and the reason. Nothing is read from the connection after that.
+//! 3. The format number is always the first field of `Hello` and `Welcome`, so that a node with another format can be
+//!    distinguished from garbage.
+//! 4. A payload is not copied: it references the receive buffer, which lives as long as the payload.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -19,18 +20,18 @@ use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
 use super::greeting::{Hello, Welcome};
 
-/// Before a payload: the size and the kind.
+/// The bytes before the body: the size and the kind.
 pub const HEAD_BYTES: usize = SIZE_BYTES + 1;
-/// No frame is longer: a client's request may have 576 MiB.
+/// Maximum size of a frame. A client's request may have 576 MiB.
 pub const FRAME_BYTES_MAX: usize = 640 << 20;
-/// No frame of a greeting is longer.
+/// Maximum size of a frame before the greetings are complete.
 pub const GREETING_BYTES_MAX: usize = 4 << 10;
-/// No reason is longer.
+/// Maximum size of a reason.
 pub const WORDS_BYTES_MAX: usize = 1 << 10;
 
 const SIZE_BYTES: usize = 4;
 const END_BYTES: usize = 4;
-/// What a store and its version take at least.
+/// Minimum encoded size of a store with its version.
 const VERSION_BYTES_MIN: usize = 12;
 
 const HELLO: u8 = 1;
@@ -45,76 +46,78 @@ const REPLICATE: u8 = 9;
 const PING: u8 = 10;
 const PONG: u8 = 11;
 
-/// Some requests and their answer. The side that asks numbers its streams: a place, which is used again, and how often it was used.
+/// Identifies a stream: a batch of requests and its response. The requesting side assigns a place, which is reused, and a turn,
+/// which counts the uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
     pub place: u32,
     pub turn: u32,
 }
 
-/// How requests of another node are executed. What needs a pause of all cores of a node stays within that node.
+/// How the requests of another node are executed. Operations that pause all cores are limited to one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Execution {
-    /// Each by itself, as a client's would be.
+    /// Each request separately, like a client's.
     OneByOne,
-    /// As one transaction; one reply.
+    /// As one transaction with one reply.
     Transaction,
-    /// One, only so that what it reads is there when a transaction reads it.
+    /// One request, only to load the rows that a transaction will read.
     Prefetch,
 }
 
 /// Commands for a core of another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requests {
-    /// The core that is to execute them, as the asker's map has it.
+    /// The core to execute them, according to the sender's map.
     pub core: u16,
     pub execution: Execution,
-    /// The version of the Redis protocol that the replies are in.
+    /// The RESP version of the replies.
     pub proto: u8,
-    /// The address of the client who asks, if it has one.
+    /// The address of the client, if it has one.
     pub client: Option<SocketAddr>,
-    /// Of the asker's map: who executes them has this one, or a later one.
+    /// The epoch of the sender's map. The receiver executes the commands under this map or a later one.
     pub epoch: u64,
-    /// The versions of stores, by name, that what asks them has begun with.
+    /// The versions of stores, by name, that the operation started with.
     pub versions: Vec<(String, u64)>,
-    /// As `Batch::encode` of `larder-protocol` makes it.
+    /// Encoded by `Batch::encode` of `larder-protocol`.
     pub batch: Bytes,
 }
 
-/// Whether there is more of an answer.
+/// Whether a piece is the last of its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Last {
-    /// More follows.
+    /// More pieces follow.
     No,
-    /// This piece is the last, and all was answered.
+    /// The last piece of a complete response.
     Whole,
-    /// Nothing was executed, and nothing will be; the bytes say why.
+    /// Nothing was executed, and nothing will be. The bytes contain the reason.
     NotDone,
-    /// There is no more, and not all was answered: what the rest of the requests did is unknown. The bytes say why.
+    /// The last piece of an incomplete response: the effect of the remaining requests is unknown. The bytes contain the reason.
     Unknown,
 }
 
-/// Some of the replies, or a part of a long one.
+/// Some replies, or a part of a long reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     pub last: Last,
-    /// When they were executed, if at one moment: numbers of the core that did, to be compared with each other.
+    /// If the replies were computed at one instant: that instant, in numbers that are comparable only with others of the same
+    /// core.
     pub moment: Option<(u64, u64)>,
     pub ends: Ends,
     pub bytes: Bytes,
 }
 
-/// Where replies end in a piece.
+/// The end offsets of the replies in a piece.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ends(Bytes);
 
-/// Messages between engines: `EngineMessage::encode` of `larder-join` makes its bytes, one message behind another. Without any, the
-/// reader says that it begins a conversation, and has forgotten all that came in those before.
+/// Messages between engines, encoded by `EngineMessage::encode` of `larder-join` and concatenated. An empty list announces that
+/// the reader starts a conversation, and has discarded everything received in earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exchange {
     pub from_core: u16,
     pub to_core: u16,
-    /// The reader's number of the conversation that it is of; each time the two begin anew it is a later one.
+    /// The reader's number of the conversation. It increases whenever the two sides start again.
     pub conversation: u64,
     pub bytes: Bytes,
 }
@@ -129,23 +132,23 @@ pub struct Replicate {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// The first frame of the side that connects.
+    /// The first frame of the connecting side.
     Hello(Hello),
-    /// The first frame of the side that accepts.
+    /// The first frame of the accepting side.
     Welcome(Welcome),
-    /// The connection ends, and why, for people.
+    /// Ends the connection, with a reason for operators.
     Refused(String),
     Requests(StreamId, Requests),
     Answer(StreamId, Piece),
-    /// A piece was taken: one more may be sent.
+    /// Acknowledges a piece: one more may be sent.
     Taken(StreamId),
-    /// Nobody waits for the answer any more. It is ended all the same, so that its place can be used again.
+    /// Cancels a response. The stream must still be ended, so that its place can be reused.
     Cancel(StreamId),
     Exchange(Exchange),
     Replicate(Replicate),
-    /// The sender's own time. It is answered in its turn.
+    /// The sender's clock. Answered in order with the other frames.
     Ping(u64),
-    /// The time that the ping had, and for how many milliseconds the sender surely may act for its slots.
+    /// The clock value of the ping, and the number of milliseconds for which the sender certainly may serve its slots.
     Pong(u64, u64),
 }
 
@@ -170,7 +173,7 @@ impl Ends {
 }
 
 impl Piece {
-    /// An end in words.
+    /// An end with a reason.
     pub fn told(last: Last, why: &str) -> Piece {
         Piece {
             last,
@@ -181,16 +184,16 @@ impl Piece {
     }
 }
 
-/// Words that a frame may hold.
+/// Truncates a text to the size allowed in a frame.
 pub(super) fn shortened(words: &str) -> &str {
     &words[..words.floor_char_boundary(WORDS_BYTES_MAX)]
 }
 
 impl Frame {
-    /// Appends all but the payload, which comes next.
+    /// Appends the frame except for its payload, which the caller must append next.
     ///
     /// # Panics
-    /// It is longer than a frame may be.
+    /// The frame exceeds the maximum size.
     pub fn encode_head(&self, out: &mut Vec<u8>) -> Bytes {
         let begin = out.len();
         out.extend_from_slice(&[0; SIZE_BYTES]);
@@ -202,10 +205,10 @@ impl Frame {
         payload
     }
 
-    /// Appends all of it.
+    /// Appends the complete frame.
     ///
     /// # Panics
-    /// As [`Frame::encode_head`].
+    /// Like [`Frame::encode_head`].
     pub fn encode(&self, out: &mut Vec<u8>) {
         let payload = self.encode_head(out);
         out.extend_from_slice(&payload);
@@ -290,7 +293,7 @@ impl Frame {
     fn take(body: &Bytes) -> Result<Frame, Malformed> {
         let mut reader = WireReader::new(body);
         let bytes = &mut reader;
-        // What is left is a part of the same buffer.
+        // The payload is the rest of the same buffer.
         let payload = |bytes: &WireReader<'_>| body.slice(body.len() - bytes.rest().len()..);
         let frame = match bytes.u8()? {
             HELLO => Frame::Hello(Hello::take(bytes)?),
@@ -477,7 +480,7 @@ fn address(bytes: &mut WireReader<'_>) -> Result<Option<SocketAddr>, Malformed> 
     Ok(Some(SocketAddr::new(ip, bytes.u16()?)))
 }
 
-/// Text of at most so many bytes.
+/// Decodes a text of at most `bytes_max` bytes.
 pub(super) fn text(bytes: &[u8], bytes_max: usize) -> Result<&str, Malformed> {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.len() <= bytes_max => Ok(text),
@@ -490,14 +493,14 @@ pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     put_bytes(out, text.as_bytes());
 }
 
-/// Bytes that are no frame.
+/// An invalid frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameError {
-    /// Where the frame begins, counted from the first byte of the connection.
+    /// The offset of the frame, from the first byte of the connection.
     pub at: u64,
-    /// What it says that it is.
+    /// The kind byte, if present.
     pub kind: Option<u8>,
-    /// How many bytes it says that it has.
+    /// The size field.
     pub size: usize,
     pub what: &'static str,
 }
@@ -514,7 +517,7 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// Takes frames from the front of what came, as soon as they are whole.
+/// Splits the received bytes into frames, each as soon as it is complete.
 #[derive(Debug)]
 pub struct FrameDecoder {
     at: u64,
@@ -529,15 +532,15 @@ impl FrameDecoder {
         }
     }
 
-    /// From the next frame on.
+    /// Sets the maximum size from the next frame on.
     pub fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
         self.frame_bytes_max = frame_bytes_max;
     }
 
-    /// Takes one frame; none if it is not whole yet.
+    /// Decodes one frame; `None` if it is not complete yet.
     ///
     /// # Errors
-    /// The bytes are none, and nothing that follows can be understood.
+    /// The bytes are not a frame. Nothing that follows can be decoded.
     pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
         let Some((size, rest)) = buffer.split_first_chunk::<SIZE_BYTES>() else {
             return Ok(None);
@@ -553,7 +556,7 @@ impl FrameDecoder {
         if size == 0 {
             return Err(wrong("it has no kind"));
         }
-        // However the bytes come, the same is said of them.
+        // The size is checked first, so that the result does not depend on how the bytes are fragmented.
         if size > self.frame_bytes_max && kind.is_some() {
             return Err(wrong(
                 "it is longer than it may be; is this another protocol, or TLS on one side only?",

@@ -1,27 +1,27 @@
-//! How two nodes greet each other, and whom a node refuses.
+//! The greeting between two nodes, and the checks that reject a node.
 
 use larder_types::wire::{Malformed, WireReader};
 
 use super::frame::{put_text, text};
 use crate::map::{Epoch, Incarnation, NodeId};
 
-/// The format of frames. Nodes of two formats refuse each other.
+/// The format of frames. Nodes with different formats reject each other.
 pub const FORMAT: u32 = 1;
 
 const NAME_BYTES_MAX: usize = 255;
 
-/// What the side that connects says first.
+/// The first frame of the connecting side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// If it is another than [`FORMAT`] nothing else is known of it.
+    /// If it differs from [`FORMAT`], the other fields are not decoded.
     pub format: u32,
     pub cluster: String,
-    /// Whom it wants to speak to.
+    /// The node to which the sender wants to connect.
     pub receiver: NodeId,
     pub from: Peer,
 }
 
-/// What the side that accepts says first.
+/// The first frame of the accepting side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
     /// As in [`Hello`].
@@ -29,19 +29,19 @@ pub struct Welcome {
     pub from: Peer,
 }
 
-/// What each side says of itself.
+/// A side's description of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Peer {
     pub node: NodeId,
     pub incarnation: Incarnation,
     pub core: u16,
-    /// Of the map that it has.
+    /// The epoch of its map.
     pub epoch: Epoch,
-    /// For how long it trusts rows of the other after a ping that was answered, counted from when it was sent.
+    /// How long it trusts the peer's rows after an answered ping, counted from when the ping was sent.
     pub lease_ms: u64,
-    /// How many streams of the other it answers at a time.
+    /// The number of streams of the peer that it serves concurrently.
     pub streams_max: u32,
-    /// How many pieces of an answer it may be sent that it has not taken.
+    /// The number of unacknowledged pieces of a response that it accepts.
     pub pieces_max: u32,
 }
 
@@ -91,7 +91,7 @@ impl Welcome {
     }
 }
 
-/// Another format: what follows is not ours to understand.
+/// Skips the fields of another format.
 fn skip(bytes: &mut WireReader<'_>) {
     *bytes = WireReader::new(&[]);
 }
@@ -124,7 +124,7 @@ impl Peer {
     }
 }
 
-/// Why nobody of this format is spoken to.
+/// Rejects any other format.
 pub(super) fn check_format(theirs: u32) -> Result<(), String> {
     match theirs {
         FORMAT => Ok(()),
@@ -137,7 +137,7 @@ pub(super) fn check_format(theirs: u32) -> Result<(), String> {
     }
 }
 
-/// Why a hello is refused whoever it is from, for the sender's people. `me` is who is asked.
+/// Checks a hello independently of its sender, and returns a reason for the sender's operators. `me` is the receiving node.
 pub(super) fn check_hello(hello: &Hello, cluster: &str, me: NodeId) -> Result<(), String> {
     check_format(hello.format)?;
     if hello.cluster != cluster {
@@ -158,8 +158,8 @@ pub(super) fn check_hello(hello: &Hello, cluster: &str, me: NodeId) -> Result<()
     }
 }
 
-/// Why a node of this life is refused by one whose map has the node in the life `known`. A later life than is known has
-/// registered, and the map will tell.
+/// Checks a node's incarnation against the one in the map, `known`. A later incarnation is accepted: the node has registered, and
+/// the map will follow.
 pub(super) fn check_life(
     from: &Peer,
     known: Option<Incarnation>,

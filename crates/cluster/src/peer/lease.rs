@@ -1,30 +1,32 @@
-//! Until when rows of another node may be trusted, and when the other surely trusts ours no more.
+//! Computes until when rows of another node may be trusted, and from when the other node certainly no longer trusts this node's
+//! rows.
 //!
 //! ```text
-//!   reader   ping sent ─────────────────────────── subscribed until ►│        trusts nothing of the owner any more
-//!                 └──► heard by the owner ── lease and margin ──────────────►│ forgotten after: the owner waits no longer
+//!   reader   ping sent ─────────────────────────── subscribed until ►│        trusts no row of the owner any more
+//!                 └──► received by the owner ── lease and margin ────────────►│ forgotten after: the owner stops waiting
 //! ```
 //!
-//! 1. The reader counts from when it sent the last ping that was answered; the owner from when it heard the last ping, which is
-//!    later. The margin covers clocks of different pace.
-//! 2. The reader's lease is that of one connection. What the owner sent before it answered a ping came before the answer: whoever
-//!    trusts a row has heard all of it.
-//! 3. The owner counts with the lease that the reader said it has. It answers pings as long as the connection is there; an owner
-//!    that will not wait for a reader ends the connection first.
-//! 4. An answer says for how long the owner surely may act for its slots, and the reader trusts it no longer: when the owner's own lease has
-//!    ended, others may take writes of rows that it told of. So trust is never longer than the lease it rests on.
+//! 1. The reader counts from when it sent the last answered ping. The owner counts from when it received the last ping, which is
+//!    later. The margin covers clocks of different speeds.
+//! 2. The reader's lease belongs to one connection. Everything that the owner sent before it answered a ping arrives before the
+//!    answer, so a reader that trusts a row has received all of it.
+//! 3. The owner uses the lease that the reader announced. It answers pings as long as the connection exists. To stop waiting for
+//!    a reader, an owner first closes the connection.
+//! 4. An answer contains how long the owner certainly may serve its slots, and the reader trusts its rows no longer than that:
+//!    after the owner's own lease has expired, another node may accept writes to them. Trust therefore never outlasts the lease
+//!    on which it depends.
 
 use std::collections::VecDeque;
 
 use larder_types::wire::Malformed;
 
-/// Times in milliseconds of this node's own clock, which counts while the machine sleeps.
+/// Times are milliseconds of this node's clock, which continues while the machine is suspended.
 #[derive(Debug, Clone)]
 pub struct SubscriptionLease {
     lease_ms: u64,
     ping_every_ms: u64,
     margin_ms: u64,
-    /// Pings that were not answered, oldest first.
+    /// Pings without an answer, oldest first.
     unanswered: VecDeque<u64>,
     next_ping_ms: u64,
     subscribed_until_ms: u64,
@@ -46,7 +48,7 @@ impl SubscriptionLease {
         }
     }
 
-    /// The other has said how long it trusts us; the first ping is due.
+    /// Starts the lease: the peer has announced how long it trusts this node. The first ping is due.
     pub fn begin(&mut self, now_ms: u64, peer_lease_ms: u64) {
         self.peer_lease_ms = peer_lease_ms;
         self.next_ping_ms = now_ms;
@@ -56,7 +58,7 @@ impl SubscriptionLease {
         self.next_ping_ms
     }
 
-    /// A ping is sent, if it is due.
+    /// Sends a ping, if one is due. Returns its timestamp.
     pub fn ping(&mut self, now_ms: u64) -> Option<u64> {
         (now_ms >= self.next_ping_ms).then(|| {
             self.next_ping_ms = now_ms + self.ping_every_ms;
@@ -65,40 +67,40 @@ impl SubscriptionLease {
         })
     }
 
-    /// A ping was answered, by an owner that surely acts for so long from when it heard the ping.
+    /// Handles a pong. The owner certainly serves its slots for `acts_for_ms` from when it received the ping.
     ///
     /// # Errors
-    /// It is not the next that was to be.
+    /// It does not answer the oldest unanswered ping.
     pub fn heard_pong(&mut self, sent_ms: u64, acts_for_ms: u64) -> Result<(), Malformed> {
         if self.unanswered.front() != Some(&sent_ms) {
             return Err(Malformed("a pong answers no ping, or not the oldest"));
         }
         self.unanswered.pop_front();
         let until_ms = sent_ms.saturating_add(self.lease_ms.min(acts_for_ms));
-        // What an earlier answer said holds, too.
+        // An earlier answer remains valid.
         self.subscribed_until_ms = self.subscribed_until_ms.max(until_ms);
         Ok(())
     }
 
-    /// A ping came; it is to be answered.
+    /// Handles a ping, which the caller must answer.
     pub fn heard_ping(&mut self, now_ms: u64) {
         let after = self.peer_lease_ms.saturating_add(self.margin_ms);
         self.forgotten_after_ms = now_ms.saturating_add(after);
     }
 
-    /// Nothing of the other is trusted from now on.
+    /// Stops trusting the peer.
     pub fn end(&mut self) {
         self.subscribed_until_ms = 0;
         self.next_ping_ms = u64::MAX;
     }
 
-    /// For a reader: it is surely still subscribed before this, and not at it.
+    /// For a reader: the time (exclusive) until which it is certainly subscribed.
     pub fn subscribed_until_ms(&self) -> u64 {
         self.subscribed_until_ms
     }
 
-    /// For an owner: what it sent over this connection is surely trusted no more from this on. It stays when the connection has
-    /// ended.
+    /// For an owner: the time from which the peer certainly trusts nothing sent over this connection. It remains valid after the
+    /// connection has ended.
     pub fn forgotten_after_ms(&self) -> u64 {
         self.forgotten_after_ms
     }
@@ -124,7 +126,7 @@ mod tests {
             (None, Some(11_000))
         );
         assert_eq!(lease.subscribed_until_ms(), 0, "none was answered");
-        // However late the answer is.
+        // A late answer counts from when the ping was sent.
         lease.heard_pong(10_000, u64::MAX).expect("the oldest");
         assert_eq!(lease.subscribed_until_ms(), 13_000);
         lease.heard_pong(11_000, u64::MAX).expect("the next");

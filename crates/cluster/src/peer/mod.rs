@@ -1,4 +1,4 @@
-//! Connections between nodes: what crosses them, and what is known when one breaks.
+//! Connections between nodes: the frames, and the outcome of requests when a connection breaks.
 //!
 //! ```text
 //!   ask, answer, exchange ──►┌────────────┐                    ┌────────────┐──► Event::Requests, Answer, Exchange
@@ -6,8 +6,9 @@
 //!   Event::Answer, Ended ◄───└────────────┘ ◄══════════ frames └────────────┘◄── answer, exchange
 //! ```
 //!
-//! Read `connection` first. `frame` has the bytes, `greeting` who is refused, `streams` what was asked and what is answered, `outbox`
-//! what waits to be written, and `lease` until when rows of another node may be trusted.
+//! Start with `connection`. `frame` encodes the frames, `greeting` contains the checks that reject a node, `streams` tracks
+//! requests and responses, `outbox` queues the bytes to write, and `lease` computes until when rows of another node may be
+//! trusted.
 
 mod connection;
 mod frame;

@@ -1,4 +1,4 @@
-//! Bytes that are to be written: many small frames in one buffer, large payloads as they are, for one vectored write.
+//! Queue of bytes to write: small frames share one buffer, large payloads are not copied, and both go into one vectored write.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -7,26 +7,26 @@ use bytes::{Buf, Bytes};
 
 use super::frame::Frame;
 
-/// A longer payload is not copied.
+/// Larger payloads are not copied.
 const COPIED_BYTES_MAX: usize = 4 << 10;
-/// What was written is thrown away when there is so much of it.
+/// Written bytes of the buffer are discarded once there are this many.
 const WRITTEN_BYTES_MAX: usize = 64 << 10;
 
-/// Positions are counted from the first byte of the connection.
+/// The output queue of a connection. Positions are offsets from the first byte of the connection.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// These come before the tail.
+    /// Precede the tail.
     chunks: VecDeque<Bytes>,
     tail: Vec<u8>,
     tail_written: usize,
     written: u64,
     pushed: u64,
-    /// Until the other side has greeted, only bytes before this may go.
+    /// Until the peer's greeting, only bytes before this position may be written.
     held_from: Option<u64>,
 }
 
 impl Outbox {
-    /// Says where the frame ends.
+    /// Adds a frame, and returns the position of its end.
     pub fn push(&mut self, frame: &Frame) -> u64 {
         if self.tail_written > WRITTEN_BYTES_MAX {
             self.tail.drain(..self.tail_written);
@@ -46,7 +46,7 @@ impl Outbox {
         self.pushed
     }
 
-    /// What is pushed from now on waits for [`Outbox::release`].
+    /// Withholds frames that are pushed from now on until [`Outbox::release`].
     pub fn hold(&mut self) {
         self.held_from = Some(self.pushed);
     }
@@ -55,17 +55,17 @@ impl Outbox {
         self.held_from = None;
     }
 
-    /// Bytes that were pushed and not written.
+    /// The number of bytes that were pushed and not written.
     pub fn queued_bytes(&self) -> usize {
         (self.pushed - self.written) as usize
     }
 
-    /// Up to here all is written.
+    /// The position up to which everything is written.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// What may be written now, in its order; says how many there are.
+    /// Fills `out` with the bytes that may be written now, in order, and returns the number of slices.
     pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         let mut left = self.writable();
         let tail = &self.tail[self.tail_written..];
@@ -88,10 +88,10 @@ impl Outbox {
         (end - self.written) as usize
     }
 
-    /// So many of these were written.
+    /// Records that this many of these bytes were written.
     ///
     /// # Panics
-    /// There were fewer.
+    /// There were fewer bytes.
     pub fn wrote(&mut self, mut size: usize) {
         assert!(size <= self.writable(), "more than there was");
         self.written += size as u64;
@@ -112,7 +112,7 @@ impl Outbox {
         }
     }
 
-    /// Nothing of what is left is written any more. Says whether the last frame that was begun is whole.
+    /// Discards all unwritten bytes. Returns whether the last frame that was started is complete.
     pub fn clear(&mut self) -> bool {
         let is_whole = self.queued_bytes() == 0;
         self.chunks.clear();

@@ -1,10 +1,11 @@
-//! The streams of a connection: those that this side asked, and those that it answers. Each in its place, found without a search.
+//! The streams of a connection: those that this side requested, and those that it answers. Each is found by its place, without a
+//! search.
 
 use larder_types::wire::Malformed;
 
 use super::frame::{Last, StreamId};
 
-/// What this side asked.
+/// The streams that this side requested.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     places: Vec<(u32, Option<AskedStream>)>,
@@ -13,11 +14,11 @@ pub(super) struct Asked {
 
 #[derive(Debug)]
 struct AskedStream {
-    /// Where its requests end among the bytes of the connection.
+    /// The position of the end of its requests in the connection's bytes.
     end: u64,
-    /// Nobody waits for it.
+    /// The requester no longer waits for it.
     is_cancelled: bool,
-    /// Pieces that were not taken yet.
+    /// Unacknowledged pieces.
     pieces: u32,
 }
 
@@ -26,7 +27,7 @@ impl Asked {
         self.places.len() - self.free.len()
     }
 
-    /// The next stream, before it is known where its requests end.
+    /// Opens a stream, before the end of its requests is known.
     pub fn open(&mut self) -> StreamId {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, None));
@@ -53,14 +54,14 @@ impl Asked {
         self.get(id).expect("just opened").end = end;
     }
 
-    /// A piece came: says whether somebody waits for it.
+    /// Handles a piece of a response. Returns whether the requester waits for it.
     ///
     /// # Errors
-    /// There is no such stream, or too many pieces are on their way.
+    /// There is no such stream, or too many pieces are in flight.
     pub fn heard(&mut self, id: StreamId, last: Last, pieces_max: u32) -> Result<bool, Malformed> {
         let unknown = Malformed("an answer is to nothing that was asked, or comes after its end");
         let stream = self.get(id).ok_or(unknown)?;
-        // A reason why there is no more needs no room.
+        // A final reason does not count towards the limit.
         stream.pieces += u32::from(matches!(last, Last::No | Last::Whole));
         if stream.pieces > pieces_max && !stream.is_cancelled {
             return Err(Malformed(
@@ -75,19 +76,19 @@ impl Asked {
         Ok(is_wanted)
     }
 
-    /// A piece was taken: says whether the stream is still there, so that the other is to hear of it.
+    /// Handles the acknowledgement of a piece. Returns whether the stream still exists, so that the peer must be notified.
     pub fn taken(&mut self, id: StreamId) -> bool {
         let stream = self.get(id).filter(|stream| stream.pieces > 0);
         stream.map(|stream| stream.pieces -= 1).is_some()
     }
 
-    /// Says whether it was there, and wanted.
+    /// Cancels a stream. Returns whether it existed and was not cancelled yet.
     pub fn cancel(&mut self, id: StreamId) -> bool {
         let stream = self.get(id).filter(|stream| !stream.is_cancelled);
         stream.map(|stream| stream.is_cancelled = true).is_some()
     }
 
-    /// At the end of the connection: those that somebody waits for, as not sent and as unknown.
+    /// Ends all streams with the connection. Returns those that are not cancelled, as unsent and as unknown.
     pub fn end(&mut self, written: u64) -> (Vec<StreamId>, Vec<StreamId>) {
         let (mut unsent, mut unknown) = (Vec::new(), Vec::new());
         for (place, (turn, stream)) in self.places.drain(..).enumerate() {
@@ -105,7 +106,7 @@ impl Asked {
     }
 }
 
-/// What this side answers.
+/// The streams that this side answers.
 #[derive(Debug, Default)]
 pub(super) struct Answered {
     places: Vec<Option<AnsweredStream>>,
@@ -115,15 +116,15 @@ pub(super) struct Answered {
 #[derive(Debug)]
 struct AnsweredStream {
     turn: u32,
-    /// Pieces that were sent and not taken.
+    /// Pieces sent and not acknowledged.
     pieces: u32,
 }
 
 impl Answered {
-    /// Requests came.
+    /// Handles new requests.
     ///
     /// # Errors
-    /// The place is taken, or there are too many.
+    /// The place is in use, or there are too many streams.
     pub fn open(&mut self, id: StreamId, streams_max: u32) -> Result<(), Malformed> {
         if id.place >= streams_max {
             return Err(Malformed("more streams are open than may be"));
@@ -148,13 +149,13 @@ impl Answered {
         stream.filter(|stream| stream.turn == id.turn)
     }
 
-    /// How many pieces may be sent now; none if it is not to be answered any more.
+    /// The number of pieces that may be sent now; `None` if the stream has ended.
     pub fn room(&mut self, id: StreamId, pieces_max: u32) -> Option<u32> {
         let stream = self.get(id)?;
         Some(pieces_max.saturating_sub(stream.pieces))
     }
 
-    /// A piece is sent.
+    /// Records that a piece is sent.
     pub fn send(&mut self, id: StreamId, last: Last) {
         if last == Last::No {
             self.get(id).expect("there is room").pieces += 1;
@@ -163,13 +164,13 @@ impl Answered {
         }
     }
 
-    /// The other took a piece: says whether there was no room before.
+    /// Handles an acknowledgement. Returns whether the limit had been reached before.
     ///
     /// # Errors
-    /// None was on its way.
+    /// No piece was in flight.
     pub fn taken(&mut self, id: StreamId, pieces_max: u32) -> Result<bool, Malformed> {
         match self.get(id) {
-            // It was answered to its end meanwhile.
+            // The response was completed meanwhile.
             None => Ok(false),
             Some(stream) if stream.pieces == 0 => {
                 Err(Malformed("a piece was taken that was not sent"))
@@ -181,7 +182,7 @@ impl Answered {
         }
     }
 
-    /// Says whether it was there.
+    /// Closes a stream. Returns whether it was open.
     pub fn close(&mut self, id: StreamId) -> bool {
         let is_open = self.get(id).is_some();
         if is_open {

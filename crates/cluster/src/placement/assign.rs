@@ -1,4 +1,4 @@
-//! The assignment itself: from the old one to one within all bounds, with few moves.
+//! The assignment: transforms the old assignment into one within all bounds, with few moves.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use super::rendezvous::{score, seed};
 use super::{Held, Node, Shares, block_slots};
 use crate::map::NodeId;
 
-/// An assignment under way.
+/// An assignment in progress.
 pub(super) struct State<'a> {
     pub nodes: &'a [Node],
     pub shares: &'a Shares,
     pub pieces: Vec<Piece>,
-    /// Slots that each node holds, and owns.
+    /// The number of slots that each node holds (including those it owns), and owns.
     pub held: Vec<u32>,
     pub owned: Vec<u32>,
     block: u16,
@@ -44,7 +44,7 @@ impl<'a> State<'a> {
                 present: known(&run.present),
             };
             let mut rest = piece;
-            // A piece ends where a block ends.
+            // A piece ends at the end of a block at the latest.
             while rest.from / block != (rest.from + (rest.count - 1)) / block {
                 let after = rest.split(block - rest.from % block);
                 pieces.push(std::mem::replace(&mut rest, after));
@@ -76,7 +76,7 @@ impl<'a> State<'a> {
         holders.filter(|&&it| self.zone(it) == zone).count() as u8
     }
 
-    /// Whether `node` may hold the piece, if `instead_of` does no more.
+    /// Whether `node` may hold the piece, if it replaces `instead_of`.
     pub fn may_hold(&self, piece: &Piece, node: u16, instead_of: Option<u16>) -> bool {
         let zone = self.zone(node);
         let same = instead_of.is_some_and(|it| self.zone(it) == zone);
@@ -84,13 +84,13 @@ impl<'a> State<'a> {
         !piece.holds(node) && (same || self.in_zone(piece, zone) < limit)
     }
 
-    /// How far above its share a node is, in slots; below it, less than 0.
+    /// The number of slots by which a node exceeds its share; negative if it is below.
     pub fn above(&self, node: u16) -> i64 {
         let at = usize::from(node);
         i64::from(self.held[at]) - i64::from(self.shares.held[at].target)
     }
 
-    /// Takes from who has all, in this order: a zone with too many copies of a slot, a slot with too many copies.
+    /// Drops the copies that violate a rule: too many copies of a slot in a zone, then too many copies of a slot.
     pub fn drop_what_may_not_stay(&mut self) {
         let mut pieces = std::mem::take(&mut self.pieces);
         for piece in &pieces {
@@ -103,7 +103,7 @@ impl<'a> State<'a> {
                 piece.present.push(node);
             }
         }
-        // Ownership is counted when the holders are known.
+        // Owners are counted once the holders are final.
         self.pieces = pieces;
     }
 
@@ -130,7 +130,8 @@ impl<'a> State<'a> {
         })
     }
 
-    /// Gives each slot as many copies as it is to have: on nodes that have its rows already, or by rendezvous among those below their share.
+    /// Adds copies until each slot has the required number: on nodes that already have its rows, or else by rendezvous hashing
+    /// among nodes below their share.
     pub fn fill_what_lacks_copies(&mut self) {
         let copies = usize::from(self.shares.copies);
         let mut waiting = std::mem::take(&mut self.pieces);
@@ -149,7 +150,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Who is to have a further copy, and of how many of the piece's slots (at least 1).
+    /// Chooses the node for a further copy, and the number of the piece's slots (at least 1).
     fn receiver(&self, piece: &Piece) -> (u16, u32) {
         let count = u32::from(piece.count);
         let fewest = |node: u16| self.in_zone(piece, self.zone(node));
@@ -175,7 +176,8 @@ impl<'a> State<'a> {
         let at_least = |node: u16| self.shares.held[usize::from(node)].at_least;
         let at_most = |node: u16| self.shares.held[usize::from(node)].at_most;
         let room = |node: u16, limit: u32| count.min(limit - self.held[usize::from(node)]);
-        // Whole to somebody below the least, or below the share; in part; above the share; above all bounds (which chains mend).
+        // In order of preference: the complete piece to a node below its minimum, or below its share; a part to a node below its
+        // share; a part above the share; beyond all bounds (which the chains repair).
         if let Some(node) = best(&at_least, count).or_else(|| best(&target, count)) {
             return (node, count);
         }
@@ -192,8 +194,8 @@ impl<'a> State<'a> {
         )
     }
 
-    /// Nodes below their least share get slots, by their own rendezvous: first from who is above the most, then from who
-    /// is above its share, then from any that can give.
+    /// Moves slots to nodes below their minimum, in the order of those nodes' rendezvous scores: first from nodes above their
+    /// maximum, then from nodes above their share, then from any node that can give.
     pub fn give_to_who_has_too_little(&mut self, only_new: bool) {
         for node in 0..self.nodes.len() as u16 {
             let bounds = self.shares.held[usize::from(node)];
@@ -220,7 +222,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// `node` takes a piece, or a part of it, from that holder of it which is most above its level.
+    /// Moves a piece, or a part of it, to `node` from the holder that exceeds its level the most.
     fn take_piece(&mut self, node: u16, from: u16, need: u32, level: Level, only_new: bool) {
         let Some(at) = self.piece_at(from) else {
             return;
@@ -248,7 +250,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Pieces are sorted by their first slot until the first split, which puts the rest at the end; so this looks from both ways.
+    /// Finds a piece by its first slot. Pieces are sorted until the first split, which appends the rest; hence the fallback to a
+    /// linear search.
     fn piece_at(&self, from: u16) -> Option<usize> {
         self.pieces
             .binary_search_by_key(&from, |piece| piece.from)
@@ -268,7 +271,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Nodes above their most give slots to who is below its share: the pieces that most want to be there.
+    /// Moves slots from nodes above their maximum to nodes below their share, choosing the pieces with the highest score there.
     pub fn take_from_who_has_too_much(&mut self, only_new: bool) {
         for node in 0..self.nodes.len() as u16 {
             let at_most = self.shares.held[usize::from(node)].at_most;
@@ -306,7 +309,7 @@ impl<'a> State<'a> {
         self.transfer(at, node, taker, amount as u16);
     }
 
-    /// Checks the accounts; for tests.
+    /// Checks the counters; for tests.
     #[cfg(debug_assertions)]
     pub fn check(&self) {
         let mut held = vec![0; self.nodes.len()];
@@ -323,7 +326,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// How far a node may give, or be given.
+/// The limit to which a node may give or receive.
 #[derive(Clone, Copy)]
 enum Level {
     AtMost,

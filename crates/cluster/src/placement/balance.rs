@@ -1,16 +1,16 @@
-//! How even a placement is.
+//! Measures how balanced a placement is.
 
 use std::collections::BTreeMap;
 
 use super::{Node, Shares};
 use crate::map::{NodeId, NodeName, SlotRange};
 
-/// What each node and zone has, beside its share.
+/// The load of each node and zone, with its share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Balance {
     pub nodes: Vec<NodeBalance>,
     pub zones: Vec<ZoneBalance>,
-    /// The most loaded node's load over its share: 1 where all have just theirs.
+    /// The highest ratio of a node's load to its share: 1 if the placement is perfectly balanced.
     pub owned_worst: f64,
     pub held_worst: f64,
 }
@@ -21,7 +21,7 @@ pub struct NodeBalance {
     pub name: NodeName,
     pub zone: String,
     pub owned: u32,
-    /// Owned or copied.
+    /// Owned or replicated.
     pub held: u32,
     pub owned_share: f64,
     pub held_share: f64,
@@ -38,7 +38,7 @@ pub struct ZoneBalance {
 }
 
 impl Balance {
-    /// Of slots with the nodes that have them (or are to have them), the owner first.
+    /// Computes the balance of a placement: slots with their current or target nodes, the owner first.
     pub fn of<'a>(
         slots: impl Iterator<Item = (SlotRange, &'a [NodeId])>,
         nodes: &[Node],

@@ -1,17 +1,17 @@
-//! The assignment in pieces: adjacent slots with the same holders, at most a block long.
+//! The assignment as pieces: adjacent slots with the same holders, at most a block long.
 
-/// Adjacent slots that the same nodes hold. Nodes are given by their index.
+/// Adjacent slots that the same nodes hold. Nodes are identified by index.
 #[derive(Debug, Clone)]
 pub(super) struct Piece {
     pub from: u16,
     pub count: u16,
-    /// The owner is the first, if `is_owned`.
+    /// The first is the owner if `is_owned`.
     pub holders: Vec<u16>,
-    /// Whether the first holder is the owner that may stay so.
+    /// Whether the first holder is an owner that may remain so.
     pub is_owned: bool,
-    /// Nodes that held the piece before. A copy that is not of these is made anew, wherever it comes to be.
+    /// Nodes that held the piece before. A copy on any other node must be created, wherever it is placed.
     pub before: Vec<u16>,
-    /// Nodes that have the rows and are not among the holders.
+    /// Nodes that have the rows and are not holders.
     pub present: Vec<u16>,
 }
 
@@ -24,7 +24,7 @@ impl Piece {
         self.holders.first().copied().filter(|_| self.is_owned)
     }
 
-    /// Makes `node`, which holds the piece, its owner.
+    /// Makes the holder `node` the owner.
     pub fn make_owner(&mut self, node: u16) {
         let at = self.holders.iter().position(|&it| it == node);
         self.holders
@@ -32,13 +32,12 @@ impl Piece {
         self.is_owned = true;
     }
 
-    /// Replaces one holder by another, which takes its place, also as the owner.
+    /// Replaces one holder by another, which also takes over ownership.
     pub fn replace(&mut self, from: u16, to: u16) {
         let at = self.holders.iter().position(|&it| it == from);
         self.holders[at.expect("only holders are replaced")] = to;
     }
 
-    /// Drops a holder.
     pub fn drop_holder(&mut self, node: u16) {
         let at = self.holders.iter().position(|&it| it == node);
         let at = at.expect("only holders are dropped");
@@ -46,7 +45,7 @@ impl Piece {
         self.holders.remove(at);
     }
 
-    /// The first `count` slots stay in this piece; the others are the piece that is returned.
+    /// Splits the piece: the first `count` slots stay, the others are returned.
     pub fn split(&mut self, count: u16) -> Piece {
         let mut rest = self.clone();
         rest.from += count;

@@ -1,25 +1,27 @@
-//! Chains of moves, for what no single move can do: one node gives to a second, which gives something else to a third.
+//! Chains of moves, for cases that no single move solves: one node gives to a second, which gives another piece to a third.
 //!
-//! Who has too much may hold only slots that nobody below its share may take, because that node has them, or its
-//! zone does. Then somebody between them helps. A chain is an augmenting path of the flow from slots over zones to nodes, and
-//! the shortest is taken, so its moves do not disturb one another; while the bounds can be kept, there is one.
-//! Copies that are made anew in any case may go anywhere at no cost, and back to where they were; so chains of these are made first.
+//! A node above its maximum may hold only slots that no node below its share may take, because that node or its zone already has
+//! them. Then an intermediate node helps. A chain is an augmenting path of the flow from slots over zones to nodes. The shortest
+//! chain is chosen, so its moves do not interfere; a chain exists whenever the bounds can be met. Copies that must be created
+//! anyway can be placed anywhere at no cost, and moving a copy back to a previous holder is free too, so chains of these are used
+//! first.
 
 use std::collections::VecDeque;
 
 use super::assign::State;
 
-/// Between which nodes a chain leads.
+/// The ends of a chain.
 #[derive(Clone, Copy)]
 pub(super) enum Ends {
-    /// From one that has too much to one that has too little.
+    /// From a node above its maximum to a node below its minimum.
     Both,
-    /// From or to such a one.
+    /// From or to such a node.
     Any,
 }
 
 impl State<'_> {
-    /// Brings every node within its bounds; with `only_new`, as far as that goes, by moves of copies that no node had before or that go back to who had them.
+    /// Brings every node within its bounds. With `only_new`, only as far as moves of new copies, or moves back to previous
+    /// holders, allow.
     pub fn mend_by_chains(&mut self, ends: Ends, only_new: bool) {
         let count = self.nodes.len();
         let share = |state: &Self, at: usize| state.shares.held[at];
@@ -46,7 +48,7 @@ impl State<'_> {
             if over.is_empty() && under.is_empty() {
                 break;
             }
-            // Both ends at once, where that is possible, for the price of one.
+            // A chain that fixes both ends costs as much as one that fixes a single end.
             let both = || {
                 self.chain(&over, &under, only_new)
                     .filter(|chain| chain.len() == 1 || only_new)
@@ -65,7 +67,8 @@ impl State<'_> {
         self.check();
     }
 
-    /// The shortest chain of moves from one of `sources` to one of `sinks`: nodes, and the piece that each gives to the next.
+    /// Returns the shortest chain of moves from one of `sources` to one of `sinks`: nodes, and the piece that each gives to the
+    /// next.
     fn chain(
         &self,
         sources: &[usize],
@@ -94,7 +97,7 @@ impl State<'_> {
             }
             for &at in &of_node[node] {
                 let piece = &self.pieces[at];
-                // A copy that is new costs the same wherever it is; one that goes back to who had it costs nothing.
+                // A new copy costs the same anywhere; moving a copy back to a previous holder is free.
                 let is_new = !piece.before.contains(&(node as u16));
                 for next in 0..count {
                     let is_free = is_new || piece.before.contains(&(next as u16));
@@ -112,14 +115,15 @@ impl State<'_> {
         None
     }
 
-    /// Makes the moves of a chain, last first, of one slot each or as many as all of them allow.
+    /// Executes the moves of a chain, last first, with as many slots as all of them allow, at least one.
     fn follow(&mut self, chain: &[(u16, usize, u16)], only_new: bool) -> bool {
         let (Some(&(_, _, sink)), Some(&(source, _, _))) = (chain.first(), chain.last()) else {
             return false;
         };
         let (source, sink) = (usize::from(source), usize::from(sink));
         let (gives, takes) = (self.shares.held[source], self.shares.held[sink]);
-        // To within the bounds of who is outside them; who is inside stays there, or on its side of the share where moves cost something.
+        // Brings nodes that are out of bounds to their bound. Nodes within bounds stay there, or on their side of the share if
+        // moves are not free.
         let surplus = match self.held[source] > gives.at_most {
             true => self.held[source] - gives.at_most,
             false if only_new => self.held[source] - gives.at_least,
@@ -135,7 +139,7 @@ impl State<'_> {
         if amount == 0 {
             return false;
         }
-        // Pieces move along when one before them is split: those with the highest index go first.
+        // Splitting a piece moves the pieces after it, so those with the highest index go first.
         let mut moves = chain.to_vec();
         moves.sort_unstable_by_key(|&(_, at, _)| std::cmp::Reverse(at));
         for (from, at, to) in moves {

@@ -1,28 +1,29 @@
-//! Placement: which node is to own each slot, and which are to copy it.
+//! Placement: computes which node owns each slot, and which nodes replicate it.
 //!
-//! [`place`] computes where slots are to be from where they are; [`Plan`] says what has to be done
-//! for that, in which order and at what cost. Both are pure: the same arguments give the same answer.
+//! [`place`] computes the target placement from the current one. [`Plan`] lists the required moves, their order and their cost.
+//! Both are pure functions.
 //!
-//! What is promised of a placement, and tested against an independent checker:
+//! Guarantees of a placement, tested against an independent checker:
 //!
-//! 1. Copies of a slot are on different nodes, as many as `replicas`, or as there are nodes.
-//! 2. They are in different zones where there are as many zones as copies; else no zone has more of them than it must.
-//! 3. A node owns at most `ceil((1 + e) share)` slots and holds (owns or copies) at most `ceil((1 + e) share)`, and
-//!    at least `floor((1 - e) share)`. The share is by weight, as far as 1 and 2 let a node have so much (`shares`).
-//! 4. What is allowed to stay stays. Ownership changes among nodes that hold the slot wherever that suffices, which moves no rows.
-//! 5. What is free to choose is chosen by weighted rendezvous hashing of blocks of adjacent slots: a node's copies are spread over
-//!    many others, and neighbours lie together, so that `CLUSTER SLOTS` stays short.
+//! 1. Copies of a slot are on different nodes: `replicas` of them, or as many as there are nodes.
+//! 2. They are in different zones if there are at least as many zones as copies; otherwise no zone has more of them than
+//!    necessary.
+//! 3. A node owns at most `ceil((1 + e) share)` slots. It holds (owns or replicates) at most `ceil((1 + e) share)` and at least
+//!    `floor((1 - e) share)`. The share is proportional to the weight, as far as 1 and 2 allow (`shares`).
+//! 4. A copy that may stay stays. Where it suffices, ownership changes among nodes that hold the slot, which moves no rows.
+//! 5. Free choices are made by weighted rendezvous hashing of blocks of adjacent slots. A node's copies are thus spread over many
+//!    others, and adjacent slots stay together, so that `CLUSTER SLOTS` stays short.
 //!
-//! The steps, in the order of the files: `shares` says how much each node is to have; `blocks` holds the
-//! assignment in pieces of adjacent slots; `assign` drops what may not stay, fills what lacks copies and moves
-//! from who has too much to who has too little; `chains` does what no single move can; `owners` does the same for ownership.
+//! The steps, in the order of the files: `shares` computes each node's share; `blocks` represents the assignment as pieces of
+//! adjacent slots; `assign` drops invalid copies, adds missing copies, and moves slots from nodes with too many to nodes with too
+//! few; `chains` handles what no single move can; `owners` does the same for ownership.
 //!
-//! Sources. The bound on loads is that of consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, arXiv 1608.01350):
-//! a node that has its share is passed over. There, load that is above the bound moves on along a ring; here a change begins
-//! from the old assignment, as Helix's AutoRebalance does, so that a node that comes or goes moves little more than its share (from scratch
-//! they move up to 1.5 times that). Who is next is decided by rendezvous hashing with weights (Thaler and Ravishankar 1998; the
-//! form `-w / ln h` from Schindelhauer and Schomaker, SPAA 2005) in place of a ring: even without tokens, and any node's
-//! successors differ from block to block. Chains are augmenting paths, as in maximum flow.
+//! Sources. The bound on loads is that of consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, arXiv
+//! 1608.01350): a node that has its share is skipped. There, load above the bound moves along a ring. Here, a change starts from
+//! the old assignment, as in Helix's AutoRebalance, so that adding or removing a node moves little more than its share (a
+//! placement from scratch moves up to 1.5 times that). The next node is chosen by weighted rendezvous hashing (Thaler and
+//! Ravishankar 1998; the form `-w / ln h` is from Schindelhauer and Schomaker, SPAA 2005) instead of a ring: it is balanced
+//! without tokens, and a node's successors differ from block to block. Chains are augmenting paths, as in maximum flow.
 
 mod assign;
 mod balance;
@@ -47,7 +48,7 @@ pub use balance::{Balance, NodeBalance, ZoneBalance};
 pub use moves::{Flow, Kind, Move, Plan, Totals, Weights};
 pub use shares::{Bounds, Shares};
 
-/// A node that slots may be placed on.
+/// A node on which slots may be placed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     pub id: NodeId,
@@ -68,20 +69,20 @@ impl Node {
     }
 }
 
-/// Slots and the nodes that are to have them, the owner first.
+/// Slots and their target nodes, the owner first.
 pub type Goal = (SlotRange, Vec<NodeId>);
 
-/// Where slots are now, as far as the placement keeps it.
+/// The current placement of slots, as far as it matters to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
     pub slots: SlotRange,
-    /// The nodes that have the slots or are to have them, the owner first. They stay where they may.
+    /// The current or target nodes of the slots, the owner first. They are kept where possible.
     pub goal: Vec<NodeId>,
-    /// Nodes that have the rows and are not to have them: the first to be chosen where one is needed.
+    /// Nodes that have the rows but are not targets. They are preferred if a node is needed.
     pub present: Vec<NodeId>,
 }
 
-/// Where the slots of `map` are, for [`place`]. A slot whose owner-to-be may not own it is to be owned by who owns it now.
+/// Returns the current placement of `map`, for [`place`]. If the intended owner may not own a slot, the current owner keeps it.
 pub fn held(map: &Map, nodes: &[Node]) -> Vec<Held> {
     let nodes: BTreeSet<NodeId> = nodes.iter().map(|node| node.id).collect();
     let runs = map.slots().runs().iter().map(|run| {
@@ -102,10 +103,11 @@ pub fn held(map: &Map, nodes: &[Node]) -> Vec<Held> {
     runs.collect()
 }
 
-/// Where slots are to be: on `nodes`, `replicas` copies of each (1 to 16), with loads of at most
-/// `spare_percent` above the share. It covers all slots, and is empty if there are no nodes.
+/// Computes the target placement: `replicas` copies (1 to 16) of each slot on `nodes`, with loads of at most `spare_percent`
+/// above the share. The result covers all slots; it is empty if there are no nodes.
 ///
-/// With 1,000 nodes and 3 replicas it takes some tenths of a second from nothing, and a hundredth for one node that comes or goes.
+/// With 1,000 nodes and 3 replicas, it takes some tenths of a second from scratch, and about 10 milliseconds if one node is added
+/// or removed.
 pub fn place(old: &[Held], nodes: &[Node], replicas: u8, spare_percent: u8) -> Vec<Goal> {
     if nodes.is_empty() {
         return Vec::new();
@@ -114,7 +116,7 @@ pub fn place(old: &[Held], nodes: &[Node], replicas: u8, spare_percent: u8) -> V
     let mut state = State::new(old, nodes, &shares);
     state.drop_what_may_not_stay();
     state.fill_what_lacks_copies();
-    // Copies that are made anew may go anywhere; only then those that would stay move.
+    // Copies that must be created can be placed anywhere; only then are existing copies moved.
     for only_new in [true, false] {
         state.mend_by_chains(Ends::Both, only_new);
         state.give_to_who_has_too_little(only_new);
@@ -126,7 +128,7 @@ pub fn place(old: &[Held], nodes: &[Node], replicas: u8, spare_percent: u8) -> V
     state.into_goals()
 }
 
-/// Who is to compute the outputs of which slots, one node each: the same rules, without zones.
+/// Computes which node computes the outputs of each slot, one node per slot, by the same rules without zones.
 pub fn place_outputs(
     old: &[(SlotRange, NodeId)],
     nodes: &[Node],
@@ -154,12 +156,13 @@ pub fn place_outputs(
         .collect()
 }
 
-/// How many adjacent slots are placed together: a sixteenth of what a node owns, but 16 to 256, a power of two.
+/// The number of adjacent slots that are placed together: a sixteenth of a node's owned slots, limited to 16 to 256 and rounded
+/// to a power of two.
 ///
-/// A node's slots then lie in some 16 blocks: of 64 nodes with two copies of each slot, a node's copies are on 19 or more others, any two
-/// nodes that die lose at most 0.5 % of all slots, and `CLUSTER SLOTS` has 1,056 entries. A thousand nodes, each of which owns 16
-/// slots, have one block or two each, 6 or more others, and some 2,300 entries. (Single slots would be 16,384
-/// entries, and copies on so many others that any two nodes that die lose something.)
+/// A node's slots then form about 16 blocks. With 64 nodes and two copies, a node's copies are on 19 or more others, any two
+/// nodes that fail lose at most 0.5 % of all slots, and `CLUSTER SLOTS` has 1,056 entries. With 1,000 nodes, each owning 16
+/// slots, a node has one or two blocks, its copies are on 6 or more others, and there are about 2,300 entries. (Single slots
+/// would give 16,384 entries, and copies on so many nodes that any two nodes that fail lose some slot.)
 fn block_slots(nodes: usize) -> u16 {
     let part = usize::from(SLOTS) / nodes / 16;
     let power = part.checked_ilog2().unwrap_or(0).clamp(4, 8);

@@ -1,59 +1,60 @@
-//! A plan: where slots are to be, what has to be done for that, in which order, and what it costs.
+//! A plan: the target placement, the moves that lead to it, their order and their cost.
 
 use std::collections::BTreeMap;
 
 use super::{Goal, Node, held, place};
 use crate::map::{Map, NodeId, SlotRange};
 
-/// What one slot weighs, by its number. A slot that is missing weighs nothing.
+/// The size of each slot, indexed by slot number. A missing slot has size zero.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Weights<'a> {
     pub rows: &'a [u64],
     pub bytes: &'a [u64],
 }
 
-/// The placement that a map is to come to. `larder cluster plan` shows it before anything moves.
+/// The target placement of a map. `larder cluster plan` shows it before anything moves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     pub goals: Vec<Goal>,
-    /// In the order in which they are made. Moves of one wave may be made at the same time, kind after kind.
+    /// In execution order. Moves of one wave may run concurrently, one kind after another.
     pub moves: Vec<Move>,
     pub totals: Totals,
-    /// What each node is given and gives, in slots and bytes. A copy is given by the owner.
+    /// What each node receives and sends, in slots and bytes. The owner sends a copy.
     pub nodes: BTreeMap<NodeId, Flow>,
 }
 
-/// Something that happens to adjacent slots.
+/// One move of adjacent slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     pub wave: u32,
     pub kind: Kind,
     pub slots: SlotRange,
-    /// Who gives the rows, gives up ownership, or drops its copy.
+    /// The node that sends the rows, hands over ownership, or drops its copy.
     pub from: Option<NodeId>,
     pub to: Option<NodeId>,
     pub rows: u64,
     pub bytes: u64,
 }
 
-/// What happens, in the order in which it must: copies are dropped last, so that no slot has fewer in sync than it had or is to have.
+/// The kinds of moves, in execution order. Copies are dropped last, so that the number of in-sync copies never falls below both
+/// its old and its target value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A node is given the rows.
+    /// A node receives the rows.
     Fill,
     /// A replica becomes the owner. No rows move.
     Own,
-    /// A copy is dropped.
+    /// A node drops its copy.
     Drop,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Slots that are filled, counted once for each copy.
+    /// Filled slots, counted once per copy.
     pub filled_slots: u64,
     pub filled_rows: u64,
     pub filled_bytes: u64,
-    /// Slots that get another owner.
+    /// Slots whose owner changes.
     pub owned_slots: u64,
     pub waves: u32,
 }
@@ -67,7 +68,7 @@ pub struct Flow {
 }
 
 impl Plan {
-    /// The plan that brings `map` to `replicas` copies on `nodes`, each of which is filled with at most `slots_at_once` slots at a time.
+    /// Plans `replicas` copies on `nodes` for `map`, where each node is filled with at most `slots_at_once` slots concurrently.
     pub fn of(
         map: &Map,
         nodes: &[Node],
@@ -80,7 +81,7 @@ impl Plan {
         Plan::to(map, goals, slots_at_once, weights)
     }
 
-    /// The plan that brings `map` to `goals`.
+    /// Plans the moves from `map` to `goals`.
     pub fn to(map: &Map, goals: Vec<Goal>, slots_at_once: u16, weights: Weights<'_>) -> Plan {
         let mut plan = Plan::default();
         let mut given: BTreeMap<NodeId, u64> = BTreeMap::new();
@@ -124,7 +125,7 @@ impl Plan {
             u64::from(slots.count()),
         );
         let Some(&owner) = holders.first() else {
-            // Nobody has rows: the slots begin where they are to be.
+            // No node has rows: the slots start at their target.
             return;
         };
         let missing: Vec<NodeId> = goal
@@ -132,7 +133,7 @@ impl Plan {
             .copied()
             .filter(|node| !holders.contains(node))
             .collect();
-        // The piece goes with the last of its fills.
+        // The ownership change belongs to the wave of the last fill.
         let mut wave = 0;
         for &node in &missing {
             let before = given.entry(node).or_default();
@@ -183,7 +184,7 @@ impl Plan {
     }
 }
 
-/// Parts of `slots` that are no longer than a node takes at a time.
+/// Splits `slots` into parts that a node receives in one wave.
 fn parts(slots: SlotRange, most: u16) -> impl Iterator<Item = SlotRange> {
     let most = most.max(1);
     slots

@@ -1,4 +1,4 @@
-//! Ownership: each slot is owned by one of its holders, within the bounds, with as few hand-overs as may be.
+//! Ownership: one holder of each slot becomes its owner, within the bounds and with as few changes as possible.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ impl State<'_> {
         }
     }
 
-    /// An owner that is gone is followed by the one that is furthest below its share, of those that have the rows if any has.
+    /// Assigns an owner to pieces whose owner is gone: the holder furthest below its share, preferring nodes that have the rows.
     fn own_what_nobody_owns(&mut self) {
         for at in 0..self.pieces.len() {
             if self.pieces[at].is_owned {
@@ -48,7 +48,7 @@ impl State<'_> {
         }
     }
 
-    /// Single hand-overs, while there is one between two nodes that both gain by it.
+    /// Makes single ownership changes that benefit both nodes, while there are any.
     fn own_enough(&mut self) {
         for (give, take) in [
             (Give::AboveMost, Take::Target),
@@ -110,7 +110,7 @@ impl State<'_> {
         }
     }
 
-    /// A node that owns too much, or too little.
+    /// Returns a node that owns too many slots (`true`) or too few.
     fn owners_out_of_bounds(&self) -> Option<(u16, bool)> {
         let nodes = 0..self.nodes.len() as u16;
         let bounds = |node: u16| self.shares.owned[usize::from(node)];
@@ -123,7 +123,7 @@ impl State<'_> {
             .or_else(|| under.next().map(|node| (node, false)))
     }
 
-    /// Chains of hand-overs, as those of moves in `chains`.
+    /// Applies chains of ownership changes, like the chains of moves in `chains`.
     fn mend_owners_by_chains(&mut self) {
         while let Some((node, is_over)) = self.owners_out_of_bounds() {
             let count = self.nodes.len() as u16;
@@ -140,7 +140,7 @@ impl State<'_> {
             };
             let mut moves = chain;
             moves.sort_unstable_by_key(|&(at, _)| std::cmp::Reverse(at));
-            // One slot at a time would do; a piece's worth does it sooner, and stays within the bounds of both ends.
+            // One slot at a time would also work; a larger amount is faster, and stays within the bounds of both ends.
             let end = moves_end(&self.pieces, &moves, node, is_over);
             let (own, other) = (usize::from(node), usize::from(end));
             let (own_bounds, other_bounds) = (self.shares.owned[own], self.shares.owned[other]);
@@ -158,10 +158,11 @@ impl State<'_> {
         }
     }
 
-    /// The shortest chain of hand-overs that takes from `node` (or gives to it) and ends at one of `ends`: pieces and their new owners.
+    /// Returns the shortest chain of ownership changes from `node` (or to it) that ends at one of `ends`: pieces and their new
+    /// owners.
     fn owner_chain(&self, node: u16, is_over: bool, ends: &[bool]) -> Option<Vec<(usize, u16)>> {
         let count = self.nodes.len();
-        // From each node, where one hand-over leads: (piece, new owner, next node).
+        // For each node, the ownership changes from it: (piece, new owner, next node).
         let mut edges: Vec<Vec<(usize, u16, u16)>> = vec![Vec::new(); count];
         for (at, piece) in self.pieces.iter().enumerate() {
             let owner = piece.holders[0];
@@ -196,8 +197,8 @@ impl State<'_> {
         None
     }
 
-    /// The last resort, which moves rows: a node that owns too little takes a copy, and ownership with it, of a slot of who owns too
-    /// much, and gives that node, or another holder, one of its own copies in return.
+    /// The last resort, which moves rows: a node that owns too few slots takes over a copy, and the ownership, of a slot from a
+    /// node that owns too many. In return it gives one of its own copies to that node or to another holder.
     fn exchange_copies(&mut self) {
         for _ in 0..self.pieces.len() {
             let Some((node, is_over)) = self.owners_out_of_bounds() else {
@@ -227,7 +228,7 @@ impl State<'_> {
         }
     }
 
-    /// `poor` becomes the owner of a slot of `rich` in place of one of its holders, who gets another slot of `poor`.
+    /// Makes `poor` the owner of a slot of `rich`, in place of one of its holders, which receives another slot of `poor`.
     fn exchange(&mut self, rich: u16, poor: u16) -> bool {
         for at in 0..self.pieces.len() {
             let piece = &self.pieces[at];
@@ -252,7 +253,7 @@ impl State<'_> {
                     .count
                     .min(self.pieces[back].count)
                     .min(room as u16);
-                // The later piece first, so that splitting it does not move the earlier.
+                // The later piece goes first, so that its split does not move the earlier one.
                 let mut both = [(at, giver, poor, true), (back, poor, giver, false)];
                 both.sort_unstable_by_key(|it| std::cmp::Reverse(it.0));
                 for (at, from, to, owns) in both {
@@ -269,7 +270,7 @@ impl State<'_> {
     }
 }
 
-/// The node at the other end of a chain of hand-overs.
+/// Returns the node at the other end of a chain of ownership changes.
 fn moves_end(
     pieces: &[super::blocks::Piece],
     moves: &[(usize, u16)],

@@ -1,18 +1,18 @@
-//! Rendezvous hashing with weights: every node has a score for every block, and the highest is chosen.
+//! Weighted rendezvous hashing: every node has a score for every block, and the node with the highest score is chosen.
 
 use super::Node;
 
-/// A node's part of the hash.
+/// The node's contribution to the hash.
 pub(super) fn seed(node: &Node) -> u64 {
-    // FNV-1a, then mixed with the block by `score`.
+    // FNV-1a; `score` then mixes in the block.
     let name = node.name.as_str().bytes();
     name.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
-/// How much a block wants to be on a node: `-w / ln h`, with `h` in 0 to 1 from both. A node whose
-/// weight is twice another's has the higher score in two of three blocks; when a node goes, only its blocks have another first.
+/// The score of a node for a block: `-w / ln h`, where `h` between 0 and 1 depends on both. A node with twice the weight of
+/// another has the higher score in two of three blocks. If a node is removed, only its own blocks get another first choice.
 pub(super) fn score(seed: u64, block: u16, weight: u32) -> f64 {
     let mut mixed = seed ^ u64::from(block).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     // The finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).

@@ -1,8 +1,8 @@
-//! How much each node is to have, by its weight.
+//! Computes each node's share by its weight.
 //!
-//! The share of slots *owned* is `slots × weight / all weights`. The share of slots *held* is that
-//! of `slots × replicas`, but a node holds a slot once, and a zone no more copies of a slot than it must:
-//! who cannot take its share leaves the rest to the others, in proportion to their weights (water filling).
+//! The share of *owned* slots is `slots × weight / all weights`. The share of *held* slots is the same part of `slots ×
+//! replicas`, except that a node holds a slot once, and a zone holds no more copies of a slot than necessary. The excess of a
+//! node that cannot take its share goes to the others, in proportion to their weights (water filling).
 
 use std::collections::BTreeMap;
 
@@ -10,26 +10,26 @@ use larder_types::SLOTS;
 
 use super::Node;
 
-/// Shares and bounds of each node, in the order in which the nodes were given.
+/// Shares and bounds of each node, in the order of the input.
 #[derive(Debug, Clone)]
 pub struct Shares {
-    /// Copies of each slot: as asked for, or as many as there are nodes.
+    /// Copies of each slot: the requested number, or the number of nodes.
     pub copies: u8,
     pub held: Vec<Bounds>,
     pub owned: Vec<Bounds>,
-    /// The zone of each node, as a number.
+    /// The index of each node's zone.
     pub(super) zone_of: Vec<u16>,
-    /// How many copies of a slot each zone may have.
+    /// Maximum number of copies of a slot per zone.
     pub(super) zone_copies: Vec<u8>,
 }
 
-/// What a node may have, in slots.
+/// The bounds of a node's load, in slots.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
     pub share: f64,
     pub at_least: u32,
     pub at_most: u32,
-    /// The share as a whole number; all of them add up.
+    /// The share as an integer. The targets add up to the total.
     pub target: u32,
 }
 
@@ -46,7 +46,7 @@ impl Shares {
         zone_of
             .iter()
             .for_each(|&zone| sizes[usize::from(zone)] += 1);
-        // The least number of copies in one zone with which all copies find a place.
+        // The smallest limit of copies per zone with which all copies can be placed.
         let fits = |most: usize| {
             sizes
                 .iter()
@@ -78,8 +78,8 @@ impl Shares {
     }
 }
 
-/// Amounts in proportion to `weights` that add up to `total`, where no node has more than all slots
-/// and no zone more than its copies of all slots.
+/// Divides `total` in proportion to `weights`, such that no node exceeds the number of slots and no zone exceeds its copies of
+/// all slots.
 fn water_fill(weights: &[f64], zone_of: &[u16], zone_copies: &[u8], total: f64) -> Vec<f64> {
     let slots = f64::from(SLOTS);
     let zones = zone_copies.len();
@@ -123,7 +123,7 @@ fn water_fill(weights: &[f64], zone_of: &[u16], zone_copies: &[u8], total: f64) 
         .collect()
 }
 
-/// Where the growing function `of` reaches `wanted`, between 0 and `highest`.
+/// Finds where the increasing function `of` reaches `wanted`, between 0 and `highest`.
 fn bisect(highest: f64, wanted: f64, of: impl Fn(f64) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, highest);
     for _ in 0..100 {
@@ -144,7 +144,7 @@ fn bounds(
     zone_of: &[u16],
     zone_most: &[u32],
 ) -> Vec<Bounds> {
-    /// What rounding in the computation of a share may add or take.
+    /// Tolerance for rounding errors of a share.
     const NOISE: f64 = 1e-6;
     let mut zone_total = vec![0; zone_most.len()];
     let mut bounds: Vec<Bounds> = shares
@@ -161,7 +161,7 @@ fn bounds(
             }
         })
         .collect();
-    // What rounding down left goes to those who lost most by it.
+    // The remainder from rounding down goes to the nodes that lost most.
     let mut order: Vec<usize> = (0..bounds.len()).collect();
     let lost = |bounds: &[Bounds], at: usize| bounds[at].share - f64::from(bounds[at].target);
     order.sort_by(|&one, &other| {

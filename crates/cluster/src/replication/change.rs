@@ -1,4 +1,4 @@
-//! What is replicated: rows of slots, each change with its number, and who has them.
+//! The replicated data: changes of slots' rows with their sequence numbers, and the assignment of slots to nodes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ pub struct Place {
     pub core: u16,
 }
 
-/// A key with its value, or with none if it is removed: one allocation, shared by the log and all streams.
+/// A key with its value, or without one if the row is removed. One allocation, shared by the log and all streams.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Row {
-    /// The key, then the value.
+    /// The key, followed by the value.
     bytes: Arc<[u8]>,
     key_size: u32,
     is_removed: bool,
@@ -23,7 +23,7 @@ pub struct Row {
 
 impl Row {
     /// # Panics
-    /// If the key is 4 GiB long.
+    /// If the key has 4 GiB or more.
     pub fn new(key: &[u8], value: Option<&[u8]>) -> Row {
         let value_bytes = value.unwrap_or_default();
         let zeros = std::iter::repeat_n(0, key.len() + value_bytes.len());
@@ -42,7 +42,7 @@ impl Row {
         &self.bytes[..self.key_size as usize]
     }
 
-    /// None: the row is removed.
+    /// `None` if the row is removed.
     pub fn value(&self) -> Option<&[u8]> {
         let value = &self.bytes[self.key_size as usize..];
         (!self.is_removed).then_some(value)
@@ -63,8 +63,8 @@ impl fmt::Debug for Row {
     }
 }
 
-/// A place in the history of a slot: changes are numbered from 1 on, whoever owns it, and each has the term in which it was made.
-/// Two changes with the same number and term are the same, and so is all that is before them.
+/// A position in the history of a slot. Changes are numbered from 1, across owners, and each has the term in which it was made.
+/// Two changes with the same number and term are identical, and so are all changes before them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Position {
     pub term: Term,
@@ -76,7 +76,7 @@ pub struct Position {
 pub struct Entry {
     pub at: Position,
     pub row: Row,
-    /// The slot's next change is of the same transaction: both count, or neither.
+    /// The slot's next change belongs to the same transaction: both count, or neither.
     pub is_open: bool,
 }
 
@@ -84,26 +84,26 @@ pub struct Entry {
 #[derive(Debug, Clone, Copy)]
 pub struct Changed<'a> {
     pub key: &'a [u8],
-    /// None: the row is removed.
+    /// `None` if the row is removed.
     pub value: Option<&'a [u8]>,
-    /// See [`Entry::is_open`]. The change that ends the transaction must come in the same turn.
+    /// See [`Entry::is_open`]. The change that ends the transaction must follow in the same turn.
     pub is_open: bool,
 }
 
-/// Who has a slot by the map, each node by its place for this slot.
+/// The nodes of a slot according to the map, each as its place for this slot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Assignment {
     pub term: Term,
     pub owner: Option<Place>,
     pub in_sync: Vec<Place>,
-    /// Who of these the owner is to give the slot to.
+    /// The in-sync replica to which the owner should hand over the slot.
     pub heir: Option<Place>,
-    /// With the epoch in which the filling began, which tells it from earlier ones.
+    /// With the epoch in which the fill began, which distinguishes it from earlier fills.
     pub filling: Vec<(Place, Epoch)>,
 }
 
 impl Assignment {
-    /// What the map says of a slot, and who the owner is to give it to; `place` knows how many cores each node has.
+    /// Converts a slot's placement in the map. `place` returns a node's core for this slot.
     pub fn of(
         placed: &Placed,
         heir: Option<NodeId>,
@@ -129,14 +129,14 @@ impl Assignment {
     }
 }
 
-/// The rows of slots, wherever the host keeps them: those of own slots in its engine, others beside it.
+/// Access to the rows of slots in the host's storage: the engine for owned slots, separate storage for others.
 pub trait Rows {
     fn get(&self, slot: u16, key: &[u8]) -> Option<Vec<u8>>;
     /// Puts a row, or removes it.
     fn set(&mut self, slot: u16, key: &[u8], value: Option<&[u8]>);
     /// Removes all rows of a slot.
     fn clear(&mut self, slot: u16);
-    /// Rows in the order of their keys, from behind `after` on, until they have so many bytes; at least one if there is one.
-    /// Says whether the last is among them.
+    /// Reads rows in key order, starting after `after`, until they have `bytes` bytes; at least one if there is any. Returns
+    /// whether the last row was read.
     fn read(&self, slot: u16, after: Option<&[u8]>, bytes: usize, into: &mut Vec<Row>) -> bool;
 }

@@ -1,4 +1,4 @@
-//! Messages and records as bytes: numbers as base-128 varints, bytes behind their size. What is read is checked, never trusted.
+//! The encoding of messages and records: numbers as base-128 varints, byte strings with a size prefix. Decoding checks all input.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use crate::map::{Epoch, Term};
 use super::change::{Entry, Position, Row};
 use super::message::{Answer, Begin, Kind, Message, Part, SlotChanges};
 
-/// Numbers of changes are below this: one more is always a number.
+/// Upper bound of change numbers, so that incrementing one never overflows.
 const CHANGES_MAX: u64 = 1 << 63;
 
-/// Why bytes are no message.
+/// The reason why bytes could not be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Corrupted {
-    /// Where reading stopped.
+    /// The offset at which decoding stopped.
     pub offset: usize,
     pub what: &'static str,
 }
@@ -73,7 +73,7 @@ impl Message {
     }
 
     /// # Errors
-    /// If these are not the bytes of one message, all of them.
+    /// The bytes are not exactly one message.
     pub fn decode(bytes: &[u8]) -> Result<Message, Corrupted> {
         let mut from = Reader { bytes, at: 0 };
         let message = from.message()?;
@@ -157,7 +157,7 @@ pub(super) fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
     put_row(out, &entry.row);
 }
 
-/// The size of the value plus one, or 0 for none.
+/// The value is preceded by its size plus one; 0 means no value.
 pub(super) fn put_row(out: &mut Vec<u8>, row: &Row) {
     put(out, row.key().len() as u64);
     out.extend_from_slice(row.key());
@@ -261,7 +261,7 @@ impl<'a> Reader<'a> {
         Ok(Row::new(key, value))
     }
 
-    /// Each takes at least `size` bytes: so a count is checked before anything is reserved for it.
+    /// Decodes a list whose elements have at least `size` bytes each, so that the count can be checked before memory is reserved.
     pub fn list<T>(
         &mut self,
         size: usize,

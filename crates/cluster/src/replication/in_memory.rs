@@ -1,10 +1,10 @@
-//! The rows of the simplest host there can be: a simulated one, or one that is given any bytes.
+//! An in-memory implementation of `Rows`, for simulations and fuzzing.
 
 use std::collections::BTreeMap;
 
 use super::change::{Row, Rows};
 
-/// The rows of all slots, owned or copied.
+/// The rows of all slots, owned or replicated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowsInMemory(pub BTreeMap<u16, BTreeMap<Vec<u8>, Vec<u8>>>);
 

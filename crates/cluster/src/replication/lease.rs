@@ -1,14 +1,15 @@
-//! Until when a lease surely lasts.
+//! Computes until when a lease certainly lasts.
 //!
-//! The service that grants it counts from when a renewal arrives; whoever holds it only knows when the renewal was sent, and when it was answered. So it
-//! counts from the sending of the last renewal that was answered: earlier than the service, whatever the network does. Clocks that run
-//! apart are allowed for by a share of the time. The clock must go on while the machine sleeps (`CLOCK_BOOTTIME`).
+//! The service counts a lease from when a renewal arrives. The holder knows only when the renewal was sent and when it was
+//! answered. It therefore counts from the sending of the last answered renewal, which is earlier than the service's count,
+//! whatever the network does. A fraction of the time is subtracted for clock drift. The clock must continue while the machine is
+//! suspended (`CLOCK_BOOTTIME`).
 
-/// Renewals under way, and what the last answered one gave.
+/// A lease: renewals in flight, and the result of the last answered one.
 #[derive(Debug, Clone)]
 pub struct Lease {
     ttl_ms: u64,
-    /// Parts in a million by which this clock may be slower than the service's.
+    /// Parts per million by which this clock may be slower than the service's.
     drift_ppm: u64,
     counts_from_the_answer: bool,
     sent: Vec<(u64, u64)>,
@@ -26,18 +27,18 @@ impl Lease {
         }
     }
 
-    /// For tests, which must find it.
+    /// A deliberate bug, which tests must find.
     pub fn counting_from_the_answer(mut self) -> Lease {
         self.counts_from_the_answer = true;
         self
     }
 
-    /// A renewal is sent, with a number of its own.
+    /// Records that a renewal with this unique number was sent.
     pub fn sent(&mut self, number: u64, now_ms: u64) {
         self.sent.push((number, now_ms));
     }
 
-    /// It was answered: the lease was there, and lasts for its time to live from then on.
+    /// Records the answer: the lease existed, and lasts for its TTL from then on.
     pub fn answered(&mut self, number: u64, now_ms: u64) {
         let Some(at) = self.sent.iter().position(|(it, _)| *it == number) else {
             return;
@@ -52,7 +53,7 @@ impl Lease {
         self.until_ms = self.until_ms.max(from + self.ttl_ms.saturating_sub(margin));
     }
 
-    /// The lease is gone.
+    /// Records that the lease is gone.
     pub fn ended(&mut self) {
         self.until_ms = 0;
         self.sent.clear();

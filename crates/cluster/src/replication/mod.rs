@@ -1,4 +1,4 @@
-//! Primary and backups of the slots of tables: sans-IO state machines for each place.
+//! Primary-backup replication of the slots of tables: sans-IO state machines for each place.
 //!
 //! ```text
 //!   host: commands, log, connections, map               another place
@@ -8,13 +8,14 @@
 //!                      └─ replica::Replica ── answers ────────┘
 //! ```
 //!
-//! A write, file by file: the host executes it and tells [`Replication::change`] (`place`); `owner/mod` gives it a number, puts it into the slot's log
-//! (`owner/slot`) and hands out a [`Ticket`]; `owner/send` sends it at the end of the turn (`message`, `codec`) through `owner/peer`; the
-//! other place's `replica` checks the term, has it logged (`record`) and acknowledges it once that is durable; `owner/receive` takes
-//! that in, and when everybody in sync has it, [`Owner::outcome`] says that the reply may leave.
+//! The path of a write, file by file. The host executes it and calls [`Replication::change`] (`place`). `owner/mod` assigns a
+//! number, appends the change to the slot's log (`owner/slot`) and returns a [`Ticket`]. At the end of the turn, `owner/send`
+//! sends it (`message`, `codec`) through `owner/peer`. At the other place, `replica` checks the term, logs the change (`record`)
+//! and acknowledges it once it is durable. `owner/receive` handles the acknowledgement. When all in-sync replicas have the
+//! change, [`Owner::outcome`] reports that the reply may be sent.
 //!
-//! What a node may keep when it returns is in `recovery`, until when it may act in `lease`. The map decides who is what (`crate::map`); here is only
-//! what follows from it.
+//! `recovery` decides what a returning node may keep, and `lease` until when it may serve. The map assigns the roles
+//! (`crate::map`); this module only executes them.
 
 mod change;
 mod codec;
@@ -39,26 +40,28 @@ pub use place::Replication;
 pub use record::{Copy, Record};
 pub use replica::Replica;
 
-/// How much may be under way, and how long is too long.
+/// Limits on data in flight, and timeouts.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Bytes on their way to one place.
+    /// Maximum bytes in flight to one place.
     pub window_bytes: usize,
-    /// Bytes of changes that are not acknowledged, of all slots of a place; beyond it writes wait.
+    /// Maximum bytes of unacknowledged changes of all slots of a place. Above it, writes wait.
     pub unacknowledged_bytes_max: usize,
-    /// Rows of one message of a filling, and of all that are sent in one turn.
+    /// Bytes of rows per message of a fill, and per turn.
     pub chunk_bytes: usize,
-    /// Of fillings among what is on its way to one place: changes are behind it.
+    /// Maximum bytes of fills in flight to one place: changes queue behind them.
     pub fill_window_bytes: usize,
-    /// All fillings of a place together.
+    /// The rate of all fills of a place together.
     pub fill_bytes_per_second: u64,
-    /// A replica that owes an acknowledgement for longer is asked out. Of what lies between two looks at the time no more than a fifth of it counts.
+    /// A replica that owes an acknowledgement for longer is removed from the in-sync set. Of the time between two ticks, at most
+    /// a fifth of this limit counts.
     pub silent_ms: u64,
-    /// What is acknowledged may take longer by as much as it weighs: one large row is no silence.
+    /// The allowance for large messages: an acknowledgement may take longer in proportion to the size, so that one large row does
+    /// not count as silence.
     pub slowest_bytes_per_second: u64,
-    /// What the map has not answered is asked again after so long.
+    /// The interval after which an unanswered request to the map is repeated.
     pub ask_again_ms: u64,
-    /// A connection on which nothing else is said carries a beat so often.
+    /// The interval of heartbeats on an idle connection.
     pub beat_ms: u64,
 }
 
@@ -78,21 +81,21 @@ impl Default for Limits {
     }
 }
 
-/// Mistakes that others have made, for the simulation to find. All off outside tests.
+/// Known bugs of other systems, for the simulation to find. All are off outside tests.
 #[derive(Debug, Clone, Copy, Default)]
 #[doc(hidden)]
 pub struct Bugs {
     /// A change is committed when one replica has it.
     pub acknowledges_before_all: bool,
-    /// A replica acknowledges what is not in its log.
+    /// A replica acknowledges changes that are not in its log.
     pub acknowledges_before_its_log: bool,
-    /// The owner's own log is not waited for.
+    /// The owner does not wait for its own log.
     pub ignores_its_own_log: bool,
-    /// A replica takes changes of older terms.
+    /// A replica accepts changes of older terms.
     pub ignores_terms: bool,
-    /// A replica does not cut what the new owner has not.
+    /// A replica does not cut changes that the new owner lacks.
     pub keeps_its_tail: bool,
-    /// A new owner takes for committed what it has.
+    /// A new owner treats everything that it has as committed.
     pub promotes_without_reconciling: bool,
     /// Reads do not wait for changes of their keys.
     pub reads_what_is_uncommitted: bool,

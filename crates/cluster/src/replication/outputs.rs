@@ -1,4 +1,4 @@
-//! What a place puts out in a turn, for its host to do.
+//! The outputs of a place in a turn, for its host to execute.
 
 use crate::map::{Epoch, Term};
 
@@ -6,18 +6,18 @@ use super::change::Place;
 use super::message::Message;
 use super::record::Record;
 
-/// To be emptied by the host at the end of each turn: records to the log, in their order, then messages.
+/// The host empties these at the end of each turn: records to the log, in order, then messages.
 #[derive(Debug, Default)]
 pub struct Outputs {
-    /// The n-th record that was ever put out here is durable when the host has said `durable(n)`.
+    /// The host calls `durable(n)` when the n-th record ever put out is durable.
     pub records: Vec<Record>,
     pub messages: Vec<(Place, Message)>,
     pub asks: Vec<Ask>,
     pub events: Vec<Event>,
 }
 
-/// A change of the map that an owner wants, of one slot, if it still has this term there. Asked again until the map shows what came of
-/// it; so it may be made twice, and is then refused.
+/// A change of the map for one slot, requested by its owner, and valid only for this term. It is repeated until the map shows the
+/// result, so it may be made twice; the second is then rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
     pub slot: u16,
@@ -27,30 +27,32 @@ pub struct Ask {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// This replica is in sync no more: nobody waits for it.
+    /// This replica is no longer in sync: no write waits for it.
     Out(Place),
-    /// This replica, filled since this epoch, has everything. From now on its acknowledgements are waited for.
+    /// This replica, filled since this epoch, is complete. Its acknowledgements are awaited from now on.
     Into(Place, Epoch),
-    /// The filling is given up.
+    /// The fill is aborted.
     EndFill(Place),
-    /// This replica in sync becomes the owner, if the map is still that of this epoch: the owner answers nobody of the slot while it goes by it.
+    /// This in-sync replica becomes the owner, if the map still has this epoch. Under that map, the owner serves no requests for
+    /// the slot.
     Move(Place, Epoch),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// More changes, or reads that waited to be confirmed, may be answered.
+    /// Further changes, or reads that waited for confirmation, may be answered.
     Progress,
-    /// The place owns the slot from now on: its rows are to be where commands find them.
+    /// The place now owns the slot: its rows must become accessible to commands.
     Opened(u16),
-    /// The place owns the slot no more, and keeps a copy, or none. What waits for its tickets is unknown.
+    /// The place no longer owns the slot, and keeps a copy or none. The outcome of waiting tickets is unknown.
     Closed(u16),
-    /// The map wants this own slot to be another's: see [`Owner::released`](super::Owner::released).
+    /// The map assigns this owned slot to another node: see [`Owner::released`](super::Owner::released).
     Leaving(u16),
-    /// The map does not want that any more.
+    /// The map no longer does so.
     Stays(u16),
-    /// The map makes this place the owner, and it has no whole copy: a person must decide.
+    /// The map makes this place the owner, but it has no complete copy: an operator must decide.
     Missing(u16),
-    /// A replica knows more than this owner: its disk is an old one. It takes neither reads nor writes of the slot any more.
+    /// A replica has changes that this owner lacks, because the owner has an old disk. It accepts neither reads nor writes of the
+    /// slot any more.
     Behind(u16),
 }

@@ -1,7 +1,8 @@
-//! A place: the owner of some slots and the replica of others, as the map has it.
+//! A place: the owner of some slots and the replica of others, according to the map.
 //!
-//! A host calls it in each turn: what came (messages, connections, maps, changes that were executed, what is durable, the time), then
-//! [`Replication::flush`], and then does what the [`Outputs`] say: records to its log, messages to their connections, asks to the map.
+//! In each turn, the host passes in all inputs (messages, connections, maps, executed changes, durable records, the time) and
+//! calls [`Replication::flush`]. It then executes the [`Outputs`]: records to its log, messages to their connections, requests to
+//! the map.
 
 use std::collections::BTreeMap;
 
@@ -20,17 +21,17 @@ pub struct Replication {
     pub owner: Owner,
     pub replica: Replica,
     epoch: Epoch,
-    /// Records that were ever put out.
+    /// The number of records ever put out.
     logged: u64,
 }
 
 impl Replication {
-    /// With the copies that its log has: see [`Copy::replay`].
+    /// Starts with the copies that its log contains: see [`Copy::replay`].
     pub fn new(me: Place, limits: Limits, copies: BTreeMap<u16, Copy>) -> Replication {
         Replication::with_bugs(me, limits, copies, Bugs::default())
     }
 
-    /// For tests, which must find them.
+    /// With deliberate bugs, which tests must find.
     pub fn with_bugs(
         me: Place,
         limits: Limits,
@@ -50,7 +51,8 @@ impl Replication {
         }
     }
 
-    /// What the map of this epoch says of a slot. To be called only with maps that have this node up, in its present life.
+    /// Applies the assignment of a slot by the map of this epoch. Only for maps in which this node is up, in its current
+    /// incarnation.
     pub fn assign(
         &mut self,
         epoch: Epoch,
@@ -65,7 +67,7 @@ impl Replication {
         }
         self.epoch = epoch;
         if self.term(slot).is_some_and(|known| assignment.term < known) {
-            // An owner of a later term was heard first; the map that has it will come.
+            // An owner of a later term sent a message first; its map will follow.
             return;
         }
         let is_owned = self.owner.is_owner(slot);
@@ -83,7 +85,7 @@ impl Replication {
         if assignment.names(self.me) {
             self.replica.note_term(slot, assignment.term);
         } else if self.replica.is_ahead_of(slot, epoch) {
-            // It is being filled, and the map that says so is still to come.
+            // The slot is being filled; the map that contains the fill will follow.
         } else if self.replica.take(slot).is_some() {
             self.logged += 1;
             out.records.push(Record::Gone { slot });
@@ -91,7 +93,7 @@ impl Replication {
         }
     }
 
-    /// This process is another member from now on: its node was removed while it heard nothing. What it has of any slot is nobody's.
+    /// Continues as a new member, because the node was removed while it was disconnected. Its copies no longer count.
     pub fn begin_as(&mut self, me: Place, rows: &mut impl Rows, out: &mut Outputs) {
         let owned: Vec<u16> = self.owner.slots().collect();
         for slot in owned {
@@ -112,7 +114,7 @@ impl Replication {
         self.me
     }
 
-    /// All slots were assigned by the map of this epoch.
+    /// Reports that all slots have been assigned by the map of this epoch.
     pub fn assigned_all(&mut self, epoch: Epoch, out: &mut Outputs) {
         if epoch >= self.epoch {
             self.epoch = epoch;
@@ -136,7 +138,7 @@ impl Replication {
                 return;
             }
             None => {
-                // A slot that nobody had yet.
+                // A slot that no node had before.
                 let copy = Copy {
                     is_whole: true,
                     ..Copy::default()
@@ -150,7 +152,8 @@ impl Replication {
         copy.term = assignment.term;
         let number = copy.last_whole();
         if number < copy.last().number {
-            // Nobody was answered: the end of a transaction is acknowledged by all in sync, and this place lacks it.
+            // These changes were not acknowledged to a client: all in-sync replicas must acknowledge the end of a transaction,
+            // and this place lacks it.
             self.logged += 1;
             out.records.push(Record::Cut { slot, number });
             copy.cut(number);
@@ -165,10 +168,11 @@ impl Replication {
             .open(slot, (copy, before), assignment, logged, now_ms, out);
     }
 
-    /// A change of an own slot was executed; `before` is what the row was. The record that it puts out is the one to log it with.
+    /// Records an executed change of an owned slot. `before` is the row's previous value. The host logs the change with the
+    /// resulting record.
     ///
     /// # Panics
-    /// If [`Owner::may_write`] says that it may not be.
+    /// If [`Owner::may_write`] does not admit it.
     pub fn change(
         &mut self,
         slot: u16,
@@ -180,7 +184,7 @@ impl Replication {
         self.owner.change(slot, changed, before, logged, out)
     }
 
-    /// Where the streams of the two directions are connections of their own: the one to a replica is there.
+    /// If the two directions use separate connections: the one to a replica is established.
     pub fn stream_begun(&mut self, to: Place, now_ms: u64) {
         self.owner.connected(to, now_ms);
     }
@@ -190,7 +194,7 @@ impl Replication {
         self.owner.lost(to, now_ms);
     }
 
-    /// The stream from an owner has ended, or is another from now on.
+    /// The stream from an owner has ended or was replaced.
     pub fn source_lost(&mut self, from: Place) {
         self.replica.forget(from);
     }
@@ -219,7 +223,7 @@ impl Replication {
                     && let Some(own) = self.owner.term(begin.slot)
                     && own < begin.term
                 {
-                    // Somebody else owns it; the map will say so.
+                    // Another node owns it; the map will follow.
                     let copy = self.owner.close(begin.slot, own, rows, out);
                     self.replica.keep(begin.slot, copy);
                 }
@@ -238,13 +242,13 @@ impl Replication {
         }
     }
 
-    /// So many of the records that were ever put out are in the log, as safe as the host promises its clients.
+    /// The first `upto` records ever put out are in the log, as durable as the host promises its clients.
     pub fn durable(&mut self, upto: u64, out: &mut Outputs) {
         self.owner.durable(upto, out);
         self.replica.durable(upto, out);
     }
 
-    /// To be called about every tenth of [`Limits::silent_ms`], or more often.
+    /// To be called at least about every tenth of [`Limits::silent_ms`].
     pub fn tick(&mut self, now_ms: u64, out: &mut Outputs) {
         self.owner.tick(now_ms, &mut self.logged, out);
     }

@@ -1,21 +1,23 @@
-//! What is on disk of a slot: records in one log, in the order in which things happened.
+//! The on-disk state of a slot: records in one log, in the order of events.
 //!
-//! | record | when | what it means at a start |
+//! | record | written when | effect on replay |
 //! |---|---|---|
-//! | `Term` | an owner or a replica goes on in a term, before it acknowledges anything in it | what has an older term is refused |
-//! | `Clear` | a filling begins | nothing of the slot is kept; the copy is not whole |
-//! | `Rows` | a chunk of a filling | rows, still not whole |
-//! | `Filled` | the last chunk has come, or a new slot begins without rows | the copy is whole as of this position |
-//! | `Change` | a change was made or came | it is in the tail, above what is settled |
-//! | `Settled` | lazily: that changes are acknowledged for good | the tail up to it becomes rows |
-//! | `Cut` | another owner began, who does not have these | the tail above it is thrown away |
-//! | `Gone` | the map names this node for the slot no more | nothing of the slot is kept |
+//! | `Term` | an owner or a replica enters a term, before it acknowledges anything in it | messages of an older term are rejected |
+//! | `Clear` | a fill begins | all rows of the slot are removed; the copy is incomplete |
+//! | `Rows` | a chunk of a fill arrives | adds rows; the copy is still incomplete |
+//! | `Filled` | the last chunk has arrived, or a new slot starts empty | the copy is complete as of this position |
+//! | `Change` | a change was made or received | it is in the tail, above the settled position |
+//! | `Settled` | lazily, when changes are permanently acknowledged | the tail up to it becomes rows |
+//! | `Cut` | another owner has begun that lacks these changes | the tail above it is discarded |
+//! | `Gone` | the map no longer assigns the slot to this node | all rows of the slot are removed |
 //!
-//! So at each moment the log tells of a slot its term, whether the copy is whole, its rows as of `settled`, and the tail of changes above it: [`Copy`].
-//! A torn or lost end of the log was never acknowledged to anybody, if the log is synced first; `recovery` says what holds if it is not.
+//! At any time, the log thus contains a slot's term, whether the copy is complete, its rows as of `settled`, and the tail of
+//! changes above it: [`Copy`]. A torn or lost end of the log was never acknowledged, if the log is synced first; `recovery`
+//! describes the other case.
 //!
-//! A snapshot of a slot is `Clear`, `Rows`, `Filled` at what is settled, `Term`, and a `Change` for each of the tail; of an own slot, whose rows the
-//! engine has with the tail applied, it must be taken while nothing is unacknowledged, or with the values before.
+//! A snapshot of a slot consists of `Clear`, `Rows`, `Filled` at the settled position, `Term`, and a `Change` for each element of
+//! the tail. The engine has the rows of an owned slot with the tail applied. Its snapshot must therefore be taken while nothing
+//! is unacknowledged, or with the previous values.
 
 use std::collections::VecDeque;
 
@@ -77,7 +79,7 @@ impl Record {
     }
 
     /// # Errors
-    /// If these are not the bytes of one record, all of them.
+    /// The bytes are not exactly one record.
     pub fn decode(bytes: &[u8]) -> Result<Record, Corrupted> {
         let mut from = Reader { bytes, at: 0 };
         let tag = from.byte()?;
@@ -120,27 +122,27 @@ impl Record {
     }
 }
 
-/// A copy of a slot: rows as of `settled`, which the host has, and the changes above it.
+/// A copy of a slot: rows as of `settled`, which the host stores, and the changes above it.
 ///
-/// 1. The tail's numbers rise by one, from `settled` on, except while the copy is filled.
-/// 2. What is settled is acknowledged for good: no owner is without it.
+/// 1. The tail's numbers are consecutive, starting after `settled`, except while the copy is being filled.
+/// 2. Settled changes are permanently acknowledged: every owner has them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Copy {
-    /// The latest term heard of.
+    /// The latest known term.
     pub term: Term,
-    /// All rows are there as of `settled`.
+    /// All rows as of `settled` are present.
     pub is_whole: bool,
     pub settled: Position,
     pub tail: VecDeque<Entry>,
 }
 
 impl Copy {
-    /// The last change that is here.
+    /// The last change in the copy.
     pub fn last(&self) -> Position {
         self.tail.back().map_or(self.settled, |entry| entry.at)
     }
 
-    /// Moves changes into the rows, up to a number.
+    /// Moves changes up to a number from the tail into the rows.
     pub fn settle(&mut self, slot: u16, number: u64, rows: &mut impl Rows) {
         while let Some(entry) = self.tail.front()
             && entry.at.number <= number
@@ -151,7 +153,7 @@ impl Copy {
         }
     }
 
-    /// The last change that ends a transaction: what is behind it lacks its end.
+    /// The last change that ends a transaction. The changes after it belong to an incomplete one.
     pub fn last_whole(&self) -> u64 {
         let ends = self.tail.iter().rev().find(|entry| !entry.is_open);
         ends.map_or(self.settled, |entry| entry.at).number
@@ -163,7 +165,7 @@ impl Copy {
         }
     }
 
-    /// What the host does with records at a start. `None` before and after: there is no copy.
+    /// Applies a record during recovery. A `copy` of `None` means that there is none.
     pub fn replay(copy: &mut Option<Copy>, record: &Record, rows: &mut impl Rows) {
         let slot = record.slot();
         let it = copy.get_or_insert_default();

@@ -1,55 +1,57 @@
-//! What a node that returns may keep.
+//! Decides what a returning node may keep.
 //!
-//! The map knows of each member a *disk id*, drawn when its folder was made, and its *incarnation*, which rises with each start; the node keeps both on disk
-//! too. [`prove`] says whether the disk is the one that the map means, and whole:
+//! For each member, the map contains a *disk id*, drawn when its folder was created, and an *incarnation*, which increases with
+//! each start. The node also stores both on disk. [`prove`] determines whether the disk is the one in the map, and complete. It
+//! is not if there is
 //!
-//! * another disk id, or none: an empty disk, or a stranger's (an old name with nothing behind it);
-//! * an incarnation that is older than the map's: a copy of the disk from before the last start (a disk of two epochs ago);
-//! * a log that may have lost what it had acknowledged: power was lost, and the log is not synced before it is acknowledged (`tables.fsync`
-//!   other than `always`). A process that was killed loses nothing of it, nor does a machine that was shut down in order.
+//! * another disk id, or none: the disk is empty or foreign (an old node name without its data);
+//! * an older incarnation than in the map: the disk is a copy from before the last start (from two epochs ago);
+//! * a log that may have lost acknowledged changes: power was lost, and the log is not synced before changes are acknowledged
+//!   (`tables.fsync` other than `always`). A killed process loses nothing, nor does a machine that was shut down properly.
 //!
-//! A disk that is not proven is given a new id before the node registers: so the map drops it from all that it had. (The server keeps one that lost only
-//! its tail: `tables.fsync` says how much that may be, and where power failed everywhere there is nothing better.) An image of a disk from *within* its last
-//! life has the right numbers: of it nothing can be told by the node alone; an owner that begins with it finds that it lacks changes
-//! ([`super::Answer::Lacks`]), a replica that an owner with such a disk begins with finds itself ahead ([`super::Answer::Ahead`]).
+//! An unproven disk gets a new id before the node registers, so that the map drops the node from all its slots. (The server keeps
+//! a disk that lost only its tail: `tables.fsync` bounds that loss, and after a power failure of all nodes there is no better
+//! copy.) An image of a disk taken *within* its last incarnation has the right numbers, so the node alone cannot detect it. An
+//! owner that begins with such a replica learns that it lacks changes ([`super::Answer::Lacks`]). A replica of an owner with such
+//! a disk reports that it is ahead ([`super::Answer::Ahead`]).
 
 use crate::map::{DiskId, Incarnation};
 
-/// What a node's disk says of itself, or the map of the node.
+/// The identity of a node's disk, as stored on the disk or in the map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     pub disk: DiskId,
     pub incarnation: Incarnation,
 }
 
-/// Why a disk is not what the map means.
+/// The reason why a disk does not match the map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unproven {
     /// It has no identity: it is new.
     Empty,
     OtherDisk,
-    /// It was left behind in an earlier life.
+    /// It is from an earlier incarnation.
     Old,
-    /// Its log may lack what it had acknowledged.
+    /// Its log may lack acknowledged changes.
     LostTail,
 }
 
-/// Whether what is on this disk counts. `is_log_whole`: all that the log ever acknowledged is in it.
+/// Checks whether the contents of this disk count. `is_log_whole`: the log contains everything that it ever acknowledged.
 ///
 /// # Errors
-/// Why it does not; then the disk is to be given a new id.
+/// The reason why they do not. The disk must then get a new id.
 pub fn prove(
     disk: Option<Identity>,
     map: Option<Identity>,
     is_log_whole: bool,
 ) -> Result<(), Unproven> {
     let disk = disk.ok_or(Unproven::Empty)?;
-    // A cluster that never heard of the node has nothing to hold it to.
+    // A cluster without this node imposes no conditions.
     if let Some(map) = map {
         if disk.disk != map.disk {
             return Err(Unproven::OtherDisk);
         }
-        // The disk is told of a new life before the map is.
+        // A new incarnation is written to the disk before it is in the map.
         if disk.incarnation < map.incarnation {
             return Err(Unproven::Old);
         }
@@ -89,7 +91,7 @@ mod tests {
             prove(Some(identity(7, 3)), Some(identity(7, 3)), true),
             Ok(())
         );
-        // Killed when it had told its disk of the new life, and not yet the map.
+        // The process was killed after it had written the new incarnation to its disk, before it was in the map.
         assert_eq!(
             prove(Some(identity(7, 4)), Some(identity(7, 3)), true),
             Ok(())

@@ -1,16 +1,18 @@
-//! The replica of slots: checks terms, logs, acknowledges what its log has, and gives up its copy when it is made the owner.
+//! The replica of slots: checks terms, logs changes, acknowledges what is in its log, and hands over its copy when its place
+//! becomes the owner.
 //!
 //! ```text
 //!                 Begin(fill)            Filled             the map
 //!   nothing ─────────────────► filling ────────► whole ───────────────► owner
 //!                                 ▲                │ ▲
-//!                                 └── Begin(fill) ─┘ └── Begin(in sync): cuts what the owner has not
+//!                                 └── Begin(fill) ─┘ └── Begin(in sync): cuts changes that the owner lacks
 //! ```
 //!
-//! 1. Nothing is taken from an owner of an older term than one that was heard of, from the map or from another owner.
-//! 2. A message is acknowledged when all that it and those before it brought is in the log; what was not taken is refused before.
-//! 3. A copy is only thrown away for a filling, and by a map that knows of the filling; never because an owner says that it is in sync
-//!    and it is not.
+//! 1. Nothing is accepted from an owner of an older term than the latest one known from the map or from another owner.
+//! 2. A message is acknowledged when its contents, and those of all messages before it, are in the log. Anything not accepted is
+//!    rejected before that.
+//! 3. A copy is discarded only for a fill, and by a map that contains the fill; never because an owner claims that an incomplete
+//!    copy is in sync.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -35,13 +37,13 @@ pub struct Replica {
 #[derive(Default)]
 struct Held {
     copy: Copy,
-    /// Who began last in this connection, and in which term. Changes are taken if that is the latest term.
+    /// The owner of the last `Begin` in this connection, and its term. Changes are accepted if that is the latest term.
     follows: Option<(Place, Term)>,
-    /// The filling of it was begun in this epoch. Older maps do not know of it, though they may have the same term.
+    /// The epoch in which its fill began. Older maps do not contain the fill, although they may have the same term.
     began: Epoch,
 }
 
-/// What is to be said to an owner, in order, each when so many records are durable.
+/// The replies to an owner, in order, each to be sent once a number of records is durable.
 #[derive(Default)]
 struct Stream {
     replies: VecDeque<(u64, Message)>,
@@ -63,7 +65,7 @@ impl Replica {
         self.copies.slots()
     }
 
-    /// A copy that was there at the start, or that is left of a slot that was owned.
+    /// Adds a copy that existed at the start, or that remains of a slot that was owned.
     pub(super) fn keep(&mut self, slot: u16, copy: Copy) {
         let held = Held {
             copy,
@@ -72,18 +74,18 @@ impl Replica {
         self.copies.insert(slot, held);
     }
 
-    /// Gives up the copy, to be owned or forgotten.
+    /// Removes and returns the copy, to be owned or discarded.
     pub(super) fn take(&mut self, slot: u16) -> Option<Copy> {
         self.copies.remove(slot).map(|held| held.copy)
     }
 
-    /// Whether the slot is being filled by an owner whose map is newer than that of `epoch`.
+    /// Whether the slot is being filled by an owner whose map is newer than `epoch`.
     pub fn is_ahead_of(&self, slot: u16, epoch: Epoch) -> bool {
         let held = self.copies.get(slot);
         held.is_some_and(|held| held.began > epoch)
     }
 
-    /// The map has this term: older owners are refused.
+    /// Records a term of the map: older owners are rejected.
     pub(super) fn note_term(&mut self, slot: u16, term: Term) {
         if let Some(held) = self.copies.get_mut(slot)
             && term > held.copy.term
@@ -93,7 +95,7 @@ impl Replica {
         }
     }
 
-    /// The connection to an owner is another, or gone.
+    /// The connection to an owner was replaced or closed.
     pub(super) fn forget(&mut self, owner: Place) {
         self.owners.remove(&owner);
         for (_, held) in self.copies.iter_mut() {
@@ -115,7 +117,7 @@ impl Replica {
             && *mark <= self.durable
         {
             let (_, message) = stream.replies.pop_front().expect("just seen");
-            // Of acknowledgements in a row the last says it all.
+            // Of consecutive acknowledgements, only the last is sent.
             let next = stream.replies.front();
             let is_told = matches!(message, Message::Acknowledged { .. })
                 && next.is_some_and(|(mark, next)| {
@@ -127,7 +129,7 @@ impl Replica {
         }
     }
 
-    /// A message of an owner's stream. `is_owner` says whether this place owns a slot itself, and in which term.
+    /// Handles a message of an owner's stream. `owned` returns the term of a slot that this place itself owns.
     pub(super) fn receive(
         &mut self,
         from: Place,
@@ -169,7 +171,7 @@ impl Replica {
                 }
             }
             Part::Filled { slot, term, at } => {
-                // All changes before the end have come; invariant 1 of a copy.
+                // All changes before the end have arrived; see invariant 1 of a copy.
                 let copy = self.followed(from, slot, term);
                 if copy.is_some_and(|copy| !copy.is_whole && copy.last().number <= at.number) {
                     self.log(Record::Filled { slot, at }, rows, logged, out);
@@ -208,7 +210,7 @@ impl Replica {
         out.records.push(record);
     }
 
-    /// The copy, if changes of this term are taken from this owner.
+    /// Returns the copy, if changes of this term are accepted from this owner.
     fn followed(&mut self, from: Place, slot: u16, term: Term) -> Option<&mut Copy> {
         let held = self.copies.get_mut(slot)?;
         let is_latest = term == held.copy.term && held.follows == Some((from, term));
@@ -238,7 +240,7 @@ impl Replica {
             }
             Kind::FillOn(_) if followed == Some(from) => {}
             Kind::FillOn(_) => return Answer::Lacks,
-            // A slot that never had a row begins with its replicas in sync.
+            // A slot that never had a row starts with its replicas in sync.
             Kind::InSync if held.is_none() && begin.floor.number == 0 => {
                 let at = Position::default();
                 self.log(Record::Filled { slot, at }, rows, logged, out);
@@ -289,7 +291,8 @@ impl Replica {
         Answer::At(pretended.unwrap_or(held.copy.last()))
     }
 
-    /// What is not taken must be said before the message that brought it is acknowledged; and a filling that lacks it cannot go on.
+    /// A rejection must be sent before the acknowledgement of the message that contained the rejected part; a fill that lacks it
+    /// cannot continue.
     fn refuse(&mut self, slot: u16) -> Answer {
         let Some(held) = self.copies.get_mut(slot) else {
             return Answer::Refused(Term(0));
@@ -298,7 +301,7 @@ impl Replica {
         Answer::Refused(held.copy.term)
     }
 
-    /// Says whether all were taken.
+    /// Returns whether all changes were accepted.
     fn changes(
         &mut self,
         from: Place,
@@ -324,7 +327,7 @@ impl Replica {
                 false => entry.at.number > last,
             };
             if !fits && !takes_all {
-                // An owner that skips a number has to begin anew.
+                // An owner that skips a number must begin again.
                 return false;
             }
             self.log(Record::Change { slot, entry }, rows, logged, out);
@@ -340,7 +343,7 @@ impl Replica {
     }
 }
 
-/// The last change that both have, all before it included.
+/// Returns the last change that both have, including all changes before it.
 fn common(copy: &Copy, begin: &Begin) -> Result<u64, Answer> {
     let owner_last = begin.history.last().unwrap_or(&begin.floor).number;
     if copy.settled.number > owner_last {
@@ -365,7 +368,7 @@ fn common(copy: &Copy, begin: &Begin) -> Result<u64, Answer> {
     match owner_term(settled.number) {
         _ if settled.number < begin.floor.number => Err(Answer::Lacks),
         Some(term) if term == settled.term => Ok(settled.number),
-        // Nothing was ever changed.
+        // The slot has no changes.
         _ if settled.number == 0 => Ok(0),
         _ => Err(Answer::Ahead(settled)),
     }

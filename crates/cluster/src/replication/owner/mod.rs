@@ -1,4 +1,4 @@
-//! The owner of slots: orders their changes, sends them to the replicas, and says when each is acknowledged.
+//! The owner of slots: orders their changes, sends them to the replicas, and reports when each is acknowledged.
 //!
 //! ```text
 //!   change ──► log of the slot ──► flush: a message per replica and turn ──► Acknowledged ──► committed ──► replies may leave
@@ -6,23 +6,26 @@
 //!   durable ───────┴─────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Of PacificA (Lin, Yang, Zhang, Zhou, MSR-TR-2008-25) with these differences: a change that is logged by all in sync is *committed*, but
-//! the owner's rows have it as soon as it is executed, so reads of keys with uncommitted changes wait; and a replica's log is compared by the term
-//! of each change when an owner begins with it, so no commit point has to be known exactly (the trap of Kafka's KIP-101 and 279).
+//! Based on PacificA (Lin, Yang, Zhang, Zhou, MSR-TR-2008-25), with these differences. A change that all in-sync replicas have
+//! logged is *committed*, but the owner's rows contain it as soon as it is executed, so reads of keys with uncommitted changes
+//! wait. When an owner begins with a replica, the replica's log is compared by the term of each change, so no exact commit point
+//! has to be known (the problem of Kafka's KIP-101 and 279).
 //!
 //! Invariants:
 //!
-//! 1. A change is committed when this place's log has it, and the log of each replica in sync, each of which has confirmed the slot's term.
-//! 2. A replica that was asked to be taken into those in sync counts as one of them from the moment in which it was asked: nobody knows when the map
-//!    changes. Before, it has all that is committed.
-//! 3. A replica leaves those that count only when the map says so.
-//! 4. Nothing is taken without a lease that surely lasts.
-//! 5. A slot is given away by its owner alone, when nothing of it is unacknowledged, nobody else computes from its rows ([`Owner::released`]),
-//!    and nobody is answered: so a node that learns of the new owner late, be it the old one, has nothing that is old.
+//! 1. A change is committed when it is in this place's log and in the log of each in-sync replica, and each of these has
+//!    confirmed the slot's term.
+//! 2. A replica counts as in sync from the moment in which its addition to the in-sync set is requested, because the time of the
+//!    map's change is not known. Before the request, it has all committed changes.
+//! 3. A replica stops counting only when the map says so.
+//! 4. No write is accepted without a lease that certainly lasts.
+//! 5. Only the owner hands over a slot: when all its changes are acknowledged, no other node computes from its rows
+//!    ([`Owner::released`]), and the owner serves no requests for it. A node that learns late of the new owner, even the previous
+//!    owner, therefore has no stale data.
 //!
-//! Cost of a write: one allocation (the row, shared by log and streams), a push to the slot's log, an entry in the table of keys under way, and for
-//! each replica a shared pointer in the message of the turn. Without replicas a host has no `Owner` and pays nothing; a slot of an `Owner`
-//! without replicas pays the same but for the messages.
+//! Cost of a write: one allocation (the row, shared by log and streams), a push to the slot's log, an entry in the table of
+//! uncommitted keys, and for each replica a shared pointer in the turn's message. Without replicas, a host has no `Owner` and no
+//! cost; a slot of an `Owner` without replicas costs the same except for the messages.
 
 mod peer;
 mod receive;
@@ -43,7 +46,7 @@ use super::{Bugs, Limits};
 use peer::Peer;
 use slot::{Logged, Member, Owned, Role};
 
-/// The log is told of what is settled so often, or a start would read long tails.
+/// The interval at which settled positions are logged. Without it, a start would replay long tails.
 const SETTLE_MS: u64 = 1_000;
 
 /// A change that was made here. It is answered when it is acknowledged.
@@ -51,12 +54,12 @@ const SETTLE_MS: u64 = 1_000;
 pub struct Ticket {
     pub slot: u16,
     number: u64,
-    /// Which ownership of the slot.
+    /// The number of the ownership of the slot.
     opened: u64,
 }
 
 impl Ticket {
-    /// Takes in a ticket of the same ownership of the same slot: whoever has both waits for the later. Says whether it is one.
+    /// Merges a ticket of the same ownership of the same slot, and waits for the later change. Returns whether the tickets match.
     pub fn join(&mut self, other: &Ticket) -> bool {
         let is_same = (self.slot, self.opened) == (other.slot, other.opened);
         if is_same {
@@ -70,27 +73,28 @@ impl Ticket {
 pub enum Outcome {
     Waiting,
     Acknowledged,
-    /// The slot went to another owner, or had fewer copies than [`Owner::set_min_copies`] asks for: the change may be kept or not.
+    /// The slot went to another owner, or had fewer copies than [`Owner::set_min_copies`] requires: the change may be kept or
+    /// lost.
     Unknown,
 }
 
-/// What owners have to say of their replicas.
+/// Statistics of owners about their replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Figures {
-    /// Changes that have yet to be acknowledged by all in sync, and their bytes.
+    /// Changes that are not acknowledged by all in-sync replicas, and their bytes.
     pub unacknowledged: u64,
     pub unacknowledged_bytes: u64,
-    /// Replicas of a slot that were filled, and then counted.
+    /// Replicas of a slot that were filled and became in sync.
     pub filled: u64,
-    /// Fillings that were slower than the writes.
+    /// Fills that were restarted because writes were faster.
     pub begun_anew: u64,
-    /// Messages with changes that were acknowledged, and for how long they all were on their way, in whole milliseconds each.
+    /// Acknowledged messages with changes, and the sum of their latencies, each in whole milliseconds.
     pub acknowledged: u64,
     pub waited_ms: u64,
 }
 
 impl Figures {
-    /// Takes in another owner's.
+    /// Adds the statistics of another owner.
     pub fn add(&mut self, other: &Figures) {
         self.unacknowledged += other.unacknowledged;
         self.unacknowledged_bytes += other.unacknowledged_bytes;
@@ -101,12 +105,12 @@ impl Figures {
     }
 }
 
-/// What an own slot has beside its committed rows.
+/// The state of an owned slot beyond its committed rows.
 #[derive(Debug)]
 pub struct Uncommitted<'a> {
     pub term: Term,
     pub committed: Position,
-    /// The changes above that, each with what its row was before.
+    /// The uncommitted changes, each with the row's previous value.
     pub changes: Vec<(&'a Entry, Option<&'a [u8]>)>,
 }
 
@@ -115,43 +119,43 @@ pub struct Uncommitted<'a> {
 pub enum Admission {
     Now,
     NotOwner,
-    /// The lease may have ended.
+    /// The lease may have expired.
     NoLease,
     /// Fewer copies are in sync than a write needs.
     TooFewCopies {
         copies: usize,
         needed: usize,
     },
-    /// Too much is unacknowledged, or the slot is handed over: try again after [`Event::Progress`].
+    /// Too much is unacknowledged, or the slot is being handed over: retry after [`Event::Progress`].
     Later,
 }
 
-/// When a read may be answered with what the rows are now.
+/// When a read may be answered from the current rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadWait {
     Now,
-    /// When this change is acknowledged, and, if the lease may have ended, when the replicas in sync have confirmed that there is no other
-    /// owner ([`Owner::confirm`]).
+    /// When this change is acknowledged, and, if the lease may have expired, when the in-sync replicas have confirmed that there
+    /// is no other owner ([`Owner::confirm`]).
     After {
         acknowledged: Option<Ticket>,
         confirmed: bool,
     },
     NotOwner,
-    /// It may be another's at any time: try again after [`Event::Progress`].
+    /// Another node may become the owner at any time: retry after [`Event::Progress`].
     Later,
 }
 
-/// What a read without a lease waits for.
+/// The condition for which a read without a lease waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confirmation {
     slot: u16,
     term: Term,
     opened: u64,
-    /// What each replica in sync must have acknowledged, in which connection.
+    /// For each in-sync replica, the message that it must acknowledge, and the connection.
     needs: Vec<(Place, u64, u64)>,
 }
 
-/// A hash is its own hash.
+/// The keys are hashes already, so this hasher returns them unchanged.
 #[derive(Default)]
 pub(super) struct Same(u64);
 
@@ -176,29 +180,29 @@ pub struct Owner {
     peers: BTreeMap<Place, Peer>,
     /// The last uncommitted change of each key, by a hash of slot and key.
     under_way: HashMap<u64, u64, BuildHasherDefault<Same>>,
-    /// Slots in whose log something waits, or whose term is not durable.
+    /// Slots whose log has waiting changes, or whose term is not durable.
     waiting: VecDeque<u16>,
     /// Slots that were changed in this turn.
     changed: Vec<u16>,
     /// Uncommitted changes of all slots.
     uncommitted: usize,
-    /// Theirs.
+    /// The bytes of these changes.
     bytes: usize,
     lease_until_ms: u64,
     min_copies: usize,
-    /// Own slots that are to be another's.
+    /// Owned slots that are being handed over.
     moving: BTreeSet<u16>,
-    /// Of the map that this place goes by.
+    /// The epoch of the map that this place uses.
     epoch: Epoch,
     durable: u64,
-    /// Ownerships that began here.
+    /// The number of ownerships that began here.
     opened: u64,
     tokens: send::Tokens,
     waits_to_fill: bool,
     ticked_ms: u64,
-    /// When the log was last told what is settled.
+    /// The time at which settled positions were last logged.
     settled_ms: u64,
-    /// What was done since this began; of what there is now see [`Owner::figures`].
+    /// Cumulative statistics; [`Owner::figures`] adds the current state.
     done: Figures,
 }
 
@@ -236,18 +240,18 @@ impl Owner {
         }
     }
 
-    /// Fillings go at this part of their rate, more than 0 and up to 1.
+    /// Limits fills to this fraction of their rate, between 0 (exclusive) and 1.
     pub fn share_fillings(&mut self, share: f64) {
         let rate = self.limits.fill_bytes_per_second as f64 * share;
         self.tokens.set_rate(rate as u64);
     }
 
-    /// What fillings have sent since the last call.
+    /// Returns the bytes that fills have sent since the last call.
     pub fn take_filled_bytes(&mut self) -> u64 {
         self.tokens.take_spent()
     }
 
-    /// Whether fillings could go on if time had passed: end a turn in some milliseconds.
+    /// Whether fills wait only for time to pass: end a turn in some milliseconds.
     pub fn waits_to_fill(&self) -> bool {
         self.waits_to_fill
     }
@@ -260,14 +264,15 @@ impl Owner {
         self.slots.slots()
     }
 
-    /// Until when the lease surely lasts, on this node's clock: see [`super::Lease`]. A lease of a new life of this node counts from when the slots were
-    /// assigned by a map that has it in that life: an earlier map may be of a time before somebody else owned them.
+    /// Sets the time until which the lease certainly lasts, on this node's clock: see [`super::Lease`]. After a new incarnation,
+    /// it may be set only once the slots have been assigned by a map with that incarnation, because an earlier map may predate
+    /// another owner.
     pub fn set_lease(&mut self, until_ms: u64) {
         self.lease_until_ms = until_ms;
     }
 
-    /// Sets how many copies of a slot, this one among them, must be in sync for its writes to be taken. Changes that are made or under way while there are
-    /// fewer end as [`Outcome::Unknown`].
+    /// Sets the number of copies of a slot, including this one, that must be in sync for its writes to be accepted. Changes that
+    /// are made or in flight while there are fewer end as [`Outcome::Unknown`].
     pub fn set_min_copies(&mut self, min_copies: usize) {
         if self.min_copies != min_copies {
             self.min_copies = min_copies;
@@ -299,7 +304,7 @@ impl Owner {
         }
     }
 
-    /// A change that was executed; `before` is what the row was. Ask [`Owner::may_write`] first.
+    /// Records an executed change. `before` is the row's previous value. The caller checks [`Owner::may_write`] first.
     ///
     /// # Panics
     /// If the slot is not owned.
@@ -404,7 +409,7 @@ impl Owner {
         }
     }
 
-    /// Gives a slot to a replica in sync, where nobody computes from its rows.
+    /// Hands over a slot to an in-sync replica. No other node computes from its rows.
     pub fn hand_over(&mut self, slot: u16, to: Place) {
         if let Some(owned) = self.slots.get_mut(slot)
             && owned.member(to).is_some_and(|it| it.role == Role::InSync)
@@ -415,20 +420,21 @@ impl Owner {
         }
     }
 
-    /// Whether the map wants this own slot to be another's: its writes wait.
+    /// Whether the map assigns this owned slot to another node. Its writes then wait.
     #[inline]
     pub fn is_leaving(&self, slot: u16) -> bool {
         !self.moving.is_empty() && self.moving.contains(&slot)
     }
 
-    /// Whether any own slot may be another's at any time.
+    /// Whether another node may become the owner of any owned slot at any time.
     pub fn has_released(&self) -> bool {
         let is_released = |slot: &u16| self.slots.get(*slot).is_some_and(|it| it.is_released);
         self.moving.iter().any(is_released)
     }
 
-    /// After [`Event::Leaving`]: whoever computed from the slot's rows has forgotten what came of them, and is given none of them again before
-    /// the map says who owns them. From now on nobody is answered, and the slot is given away when all of it is acknowledged.
+    /// Completes the release after [`Event::Leaving`]: the nodes that computed from the slot's rows have discarded the results,
+    /// and receive no more of its rows until the map names the owner. From now on, no requests for the slot are served, and it is
+    /// handed over when all its changes are acknowledged.
     pub fn released(&mut self, slot: u16, out: &mut Outputs) {
         if let Some(owned) = self.slots.get_mut(slot)
             && owned.moving_to.is_some()
@@ -438,7 +444,7 @@ impl Owner {
         }
     }
 
-    /// A map of this epoch was taken.
+    /// Records that a map of this epoch was applied.
     pub(super) fn note_epoch(&mut self, epoch: Epoch, out: &mut Outputs) {
         if self.epoch == epoch {
             return;
@@ -449,7 +455,7 @@ impl Owner {
         }
     }
 
-    /// Once for each map: of another it says nothing.
+    /// Requests the move, once per map, because the request is valid only for that map.
     fn ask_to_move(&mut self, slot: u16, out: &mut Outputs) {
         let Some(owned) = self.slots.get_mut(slot) else {
             return;
@@ -468,7 +474,7 @@ impl Owner {
         }
     }
 
-    /// Who the map wants to own the slot next.
+    /// Sets the next owner according to the map.
     fn set_heir(&mut self, slot: u16, heir: Option<Place>, out: &mut Outputs) {
         let owned = self.slots.get_mut(slot).expect("the slot is owned");
         owned.heir = heir;
@@ -491,7 +497,7 @@ impl Owner {
         }
     }
 
-    /// Owns a slot from now on, with this copy; its tail is in the rows already, `before` says what was there.
+    /// Becomes the owner of a slot with this copy. Its tail is already in the rows; `before` contains the previous values.
     pub(super) fn open(
         &mut self,
         slot: u16,
@@ -526,7 +532,7 @@ impl Owner {
         self.commit(slot, out);
     }
 
-    /// The map says something new of a slot that stays with this owner.
+    /// Applies a new assignment of a slot that this owner keeps.
     pub(super) fn reassign(
         &mut self,
         slot: u16,
@@ -552,7 +558,7 @@ impl Owner {
             }
         }
         self.members(slot, assignment, is_new_term, now_ms);
-        // Of a wish of the host's own the new term knows nothing.
+        // The new term cancels a hand-over that the host requested itself.
         let is_new = is_new_term
             || self
                 .slots
@@ -564,7 +570,7 @@ impl Owner {
         self.commit(slot, out);
     }
 
-    /// Keeps what is known of members that stay; in a new term all have to confirm it.
+    /// Keeps the state of members that stay. In a new term, all of them must confirm it.
     fn members(&mut self, slot: u16, assignment: &Assignment, is_new_term: bool, now_ms: u64) {
         let owned = self.slots.get_mut(slot).expect("the slot is owned");
         let mut before = std::mem::take(&mut owned.members);
@@ -603,7 +609,7 @@ impl Owner {
         peer.or_insert_with(|| Peer::new(now_ms))
     }
 
-    /// Owns a slot no more. Its uncommitted changes are taken back out of the rows; they are the tail of the copy that is left.
+    /// Ends the ownership of a slot. Its uncommitted changes are removed from the rows, and are the tail of the remaining copy.
     pub(super) fn close(
         &mut self,
         slot: u16,
@@ -633,7 +639,7 @@ impl Owner {
         }
     }
 
-    /// The first so many records are in this place's log.
+    /// The first `upto` records are in this place's log.
     pub(super) fn durable(&mut self, upto: u64, out: &mut Outputs) {
         self.durable = upto;
         for _ in 0..self.waiting.len() {
@@ -651,7 +657,7 @@ impl Owner {
         }
     }
 
-    /// Invariant 1.
+    /// Commits changes according to invariant 1.
     fn commit(&mut self, slot: u16, out: &mut Outputs) {
         let Some(owned) = self.slots.get_mut(slot) else {
             return;
@@ -686,8 +692,8 @@ impl Owner {
         }
         owned.forget_sent();
         if owned.kept_bytes > 2 * self.limits.unacknowledged_bytes_max {
-            // A filling that is slower than the writes holds nobody up: it begins again. What may be unacknowledged at once may be kept twice, since
-            // those in sync may acknowledge all of it in one moment, and one large row more.
+            // A fill that is slower than the writes must not delay them, so it is restarted. The log may hold twice the limit of
+            // unacknowledged bytes, because in-sync replicas may acknowledge all of them at once, plus one large row.
             self.done.begun_anew += owned.restart_fillings(self.ticked_ms);
         }
         if is_new && self.is_leaving(slot) {
@@ -695,11 +701,11 @@ impl Owner {
         }
     }
 
-    /// Time passes: replicas that are silent for too long are asked out, and what was asked is asked again.
+    /// Handles the passage of time: requests the removal of silent replicas, and repeats unanswered requests.
     pub(super) fn tick(&mut self, now_ms: u64, logged: &mut u64, out: &mut Outputs) {
         let passed = now_ms.saturating_sub(self.ticked_ms);
         self.ticked_ms = now_ms;
-        // Whoever stood still heard nobody, and it was not the others' fault: what came meanwhile is heard first.
+        // If this process stalled, the silence is not the replicas' fault: the messages that arrived meanwhile are read first.
         let silent_ms = self.limits.silent_ms;
         let stood_still = passed.saturating_sub(silent_ms / 5);
         let slowest = self.limits.slowest_bytes_per_second;
@@ -739,7 +745,7 @@ impl Owner {
                         began,
                         is_asked_into,
                     } if is_due => {
-                        // Invariant 2.
+                        // See invariant 2.
                         *is_asked_into = true;
                         wanted.push(Wanted::Into(member.place, *began));
                     }
@@ -764,7 +770,7 @@ impl Owner {
         }
     }
 
-    /// An own slot as a copy, for a snapshot.
+    /// Returns an owned slot as a copy, for a snapshot.
     pub fn uncommitted(&self, slot: u16) -> Option<Uncommitted<'_>> {
         let owned = self.slots.get(slot)?;
         let from = owned.index_of(owned.committed.number + 1);
@@ -781,12 +787,12 @@ impl Owner {
         self.slots.get(slot).map(|it| it.term)
     }
 
-    /// What is committed of a slot, for who looks on.
+    /// The committed position of a slot, for observers.
     pub fn committed(&self, slot: u16) -> Option<Position> {
         self.slots.get(slot).map(|it| it.committed)
     }
 
-    /// The replicas of a slot whose acknowledgements are waited for, and whether each follows.
+    /// The replicas of a slot whose acknowledgements are awaited, and whether each follows.
     pub fn replicas(&self, slot: u16) -> Vec<(Place, bool)> {
         let members = self.slots.get(slot).map(|it| it.members.as_slice());
         let counting = members.unwrap_or_default().iter().filter(|it| it.counts());

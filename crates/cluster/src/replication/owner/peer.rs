@@ -1,4 +1,4 @@
-//! One replica's place: its connection, what is on its way to it, and what it is to be told next.
+//! A replica's place: its connection, the messages in flight to it, and what must be sent next.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,7 +9,7 @@ use super::super::message::{Message, Part};
 use super::super::outputs::Outputs;
 use super::Figures;
 
-/// What a message carried, to know what its acknowledgement says.
+/// The contents of a sent message, to interpret its acknowledgement.
 pub(super) struct Sent {
     sequence: u64,
     sent_ms: u64,
@@ -18,7 +18,7 @@ pub(super) struct Sent {
     upto: Vec<Carried>,
 }
 
-/// Of a slot, in a term: changes up to this number; or the end of a filling as of it.
+/// For a slot in a term: changes up to this number, or the end of a fill as of it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Carried {
     pub slot: u16,
@@ -29,19 +29,19 @@ pub(super) struct Carried {
 
 pub(super) struct Peer {
     pub is_connected: bool,
-    /// Which connection this is.
+    /// The number of this connection.
     pub connection: u64,
     pub acknowledged: u64,
     sequence: u64,
     sent: VecDeque<Sent>,
     pub bytes_on_way: usize,
-    /// Of fillings among them.
+    /// The part of these that belongs to fills.
     pub fill_bytes_on_way: usize,
-    /// Slots of which there may be something to send.
+    /// Slots that may have something to send.
     pub dirty: BTreeSet<u16>,
-    /// Slots whose filling is to begin, or to go on.
+    /// Slots whose fill must begin or continue.
     pub filling: BTreeSet<u16>,
-    /// Slots of which more is settled than the replica was told.
+    /// Slots with a settled position that the replica has not received.
     pub settled: BTreeSet<u16>,
     pub heard_ms: u64,
     sent_ms: u64,
@@ -84,7 +84,8 @@ impl Peer {
         self.settled.clear();
     }
 
-    /// For how long it owes an acknowledgement, and nothing was heard, beyond what the bytes of it take at the slowest.
+    /// How long the place has owed an acknowledgement without sending anything, less the time that the bytes take at the slowest
+    /// rate.
     pub fn silent_ms(&self, now_ms: u64, slowest_bytes_per_second: u64) -> u64 {
         let owes = self.sent.front();
         owes.map_or(0, |first| {
@@ -127,7 +128,7 @@ impl Peer {
         sequence
     }
 
-    /// What is in its log with this.
+    /// Handles an acknowledgement. Returns what is now in the place's log.
     pub fn acknowledge(&mut self, sequence: u64, now_ms: u64, done: &mut Figures) -> Vec<Carried> {
         let mut upto = Vec::new();
         while self.sent.front().is_some_and(|it| it.sequence <= sequence) {

@@ -1,4 +1,4 @@
-//! What an owner hears: connections, acknowledgements, answers to its begins; and what it asks to be sure that it still is one.
+//! The owner's inputs: connections, acknowledgements, answers to its `Begin`; and the confirmation that it is still the owner.
 
 use super::super::change::{Place, Position};
 use super::super::message::{Answer, Part};
@@ -50,7 +50,7 @@ impl Owner {
             let Some(member) = owned.member(from) else {
                 continue;
             };
-            // A filling goes on in another term; what was refused of it makes it begin anew.
+            // A fill continues in another term. A rejected part of it restarts it.
             let counts = is_latest && (member.is_following() || self.bugs.ignores_terms);
             if counts || !member.counts() {
                 member.acknowledged = member.acknowledged.max(carried.number);
@@ -79,7 +79,7 @@ impl Owner {
         };
         match answer {
             Answer::At(at) if member.begun == Begun::Asked => {
-                // A replica that makes things up must not bring the owner down.
+                // An invalid answer of a replica must not crash the owner.
                 let is_filled = matches!(
                     member.role,
                     Role::Filling {
@@ -93,7 +93,7 @@ impl Owner {
                     member.next = at.number + 1;
                     member.acknowledged = at.number;
                     member.begun = Begun::Yes;
-                    // What it has is whole; one that was asked for may have to be asked for again.
+                    // Its copy is complete. The request to add it to the in-sync set may have to be repeated.
                     member.fill = Some(Fill {
                         after: None,
                         filled: Some(at.number),
@@ -107,7 +107,7 @@ impl Owner {
             Answer::Refused(known) => {
                 member.begin_anew(false, now_ms);
                 if known > term {
-                    // The map that has it will come; asking again helps nobody.
+                    // The map with the later term will follow; a repetition is useless.
                     member.begun = Begun::Asked;
                     owned.is_refused = true;
                     out.events.push(Event::Progress);
@@ -129,8 +129,8 @@ impl Owner {
         self.commit(slot, out);
     }
 
-    /// Asks the replicas in sync whether there is another owner: what they confirm from now on is enough for reads that have begun. None: not all
-    /// can be asked now; try again after [`Event::Progress`].
+    /// Starts a confirmation by the in-sync replicas that there is no other owner. Their answers from now on suffice for reads
+    /// that have already begun. `None` if not all replicas are available now; retry after [`Event::Progress`].
     pub fn confirm(&mut self, slot: u16, now_ms: u64, out: &mut Outputs) -> Option<Confirmation> {
         let owned = self.slots.get(slot)?;
         if owned.is_refused || owned.is_behind {
@@ -156,7 +156,7 @@ impl Owner {
         })
     }
 
-    /// `Acknowledged`: reads that had begun when it was asked for may be answered, once their keys are acknowledged.
+    /// `Acknowledged`: reads that had begun when the confirmation started may be answered, once their keys are acknowledged.
     pub fn is_confirmed(&self, asked: &Confirmation) -> Outcome {
         let Some(owned) = self.slots.get(asked.slot) else {
             return Outcome::Unknown;

@@ -1,4 +1,4 @@
-//! What is sent to the replicas at the end of a turn: begins, changes within the window, chunks of fillings.
+//! Sends to the replicas at the end of a turn: begins, changes within the window, chunks of fills.
 
 use std::collections::BTreeSet;
 
@@ -9,21 +9,21 @@ use super::peer::{Carried, Peer};
 use super::slot::{Begun, Fill, Member, Owned, Role};
 use super::{Limits, Owner};
 
-/// What an entry weighs beside its row.
+/// The weight of an entry in addition to its row, in bytes.
 const ENTRY_BYTES: usize = 16;
 
-/// What a slot weighs beside its rows when its filling begins, or ends.
+/// The weight of the begin or the end of a slot's fill, in bytes.
 const SLOT_BYTES: usize = 128;
-/// What was not filled for so long is not made up for.
+/// The time for which unused tokens accumulate.
 const SAVED_MS: u64 = 20;
 
-/// How much may be filled in the time that has passed: little at a time, since requests wait meanwhile.
+/// A token bucket for fills. It allows small bursts only, because requests wait meanwhile.
 pub(super) struct Tokens {
     per_second: u64,
-    /// In bytes times 1,000.
+    /// In thousandths of a byte.
     left: u64,
     refilled_ms: u64,
-    /// Since somebody asked.
+    /// Bytes spent since the last query.
     spent_bytes: u64,
 }
 
@@ -44,7 +44,7 @@ impl Tokens {
         self.left = more.min(self.per_second * SAVED_MS);
     }
 
-    /// From now on so much; never nothing, as a filling that stands still keeps its slot from its replicas.
+    /// Sets the rate, which is never zero, because a stopped fill would keep its slot from its replicas.
     pub fn set_rate(&mut self, per_second: u64) {
         self.per_second = per_second.max(1_000);
         self.left = self.left.min(self.per_second * SAVED_MS);
@@ -169,7 +169,7 @@ impl Owner {
                         begin(peer, slot, owned, *place, now_ms, out);
                         0
                     }
-                    // What has to go first is waited for, or it has ended: then nothing of it is left here.
+                    // Either something else must be sent first, or the fill has ended and nothing of it remains here.
                     false => match fill(peer, slot, owned, *place, rows, limits, now_ms, out) {
                         Some((bytes, is_last)) => {
                             if !is_last {
@@ -190,7 +190,7 @@ impl Owner {
     }
 }
 
-/// Says whether the replica has yet to confirm the term.
+/// Sends a `Begin`. Returns whether the replica has yet to confirm the term.
 fn begin(
     peer: &mut Peer,
     slot: u16,
@@ -218,7 +218,7 @@ fn begin(
             began,
             is_asked_into: false,
         } => Kind::Fill(began),
-        // It may be in sync by now, or is: what it has must not be thrown away.
+        // The replica may already be in sync, so its copy must not be discarded.
         _ => Kind::InSync,
     };
     let begin = Begin {
@@ -232,7 +232,7 @@ fn begin(
     true
 }
 
-/// The next changes for a replica, and what they weigh.
+/// Returns the next changes for a replica, and their weight.
 fn changes_for(
     owned: &mut Owned,
     slot: u16,
@@ -251,7 +251,7 @@ fn changes_for(
     while member.next <= last && bytes < window {
         let entry = &log[(member.next - floor - 1) as usize].entry;
         member.next += 1;
-        // Of what has yet to be filled only the rows are sent, as they are then.
+        // Keys that are yet to be filled need no changes: their rows are sent later, in their state at that time.
         let is_wanted = match &member.fill {
             Some(Fill {
                 after,
@@ -274,7 +274,8 @@ fn changes_for(
     (!changes.entries.is_empty()).then_some((changes, bytes))
 }
 
-/// Sends the next chunk of a filling; says how many bytes, and whether it was the last. None: there is none, or changes have to go first.
+/// Sends the next chunk of a fill. Returns its size in bytes, and whether it was the last. `None` if there is none, or if changes
+/// must be sent first.
 #[expect(
     clippy::too_many_arguments,
     reason = "the parts of an owner that it needs"

@@ -1,4 +1,4 @@
-//! One slot of an owner: its log of changes that somebody may still need, and its replicas.
+//! One slot of an owner: its log of changes that may still be needed, and its replicas.
 
 use std::collections::VecDeque;
 
@@ -10,47 +10,47 @@ pub(super) struct Logged {
     pub entry: Entry,
     /// A hash of slot and key.
     pub key: u64,
-    /// The row's value before, to take the change back.
+    /// The row's previous value, to undo the change.
     pub before: Option<Vec<u8>>,
-    /// The record of this place's log that has it.
+    /// The number of its record in this place's log.
     pub mark: u64,
 }
 
 pub(super) struct Owned {
     pub term: Term,
-    /// Which ownership this is, of all that this place ever had.
+    /// The number of this ownership, unique within this place.
     pub opened: u64,
-    /// All up to here is gone from `log`: everybody in sync has it.
+    /// Changes up to this position have been removed from `log`: all in-sync replicas have them.
     pub floor: Position,
     pub committed: Position,
-    /// What the log says of it.
+    /// The settled position in the log.
     pub settled_on_disk: u64,
-    /// Changes above `floor`, their numbers rising by one. Committed ones stay while a replica is to be sent them.
+    /// Changes above `floor`, with consecutive numbers. Committed ones are kept until all replicas have been sent them.
     pub log: VecDeque<Logged>,
-    /// Of the committed ones among them.
+    /// The bytes of the committed ones.
     pub kept_bytes: usize,
     pub members: Vec<Member>,
-    /// The record that says that the slot is owned in this term.
+    /// The record that logs the ownership in this term.
     pub term_mark: u64,
-    /// It is in the owner's list of slots that wait for this place's log.
+    /// The slot is in the owner's list of slots that wait for this place's log.
     pub is_waiting: bool,
-    /// It is in the owner's list of slots that were changed in this turn.
+    /// The slot is in the owner's list of slots that were changed in this turn.
     pub is_changed: bool,
-    /// Who the map wants to own it next.
+    /// The next owner according to the map.
     pub heir: Option<Place>,
     pub moving_to: Option<Place>,
-    /// Nobody computes from its rows any more, and nobody is answered: it may be another's at any time.
+    /// No other node computes from its rows, and no requests are served: another node may become the owner at any time.
     pub is_released: bool,
-    /// Of the map by which the move was asked for last.
+    /// The epoch of the map under which the move was last requested.
     pub move_asked: Option<Epoch>,
     pub asked_ms: u64,
-    /// By the map, fewer copies are in sync than its writes need.
+    /// According to the map, fewer copies are in sync than its writes need.
     pub is_short: bool,
-    /// Changes above the first number, up to the second, were made or under way while that was so.
+    /// Changes above the first number, up to the second, were made or in flight during a shortage.
     short: (u64, u64),
     /// A replica knows a later term.
     pub is_refused: bool,
-    /// A replica has what is committed and is not here: this owner is not to be trusted.
+    /// A replica has committed changes that are not here: this owner must not serve.
     pub is_behind: bool,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum Role {
     Filling { began: Epoch, is_asked_into: bool },
 }
 
-/// Whether the replica confirmed the slot's term, in this connection.
+/// Whether the replica has confirmed the slot's term in this connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
     No,
@@ -73,23 +73,23 @@ pub(super) struct Member {
     pub place: Place,
     pub role: Role,
     pub begun: Begun,
-    /// Since when it has not been `Yes`.
+    /// The time since which it has not been `Yes`.
     pub idle_since_ms: u64,
-    /// The next change that it is to be sent, and the last that it acknowledged: of this connection.
+    /// The next change to send to it, and the last that it acknowledged, in this connection.
     pub next: u64,
     pub acknowledged: u64,
-    /// The filling under way in this connection.
+    /// The fill in progress in this connection.
     pub fill: Option<Fill>,
-    /// It said that it cannot be in sync as it is.
+    /// The replica reported that its copy cannot be in sync.
     pub is_unfit: bool,
 }
 
-/// How far a filling is.
+/// The progress of a fill.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Fill {
     /// The last key that was sent.
     pub after: Option<Vec<u8>>,
-    /// All was sent, as of this number.
+    /// Everything was sent, as of this number.
     pub filled: Option<u64>,
     /// The replica's log has all of it.
     pub is_there: bool,
@@ -117,10 +117,10 @@ impl Member {
         }
     }
 
-    /// The same member by another map.
+    /// Returns the same member with its role in another map.
     pub fn in_role(mut self, role: Role, now_ms: u64) -> Member {
         match (self.role, role) {
-            // Whether it was asked for stays.
+            // A pending request to add it to the in-sync set stays.
             (Role::Filling { began, .. }, Role::Filling { began: now, .. }) if began == now => {}
             (_, Role::InSync) => self.role = role,
             _ => return Member::new(self.place, role, now_ms),
@@ -128,7 +128,7 @@ impl Member {
         self
     }
 
-    /// What it confirmed is void: the connection is gone, or the term is another.
+    /// Voids the confirmation, because the connection is gone or the term has changed.
     pub fn begin_anew(&mut self, is_connected: bool, now_ms: u64) {
         if self.begun == Begun::Yes {
             self.idle_since_ms = now_ms;
@@ -145,12 +145,12 @@ impl Member {
         self.begun == Begun::Yes
     }
 
-    /// Whether its filling has yet to begin, or to go on in another term: nobody waits for that.
+    /// Whether its fill must begin, or continue in another term. No write waits for that.
     pub fn is_to_be_filled(&self) -> bool {
         self.begun == Begun::No && !self.is_unfit && !self.counts()
     }
 
-    /// Whether it has all rows, and all that is committed.
+    /// Whether it has all rows and all committed changes.
     pub fn is_filled(&self, committed: u64) -> bool {
         let Some(fill) = self.fill.as_ref().filter(|fill| fill.is_there) else {
             return false;
@@ -197,13 +197,13 @@ impl Owned {
         self.members.iter_mut().find(|it| it.place == place)
     }
 
-    /// How many copies are in sync by the map, the owner's among them.
+    /// The number of in-sync copies according to the map, including the owner's.
     pub fn copies(&self) -> usize {
         let is_in_sync = |it: &&Member| it.role == Role::InSync;
         1 + self.members.iter().filter(is_in_sync).count()
     }
 
-    /// The members, or how many copies the slot must have, have changed.
+    /// Updates the shortage after a change of the members or of the required number of copies.
     pub fn note_copies(&mut self, min_copies: usize) {
         self.is_short = self.copies() < min_copies;
         if self.is_short {
@@ -211,7 +211,7 @@ impl Owned {
         }
     }
 
-    /// There are too few copies: what is under way will not be acknowledged, though it is kept here.
+    /// Records a shortage: changes in flight will not be acknowledged, although they are kept here.
     pub fn note_short(&mut self) {
         let (committed, last) = (self.committed.number, self.last().number);
         if committed < last {
@@ -221,22 +221,22 @@ impl Owned {
         }
     }
 
-    /// Whether a change was made or under way while there were too few copies.
+    /// Whether a change was made or in flight during a shortage.
     pub fn was_short(&self, number: u64) -> bool {
         self.short.0 < number && number <= self.short.1
     }
 
-    /// Nobody else could be made the owner.
+    /// Whether no other node could become the owner.
     pub fn is_alone(&self) -> bool {
         !self.members.iter().any(Member::counts)
     }
 
-    /// Where in the log a change is.
+    /// The index of a change in the log.
     pub fn index_of(&self, number: u64) -> usize {
         (number - self.floor.number - 1) as usize
     }
 
-    /// Of the changes in the log, the last of each term.
+    /// The last change of each term in the log.
     pub fn history(&self) -> Vec<Position> {
         let mut history: Vec<Position> = Vec::new();
         for it in &self.log {
@@ -248,7 +248,7 @@ impl Owned {
         history
     }
 
-    /// Up to which number everybody who counts has confirmed.
+    /// The number up to which all counting members have confirmed.
     pub fn acknowledged(&self, durable: u64, bugs: &Bugs) -> u64 {
         let committed = self.committed.number;
         if self.term_mark > durable || self.is_behind {
@@ -267,19 +267,19 @@ impl Owned {
             false => counting.map(has).min(),
         };
         let most = by_members.unwrap_or(u64::MAX).min(self.last().number);
-        // This place's own log.
+        // Limited by this place's own log.
         let mut upto = committed;
         while upto < most && self.log[self.index_of(upto + 1)].mark <= durable {
             upto += 1;
         }
-        // A transaction is committed as one.
+        // A transaction is committed atomically.
         while upto > committed && self.log[self.index_of(upto)].entry.is_open {
             upto -= 1;
         }
         upto
     }
 
-    /// Forgets changes that are committed and that nobody is to be sent any more.
+    /// Removes changes from the log that are committed and sent to all members.
     pub fn forget_sent(&mut self) {
         let mut upto = self.committed.number;
         for member in &self.members {
@@ -292,7 +292,7 @@ impl Owned {
         }
     }
 
-    /// Those that have yet to be sent committed changes begin anew. Says how many.
+    /// Restarts the fills of members that have not been sent all committed changes. Returns their number.
     pub fn restart_fillings(&mut self, now_ms: u64) -> u64 {
         let committed = self.committed.number;
         let lag = |it: &&mut Member| !it.counts() && it.next <= committed;
