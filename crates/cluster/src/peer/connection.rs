@@ -1,24 +1,26 @@
-//! One connection between a core of one node and another node, as a value: bytes and time in, events and bytes out.
+//! One connection between a core of this node and another node, as a sans-IO state machine: bytes and time in, events and bytes
+//! out.
 //!
 //! ```text
 //!   connect ── Hello ──► Greeting ◄─────────────── accept
 //!                           │ Event::Hello ► admit, refuse │ take_welcome
 //!                           ▼
 //!                         Ready    ask, answer, taken, cancel, exchange, replicate; pings both ways
-//!                           │ refuse, broken, tick (silence), next_event (bytes that are wrong)
+//!                           │ refuse, broken, tick (silence), next_event (invalid bytes)
 //!                           ▼
-//!                         Ended    told once, with what became of the requests: Event::Ended
+//!                         Ended    reported once, with the outcome of the requests: Event::Ended
 //! ```
 //!
-//! 1. Every stream that was asked ends once for the asker: by its last piece, or by standing in one of the two lists of
-//!    [`Ended`]. Only who cancelled it hears nothing.
-//! 2. Requests of which the last byte was not given to the socket are not sent, and never will be: what is left is thrown away.
-//! 3. What one side sends is heard in its order, across all streams and kinds.
-//! 4. At most `pieces_max` pieces of an answer are on their way, and `streams_max` streams are open: who sends more is cut off.
-//! 5. Either side may ask. Sockets, TLS, time-outs of requests and connecting anew are the host's.
+//! 1. Every requested stream ends once for the requester: with its last piece, or in one of the two lists of [`Ended`]. A
+//!    cancelled stream reports nothing.
+//! 2. Requests whose last byte was not given to the socket are not sent, and never will be: the rest is discarded.
+//! 3. Each side receives the other's frames in the order in which they were sent, across all streams and kinds.
+//! 4. At most `pieces_max` pieces of a response are in flight, and at most `streams_max` streams are open. A peer that exceeds
+//!    these limits is disconnected.
+//! 5. Either side may send requests. The host provides sockets, TLS, request timeouts and reconnection.
 //!
-//! The host's part, in this order: write what [`Connection::slices`] gives; read into [`Connection::buffer`] and call
-//! [`Connection::received`]; take events until there is none; [`Connection::tick`] when [`Connection::next_tick_ms`] has come.
+//! The host, in this order: writes the bytes of [`Connection::slices`]; reads into [`Connection::buffer`] and calls
+//! [`Connection::received`]; takes events until there are none; calls [`Connection::tick`] at [`Connection::next_tick_ms`].
 
 use std::fmt;
 use std::io::IoSlice;
@@ -36,85 +38,86 @@ use super::outbox::Outbox;
 use super::streams::{Answered, Asked};
 use crate::map::{Epoch, Incarnation, NodeId};
 
-/// What every node takes, and what may be asked before the other has greeted.
+/// The number of streams that every node accepts, and that may be opened before the peer's greeting.
 pub const STREAMS_MIN: u32 = 1 << 10;
 
-/// What a node says of itself, and for how long it waits.
+/// A node's description of itself, and its timeouts.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub cluster: String,
     pub me: Peer,
-    /// The other is pinged so often; some times within its lease.
+    /// The interval between pings; several per lease.
     pub ping_every_ms: u64,
-    /// An owner waits so much longer than a reader trusts: clocks may have another pace.
+    /// The margin by which an owner waits longer than a reader trusts its rows, because clocks may run at different speeds.
     pub margin_ms: u64,
-    /// A connection over which nothing comes for so long is ended.
+    /// A connection that receives nothing for this time is closed.
     pub silence_ms: u64,
-    /// So long each side may take to greet.
+    /// The timeout for the other side's greeting.
     pub greeting_ms: u64,
-    /// Nothing more is asked or answered while so many bytes wait to be written.
+    /// While this many bytes are queued for writing, no request and no response is added.
     pub queued_bytes_max: usize,
 }
 
-/// A node that cannot take what is exchanged with it is cut off when so many times the bytes wait that may.
+/// A peer is disconnected when this multiple of `queued_bytes_max` is queued for it, because it does not keep up.
 const QUEUED_TIMES_MAX: usize = 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A node of this cluster has connected: [`Connection::admit`] or [`Connection::refuse`] it. Nothing happens before.
+    /// A node of this cluster has connected. The host must call [`Connection::admit`] or [`Connection::refuse`] before anything
+    /// else happens.
     Hello(Hello),
-    /// Both have greeted.
+    /// Both sides have sent their greetings.
     Ready(Peer),
-    /// To be answered by [`Connection::answer`].
+    /// To be answered with [`Connection::answer`].
     Requests(StreamId, Requests),
-    /// To be taken by [`Connection::taken`], unless it is the last.
+    /// To be acknowledged with [`Connection::taken`], unless it is the last piece.
     Answer(StreamId, Piece),
-    /// Nobody waits for this answer any more.
+    /// The requester no longer waits for this response.
     Cancelled(StreamId),
-    /// There is room for another piece, where there was none.
+    /// Another piece may be sent, after the limit had been reached.
     Room(StreamId),
     Exchange(Exchange),
     Replicate(Replicate),
     Ended(Ended),
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     pub why: String,
-    /// The other said that it does not want us.
+    /// The peer rejected this node.
     pub is_refused: bool,
-    /// These requests were never sent: they are not done.
+    /// These requests were never sent, so they were not executed.
     pub unsent: Vec<StreamId>,
-    /// These were sent, and not answered to the end: whether they are done is unknown.
+    /// These requests were sent, and their responses are incomplete. Whether they were executed is unknown.
     pub unknown: Vec<StreamId>,
 }
 
-/// Why something is not sent.
+/// The reason why something was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotSent {
-    /// Later: too much is on its way.
+    /// Too much is in flight; retry later.
     Full,
-    /// Never: the connection has ended, or the stream has.
+    /// The connection or the stream has ended.
     Gone,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Waiting for a welcome from this node.
+    /// Waiting for this node's welcome.
     Welcomed {
         by: NodeId,
         known: Incarnation,
     },
     /// Waiting for a hello.
     Greeted,
-    /// The host is to say what it thinks of this one.
+    /// Waiting for the host to admit or refuse this node.
     Judged(Peer),
     Ready(Peer),
     Ended,
 }
 
-/// Until when this side surely may act for its slots.
+/// The time until which this side certainly may serve its slots.
 struct ActsUntil(Option<Rc<dyn Fn() -> u64>>);
 
 impl fmt::Debug for ActsUntil {
@@ -135,16 +138,16 @@ pub struct Connection {
     asked: Asked,
     answered: Answered,
     ended: Option<Ended>,
-    /// Whether the other would understand a frame after the end.
+    /// Whether the last frame is complete, so that the peer would understand a further frame.
     is_between_frames: bool,
     begun_ms: u64,
     heard_ms: u64,
-    /// When the time was last looked at.
+    /// The time of the last tick.
     ticked_ms: u64,
 }
 
 impl Connection {
-    /// To the node `to`, of which the life `known` is known. Requests may be asked at once.
+    /// Connects to the node `to`, whose incarnation was last known to be `known`. Requests may be sent immediately.
     pub fn connect(options: Options, to: NodeId, known: Incarnation, now_ms: u64) -> Connection {
         let hello = Hello {
             format: FORMAT,
@@ -158,7 +161,7 @@ impl Connection {
         connection
     }
 
-    /// From a node that is to say which.
+    /// Accepts a connection from a node that is not identified yet.
     pub fn accept(options: Options, now_ms: u64) -> Connection {
         Connection::new(options, State::Greeted, now_ms)
     }
@@ -187,18 +190,19 @@ impl Connection {
         }
     }
 
-    /// Until when this side surely may act for its slots, in the life in which the connection began: asked at each ping, so that the other trusts
-    /// what it is told no longer. Without it: for ever.
+    /// Sets a function that returns the time until which this side certainly may serve its slots, in the incarnation in which the
+    /// connection began. It is called for each ping, and limits how long the peer trusts what this side has sent. Without it,
+    /// there is no limit.
     pub fn set_acts_until(&mut self, until_ms: Rc<dyn Fn() -> u64>) {
         self.acts_until = ActsUntil(Some(until_ms));
     }
 
-    /// The life of this side's node in which the connection began.
+    /// The incarnation of this node when the connection began.
     pub fn life(&self) -> Incarnation {
         self.options.me.incarnation
     }
 
-    /// Who is at the other end, once both have greeted.
+    /// The peer, once both sides have sent their greetings.
     pub fn peer(&self) -> Option<&Peer> {
         match &self.state {
             State::Ready(peer) => Some(peer),
@@ -206,59 +210,60 @@ impl Connection {
         }
     }
 
-    /// It may have bytes to be written that say why.
+    /// An ended connection may still have bytes to write that state the reason.
     pub fn is_ended(&self) -> bool {
         matches!(self.state, State::Ended)
     }
 
-    /// For a reader of the other's rows: before this, and not at it, all that came over this connection is surely still kept fresh.
+    /// For a reader of the peer's rows: the time (exclusive) until which all rows received over this connection are certainly
+    /// kept fresh.
     pub fn subscribed_until_ms(&self) -> u64 {
         self.lease.subscribed_until_ms()
     }
 
-    /// For an owner: from this on the other surely trusts nothing that came over this connection, whatever it knows.
+    /// For an owner: the time from which the peer certainly trusts nothing that it received over this connection.
     pub fn forgotten_after_ms(&self) -> u64 {
         self.lease.forgotten_after_ms()
     }
 
-    // The socket's side.
+    // Socket.
 
-    /// What is to be written, in its order; says how many there are.
+    /// Fills `out` with the bytes to write, in order, and returns the number of slices.
     pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         self.outbox.slices(out)
     }
 
-    /// So many bytes of these were given to the socket.
+    /// Records that the socket accepted this many of these bytes.
     pub fn wrote(&mut self, size: usize) {
         self.outbox.wrote(size);
     }
 
-    /// Bytes that wait to be written.
+    /// The number of bytes queued for writing.
     pub fn queued_bytes(&self) -> usize {
         self.outbox.queued_bytes()
     }
 
-    /// Where bytes that come are appended.
+    /// The buffer to which received bytes are appended.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.inbox
     }
 
-    /// Bytes came.
+    /// Records that bytes were received.
     pub fn received(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
     }
 
-    /// What may have come is not read for now: then silence is not the other's.
+    /// Records that the host does not read for now, so that silence is not attributed to the peer.
     pub fn unread(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
     }
 
-    /// The socket is closed or broken; or cannot be opened.
+    /// Reports that the socket was closed or failed, or could not be opened.
     pub fn broken(&mut self, why: &str) {
         self.end(why.to_owned(), false);
     }
 
-    /// When something is to be done if nothing comes.
+    /// The time of the next call of `tick` if nothing is received.
     pub fn next_tick_ms(&self) -> u64 {
         match self.state {
             State::Ended => u64::MAX,
@@ -270,8 +275,8 @@ impl Connection {
         }
     }
 
-    /// Time passed. What came before is to be received first; a process that stood still may not know of it yet, so of a long time between two
-    /// looks only a part counts as silence.
+    /// Handles the passage of time. Bytes already received must be passed in first. After a stall, the process may not have read
+    /// them yet, so only a part of a long interval between two ticks counts as silence.
     pub fn tick(&mut self, now_ms: u64) {
         let passed = now_ms.saturating_sub(self.ticked_ms);
         self.ticked_ms = self.ticked_ms.max(now_ms);
@@ -295,7 +300,7 @@ impl Connection {
         }
     }
 
-    /// The next thing that happened. After [`Event::Ended`] there is none.
+    /// Returns the next event. There is none after [`Event::Ended`].
     pub fn next_event(&mut self, now_ms: u64) -> Option<Event> {
         loop {
             if let Some(ended) = self.ended.take() {
@@ -318,7 +323,7 @@ impl Connection {
 
     // Greeting.
 
-    /// Whoever said hello is welcome, unless the map has no such node, or knows a later life of it.
+    /// Admits the node that sent a hello, unless the map does not contain it or contains a later incarnation.
     pub fn admit(&mut self, known: Option<Incarnation>, epoch: Epoch, now_ms: u64) {
         let State::Judged(peer) = self.state else {
             return;
@@ -334,7 +339,7 @@ impl Connection {
         self.begin(peer, now_ms);
     }
 
-    /// Ends the connection, and tells the other why if that can be.
+    /// Ends the connection, and sends the reason to the peer if possible.
     pub fn refuse(&mut self, why: &str) {
         if !self.is_ended() {
             self.end(why.to_owned(), false);
@@ -350,9 +355,9 @@ impl Connection {
         self.tick(now_ms);
     }
 
-    // Asking.
+    // Requests.
 
-    /// Whether something may be asked now.
+    /// Whether a request may be sent now.
     pub fn can_ask(&self) -> Result<(), NotSent> {
         let streams_max = match &self.state {
             State::Ready(peer) => peer.streams_max,
@@ -365,15 +370,15 @@ impl Connection {
         }
     }
 
-    /// Whether few bytes wait to be written.
+    /// Whether fewer bytes than the limit are queued for writing.
     pub fn has_room(&self) -> bool {
         self.outbox.queued_bytes() < self.options.queued_bytes_max
     }
 
-    /// Asks the other side.
+    /// Sends requests to the peer.
     ///
     /// # Errors
-    /// The connection has ended, or too much is on its way: nothing was sent.
+    /// The connection has ended, or too much is in flight. Nothing was sent.
     pub fn ask(&mut self, requests: Requests) -> Result<StreamId, NotSent> {
         self.can_ask()?;
         let id = self.asked.open();
@@ -382,21 +387,21 @@ impl Connection {
         Ok(id)
     }
 
-    /// A piece of an answer was taken: another may come.
+    /// Acknowledges a piece of a response, so that the peer may send another.
     pub fn taken(&mut self, id: StreamId) {
         if self.asked.taken(id) {
             self.outbox.push(&Frame::Taken(id));
         }
     }
 
-    /// Nobody waits for this answer any more; nothing more is told of it.
+    /// Cancels a request. No further events of it are reported.
     pub fn cancel(&mut self, id: StreamId) {
         if self.asked.cancel(id) {
             self.outbox.push(&Frame::Cancel(id));
         }
     }
 
-    // Answering.
+    // Responses.
 
     /// Whether another piece may be sent.
     pub fn can_answer(&mut self, id: StreamId) -> Result<(), NotSent> {
@@ -411,10 +416,10 @@ impl Connection {
         }
     }
 
-    /// Sends a piece of an answer. That nothing, or nothing more, will be answered can always be sent.
+    /// Sends a piece of a response. A final [`Last::NotDone`] or [`Last::Unknown`] can always be sent.
     ///
     /// # Errors
-    /// Nobody waits for it, or too much is on its way: nothing was sent.
+    /// The requester no longer waits for it, or too much is in flight. Nothing was sent.
     pub fn answer(&mut self, id: StreamId, piece: Piece) -> Result<(), NotSent> {
         match (self.can_answer(id), piece.last) {
             (Err(NotSent::Full), Last::NotDone | Last::Unknown) | (Ok(()), _) => {}
@@ -425,9 +430,9 @@ impl Connection {
         Ok(())
     }
 
-    // What goes one way.
+    // One-way messages.
 
-    /// Sends a message between engines, after all that was sent before.
+    /// Sends a message between engines, after everything sent before.
     ///
     /// # Errors
     /// The connection has ended.
@@ -435,7 +440,7 @@ impl Connection {
         self.send(&Frame::Exchange(exchange))
     }
 
-    /// As [`Connection::exchange`], a message of `replication`.
+    /// Sends a message of `replication`, like [`Connection::exchange`].
     ///
     /// # Errors
     /// The connection has ended.
@@ -456,7 +461,7 @@ impl Connection {
         Ok(())
     }
 
-    // What comes.
+    // Received frames.
 
     fn take(&mut self, frame: Frame, now_ms: u64) -> Result<Option<Event>, String> {
         match (&self.state, frame) {
@@ -548,7 +553,7 @@ impl Connection {
         })
     }
 
-    // The end.
+    // End.
 
     fn end(&mut self, why: String, is_refused: bool) {
         if self.is_ended() {
@@ -568,7 +573,7 @@ impl Connection {
         });
     }
 
-    /// Half of a frame is not finished with words.
+    /// Sends the reason, unless a frame was written only in part.
     fn outbox_words(&mut self, why: &str) {
         if self.is_between_frames {
             self.outbox.push(&Frame::Refused(why.to_owned()));

@@ -250,8 +250,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Finds a piece by its first slot. Pieces are sorted until the first split, which appends the rest; hence the fallback to a
-    /// linear search.
+    /// Finds a piece by its first slot, by which the pieces are sorted.
     fn piece_at(&self, from: u16) -> Option<usize> {
         self.pieces
             .binary_search_by_key(&from, |piece| piece.from)

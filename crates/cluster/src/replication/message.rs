@@ -1,12 +1,12 @@
-//! What places say to one another about slots. A stream has an order, and ends with its connection.
+//! The messages between places about slots. A stream is ordered, and ends with its connection.
 //!
 //! ```text
 //!   owner                                   replica
-//!   Begin(slot, term, what I have) ───────►  cuts what is not the owner's; logs the term
+//!   Begin(slot, term, history) ───────────►  cuts changes that the owner lacks; logs the term
 //!                                  ◄───────  Answer: I am at 17 | refused: I know a later term | I lack | I have more
 //!   Changes(18, 19, ...) ─────────────────►  checks the term, logs
-//!                                  ◄───────  Acknowledged: all up to this message is in my log
-//!   Rows, Filled ─────────────────────────►  (a filling replica) keeps them, logs
+//!                                  ◄───────  Acknowledged: everything up to this message is in my log
+//!   Rows, Filled ─────────────────────────►  (while filling) stores them, logs
 //!   Confirm(slot, term) ──────────────────►  refuses if it knows a later term; acknowledges
 //! ```
 
@@ -16,11 +16,11 @@ use super::change::{Entry, Position, Row};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// To a replica. Numbers of a stream go up by one, from 1 on.
+    /// To a replica. The sequence numbers of a stream are consecutive, from 1.
     Stream { sequence: u64, part: Part },
-    /// To an owner: all of the stream up to this is in the log.
+    /// To an owner: everything in the stream up to this number is in the log.
     Acknowledged { sequence: u64 },
-    /// To an owner, of a slot in this term: what its begin came to, or that what it sent was not taken.
+    /// To an owner, about a slot in this term: the result of its `Begin`, or the rejection of something it sent.
     Answer {
         slot: u16,
         term: Term,
@@ -32,42 +32,42 @@ pub enum Message {
 pub enum Part {
     Begin(Begin),
     Changes(Vec<SlotChanges>),
-    /// Rows of a slot that is filled, in the order of their keys.
+    /// Rows of a slot that is being filled, in key order.
     Rows {
         slot: u16,
         term: Term,
         rows: Vec<Row>,
     },
-    /// The replica has all rows, as they were at this position.
+    /// The replica now has all rows as of this position.
     Filled {
         slot: u16,
         term: Term,
         at: Position,
     },
-    /// Whether the replica knows a later term of these slots.
+    /// Queries whether the replica knows a later term of these slots.
     Confirm(Vec<(u16, Term)>),
-    /// Nothing: to hear of each other.
+    /// A heartbeat without content.
     Beat,
 }
 
-/// An owner begins with a replica, or goes on in another term.
+/// An owner starts replication of a slot to a replica, or continues it in another term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Begin {
     pub slot: u16,
     pub term: Term,
     pub kind: Kind,
-    /// All that is below this the owner has no more as single changes; everybody in sync has it.
+    /// The owner no longer has individual changes up to this position. All in-sync replicas have them.
     pub floor: Position,
-    /// Of the changes above it: the last of each term, in order. The last of all is the owner's own.
+    /// The last change of each term above the floor, in order. The last element is the owner's last change.
     pub history: Vec<Position>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     InSync,
-    /// All rows come anew: what the replica has of the slot is to be thrown away.
+    /// A complete transfer: the replica must discard what it has of the slot.
     Fill(Epoch),
-    /// The filling of this epoch goes on, in another term.
+    /// Continues the fill of this epoch in another term.
     FillOn(Epoch),
 }
 
@@ -75,9 +75,9 @@ pub enum Kind {
 pub struct SlotChanges {
     pub slot: u16,
     pub term: Term,
-    /// All changes up to this number are acknowledged for good.
+    /// All changes up to this number are permanently acknowledged.
     pub settled: u64,
-    /// In order. Their numbers have gaps only while the replica is filled.
+    /// In order. The numbers have gaps only while the replica is being filled.
     pub entries: Vec<Entry>,
 }
 
@@ -85,10 +85,11 @@ pub struct SlotChanges {
 pub enum Answer {
     /// The replica has the owner's history up to here, and nothing beyond.
     At(Position),
-    /// The replica knows this term, and takes nothing of an older one; or, if it is not later, does not follow the owner in this connection.
+    /// The replica knows this term and rejects older ones. If the term is not later, the replica does not follow the owner in
+    /// this connection.
     Refused(Term),
-    /// The replica lacks what the owner has no more as single changes, or has no whole copy: it must be filled.
+    /// The replica lacks changes that the owner no longer has individually, or has no complete copy: it must be filled.
     Lacks,
-    /// The replica knows that a change is acknowledged that the owner does not have: the owner has an old disk.
+    /// The replica has an acknowledged change that the owner lacks: the owner has an old disk.
     Ahead(Position),
 }

@@ -1,4 +1,4 @@
-//! What changes do, and which are refused.
+//! The effects of map changes, and the changes that are rejected.
 
 use larder_cluster::map::{
     AskId, AtTerm, By, Change, ChangeId, Difference, DiskId, Epoch, Filling, Incarnation, Leaving,
@@ -53,7 +53,7 @@ fn sync(by: By, slots: SlotRange, term: u64, out: &[u32], into: &[(u32, u64)]) -
     }
 }
 
-/// `owner [in sync] filling -> goal` of a slot.
+/// Formats a slot's placement as `owner [in sync] filling -> goal`.
 fn shown(map: &Map, slot: u16) -> String {
     let placed = &map.slots().of(slot).placed;
     let list = |nodes: Vec<u32>| {
@@ -107,7 +107,7 @@ fn where_all_who_have_a_slot_die_together_the_first_to_return_owns_it() {
     assert_eq!(shown(&back_2, 0), "2 [] {} -> 1 2");
     let back_1 = apply(&dark, back(1, 2, 1));
     assert_eq!(shown(&back_1, 0), "1 [] {} -> 1 2");
-    // An owner that lost its disk has nothing: the other is the one to wait for.
+    // An owner that lost its disk has no rows, so the slot waits for the other node.
     let empty_1 = apply(&dark, back(1, 2, 99));
     assert_eq!(shown(&empty_1, 0), "2 [] {} -> 1 2");
     assert!(!empty_1.is_up(NodeId(2)));
@@ -227,7 +227,7 @@ fn only_who_knows_the_term_and_the_filling_changes_who_is_in_sync() {
         },
     );
     let second = apply(&ended, Change::FillsBegun { slots: again });
-    // A report on the first filling, late: the term is the same, the filling is not.
+    // A late report on the first fill: the term is the same, but the fill is not.
     let why = refused(&second, sync(By::Controller, FIRST, 6, &[], &[(2, 7)]));
     assert!(why.contains("not being filled since epoch 7"), "{why}");
     let in_sync = apply(&second, sync(By::Controller, FIRST, 6, &[], &[(2, 9)]));

@@ -1,4 +1,4 @@
-//! Tests of the map, the placement, the controller, of what keeps them, of replication, and of whole clusters.
+//! Tests of the map, the placement, the controller, the coordination service, replication, and complete clusters.
 
 mod changes;
 mod controller;

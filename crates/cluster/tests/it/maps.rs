@@ -35,7 +35,7 @@ pub fn refused(map: &Map, change: Change) -> String {
     refused.expect_err("a change that does not fit").to_string()
 }
 
-/// `count` members that are up, numbered from 1, each in a zone of three; no slots are given yet.
+/// A map with `count` members that are up, numbered from 1, in three zones. No slots are placed yet.
 pub fn members(count: u32, replicas: u8) -> Map {
     let settings = Settings {
         replicas,
@@ -56,7 +56,7 @@ pub fn members(count: u32, replicas: u8) -> Map {
     apply(&map, Change::MembersAdmitted { nodes, at_ms: 2 })
 }
 
-/// Three members with all slots: owned by thirds, copied by the next node.
+/// Three members with all slots: each owns a third, and the next node is its replica.
 pub fn three() -> Map {
     let goals = vec![
         (SlotRange::new(0, 5460), vec![NodeId(1), NodeId(2)]),
@@ -71,7 +71,7 @@ pub fn three() -> Map {
     apply(&members(3, 2), taken)
 }
 
-/// What owners do by themselves: those that pass give away the slots that are to be others'. `None`: there are none.
+/// The hand-overs that owners make on their own, for owners that satisfy `gives`. `None` if there are none.
 pub fn given_away(map: &Map, gives: impl Fn(NodeId) -> bool) -> Option<Change> {
     let runs = map.slots().runs().iter();
     let given = runs.filter(|run| run.placed.owner.is_some_and(&gives));

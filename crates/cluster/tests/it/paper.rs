@@ -1,5 +1,5 @@
-//! A thousand nodes and 100 TB on paper: what the map, its changes, a push and membership cost at that size. `LARDER_PAPER=1` prints the tables
-//! of `bench/runs/<date>-<host>/cluster-paper.md`; build it as a server is built (`--release`).
+//! A calculation for a thousand nodes and 100 TB: the cost of the map, its changes, a push and membership at that size.
+//! `LARDER_PAPER=1` prints the tables of `bench/runs/<date>-<host>/cluster-paper.md`; build with `--release`, like a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::maps::{given_away, registration};
 
 const ZONES: u32 = 5;
 const REPLICAS: u8 = 3;
-/// etcd's limit of a request.
+/// etcd's limit on the size of a request.
 const REQUEST_BYTES_MAX: usize = 1536 * 1024;
 
 #[expect(clippy::disallowed_methods, reason = "it measures")]
@@ -24,7 +24,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (done, began.elapsed())
 }
 
-/// The median of five.
+/// The median of five runs.
 fn median<T>(mut work: impl FnMut() -> T) -> Duration {
     let mut times: Vec<Duration> = (0..5).map(|_| timed(&mut work).1).collect();
     times.sort_unstable();
@@ -35,14 +35,14 @@ fn ms(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
-/// A cluster whose nodes do at once what is asked of them.
+/// A cluster whose nodes complete their work immediately.
 struct Paper {
     map: Map,
     registered: BTreeMap<NodeName, Registration>,
     reports: BTreeMap<NodeName, Report>,
     asks: Vec<(AskId, Ask)>,
     now_ms: u64,
-    /// Slots that were filled, and all time in `decide` and `apply`.
+    /// The number of filled slots, and the total time in `decide` and `apply`.
     filled: u32,
     decided: Duration,
     longest: Duration,
@@ -87,7 +87,7 @@ impl Paper {
         })
     }
 
-    /// Until there is nothing to do; how many changes that took.
+    /// Runs until there is nothing to do. Returns the number of changes.
     fn rest(&mut self) -> u32 {
         let mut changes = 0;
         loop {
@@ -119,7 +119,7 @@ impl Paper {
         }
     }
 
-    /// All that is being filled is in sync.
+    /// Completes all fills.
     fn fill(&mut self) {
         for report in self.reports.values_mut() {
             report.synced.clear();
@@ -143,7 +143,7 @@ impl Paper {
         }
     }
 
-    /// Everybody tells of a version; of some it is ready.
+    /// Every node reports progress with a version; `ready` of them report that it is ready.
     fn report(&mut self, ready: usize) {
         let store = "store".parse().expect("a name");
         let Some(push) = self.map.stores().get(&store).and_then(|it| it.push.clone()) else {
@@ -171,12 +171,12 @@ impl Paper {
     }
 }
 
-/// What `CLUSTER SLOTS` answers, about.
+/// The approximate size of the reply to `CLUSTER SLOTS`.
 fn slots_bytes(map: &Map) -> (usize, usize) {
     let lookup = Lookup::new(map);
     let nodes: usize = lookup.served().iter().map(|it| 1 + it.replicas.len()).sum();
     let entries = lookup.served().len();
-    // Two numbers an entry; host, port and an id of 40 digits a node.
+    // Two numbers per entry; host, port and an id of 40 digits per node.
     (entries, entries * 24 + nodes * 85)
 }
 
@@ -214,7 +214,7 @@ fn assignment(count: u32) -> Vec<String> {
         .collect();
     let without = &nodes[..nodes.len() - 1];
     let one_dies = median(|| place(&old, without, REPLICAS, 5));
-    // Those that share a slot with the first node: the others lose a copy of something when it dies with them.
+    // Nodes that share a slot with the first node: if one of them dies with it, copies are lost.
     let first = nodes[0].id;
     let shared = goals.iter().filter(|(_, goal)| goal.contains(&first));
     let neighbours: BTreeSet<NodeId> = shared.flat_map(|(_, goal)| goal.clone()).collect();
@@ -339,7 +339,7 @@ fn push(count: u32) -> Vec<String> {
         .filter(|it| it.live.is_some())
         .count();
     assert_eq!((live, paper.asks.len()), (1, 0));
-    // Each node tells when it begins, about four times meanwhile, and when it is ready; each is told to each other.
+    // Each node reports at the start, about four times in between, and when it is ready. Every report is sent to every node.
     let told = 6.0 * f64::from(count) * f64::from(count);
     vec![
         ms(pulling),
@@ -354,20 +354,20 @@ fn push(count: u32) -> Vec<String> {
     ]
 }
 
-/// How long it takes until all have their partitions: `stored` bytes of data, each partition on three nodes.
+/// Computes the time until all nodes have their partitions: `stored` bytes of data, each partition on three nodes.
 struct Links {
     nodes: usize,
     stored: f64,
-    /// Bytes a second that the source gives to all together, and that a node takes or gives.
+    /// The bandwidth in bytes per second of the source, in total, and of a node in each direction.
     source: f64,
     node: f64,
-    /// Pulls of a node at once.
+    /// Concurrent pulls per node.
     at_once: usize,
     peers: bool,
 }
 
 impl Links {
-    /// Seconds, and the part of all bytes that came from the source. Rates are shared evenly, second by second.
+    /// Returns the seconds, and the fraction of all bytes that came from the source. Bandwidth is shared evenly, step by step.
     fn seconds(&self) -> (f64, f64) {
         let nodes: Vec<Node> = (1..=self.nodes as u32)
             .map(|number| {
@@ -395,7 +395,7 @@ impl Links {
         }
         wanted.iter_mut().for_each(|it| random.shuffle(it));
         let size = self.stored / 16_384.0;
-        // (slot, from whom; None: the source, what is left)
+        // (slot, sending node or `None` for the source, remaining bytes)
         let mut pulls: Vec<Vec<(u16, Option<usize>, f64)>> = vec![Vec::new(); self.nodes];
         let mut from_source = vec![false; 16_384];
         let (mut seconds, mut source_bytes) = (0.0, 0.0);
@@ -405,7 +405,7 @@ impl Links {
             let mut at_source = 0;
             for node in 0..self.nodes {
                 while pulls[node].len() < self.at_once {
-                    // One that a peer has; else one that nobody brings yet.
+                    // A slot that a peer has; otherwise one that no node is pulling yet.
                     let found = wanted[node].iter().position(|slot| {
                         let slot = usize::from(*slot);
                         !self.peers || !holders[slot].is_empty() || !from_source[slot]

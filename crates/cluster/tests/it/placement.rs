@@ -1,4 +1,4 @@
-//! Placements, judged by a checker that computes shares, zones and the least that must move in its own way.
+//! Placements, tested against a checker that independently computes shares, zones and the minimum number of moves.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ fn by_slot(goals: &[Goal]) -> Vec<Vec<NodeId>> {
     slots
 }
 
-/// How many copies of a slot each zone may have: dealt out one by one, to the zone with the fewest.
+/// Maximum copies of a slot per zone: distributed one by one to the zone with the fewest.
 fn zone_limits(nodes: &[Node], copies: usize) -> BTreeMap<&str, usize> {
     let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
     nodes
@@ -68,7 +68,8 @@ fn zone_limits(nodes: &[Node], copies: usize) -> BTreeMap<&str, usize> {
         .collect()
 }
 
-/// What each node would hold by weight: who would have more than it can is set to what it can, and the rest is shared anew.
+/// The slots that each node should hold by weight. A node whose share exceeds its maximum gets the maximum, and the rest is
+/// shared again.
 fn held_shares(nodes: &[Node], copies: usize) -> BTreeMap<NodeId, f64> {
     let limits = zone_limits(nodes, copies);
     let whole: Vec<&Node> = nodes.iter().collect();
@@ -120,7 +121,7 @@ fn at_least(share: f64) -> usize {
     (share * (1.0 - f64::from(SPARE) / 100.0) + 1e-6).floor() as usize
 }
 
-/// Asserts all that a placement promises.
+/// Asserts all guarantees of a placement.
 #[track_caller]
 pub fn check(goals: &[Goal], nodes: &[Node], replicas: usize) {
     let copies = replicas.min(nodes.len());
@@ -163,9 +164,10 @@ pub fn check(goals: &[Goal], nodes: &[Node], replicas: usize) {
     }
 }
 
-/// The copies that are made anew, and the least that any placement within the bounds must make: those that are lacking, and one
-/// for each that has to be dropped. Dropped must be what is on a node beyond its bound; and, where some nodes must get more copies
-/// than the slots that lack some can take there, or must take more than they have room for, as many at other slots. (Looked at: all sets of nodes if there are few, else all sets of zones.)
+/// Counts the new copies, and the minimum that any placement within the bounds must create: the missing copies, and one for each
+/// copy that must be dropped. A copy must be dropped if its node exceeds its bound. More copies must move if some nodes need more
+/// copies than the slots with missing copies can give them, or must take more than they have room for. (Examined for all sets of
+/// nodes if there are few, else for all sets of zones.)
 pub fn moved(old: &[Goal], new: &[Goal], nodes: &[Node], replicas: usize) -> (usize, usize) {
     let copies = replicas.min(nodes.len());
     let limits = zone_limits(nodes, copies);
@@ -185,7 +187,7 @@ pub fn moved(old: &[Goal], new: &[Goal], nodes: &[Node], replicas: usize) -> (us
     let few = nodes.len() <= 5;
     let sets = 1usize << if few { nodes.len() } else { zones.len() };
     let is_in = |set: usize, node: usize| set >> (if few { node } else { zone_of[node] }) & 1 == 1;
-    // For each set of nodes, how many of the lacking copies they can take.
+    // For each set of nodes, the number of missing copies that they can take.
     let mut taken = vec![0; sets];
     for (old, new) in by_slot(old).iter().zip(by_slot(new)) {
         moved += new.iter().filter(|node| !old.contains(node)).count();
@@ -231,7 +233,7 @@ pub fn moved(old: &[Goal], new: &[Goal], nodes: &[Node], replicas: usize) -> (us
                 .map(|(_, it)| it)
                 .sum()
         };
-        // What the others cannot take must go to these, whether they have room or not.
+        // Copies that the other nodes cannot take must go to these, whether they have room or not.
         let forced = lacking - taken[sets - 1 - set];
         sum(&under)
             .saturating_sub(taken[set])
@@ -240,7 +242,7 @@ pub fn moved(old: &[Goal], new: &[Goal], nodes: &[Node], replicas: usize) -> (us
     (moved, lacking + dropped.max().unwrap_or(0))
 }
 
-/// Changes of who is there, one after another; each is checked, and what it moves is compared with the least.
+/// Applies random changes of the set of nodes. Checks each placement, and compares its moves with the minimum.
 fn run(
     seed: u64,
     count: u64,
@@ -300,8 +302,8 @@ fn run(
     }
 }
 
-/// The least is not always to be had: a node may have too much of just those slots that nobody who needs some may take. (Seen with
-/// five nodes in zones of one and two, once in a thousand changes.)
+/// The minimum cannot always be reached: a node may have an excess of exactly those slots that no node below its share may take.
+/// (Observed with five nodes in zones of one and two, once in a thousand changes.)
 fn run_all(sizes: &[u64], seeds: u64) -> (f64, u32, u32) {
     let mut worst = (1.0, String::new());
     let mut counts = (0, 0);
@@ -379,14 +381,15 @@ fn an_owner_that_goes_is_followed_by_one_that_has_the_rows() {
             );
         }
     }
-    // The others are above the bound of who has the rows; they change hands when the new copy has them.
+    // The others would exceed a bound of the nodes that have the rows. Their ownership changes when the new copy has the rows.
     assert!(
         followed > 1900 && with_rows * 10 > followed * 9,
         "{with_rows} of {followed}"
     );
 }
 
-/// Two dead nodes lose the slots that both held and nobody else. Spread evenly over all pairs that would be, of 64 nodes, 8 slots each.
+/// If two nodes die, the slots that only they held are lost. With 64 nodes and copies spread evenly over all pairs, that would be
+/// 8 slots per pair.
 #[test]
 fn copies_are_spread_over_many_nodes_and_cluster_slots_stays_short() {
     for (count, replicas) in [

@@ -1,4 +1,4 @@
-//! Plans: what is moved, in which order, and at what cost.
+//! Plans: the moves, their order and their cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ fn a_plan_moves_what_it_says_and_never_leaves_a_slot_with_fewer_copies() {
         rows: &rows,
         bytes: &bytes,
     };
-    // Node 5 comes, node 2 goes.
+    // Node 5 joins, node 2 leaves.
     let plan = Plan::of(&map, &nodes(&map, 2), 2, 5, 64, weights);
     assert_eq!(plan, Plan::of(&map, &nodes(&map, 2), 2, 5, 64, weights));
 

@@ -1,4 +1,4 @@
-//! A map that was lost is made again from what nodes have kept: nothing acknowledged is lost, whoever answers.
+//! Tests that a rebuilt map loses nothing acknowledged, whichever nodes answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
@@ -27,7 +27,7 @@ fn position(term: u64, number: u64) -> Position {
     }
 }
 
-/// What node `number` of [`three`] has kept: whole copies of these slots.
+/// The stored state of node `number` of [`three`]: complete copies of these slots.
 fn kept(number: u32, map: &Map, slots: SlotRange, term: u64, last: Position) -> Kept {
     let member = registration(number, "", 1);
     Kept {
@@ -62,11 +62,11 @@ fn of_the_holders_the_one_with_the_last_change_becomes_the_owner() {
     let all = [
         kept(1, &map, NODE_1, term, position(term, 4)),
         kept(2, &map, NODE_1, term, position(term, 9)),
-        // It is no holder of these slots, whatever it has.
+        // It is not a holder of these slots, whatever it has.
         kept(3, &map, NODE_1, term, position(term, 99)),
     ];
     let planned = plan(&all, None, None, &[]).unwrap();
-    // Node 1 lacks nothing that was acknowledged: it stays a holder.
+    // Node 1 has everything that was acknowledged, so it remains a holder.
     assert_eq!(holders(&planned, 0), [2, 1]);
     assert_eq!(planned.unconfirmed, 0);
     let next = planned.map(&ChangeId::default(), 50).unwrap();
@@ -76,7 +76,7 @@ fn of_the_holders_the_one_with_the_last_change_becomes_the_owner() {
     assert!(next.members().iter().all(|it| it.state == State::Down));
     assert_eq!(next.slots().of(0).placed.owner, Some(NodeId(2)));
     assert_eq!(next.slots().of(0).placed.term, Term(next.epoch().0));
-    // Those of nodes 2 and 3 wait: neither has a copy.
+    // The slots of nodes 2 and 3 wait: neither has a copy.
     assert_eq!(
         planned.waiting,
         BTreeMap::from([
@@ -85,7 +85,7 @@ fn of_the_holders_the_one_with_the_last_change_becomes_the_owner() {
         ])
     );
     assert_eq!(next.slots().of(6000).placed.owner, Some(NodeId(2)));
-    // They return in new lives, and own what was chosen.
+    // They return with new incarnations, and own the chosen slots.
     let mut back = registration(2, "zone-2", 1);
     back.incarnation = Incarnation(2);
     let change = Change::MemberReturned {
@@ -169,7 +169,7 @@ fn a_recovery_that_is_not_needed_or_not_possible_is_refused() {
     let own = kept(1, &map, none, 3, position(3, 1));
     let why = plan(from_ref(&own), None, Some(&later), &[]).unwrap_err();
     assert!(why.contains("nothing to recover"), "{why}");
-    // The copy of the other node, or the backup, is newer than what was restored.
+    // The other node's copy, or the backup, is newer than the restored map.
     let newer = kept(2, &later, none, 3, position(3, 1));
     let planned = plan(&[own.clone(), newer.clone()], None, Some(&map), &[]).unwrap();
     assert_eq!(planned.base.epoch(), later.epoch());
@@ -181,7 +181,7 @@ fn a_recovery_that_is_not_needed_or_not_possible_is_refused() {
     };
     let why = plan(&[own, stranger.clone()], None, None, &[]).unwrap_err();
     assert!(why.contains("different clusters"), "{why}");
-    // A cluster that was created in place of the lost one is replaced by it, at an epoch above both.
+    // It replaces a cluster that was created in place of the lost one, at an epoch above both.
     let other = Map::new("test", map.settings().clone()).with_id(ClusterId(9));
     let planned = plan(&[stranger], None, Some(&other), &[]).unwrap();
     assert_eq!(planned.base.id(), ClusterId(8));
@@ -196,7 +196,7 @@ fn a_recovery_that_is_not_needed_or_not_possible_is_refused() {
 #[test]
 fn a_holder_without_a_copy_begins_no_slot_while_another_holder_is_absent() {
     let map = three_with_id();
-    // Nodes 1 and 2 are the holders. Node 1 has given the slots away after this copy of the map was made, and node 2 is absent.
+    // Nodes 1 and 2 are the holders. Node 1 handed over the slots after this copy of the map was made, and node 2 is absent.
     let bare = kept(1, &map, SlotRange::new(16_000, 16_000), 3, position(3, 1));
     let planned = plan(&[bare], None, None, &[]).unwrap();
     assert_eq!(holders(&planned, 0), [2]);
@@ -211,7 +211,7 @@ fn the_new_epoch_is_above_all_terms_and_marks_and_a_mark_that_no_copy_reaches_is
     let old = kept(1, &map, NODE_1, 5_000, position(5_000, 1));
     let planned = plan(from_ref(&old), None, None, &[]).unwrap();
     assert_eq!((planned.epoch, planned.missed), (Epoch(6_000), None));
-    // etcd has this very map again, but another node followed a later one.
+    // etcd has this exact map again, but another node applied a later one.
     let marks = [(map.id(), Epoch(9_000)), (ClusterId(99), Epoch(80_000))];
     let planned = plan(from_ref(&old), None, Some(&map), &marks).unwrap();
     assert_eq!(planned.epoch, Epoch(10_000));
@@ -228,10 +228,10 @@ fn rows_of_a_node_that_the_newest_copy_does_not_know_are_not_passed_over() {
     assert!(why.contains("does not know it"), "{why}");
 }
 
-/// One slot of up to five nodes through a random history: writes, replicas that are dropped and filled, owners that move and die.
+/// The random history of one slot on up to five nodes: writes, replicas that are dropped and filled, owners that move and die.
 struct History {
     map: Map,
-    /// The terms of the changes that a node's copy has, one for each number; and the term that it took part in last.
+    /// For each node, the terms of the changes in its copy, by number, and the last term in which it took part.
     logs: BTreeMap<NodeId, (Vec<u64>, u64)>,
     acknowledged: Vec<u64>,
     copies: BTreeMap<NodeId, Map>,
@@ -265,13 +265,13 @@ impl History {
         self.map = next;
         let placed = self.map.slots().of(SLOT).placed.clone();
         let (term, owner) = (placed.term.0, placed.owner.expect("somebody"));
-        // Some nodes hear late of a map; the owner has acted on it before it acknowledges anything.
+        // Some nodes receive a map late. The owner has applied it before it acknowledges anything.
         for node in 1..=5 {
             if NodeId(node) == owner || !random.one_in(3) {
                 self.copies.insert(NodeId(node), self.map.clone());
             }
         }
-        // Those in sync follow the owner: what it has not is cut, what they lack is sent.
+        // In-sync replicas follow the owner: changes that it lacks are cut, changes that they lack are sent.
         let log = self.logs[&owner].0.clone();
         for node in placed.holders() {
             self.logs.insert(node, (log.clone(), term));

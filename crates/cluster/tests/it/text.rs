@@ -1,4 +1,4 @@
-//! The map as text: stable, strict, and small enough for etcd.
+//! The text form of the map: stable, strict, and small enough for etcd.
 
 use larder_cluster::map::{Change, Map, NodeId, SlotRange, TextError};
 
@@ -107,8 +107,8 @@ fn a_text_that_breaks_an_invariant_is_refused_with_its_number() {
     }
 }
 
-/// etcd takes requests of at most 1.5 MiB. The worst map of a thousand nodes and three replicas has
-/// a run for every slot; one whose slots lie in runs of 16 is a fifth of that.
+/// etcd accepts requests of at most 1.5 MiB. The largest map of a thousand nodes and three replicas has a run for every slot; a
+/// map with runs of 16 slots has a fifth of that size.
 #[test]
 fn a_map_of_a_thousand_members_fits_into_one_request_of_etcd() {
     let mut map = members(1000, 3);

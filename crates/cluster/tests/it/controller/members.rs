@@ -1,4 +1,4 @@
-//! Members come, die, are replaced, drained and removed; each ends where a person would expect it.
+//! Scenarios of members that join, die, and are replaced, drained and removed.
 
 use larder_cluster::controller::{Ask, Decision};
 use larder_cluster::map::{AskId, Change, DiskId, Incarnation, NodeId, Roles, SlotRange, State};
@@ -131,7 +131,8 @@ fn an_empty_disk_under_an_old_name_is_no_replica_and_a_person_is_asked_where_it_
         scene.register(back);
     }
     scene.settle();
-    // Slots 0 to 5460 were on 1 and 2 alone: whoever is looked at first is let in without rows, the other is then the only one.
+    // Only nodes 1 and 2 held slots 0 to 5460. The first of them to be examined is admitted without rows, so the other is then
+    // the only holder.
     let Decision::Nothing { blocked, .. } = scene.decide() else {
         panic!("it waits");
     };
@@ -247,7 +248,7 @@ fn slots_are_given_out_when_enough_nodes_have_come_and_then_to_all_of_them() {
     );
 }
 
-/// It had a lease, and so it was given slots; nobody could fill it, and they waited for it.
+/// The node had a lease and therefore received slots. No owner could fill it, and the slots waited for it.
 #[test]
 fn a_new_node_that_most_cannot_reach_is_given_nothing_until_they_can() {
     let mut scene = Scene::new();

@@ -1,4 +1,4 @@
-//! The controller, in simulated clusters.
+//! Tests of the controller in simulated clusters.
 
 mod members;
 mod pushes;
@@ -8,7 +8,7 @@ mod world;
 
 use world::Cluster;
 
-/// One cluster: anything happens, then it comes to rest.
+/// Runs one cluster with random events until it settles.
 fn simulate(seed: u64) {
     let told = std::panic::catch_unwind(|| {
         let mut cluster = Cluster::new(seed);

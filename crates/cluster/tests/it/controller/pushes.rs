@@ -1,4 +1,4 @@
-//! The life of pushes: each way in which one may end.
+//! The lifecycle of pushes: each possible result.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ fn a_version_goes_live_when_the_last_holder_has_it_and_then_the_wish_is_answered
         )]
     );
     assert_eq!(scene.live(), Some(1));
-    // The answer was lost: the wish is still there, and is not granted twice.
+    // The reply was lost: the request is still stored, and is not executed twice.
     scene.push("a", 0);
     assert_eq!(scene.rest(), answers);
     assert_eq!(scene.map.stores()[&store()].next, VersionId(2));
@@ -255,7 +255,7 @@ fn a_rollback_needs_nodes_that_have_the_version() {
 
 #[test]
 fn a_controller_that_stops_at_any_step_is_followed_by_one_that_ends_alike() {
-    // The controller keeps nothing, so all that another could lack is the reply to its last change: the map tells it.
+    // The controller is stateless. The next one can lack only the reply to the last change, which the map contains.
     let mut scene = Scene::new();
     scene.push("a", 0);
     let mut steps = 0;

@@ -1,4 +1,4 @@
-//! A cluster at rest, for tests that change one thing.
+//! A settled cluster, for tests that change one thing.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub fn name(number: u32) -> NodeName {
 }
 
 impl Scene {
-    /// Three nodes at rest, each of whose slots another copies.
+    /// Three settled nodes. Each slot has one replica.
     pub fn new() -> Scene {
         let map = three();
         let registered = map
@@ -38,7 +38,7 @@ impl Scene {
         scene
     }
 
-    /// Nobody is there yet; so many are to come.
+    /// A cluster without nodes, which waits for `start_nodes` of them.
     pub fn empty(start_nodes: u32) -> Scene {
         let settings = Settings {
             replicas: 2,
@@ -70,7 +70,7 @@ impl Scene {
         })
     }
 
-    /// One change, or an answer.
+    /// Makes one change, or returns an answer.
     pub fn step(&mut self) -> Option<(String, Result<String, String>)> {
         match self.decide() {
             Decision::Change { change, .. } => {
@@ -88,7 +88,7 @@ impl Scene {
         None
     }
 
-    /// Until there is nothing to do; the answers that were given meanwhile. What is being filled stays so.
+    /// Runs until there is nothing to do. Returns the answers given meanwhile. Fills stay in progress.
     pub fn rest(&mut self) -> Vec<(String, Result<String, String>)> {
         let mut answers = Vec::new();
         for _ in 0..500 {
@@ -107,7 +107,7 @@ impl Scene {
         panic!("it does not come to rest: {:?}", self.decide());
     }
 
-    /// As `rest`, and what is being filled is soon in sync.
+    /// Like `rest`, but completes all fills.
     pub fn settle(&mut self) {
         for _ in 0..500 {
             self.rest();
@@ -119,7 +119,7 @@ impl Scene {
         panic!("it is never filled");
     }
 
-    /// The owners report that those that are being filled have all; whether there are any.
+    /// Lets the owners report all fills as complete. Returns whether there were any.
     pub fn tell_that_all_are_filled(&mut self) -> bool {
         let mut is_filling = false;
         for run in self.map.slots().runs() {

@@ -1,4 +1,4 @@
-//! A thousand nodes: how large the map gets, and how many changes a node that joins or dies takes.
+//! A thousand nodes: the size of the map, and the number of changes when a node joins or dies.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use larder_cluster::map::{ChangeId, Lookup, Map, NodeId, NodeName, Registration,
 
 use crate::maps::{given_away, registration};
 
-/// Every node does at once what is asked of it: all that is being filled is in sync.
+/// Reports in which every node has completed its work: all fills are in sync.
 fn reports(map: &Map) -> BTreeMap<NodeName, Report> {
     let mut reports: BTreeMap<NodeName, Report> = BTreeMap::new();
     for run in map.slots().runs() {
@@ -28,7 +28,7 @@ fn reports(map: &Map) -> BTreeMap<NodeName, Report> {
     reports
 }
 
-/// Lets the controller work until there is nothing to do; how many changes that took.
+/// Runs the controller until there is nothing to do. Returns the number of changes.
 fn rest(map: &mut Map, registered: &BTreeMap<NodeName, Registration>, now_ms: u64) -> u32 {
     for changes in 0..3_000 {
         let reports = reports(map);

@@ -1,5 +1,5 @@
-//! A cluster for the controller: nodes that die, are cut off, lose their disks and come back; owners that write; reports that come
-//! late or twice. Of the slots, some are watched: every write to them that was acknowledged is remembered.
+//! A simulated cluster for the controller: nodes that die, are disconnected, lose their disks and return; owners that write;
+//! reports that arrive late or twice. For some watched slots, every acknowledged write is recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use larder_cluster::map::{
 use crate::maps::{given_away, registration};
 use crate::random::Random;
 
-/// Slots whose writes are watched: one in 256.
+/// Number of slots whose writes are watched: one in 256.
 const WATCHED: u16 = 64;
 
 pub struct Node {
@@ -22,15 +22,15 @@ pub struct Node {
     /// Whether etcd has its lease.
     pub has_lease: bool,
     pub registration: Registration,
-    /// The map as the node last saw it.
+    /// The last map that the node received.
     seen: Map,
-    /// The writes that it has, of each watched slot.
+    /// The writes that it has, for each watched slot.
     rows: Vec<BTreeSet<u32>>,
-    /// Replicas whose acknowledgements it waits for though they are not in sync yet.
+    /// Replicas that are not in sync yet, but whose acknowledgements it awaits.
     promised: BTreeSet<(u16, NodeId, Epoch)>,
     synced: Vec<Synced>,
     versions: Vec<Pulled>,
-    /// Of the map that it pulled by last.
+    /// The epoch of the map of its last pull.
     epoch: Epoch,
     reported: Vec<Report>,
 }
@@ -104,7 +104,7 @@ impl Cluster {
         self.nodes.insert(node.registration.name.clone(), node);
     }
 
-    /// Something happens.
+    /// Executes one random event.
     pub fn step(&mut self) {
         self.now_ms += self.random.below(3_000);
         let names: Vec<NodeName> = self.nodes.keys().cloned().collect();
@@ -124,7 +124,7 @@ impl Cluster {
                 self.control();
             }
         }
-        // A lease ends some time after its node.
+        // A lease expires some time after its node has died.
         if self.random.one_in(4) {
             for node in self.nodes.values_mut().filter(|node| !node.is_alive) {
                 node.has_lease = false;
@@ -142,7 +142,7 @@ impl Cluster {
         }
     }
 
-    /// Its lease ends while it lives: it goes on by the map that it saw.
+    /// The node loses its lease while it is alive, and continues with its last map.
     fn cut_off(&mut self, name: &NodeName) {
         self.node(name).has_lease = false;
     }
@@ -162,7 +162,7 @@ impl Cluster {
         node.seen = map;
     }
 
-    /// The node sees the map of now.
+    /// The node receives the current map.
     pub fn see(&mut self, name: &NodeName) {
         let map = self.map.clone();
         let node = self.node(name);
@@ -170,7 +170,7 @@ impl Cluster {
             return;
         }
         node.seen = map;
-        // What is not its own any more it forgets.
+        // It discards the rows of slots that it no longer holds.
         if let Some(id) = node.id() {
             for watched in 0..WATCHED {
                 let placed = &node.seen.slots().of(watched * 256).placed;
@@ -181,7 +181,7 @@ impl Cluster {
         }
     }
 
-    /// The node writes to a slot that it owns, as far as it knows.
+    /// The node writes to a slot that it owns according to its map.
     fn write(&mut self, name: &NodeName) {
         let watched = self.random.below(u64::from(WATCHED)) as u16;
         let slot = watched * 256;
@@ -190,7 +190,7 @@ impl Cluster {
             return;
         };
         let placed = &node.seen.slots().of(slot).placed;
-        // By its own map it is up, in this life: else it has not been let in yet.
+        // Its own map must have it up in this incarnation; otherwise it has not been admitted yet.
         let is_let_in = node.seen.member(id).is_some_and(|it| {
             it.registration.incarnation == node.registration.incarnation && it.state != State::Down
         });
@@ -230,7 +230,7 @@ impl Cluster {
         }
     }
 
-    /// The node gives rows to those that it is to fill, and pulls versions.
+    /// The node fills replicas, and pulls versions.
     pub fn work(&mut self, name: &NodeName) {
         let node = &self.nodes[name];
         let Some(id) = node.id().filter(|_| node.is_alive) else {
@@ -327,7 +327,7 @@ impl Cluster {
         }
     }
 
-    /// The node reports; what comes may be an older report of the same life.
+    /// The node reports. An older report of the same incarnation may arrive instead.
     pub fn report(&mut self, name: &NodeName) {
         let late = self.random.below(3) as usize;
         let node = self.node(name);
@@ -346,7 +346,7 @@ impl Cluster {
         self.reports.insert(name.clone(), report);
     }
 
-    /// An owner drops a replica that does not acknowledge, by compare-and-swap on the map and on its own lease.
+    /// An owner drops a replica that does not acknowledge, by compare-and-swap on the map and its own lease.
     fn drop_a_replica(&mut self, name: &NodeName) {
         let node = &self.nodes[name];
         let Some(id) = node.id().filter(|_| node.is_alive && node.has_lease) else {
@@ -400,7 +400,7 @@ impl Cluster {
         self.asks.push((id, ask));
     }
 
-    /// The controller looks at everything and does one thing. Whether it did any.
+    /// Runs one step of the controller. Returns whether it did anything.
     pub fn control(&mut self) -> bool {
         let with_lease = self.nodes.values().filter(|node| node.has_lease);
         let registered = with_lease
@@ -436,7 +436,7 @@ impl Cluster {
         }
     }
 
-    /// Owners that go by the newest map give away what is to be others'.
+    /// Owners with the newest map hand over slots that other nodes should own.
     fn give_away(&mut self) -> bool {
         let epoch = self.map.epoch();
         let change = given_away(&self.map, |id| {
@@ -499,7 +499,7 @@ impl Cluster {
         }
     }
 
-    /// Whoever the map calls owner or in sync has every acknowledged write, unless it lost its disk since.
+    /// Checks that every holder in the map has every acknowledged write, unless it lost its disk since.
     fn check_rows(&self) {
         for watched in 0..WATCHED {
             let placed = &self.map.slots().of(watched * 256).placed;
@@ -521,7 +521,7 @@ impl Cluster {
         }
     }
 
-    /// Everybody comes back, sees, works and reports, until nothing is left to do; a person helps where the controller says so.
+    /// Brings all nodes back and runs until nothing is left to do. An operator acts where the controller requires it.
     pub fn settle(&mut self) {
         for _ in 0..400 {
             self.now_ms += 5_000;

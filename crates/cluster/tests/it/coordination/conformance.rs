@@ -1,4 +1,5 @@
-//! What every kind of coordination service promises, as cases that run against each of them: the file, the simulated etcd and a real one.
+//! The guarantees of every implementation of the coordination service, as cases that run against each: the file, the simulated
+//! etcd and a real one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +14,12 @@ use larder_cluster::coordination::{
 use super::simulated::Simulated;
 use super::{client, soon};
 
-/// A service to try.
+/// A service under test.
 struct Tried {
     service: Arc<dyn Coordination>,
-    /// Forgets what was before this revision.
+    /// Compacts the revisions before this one.
     compact: Option<Box<dyn Fn(Revision)>>,
-    /// Whether a lease ends that nobody keeps alive.
+    /// Whether leases expire without keepalives.
     leases_end: bool,
 }
 
@@ -176,7 +177,7 @@ impl Tried {
             .put("once", "1");
         let revision = self.done(&first).await;
         assert_eq!(self.done(&first).await, revision);
-        // Also when another has overwritten it since, so that the value does not tell.
+        // This also holds if another writer has overwritten the value since.
         let mut other = Writer::new("twice", 1);
         let over = other
             .change()
@@ -188,7 +189,7 @@ impl Tried {
             &self.get("once").await.expect("it is there").value[..],
             b"2"
         );
-        // The same again by another name is another change.
+        // The same contents with another id are another change.
         let again = Writer::new("once", 2)
             .change()
             .unless_changed("once", Revision(0))
@@ -259,7 +260,7 @@ impl Tried {
                 .change()
                 .unless_changed("heard/a", at)
                 .put("heard/a", vec![value]);
-            // A neighbour that begins alike, but for its last byte.
+            // An adjacent key that differs only in the last byte of the prefix.
             let change = change.put("heard0", vec![value]);
             at = self.done(&change).await;
             revisions.push(at);

@@ -1,4 +1,4 @@
-//! The file of a node alone: what of it survives a process, and what it refuses.
+//! The file of a single node: what survives a process, and what is rejected.
 
 use std::fs;
 use std::path::Path;
@@ -41,7 +41,7 @@ async fn what_was_changed_is_there_after_a_restart_and_what_was_bound_is_not() {
         all.revision > all.entries[0].modified,
         "the end of the lease was a revision"
     );
-    // The reply to the change was lost with the process: asked again, it is done as before.
+    // The reply to the change was lost with the process. The retry returns the same result.
     let (second, _) = service.grant(5).await.expect("granted");
     assert_ne!(
         second, lease,
@@ -91,7 +91,7 @@ async fn what_cannot_be_written_is_not_done() {
         .change()
         .unless_changed("map", Revision(0))
         .put("map", "1");
-    // A folder in the place of the file to write.
+    // A folder blocks the path of the file to write.
     fs::create_dir(folder.path().join("cluster.json.new")).expect("a folder");
     assert!(matches!(
         service.change(&change).await,

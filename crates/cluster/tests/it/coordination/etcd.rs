@@ -97,7 +97,7 @@ async fn members_with_certificates_are_known_and_know_the_node_by_its_own() {
     );
 }
 
-/// Root may do everything, larder what is below `/larder/a/`.
+/// Root has all permissions, larder those for keys below `/larder/a/`.
 fn with_users(etcd: &Server) {
     let b64 = |text: &str| BASE64_STANDARD.encode(text);
     let grant = format!(
@@ -158,7 +158,7 @@ async fn a_password_is_shown_and_its_token_renewed() {
     let nobody = as_user("/larder/a/", None);
     assert!(soon(refused(nobody)).await.contains("user name is empty"));
 
-    // A member that starts again knows no token from before.
+    // A restarted member does not know tokens from before.
     etcd.kill(0);
     etcd.start_all().expect("it starts again");
     soon(works(&larder, &mut writer)).await;
@@ -247,7 +247,7 @@ fn what_cannot_be_used_is_refused_when_it_is_read() {
     );
 }
 
-/// Answers like an etcd whose member was deposed: it renews leases in an old term, while another leads.
+/// Acts as an etcd member whose leadership ended: it renews leases in an old term while another member is the leader.
 fn deposed(keepalive_terms: &'static [u64], read_term: u64) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = format!("http://{}", listener.local_addr().expect("bound"));
@@ -272,7 +272,7 @@ fn deposed(keepalive_terms: &'static [u64], read_term: u64) -> String {
             let answer = format!(
                 "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
             );
-            // Of the request all is read that its sender waits for; the rest goes with the connection.
+            // Only the part of the request is read that its sender waits for; the rest is discarded with the connection.
             let mut rest = [0; 4096];
             let _ = reader.read(&mut rest);
             let _ = reader.get_mut().write_all(answer.as_bytes());

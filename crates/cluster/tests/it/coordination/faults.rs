@@ -1,4 +1,4 @@
-//! A real etcd of three members while it breaks: killed, stopped, cut off, compacted, its replies lost.
+//! A real etcd with three members under faults: killed, stopped, disconnected, compacted, with lost replies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +15,21 @@ use larder_types::Random;
 
 use super::{client, soon};
 
-/// A copy that was looked at as often finds out soon what its watch lost.
+/// A comparison interval so short that lost events are detected soon.
 const OFTEN: Duration = Duration::from_millis(100);
-/// Never, within a test.
+/// Longer than any test.
 const NEVER: Duration = Duration::from_secs(3600);
 
 fn shared(etcd: Etcd) -> Arc<dyn Coordination> {
     Arc::new(etcd)
 }
 
-/// To member 0 through a proxy alone.
+/// Connects to member 0, only through a proxy.
 fn through(proxy: &Proxy, prefix: &str) -> Arc<dyn Coordination> {
     shared(client(vec![format!("http://{}", proxy.address())], prefix))
 }
 
-/// Asks for a change until it is known how it ended.
+/// Retries a change until its outcome is known.
 async fn settled(service: &Arc<dyn Coordination>, change: &Change) -> Outcome {
     loop {
         match service.change(change).await {
@@ -40,7 +40,7 @@ async fn settled(service: &Arc<dyn Coordination>, change: &Change) -> Outcome {
     }
 }
 
-/// Adds one to a number, and gives the revision at which that was done.
+/// Increments a counter, and returns the revision of the change.
 async fn count(service: &Arc<dyn Coordination>, writer: &mut Writer) -> Revision {
     loop {
         let Ok(before) = service.read(&Keys::one("count")).await else {
@@ -94,7 +94,7 @@ async fn leaders_of_etcds_own_pace_are_killed_for_long() {
     println!("from a leader's death to the next change, in ms: {waits_ms:?}");
 }
 
-/// Kills leaders, changes something after each; gives how long the first change took.
+/// Kills leaders, and changes something after each. Returns how long the first change took.
 async fn kills(etcd: &mut Server, kills: usize) -> Vec<u64> {
     let service = shared(client(etcd.endpoints(), "kills"));
     let mut follower = Follower::new(service.clone(), Keys::one("count"), NEVER);
@@ -153,7 +153,7 @@ async fn when_all_members_were_killed_all_goes_on() {
         follower.mirror().get("nodes/a").is_some(),
         "the lease lasts"
     );
-    // Renewed by hand: its time has not come yet.
+    // Renewed explicitly, because the renewal is not due yet.
     assert!(
         soon(service.keep_alive(session.id()))
             .await
@@ -178,7 +178,7 @@ async fn a_leader_that_is_stopped_is_passed_by_and_its_watch_is_not_believed() {
     let mut writer = Writer::new("a", 1);
     let done = soon(count(&service, &mut writer)).await;
     soon(follower.until(|mirror| mirror.revision() >= done)).await;
-    // From here on its connections stay open and are silent: the watch as well.
+    // From here on, its connections, including the watch, stay open but are silent.
     etcd.stop(stopped);
     let done = soon(count(&service, &mut writer)).await;
     soon(follower.until(|mirror| mirror.revision() >= done)).await;
@@ -258,7 +258,7 @@ async fn a_watch_that_is_silent_is_found_out_by_revisions() {
     let mut writer = Writer::new("a", 1);
     let done = soon(count(&service, &mut writer)).await;
     soon(follower.until(|mirror| mirror.revision() >= done)).await;
-    // Steady: the watch begins, and is then as if its packets were lost.
+    // The follower is up to date: the watch starts, and then loses all packets.
     follower.next().await;
     proxy.stall();
     let before = boot_ms();
@@ -349,7 +349,7 @@ async fn who_is_cut_from_etcd_knows_before_another_leads_and_can_change_nothing_
     .await;
     let map_b = map_b.done().expect("it leads now");
 
-    // The one that led is back, knows the newest map, and does not know yet that it does not lead.
+    // The previous leader is back and knows the newest map, but not that it is no longer the leader.
     proxy.heal();
     let late = fenced(&mut writer_a, own, fence_a, map_b, "late");
     assert!(matches!(
@@ -379,7 +379,7 @@ async fn without_a_quorum_only_reads_of_any_age_are_answered() {
     );
     let mut writer = Writer::new("a", 1);
     let done = soon(count(&service, &mut writer)).await;
-    // The one that stays has learned of it.
+    // The remaining member has replicated it.
     let mut heard =
         shared(client(vec![etcd.endpoint(2)], "any")).watch(&Keys::one("count"), Revision(0));
     assert!(soon(heard.next()).await.is_some());
@@ -441,7 +441,7 @@ async fn without_a_quorum_for_ten_leases_nothing_is_held_and_nothing_is_lost() {
     }
     assert!(!held.is_held_surely(boot_ms()));
     etcd.start_all().expect("they start again");
-    // Its lease began anew with the new leader: the node holds it again, or hears that it ended and its key is gone.
+    // Its TTL restarted with the new leader: the node holds the lease again, or learns that it has ended and its key is deleted.
     let mut heard = service.watch(&Keys::one("nodes/a"), revision);
     let is_held = async {
         while !held.is_held_surely(boot_ms()) {
@@ -459,7 +459,7 @@ async fn without_a_quorum_for_ten_leases_nothing_is_held_and_nothing_is_lost() {
     running.abort();
 }
 
-/// What a node asks of etcd while nothing happens.
+/// The number of requests that an idle node sends to etcd.
 #[tokio::test]
 async fn a_node_at_rest_asks_little() {
     if !is_asked_for("LARDER_SLOW_TESTS", "counts requests for twenty seconds") {
@@ -488,7 +488,8 @@ async fn a_node_at_rest_asks_little() {
     assert!(each_second < 3.0);
 }
 
-/// All of it at once: links that break, stall, delay and lose replies, members that are killed and stopped, revisions that are compacted.
+/// All faults at once: links that break, stall, delay and lose replies, members that are killed and stopped, revisions that are
+/// compacted.
 #[tokio::test]
 async fn whatever_breaks_each_change_is_made_once() {
     if !is_asked_for(
@@ -533,7 +534,7 @@ async fn break_everything(seed: u64) {
     );
     let mut random = Random::new(seed);
     while !writers.iter().all(tokio::task::JoinHandle::is_finished) {
-        // What breaks next comes after something happened.
+        // The next fault follows an event.
         let _ = tokio::time::timeout(Duration::from_millis(300), follower.next()).await;
         let (at, proxy) = random
             .choose(&[0, 1, 2])

@@ -1,4 +1,4 @@
-//! The coordination service: what every kind of it promises (`conformance`), and what becomes of it when things break.
+//! The coordination service: the guarantees of every implementation (`conformance`), and its behavior under faults.
 
 mod conformance;
 mod embedded;
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use larder_cluster::coordination::{Etcd, EtcdConfig};
 
-/// Waits, and fails only when it hangs.
+/// Waits with a timeout that only a hang reaches.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     let waited = tokio::time::timeout(Duration::from_secs(60), what).await;
     waited.expect("it comes within a minute")
 }
 
-/// A client of its own keys.
+/// A client with its own key prefix.
 pub fn client(endpoints: Vec<String>, prefix: &str) -> Etcd {
     let prefix = format!("/larder/{prefix}/");
     let config = EtcdConfig {

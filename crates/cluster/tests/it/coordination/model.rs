@@ -1,4 +1,4 @@
-//! The simulated etcd itself, without the trait: what must hold whatever goes wrong, over many seeds.
+//! The simulated etcd itself, without the trait: properties that hold under all faults, over many seeds.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use larder_cluster::coordination::{
 };
 use larder_types::Random;
 
-/// How many seeds are tried.
+/// The number of seeds.
 fn seeds() -> u64 {
     match std::env::var_os("LARDER_SLOW_TESTS") {
         Some(_) => 10_000,
@@ -17,7 +17,7 @@ fn seeds() -> u64 {
     }
 }
 
-/// Everything that may go wrong.
+/// All faults.
 const ALL: Faults = Faults {
     latency_ms: 400,
     requests_lost: 100,
@@ -31,7 +31,7 @@ const ALL: Faults = Faults {
     revisions_kept: 2,
 };
 
-/// Crashes, cuts and returns a member, now and then.
+/// Occasionally crashes, partitions or restarts a member.
 fn disturb(model: &mut Model, random: &mut Random, members: usize) {
     let member = random.index(members);
     match random.below(40) {
@@ -54,10 +54,10 @@ fn calm(model: &mut Model, members: usize) {
     }
 }
 
-/// One who adds one to a number, over and over, and asks again after every doubt.
+/// A client that repeatedly increments a counter, and retries whenever the outcome is unknown.
 struct Counter {
     writer: Writer,
-    /// What was asked for and is not known to be done.
+    /// The requested change, until it is known to be done.
     change: Option<Change>,
     done: u64,
     wanted: u64,
@@ -98,7 +98,7 @@ fn number(text: &[u8]) -> u64 {
         .expect("a number")
 }
 
-/// A copy that is kept by hand as [`larder_cluster::coordination::Follower`] does.
+/// A copy that is maintained manually, like [`larder_cluster::coordination::Follower`].
 struct Watcher {
     mirror: Mirror,
     watch: Option<Ticket>,
@@ -222,7 +222,7 @@ fn each_change_is_made_once_and_every_copy_becomes_right() {
         }
         let truth = model.truth(&Keys::one("count"));
         assert_eq!(number(&truth.entries[0].value), 24, "seed {seed}");
-        // Late requests of writers that are done already: they change nothing.
+        // Late requests of finished writers must change nothing.
         calm(&mut model, MEMBERS);
         drop(model.advance(model.now_ms() + 60_000));
         assert_eq!(
@@ -230,7 +230,7 @@ fn each_change_is_made_once_and_every_copy_becomes_right() {
             24,
             "seed {seed}"
         );
-        // And the copy is right as soon as one comparison is answered.
+        // The copy is correct as soon as one comparison is answered.
         let was_right = watcher.mirror.entries().eq(&truth.entries);
         lost += u64::from(!was_right);
         watcher.asked = None;
@@ -250,7 +250,8 @@ fn each_change_is_made_once_and_every_copy_becomes_right() {
     );
 }
 
-/// Nodes with leases of 3 s, whose clocks run apart by 4 %, and who believe to lead when they see themselves as the oldest.
+/// Nodes with leases of 3 s, whose clocks differ in speed by 4 %, and which assume leadership when they see themselves as the
+/// oldest candidate.
 #[test]
 fn two_leaders_never_both_change_the_map_and_a_held_lease_is_there() {
     for seed in 0..seeds() {
@@ -258,7 +259,7 @@ fn two_leaders_never_both_change_the_map_and_a_held_lease_is_there() {
     }
 }
 
-/// A leader of etcd that was stuck ends leases early: then a node may believe in its lease, and its change is refused all the same.
+/// A stalled etcd leader ends leases early. A node may then still rely on its lease, but its change is rejected.
 #[test]
 fn a_lease_that_was_ended_early_fences_its_holder() {
     let early = Faults {
@@ -271,7 +272,7 @@ fn a_lease_that_was_ended_early_fences_its_holder() {
 
 struct Candidate {
     writer: Writer,
-    /// Thousandths of the time that its clock counts.
+    /// The speed of its clock, in thousandths.
     speed: u64,
     lease: Option<Lease>,
     fence: Option<(String, Revision)>,
@@ -374,7 +375,7 @@ impl Candidate {
     }
 }
 
-/// Gives how often a node believed in a lease that had been ended.
+/// Returns how often a node relied on a lease that had been ended.
 fn lead(seed: u64, faults: Faults) -> u64 {
     const MEMBERS: usize = 3;
     let mut random = Random::new(!seed);
@@ -395,7 +396,7 @@ fn lead(seed: u64, faults: Faults) -> u64 {
     while model.now_ms() < 60_000 {
         disturb(&mut model, &mut random, MEMBERS);
         for candidate in &mut candidates {
-            // Some are stopped for a while between any two steps.
+            // Some nodes are suspended for a while between any two steps.
             if random.below(4) == 0 {
                 candidate.act(&mut model, random.index(MEMBERS));
             }
@@ -428,7 +429,7 @@ fn lead(seed: u64, faults: Faults) -> u64 {
                 believed += 1;
             }
         }
-        // The map was written by who led at that revision: its key stood, and was the oldest.
+        // The writer of the map was the leader at that revision: its key existed, and was the oldest.
         if let Some(map) = truth.entries.iter().find(|entry| entry.key == "map")
             && map.modified > last_map
         {

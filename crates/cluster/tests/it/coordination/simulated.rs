@@ -1,4 +1,4 @@
-//! The simulated etcd behind the trait: its time goes on only as far as somebody waits.
+//! The simulated etcd behind the trait. Its time advances only while a caller waits.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,7 +19,7 @@ struct State {
     members: usize,
     random: Random,
     replies: BTreeMap<Ticket, Result<Response, Error>>,
-    /// `None`: it was cut.
+    /// `None` means that the watch was interrupted.
     heard: BTreeMap<Ticket, Vec<Option<Watched>>>,
 }
 
@@ -46,7 +46,7 @@ impl Simulated {
 }
 
 impl State {
-    /// Lets the next thing happen; `false` if nothing will.
+    /// Executes the next event; `false` if there is none.
     fn step(&mut self) -> bool {
         let Some(next_ms) = self.model.next_ms() else {
             return false;

@@ -1,4 +1,4 @@
-//! One connection of two nodes, step by step.
+//! One connection between two nodes, step by step.
 
 use larder_cluster::map::{Epoch, Incarnation, NodeId};
 use larder_cluster::peer::{
@@ -9,7 +9,7 @@ use super::support::{PIECES_MAX, carry, events, options, pair, piece, requests, 
 
 const NOW: u64 = 1_000_000;
 
-/// What both sides are told of a greeting that comes to nothing.
+/// Returns the reasons that both sides report for a rejected greeting.
 fn refused(one: Options, admit: Option<Incarnation>) -> (String, String) {
     let mut one = Connection::connect(one, NodeId(2), Incarnation(7), NOW);
     let asked = one.ask(requests("SET a 1")).expect("room");
@@ -58,7 +58,7 @@ fn strangers_are_refused_with_words() {
     let same = of(&|it| it.me.node = NodeId(2));
     check_refused(same, known, "you say that you are node 2");
 
-    // A later life than the map has is one that has just registered.
+    // A later incarnation than the map's belongs to a node that has just registered.
     let (mut one, mut other) = (options(1), Connection::accept(options(2), NOW));
     one.me.incarnation = Incarnation(9);
     let mut one = Connection::connect(one, NodeId(2), Incarnation(7), NOW);
@@ -69,7 +69,7 @@ fn strangers_are_refused_with_words() {
 
 #[test]
 fn a_node_at_a_wrong_address_is_refused_by_both() {
-    // The one that is asked is not whom the other looks for.
+    // The accepting node is not the one that the other looks for.
     let mut one = Connection::connect(options(1), NodeId(3), Incarnation(7), NOW);
     let mut other = Connection::accept(options(2), NOW);
     let there = carry(&mut one, &mut other, NOW);
@@ -84,7 +84,7 @@ fn a_node_at_a_wrong_address_is_refused_by_both() {
             .contains("you look for node 3, and this is node 2")
     );
 
-    // The one that answers is an older life.
+    // The accepting node has an older incarnation.
     let mut one = Connection::connect(options(1), NodeId(2), Incarnation(9), NOW);
     let mut other = Connection::accept(options(2), NOW);
     carry(&mut one, &mut other, NOW);
@@ -151,7 +151,7 @@ fn requests_are_answered_in_pieces_and_no_more_of_them_are_on_their_way_than_may
     assert_eq!(other.answer(asked, last()), Err(NotSent::Gone), "once");
     let here = carry(&mut other, &mut one, NOW);
     assert_eq!(here, [Event::Answer(asked, last())]);
-    // What is taken after the end is nothing to tell, and the place is used again.
+    // An acknowledgement after the end is not sent, and the place is reused.
     one.taken(asked);
     assert!(written(&mut one, usize::MAX).is_empty());
     let again = one.ask(requests("GET a")).expect("room");
@@ -203,7 +203,7 @@ fn who_cancels_hears_nothing_and_the_place_is_free_when_the_other_knows() {
     let last = one.ask(requests("GET a")).expect("room");
     assert_eq!((last.place, last.turn), (asked.place, asked.turn + 1));
 
-    // An answer that was on its way when it was cancelled.
+    // A response that was in flight when the request was cancelled.
     carry(&mut one, &mut other, NOW);
     other.answer(last, piece(Last::Whole, "1")).expect("room");
     one.cancel(last);
@@ -226,7 +226,7 @@ fn a_break_tells_what_was_not_sent_from_what_is_unknown() {
     one.cancel(cancelled);
     written(&mut one, usize::MAX);
     let cut = one.ask(requests("SET d 1")).expect("room");
-    // All but the last byte went to the socket: the other cannot know what it was.
+    // All but the last byte went to the socket, so the outcome is unknown.
     let left = one.queued_bytes();
     written(&mut one, left - 1);
     let unsent = one.ask(requests("SET e 1")).expect("room");
@@ -316,7 +316,7 @@ fn streams_and_bytes_that_wait_have_a_limit() {
     one.ask(requests(&"x".repeat(2 << 20))).expect("room");
     assert_eq!(one.can_ask(), Err(NotSent::Full), "much waits");
 
-    // Who exchanges, and is never heard, is cut off before it takes all memory.
+    // A peer that does not read is disconnected before its queue takes all memory.
     let message = Exchange {
         from_core: 0,
         to_core: 0,
@@ -349,7 +349,7 @@ fn silence_ends_a_connection_and_so_does_a_greeting_that_never_comes() {
     assert!(other.is_ended());
 }
 
-/// A core had a long turn, or its process did not run: what came meanwhile may not be read yet.
+/// A core had a long turn, or its process was suspended: frames that arrived meanwhile may not have been read yet.
 #[test]
 fn who_stood_still_hears_what_came_before_it_calls_another_silent() {
     let (mut one, _) = pair(NOW);
@@ -388,13 +388,13 @@ fn what_nobody_reads_is_no_silence() {
 fn a_reader_trusts_from_its_own_ping_and_an_owner_waits_longer() {
     let (mut reader, mut owner) = pair(NOW);
     assert_eq!(reader.subscribed_until_ms(), 0, "nothing was answered yet");
-    // The owner's clock shows something else altogether.
+    // The owner's clock shows a completely different time.
     let theirs = 77;
     carry(&mut reader, &mut owner, theirs);
     assert_eq!(owner.forgotten_after_ms(), theirs + 3_000 + 300);
     carry(&mut owner, &mut reader, NOW + 900);
     assert_eq!(reader.subscribed_until_ms(), NOW + 3_000);
-    // Pings go on, and are not answered: nothing is added.
+    // Pings continue without an answer, so the lease is not extended.
     reader.tick(NOW + 1_000);
     reader.tick(NOW + 2_000);
     assert_eq!(reader.subscribed_until_ms(), NOW + 3_000);

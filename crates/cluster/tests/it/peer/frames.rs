@@ -1,4 +1,4 @@
-//! Frames as bytes.
+//! The encoding of frames.
 
 use bytes::{Bytes, BytesMut};
 use larder_cluster::map::{Epoch, Incarnation, NodeId};
@@ -9,7 +9,7 @@ use larder_cluster::peer::{
 
 const STREAM: StreamId = StreamId { place: 3, turn: 9 };
 
-/// Each kind, with each of its choices.
+/// Every kind of frame, with each of its variants.
 fn frames() -> Vec<Frame> {
     let from = Peer {
         node: NodeId(7),
@@ -123,7 +123,7 @@ fn a_frame_cut_at_any_byte_is_waited_for_and_one_that_is_too_short_is_refused() 
         for cut in 0..bytes.len() {
             assert_eq!(decode(&bytes[..cut]), Ok(None), "{frame:?} cut at {cut}");
         }
-        // As if the size were right, the end missing.
+        // With a matching size, but a missing end.
         for cut in 5..bytes.len() {
             let mut short = bytes[..cut].to_vec();
             short[..4].copy_from_slice(&(cut as u32 - 4).to_le_bytes());
@@ -155,7 +155,7 @@ fn bad_bytes_are_refused_with_where_and_what() {
         error.to_string(),
         "no frame at byte 13 (kind 99, 1 bytes): a frame is of no kind that this larder knows"
     );
-    // Before what it announces is there, or any room made for it.
+    // Rejected before the announced bytes arrive, and before memory is reserved for them.
     let mut http = BytesMut::from(&b"GET / HTTP/1.1\r\n\r\n"[..]);
     let error = FrameDecoder::new(4_096).next(&mut http).expect_err("long");
     assert!(error.to_string().contains("another protocol"), "{error}");

@@ -1,7 +1,8 @@
-//! Connections under breaks, delays, pauses and crashes: nodes that ask one another, exchange messages, and read one another's rows.
+//! Connections under breaks, delays, pauses and crashes: nodes that send requests and messages, and read each other's rows.
 //!
-//! Each node owns one row and has copies of the others'. A write is acknowledged when every reader has it, or has surely forgotten what
-//! it had. A read of a copy must never give less than what was acknowledged: the ledger knows, since nodes step one at a time.
+//! Each node owns one row and has copies of the others'. A write is acknowledged when every reader has it, or certainly no longer
+//! trusts its copy. A read of a copy must never return less than what was acknowledged. The ledger can check this, because nodes
+//! run one at a time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,7 @@ const NODES: usize = 3;
 const TICK_US: u64 = 7_000;
 const LEASE_MS: u64 = 300;
 const MARGIN_MS: u64 = 10;
-/// An owner cuts off a reader that does not acknowledge for so long.
+/// An owner disconnects a reader that does not acknowledge for this time.
 const PATIENCE_MS: u64 = 60;
 const FAULTS_US: u64 = 3_000_000;
 const END_US: u64 = 6_000_000;
@@ -39,12 +40,12 @@ fn peer_options(me: NodeId, incarnation: u64) -> PeerOptions {
     options
 }
 
-/// What only the simulation knows.
+/// Global knowledge of the simulation.
 #[derive(Default)]
 struct Ledger {
-    /// Owners do not wait until readers have forgotten: to see that it is noticed.
+    /// A deliberate bug: owners do not wait until readers have stopped trusting their copies. Tests must find it.
     is_hasty: bool,
-    /// Nothing new is asked.
+    /// No new requests are sent.
     is_calm: Cell<bool>,
     known: RefCell<Known>,
 }
@@ -58,11 +59,11 @@ struct Known {
     unknown: u64,
     cancelled: u64,
     exchanged: u64,
-    /// Of each node's row: what was written, and what was acknowledged.
+    /// For each node's row: the written and the acknowledged value.
     value: [u64; NODES],
     acknowledged: [u64; NODES],
     reads: u64,
-    /// A copy was there, and the clock alone said that it is not to be trusted.
+    /// Number of reads where a copy existed and only the clock showed that it must not be trusted.
     found_out: u64,
     stale: u64,
     cut_off: u64,
@@ -78,18 +79,18 @@ enum Message {
 struct Link {
     socket: u64,
     connection: Connection,
-    /// Of all that has an order: requests, and what is exchanged.
+    /// Sequence number for everything ordered: requests and exchange messages.
     sent: u64,
     heard: u64,
-    /// What was asked, and how many pieces came.
+    /// Open requests, with the number of pieces received.
     asked: BTreeMap<StreamId, (u64, u64)>,
-    /// Pieces that wait to be taken.
+    /// Pieces to acknowledge.
     untaken: Vec<StreamId>,
-    /// What is to be answered, and how many pieces were sent.
+    /// Requests to answer, with the number of pieces sent.
     answering: BTreeMap<StreamId, (u64, u64)>,
-    /// What the other has of our row.
+    /// The value of this node's row that the peer has acknowledged.
     acked: u64,
-    /// When it was told of it last.
+    /// The time at which it was last sent.
     told_ms: u64,
     copy: Option<u64>,
 }
@@ -99,11 +100,11 @@ struct Host {
     ledger: Rc<Ledger>,
     incarnation: u64,
     random: Random,
-    /// To whom there is a wire, with the number of the last socket over it.
+    /// The reachable nodes, with the number of the last socket to each.
     wires: BTreeMap<NodeId, u64>,
     links: BTreeMap<NodeId, Link>,
     open_after_ms: u64,
-    /// What ended connections carried to each is trusted no more from then on.
+    /// The times from which rows sent over ended connections are certainly no longer trusted, per node.
     forgotten_after_ms: BTreeMap<NodeId, u64>,
 }
 
@@ -114,7 +115,7 @@ impl Node for Host {
     fn start(setup: &Rc<Ledger>, start: Start<'_>, out: &mut Outputs<Message>) -> Host {
         out.push(Output::Wake(start.now_us + TICK_US));
         let now_ms = start.now_us / 1_000;
-        // What an earlier life told is not known here: all of it is waited for.
+        // The sends of an earlier incarnation are unknown, so all of them are waited for.
         let others = (0..NODES).map(NodeId).filter(|node| *node != start.me);
         let forgotten = others.map(|node| (node, now_ms + LEASE_MS + MARGIN_MS));
         Host {
@@ -131,7 +132,7 @@ impl Node for Host {
 
     fn step(&mut self, now_us: u64, input: Input<Message>, out: &mut Outputs<Message>) {
         let now_ms = now_us / 1_000;
-        // Before it hears what happened meanwhile.
+        // Before it receives what happened meanwhile.
         self.read(now_ms);
         let is_tick = matches!(input, Input::Tick);
         self.hear(input, now_ms);
@@ -198,7 +199,7 @@ impl Host {
             .extract_if(.., |_, link| link.connection.is_ended());
         for (peer, mut link) in ended.collect::<Vec<_>>() {
             assert!(link.asked.is_empty(), "all is told: {:?}", link.asked);
-            // Last words.
+            // The reason of the rejection, if any.
             let bytes = written(&mut link.connection, usize::MAX);
             if !bytes.is_empty() {
                 out.push(Output::Send(peer, Message::Bytes(link.socket, bytes)));
@@ -210,10 +211,10 @@ impl Host {
         }
     }
 
-    /// What a tick brings: sockets, requests, answers, cancellations.
+    /// The actions of a tick: sockets, requests, responses, cancellations.
     fn act(&mut self, now_ms: u64, out: &mut Outputs<Message>) {
         for (peer, socket) in &mut self.wires {
-            // The lower one connects.
+            // The node with the lower id connects.
             let is_free = !self.links.contains_key(peer) && now_ms >= self.open_after_ms;
             if self.me < *peer && is_free {
                 *socket += 1;
@@ -229,7 +230,7 @@ impl Host {
         }
     }
 
-    /// Writes the own row, and tells everybody.
+    /// Writes the node's own row, and sends it to all peers.
     fn write(&mut self, now_ms: u64) {
         let mut known = self.ledger.known.borrow_mut();
         let me = self.me.0;
@@ -239,7 +240,7 @@ impl Host {
                 link.change(known.value[me], now_ms);
             }
         }
-        // Who does not take it is cut off.
+        // A peer that does not acknowledge is disconnected.
         for link in self.links.values_mut() {
             let is_late = link.acked < known.value[me] && now_ms >= link.told_ms + PATIENCE_MS;
             if is_late && link.connection.peer().is_some() {
@@ -279,7 +280,7 @@ impl Host {
         }
     }
 
-    /// Gives the sockets some of what there is, in parts of any size.
+    /// Passes random amounts of bytes to the sockets.
     fn send(&mut self, out: &mut Outputs<Message>) {
         for (peer, link) in &mut self.links {
             let most = self.random.between(1, 3_000) as usize;
@@ -314,7 +315,7 @@ impl Link {
         }
     }
 
-    /// What has an order says its number first.
+    /// Adds a sequence number to an ordered message.
     fn numbered(&mut self, number: u64) -> String {
         self.sent += 1;
         format!("{} {number}", self.sent)
@@ -336,11 +337,11 @@ impl Link {
             conversation: epoch,
             bytes,
         };
-        // An error means that it has ended: it will be told.
+        // An error means that the connection has ended, which is reported separately.
         let _ = self.connection.exchange(message);
     }
 
-    /// Tells the other of our row.
+    /// Sends this node's row to the peer.
     fn change(&mut self, value: u64, now_ms: u64) {
         self.told_ms = now_ms;
         if self.connection.peer().is_some() {
@@ -415,7 +416,7 @@ impl Link {
         }
     }
 
-    /// The other hears of our row first: from now on it is waited for.
+    /// The peer receives this node's row first, and is waited for from then on.
     fn begin(&mut self, me: NodeId, ledger: &Ledger, now_ms: u64) {
         let value = ledger.known.borrow().value[me.0];
         self.change(value, now_ms);
@@ -433,7 +434,7 @@ impl Link {
             let id = self.connection.ask(requests(&text)).expect("room");
             self.asked.insert(id, (number, 0));
         }
-        // Those who take are slow now and then.
+        // Consumers are occasionally slow.
         if random.one_in(2) {
             self.untaken
                 .drain(..)
@@ -467,7 +468,7 @@ impl Link {
     }
 }
 
-/// What is exchanged, told apart by the epoch.
+/// The kinds of exchange messages, encoded in the conversation number.
 const CHANGE: u64 = 1;
 const ACK: u64 = 2;
 
@@ -544,7 +545,7 @@ fn requests_end_once_order_is_kept_and_no_read_is_older_than_what_was_acknowledg
     }
 }
 
-/// The check above says something: without the owner's wait it fails.
+/// Verifies the check above: without the owner's wait, it fails.
 #[test]
 fn an_owner_that_does_not_wait_for_the_lease_is_found_out() {
     let stale = (0..60).map(|seed| run(seed, true).0.known.borrow().stale);

@@ -1,4 +1,4 @@
-//! Two ends, and what is carried between them.
+//! Two ends of a connection, and the transport between them.
 
 use std::io::IoSlice;
 
@@ -50,7 +50,7 @@ pub fn piece(last: Last, text: &str) -> Piece {
     }
 }
 
-/// What may be written, at most so much of it.
+/// Takes at most this many of the bytes to write.
 pub fn written(connection: &mut Connection, most: usize) -> Vec<u8> {
     let mut out = Vec::new();
     loop {
@@ -69,12 +69,12 @@ pub fn written(connection: &mut Connection, most: usize) -> Vec<u8> {
     }
 }
 
-/// All events that there are.
+/// Returns all pending events.
 pub fn events(connection: &mut Connection, now_ms: u64) -> Vec<Event> {
     std::iter::from_fn(|| connection.next_event(now_ms)).collect()
 }
 
-/// Carries bytes from one to the other: what happens there.
+/// Moves all bytes from one end to the other. Returns the events there.
 pub fn carry(from: &mut Connection, to: &mut Connection, now_ms: u64) -> Vec<Event> {
     let bytes = written(from, usize::MAX);
     to.buffer().extend_from_slice(&bytes);
@@ -82,7 +82,7 @@ pub fn carry(from: &mut Connection, to: &mut Connection, now_ms: u64) -> Vec<Eve
     events(to, now_ms)
 }
 
-/// A connection of two nodes that have greeted.
+/// A connection after the greetings.
 pub fn pair(now_ms: u64) -> (Connection, Connection) {
     let mut one = Connection::connect(options(1), NodeId(2), Incarnation(7), now_ms);
     let mut other = Connection::accept(options(2), now_ms);

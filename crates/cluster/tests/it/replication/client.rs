@@ -1,4 +1,4 @@
-//! A client: one call at a time, at random; what it wrote and saw.
+//! A client that makes one random call at a time, and records what it wrote and read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use super::host::Table;
 use super::service::SLOTS;
 use super::wire::{Call, Op, Reply, Wire};
 
-/// Keys of a slot below this are contents, others are counters.
+/// Keys of a slot below this number hold values, the others counters.
 pub const CONTENTS: u8 = 3;
 pub const KEYS: u8 = 5;
 const TIMEOUT_US: u64 = 300_000;
-/// Before calls end.
+/// The length of the last period before calls end.
 const LAST_US: u64 = 2_000_000;
 
 pub fn item(slot: u16, key: u8) -> u64 {
@@ -31,18 +31,18 @@ pub struct Client {
     servers: usize,
     random: Random,
     number: u64,
-    /// Of the last call.
+    /// The slot of the last call.
     slot: usize,
     under_way: Option<(Call, u64)>,
     owner: [usize; SLOTS as usize],
     pub records: Vec<Record>,
-    /// When a write of each slot was last done.
+    /// The time of the last completed write per slot.
     pub last_done_us: [u64; SLOTS as usize],
     pub done: u64,
     pub think_us: u64,
-    /// From here on no call begins.
+    /// No call starts after this time.
     quiet_us: u64,
-    /// Who has acknowledged writes of a slot, by term.
+    /// The nodes that acknowledged writes of a slot, by term.
     pub acknowledged: BTreeMap<(u16, Term), BTreeSet<At>>,
 }
 
@@ -99,7 +99,8 @@ impl Client {
         }
     }
 
-    /// Somebody, to have all of them asked; in the last stretch the next in turn, so that whoever owns the slot then is found.
+    /// Chooses a random server, so that all are tried. In the last period, chooses the next server in turn, so that the owner is
+    /// found.
     fn guess(&mut self, now_us: u64) {
         let owner = &mut self.owner[self.slot];
         *owner = match now_us + LAST_US > self.quiet_us {
@@ -121,7 +122,7 @@ impl Client {
         let call = Call { slot, key, what };
         self.slot = usize::from(slot);
         self.under_way = Some((call, now_us));
-        // Mostly where it worked before.
+        // Usually the server that worked before.
         let mut to = self.owner[usize::from(slot)];
         if self.random.one_in(8) {
             to = 1 + self.random.index(self.servers);
@@ -130,7 +131,7 @@ impl Client {
         out.push(Output::Send(At(to), Wire::Request(self.number, call)));
     }
 
-    /// `None`: nobody answered.
+    /// `None` if no reply arrived.
     fn end(&mut self, now_us: u64, reply: Option<Reply>) {
         let (call, began) = self.under_way.take().expect("under way");
         let outcome = match reply {
@@ -169,7 +170,7 @@ impl Client {
         });
     }
 
-    /// What was under way when all ended.
+    /// Records the call that was in progress at the end.
     pub fn unanswered(&self) -> Option<Record> {
         let mut rest = Client {
             under_way: self.under_way,
@@ -184,7 +185,7 @@ impl Client {
     }
 }
 
-/// In one term of a slot, one node alone acknowledges.
+/// Checks that only one node acknowledges writes in one term of a slot.
 pub fn check_one_owner_a_term<'a>(clients: impl Iterator<Item = &'a Client>) {
     let mut all: BTreeMap<(u16, Term), BTreeSet<At>> = BTreeMap::new();
     for client in clients {
@@ -201,7 +202,7 @@ pub fn check_one_owner_a_term<'a>(clients: impl Iterator<Item = &'a Client>) {
     }
 }
 
-/// Every read is explained by some order of the writes, and so are the rows in the end. `slots` has the slot that each client's number stands for.
+/// Checks that some order of the writes explains every read and the final rows. `slots` maps the clients' slot numbers to slots.
 pub fn check_history<'a>(
     clients: impl Iterator<Item = &'a Client>,
     slots: &[u16],

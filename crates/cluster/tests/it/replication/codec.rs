@@ -1,4 +1,4 @@
-//! Messages and records as bytes: what is written is read again, and no bytes whatever make the reader panic.
+//! The encoding of messages and records: a round trip preserves them, and no input makes the decoder panic.
 
 use larder_cluster::map::{Epoch, Term};
 use larder_cluster::replication::{
@@ -133,7 +133,7 @@ fn record(random: &mut Random) -> Record {
     }
 }
 
-/// Flips, cuts, repeats.
+/// Flips, cuts and repeats bytes.
 fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
     for _ in 0..=random.below(3) {
         let at = random.below(bytes.len() as u64 + 1) as usize;
@@ -170,7 +170,7 @@ fn what_is_written_is_read_again_and_damage_is_an_error_or_another_message() {
 
 #[test]
 fn a_list_is_not_believed_to_be_longer_than_its_bytes() {
-    // Changes of 2^60 slots.
+    // A message that claims changes of 2^60 slots.
     let mut bytes = vec![1, 0];
     bytes.extend([0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10]);
     let error = Message::decode(&bytes).expect_err("too many");

@@ -1,4 +1,4 @@
-//! A place of a simulated node: its rows, its log, and what replicates them. Who tells it the map, and keeps its lease, is its caller's.
+//! A place of a simulated node: its rows, its log, and its replication. The caller provides the map and the lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::wire::{Call, Op, Peer, Reply, Wire};
 
 pub use larder_cluster::replication::RowsInMemory as Table;
 
-/// A call that waits.
+/// A call that waits for its reply.
 struct Waiting {
     client: At,
     number: u64,
@@ -31,21 +31,21 @@ enum Confirmed {
 }
 
 pub struct Host {
-    /// Those of these slots are replicated.
+    /// The replicated slots.
     slots: Vec<u16>,
-    /// What is acknowledged is synced; else it is with the system.
+    /// Whether changes are synced before they are acknowledged, instead of only written to the operating system.
     syncs_always: bool,
     bugs: Bugs,
     pub table: Table,
     copies: BTreeMap<u16, Copy>,
     pub replication: Option<Replication>,
     me: Option<NodeId>,
-    /// By the last map.
+    /// The terms in the last map.
     terms: BTreeMap<u16, Term>,
     connected: BTreeSet<At>,
     pub greeted: BTreeMap<At, NodeId>,
     waiting: Vec<Waiting>,
-    /// Changes of the disk, and how many records each brought it to.
+    /// The number of changes of the disk; for each, the number of records after it.
     changes: u64,
     records: u64,
     on_disk: Vec<(u64, u64)>,
@@ -55,7 +55,7 @@ pub struct Host {
     pub behind: bool,
 }
 
-/// The records of a log, as far as it is whole.
+/// Decodes the records of a log, up to its torn end.
 pub fn records(log: &[u8]) -> Vec<Record> {
     let mut records = Vec::new();
     let mut rest = log;
@@ -84,7 +84,7 @@ fn frame(record: &Record, into: &mut Vec<u8>) {
 }
 
 impl Host {
-    /// What the disk has.
+    /// Recovers from the contents of the disk.
     pub fn found(
         start: &Start<'_>,
         slots: Vec<u16>,
@@ -103,7 +103,7 @@ impl Host {
         out.note(|| format!("found {copies:?}"));
         let mut changes = 0;
         if whole.len() < start.disk.read("log").len() {
-            // A torn end is cut off, or what is written from now on would be behind it.
+            // A torn end is cut off, because records appended after it could not be read.
             changes += 1;
             out.push(Output::Replace("log", whole));
         }
@@ -132,21 +132,21 @@ impl Host {
         }
     }
 
-    /// Writes a file other than the log; the number of the change.
+    /// Writes a file other than the log. Returns the number of the change.
     pub fn replace(&mut self, file: &'static str, bytes: Vec<u8>, out: &mut Outputs<Wire>) -> u64 {
         self.changes += 1;
         out.push(Output::Replace(file, bytes));
         self.changes
     }
 
-    /// What was found cannot be proven: nothing of it is kept.
+    /// Discards everything found, because the disk is not proven.
     pub fn forget(&mut self, out: &mut Outputs<Wire>) {
         self.copies.clear();
         self.table = Table::default();
         self.replace("log", Vec::new(), out);
     }
 
-    /// The map says who this is.
+    /// Starts with the node's identity in the map.
     pub fn begin(&mut self, me: NodeId, now_ms: u64, put: &mut Put, out: &mut Outputs<Wire>) {
         if let Some(replication) = &mut self.replication {
             if self.me.replace(me) != Some(me) {
@@ -181,7 +181,7 @@ impl Host {
         }
     }
 
-    /// Without `moves` it is not the map that has slots moved.
+    /// Without `moves`, the map does not request hand-overs.
     pub fn assign(&mut self, map: &Map, moves: bool, now_ms: u64, put: &mut Put) {
         let Some(replication) = &mut self.replication else {
             return;
@@ -367,11 +367,11 @@ impl Host {
         });
     }
 
-    /// The turn ends: replies, records, messages. What the owner wants changed in the map is the caller's to see to.
+    /// Ends the turn: replies, records, messages. The caller makes the map changes that the owner requests.
     pub fn end_turn(&mut self, now_ms: u64, mut put: Put, out: &mut Outputs<Wire>) -> Vec<Ask> {
         self.answer(now_ms, &mut put, out);
         if let Some(replication) = &mut self.replication {
-            // Nobody computes anything from them.
+            // No other node computes from these slots.
             let leaving = |event: &Event| match event {
                 Event::Leaving(slot) => Some(*slot),
                 _ => None,
@@ -411,7 +411,7 @@ impl Host {
             self.behind |= matches!(event, Event::Behind(_));
         }
         if !self.syncs_always && self.on_disk.last().is_some() {
-            // What is with the system is safe from a kill.
+            // Writes in the operating system survive a kill.
             let mut put = Put::default();
             self.durable(u64::MAX, &mut put);
             asks.extend(self.end_turn(now_ms, put, out));

@@ -1,4 +1,5 @@
-//! Replication under simulation: servers that fail in all ways, clients that read and write, and a judge of what they saw.
+//! Replication under simulation: servers with all kinds of failures, clients that read and write, and a checker of their
+//! histories.
 
 pub mod client;
 mod codec;
@@ -26,11 +27,11 @@ const SERVICE: At = At(0);
 const TTL_MS: u64 = 1_000;
 const FAULTS_US: u64 = 8_000_000;
 const CALM_US: u64 = 20_000_000;
-/// The last stretch, in which every slot must have taken writes.
+/// The last period, in which every slot must have accepted writes.
 const LAST_US: u64 = 3_000_000;
-/// From here on no call begins.
+/// No call starts after this time.
 const QUIET_US: u64 = CALM_US - 1_000_000;
-/// Slots are moved until then: after it each takes writes.
+/// Slots are moved until this time; after it, each accepts writes.
 const MOVES_US: u64 = CALM_US - LAST_US;
 const SERVICE_TICK_US: u64 = 50_000;
 
@@ -39,7 +40,7 @@ pub struct Setup {
     servers: usize,
     clients: usize,
     replicas: u8,
-    /// What a server acknowledges is synced; else it is with the system.
+    /// Whether changes are synced before they are acknowledged, instead of only written to the operating system.
     syncs_always: bool,
     moves: bool,
     think_us: u64,
@@ -112,7 +113,7 @@ impl Node for Actor {
     }
 }
 
-/// What a run is of.
+/// The parameters of a run.
 struct Case {
     setup: Setup,
     options: Options,
@@ -129,7 +130,7 @@ fn world(seed: u64, is_traced: bool, change: &dyn Fn(&mut Case)) -> World<Actor>
         linked: std::iter::once(SERVICE).chain(servers).collect(),
         every_us: 150_000,
         lasts_us_max: 3_000_000,
-        // Without syncing what is lost with the power is lost: that has tests of its own.
+        // Without syncs, a power failure loses changes; separate tests cover that.
         power: setup.syncs_always,
     };
     let plan = Plan::draw(&mut random, &scene, 1_000_000, FAULTS_US);
@@ -142,7 +143,7 @@ fn world(seed: u64, is_traced: bool, change: &dyn Fn(&mut Case)) -> World<Actor>
     };
     change(&mut case);
     let Case { setup, options, .. } = case;
-    // The service and the clients have the world's time: histories are of one clock.
+    // The service and the clients use the world's time, so that histories have one clock.
     let nodes = 1 + setup.servers + setup.clients;
     let exact_clocks = std::iter::once(0).chain(1 + setup.servers..nodes);
     let options = Options {
@@ -175,7 +176,7 @@ fn clients(world: &World<Actor>) -> impl Iterator<Item = &Client> {
     })
 }
 
-/// Runs to the end, and looks at everything.
+/// Runs to the end, and checks everything.
 fn check(world: &mut World<Actor>) {
     world.run_until(FAULTS_US);
     world.calm();
@@ -206,7 +207,7 @@ fn check_progress(world: &World<Actor>) {
     }
 }
 
-/// The owner's rows; replicas in sync have the same, with their tails.
+/// Collects the owners' rows, and checks that in-sync replicas have the same, including their tails.
 fn check_copies(world: &World<Actor>) -> Table {
     let map = &service(world).map;
     let mut end = Table::default();
@@ -228,7 +229,7 @@ fn check_copies(world: &World<Actor>) -> Table {
             let mut table = replica.host.table.clone();
             let replication = replica.host.replication.as_ref().expect("it runs");
             let copy = replication.replica.copy(slot).expect("a copy");
-            // Changes that are under way may be here or not: only what both have is compared by number.
+            // Changes in flight may be on either side, so only what both have is compared by number.
             for entry in &copy.tail {
                 table.set(slot, entry.row.key(), entry.row.value());
             }
@@ -245,7 +246,7 @@ fn check_copies(world: &World<Actor>) -> Table {
     end
 }
 
-/// Runs a seed; when it fails, once more with a trace, to tell all.
+/// Runs a seed. If it fails, runs it again with a trace.
 fn run(seed: u64, change: &dyn Fn(&mut Case)) {
     if catch_unwind(AssertUnwindSafe(|| check(&mut world(seed, false, change)))).is_ok() {
         return;
@@ -270,7 +271,7 @@ fn whatever_fails_no_acknowledged_write_is_lost_and_service_comes_back() {
     for_each_seed(100, 10_000, |seed| run(seed, &|_| {}));
 }
 
-/// A planted bug must be found, by some seed of so many; without it, the same run must be fine.
+/// Checks that some of these seeds finds a deliberate bug, and that the same run succeeds without it.
 fn check_found(seeds: u64, scenario: impl Fn(&mut Case), plant: impl Fn(&mut Setup)) {
     larder_sim::check_found(seeds, |seed, is_planted| {
         let change = |case: &mut Case| {
@@ -301,7 +302,7 @@ fn a_replica_that_acknowledges_before_its_log_has_it_is_found() {
     );
 }
 
-/// The power of all fails, and the owner is the first to return, without what only the others had synced.
+/// The power of all nodes fails. The first to return is the owner, without the changes that only the others had synced.
 #[test]
 fn an_owner_that_does_not_wait_for_its_own_log_is_found() {
     let blackouts = |case: &mut Case| {
@@ -342,7 +343,8 @@ fn reads_of_what_is_not_acknowledged_are_found() {
     );
 }
 
-/// Servers that stand still for longer than their lease, with a renewal under way: its answer lies in their sockets when they go on.
+/// Servers that are suspended for longer than their lease while a renewal is in flight: its answer waits in their sockets when
+/// they resume.
 fn pauses(case: &mut Case) {
     slow(case);
     case.setup.moves = false;
@@ -363,7 +365,7 @@ fn a_lease_that_is_counted_from_the_answer_is_found() {
     check_found(400, pauses, |setup| setup.counts_leases_from_answers = true);
 }
 
-/// Owners that die with different changes under way to different replicas.
+/// Owners that die with different changes in flight to different replicas.
 fn kills(case: &mut Case) {
     slow(case);
     case.setup.moves = true;
@@ -383,7 +385,7 @@ fn a_replica_that_keeps_its_tail_is_found() {
     check_found(1000, kills, |setup| setup.bugs.keeps_its_tail = true);
 }
 
-/// Faults of one kind, one every so often, each of a server.
+/// Faults of one kind at a fixed interval, each of one server.
 fn only(case: &mut Case, every_us: u64, fault: impl Fn(At, u64) -> Fault) {
     let servers = case.setup.servers as u64;
     let mut plan = Vec::new();
@@ -396,7 +398,7 @@ fn only(case: &mut Case, every_us: u64, fault: impl Fn(At, u64) -> Fault) {
     case.plan = Plan(plan);
 }
 
-/// The network is slow, so that much is under way when something fails.
+/// A slow network, so that much is in flight when something fails.
 fn slow(case: &mut Case) {
     case.options.delay_us = (1_000, 60_000);
     case.setup.think_us = 3_000;

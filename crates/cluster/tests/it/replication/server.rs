@@ -1,4 +1,4 @@
-//! A server of the simulated cluster: one place, its lease, and who it is.
+//! A server of the simulated cluster: one place, its lease and its identity.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct Server {
     name: NodeName,
     setup: Setup,
     random: Random,
-    /// What this life is known by; None until the disk has it.
+    /// The identity of this incarnation; not valid until it is on the disk.
     identity: Identity,
     is_known: bool,
     identity_change: Option<u64>,
@@ -27,7 +27,7 @@ pub struct Server {
     is_log_whole: bool,
     pub host: Host,
     map: Option<Arc<Map>>,
-    /// The map had this node up in its present life.
+    /// The map has this node up in its current incarnation.
     is_member: bool,
     lease: Lease,
     keepalives: u64,
@@ -101,7 +101,7 @@ impl Server {
                 self.lease.answered(number, now_ms);
                 self.lend();
             }
-            // This life is over; a new one begins.
+            // This incarnation is over; a new one begins.
             Wire::Alive(_, false) if self.is_known => {
                 self.lease.ended();
                 self.lend();
@@ -120,7 +120,7 @@ impl Server {
         }
     }
 
-    /// A lease counts for the slots of a map that has this life.
+    /// The lease applies to the slots of a map with this incarnation.
     fn lend(&mut self) {
         let until = match self.is_member {
             true => self.lease.until_ms(),
@@ -170,7 +170,7 @@ impl Server {
         self.lend();
     }
 
-    /// A new life begins: the disk is told first, then the service.
+    /// Begins a new incarnation: it is written to the disk first, then to the service.
     fn live(&mut self, disk: DiskId, out: &mut Outputs<Wire>) {
         self.is_known = false;
         self.is_member = false;

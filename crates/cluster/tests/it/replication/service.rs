@@ -1,4 +1,4 @@
-//! A small model of the coordination service, with a controller in it: leases, registrations, the map, and late and lost news of it.
+//! A small model of the coordination service with a controller: leases, registrations, the map, and late or lost notifications.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Service {
                 datagram(out, from, Wire::Alive(number, is_alive));
             }
             Wire::Ask(name, incarnation, ask) => {
-                // An owner's change is made on the condition of its own lease.
+                // An owner's change requires its own lease.
                 let alive = self.registered.get(&name).is_some_and(|it| {
                     it.registration.incarnation == incarnation && it.until_us > now_us
                 });
@@ -138,7 +138,7 @@ impl Service {
         }
     }
 
-    /// The controller's turn.
+    /// Runs a step of the controller.
     pub fn tick(&mut self, now_us: u64, out: &mut Outputs<Wire>) {
         let before = self.map.epoch();
         let at_ms = now_us / 1_000;
@@ -261,7 +261,7 @@ impl Service {
         }
     }
 
-    /// The owner becomes a replica and a replica the owner; in half of the cases the owner is asked to see to it.
+    /// Swaps the owner and a replica; in half of the cases, by requesting it from the owner.
     fn move_one(&mut self, out: &mut Outputs<Wire>) {
         let slot = self.random.below(SLOTS.into()) as u16;
         let placed = self.map.slots().of(slot).placed.clone();

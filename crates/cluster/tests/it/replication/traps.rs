@@ -1,4 +1,4 @@
-//! Known traps, one by one: two or three places whose messages a test passes on as it likes.
+//! Known pitfalls, one per test: two or three places whose messages the test delivers as it chooses.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -41,7 +41,7 @@ struct Node {
     asks: Vec<Wanted>,
 }
 
-/// Places, and what is on its way between them.
+/// Places, and the messages in flight between them.
 struct Trap {
     nodes: BTreeMap<u32, Node>,
     on_way: VecDeque<(u32, u32, Message)>,
@@ -73,7 +73,7 @@ impl Trap {
         self.nodes.get_mut(&node).expect("it is there")
     }
 
-    /// A process begins on a log.
+    /// Starts a process on a log.
     fn start(&mut self, node: u32, log: Vec<Record>) {
         let mut table = Table::default();
         let mut copies: BTreeMap<u16, Option<Copy>> = BTreeMap::new();
@@ -96,7 +96,7 @@ impl Trap {
         self.nodes.insert(node, started);
     }
 
-    /// Connections of a node break, and are made anew; what was on its way is lost.
+    /// Breaks and reopens the connections between two nodes; messages in flight are lost.
     fn reconnect(&mut self, one: u32, other: u32) {
         let ends = [one, other];
         self.on_way
@@ -141,7 +141,7 @@ impl Trap {
         self.set_together(node, &[(key, value)])
     }
 
-    /// A transaction.
+    /// Executes a transaction.
     fn set_together(&mut self, node: u32, rows: &[(&str, &str)]) -> Ticket {
         self.turn(node, |replication, table, now_ms, out| {
             assert_eq!(replication.owner.may_write(SLOT, now_ms), Admission::Now);
@@ -169,7 +169,7 @@ impl Trap {
         self.at(node).replication.owner.outcome(ticket)
     }
 
-    /// Passes on messages that a test lets pass, until there are none.
+    /// Delivers the messages that the test allows, until there are none.
     fn run_if(&mut self, passes: impl Fn(u32, u32) -> bool) {
         while let Some(at) = self
             .on_way
@@ -218,7 +218,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Node 1 owns the slot, the others are in sync.
+/// Node 1 owns the slot; the others are in sync.
 fn settled(nodes: &[u32]) -> Trap {
     settled_by(nodes, limits())
 }
@@ -252,8 +252,8 @@ fn a_change_is_acknowledged_when_all_in_sync_have_it() {
     assert_eq!(trap.outcome(1, &ticket), Outcome::Acknowledged);
 }
 
-/// The replica had seen the map of the next term before the owner had; it refused a change of the old term, and acknowledged the message all the
-/// same. The owner took that for the change's, and answered its client.
+/// The replica had received the map of the next term before the owner. It rejected a change of the old term, but acknowledged the
+/// message. The owner took that for an acknowledgement of the change, and answered its client.
 #[test]
 fn a_change_that_a_replica_refuses_is_not_acknowledged_by_it() {
     let mut trap = settled(&[1, 2]);
@@ -268,8 +268,8 @@ fn a_change_that_a_replica_refuses_is_not_acknowledged_by_it() {
     assert_eq!(trap.get(2, "k").as_deref(), Some("v"));
 }
 
-/// A filling was under way when the term changed. The replica knew it first, and refused a chunk of rows of the old term; the owner went on behind that
-/// chunk in the new one, and the copy lacked its rows.
+/// A fill was in progress when the term changed. The replica learned of the new term first, and rejected a chunk of rows of the
+/// old term. The owner continued after that chunk in the new term, and the copy lacked its rows.
 #[test]
 fn a_filling_that_lost_a_chunk_to_a_new_term_begins_anew() {
     let mut trap = settled(&[1, 2, 3]);
@@ -282,7 +282,7 @@ fn a_filling_that_lost_a_chunk_to_a_new_term_begins_anew() {
     let filling = assigned(2, 1, &[2], &[(3, 2)]);
     trap.map(3, &filling);
     trap.map(1, &filling);
-    // Some rows are on their way when the replica hears of the next term.
+    // Some rows are in flight when the replica learns of the next term.
     for _ in 0..3 {
         let at = trap
             .on_way
@@ -308,8 +308,9 @@ fn a_filling_that_lost_a_chunk_to_a_new_term_begins_anew() {
     assert_eq!(trap.nodes[&3].table, trap.nodes[&1].table);
 }
 
-/// An owner saw the map with a filling before the node that is filled, which then saw those before it, one after the other. They had the same
-/// term, since a filling is no new one, and did not name the node: it threw away what it had been given and had acknowledged.
+/// An owner received the map with a fill before the filled node, which then received the earlier maps one after the other. They
+/// had the same term, because a fill does not change it, and did not name the node. The node discarded the rows that it had
+/// received and acknowledged.
 #[test]
 fn a_replica_that_is_filled_before_it_sees_the_map_keeps_what_it_is_given() {
     let mut trap = settled(&[1, 2, 3]);
@@ -329,18 +330,18 @@ fn a_replica_that_is_filled_before_it_sees_the_map_keeps_what_it_is_given() {
     assert!(trap.at(1).asks.contains(&Wanted::Into(place(3), Epoch(4))));
     at_epoch(&mut trap, 3, 3, &assigned(2, 1, &[2], &[]));
     assert_eq!(trap.get(3, "k").as_deref(), Some("value"));
-    // A map that knows of the filling, and does not name the node: it was given up.
+    // A map that is newer than the fill and does not name the node: the fill was aborted.
     at_epoch(&mut trap, 3, 5, &assigned(2, 1, &[2], &[]));
     assert_eq!(trap.get(3, "k"), None);
 }
 
-/// KIP-101: two replicas have different changes with one number. The term of each change tells them apart.
+/// KIP-101: two replicas have different changes with the same number. The term of each change distinguishes them.
 #[test]
 fn a_replica_cuts_what_the_new_owner_has_not() {
     let mut trap = settled(&[1, 2, 3]);
     trap.set(1, "k", "old");
     trap.run();
-    // Of these only 3 hears before the owner dies.
+    // Only node 3 receives these before the owner dies.
     let lost = trap.set(1, "k", "lost");
     trap.set(1, "l", "lost");
     trap.run_if(|from, to| (from, to) == (1, 3) || (from, to) == (3, 1));
@@ -356,7 +357,8 @@ fn a_replica_cuts_what_the_new_owner_has_not() {
     assert_eq!(trap.get(3, "l"), None);
 }
 
-/// Nobody knows when the map changes: a write that is acknowledged without a replica that was asked for would be lost if that became the owner.
+/// The time of the map's change is not known. A write acknowledged without a replica whose addition was requested would be lost
+/// if that replica became the owner.
 #[test]
 fn a_replica_counts_from_the_moment_in_which_it_is_asked_for() {
     let mut trap = settled(&[1, 2]);
@@ -372,7 +374,7 @@ fn a_replica_counts_from_the_moment_in_which_it_is_asked_for() {
     assert!(trap.at(1).asks.contains(&Wanted::Into(place(2), Epoch(2))));
     let after = trap.set(1, "k", "both");
     assert_eq!(trap.outcome(1, &after), Outcome::Waiting);
-    // Also when the connection breaks before the map says anything: the copy is not thrown away.
+    // The same holds if the connection breaks before the map changes: the copy is not discarded.
     trap.reconnect(1, 2);
     trap.turn(1, |_, _, _, _| ());
     trap.run();
@@ -388,7 +390,7 @@ fn a_replica_counts_from_the_moment_in_which_it_is_asked_for() {
     );
 }
 
-/// Schedule 19: the disk of the owner is an old one, and nothing else tells.
+/// Schedule 19: the owner has an old disk, and nothing else shows it.
 #[test]
 fn an_owner_with_an_old_disk_is_told_that_it_is_behind() {
     let mut trap = settled(&[1, 2]);
@@ -409,7 +411,8 @@ fn an_owner_with_an_old_disk_is_told_that_it_is_behind() {
     assert_eq!(read, ReadWait::NotOwner);
 }
 
-/// A disk that lost what it had acknowledged: the owner finds out when it begins, and the map is asked to drop the replica.
+/// A disk that lost acknowledged changes: the owner detects it when it begins, and requests the replica's removal from the
+/// in-sync set.
 #[test]
 fn a_replica_that_lost_its_tail_is_not_in_sync() {
     let mut trap = settled(&[1, 2]);
@@ -452,7 +455,7 @@ fn an_owner_that_stood_still_asks_nobody_out_for_it() {
     assert_eq!(trap.at(1).asks, []);
 }
 
-/// Its looks at the time are far apart, for it gets little time itself.
+/// Its ticks are far apart, because the process gets little CPU time.
 #[test]
 fn an_owner_that_often_stands_still_hears_first_and_judges_then() {
     let mut trap = settled(&[1, 2]);
@@ -468,7 +471,7 @@ fn an_owner_that_often_stands_still_hears_first_and_judges_then() {
     assert!(trap.at(1).asks.contains(&Wanted::Out(place(2))));
 }
 
-/// Its bytes take as long as the silence of another that has died.
+/// The transfer of its bytes takes as long as the silence of a dead replica.
 #[test]
 fn a_large_row_on_its_way_is_no_silence() {
     let limits = Limits {
@@ -479,7 +482,7 @@ fn a_large_row_on_its_way_is_no_silence() {
     let large = "x".repeat(1_000);
     let ticket = trap.set(1, "k", &large);
     for _ in 0..50 {
-        // Beats follow it, and are not acknowledged before it.
+        // Heartbeats follow the row, and are not acknowledged before it.
         trap.pass_ms(1, 100);
     }
     assert_eq!(trap.at(1).asks, []);
@@ -492,7 +495,8 @@ fn a_large_row_on_its_way_is_no_silence() {
     assert!(trap.at(1).asks.contains(&Wanted::Out(place(2))));
 }
 
-/// Two are more than may be unacknowledged, and are acknowledged by those in sync before the replica that is filled is sent the first.
+/// Two rows exceed the limit of unacknowledged bytes, and the in-sync replicas acknowledge them before the first is sent to the
+/// replica being filled.
 #[test]
 fn a_filling_ends_while_large_rows_are_written() {
     let limits = Limits {
@@ -519,7 +523,7 @@ fn a_filling_ends_while_large_rows_are_written() {
     }
     let mut is_filled = false;
     for _ in 0..50 {
-        // Those in sync are quicker.
+        // In-sync replicas are faster.
         trap.set(1, "a", &large);
         trap.set(1, "b", &large);
         trap.run_if(|from, to| from != 3 && to != 3);
@@ -548,7 +552,7 @@ fn a_planned_move_loses_and_doubles_nothing() {
     trap.run();
     assert_eq!(trap.outcome(1, &ticket), Outcome::Acknowledged);
     trap.pass_ms(1, 1_000);
-    // At once, and again while the map does not show it.
+    // Immediately, and again while the map does not show it.
     let wanted = Wanted::Move(place(2), Epoch(1));
     assert_eq!(trap.at(1).asks, [wanted, wanted]);
     let read = trap.at(1).replication.owner.read(SLOT, None, 0);
@@ -559,7 +563,7 @@ fn a_planned_move_loses_and_doubles_nothing() {
     let next = trap.set(2, "k", "w");
     trap.run();
     assert_eq!(trap.outcome(2, &next), Outcome::Acknowledged);
-    // And back, in the middle of a write that the other has not.
+    // And back, during a write that the other node lacks.
     let cut = trap.set(2, "k", "cut");
     trap.on_way.clear();
     for node in [1, 2] {
@@ -611,7 +615,7 @@ fn nothing_is_taken_without_a_lease_and_reads_are_confirmed() {
         trap.at(1).replication.owner.is_confirmed(&asked),
         Outcome::Acknowledged
     );
-    // The other is the owner by now.
+    // The other node is now the owner.
     trap.map(2, &assigned(2, 2, &[], &[]));
     let asked = ask(&mut trap);
     trap.run();
@@ -621,7 +625,8 @@ fn nothing_is_taken_without_a_lease_and_reads_are_confirmed() {
     );
 }
 
-/// The last change before the end of a filling had been acknowledged, and the end itself not: the replica was asked for before it had all rows.
+/// The last change before the end of a fill had been acknowledged, but not the end itself: the replica was added to the in-sync
+/// set before it had all rows.
 #[test]
 fn a_filling_is_over_when_its_end_is_acknowledged() {
     let mut trap = settled(&[1, 2]);
@@ -629,7 +634,7 @@ fn a_filling_is_over_when_its_end_is_acknowledged() {
     trap.map(1, &assigned(2, 1, &[], &[]));
     trap.map(2, &filling);
     trap.map(1, &filling);
-    // The replica begins, and hears no more of it.
+    // The replica begins, and receives nothing further.
     trap.run_if(|from, _| from == 1);
     trap.run_if(|from, _| from == 2);
     trap.pass_ms(1, 1_000);
@@ -639,7 +644,8 @@ fn a_filling_is_over_when_its_end_is_acknowledged() {
     assert_eq!(trap.at(1).asks, [Wanted::Into(place(2), Epoch(2))]);
 }
 
-/// The window closed in the middle of a transaction, and the owner died: what its replica has of it was never answered, and is not to be seen.
+/// The window closed in the middle of a transaction, and the owner died. The replica's part of the transaction was never
+/// acknowledged, and must not become visible.
 #[test]
 fn half_of_a_transaction_does_not_outlive_its_owner() {
     let mut trap = settled(&[1, 2]);
@@ -659,14 +665,15 @@ fn half_of_a_transaction_does_not_outlive_its_owner() {
     trap.map(2, &assigned(2, 2, &[], &[]));
     let values = ["a", "b"].map(|key| trap.get(2, key));
     assert_eq!(values, ["old", "old"].map(|it| Some(it.to_owned())));
-    // What was cut is cut in its log too.
+    // The cut is also in its log.
     let log = std::mem::take(&mut trap.at(2).log);
     trap.start(2, log);
     let copy = trap.at(2).replication.replica.copy(SLOT).expect("kept");
     assert_eq!(copy.last().number, 2);
 }
 
-/// A node that was filled as fast as it went kept all others waiting: the rows of 256 KiB took longer than a request, and one such message followed the other.
+/// A node that was filled at full speed delayed all others: rows of 256 KiB took longer than a request, and such messages
+/// followed each other without a pause.
 #[test]
 fn a_filling_sends_what_the_time_that_passed_allows() {
     let limits = Limits {
@@ -703,8 +710,8 @@ fn a_filling_sends_what_the_time_that_passed_allows() {
     panic!("it ends");
 }
 
-/// With `min_copies` of 2, the one replica was given up while a change was under way. The map that said so left nobody to wait for, and the change was
-/// acknowledged with one copy.
+/// With `min_copies` of 2, the only replica was removed while a change was in flight. The new map left no replica to wait for,
+/// and the change was acknowledged with one copy.
 #[test]
 fn a_change_under_way_when_too_few_copies_are_left_is_not_acknowledged() {
     let mut trap = settled(&[1, 2]);

@@ -1,4 +1,4 @@
-//! What the nodes of the simulated cluster say to one another.
+//! The messages between the nodes of the simulated cluster.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use larder_types::VersionId;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Wire {
-    /// To the service, and back: datagrams.
+    /// To and from the service: datagrams.
     Poll,
     Map(Shown),
     Register(Box<Registration>, u64),
@@ -21,21 +21,21 @@ pub enum Wire {
     Alive(u64, bool),
     Ask(NodeName, Incarnation, Ask),
     HandOver(u16, NodeId),
-    /// Between servers, over connections: which member this is, once it is ready.
+    /// Between servers, over connections: the sender's member id, once it is ready.
     Hello(NodeId),
     Peer(Peer),
-    /// To etcd and back, over a connection, each with its number. A watch that is heard of no more was cut.
+    /// To and from etcd, over a connection, with a number each. A watch that disappears was interrupted.
     Call(u64, CoordinationRequest),
     Answer(u64, Box<Result<Response, Error>>),
     Watch(u64, Keys, Revision),
     Heard(u64, Option<Watched>),
     Unwatch(u64),
-    /// A read of stores over all slots, and its parts, which name the version that it began with.
+    /// A read of stores over all slots, and its parts, which carry the version that the read started with.
     Look(u64),
     Looked(u64, Option<Vec<VersionId>>),
     Part(u64, u16, VersionId),
     PartOf(u64, u16, Option<VersionId>),
-    /// Of a client, and back.
+    /// To and from a client.
     Request(u64, Call),
     Reply(u64, Reply),
 }
@@ -57,14 +57,14 @@ pub enum Op {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// What was read; 0 for nothing.
+    /// The value read; 0 if there is none.
     Value(u64),
-    /// Of a slot that had this term.
+    /// The term of the slot.
     Done(Term),
     NotDone,
 }
 
-/// A map, short in the trace.
+/// A map that is short in traces.
 #[derive(Clone, PartialEq)]
 pub struct Shown(pub Arc<Map>);
 
@@ -90,7 +90,7 @@ impl fmt::Debug for Shown {
     }
 }
 
-/// A message of replication, as bytes.
+/// A replication message, encoded.
 #[derive(Clone, PartialEq)]
 pub struct Peer(pub Vec<u8>);
 

@@ -1,6 +1,7 @@
-//! What a node has to do with the service: a lease, a mirror of all keys, and changes, one at a time for each purpose.
+//! A node's interface to the service: a lease, a mirror of all keys, and changes, one at a time per purpose.
 //!
-//! As a node's own thread does it, without its clock: what is not answered for a while is asked again, a change under its own mark.
+//! It works like a node's own thread, without its clock. An unanswered request is retried after a while, a change under its own
+//! mark.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ const PATIENCE_MS: u64 = 700;
 const CHECK_EVERY_MS: u64 = 1_000;
 const TTL_SECONDS: u32 = 2;
 
-/// What a change is for.
+/// The purpose of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Writing {
     Register,
@@ -34,21 +35,21 @@ enum Purpose {
     Change(Writing),
 }
 
-/// What came of what was asked.
+/// The result of a request.
 pub enum News {
     /// Keys have changed.
     Mirror,
     Leased,
     Renewed,
     LeaseEnded,
-    /// `None`: it was refused for good.
+    /// `None` if it was rejected permanently.
     Changed(Writing, Option<Outcome>),
 }
 
 pub struct Agent {
     is_connected: bool,
     numbers: u64,
-    /// The number under which each was asked last, and when.
+    /// The number and the time of the last request per purpose.
     open: BTreeMap<Purpose, (u64, u64)>,
     changes: BTreeMap<Writing, Change>,
     pub mirror: Mirror,
@@ -78,7 +79,7 @@ impl Agent {
     pub fn connected(&mut self, is_connected: bool) {
         self.is_connected = is_connected;
         self.watch = None;
-        // What was under way may have been done; it is asked again.
+        // Requests in flight may have been executed; they are retried.
         self.open.clear();
     }
 
@@ -95,7 +96,7 @@ impl Agent {
         self.changes.insert(writing, change);
     }
 
-    /// Asks for what is due.
+    /// Sends the requests that are due.
     pub fn tick(&mut self, now_ms: u64, out: &mut Outputs<Wire>) {
         if !self.is_connected {
             return;
@@ -190,7 +191,7 @@ impl Agent {
         let found = self.open.iter().find(|(_, (of, _))| *of == number);
         let (purpose, sent_ms) = found.map(|(purpose, (_, sent_ms))| (*purpose, *sent_ms))?;
         if matches!(reply, Err(Error::Unknown(_) | Error::NotDone(_))) {
-            // Asked again at the next tick.
+            // Retried at the next tick.
             self.open.remove(&purpose);
             return None;
         }
@@ -224,7 +225,7 @@ impl Agent {
                     return Some(News::Renewed);
                 }
                 self.lease = None;
-                // What was to be written was of a life that is over.
+                // The pending changes belong to an incarnation that is over.
                 self.changes.clear();
                 self.open
                     .retain(|purpose, _| !matches!(purpose, Purpose::Change(_)));

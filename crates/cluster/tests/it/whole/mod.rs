@@ -1,12 +1,12 @@
-//! A whole cluster under simulation: nodes with their leases, maps, controllers, rows and stores; a simulated etcd that fails as well;
-//! clients, and a person who pushes and drains. What is checked:
+//! A complete cluster under simulation: nodes with their leases, maps, controllers, rows and stores; a simulated etcd that fails
+//! as well; clients, and an operator who pushes and drains. It checks:
 //!
-//! | while it runs | in the end |
+//! | during the run | at the end |
 //! |---|---|
-//! | a map follows from the one before, terms never go back | every read of rows is explained by some order of the writes, so is what is left |
-//! | only who has a lease changes it as the controller | in one term of a slot one node acknowledged |
-//! | | every read of the store was of one version, which was live before |
-//! | | what was granted stays; all slots are owned, where they are to be, and take writes; all who are to have the live version have it |
+//! | each map follows from the previous one, terms never decrease | some order of the writes explains every read of rows, and the final rows |
+//! | only a node with a lease changes the map as the controller | in one term of a slot, one node acknowledged writes |
+//! | | every read of the store used one version, which had been live |
+//! | | executed operator requests hold; all slots are at their target placement and accept writes; all nodes that need the live version have it |
 
 mod agent;
 mod node;
@@ -37,14 +37,14 @@ const SERVICE: At = At(0);
 const FAULTS_US: u64 = 15_000_000;
 const CALM_US: u64 = 40_000_000;
 const LASTS_US_MAX: u64 = 4_000_000;
-/// When a disk is exchanged, if one is; other faults are over by then.
+/// The time at which a disk is exchanged, if one is; other faults are over by then.
 const EXCHANGE_US: u64 = 13_000_000;
-/// The last stretch, in which every slot must have taken writes. It is long: clients look for owners by chance, also at nodes that were
-/// removed, which do not answer.
+/// The last period, in which every slot must have accepted writes. It is long, because clients look for owners at random, also at
+/// removed nodes, which do not answer.
 const LAST_US: u64 = 9_000_000;
-/// From here on no call begins.
+/// No call starts after this time.
 const QUIET_US: u64 = CALM_US - 1_000_000;
-/// Slots that have rows; the others are moved as these, and are empty. Clients number them from 0.
+/// Slots with rows; the others are empty and move in the same way. Clients number them from 0.
 const SLOTS: [u16; 3] = [100, 6_000, 12_000];
 
 fn store_name() -> StoreName {
@@ -63,23 +63,23 @@ struct Setup {
     /// Nodes are drained and removed.
     moves: bool,
     service_fails: bool,
-    /// A disk is exchanged for an empty one, or one of earlier.
+    /// A disk is replaced by an empty one, or by an earlier state.
     loses_a_disk: bool,
     think_us: u64,
     bugs: Bugs,
     planted: Planted,
 }
 
-/// Mistakes for the simulation to find.
+/// Deliberate bugs for the simulation to find.
 #[derive(Debug, Clone, Copy, Default)]
 struct Planted {
-    /// A part of a read over several nodes is answered from what is live there.
+    /// A part of a read over several nodes uses the version that is live at that node.
     mixes_versions: bool,
-    /// A version is read as soon as it is there.
+    /// A version is readable as soon as it has been pulled.
     swaps_before_it_is_live: bool,
     /// A controller changes the map without comparing its candidacy.
     leads_without_a_lease: bool,
-    /// A replica is said to have all rows when it has begun to be given them.
+    /// A replica is reported as complete as soon as its fill has begun.
     reports_fills_early: bool,
 }
 
@@ -149,7 +149,7 @@ struct Case {
     random: Random,
 }
 
-/// A cluster, and what becomes of a disk meanwhile.
+/// A cluster, with the random numbers for the exchange of a disk.
 struct Run {
     world: World<Actor>,
     random: Random,
@@ -164,7 +164,7 @@ fn prepare(seed: u64, is_traced: bool, change: &dyn Fn(&mut Case)) -> Run {
         linked: std::iter::once(SERVICE).chain(nodes).collect(),
         every_us: 300_000,
         lasts_us_max: LASTS_US_MAX,
-        // Without syncing what is lost with the power is lost.
+        // Without syncs, a power failure loses changes.
         power: setup.syncs_always,
     };
     let plan = Plan::draw(&mut random, &scene, 3_000_000, FAULTS_US);
@@ -255,7 +255,7 @@ fn check(run: &mut Run) {
     check_history(clients(world), &SLOTS, &end, CALM_US);
 }
 
-/// A node returns with an empty disk, or with that of some seconds before, while all others are well: nothing is lost by it.
+/// A node returns with an empty disk, or with its disk of some seconds ago, while all others are healthy. Nothing is lost.
 fn exchange_a_disk(run: &mut Run) {
     let Run { world, random } = run;
     let victim = At(1 + random.index(world.setup().nodes - 1));
@@ -288,7 +288,8 @@ fn exchange_a_disk(run: &mut Run) {
             });
         }
         if world.node(victim).is_none() {
-            // An image of its present life has the right numbers: an owner with it finds out that it lacks something, and a person must help.
+            // An image of the current incarnation has the right numbers. An owner with it detects that it lacks changes, and an
+            // operator must act.
             let life = world.disk(victim).read("identity");
             let is_image = life == copy.read("identity");
             world.set_disk(victim, if is_image { Disk::default() } else { copy });
@@ -302,7 +303,7 @@ thread_local! {
     static EXCHANGED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Everybody is there, and has what is to be his.
+/// Checks that every node is up and has its target slots.
 fn check_settled(world: &World<Actor>) {
     let map = map(world);
     let text = || map.to_text();
@@ -323,7 +324,8 @@ fn check_settled(world: &World<Actor>) {
                 let mut runs = map.slots().runs().iter();
                 let has = runs.any(|run| run.placed.is_holder(member.id));
                 if node(world, at).is_over {
-                    // It registered anew when it was just removed, and heard of the removal only then: a new member, whose process ended.
+                    // It registered again just when it was removed, and learned of the removal only then: a new member, whose
+                    // process has ended.
                     assert!(member.state == State::Down && !has, "n{at} {}", text());
                     continue;
                 }
@@ -334,7 +336,7 @@ fn check_settled(world: &World<Actor>) {
     }
 }
 
-/// What was granted is so, and whoever is to have the live version has it.
+/// Checks that executed requests hold, and that every node that needs the live version has it.
 fn check_versions(world: &World<Actor>) {
     let operator = operator(world);
     operator.check(&service(world).live);
@@ -381,7 +383,7 @@ fn check_progress(world: &World<Actor>) {
     }
 }
 
-/// The owner's rows; replicas in sync have the same, with their tails.
+/// Collects the owners' rows, and checks that in-sync replicas have the same, including their tails.
 fn check_copies(world: &World<Actor>) -> Table {
     let map = map(world);
     let mut end = Table::default();
@@ -405,7 +407,7 @@ fn check_copies(world: &World<Actor>) -> Table {
     end
 }
 
-/// Runs a seed; when it fails, once more with a trace, to tell all.
+/// Runs a seed. If it fails, runs it again with a trace.
 fn run(seed: u64, change: &dyn Fn(&mut Case)) {
     let again = || check(&mut prepare(seed, false, change));
     if catch_unwind(AssertUnwindSafe(again)).is_ok() {
@@ -436,13 +438,14 @@ fn whatever_fails_nothing_is_lost_or_mixed_and_the_cluster_mends_itself() {
     for_each_seed(100, 10_000, |seed| run(seed, &|_| {}));
 }
 
-/// The first try's reply is lost: a rollback is made. Who controls next has not heard of it, and has nobody who could serve the version.
+/// The reply to the first attempt is lost, but the rollback was made. The next controller does not know that yet, and has no node
+/// that could serve the version.
 #[test]
 fn a_rollback_that_was_made_is_not_refused() {
     run(3_188, &|_| {});
 }
 
-/// A planted bug must be found, by some seed of so many; without it, the same run must be fine.
+/// Checks that some of these seeds finds a deliberate bug, and that the same run succeeds without it.
 fn check_found(seeds: u64, scenario: impl Fn(&mut Case), plant: impl Fn(&mut Setup)) {
     larder_sim::check_found(seeds, |seed, is_planted| {
         let change = |case: &mut Case| {

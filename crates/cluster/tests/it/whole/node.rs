@@ -1,4 +1,4 @@
-//! A node: its life with the service, the controller when it leads, its rows, its stores.
+//! A node: its sessions with the service, the controller if it is the leader, its rows, its stores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,26 +33,27 @@ pub struct Node {
     found: Option<Identity>,
     is_log_whole: bool,
     identity: Option<Identity>,
-    /// The disk is told of a new life first.
+    /// The change that writes a new incarnation to the disk, which comes before the registration.
     identity_change: Option<u64>,
     is_registered: bool,
-    /// It was removed, and has ended.
+    /// The node was removed, and has ended.
     pub is_over: bool,
     agent: Agent,
     writers: BTreeMap<Writing, Writer>,
     controls: Writer,
-    /// The newest map that it knows of.
+    /// The newest known map.
     revision: Revision,
     pub map: Option<Arc<Map>>,
     is_member: bool,
-    /// What the map will be if the change under way is made.
+    /// The map that results if the change in flight is made.
     map_to_be: Option<Arc<Map>>,
-    /// There is news since the controller last looked: also what a mirror finds that had lost it, at a revision that it knew.
+    /// The controller has not seen the latest changes, including those that a mirror recovered after a loss, at a revision that
+    /// it already knew.
     has_news: bool,
     control_again_ms: u64,
-    /// When each filling was first seen, of slots without rows.
+    /// For slots without rows, the time when each fill was first seen.
     fills: BTreeMap<(SlotRange, Term, NodeId, Epoch), u64>,
-    /// Slots with rows that are filled.
+    /// Slots with rows whose fill is complete.
     filled: BTreeMap<(u16, NodeId, Epoch), Term>,
     reported: Option<Report>,
     pub stores: Stores,
@@ -142,7 +143,7 @@ impl Node {
         }
     }
 
-    /// For whoever looks for a fault.
+    /// A description for debugging.
     pub fn shown(&self) -> String {
         let epoch = self.map.as_ref().map(|map| map.epoch());
         let life = self.identity.map(|it| it.incarnation);
@@ -204,7 +205,7 @@ impl Node {
                 }
             }
             News::Renewed => self.lend(),
-            // A new lease is a new life.
+            // A new lease starts a new incarnation.
             News::Leased => self.live(out),
             News::LeaseEnded => {
                 self.is_registered = false;
@@ -225,7 +226,7 @@ impl Node {
                 let to_be = self.map_to_be.take();
                 match outcome {
                     Some(Outcome::Done(revision)) => {
-                        // What is heard late may have been heard of from the watch before, and more since.
+                        // A late reply may concern a map that the watch has already delivered, with later ones.
                         if let Some(map) = to_be.filter(|_| revision > self.revision) {
                             self.see(now_ms, revision, map, put, out);
                         }
@@ -254,7 +255,7 @@ impl Node {
         }
     }
 
-    /// What is on the disk counts, or is forgotten.
+    /// Proves the disk, or discards its contents.
     fn prove(&mut self, out: &mut Outputs<Wire>) {
         let member = self
             .map
@@ -281,7 +282,7 @@ impl Node {
         self.live(out);
     }
 
-    /// A new life begins: the disk is told first, then the service.
+    /// Begins a new incarnation: it is written to the disk first, then to the service.
     fn live(&mut self, out: &mut Outputs<Wire>) {
         let (Some(identity), Some(_)) = (&mut self.identity, &self.agent.lease) else {
             return;
@@ -334,7 +335,7 @@ impl Node {
         self.agent.write(Writing::Register, change);
     }
 
-    /// A lease counts for the slots of a map that has this life.
+    /// The lease applies to the slots of a map with this incarnation.
     fn lend(&mut self) {
         let lease = self.agent.lease.as_ref();
         let until = lease.map_or(0, |lease| lease.held_until_ms());
@@ -378,7 +379,7 @@ impl Node {
         self.map.as_ref()?.member_named(&self.name).map(|it| it.id)
     }
 
-    /// What replication wants changed in the map, or told to the controller.
+    /// Handles a map change that replication requests: writes it, or reports it to the controller.
     fn want(&mut self, ask: Ask) {
         let (Some(me), Some(map), true) = (self.me(), self.map.clone(), self.is_member) else {
             return;
@@ -427,7 +428,7 @@ impl Node {
         }
     }
 
-    /// Own slots without rows are given away as soon as the map wants it: nobody is asked for anything of them.
+    /// Hands over owned slots without rows as soon as the map requests it: no other node computes from them.
     fn give_away(&mut self) {
         let (Some(me), Some(map), true) = (self.me(), self.map.clone(), self.is_member) else {
             return;
@@ -458,7 +459,7 @@ impl Node {
 
     fn write_map(&mut self, write: Change, next: Map) {
         let write = write.unless_changed("map", self.revision);
-        // The map comes first in what a conflict tells.
+        // The map is the first entry of a conflict.
         let mut write = write;
         write.compares.rotate_right(1);
         self.agent
@@ -466,7 +467,7 @@ impl Node {
         self.map_to_be = Some(Arc::new(next));
     }
 
-    /// The controller's turn, if this node leads.
+    /// Runs a step of the controller, if this node is the leader.
     fn control(&mut self, now_ms: u64, out: &mut Outputs<Wire>) {
         let Some(lease) = self.agent.lease_id() else {
             return;
@@ -587,7 +588,7 @@ impl Node {
         }
     }
 
-    /// Replicas that are filled: of slots with rows, when replication says so; of others after a time.
+    /// Returns completed fills: for slots with rows, when replication reports it; for others, after a delay.
     fn synced(&mut self, now_ms: u64) -> Vec<Synced> {
         let (Some(me), Some(map)) = (self.me(), &self.map) else {
             return Vec::new();
@@ -646,7 +647,7 @@ impl Node {
             .map(|it| it.began)
             .max();
         if let Some(reported) = &self.reported {
-            // A newer map alone is no news, unless it gives this node slots.
+            // A newer epoch alone is not reported, unless the map assigns slots to this node.
             let epoch = std::mem::replace(&mut report.epoch, reported.epoch);
             if report == *reported && newest.is_none_or(|began| began <= reported.epoch) {
                 return;
@@ -677,7 +678,7 @@ impl Node {
         }
     }
 
-    /// A client reads a record in each slot, all of one version.
+    /// A client reads a record in each slot, all from one version.
     fn look(&mut self, client: At, number: u64, out: &mut Outputs<Wire>) {
         let refused = Output::Send(client, Wire::Looked(number, None));
         let (Some(map), Some(me)) = (self.map.clone(), self.me()) else {
@@ -721,7 +722,7 @@ impl Node {
         }
     }
 
-    /// Another node asks for a slot: the version is the one that its request began with, or nothing.
+    /// Another node requests a slot: answers from the version of that request, or with nothing.
     fn part(&self, slot: u16, version: VersionId) -> Option<VersionId> {
         let (Some(map), Some(me)) = (&self.map, self.me()) else {
             return None;

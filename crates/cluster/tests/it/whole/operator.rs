@@ -1,4 +1,4 @@
-//! A person with a terminal: pushes, rolls back, drains and removes, and reads the store all the time.
+//! An operator who pushes, rolls back, drains and removes, and reads the store all the time.
 
 use larder_cluster::controller::Ask as Wish;
 use larder_cluster::coordination::{
@@ -13,7 +13,7 @@ use crate::replication::wire::Wire;
 
 const PATIENCE_US: u64 = 800_000;
 
-/// A read that was answered.
+/// A completed read.
 pub struct Looked {
     pub ended_us: u64,
     pub versions: Vec<VersionId>,
@@ -26,15 +26,15 @@ pub struct Operator {
     look: Option<(u64, u64)>,
     pub looked: Vec<Looked>,
     wishes: u64,
-    /// Until it is answered.
+    /// The current request, until it is answered.
     wish: Option<(String, Wish)>,
     is_written: bool,
     call: Option<(u64, u64)>,
     next_wish_us: u64,
-    /// Whom it has asked to go, and not to stay.
+    /// The node that it asked to leave and not to stay.
     leaving: Option<NodeName>,
     removed: bool,
-    /// What was asked, and the answer.
+    /// The requests with their answers.
     pub answers: Vec<(Wish, String)>,
 }
 
@@ -122,7 +122,7 @@ impl Operator {
             false => {
                 let key = format!("asks/{id}");
                 let value = serde_json::to_vec(wish).expect("plain");
-                // The same change each time, until it is known that it was made.
+                // The same change each time, until it is known to be made.
                 let change = Writer::new(format!("wish-{id}"), 1).change();
                 Request::Change(
                     change
@@ -183,7 +183,8 @@ impl Operator {
         }
     }
 
-    /// Every read was of one version, which was live before it ended; `live` says from when on each was.
+    /// Checks that every read used one version, which was live before the read ended. `live` contains the times from which each
+    /// was live.
     pub fn check(&self, live: &[(u64, Option<VersionId>)]) {
         for Looked { ended_us, versions } in &self.looked {
             assert_eq!(versions.len(), SLOTS.len());

@@ -1,4 +1,4 @@
-//! The simulated etcd as a node of the world: its members fail by themselves, and each map that is agreed on is looked at.
+//! The simulated etcd as a node of the world. Its members fail on their own, and each committed map is checked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Service {
     is_calm: bool,
     revision: Revision,
     pub map: Option<Arc<Map>>,
-    /// Since when each version was live.
+    /// The time from which each version was live.
     pub live: Vec<(u64, Option<VersionId>)>,
 }
 
@@ -49,7 +49,7 @@ impl Service {
             members_late_ms: sometimes(&mut random, 300),
             revisions_kept: sometimes(&mut random, 1) * 40,
         };
-        // Where a disk is lost, nobody else may lose its lease: two failures at once may lose rows.
+        // If a disk is lost, no other node may lose its lease, because two concurrent failures may lose rows.
         let faults = match setup.loses_a_disk {
             true => Faults {
                 requests_lost: 0,
@@ -116,7 +116,7 @@ impl Service {
         }
     }
 
-    /// What it holds in the end, without the map.
+    /// Returns its final contents without the map.
     pub fn held(&self) -> String {
         let all = self.model.truth(&Keys::below("")).entries;
         let lines = all.iter().filter(|it| it.key != "map").map(|it| {
@@ -126,7 +126,7 @@ impl Service {
         lines.collect()
     }
 
-    /// One thing after the other, so that each map is seen.
+    /// Advances event by event, so that every map is seen.
     fn advance(&mut self, now_us: u64, out: &mut Outputs<Wire>) {
         let now_ms = now_us / 1_000;
         loop {
@@ -162,7 +162,7 @@ impl Service {
         }
     }
 
-    /// A map that was agreed on follows from the one before, and from the one controller.
+    /// Checks that a committed map follows from the previous one, and was written by the controller.
     fn look(&mut self, now_us: u64, before: &Snapshot) {
         let truth = self.model.truth(&Keys::one("map"));
         let Some(entry) = truth.entries.first() else {
@@ -188,7 +188,7 @@ impl Service {
         let marks = self.model.truth(&Keys::below("marks/")).entries;
         let by = marks.iter().find(|it| it.modified == entry.modified);
         if let Some(name) = by.and_then(|it| it.key.strip_prefix("marks/controller-")) {
-            // A mirror that lost an event may take itself for the oldest; but never without a lease.
+            // A mirror that lost an event may consider itself the oldest, but never without a lease.
             let after = self.model.truth(&Keys::below("controller/"));
             let mut candidates = before.entries.iter().chain(&after.entries);
             assert!(
@@ -207,7 +207,7 @@ impl Service {
         self.map = Some(map);
     }
 
-    /// Members die, or hear no other; sometimes two at once, and nothing is agreed any more.
+    /// Members crash or are partitioned; sometimes two at once, so that there is no quorum.
     fn fail(&mut self, now_us: u64) {
         let now_ms = now_us / 1_000;
         if now_us >= FAULTS_US && !self.is_calm {

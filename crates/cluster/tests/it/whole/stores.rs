@@ -1,5 +1,5 @@
-//! The versions of a store on a node: their partitions are pulled, which takes time and may fail, kept on disk, and read.
-//! A slot with rows stands for a partition.
+//! The versions of a store on a node: their partitions are pulled (which takes time and may fail), kept on disk, and read. A slot
+//! with rows stands for a partition.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use larder_types::VersionId;
 
 use super::{SLOTS, store_name};
 
-/// What a node has, and what it is bringing.
+/// The versions that a node has, and the one that it pulls.
 #[derive(Debug, Default)]
 pub struct Stores {
     /// On disk.
@@ -21,7 +21,7 @@ pub struct Stores {
     written: Option<(u64, VersionId, Had)>,
 }
 
-/// What is there of a version.
+/// The partitions of a version that are present.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Had {
     pub digest: String,
@@ -36,7 +36,7 @@ struct Pull {
     works: bool,
 }
 
-/// A read of one record in each slot, by the version that it began with.
+/// A read of one record in each slot, from the version that it started with.
 pub struct Look {
     pub client: At,
     pub number: u64,
@@ -61,7 +61,7 @@ impl Stores {
         }
     }
 
-    /// As it is to be on disk, with one more.
+    /// The contents of the file with a further version.
     fn text(&self, version: VersionId, had: &Had) -> Vec<u8> {
         let mut all = self.have.clone();
         all.insert(version, had.clone());
@@ -72,7 +72,7 @@ impl Stores {
         all.into_iter().map(line).collect::<String>().into_bytes()
     }
 
-    /// The slots that a node has or is to have.
+    /// The slots that a node has or should have.
     pub fn wanted(map: &Map, me: NodeId) -> BTreeSet<u16> {
         let is_wanted = |slot: &u16| {
             let placed = &map.slots().of(*slot).placed;
@@ -81,7 +81,7 @@ impl Stores {
         SLOTS.into_iter().filter(is_wanted).collect()
     }
 
-    /// Goes on with what the map asks for. What is to be written to disk, if anything.
+    /// Continues the pulls that the map requires. Returns the file contents to write, if any.
     pub fn tick(
         &mut self,
         map: &Map,
@@ -92,7 +92,7 @@ impl Stores {
         let store = map.stores().get(&store_name())?;
         let pushed = store.push.as_ref().map(|push| &push.version);
         let wanted: Vec<_> = store.live.iter().chain(&store.kept).chain(pushed).collect();
-        // One that was not what was pushed is brought again when others have made it live.
+        // A version that differs from the pushed one is pulled again if other nodes have made it live.
         self.have.retain(|version, had| {
             let wanted = wanted.iter().find(|it| it.version == *version);
             let is_pushed = pushed.is_some_and(|it| it.version == *version);
@@ -157,7 +157,7 @@ impl Stores {
         }
     }
 
-    /// Ready is what has all of the slots.
+    /// A version is ready if it has all of the slots.
     pub fn report(&self, slots: &BTreeSet<u16>) -> Vec<Pulled> {
         let told = |version: VersionId, progress| Pulled {
             store: store_name(),
@@ -201,7 +201,7 @@ impl Stores {
         has && map.slots().of(slot).placed.is_holder(me)
     }
 
-    /// The version that a request begins with.
+    /// The version that a request starts with.
     pub fn live(map: &Map) -> Option<VersionId> {
         let store = map.stores().get(&store_name())?;
         store.live.as_ref().map(|it| it.version)

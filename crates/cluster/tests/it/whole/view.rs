@@ -1,4 +1,4 @@
-//! Maps as they are read from the service; each text is understood once.
+//! Maps as read from the service; each text is decoded once.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub fn read_map(text: &[u8]) -> Arc<Map> {
     })
 }
 
-/// A range without some slots.
+/// Returns a range without some slots.
 pub fn without(range: SlotRange, slots: &[u16]) -> Vec<SlotRange> {
     let (mut rest, mut from) = (Vec::new(), u32::from(range.from));
     let inside = slots.iter().filter(|slot| range.contains(**slot));
