@@ -1,8 +1,7 @@
-//! Where a version came from: what its manifest says of the build that made it.
+//! The provenance of a version: the manifest's description of the build.
 //!
-//! It is for people and tools; nothing that is served depends on it. It has a digest of its own, so that the
-//! manifest's digest stays that of the data: the same rows and options make the same one, whenever and from
-//! whichever files they were built.
+//! It is for people and tools; serving does not depend on it. It has a digest of its own, so that the manifest's
+//! digest covers only the data: the same rows and options yield the same digest, independent of time and input files.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +11,7 @@ use crate::build::CollectAs;
 use crate::digest::DigestKind;
 use crate::profile::Profile;
 
-/// The part `built` of a manifest.
+/// The `built` part of a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Built {
@@ -20,29 +19,30 @@ pub struct Built {
     pub by: String,
     /// Seconds since 1970.
     pub at: u64,
-    /// The inputs as they were named, without credentials: the first [`Built::INPUTS_MAX`].
+    /// The inputs as given, without credentials; at most [`Built::INPUTS_MAX`].
     pub inputs: Vec<String>,
-    /// How many inputs there were beside these.
+    /// The number of further inputs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_inputs: u64,
-    /// The columns that make the key.
+    /// The columns that form the key.
     pub key: Vec<String>,
-    /// `json` or `msgpack` for values made of columns, `column` for the bytes of one.
+    /// `json` or `msgpack` for values that consist of columns, `column` for the bytes of one column.
     pub value: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_column: Option<String>,
-    /// How the array is written that every value is, if they were collected.
+    /// The encoding of the arrays, if values were collected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collect_as: Option<CollectAs>,
-    /// Where the versions below a delta were, the lowest first: URLs, or paths, from the delta's own folder where they are not absolute.
+    /// The locations of a delta's lower layers, lowest first: URLs, absolute paths, or paths relative to the delta's
+    /// folder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,
-    /// The other options that were given and bear on the version, by name.
+    /// The other options that were given and affect the version, by name.
     pub options: BTreeMap<String, String>,
-    /// What its columns hold, in numbers.
+    /// Statistics of the columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// Of this part's own text, with this value empty.
+    /// The digest of this part's own text, with this value empty.
     pub digest: String,
 }
 
@@ -53,7 +53,7 @@ fn is_zero(number: &u64) -> bool {
 impl Built {
     pub const INPUTS_MAX: usize = 1000;
 
-    /// Takes over what the values of a base are: for a build that only removes keys, and so makes none.
+    /// Copies the value description of a base, for a build that only removes keys and therefore has no values.
     pub fn take_values_of(&mut self, base: &Built) {
         if !base.value.is_empty() {
             self.value.clone_from(&base.value);
@@ -62,7 +62,8 @@ impl Built {
         }
     }
 
-    /// Why this is no build of a delta on a base: it makes other keys or values of its rows, as far as the base says what it has.
+    /// Returns why this build cannot produce a delta on `base`: its keys or values consist of other columns. Fields
+    /// that the base does not have are not compared.
     pub fn is_unlike(&self, base: &Built) -> Option<String> {
         let is_other_key = !base.key.is_empty() && base.key != self.key;
         let values = |it: &Built| (it.value.clone(), it.value_column.clone(), it.collect_as);

@@ -1,26 +1,26 @@
-//! What a delta says of a key: the byte at the end of each value.
+//! The marker of a delta: the last byte of each value.
 //!
-//! | last byte | before it | the key |
+//! | last byte | bytes before it | the key |
 //! |---|---|---|
 //! | 0 | the value | has this value |
-//! | 1 | nothing | is removed |
+//! | 1 | none | is removed |
 //!
-//! So a delta's segment is a segment like any other, and its footer says that its values are to be read this way. The byte is
-//! the last, not the first: a value is given out without it by making it one byte shorter.
+//! A delta's segment therefore has the format of any other segment, and its footer states that values have a marker.
+//! The marker is last, not first, so that removing it only shortens the value by one byte.
 
 use crate::error::Error;
 
 pub const PRESENT: u8 = 0;
 pub const REMOVED: u8 = 1;
 
-/// Of a value as a delta has it, what it says.
+/// The decoded form of a marked value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said<'a> {
     Value(&'a [u8]),
     Removed,
 }
 
-/// `None` for what no builder wrote.
+/// Decodes a marked value; `None` if no builder wrote it.
 #[inline]
 pub fn said(marked: &[u8]) -> Option<Said<'_>> {
     match marked.split_last()? {
@@ -30,7 +30,7 @@ pub fn said(marked: &[u8]) -> Option<Said<'_>> {
     }
 }
 
-/// For what [`said`] does not understand.
+/// The error for a value that [`said`] cannot decode.
 #[cold]
 pub fn wrong(place: &str) -> Error {
     Error::corrupted(place, "a value of a delta does not end as they do")

@@ -1,4 +1,4 @@
-//! What changed between two versions.
+//! The differences between two versions.
 
 use larder_types::SlotSet;
 
@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::manifest::slots_of;
 use crate::version::{Record, Version, Walk};
 
-/// A key whose record is not the same in both versions.
+/// A key whose record differs between the two versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<'a> {
     Added(&'a [u8]),
@@ -22,9 +22,8 @@ pub struct DiffSummary {
     pub unchanged: u64,
 }
 
-/// Compares two versions, telling `each` of every change; it says whether to go on. Each version is
-/// read in its own order while the other is looked up; as both are in hash order, the lookups move
-/// forward too.
+/// Compares two versions and calls `each` with every change; it returns whether to continue. Each version is read in
+/// its own order while the other is looked up. Both are in hash order, so the lookups move forward too.
 ///
 /// # Errors
 /// [`Error::Corrupted`] if either is damaged; [`Error::Cancelled`].
@@ -36,10 +35,10 @@ pub fn diff(
     diff_of(&SlotSet::all(), old, new, each)
 }
 
-/// As [`diff`], of the keys of some slots alone. The partitions of others need not be here.
+/// Like [`diff`], restricted to the keys of some slots. The partitions of other slots need not be present.
 ///
 /// # Errors
-/// As for [`diff`]; [`Error::NotHere`] for a partition that is needed and not here.
+/// Like [`diff`]; [`Error::NotHere`] for a required partition that is not present.
 pub fn diff_of(
     slots: &SlotSet,
     old: &Version,

@@ -1,11 +1,11 @@
-//! Digests of segments and of manifests.
+//! Digests of segments and manifests.
 //!
-//! Manifests of format 3 have BLAKE3: nobody can make other bytes with the same digest, so a manifest that is trusted
-//! vouches for its segments. Those of formats 1 and 2 have XXH3-128, which finds accidents, not malice.
+//! Manifests of format 3 and later use BLAKE3. It is collision resistant, so a trusted manifest authenticates its
+//! segments. Manifests of formats 1 and 2 use XXH3-128, which detects accidental damage but not deliberate changes.
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-/// How a digest is made.
+/// The hash function of a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DigestKind {
     Xxh3,
@@ -13,7 +13,7 @@ pub enum DigestKind {
 }
 
 impl DigestKind {
-    /// Of a manifest of this format.
+    /// The kind for a manifest of this format.
     pub fn of_manifest(format: u32) -> DigestKind {
         match format {
             0..=2 => DigestKind::Xxh3,
@@ -21,7 +21,7 @@ impl DigestKind {
         }
     }
 
-    /// In hexadecimal.
+    /// Returns the digest of `bytes` in hexadecimal.
     pub fn of(self, bytes: &[u8]) -> String {
         match self {
             DigestKind::Xxh3 => format!("{:032x}", xxh3_128(bytes)),
@@ -29,7 +29,7 @@ impl DigestKind {
         }
     }
 
-    /// Whether a text can be a digest of this kind.
+    /// Returns whether a text has the form of a digest of this kind.
     pub fn fits(self, digest: &str) -> bool {
         let size = match self {
             DigestKind::Xxh3 => 32,
@@ -42,7 +42,7 @@ impl DigestKind {
     }
 }
 
-/// The digest of a segment's bytes, in order.
+/// An incremental digest of a segment's bytes.
 pub struct SegmentDigest(State);
 
 enum State {
@@ -67,7 +67,7 @@ impl SegmentDigest {
         }
     }
 
-    /// In hexadecimal.
+    /// Returns the digest in hexadecimal.
     pub fn finish_hex(&self) -> String {
         match &self.0 {
             State::Xxh3(state) => format!("{:032x}", state.digest128()),

@@ -1,4 +1,4 @@
-//! What can go wrong with stores, each with the evidence a person needs.
+//! Errors of stores. Each contains the evidence that a person needs.
 
 use std::fmt;
 use std::io;
@@ -9,34 +9,34 @@ use larder_types::ByteSize;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Bytes are not what was written. Roll back, or pull or build the version again.
+    /// The bytes differ from what was written. Roll back, or pull or build the version again.
     Corrupted { place: String, detail: String },
-    /// Two rows have one key and the build was told to refuse that. `rows`: the `seq` that the first two came with.
+    /// Two rows have the same key, and the build rejects duplicates. `rows` has the `seq` of the first two.
     DuplicateKey { key: Vec<u8>, rows: [u64; 2] },
-    /// Collecting the values of one key takes more memory at once than there is for that. Give more, choose a longer key, or
-    /// do not collect.
+    /// Collecting the values of one key exceeds the available memory. Increase the memory, choose a longer key, or do
+    /// not collect.
     KeyMemory {
         key: Vec<u8>,
         values: u64,
-        /// Where it is known.
+        /// `None` if it is not known.
         needed_bytes: Option<u64>,
         available_bytes: u64,
     },
-    /// A key, value or option is outside its bounds.
+    /// A key, value or option is out of bounds.
     Limit { what: String, detail: String },
-    /// The file system refused.
+    /// A file system operation failed.
     Io {
         action: &'static str,
         path: PathBuf,
         source: io::Error,
     },
-    /// The partition is not among those of the version that are here: another node has it.
+    /// The partition is not present here: another node has it.
     NotHere { place: String, partition: u32 },
-    /// The folder or version is not in the state that the call needs.
+    /// The folder or version is not in the state that the call requires.
     State { detail: String },
-    /// Who builds it judged it, and does not want it: why.
+    /// The builder's `judge` function rejected the version, with this reason.
     Refused(String),
-    /// The caller's progress function asked to stop.
+    /// The caller's progress function cancelled the operation.
     Cancelled,
 }
 
@@ -61,8 +61,8 @@ impl Error {
         }
     }
 
-    /// For `map_err`, of a file that a manifest names, or the manifest of what is known to be a version: that it is not there is
-    /// damage.
+    /// For `map_err`, on files that a manifest names and on the manifest of a version known to exist: a missing file
+    /// is damage.
     pub(crate) fn of_part<'a>(
         place: &'a str,
         action: &'static str,
@@ -74,7 +74,7 @@ impl Error {
         }
     }
 
-    /// For `map_err`: names what was done and to which path.
+    /// For `map_err`: adds the action and the path.
     pub(crate) fn io<'a>(
         action: &'static str,
         path: &'a Path,
@@ -86,12 +86,12 @@ impl Error {
         }
     }
 
-    /// Whether the process has as many files open as it may.
+    /// Returns whether the process has reached its limit of open files.
     pub fn is_out_of_descriptors(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.raw_os_error() == Some(libc::EMFILE))
     }
 
-    /// Whether the disk or the quota is full.
+    /// Returns whether the disk or the quota is full.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Error::Io { source, .. }
             if matches!(source.raw_os_error(), Some(libc::ENOSPC) | Some(libc::EDQUOT)))
@@ -164,7 +164,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A key for people: as text where it is text, shortened, else in hexadecimal.
+/// Formats a key for people: as text if it is UTF-8, else in hexadecimal; long keys are shortened.
 pub(crate) fn show_key(key: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 64;
     let cut = &key[..key.len().min(SHOWN_BYTES_MAX)];

@@ -1,14 +1,14 @@
-//! Fault points: named places at which a test can have something go wrong.
+//! Fault points: named places at which a test can inject a failure.
 //!
-//! | `LARDER_FAULT_POINT` | what happens at that point |
+//! | `LARDER_FAULT_POINT` | effect at that point |
 //! |---|---|
-//! | `name` | the process is killed, as a crash would |
+//! | `name` | kills the process, like a crash |
 //! | `panic@name` | the thread panics |
-//! | `hang@name` | the thread never goes on |
+//! | `hang@name` | the thread blocks forever |
 //!
-//! `name:3` means the third pass of the point. Release builds hold no fault points.
+//! `name:3` selects the third pass of the point. Release builds have no fault points.
 
-/// Does what the environment asks for at this point.
+/// Performs the action that the environment selects for this point.
 #[cfg(debug_assertions)]
 pub fn fault_point(name: &str) {
     use std::sync::OnceLock;
@@ -39,7 +39,7 @@ pub fn fault_point(name: &str) {
         "hang" => loop {
             std::thread::park();
         },
-        // SAFETY: getpid and kill have no preconditions; the signal goes to this process alone.
+        // SAFETY: getpid and kill have no preconditions; the signal goes only to this process.
         _ => unsafe {
             libc::kill(libc::getpid(), libc::SIGKILL);
         },

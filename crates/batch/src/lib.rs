@@ -1,4 +1,4 @@
-//! Stores: immutable data sets, built once, looked up for ever after.
+//! Stores: immutable data sets, built once and looked up many times.
 //!
 //! ```text
 //!  rows ──> build::Builder ──> segments + manifest ──> version::StoreDir (publish, live)
@@ -6,18 +6,17 @@
 //!  key ──> version::Version ──> segment::index (filter, directory: memory) ──> one block ──> value
 //! ```
 //!
-//! A record's way in: `build` sorts rows by hash within the memory given, `segment::writer` packs
-//! them into blocks, `manifest` says what the version holds, `version::publish` makes it durable.
-//! Its way out: `version` picks the segment by the key's slot, `segment::index` picks the block,
-//! `segment::block` checks the block and finds the record.
+//! Write path: `build` sorts rows by hash within a memory limit, `segment::writer` packs them into blocks, `manifest`
+//! describes the version, and `version::publish` makes it durable. Read path: `version` selects the segment by the
+//! key's slot, `segment::index` selects the block, and `segment::block` verifies the block and finds the record.
 //!
-//! Segment writers and readers see bytes and `Write` only. Files appear in `version`, and in
-//! `build::spill` for what does not fit in memory.
+//! Segment writers and readers use only byte slices and `Write`. Files appear in `version`, and in `build::spill` for
+//! rows that do not fit in memory.
 //!
-//! A version may be a *delta* on another: `build::on` says how it is made, `delta` what its values end with, `version::layers` how
-//! it is looked up, `build::compact` how it becomes a whole version again.
+//! A version may be a *delta* on another: `build::on` creates it, `delta` defines the marker of its values,
+//! `version::layers` looks keys up in it, and `build::compact` merges it into a complete version.
 //!
-//! Read `segment` first: the format is there.
+//! Read `segment` first: it defines the format.
 
 pub mod build;
 mod built;

@@ -1,12 +1,13 @@
-//! The manifest: what a version holds, with a digest per segment and one of its own.
+//! The manifest: the contents of a version, with a digest per segment and one of its own.
 //!
-//! A built version is a folder with `manifest.json` and the segments it names. The manifest is
-//! written last. Its own digest is that of the file with the digest's value left empty; what it
-//! says of its build (`built`, from format 2 on) has another and is left out, so that the same data has the
-//! same digest. A changed byte anywhere is found. From format 3 on digests are BLAKE3, before XXH3-128 (`digest.rs`).
+//! A built version is a folder with `manifest.json` and the segments that it names. The manifest is written last. Its
+//! own digest is that of the file with an empty digest value. The description of the build (`built`, since format 2)
+//! has a separate digest and is excluded, so that the same data has the same digest. A changed byte anywhere is
+//! detected. Since format 3 digests are BLAKE3; earlier formats use XXH3-128 (`digest.rs`).
 //!
-//! A *delta*, which has format 4, says what differs from a base: `segments` are its own, `layers` those of the versions below,
-//! the lowest first. So it names every file that a lookup may read, each with its digest, and needs no other manifest.
+//! A *delta*, which has format 4, lists the differences from a base: `segments` are its own, `layers` those of the
+//! versions below it, lowest first. It therefore names every file that a lookup may read, with its digest, and needs
+//! no other manifest.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,17 +30,17 @@ pub struct Manifest {
     pub record_count: u64,
     pub key_bytes: u64,
     pub value_bytes: u64,
-    /// Bytes of all segments together.
+    /// The total size of all segments in bytes.
     pub size_bytes: u64,
     pub compression: Compression,
     pub segments: Vec<SegmentEntry>,
-    /// Of a delta, the versions below it, the lowest first: that one is whole, the others are deltas as well.
+    /// The versions below a delta, lowest first. The lowest one is complete; the others are deltas.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<Layer>,
-    /// How it was built; absent from format 1, and where who built it did not say.
+    /// The description of the build. Absent from format 1, and if the builder did not provide it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built: Option<Built>,
-    /// From format 3 on.
+    /// Present only since format 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<Signature>,
     pub digest: String,
@@ -50,7 +51,7 @@ pub struct Manifest {
 pub struct SegmentEntry {
     pub file: String,
     pub partition: PartitionId,
-    /// First and last slot, both included.
+    /// First and last slot, both inclusive.
     pub slots: (u16, u16),
     pub size_bytes: u64,
     pub record_count: u64,
@@ -61,13 +62,13 @@ pub struct SegmentEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
-    /// Of its manifest.
+    /// The digest of its manifest.
     pub digest: String,
     pub segments: Vec<SegmentEntry>,
 }
 
 impl SegmentEntry {
-    /// A digest of the kind that the entry has, to be compared with it.
+    /// Starts a digest of the same kind as the entry's, to compare with it.
     pub fn begin_digest(&self) -> SegmentDigest {
         let is_old = DigestKind::Xxh3.fits(&self.digest);
         SegmentDigest::new(if is_old {
@@ -78,27 +79,27 @@ impl SegmentEntry {
     }
 }
 
-/// The most partitions that a store may have: one a slot.
+/// Maximum number of partitions of a store: one per slot.
 pub const PARTITIONS_MAX: u32 = SLOTS as u32;
 
-/// The partition that holds `slot`: partitions cut the slots into ranges as equal as can be.
+/// Returns the partition of `slot`. Partitions divide the slots into ranges of almost equal size.
 #[inline]
 pub fn partition_of(slot: u16, partitions: u32) -> u32 {
     u32::from(slot) * partitions / u32::from(SLOTS)
 }
 
-/// The first and the last slot of a partition.
+/// Returns the first and the last slot of a partition.
 pub fn slots_of(partition: u32, partitions: u32) -> (u16, u16) {
     let first = |partition: u32| (partition * u32::from(SLOTS)).div_ceil(partitions) as u16;
     (first(partition), first(partition + 1) - 1)
 }
 
-/// The file name of a partition's segment, of a version that is no delta.
+/// Returns the file name of a partition's segment in a version that is not a delta.
 pub fn segment_file(partition: u32) -> String {
     layer_file(partition, 0)
 }
 
-/// The file name of a partition's segment of one layer, the lowest being 0: all layers fit into one folder.
+/// Returns the file name of a partition's segment in a layer (0 is the lowest). All layers fit into one folder.
 pub fn layer_file(partition: u32, layer: usize) -> String {
     match layer {
         0 => format!("p{partition:05}.segment"),
@@ -108,18 +109,19 @@ pub fn layer_file(partition: u32, layer: usize) -> String {
 
 impl Manifest {
     pub const FILE: &str = "manifest.json";
-    /// What is written of a whole version, unless a reader of before is to understand it.
+    /// The format of a complete version, unless an earlier reader must understand it.
     pub const FORMAT: u32 = 3;
-    /// Of a delta.
+    /// The format of a delta.
     pub const FORMAT_DELTA: u32 = 4;
-    /// A version has no more layers: what is built on one of so many is built whole, or compacted before.
+    /// Maximum number of layers of a version. A version on a base with this many is built complete, or the base is
+    /// compacted first.
     pub const LAYERS_MAX: usize = 8;
-    /// From which on it may be signed.
+    /// The first format that can be signed.
     pub const FORMAT_SIGNED_MIN: u32 = 3;
-    /// No manifest is longer: eight layers of 16,384 segments of some 310 bytes each.
+    /// Maximum size of a manifest: eight layers of 16,384 segments of about 310 bytes each.
     pub const SIZE_MAX: u64 = 64 << 20;
 
-    /// In place of one that is not known: of one partition, without records.
+    /// A placeholder for an unknown manifest: one partition without records.
     pub(crate) fn unknown(store: StoreName) -> Manifest {
         let segment = SegmentEntry {
             file: segment_file(0),
@@ -146,7 +148,7 @@ impl Manifest {
         }
     }
 
-    /// The file's bytes, with the digest made anew.
+    /// Returns the bytes of the file, with a new digest.
     pub fn encode(&self) -> Vec<u8> {
         let sealed = Manifest {
             digest: self.digest_now(),
@@ -159,7 +161,7 @@ impl Manifest {
         sealed.text()
     }
 
-    /// The format of a manifest whose segments are of this one, with or without what it says of its build.
+    /// Returns the manifest format for segments of this format, with or without a description of the build.
     pub fn format_of(segment_format: u32, built: Option<&Built>) -> u32 {
         match (segment_format, built) {
             (1, None) => 1,
@@ -168,13 +170,14 @@ impl Manifest {
         }
     }
 
-    /// Of the digests of the segments, and of its own.
+    /// The kind of the manifest's own digest and of the segments' digests.
     pub fn digest_kind(&self) -> DigestKind {
         DigestKind::of_manifest(self.format)
     }
 
     /// # Errors
-    /// [`Error::Corrupted`] if the bytes are not a manifest, are damaged, or say what cannot be; or if its signature does not fit.
+    /// [`Error::Corrupted`] if the bytes are not a manifest, are damaged or inconsistent, or if the signature is
+    /// invalid.
     pub fn decode(place: &str, bytes: &[u8]) -> Result<Manifest, Error> {
         let manifest = Manifest::decode_any_signature(place, bytes)?;
         match manifest.check_own_signature() {
@@ -186,14 +189,15 @@ impl Manifest {
         }
     }
 
-    /// As [`Manifest::decode`], for callers that refuse a signature that does not fit with an error of their own, by
-    /// [`Manifest::check_own_signature`].
+    /// Like [`Manifest::decode`], for callers that check the signature with [`Manifest::check_own_signature`] and
+    /// return an error of their own.
     ///
     /// # Errors
-    /// As [`Manifest::decode`], apart from the signature.
+    /// Like [`Manifest::decode`], except for the signature.
     pub fn decode_any_signature(place: &str, bytes: &[u8]) -> Result<Manifest, Error> {
         let damaged = |detail: String| Error::corrupted(format!("manifest {place}"), detail);
-        // Where, and not what: the file may be another than its reader means, and none of theirs.
+        // The message has the position but not the content: the caller may have named a file that its reader should
+        // not see.
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| {
             damaged(format!(
                 "it is not as larder writes manifests, from line {}, column {} on",
@@ -233,7 +237,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The digest as it should be. Two versions with one digest hold the same bytes.
+    /// Returns the digest of the current contents. Two versions with the same digest have the same bytes.
     pub fn digest_now(&self) -> String {
         let open = Manifest {
             format: if self.format == 2 { 1 } else { self.format },
@@ -245,7 +249,7 @@ impl Manifest {
         self.digest_kind().of(&open.text())
     }
 
-    /// What its columns hold, if the build told.
+    /// Returns the statistics of the columns, if the build collected them.
     pub fn profile(&self) -> Option<&Profile> {
         self.built.as_ref()?.profile.as_ref()
     }
@@ -306,36 +310,36 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether it says only what differs from a version below it.
+    /// Returns whether the version has only the differences from another.
     pub fn is_delta(&self) -> bool {
         !self.layers.is_empty()
     }
 
-    /// Why it is refused as a delta that removes all there is, unless it is one that may; `allow` is how that is asked for.
+    /// Returns a rejection message for a delta that removes all records. `allow` is the option that permits it.
     pub fn nothing_left(&self, allow: &str) -> Option<String> {
         let is_refused = self.is_delta() && self.record_count == 0;
         is_refused.then(|| format!("nothing would be left of the version that is built on; a version without records is built only with {allow}"))
     }
 
-    /// How many versions a lookup may have to ask: itself, and those below it.
+    /// Returns the number of versions that a lookup may have to read: this one and those below it.
     pub fn layer_count(&self) -> usize {
         self.layers.len() + 1
     }
 
-    /// The segments of all layers, the lowest layer first: every file that the version consists of.
+    /// Returns the segments of all layers, lowest layer first: every file of the version.
     pub fn entries(&self) -> impl Iterator<Item = &SegmentEntry> {
         let below = self.layers.iter().flat_map(|layer| &layer.segments);
         below.chain(&self.segments)
     }
 
-    /// The segments of one partition, the lowest layer first.
+    /// Returns the segments of one partition, lowest layer first.
     pub fn entries_of(&self, partition: u32) -> impl Iterator<Item = &SegmentEntry> {
         let at = partition as usize;
         let below = self.layers.iter().map(move |layer| &layer.segments[at]);
         below.chain(std::iter::once(&self.segments[at]))
     }
 
-    /// The path or URL where each layer's segments are, the lowest first, of a version at `place`.
+    /// Returns the path or URL of each layer's segments, lowest first, for a version at `place`.
     pub fn roots(&self, place: &str) -> Vec<String> {
         let told = self.built.as_ref().map_or(&[][..], |built| &built.on);
         let below = (0..self.layers.len()).map(|at| match told.get(at) {
@@ -345,13 +349,13 @@ impl Manifest {
         below.chain([place.to_owned()]).collect()
     }
 
-    /// Whether a layer is one below it, with its files in this folder of its.
+    /// Returns whether `layer` is one of this version's lower layers and its files are in `folder`.
     pub(crate) fn has_layer_in(&self, folder: &std::path::Path, layer: &Layer) -> bool {
         let own = self.layers.iter().find(|own| own.digest == layer.digest);
         own.is_some_and(|own| own.segments.iter().all(|it| folder.join(&it.file).exists()))
     }
 
-    /// Bytes of its own segments, without those of the layers below.
+    /// The size of the version's own segments, without those of lower layers.
     pub fn own_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.size_bytes).sum()
     }
@@ -388,7 +392,7 @@ mod tests {
         }
     }
 
-    /// On `below` versions.
+    /// A delta with `below` layers below it.
     pub fn delta(partitions: u32, below: usize) -> Manifest {
         let mut manifest = example(partitions, Manifest::FORMAT_DELTA);
         let of_layer = |layer: usize| -> Vec<SegmentEntry> {

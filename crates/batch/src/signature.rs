@@ -1,8 +1,8 @@
 //! Signatures over manifests: ed25519 (RFC 8032).
 //!
-//! Who has the secret key signs what the manifest says: its digest, which covers the digest of every segment, and the
-//! digest of what it says of its build. So a signed version cannot be changed in any byte by somebody without the key.
-//! It may still be an older version that was signed once, or one of the same store that was meant for elsewhere.
+//! The owner of the secret key signs the manifest's digest, which covers the digest of every segment, and the digest
+//! of its build description. Without the key, no byte of a signed version can be changed. A signed version may still
+//! be an outdated one, or one of the same store that was meant for another place.
 //!
 //! Keys are text, one line:
 //!
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::manifest::Manifest;
 
-/// The part `signature` of a manifest.
+/// The `signature` part of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signature {
@@ -32,7 +32,7 @@ pub struct Signature {
 #[serde(try_from = "String", into = "String")]
 pub struct PublicKey([u8; 32]);
 
-/// What signs. It shows itself to nobody but [`SecretKey::to_text`].
+/// A signing key. Only [`SecretKey::to_text`] reveals it.
 #[derive(Clone)]
 pub struct SecretKey {
     seed: [u8; 32],
@@ -42,12 +42,12 @@ const PUBLIC: &str = "ed25519:";
 const SECRET: &str = "ed25519-secret:";
 
 impl SecretKey {
-    /// From 32 random bytes.
+    /// Creates a key from 32 random bytes.
     pub fn from_seed(seed: [u8; 32]) -> SecretKey {
         SecretKey { seed }
     }
 
-    /// What a key file holds.
+    /// Returns the contents of a key file.
     pub fn to_text(&self) -> String {
         format!("{SECRET}{}\n", to_hex(&self.seed))
     }
@@ -68,7 +68,7 @@ impl FromStr for SecretKey {
 
     fn from_str(text: &str) -> Result<SecretKey, String> {
         let seed = text.trim().strip_prefix(SECRET).and_then(from_hex);
-        // Nothing of it is shown: it may be a secret all the same.
+        // The message does not show the text, which may still be a secret.
         let wrong = || {
             format!(
                 "a secret key is one line, {SECRET} and 64 hexadecimal digits; `larder keygen FILE` makes one"
@@ -118,7 +118,7 @@ impl From<PublicKey> for String {
 }
 
 impl Manifest {
-    /// Signs what it says now. It must be of a format whose digests cannot be forged.
+    /// Signs the current contents. The manifest must have a format whose digests are collision resistant.
     pub fn sign(&mut self, key: &SecretKey) {
         assert!(
             self.format >= Manifest::FORMAT_SIGNED_MIN,
@@ -131,10 +131,10 @@ impl Manifest {
         });
     }
 
-    /// Whether one of these keys has signed it.
+    /// Checks that one of these keys has signed the manifest.
     ///
     /// # Errors
-    /// Why not, to go on from "the version".
+    /// The reason, phrased to follow "the version".
     pub fn check_signature(&self, trusted: &[PublicKey]) -> Result<(), String> {
         let advice = "sign it with `larder build --sign`, or change stores.signed_by";
         let Some(signature) = &self.signature else {
@@ -151,10 +151,10 @@ impl Manifest {
         self.check_own_signature()
     }
 
-    /// Whether the key that the signature names has signed what the manifest says, if it has a signature.
+    /// Checks that the signature, if there is one, was made by the key that it names.
     ///
     /// # Errors
-    /// Why not, to go on from "the version".
+    /// The reason, phrased to follow "the version".
     pub fn check_own_signature(&self) -> Result<(), String> {
         let Some(signature) = &self.signature else {
             return Ok(());

@@ -1,8 +1,7 @@
-//! One bucket: loads its chunks, sorts the rows by (hash, key, seq), settles duplicates.
+//! One bucket: loads its chunks, sorts the rows by (hash, key, seq) and resolves duplicates.
 //!
-//! A bucket too large for its share of the memory is read several times, each time for the rows of
-//! a narrower range of hashes: what is gathered at once is at most twice that share. Rows of a single hash that are
-//! more than that are for `heavy.rs`.
+//! A bucket that exceeds its share of the memory is read several times, each time for the rows of a narrower range of
+//! hashes, so at most twice that share is in memory. `heavy.rs` handles a single hash whose rows exceed it.
 
 use std::sync::Mutex;
 
@@ -21,38 +20,38 @@ pub struct Bucket {
     pub counts: Counts,
 }
 
-/// What becomes of rows that share a key.
+/// How rows that share a key are resolved.
 #[derive(Clone, Copy)]
 pub struct Duplicates {
     pub policy: OnDuplicate,
     pub collect_as: CollectAs,
-    /// Values end with what a delta says of a key.
+    /// Whether values end with the delta marker (see `delta.rs`).
     pub is_marked: bool,
-    /// What is collected may be no longer.
+    /// Maximum length of a collected value.
     pub value_bytes_max: u64,
-    /// What collecting the values of one key may take at once.
+    /// Maximum memory for collecting the values of one key.
     pub collect_bytes_max: u64,
 }
 
-/// The memory in which a bucket is sorted.
+/// The memory limits for sorting a bucket.
 #[derive(Clone, Copy)]
 pub struct Room<'a> {
-    /// A bucket of up to this size is loaded as a whole.
+    /// A bucket of up to this size is loaded completely.
     pub bytes_max: u64,
-    /// Held by the thread that has the rows of a key that do not fit.
+    /// Held by the thread that processes a key whose rows do not fit.
     pub heavy_turn: &'a Mutex<()>,
 }
 
-/// Takes the records that are left, in (hash, key) order.
+/// Receives the resulting records, in (hash, key) order.
 pub type Emit<'a> = dyn FnMut(u64, &[u8], &[u8]) -> Result<(), Error> + 'a;
 
-/// Where a row is, beside what it is sorted by. Sorting moves these 32 bytes, never rows.
+/// The position and sort key of a row. Sorting moves these 32 bytes, never the rows.
 #[derive(Clone, Copy)]
 struct Entry {
     hash: u64,
     seq: u64,
     chunk: u32,
-    /// Where the key begins in its chunk; the value follows it.
+    /// The offset of the key in its chunk; the value follows it.
     offset: u32,
     key_size: u32,
     value_size: u32,
@@ -121,8 +120,8 @@ impl Bucket {
         Ok(())
     }
 
-    /// Emits the rows of a range of hashes, both ends included. A range of more rows than fit, as where many share a key, is
-    /// cut at the middle of its bytes, as far as they are known.
+    /// Emits the rows of a range of hashes (both ends inclusive). A range whose rows do not fit, for example because
+    /// many share a key, is split at the median of its bytes as far as they were read.
     fn emit_range(
         &self,
         spill: &Spill,
@@ -131,7 +130,7 @@ impl Bucket {
         room: Room<'_>,
         emit: &mut Emit<'_>,
     ) -> Result<(), Error> {
-        // The lowest range last, which is the next.
+        // A stack: the lowest range is last.
         let mut ranges = vec![range];
         while let Some((low, high)) = ranges.pop() {
             let (rows, is_whole) = self.gather(spill, (low, high), 2 * room.bytes_max)?;
@@ -154,7 +153,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// The rows of a range of hashes, or some of them where they take more than `bytes_max`; and whether it is all of them.
+    /// Returns the rows of a range of hashes, and whether they are complete. They are not if they exceed `bytes_max`.
     fn gather(
         &self,
         spill: &Spill,
@@ -185,7 +184,7 @@ impl Bucket {
         Ok(bounds)
     }
 
-    /// Shows every row with its hash, until `each` says that it was enough. Whether all were shown.
+    /// Calls `each` with every row and its hash, until it returns false. Returns whether all rows were visited.
     pub fn each_row(
         &self,
         spill: &Spill,
@@ -211,7 +210,7 @@ impl Bucket {
     }
 }
 
-/// The hash that half of the bytes of some rows lie below, or at. There is a row.
+/// Returns the hash at or below which half of the rows' bytes lie. There is at least one row.
 fn middle_hash(rows: &[u8]) -> u64 {
     let size = |row: &Row<'_>| (row.key.len() + row.value.len()) as u64;
     let mut sizes: Vec<(u64, u64)> = Rows::new(rows)
@@ -277,7 +276,7 @@ fn emit_sorted(
     Ok(())
 }
 
-/// Rows of one key, in input order: emits what the policy makes of them.
+/// Applies the duplicate policy to the rows of one key, in input order, and emits the result.
 fn settle<'a>(
     mut rows: impl DoubleEndedIterator<Item = (&'a [u8], u64, &'a [u8])>,
     count: usize,
@@ -306,7 +305,7 @@ fn settle<'a>(
     }
 }
 
-/// The array of the values of one key.
+/// Returns the array of the values of one key.
 pub fn collect<'a>(
     duplicates: Duplicates,
     key: &[u8],

@@ -1,21 +1,21 @@
-//! What `OnDuplicate::Collect` makes of the values of one key: an array that gives each value back, byte for byte.
+//! The arrays of `OnDuplicate::Collect`: each contains the values of one key, byte for byte.
 //!
-//! | as | array | element | refused |
+//! | as | array | element | rejected |
 //! |---|---|---|---|
-//! | `json` | JSON | the value as it stands | a value that is not JSON |
+//! | `json` | JSON | the value, unchanged | a value that is not JSON |
 //! | `text` | JSON | a string whose content is the value | a value that is not UTF-8 |
-//! | `msgpack` | MessagePack | the value as it stands, which must be one MessagePack item | nothing |
+//! | `msgpack` | MessagePack | the value, unchanged, which must be one MessagePack item | nothing |
 //! | `bytes` | MessagePack | a `bin` whose content is the value | nothing |
 //!
-//! It is chosen once for a build and never by looking at a value: a text that happens to look like a number
-//! stays a text.
+//! The encoding is chosen once per build and does not depend on the values: a text that looks like a number stays a
+//! text.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How values stand in the array that collects them; see the module.
+/// The encoding of values in an array; see the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CollectAs {
@@ -61,7 +61,7 @@ impl FromStr for CollectAs {
     }
 }
 
-/// The array as it grows.
+/// An array under construction.
 pub struct Collected {
     framing: CollectAs,
     array: Vec<u8>,
@@ -69,7 +69,7 @@ pub struct Collected {
 }
 
 impl Collected {
-    /// An array that will hold `count` values.
+    /// Creates an array for `count` values.
     pub fn new(framing: CollectAs, count: usize) -> Collected {
         let mut array = Vec::new();
         match framing {
@@ -86,7 +86,7 @@ impl Collected {
     /// Adds a value.
     ///
     /// # Errors
-    /// Why it cannot stand in the array.
+    /// The reason why the array cannot contain it.
     pub fn push(&mut self, value: &[u8]) -> Result<(), &'static str> {
         let is_json = matches!(self.framing, CollectAs::Json | CollectAs::Text);
         if is_json && !std::mem::take(&mut self.is_first) {
@@ -94,7 +94,7 @@ impl Collected {
         }
         match self.framing {
             CollectAs::Json => {
-                // The parser skips over text without looking at its encoding.
+                // The parser skips strings without checking that they are UTF-8.
                 let text = std::str::from_utf8(value).ok();
                 let parsed = text.map(serde_json::from_str::<serde::de::IgnoredAny>);
                 if !matches!(parsed, Some(Ok(_))) {
@@ -116,7 +116,7 @@ impl Collected {
         Ok(())
     }
 
-    /// Bytes so far.
+    /// The length so far, in bytes.
     pub fn len(&self) -> usize {
         self.array.len()
     }
@@ -136,7 +136,7 @@ fn push_array_header(out: &mut Vec<u8>, count: usize) {
             out.push(0xdc);
             out.extend_from_slice(&(count as u16).to_be_bytes());
         }
-        // A bucket's rows are counted in 32 bits.
+        // A bucket has fewer than 2^32 rows.
         _ => {
             out.push(0xdd);
             out.extend_from_slice(&(count as u32).to_be_bytes());

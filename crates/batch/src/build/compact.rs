@@ -1,8 +1,8 @@
-//! Compaction: a version of several layers becomes a whole one.
+//! Compaction: merges a version of several layers into a complete one.
 //!
-//! Each partition is read front to back, twice: once for how many records there are and of which sizes, which decides how a
-//! segment is laid out, and once to write it. So what is written is, byte for byte, what a build of the same records with the
-//! options of the lowest layer would have written. What it takes of memory is a window of each layer.
+//! Each partition is read sequentially twice: once for the number and sizes of its records, which determine the
+//! segment's layout, and once to write it. The result is byte for byte what a build of the same records with the
+//! options of the lowest layer would write. Compaction needs memory for one window per layer.
 
 use std::path::Path;
 
@@ -21,28 +21,29 @@ use crate::segment::{SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter}
 use crate::signature::SecretKey;
 use crate::version::{Version, Walk, files};
 
-/// How a compaction goes about it.
+/// The parameters of a compaction.
 pub struct Compaction<'a> {
     pub version: &'a Version,
-    /// The program and its version, and the time, for the manifest.
+    /// The program's name and version, and the time, for the manifest.
     pub by: String,
     pub at: u64,
     pub sign: Option<&'a SecretKey>,
-    /// Told of bytes of records that have been read, twice for each, before more are: it may wait, and says whether to go on.
+    /// Called with a number of record bytes to read, before they are read; each record is read twice. It may block to
+    /// throttle the compaction, and returns whether to continue.
     pub pace: &'a dyn Fn(u64) -> bool,
 }
 
-/// Takes a key and its value.
+/// Receives a key and its value.
 type Each<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'a;
 
-/// `pace` is asked after so many bytes.
+/// `pace` is called once per this many bytes.
 const PACE_BYTES: u64 = 256 << 10;
 
 impl Compaction<'_> {
-    /// Writes into a new folder; on an error nothing is left in it.
+    /// Writes into a new folder, which is emptied on an error.
     ///
     /// # Errors
-    /// As for [`Compaction::write`]; [`Error::State`] for a folder that is not empty.
+    /// Like [`Compaction::write`]; [`Error::State`] for a folder that is not empty.
     pub fn write_new(&self, out: &Path) -> Result<Manifest, Error> {
         let mut folder = OutFolder::create(out)?;
         let manifest = self.write(out)?;
@@ -50,11 +51,11 @@ impl Compaction<'_> {
         Ok(manifest)
     }
 
-    /// Writes the segments and then the manifest into a folder that has neither, durably.
+    /// Writes the segments and then the manifest durably into a folder that has neither.
     ///
     /// # Errors
-    /// [`Error::State`] for a version that is not all here, or has one layer; what reading it or writing the other meets, a full
-    /// disk included; [`Error::Cancelled`].
+    /// [`Error::State`] for a version with missing partitions or only one layer; errors of reading the version or
+    /// writing the new one, including a full disk; [`Error::Cancelled`].
     pub fn write(&self, out: &Path) -> Result<Manifest, Error> {
         let manifest = self.version.manifest();
         if !manifest.is_delta() {
@@ -107,7 +108,7 @@ impl Compaction<'_> {
         Manifest::decode("just written", &bytes)
     }
 
-    /// What the manifest says of it: what it said of the newest layer's build, and that it was compacted.
+    /// Returns the `built` part of the manifest: that of the newest layer, marked as compacted.
     fn built(&self) -> Built {
         let manifest = self.version.manifest();
         let mut built = manifest.built.clone().unwrap_or_default();
@@ -182,7 +183,8 @@ impl Compaction<'_> {
     }
 }
 
-/// How values have columns, if the version is to have a profile and its newest layer has none: a delta's rows are not the version's.
+/// Returns the columns of the values if the version should have a profile and the newest layer has none. The profile
+/// of a delta covers only its own rows.
 fn wanted_profile(built: &Built) -> Option<Shape> {
     let is_refused = built.options.contains_key("no-profile");
     match built.profile.is_none() && !is_refused {

@@ -1,16 +1,16 @@
-//! What is counted of rows on their way: it decides how the segment is laid out that they come to.
+//! Row statistics that determine the layout of a segment.
 
 use crate::segment::{LARGE_VALUE_BYTES_MIN, SegmentPlan};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
     pub rows: u64,
-    /// Bytes of keys and of the values that stay in blocks.
+    /// Bytes of keys, and of values that are stored in blocks.
     inline_bytes: u64,
     sizes: RowSizes,
 }
 
-/// Whether rows all have one key size and one value size.
+/// Whether all rows have the same key size and value size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum RowSizes {
     #[default]
@@ -31,7 +31,8 @@ impl RowSizes {
 }
 
 impl Counts {
-    /// Of no rows yet. If they are to be collected, they make values that are longer than they are.
+    /// The statistics of no rows. If `are_collected`, the values of a key are combined to longer ones, so sizes are
+    /// mixed.
     pub fn new(are_collected: bool) -> Counts {
         Counts {
             sizes: match are_collected {
@@ -59,7 +60,7 @@ impl Counts {
         self.sizes = self.sizes.with(other.sizes);
     }
 
-    /// The layout of a segment of these rows. Duplicates may fall away from them.
+    /// Returns the layout of a segment of these rows. Resolving duplicates may reduce their number.
     pub fn plan(self, partition: u32, partitions: u32) -> SegmentPlan {
         SegmentPlan {
             partition,

@@ -1,8 +1,9 @@
-//! The rows of one hash where they are more than fit the memory at once: most likely very many rows share one key.
+//! Handles the rows of one hash that exceed the memory, usually because very many rows share one key.
 //!
-//! They are read where they lie, once to count them and once more for what is emitted. Of `first`, `last` and `error` that is
-//! one row, and they may be any number. What `collect` needs is known after the first reading: it is refused before memory is
-//! taken for it. One thread at a time is here, so that it counts once.
+//! The rows are read in place, once to count them and once to emit the result. For `first`, `last` and `error` that
+//! is one row, and their number is unlimited. For `collect` the size is known after the first pass, so an array that
+//! exceeds the memory is rejected before it is allocated. Only one thread at a time runs this code, so its memory is
+//! needed once.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +12,11 @@ use super::bucket::{Bucket, Duplicates, Emit, Room, collect};
 use super::spill::Spill;
 use crate::error::Error;
 
-/// What there is of one key.
+/// Statistics of one key.
 struct Tally {
     count: u64,
     value_bytes: u64,
-    /// The `seq` of its first two rows and of its last one.
+    /// The `seq` of the key's first, second and last row.
     first: u64,
     second: u64,
     last: u64,
@@ -47,7 +48,7 @@ impl Tally {
     }
 }
 
-/// Emits the records of one hash, in the order of their keys.
+/// Emits the records of one hash, in key order.
 pub fn emit_hash(
     bucket: &Bucket,
     spill: &Spill,
@@ -57,7 +58,7 @@ pub fn emit_hash(
     emit: &mut Emit<'_>,
 ) -> Result<(), Error> {
     let _turn = room.heavy_turn.lock().expect("no thread panicked");
-    // Different keys of one hash are few.
+    // Few different keys share a hash.
     let mut keys: BTreeMap<Vec<u8>, Tally> = BTreeMap::new();
     bucket.each_row(spill, &mut |row, own| {
         if own != hash {
@@ -102,7 +103,7 @@ pub fn emit_hash(
     Ok(())
 }
 
-/// Where a value is among those that were gathered.
+/// The position of a value among the gathered ones.
 struct Gathered {
     seq: u64,
     begin: usize,

@@ -1,4 +1,4 @@
-//! Builds a version from rows in any order, within the memory given.
+//! Builds a version from rows in any order, within a memory limit.
 //!
 //! ```text
 //! rows ─ RowWriter (one a thread) ─> chunks per bucket ─> memory, then the spill file
@@ -6,17 +6,15 @@
 //!                 segment <─ SegmentWriter <─ duplicates <─ sort one bucket by (hash, key, seq)
 //! ```
 //!
-//! A *bucket* is a range of hashes within a partition. Rows are scattered over buckets as they come
-//! in; chunks stay in memory until three quarters of it are used, later ones go to the spill file. Then each
-//! bucket is loaded and sorted by itself, in hash order, and appended to its partition's segment.
-//! So a row is copied to memory once, to disk at most twice, and compared only with its bucket.
+//! A *bucket* is a range of hashes within a partition. Rows are distributed over buckets as they arrive. Chunks stay
+//! in memory until three quarters of it are used; later ones are written to the spill file. Each bucket is then
+//! loaded and sorted separately, in hash order, and appended to its partition's segment. A row is therefore copied to
+//! memory once and to disk at most twice, and is compared only with rows of its bucket.
 //!
-//! Rows of one key may be many more than the rest together (`heavy.rs`).
+//! One key may have more rows than all others together (`heavy.rs`).
 //!
-//! 1. Output depends on rows, their sequence numbers and the options only: not on threads, memory
-//!    or timing.
-//! 2. Until `finish` returns `Ok`, the folder has no manifest; on an error or a drop it is emptied
-//!    of what was written.
+//! 1. The output depends only on the rows, their sequence numbers and the options, not on threads, memory or timing.
+//! 2. Until `finish` returns `Ok`, the folder has no manifest. On an error or a drop, the written files are removed.
 
 mod bucket;
 mod collect;
@@ -56,7 +54,7 @@ pub use parts::SegmentPart;
 pub use row_writer::RowWriter;
 use spill::{Chunk, Held, Spill};
 
-/// How far `finish` has come.
+/// The progress of `finish`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BuildProgress {
     pub records_done: u64,
@@ -76,23 +74,22 @@ pub struct Builder {
     memory_for_chunks: u64,
     writers: AtomicUsize,
     failed: Mutex<Option<Error>>,
-    /// Takes what differs from the base, if the rows are all of the new version.
+    /// Receives the differences from the base, if the rows are the complete new version.
     changes: Option<Box<Builder>>,
-    /// How values have columns, if a profile is asked for.
+    /// How values are divided into columns, if a profile is requested.
     shape: Option<Shape>,
-    /// Of the writers that are closed.
+    /// The merged collectors of the closed writers.
     collected: Mutex<Option<Collector>>,
 }
 
-/// What a chunk holds, unless one row alone is longer.
+/// Maximum chunk size, except for a chunk with a single longer row.
 const CHUNK_BYTES_MAX: u64 = 64 << 10;
 
 impl Builder {
-    /// Prepares to build into the folder `out`, which is made if it is not there.
+    /// Prepares a build into the folder `out`, and creates the folder if necessary.
     ///
     /// # Errors
-    /// For options out of bounds, a folder that holds something already or that another build writes into, or one that
-    /// cannot be written.
+    /// For invalid options, and for a folder that is not empty, is in use by another build, or is not writable.
     pub fn new(options: BuildOptions, out: &Path) -> Result<Builder, Error> {
         let options = options.settled()?;
         Builder::within(options, OutFolder::create(out)?)
@@ -134,7 +131,7 @@ impl Builder {
             writers: AtomicUsize::new(0),
             failed: Mutex::new(None),
             shape: match (&options.built, options.profile) {
-                // A delta's rows are those that changed: they say nothing of the whole version.
+                // The rows of a delta are only the changes, so they do not characterize the complete version.
                 (Some(built), true) if options.segment_format > 1 && !of_changes => {
                     Shape::of(built)
                 }
@@ -146,7 +143,7 @@ impl Builder {
         })
     }
 
-    /// A way in for one thread. Threads may each have one, up to 16 at a time.
+    /// Returns a writer for one thread. Up to 16 threads may each have one.
     pub fn writer(&self) -> RowWriter<'_> {
         self.writers.fetch_add(1, Ordering::Relaxed);
         let share = self.options.memory.0
@@ -164,16 +161,17 @@ impl Builder {
         }
     }
 
-    /// Whether its rows are changes to a base.
+    /// Returns whether the rows are changes to a base.
     fn writes_changes(&self) -> bool {
         self.options.on.is_some() && self.changes.is_none()
     }
 
-    /// Writes only the segments of partitions that have rows, and no manifest: others build the rest of the version, and who has all parts
-    /// makes the manifest of them ([`Manifest::of_parts`]). Gives also what was collected of the rows for the version's profile, if that was asked for.
+    /// Writes the segments of the partitions that have rows, but no manifest. Other builders write the other
+    /// partitions, and [`Manifest::of_parts`] combines all parts. Also returns the collected data for the version's
+    /// profile, if requested.
     ///
     /// # Errors
-    /// As [`Builder::finish`].
+    /// Like [`Builder::finish`].
     pub fn finish_parts(
         mut self,
         progress: &(dyn Fn(BuildProgress) + Sync),
@@ -192,10 +190,11 @@ impl Builder {
         Ok((parts, collected))
     }
 
-    /// As [`Builder::finish_parts`], of the partitions that are wanted, though they have no rows; gives the parts alone.
+    /// Like [`Builder::finish_parts`], for the partitions that `is_wanted` selects, even if they have no rows.
+    /// Returns only the parts.
     ///
     /// # Errors
-    /// As [`Builder::finish`].
+    /// Like [`Builder::finish`].
     pub fn finish_parts_of(
         mut self,
         is_wanted: &(dyn Fn(usize) -> bool + Sync),
@@ -220,18 +219,18 @@ impl Builder {
         }
     }
 
-    /// Sorts, writes the segments and the manifest, and makes all of it durable.
+    /// Sorts, writes the segments and the manifest, and makes them durable.
     ///
     /// # Errors
-    /// A duplicate key, a full disk, or whatever a writer met before. Nothing is left in `out`.
+    /// A duplicate key, a full disk, or an earlier error of a writer. Nothing is left in `out`.
     pub fn finish(self, progress: &(dyn Fn(BuildProgress) + Sync)) -> Result<Manifest, Error> {
         self.finish_judged(progress, &|_| Ok(()))
     }
 
-    /// As [`Builder::finish`], of a version that `judge` lets through: it is asked before the manifest is written.
+    /// Like [`Builder::finish`], but calls `judge` before writing the manifest, and fails if it returns an error.
     ///
     /// # Errors
-    /// Those of [`Builder::finish`], or what `judge` says. Nothing is left in `out`.
+    /// Those of [`Builder::finish`] and those of `judge`. Nothing is left in `out`.
     pub fn finish_judged(
         mut self,
         progress: &(dyn Fn(BuildProgress) + Sync),
@@ -279,7 +278,7 @@ impl Builder {
         }
     }
 
-    /// Writes the segments of the partitions that are wanted; gives them in their order.
+    /// Writes the segments of the selected partitions and returns them in order.
     fn write_parts(
         &self,
         is_wanted: &(dyn Fn(usize) -> bool + Sync),
@@ -297,7 +296,7 @@ impl Builder {
         Ok(done.map(|(at, written)| self.part(at, written)).collect())
     }
 
-    /// Does `one` of the partitions that are wanted, on several threads; gives what it made of each, in their order.
+    /// Runs `one` for each selected partition on several threads, and returns the results in order.
     fn each_partition<T: Send>(
         &self,
         is_wanted: &(dyn Fn(usize) -> bool + Sync),
@@ -315,8 +314,8 @@ impl Builder {
                 .iter()
                 .map(|bucket| bucket.lock().expect("no writer panicked").counts.rows)
                 .sum(),
-            // An eighth of the memory is for buckets while they are sorted; a row's index entry
-            // and the output's buffers come on top of its bytes.
+            // An eighth of the memory is for sorting buckets. A row's index entry and the output's buffers add to its
+            // bytes.
             bucket_bytes_max: (self.options.memory.0 / 8 / threads as u64).max(1 << 20),
             heavy_turn: Mutex::new(()),
             progress,
@@ -368,14 +367,14 @@ impl Builder {
         &self.buckets[first..first + self.buckets_per_partition as usize]
     }
 
-    /// Gives the records of a partition, in their order, duplicates settled.
+    /// Emits the records of a partition in order, with duplicates resolved.
     fn emit(&self, partition: u32, work: &Work<'_>, each: &mut Emit<'_>) -> Result<(), Error> {
         let duplicates = Duplicates {
             policy: self.options.on_duplicate,
             collect_as: self.options.collect_as,
             is_marked: self.writes_changes(),
             value_bytes_max: self.options.value_bytes_max,
-            // As much again for the array, and twice more where it is written.
+            // The array needs as much again, and twice that while it is written.
             collect_bytes_max: self.options.memory.0 / 8,
         };
         let room = Room {
@@ -410,7 +409,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Takes what a writer has counted of its rows.
+    /// Merges the statistics of a closed writer.
     fn collected(&self, collector: Collector) {
         let mut all = self.collected.lock().expect("no thread panicked");
         match &mut *all {
@@ -419,7 +418,7 @@ impl Builder {
         }
     }
 
-    /// Takes a full chunk, into memory while there is room, else to the spill file.
+    /// Stores a full chunk: in memory while there is room, else in the spill file.
     fn take_chunk(&self, bucket: usize, chunk: Chunk) -> Result<(), Error> {
         let held = self.hold(chunk)?;
         self.buckets[bucket]
@@ -432,7 +431,7 @@ impl Builder {
     fn hold(&self, chunk: Chunk) -> Result<Held, Error> {
         let bytes = chunk.bytes.len() as u64;
         let used = self.memory_used.fetch_add(bytes, Ordering::Relaxed);
-        // Next to a huge value there are others like it: one being read, one in each open chunk.
+        // More values of this size may be in memory: one that is being read, and one in each open chunk.
         let limit = match bytes {
             0..=CHUNK_BYTES_MAX => self.memory_for_chunks,
             _ => self.memory_for_chunks / 2,
@@ -448,7 +447,7 @@ impl Builder {
         self.failed.lock().expect("no thread panicked").is_some()
     }
 
-    /// Keeps the first failure; later ones are its consequences.
+    /// Records the first failure; later ones are its consequences.
     fn fail(&self, error: Error) {
         self.failed
             .lock()
@@ -457,7 +456,7 @@ impl Builder {
     }
 }
 
-/// A segment that was written, and what of it is new to the base of a delta.
+/// A written segment, and its changes if it belongs to a delta.
 type Written = (SegmentSummary, Changes);
 
 struct Work<'a> {

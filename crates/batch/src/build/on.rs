@@ -1,8 +1,9 @@
-//! What a delta is built on, and how its rows become a delta's.
+//! The base of a delta, and the conversion of rows to those of a delta.
 //!
-//! Rows of changes: each is looked up in the base, so that what is there already is not written again, and so that the manifest
-//! can say exactly how many records the version has. A whole new input: it is sorted like that of a whole version, and merged
-//! with the base, which is read front to back; what differs goes to a builder of changes. Both give the same delta.
+//! Rows that are changes are looked up in the base. A row that the base already has is not written, and the manifest
+//! states the exact number of records of the version. Rows that are a complete new version are sorted like those of
+//! any version and merged with the base, which is read sequentially; the differences go to a builder of changes. Both
+//! ways produce the same delta.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,36 +19,36 @@ use crate::manifest::{Layer, Manifest};
 use crate::segment::Compression;
 use crate::version::{Record, Version, Walk};
 
-/// What a build writes the difference to.
+/// The base of a build that writes only the difference.
 #[derive(Clone)]
 pub struct On {
     pub base: Arc<Base>,
-    /// The rows are all that the new version is to have: keys that are not among them are removed.
+    /// The rows are the complete new version: keys without a row are removed.
     pub is_full: bool,
 }
 
-/// A version that deltas are built on.
+/// A version on which deltas are built.
 pub struct Base {
     manifest: Manifest,
     partitions: Opened,
-    /// Bytes of records that a block of its was to hold, once it is known.
+    /// The target size of the base's blocks, once it is known.
     block_size: OnceLock<Option<u32>>,
-    /// The absolute path or URL that it is told to be at.
+    /// The absolute path or URL of the base.
     place: String,
-    /// That of the delta.
+    /// The absolute path or URL of the delta.
     target: String,
 }
 
 enum Opened {
     Whole(Arc<Version>),
-    /// One by one, when they are compared with. They stay open.
+    /// Partitions that are opened on first use and stay open.
     Parts {
         open: Box<OpenPart>,
         opened: Mutex<BTreeMap<u32, Arc<Version>>>,
     },
 }
 
-/// Opens a version of which one partition is here, at least.
+/// Opens a version of which at least the given partition is present.
 pub type OpenPart = dyn Fn(u32) -> Result<Version, Error> + Send + Sync;
 
 impl std::fmt::Debug for On {
@@ -57,11 +58,11 @@ impl std::fmt::Debug for On {
 }
 
 impl Base {
-    /// Opens the version in `folder`. `place` and `target` are where it and the delta are to be found later, as absolute paths
-    /// or URLs: the manifest says how to come from one to the other.
+    /// Opens the version in `folder`. `place` and `target` are the later locations of the base and the delta, as
+    /// absolute paths or URLs: the manifest contains the way from one to the other.
     ///
     /// # Errors
-    /// As for [`Version::open`]; [`Error::State`] for a version on which none can be built.
+    /// Like [`Version::open`]; [`Error::State`] for a version that cannot be a base.
     pub fn open(folder: &Path, place: &str, target: &str) -> Result<Base, Error> {
         let version = Version::open(folder)?;
         if !version.has_all_partitions() {
@@ -75,10 +76,11 @@ impl Base {
         Base::new(manifest, partitions, place, target)
     }
 
-    /// The version that `manifest` is of, for who builds on some of its partitions: `open` is asked for each that something is compared with.
+    /// Creates a base from its manifest, for a builder of some of its partitions. `open` is called for each partition
+    /// that is compared.
     ///
     /// # Errors
-    /// [`Error::State`] for a version on which none can be built.
+    /// [`Error::State`] for a version that cannot be a base.
     pub fn of_parts(
         manifest: Manifest,
         open: Box<OpenPart>,
@@ -122,7 +124,7 @@ impl Base {
         &self.manifest
     }
 
-    /// The version, with one of its partitions at least.
+    /// Returns the version, with at least this partition.
     pub(super) fn partition(&self, partition: u32) -> Result<Arc<Version>, Error> {
         let (open, opened) = match &self.partitions {
             Opened::Whole(version) => return Ok(version.clone()),
@@ -146,7 +148,7 @@ impl Base {
         Ok(version)
     }
 
-    /// Bytes of records that a block of its was to hold. If no partition is open yet, this one is opened.
+    /// Returns the target size of the base's blocks. Opens `partition` if none is open yet.
     pub(super) fn block_size(&self, partition: u32) -> Result<Option<u32>, Error> {
         if let Some(known) = self.block_size.get() {
             return Ok(*known);
@@ -159,7 +161,7 @@ impl Base {
         self.manifest().compression
     }
 
-    /// As the delta's manifest has them.
+    /// Returns the layers for the delta's manifest.
     pub(super) fn layers(&self) -> Vec<Layer> {
         let manifest = self.manifest();
         let own = Layer {
@@ -169,7 +171,7 @@ impl Base {
         manifest.layers.iter().cloned().chain([own]).collect()
     }
 
-    /// Where each of them is, as the delta's manifest has it.
+    /// Returns the location of each layer, for the delta's manifest.
     pub(super) fn places(&self) -> Vec<String> {
         let roots = self.manifest.roots(&self.place).into_iter().enumerate();
         roots
@@ -181,7 +183,7 @@ impl Base {
             .collect()
     }
 
-    /// Whether a layer's files are in the base's own folder, as a server has them.
+    /// Returns whether a layer's files are in the base's own folder, as on a server.
     fn holds_layer(&self, layer: usize) -> bool {
         let folder = Path::new(&self.place);
         let layer = self.manifest.layers.get(layer);
@@ -190,7 +192,8 @@ impl Base {
     }
 }
 
-/// How a delta at `target` tells of a place: two that lie side by side may be moved together.
+/// Returns the path from a delta at `target` to `place`. It is relative if they have the same parent, so that both
+/// may be moved together.
 fn told_from(target: &str, place: String) -> String {
     let parts = |whole: &str| -> Option<(String, String)> {
         let (parent, name) = whole.trim_end_matches('/').rsplit_once('/')?;
@@ -202,21 +205,21 @@ fn told_from(target: &str, place: String) -> String {
     }
 }
 
-/// What a delta changes.
+/// The number of changes of a delta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Changes {
     pub added: u64,
     pub changed: u64,
     pub removed: u64,
-    /// Rows that say what the base says already; they are not written.
+    /// Rows that equal the base's record; they are not written.
     pub unchanged: u64,
     pub key_bytes: i64,
     pub value_bytes: i64,
 }
 
 impl Changes {
-    /// Counts what a row says of a key; whether it says anything new.
+    /// Counts the change that a row makes, and returns whether it makes one.
     pub(super) fn count(
         &mut self,
         base: &Version,
@@ -268,7 +271,7 @@ impl Changes {
     }
 }
 
-/// Compares the records of one partition, which come in their order, with those of the base.
+/// Compares the records of one partition, in order, with those of the base.
 pub(super) struct Comparison<'a> {
     base: Walk<Arc<Version>>,
     head: Option<(u64, Record)>,
@@ -311,7 +314,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Removes what the base has before this record, or to its end.
+    /// Removes the base's records before this record, or all that are left.
     fn remove_before(&mut self, end: Option<(u64, &[u8])>) -> Result<(), Error> {
         while let Some((hash, (key, _))) = &self.head {
             if end.is_some_and(|end| (*hash, &key[..]) >= end) {

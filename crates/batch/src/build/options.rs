@@ -1,4 +1,4 @@
-//! The options of a build, and their bounds.
+//! The options of a build and their bounds.
 
 use std::path::PathBuf;
 
@@ -14,19 +14,19 @@ use crate::segment::Compression;
 use crate::segment::format::{FORMAT, FORMAT_MIN};
 use crate::signature::SecretKey;
 
-/// What to do when rows share a key.
+/// The policy for rows that share a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDuplicate {
-    /// Refuse the build.
+    /// Reject the build.
     #[default]
     Error,
-    /// Keep the row that came first in the input.
+    /// Keep the first row of the input.
     First,
-    /// Keep the row that came last.
+    /// Keep the last row of the input.
     Last,
-    /// Keep all: the value is an array of the values, in input order, written as
-    /// [`BuildOptions::collect_as`] says.
+    /// Keep all: the value is an array of the values in input order, encoded according to
+    /// [`BuildOptions::collect_as`].
     Collect,
 }
 
@@ -46,7 +46,7 @@ impl std::str::FromStr for OnDuplicate {
     }
 }
 
-/// A builder takes no less.
+/// Minimum memory of a builder.
 pub(super) const MEMORY_MIN: u64 = 16 << 20;
 
 #[derive(Debug, Clone)]
@@ -54,32 +54,33 @@ pub struct BuildOptions {
     pub store: StoreName,
     /// 1 to 16,384.
     pub partitions: u32,
-    /// A bound on the builder's memory. At least 16 MiB, and four times the longest value.
+    /// Maximum memory of the builder: at least 16 MiB, and at least four times the longest value.
     pub memory: ByteSize,
-    /// Threads that write segments.
+    /// The number of threads that write segments.
     pub threads: usize,
-    /// Where the spill file goes; the output folder when `None`.
+    /// The folder of the spill file; `None` means the output folder.
     pub temp_dir: Option<PathBuf>,
     pub compression: Compression,
-    /// Bytes of records in a block, on average; `None` for what suits the compression.
+    /// Average bytes of records per block; `None` selects a size for the compression.
     pub block_size: Option<u32>,
     pub filter: bool,
-    /// Of the segments: 2, or 1 for a larder that reads no other.
+    /// Segment format: 2, or 1 for servers that read no other.
     pub segment_format: u32,
     pub on_duplicate: OnDuplicate,
-    /// How [`OnDuplicate::Collect`] writes its arrays. The values of one key may take an eighth of the memory.
+    /// The encoding of the arrays of [`OnDuplicate::Collect`]. The values of one key may take an eighth of the
+    /// memory.
     pub collect_as: CollectAs,
     pub value_bytes_max: u64,
-    /// What a delta is built on; `None` for a whole version. The partitions, the compression and the block's size are those of
-    /// the base, and there is a filter.
+    /// The base of a delta; `None` for a complete version. A delta has the partitions, the compression and the block
+    /// size of its base, and always a filter.
     pub on: Option<On>,
-    /// What the manifest says of the build.
+    /// The description of the build for the manifest.
     pub built: Option<Built>,
-    /// Counts and samples rows for the profile that `built` gets; without `built` there is none.
+    /// Whether to collect a profile for `built`. Without `built` there is none.
     pub profile: bool,
-    /// Signs the manifest; not one of format 1.
+    /// The key that signs the manifest. Manifests of format 1 cannot be signed.
     pub sign: Option<SecretKey>,
-    /// Asked now and then while segments are written; `true` ends the build with [`Error::Cancelled`].
+    /// Polled while segments are written; `true` ends the build with [`Error::Cancelled`].
     pub is_cancelled: fn() -> bool,
 }
 
@@ -106,7 +107,7 @@ impl BuildOptions {
         }
     }
 
-    /// With what the base decides.
+    /// Returns the options, with those that the base determines.
     pub(super) fn settled(mut self) -> Result<BuildOptions, Error> {
         self.check()?;
         let Some(on) = &self.on else { return Ok(self) };
@@ -124,7 +125,7 @@ impl BuildOptions {
     }
 
     /// # Errors
-    /// One is out of bounds.
+    /// If an option is out of bounds.
     pub fn check(&self) -> Result<(), Error> {
         if !(1..=PARTITIONS_MAX).contains(&self.partitions) {
             return Err(Error::limit(

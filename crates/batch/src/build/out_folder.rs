@@ -1,11 +1,11 @@
-//! The folder that a version is built into.
+//! The output folder of a build.
 //!
-//! 1. One build at a time writes into it: each holds a lock on the folder itself, which leaves no file behind and goes with the
-//!    process. Where the file system has no such locks, nothing keeps two builds apart.
-//! 2. What a build removes is what it wrote: it locked the folder before anything was in it, and the folder is still the one
-//!    that it locked.
-//! 3. A build that was killed leaves segments and no manifest. The next build into the folder removes them. A folder with anything
-//!    else in it is refused as it is.
+//! 1. One build at a time writes into a folder. It holds a lock on the folder itself, which leaves no file behind and
+//!    ends with the process. File systems without such locks do not prevent concurrent builds.
+//! 2. A build removes only files that it wrote: it locked the folder while it was empty, and verifies that the path
+//!    still leads to the folder that it locked.
+//! 3. A killed build leaves segments and no manifest. The next build into the folder removes them. A folder with any
+//!    other file is rejected and left unchanged.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::version::files::FileId;
 
-/// The output folder: what was written into it goes again, unless it is kept.
+/// The output folder. Its files are removed on drop unless `keep` was called.
 pub(super) struct OutFolder {
     pub path: PathBuf,
-    /// Locked; `None` for who works within the folder of another.
+    /// The locked folder; `None` for a builder that shares the folder of another.
     open: Option<File>,
     created: bool,
     kept: bool,
@@ -45,7 +45,8 @@ impl OutFolder {
         })
     }
 
-    /// For another builder of the same version, which leaves it to this one to remove what was written.
+    /// Returns the folder for a second builder of the same version. The first one still removes the files on a
+    /// failure.
     pub fn shared(&self) -> OutFolder {
         OutFolder {
             path: self.path.clone(),
@@ -60,10 +61,10 @@ impl OutFolder {
     }
 }
 
-/// Removes what a killed build left in a folder that is to be built into.
+/// Removes the remains of a killed build from an output folder.
 ///
 /// # Errors
-/// [`Error::State`] where the folder holds anything else, or another build writes into it.
+/// [`Error::State`] if the folder has any other file, or another build writes into it.
 pub fn clear_remains(path: &Path) -> Result<(), Error> {
     OutFolder::create(path)?.keep();
     Ok(())
@@ -86,7 +87,7 @@ fn remove_remains(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a file of this name may be left by a build that ended before its manifest was in place.
+/// Returns whether a build that ended before its manifest was in place may have left a file of this name.
 fn is_remains(name: &str) -> bool {
     let numbers = name
         .strip_prefix('p')
@@ -96,7 +97,7 @@ fn is_remains(name: &str) -> bool {
     numbers.is_some_and(|it| it.split('.').all(is_number)) || Path::new(name) == temporary
 }
 
-/// Whether the open folder is what this path leads to.
+/// Returns whether the path leads to the open folder.
 fn is_at(open: &File, path: &Path) -> bool {
     match (FileId::of_open(open), FileId::at(path)) {
         (Ok(own), Ok(there)) => own == there,
@@ -109,7 +110,7 @@ impl Drop for OutFolder {
         if self.kept || !(self.open.as_ref()).is_some_and(|open| is_at(open, &self.path)) {
             return;
         }
-        // Best effort: an error is on its way already, and says more than this one would.
+        // Best effort: the caller already returns an error that is more useful than one from here.
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let _ = fs::remove_file(entry.path());
         }

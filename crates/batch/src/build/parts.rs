@@ -1,6 +1,6 @@
-//! A version that several builders make, each some of its partitions: the tasks of a Spark job, say.
+//! Combines the partitions of several builders, such as the tasks of a Spark job, into a version.
 //!
-//! A segment is a pure function of its partition's rows and the options, so a task that runs twice leaves the same bytes.
+//! A segment is a pure function of its partition's rows and the options, so a repeated task writes the same bytes.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,23 +10,23 @@ use crate::built::Built;
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry};
 
-/// A segment that was written, and what the manifest adds up of it.
+/// A written segment, and its contribution to the totals of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentPart {
     pub entry: SegmentEntry,
     pub key_bytes: u64,
     pub value_bytes: u64,
-    /// Of a delta.
+    /// Present only for a delta.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<Changes>,
 }
 
 impl Manifest {
-    /// The manifest of a version of these parts, in any order.
+    /// Returns the manifest of a version of these parts, in any order.
     ///
     /// # Errors
-    /// One is missing, is there twice, or is of a version cut into another number of partitions.
+    /// If a part is missing or duplicate, or belongs to a version with a different number of partitions.
     pub fn of_parts(
         options: &BuildOptions,
         built: Option<Built>,
@@ -65,7 +65,7 @@ impl Manifest {
         }
     }
 
-    /// Makes it one of a delta, whose parts it has, on a base.
+    /// Makes this the manifest of a delta on `base`.
     fn put_on(&mut self, base: &Base, changes: Changes) {
         let below = base.manifest();
         let sum = |count: u64, change: i64| count.saturating_add_signed(change);

@@ -1,4 +1,4 @@
-//! Row writers: how a thread hands rows to a builder, in chunks for each bucket.
+//! Row writers: a thread passes rows to a builder in chunks per bucket.
 
 use std::sync::atomic::Ordering;
 
@@ -12,23 +12,22 @@ use crate::manifest::partition_of;
 use crate::profile::Collector;
 use crate::segment::LARGE_VALUE_BYTES_MIN;
 
-/// What one long value leaves of memory is given back.
+/// A larger buffer is freed after the long value that needed it.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// One thread's way into a [`Builder`]. Close it: rows of a writer that is merely dropped are lost,
-/// and the build fails.
+/// One thread's writer to a [`Builder`]. It must be closed: dropping it loses its rows, and the build then fails.
 pub struct RowWriter<'a> {
     pub(super) builder: &'a Builder,
     pub(super) open: Vec<Chunk>,
     pub(super) chunk_bytes: usize,
-    /// A value with what a delta puts behind it.
+    /// Buffer for a value with its delta marker.
     pub(super) marked: Vec<u8>,
-    /// Of this thread's rows, if a profile is asked for.
+    /// The profile collector of this thread's rows, if requested.
     pub(super) collector: Option<Box<Collector>>,
 }
 
 impl RowWriter<'_> {
-    /// Adds a row. `seq` orders it among all rows of the input, for duplicates.
+    /// Adds a row. `seq` is its position in the input, which orders duplicates.
     ///
     /// # Errors
     /// A key or value out of bounds, or a full disk.
@@ -40,10 +39,10 @@ impl RowWriter<'_> {
         self.push_checked(seq, key, value)
     }
 
-    /// Says that a key is removed from what the builder builds on. It is a row as any other where several have one key.
+    /// Removes a key of the base. If several rows have the key, this counts as a row like any other.
     ///
     /// # Errors
-    /// As for [`RowWriter::push`]; [`Error::State`] if the builder does not build a delta from changes.
+    /// Like [`RowWriter::push`]; [`Error::State`] if the builder does not build a delta from changes.
     pub fn push_removed(&mut self, seq: u64, key: &[u8]) -> Result<(), Error> {
         if !self.builder.writes_changes() {
             return Err(Error::state(
@@ -92,7 +91,7 @@ impl RowWriter<'_> {
         Ok(())
     }
 
-    /// A row longer than a chunk goes at once: one of them in each open chunk would be gigabytes.
+    /// A row longer than a chunk is passed on immediately: one such row in each open chunk would take gigabytes.
     #[cold]
     fn push_large(
         &mut self,
@@ -106,7 +105,7 @@ impl RowWriter<'_> {
         self.builder.take_chunk(bucket, chunk)
     }
 
-    /// Hands over the last rows.
+    /// Passes on the last rows.
     ///
     /// # Errors
     /// A full disk.

@@ -1,7 +1,8 @@
-//! The segment of one partition: how it is laid out follows from what it holds, and then its records come in their order.
+//! Writes the segment of one partition: first determines the layout from the contents, then writes the records in
+//! order.
 //!
-//! Of a delta that is known only when rows have been looked up in the base: those that say what the base says are left out. So the
-//! others are held, as rows on their way to a bucket are, until there are no more. A delta is small.
+//! The contents of a delta are known only after the rows have been looked up in the base, because rows that change
+//! nothing are omitted. The remaining rows are held in chunks until then; a delta is small.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -17,7 +18,7 @@ use crate::manifest::layer_file;
 use crate::segment::{SegmentOptions, SegmentSummary, SegmentWriter};
 use crate::version::files;
 
-/// A segment that is being written.
+/// A segment under construction.
 struct Open {
     path: PathBuf,
     writer: SegmentWriter<files::StreamingFile>,
@@ -62,7 +63,7 @@ impl Builder {
     ) -> Result<Written, Error> {
         let mut changes = Changes::default();
         let (mut held, mut open) = (Bucket::default(), Chunk::default());
-        // Of a partition without changes nothing is read.
+        // The base's partition is not opened if the partition has no changes.
         let mut before = None;
         self.emit(partition, work, &mut |_, key, value| {
             let before = match &before {

@@ -1,7 +1,7 @@
-//! Chunks of rows on their way to a bucket, and the file that takes those that memory does not.
+//! Chunks of rows for a bucket, and the file for chunks that do not fit in memory.
 //!
-//! A chunk is rows one after another: varint key size, varint value size, varint of the zigzag
-//! difference of `seq` to the row before, key, value.
+//! A chunk is a sequence of rows: varint key size, varint value size, varint of the zigzag difference of `seq` from
+//! the previous row, key, value.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use super::counts::Counts;
 use crate::error::Error;
 use crate::segment::format::{put_varint, take_varint};
 
-/// Rows of one bucket, as one writer gathers them.
+/// Rows of one bucket from one writer.
 #[derive(Default)]
 pub struct Chunk {
     pub bytes: Vec<u8>,
@@ -20,7 +20,7 @@ pub struct Chunk {
     last_seq: u64,
 }
 
-/// A chunk that has been handed over.
+/// A chunk that was passed to its bucket.
 pub struct Held {
     pub counts: Counts,
     pub place: Place,
@@ -57,7 +57,7 @@ impl Chunk {
     }
 
     pub fn into_memory(mut self) -> Held {
-        // A last, part-filled chunk must not hold the memory of a full one.
+        // A last, partly filled chunk must not occupy the memory of a full one.
         if self.bytes.capacity() > self.bytes.len() * 2 {
             self.bytes.shrink_to_fit();
         }
@@ -75,7 +75,7 @@ pub struct Row<'a> {
     pub value: &'a [u8],
 }
 
-/// Steps over the rows of a chunk. The bytes are our own, of this process: they are trusted.
+/// Iterates over the rows of a chunk. This process wrote the bytes, so they are trusted.
 pub struct Rows<'a> {
     rest: &'a [u8],
     seq: u64,
@@ -111,7 +111,7 @@ impl<'a> Iterator for Rows<'a> {
     }
 }
 
-/// The spill file. It is unlinked as soon as it is open, so that no crash leaves it behind.
+/// The spill file. It is unlinked immediately after it is opened, so that no crash leaves it behind.
 pub struct Spill {
     file: File,
     path: PathBuf,
@@ -177,9 +177,9 @@ impl Spill {
         Ok(bytes)
     }
 
-    /// Gives its disk space back before the builder is dropped.
+    /// Frees the disk space before the builder is dropped.
     pub fn remove(&self) {
-        // Best effort: the file has no name, so its space is freed with the process at the latest.
+        // Best effort: the file has no name, so its space is freed when the process ends.
         let _ = self.file.set_len(0);
     }
 }

@@ -1,4 +1,4 @@
-//! The making of a profile: a collector a thread, which are merged when all rows have come.
+//! Collects a profile: one collector per thread; they are merged at the end.
 
 use std::collections::HashMap;
 
@@ -10,17 +10,17 @@ use super::scan::{Cell, json_fields, msgpack_fields};
 use super::{COLUMNS_MAX, Column, Exact, Frequent, Kind, Profile, QUANTILE_PARTS, TOP_MAX};
 use crate::built::Built;
 
-/// How columns lie in a value.
+/// How a value is divided into columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
     Json,
     MessagePack,
-    /// The value is one column, of this name.
+    /// The value is one column with this name.
     Column(String),
 }
 
 impl Shape {
-    /// As the manifest says of its build; `None` of a word that is not known.
+    /// Returns the shape according to the description of the build; `None` if it is unknown.
     pub fn of(built: &Built) -> Option<Shape> {
         match (built.value.as_str(), &built.value_column) {
             ("json", _) => Some(Shape::Json),
@@ -31,7 +31,7 @@ impl Shape {
     }
 }
 
-/// Of one thread's rows.
+/// The statistics of one thread's rows.
 pub struct Collector {
     shape: Shape,
     pub(super) rows: u64,
@@ -39,27 +39,27 @@ pub struct Collector {
     pub(super) key: Counts,
     pub(super) columns: Columns,
     pub(super) sample: Sample,
-    /// Room for a row's cells.
+    /// Buffer for a row's cells.
     cells: Vec<(u32, Sampled)>,
 }
 
-/// In a sample's row, the key's number.
+/// The column number of the key in a sampled row.
 pub(super) const KEY: u32 = u32::MAX;
 
 #[derive(Default)]
 pub(super) struct Columns {
     pub(super) all: Vec<(Box<[u8]>, Counts)>,
-    /// Their places in `all`.
+    /// Their indexes in `all`.
     by_name: HashMap<Box<[u8]>, usize>,
-    /// Where the next field is looked for first: fields mostly come in one order.
+    /// The column to try first for the next field: fields usually come in the same order.
     next: usize,
     pub(super) are_too_many: bool,
 }
 
-/// Of all values of a column.
+/// The statistics of all values of a column.
 #[derive(Clone, Default)]
 pub(super) struct Counts {
-    /// Rows in which it is not null.
+    /// Rows in which the column is not null.
     pub(super) present: u64,
     pub(super) empty: u64,
     pub(super) numbers: u64,
@@ -129,7 +129,7 @@ impl Collector {
         self.cells = cells;
     }
 
-    /// Adds what another has collected, in any order.
+    /// Merges another collector. The order of merges does not matter.
     pub fn merge(&mut self, other: Collector) {
         self.rows += other.rows;
         self.rows_without_columns += other.rows_without_columns;
@@ -160,7 +160,7 @@ impl Collector {
         }
     }
 
-    /// `key` names the columns that make the key.
+    /// Returns the profile. `key` names the columns of the key.
     pub fn finish(self, key: &[String]) -> Profile {
         let rows = self.rows;
         let sample_rows = self.sample.len() as u64;
@@ -200,14 +200,14 @@ impl Collector {
     }
 }
 
-/// The front of a long value is enough to tell rows of one key apart.
+/// The front of a long value suffices to distinguish rows with the same key.
 fn row_hash(key: &[u8], value: &[u8]) -> u64 {
     let front = &value[..value.len().min(64)];
     xxh3_64_with_seed(front, xxh3_64(key) ^ value.len() as u64)
 }
 
 impl Columns {
-    /// The column of this name and its place; `None` of one too many.
+    /// Returns the column with this name and its index; `None` if there are too many columns.
     pub(super) fn find(&mut self, name: &[u8]) -> Option<(usize, &mut Counts)> {
         let at = match self.all.get(self.next) {
             Some((next, _)) if **next == *name => self.next,
@@ -235,7 +235,7 @@ impl Columns {
 }
 
 impl Counts {
-    /// Counts a value; gives its hash, or `None` for null.
+    /// Counts a value and returns its hash; `None` for null.
     #[inline]
     fn add(&mut self, cell: Cell<'_>) -> Option<u64> {
         let hash = match cell {
@@ -374,7 +374,7 @@ fn length(cell: &Sampled) -> f64 {
     }
 }
 
-/// Each is a value that was there: nothing is reckoned between two.
+/// Each quantile is a value that occurred: there is no interpolation.
 fn quantiles(ordered: &[f64]) -> Vec<Exact> {
     let Some(last) = ordered.len().checked_sub(1) else {
         return Vec::new();
@@ -384,7 +384,8 @@ fn quantiles(ordered: &[f64]) -> Vec<Exact> {
         .collect()
 }
 
-/// The most frequent first, and of those as frequent the least first. What stands once among many says nothing.
+/// Returns the most frequent values in descending order; equally frequent ones are in ascending order. In a long
+/// list, values that occur once are omitted, because they are not significant.
 fn top(counted: Vec<(u64, &Sampled)>, json: bool) -> Vec<Frequent> {
     let is_few = counted.len() <= TOP_MAX;
     let mut all: Vec<Frequent> = counted
@@ -414,7 +415,7 @@ fn top(counted: Vec<(u64, &Sampled)>, json: bool) -> Vec<Frequent> {
     all
 }
 
-/// A text, as JSON writes it or as it is.
+/// Decodes a text that is written as in JSON, or as it is.
 fn text_of(written: &[u8], json: bool) -> String {
     let plain = || String::from_utf8_lossy(written).into_owned();
     if !json || !written.contains(&b'\\') {
@@ -442,7 +443,7 @@ mod tests {
         all.finish(&["id".to_owned()])
     }
 
-    /// Rows whose columns come and go, with an oracle of what each holds.
+    /// Generates rows with varying columns, and the expected contents of each.
     fn rows(count: usize, seed: u64) -> Vec<(String, serde_json::Value)> {
         let mut random = larder_types::Random::new(seed);
         let row = |number: usize| {

@@ -1,9 +1,9 @@
-//! How many different values there are: HyperLogLog (Flajolet, Fusy, Gandouet, Meunier, 2007) with 1,024 registers, a standard error of 3.25 percent, and
-//! linear counting where many registers are empty.
+//! Estimates the number of distinct values: HyperLogLog (Flajolet, Fusy, Gandouet, Meunier, 2007) with 1,024
+//! registers, a standard error of 3.25 percent, and linear counting while many registers are empty.
 
 pub const REGISTERS: usize = 1024;
 const INDEX_BITS: u32 = REGISTERS.trailing_zeros();
-/// No register holds more.
+/// Maximum value of a register.
 pub const RANK_MAX: u8 = (u64::BITS - INDEX_BITS + 1) as u8;
 
 #[derive(Clone)]
@@ -20,7 +20,7 @@ impl Default for Distinct {
 }
 
 impl Distinct {
-    /// No register is more than [`RANK_MAX`].
+    /// No register may exceed [`RANK_MAX`].
     pub fn of(registers: [u8; REGISTERS]) -> Distinct {
         Distinct {
             registers: Box::new(registers),

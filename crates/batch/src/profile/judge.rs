@@ -1,22 +1,22 @@
-//! Gates that manifests alone decide: how many records a version has, and what its profile says.
+//! Gates that depend only on manifests: the number of records and the profile.
 
 use super::{By, Profile, shift};
 use crate::manifest::Manifest;
 
-/// What a version must be. `column` of a limit is `*` for every column that has none of its own.
+/// The conditions that a version must meet. A `column` of `*` is the limit of every column without one of its own.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Limits {
     pub min_records: Option<u64>,
-    /// How much fewer, or more, records it may have than the one it is to replace.
+    /// Maximum decrease and increase of the number of records, relative to the version that it replaces.
     pub max_shrink_percent: Option<f64>,
     pub max_growth_percent: Option<f64>,
-    /// It may be empty though the one before is not.
+    /// Permits an empty version to replace one that is not empty.
     pub allow_empty: bool,
-    /// The most nulls, in percent of the rows.
+    /// Maximum share of nulls, in percent of the rows.
     pub max_nulls: Vec<ColumnLimit>,
-    /// The most empty texts, in percent of the rows.
+    /// Maximum share of empty texts, in percent of the rows.
     pub max_empty: Vec<ColumnLimit>,
-    /// The farthest shift, as [`shift`] measures it.
+    /// Maximum shift, as [`shift`] measures it.
     pub max_shift: Vec<ColumnLimit>,
 }
 
@@ -26,7 +26,7 @@ pub struct ColumnLimit {
     pub limit: f64,
 }
 
-/// What one gate says.
+/// The result of one gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     pub gate: &'static str,
@@ -34,17 +34,17 @@ pub struct Verdict {
     pub expected: String,
     pub got: String,
     pub is_passed: bool,
-    /// A sentence: what was found and what was expected.
+    /// A sentence that states the actual and the expected value.
     pub told: String,
 }
 
-/// The version before, as people call it: `live version 7`.
+/// The version to replace, and its name for people: `live version 7`.
 pub struct Before<'a> {
     pub name: &'a str,
     pub manifest: &'a Manifest,
 }
 
-/// Every gate that is asked for, in the order of the limits.
+/// Evaluates every requested gate, in the order of the limits.
 pub fn judge(limits: &Limits, new: &Manifest, before: Option<Before<'_>>) -> Vec<Verdict> {
     let mut verdicts = counts(limits, new, before.as_ref());
     let profile = new.profile();
@@ -147,7 +147,8 @@ fn counts(limits: &Limits, new: &Manifest, before: Option<&Before<'_>>) -> Vec<V
     verdicts
 }
 
-/// The columns that have a limit: those that are named, and with `*` all others that either version has. What cannot be judged is a verdict at once.
+/// Returns the columns that have a limit: the named ones, and with `*` all others of either version. A column that
+/// cannot be judged becomes a verdict immediately.
 fn each<'a>(
     gate: &'static str,
     limits: &'a [ColumnLimit],
@@ -223,7 +224,7 @@ fn each<'a>(
     let named = |name: &str| limits.iter().any(|it| it.column == name);
     let gone = before.into_iter().flat_map(|it| &it.columns);
     let gone = gone.filter(|it| profile.column(&it.name).is_none());
-    // The key is never null, and it is not compared: new keys are what new versions are for.
+    // The key is never null, and it is not compared: new versions are expected to have new keys.
     let all = profile.columns.iter().chain(gone);
     columns.extend(
         all.map(|it| it.name.as_str())
@@ -265,7 +266,7 @@ impl Share {
     }
 }
 
-/// With as many digits as tell it from none and from all.
+/// Formats a percentage with enough digits to distinguish it from 0 and 100.
 fn percent(share: f64) -> String {
     match share {
         0.0 | 100.0 => share.to_string(),
@@ -341,7 +342,7 @@ mod tests {
     use super::*;
     use crate::built::Built;
 
-    /// A version of rows as JSON.
+    /// A version with these rows as JSON.
     fn version(rows: impl Iterator<Item = String>) -> Manifest {
         let mut collector = Collector::new(Shape::Json);
         let mut count = 0;

@@ -1,17 +1,18 @@
-//! The profile of a version: what its columns hold, in numbers. It is taken while rows are built, kept in the manifest (`built.profile`), and judged
-//! before a version goes live.
+//! The profile of a version: statistics of its columns. It is collected during the build, stored in the manifest
+//! (`built.profile`), and evaluated by gates before a version becomes live.
 //!
 //! ```text
 //!  rows ─► Collector (one a thread): counts of all rows (`scan`, `distinct`), a bounded sample (`sample`)
 //!            └─ merged, from other processes as bytes (`transfer`) ─► Profile ─► `shift`: how far from another version's ─► `judge`: gates
 //! ```
 //!
-//! Of all rows: how many there are, nulls, empty texts, kinds, how many different values, least and most. Of a sample: mean, quantiles, most frequent
-//! values. The columns are those of the values, as JSON and MessagePack have them at their top, or the one column that is the value; the key is a column
-//! of its own. A text that reads as a number counts as one, since CSV knows no others.
+//! Statistics of all rows: their number, nulls, empty texts, kinds, distinct values, minimum and maximum. Statistics
+//! of a sample: mean, quantiles and most frequent values. The columns are the top-level fields of JSON and
+//! MessagePack values, or the one column that is the value. The key is a column of its own. A text that parses as a
+//! number counts as one, because CSV has only texts.
 //!
-//! 1. A profile depends on the rows, not on their order, the threads or the memory.
-//! 2. It takes bounded memory: [`COLUMNS_MAX`] columns, and [`sample::CELLS_MAX`] sampled cells a thread.
+//! 1. A profile depends on the rows, but not on their order, the threads or the memory.
+//! 2. It uses bounded memory: [`COLUMNS_MAX`] columns, and [`sample::CELLS_MAX`] sampled cells per thread.
 
 mod collect;
 mod distinct;
@@ -28,29 +29,30 @@ pub use collect::{Collector, Shape};
 pub use judge::{Before, ColumnLimit, Limits, Verdict, judge};
 pub use shift::{Bin, By, Shift, shift};
 
-/// A profile of more columns tells none.
+/// Maximum number of columns; with more, a profile has no columns.
 pub const COLUMNS_MAX: usize = 256;
 
-/// So many parts a distribution is cut into: there is one quantile more.
+/// The number of intervals of a distribution. There is one more quantile.
 pub const QUANTILE_PARTS: usize = 64;
 
-/// The most frequent values that are kept of a column.
+/// Maximum number of most frequent values per column.
 pub const TOP_MAX: usize = 24;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Rows that were read: as many as records, but for those that share a key.
+    /// Rows that were read. Differs from the number of records if rows share a key.
     pub rows: u64,
-    /// Of which mean, quantiles and most frequent values are.
+    /// The number of sampled rows, from which mean, quantiles and most frequent values are computed.
     pub sample_rows: u64,
-    /// Rows whose value is no object, so that it has no columns.
+    /// Rows whose value is not an object and therefore has no columns.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rows_without_columns: u64,
     pub key: Column,
-    /// By name.
+    /// Ordered by name.
     pub columns: Vec<Column>,
-    /// There are more than [`COLUMNS_MAX`], so none is told: which of them came first would depend on the threads.
+    /// The rows have more than [`COLUMNS_MAX`] columns. None is listed, because the threads would determine which
+    /// ones came first.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_too_many_columns: bool,
 }
@@ -63,31 +65,32 @@ fn is_zero(number: &u64) -> bool {
 #[serde(deny_unknown_fields)]
 pub struct Column {
     pub name: String,
-    /// Rows in which it is null, or missing.
+    /// Rows in which the column is null or missing.
     pub nulls: u64,
-    /// Texts without a letter.
+    /// Texts of length 0.
     pub empty: u64,
     pub numbers: u64,
-    /// Those that are empty or no numbers.
+    /// Texts that are empty or not numbers.
     pub texts: u64,
     pub booleans: u64,
-    /// Arrays, objects, and bytes.
+    /// Arrays, objects and byte strings.
     pub nested: u64,
-    /// How many different values there are, to some 3 percent; exactly where the sample is of all rows.
+    /// The number of distinct values, with an error of about 3 percent; exact if the sample has all rows.
     pub distinct: u64,
-    /// Of the numbers.
+    /// Minimum and maximum of the numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<Exact>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<Exact>,
-    /// Of the numbers in the sample.
+    /// Mean of the numbers in the sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean: Option<Exact>,
-    /// Values in the sample that are not null.
+    /// The number of values in the sample that are not null.
     pub sampled: u64,
-    /// Of the sampled numbers, or of the lengths in bytes where most values are none: [`QUANTILE_PARTS`] and one, the least first. Empty without values.
+    /// Quantiles of the sampled numbers, or of the lengths in bytes if most values are not numbers:
+    /// [`QUANTILE_PARTS`] plus one, in ascending order. Empty without values.
     pub quantiles: Vec<Exact>,
-    /// The most frequent values of the sample, the first the most frequent.
+    /// The most frequent values of the sample, in descending order of frequency.
     pub top: Vec<Frequent>,
 }
 
@@ -98,7 +101,7 @@ pub struct Frequent {
     pub sampled: u64,
 }
 
-/// What most of a column's values are.
+/// The kind of most of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Nothing,
@@ -136,12 +139,12 @@ impl Column {
         }
     }
 
-    /// 0 to 1; 0 of no rows.
+    /// The share of nulls, from 0 to 1; 0 without rows.
     pub fn null_share(&self, rows: u64) -> f64 {
         self.nulls as f64 / rows.max(1) as f64
     }
 
-    /// Of the sampled values, the share of those that are listed.
+    /// The share of the sampled values that are listed in `top`.
     pub fn top_share(&self) -> f64 {
         let listed: u64 = self.top.iter().map(|it| it.sampled).sum();
         listed as f64 / self.sampled.max(1) as f64
@@ -149,7 +152,7 @@ impl Column {
 }
 
 impl Profile {
-    /// The column of this name, of the value or the key.
+    /// Returns the column with this name, of the value or the key.
     pub fn column(&self, name: &str) -> Option<&Column> {
         let found = self
             .columns
@@ -160,19 +163,19 @@ impl Profile {
         }
     }
 
-    /// The key, and then the others.
+    /// Returns the key and then the other columns.
     pub fn all_columns(&self) -> impl Iterator<Item = &Column> {
         std::iter::once(&self.key).chain(&self.columns)
     }
 }
 
-/// A finite number that is read as it was written: serde_json's own reading of one may be off by its last bit.
+/// A finite number that survives serialization exactly. Plain serde_json parsing may change the last bit.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(transparent)]
 pub struct Exact(f64);
 
 impl Exact {
-    /// `None` for infinities and what is no number. There is one zero.
+    /// `None` for infinities and NaN. Negative zero becomes zero.
     pub fn new(value: f64) -> Option<Exact> {
         value.is_finite().then_some(Exact(value + 0.0))
     }

@@ -1,14 +1,15 @@
-//! A bounded sample of rows: those whose hashes are the least, so that which rows they are depends on the rows alone, and the samples of several threads
-//! make that of all ("bottom-k": E. Cohen, H. Kaplan, Summarizing data using bottom-k sketches, 2007). A hash is as good as a die, so the rows are
-//! taken without bias; rows that are the same share a hash, and are in it or not together.
+//! A bounded sample of rows: those with the smallest hashes. The sample therefore depends only on the rows, and the
+//! samples of several threads can be merged ("bottom-k": E. Cohen, H. Kaplan, Summarizing data using bottom-k
+//! sketches, 2007). Hashes are uniform, so the sample is unbiased; identical rows share a hash, and are sampled
+//! together or not at all.
 
 use std::collections::BinaryHeap;
 
-/// Rows in a sample, where they have few columns.
+/// Maximum number of sampled rows, if they have few columns.
 pub const ROWS_MAX: usize = 4096;
-/// Cells of all rows in a sample together.
+/// Maximum number of cells of all sampled rows.
 pub const CELLS_MAX: usize = 128 << 10;
-/// Of a text so many bytes are kept.
+/// Maximum number of bytes that are kept of a text.
 pub const TEXT_MAX: usize = 48;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -16,7 +17,7 @@ pub enum Sampled {
     Number(f64),
     Boolean(bool),
     Empty,
-    /// The front of a text, its length, and the hash of the whole.
+    /// The front of a text, its length, and the hash of the complete text.
     Text {
         front: Box<[u8]>,
         bytes: u64,
@@ -28,7 +29,7 @@ pub enum Sampled {
     },
 }
 
-/// One row: what is not null in it, by the numbers of its columns.
+/// One row: its cells that are not null, with their column numbers.
 #[derive(Debug, Clone)]
 pub struct Row {
     pub hash: u64,
@@ -57,13 +58,13 @@ impl Ord for Row {
 
 #[derive(Default)]
 pub struct Sample {
-    /// The greatest hash on top.
+    /// A max-heap by hash.
     rows: BinaryHeap<Row>,
     rows_max: usize,
 }
 
 impl Sample {
-    /// Of rows with so many columns. More columns make a sample smaller, never larger.
+    /// Sets the number of columns. More columns make the sample smaller, never larger.
     pub fn set_columns(&mut self, columns: usize) {
         self.rows_max = rows_max(columns);
         while self.rows.len() > self.rows_max {
@@ -87,14 +88,14 @@ impl Sample {
         self.rows.len()
     }
 
-    /// The least hash first.
+    /// Returns the rows in ascending order of their hashes.
     pub fn rows_by_hash(&self) -> Vec<&Row> {
         let mut rows: Vec<&Row> = self.rows.iter().collect();
         rows.sort_unstable();
         rows
     }
 
-    /// By hash.
+    /// Returns the rows in ascending order of their hashes.
     pub fn into_rows(self) -> Vec<Row> {
         self.rows.into_sorted_vec()
     }

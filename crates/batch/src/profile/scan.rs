@@ -1,24 +1,25 @@
-//! The columns of one value, at its top: a JSON object or a MessagePack map, as builds write them.
+//! Extracts the top-level columns of one value: a JSON object or a MessagePack map, as builds write them.
 //!
-//! Nothing is decoded that is not looked at: a nested value is passed over. Of what is not as it should be the rest of the row is left out.
+//! Only the required parts are decoded; nested values are skipped. After a syntax error, the rest of the row is
+//! ignored.
 
 use memchr::memchr2;
 
-/// What stands in a column of a row.
+/// The value of a column in a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Cell<'a> {
     Null,
     Boolean(bool),
     Number(f64),
-    /// Not empty, and not to be read as a number. Of JSON as it is written there, with its escapes.
+    /// A text that is neither empty nor a number. For JSON, in its encoded form with escapes.
     Text(&'a [u8]),
     Empty,
-    /// Its bytes.
+    /// The encoded bytes.
     Nested(&'a [u8]),
 }
 
 impl<'a> Cell<'a> {
-    /// Of a text, or of bytes that may be one.
+    /// The cell for a text, or for bytes that may be a text.
     pub fn of_text(text: &'a [u8]) -> Cell<'a> {
         match text {
             [] => Cell::Empty,
@@ -27,7 +28,7 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// A text that is a number, as CSV has them: nothing before its digits but a minus.
+/// Parses a text as a number, as CSV has them: only a minus may precede the digits.
 fn number(text: &[u8]) -> Option<f64> {
     const LONGEST: usize = 25;
     let digits = text.strip_prefix(b"-").unwrap_or(text);
@@ -38,7 +39,7 @@ fn number(text: &[u8]) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// Hands each field of a JSON object to `found`; false for what is no object.
+/// Calls `found` with each field of a JSON object; returns false if the value is not an object.
 pub fn json_fields<'a>(value: &'a [u8], mut found: impl FnMut(&'a [u8], Cell<'a>)) -> bool {
     let mut at = Text { value, at: 0 };
     if at.next_sign() != Some(b'{') {
@@ -67,7 +68,7 @@ pub fn json_fields<'a>(value: &'a [u8], mut found: impl FnMut(&'a [u8], Cell<'a>
     }
 }
 
-/// A place in a JSON text.
+/// A position in a JSON text.
 struct Text<'a> {
     value: &'a [u8],
     at: usize,
@@ -87,7 +88,7 @@ impl<'a> Text<'a> {
         Some(sign)
     }
 
-    /// What lies between the quotes; the first is passed already.
+    /// Returns the text between the quotes; the opening quote was already consumed.
     fn string(&mut self) -> Option<&'a [u8]> {
         let begin = self.at;
         loop {
@@ -122,7 +123,7 @@ impl<'a> Text<'a> {
             b"false" => Some(Cell::Boolean(false)),
             _ => {
                 let number: f64 = std::str::from_utf8(word).ok()?.parse().ok()?;
-                // One beyond what a double holds is kept as its text.
+                // A number outside the range of a double is kept as text.
                 Some(match number.is_finite() {
                     true => Cell::Number(number),
                     false => Cell::Text(word),
@@ -152,7 +153,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// As [`json_fields`], of a MessagePack map whose keys are texts.
+/// Like [`json_fields`], for a MessagePack map whose keys are texts.
 pub fn msgpack_fields<'a>(value: &'a [u8], mut found: impl FnMut(&'a [u8], Cell<'a>)) -> bool {
     let mut at = Packed { rest: value };
     let Some(Item::Map(fields)) = at.item() else {
@@ -194,9 +195,9 @@ enum Item<'a> {
     Number(f64),
     Text(&'a [u8]),
     Bytes(&'a [u8]),
-    /// So many items follow.
+    /// The number of items that follow.
     Array(u64),
-    /// So many pairs follow.
+    /// The number of pairs that follow.
     Map(u64),
 }
 
@@ -245,7 +246,7 @@ impl<'a> Packed<'a> {
             }
             0xdc | 0xdd => Item::Array(self.unsigned(2 << (tag - 0xdc))?),
             0xde | 0xdf => Item::Map(self.unsigned(2 << (tag - 0xde))?),
-            // Extensions are never written.
+            // Builds never write extensions.
             _ => return None,
         })
     }
@@ -342,7 +343,7 @@ mod tests {
         }
     }
 
-    /// What a stranger wrote is passed over, and nothing is read beyond its end.
+    /// Arbitrary bytes are skipped without reading past their end.
     #[test]
     fn any_bytes_are_borne() {
         let mut random = larder_types::Random::new(3);

@@ -1,24 +1,27 @@
-//! How far a column's values have moved between two versions: the population stability index, PSI (N. Siddiqi, Credit Risk Scorecards, 2006), the sum over
-//! bins of `(new - old) * ln(new / old)`, where `new` and `old` are shares of the rows.
+//! Measures the shift of a column's distribution between two versions: the population stability index, PSI (N.
+//! Siddiqi, Credit Risk Scorecards, 2006), the sum over bins of `(new - old) * ln(new / old)`, where `new` and `old`
+//! are shares of the rows.
 //!
-//! By custom less than 0.1 is no change, and 0.25 and more a large one. Of few rows chance alone makes some: where nothing moved, PSI divided by
-//! `1/n + 1/m` is distributed as chi-square with one degree of freedom less than bins (B. Yurdakul, J. Naranjo, Statistical properties of the population
-//! stability index, Journal of Risk Model Validation 14, 2020). What one pair of samples in a thousand would show is told as [`Shift::chance`].
+//! By convention, less than 0.1 is no change, and 0.25 or more is a large one. With few rows, chance alone causes a
+//! shift: for equal distributions, PSI divided by `1/n + 1/m` follows a chi-square distribution with one degree of
+//! freedom less than bins (B. Yurdakul, J. Naranjo, Statistical properties of the population stability index, Journal
+//! of Risk Model Validation 14, 2020). [`Shift::chance`] is the value that one pair of samples in a thousand would
+//! exceed.
 //!
-//! | bins | where |
+//! | bins | used if |
 //! |---|---|
-//! | most frequent values, and all others | they are half of the old version's values or more |
-//! | ten between the old version's quantiles, of numbers, or of lengths in bytes | elsewhere |
+//! | most frequent values, and all others | they cover at least half of the old version's values |
+//! | ten between the old version's quantiles, of numbers, or of lengths in bytes | otherwise |
 //!
-//! Null is a bin of its own in both.
+//! Null is a bin of its own in both cases.
 
 use super::{Column, Exact, Kind, Profile};
 
-/// How far, and by what.
+/// The size of a shift, and its bins.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shift {
     pub psi: f64,
-    /// What chance alone may make of it.
+    /// The shift that chance alone may cause.
     pub chance: f64,
     pub bins: Vec<Bin>,
     pub by: By,
@@ -27,14 +30,14 @@ pub struct Shift {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bin {
     pub name: String,
-    /// 0 to 1, of all rows.
+    /// Shares of all rows, from 0 to 1.
     pub old: f64,
     pub new: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// One has values of another kind, or none at all: there is nothing to compare, and the shift is infinite.
+    /// The versions have values of different kinds, so they cannot be compared and the shift is infinite.
     Kinds,
     Top,
     Values,
@@ -53,12 +56,12 @@ impl By {
 }
 
 const BINS: usize = 10;
-/// A value with less than this share in both versions is among the others.
+/// A value whose share is below this in both versions is counted among the others.
 const TOP_SHARE_MIN: f64 = 0.01;
-/// Where most frequent values are less than this share, quantiles say more.
+/// If the most frequent values cover less than this share, quantiles are used.
 const TOP_COVER_MIN: f64 = 0.5;
 
-/// The shift of a column from `old` to `new`; the profiles are those that the columns are of.
+/// Returns the shift of a column from `old` to `new`, with the profiles that contain the columns.
 pub fn shift((old, of_old): (&Column, &Profile), (new, of_new): (&Column, &Profile)) -> Shift {
     let (kind, now) = (old.kind(), new.kind());
     let is_infinite = kind != now && kind != Kind::Nothing && now != Kind::Nothing;
@@ -70,7 +73,7 @@ pub fn shift((old, of_old): (&Column, &Profile), (new, of_new): (&Column, &Profi
     let (by, shares) = if is_infinite {
         (By::Kinds, Vec::new())
     } else if kind == Kind::Nothing || now == Kind::Nothing {
-        // Nulls say all, one way or the other.
+        // Only the share of nulls can differ.
         (By::Values, vec![("any value".to_owned(), 1.0, 1.0)])
     } else if old.top_share() >= TOP_COVER_MIN {
         (By::Top, by_top(old, new))
@@ -106,7 +109,7 @@ pub fn shift((old, of_old): (&Column, &Profile), (new, of_new): (&Column, &Profi
     }
 }
 
-/// An empty bin counts as half a row, as its logarithm would be infinite.
+/// An empty bin counts as half a row, because its logarithm would be infinite.
 fn psi(bins: &[Bin], old_rows: f64, new_rows: f64) -> f64 {
     let of = |bin: &Bin| {
         let (old, new) = (bin.old.max(0.5 / old_rows), bin.new.max(0.5 / new_rows));
@@ -115,7 +118,8 @@ fn psi(bins: &[Bin], old_rows: f64, new_rows: f64) -> f64 {
     bins.iter().map(of).sum()
 }
 
-/// What chi-square exceeds once in a thousand times: the approximation of E. Wilson and M. Hilferty (1931).
+/// Returns the 99.9th percentile of the chi-square distribution: the approximation of E. Wilson and M. Hilferty
+/// (1931).
 fn chi_square_999(degrees: usize) -> f64 {
     const NORMAL_999: f64 = 3.0902;
     let degrees = degrees as f64;
@@ -129,7 +133,7 @@ fn chi_square_999(degrees: usize) -> f64 {
 type Share = (String, f64, f64);
 
 fn by_top(old: &Column, new: &Column) -> Vec<Share> {
-    // Of one that is not listed: no more than the least that is, if the list is full.
+    // The share of a value that is not listed is at most that of the last listed one, if the list is full.
     let share = |column: &Column, value: &str| {
         let listed = column.top.iter().find(|it| it.value == value);
         listed.map(|it| it.sampled as f64 / column.sampled.max(1) as f64)
@@ -185,7 +189,7 @@ fn by_quantiles(old: &Column, new: &Column) -> Vec<Share> {
     bins
 }
 
-/// The share of values that are at most `edge`: a line between two quantiles.
+/// Returns the share of values that are at most `edge`, by linear interpolation between two quantiles.
 fn below(quantiles: &[Exact], edge: f64) -> f64 {
     let parts = quantiles.len().saturating_sub(1).max(1) as f64;
     let at = quantiles.partition_point(|it| it.get() <= edge);
@@ -214,7 +218,7 @@ mod tests {
     use super::super::collect::{Collector, Shape};
     use super::*;
 
-    /// A column of so many values.
+    /// A column with this many values.
     fn profile(rows: usize, seed: u64, value: impl Fn(&mut Random) -> Option<String>) -> Profile {
         let mut random = Random::new(seed);
         let mut collector = Collector::new(Shape::Json);
@@ -254,7 +258,7 @@ mod tests {
         assert!(beyond <= 4, "{beyond} of 120 by chance");
     }
 
-    /// For two normal distributions of the same width, PSI without bins is the distance of their means squared.
+    /// For two normal distributions of equal variance, PSI without bins is the squared distance of the means.
     #[test]
     fn what_moved_is_told_by_how_far() {
         let old = profile(20_000, 1, |random| number(random, 0.0));

@@ -1,16 +1,18 @@
-//! A collector as bytes, for builders in several processes: each counts and samples its own rows, and who has all of them makes the profile.
+//! The serialized form of a collector, for builders in several processes: each collects its own rows, and one process
+//! merges them.
 //!
-//! | bytes | what |
+//! | bytes | contents |
 //! |---|---|
 //! | 8, 8 | rows; rows without columns |
 //! | *counts* | of the key |
-//! | 1 | 1, if there were too many columns |
-//! | 4 | how many columns; of each its name (4 bytes of length, the name) and its *counts* |
-//! | 4 | how many rows of the sample, the least hash first; of each 8 bytes of hash, 4 of how many cells, and the *cells* |
+//! | 1 | 1 if there were too many columns |
+//! | 4 | number of columns; for each its name (4 bytes of length, the name) and its *counts* |
+//! | 4 | number of sampled rows, in ascending order of hashes; for each 8 bytes of hash, 4 bytes of cell count, and the *cells* |
 //!
-//! *Counts* are six numbers of 8 bytes, a flag and if it is 1 the least and the greatest number, and the 1,024 registers of a sketch. A *cell* is the
-//! number of its column (4 bytes; the key's is the greatest there is), a kind, and what the kind has. Numbers are little-endian. Both ends are the same
-//! release, and the bytes live as long as a job: there is no number of a format in them.
+//! *Counts* are six numbers of 8 bytes, a flag, the minimum and maximum if the flag is 1, and the 1,024 registers of
+//! a sketch. A *cell* is its column number (4 bytes; the key has the greatest number), a kind, and the contents of
+//! that kind. Numbers are little-endian. Both sides run the same release, and the bytes live only as long as a job,
+//! so there is no format number.
 
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
@@ -19,7 +21,7 @@ use super::distinct::{Distinct, RANK_MAX, REGISTERS};
 use super::sample::{Row, Sample, Sampled, TEXT_MAX};
 use crate::error::Error;
 
-/// What a name takes at least, with its counts.
+/// Minimum size of a column: its name's length and its counts.
 const COLUMN_BYTES_MIN: usize = 4 + 49 + REGISTERS;
 const COUNT_MAX: u64 = 1 << 48;
 const ROW_BYTES_MIN: usize = 12;
@@ -50,10 +52,10 @@ impl Collector {
         out
     }
 
-    /// What [`Collector::encode`] wrote of rows of this shape.
+    /// Decodes the output of [`Collector::encode`], for rows of this shape.
     ///
     /// # Errors
-    /// [`Error::Corrupted`]: bytes that it did not write.
+    /// [`Error::Corrupted`] for any other bytes.
     pub fn decode(shape: Shape, bytes: &[u8]) -> Result<Collector, Error> {
         let read = read(shape, bytes);
         read.map_err(|error| Error::corrupted("what was counted of a part's rows", error.0))
@@ -135,7 +137,7 @@ fn put_counts(out: &mut Vec<u8>, counts: &Counts) {
     out.extend_from_slice(distinct.registers());
 }
 
-/// Of rows or values: so many that those of all parts together fit a number.
+/// Reads a number of rows or values. It is bounded, so that the sum over all parts cannot overflow.
 fn read_count(from: &mut WireReader<'_>) -> Result<u64, Malformed> {
     match from.u64()? {
         count if count <= COUNT_MAX => Ok(count),

@@ -1,7 +1,8 @@
-//! The check of one record, of format 2: the first three bytes of it, over the rest.
+//! The checksum of one record of format 2: its first three bytes, over the rest.
 //!
-//! It is made of the lowest 24 bits of [`checksum32`], seeded with where the record belongs. So a record that is read at
-//! a wrong place, or with a wrong size, is found out as a changed one is: what led there needs no check of its own.
+//! It consists of the low 24 bits of [`checksum32`], seeded with the record's position. A record that is read at a
+//! wrong position or with a wrong size is therefore detected like a damaged one, and the structures that led to it
+//! need no verification.
 
 use larder_types::checksum32;
 
@@ -9,7 +10,7 @@ pub const CHECK_SIZE: usize = 3;
 
 const MASK: u32 = 0xff_ffff;
 
-/// Writes the check over the first bytes of `record`, which are kept free for it.
+/// Writes the checksum into the first bytes of `record`, which are reserved for it.
 pub fn seal(record: &mut [u8], seed: u64) {
     let check = checksum32(&record[CHECK_SIZE..], seed).to_le_bytes();
     record[..CHECK_SIZE].copy_from_slice(&check[..CHECK_SIZE]);
@@ -21,7 +22,7 @@ pub fn is_intact(record: &[u8], seed: u64) -> bool {
         Some(first) => {
             (checksum32(&record[CHECK_SIZE..], seed) ^ u32::from_le_bytes(*first)) & MASK == 0
         }
-        // No record is that short: it has a key.
+        // A record has a key, so it cannot be that short.
         None => false,
     }
 }

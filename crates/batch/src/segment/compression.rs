@@ -11,7 +11,7 @@ use zstd::zstd_safe;
 
 use crate::error::Error;
 
-/// How the blocks of a segment are compressed. Written `none`, `lz4`, `zstd` or `zstd:LEVEL`.
+/// The compression of a segment's blocks. Its text form is `none`, `lz4`, `zstd` or `zstd:LEVEL`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Compression {
@@ -79,7 +79,7 @@ impl From<Compression> for String {
 }
 
 impl Compression {
-    /// The footer's byte. The level is not kept: a reader does not need it.
+    /// Returns the footer's code. It omits the level, which readers do not need.
     pub(crate) fn code(self) -> u8 {
         match self {
             Compression::None => 0,
@@ -88,8 +88,8 @@ impl Compression {
         }
     }
 
-    /// The size of a block that suits a compression: in format 1 small where a lookup checks and scans all of
-    /// it, else what makes for one read of the disk, and enough context.
+    /// Returns the default block size. It is small in uncompressed segments of format 1, where a lookup verifies the
+    /// complete block. Otherwise it suits one disk read and gives the compressor enough context.
     pub(crate) fn block_size(self, format: u32) -> u32 {
         match (self, format) {
             (Compression::None, 1) => 560,
@@ -119,7 +119,7 @@ impl Encoder {
         })
     }
 
-    /// The compressed bytes, or `None` when they would not be fewer.
+    /// Returns the compressed bytes, or `None` if they would not be fewer.
     pub fn compress(&mut self, raw: &[u8]) -> Option<Vec<u8>> {
         let packed = match self {
             Encoder::None => return None,
@@ -130,7 +130,7 @@ impl Encoder {
     }
 }
 
-/// Decompresses blocks of one segment. Cheap to share; each thread keeps its own zstd context.
+/// Decompresses the blocks of one segment. Cheap to clone; each thread has its own zstd context.
 #[derive(Clone)]
 pub enum Codec {
     None,
@@ -144,7 +144,7 @@ thread_local! {
 
 impl Codec {
     /// # Errors
-    /// [`Error::Corrupted`] for a code that this larder does not know, and a dictionary that zstd does not take.
+    /// [`Error::Corrupted`] for an unknown code and for an invalid zstd dictionary.
     pub fn new(place: &str, code: u8, dictionary: &[u8]) -> Result<Codec, Error> {
         match code {
             0 => Ok(Codec::None),

@@ -1,7 +1,7 @@
-//! The directory: where each block begins. All of it is held in memory, as it is in the file.
+//! The directory: the position of each block. It is held in memory completely, in the encoding of the file.
 //!
-//! It has one entry a block and a last one for the end of the data, in groups. Three kinds differ
-//! in how far a group may reach, and so in bytes an entry:
+//! It has one entry per block and a last one for the end of the data, in groups. Three kinds differ in the maximum
+//! span of a group, and therefore in the bytes per entry:
 //!
 //! ```text
 //! kind      a group                     bytes an entry   for groups of blocks that span at most
@@ -10,9 +10,9 @@
 //! 2 wide    position u64                8                anything
 //! ```
 //!
-//! The narrowest that fits is written. A narrow group is 40 bytes, so that a lookup, which needs a
-//! block's position and the next one's, reads one cache line, sometimes two. Entries that fill up
-//! the last group repeat the end of the data.
+//! A writer chooses the narrowest kind that fits. A narrow group is 40 bytes, so a lookup, which needs the positions
+//! of a block and of the next one, reads one cache line or sometimes two. Unused entries of the last group repeat the
+//! end of the data.
 
 use super::block::prefetch;
 use super::memory::IndexBytes;
@@ -29,7 +29,7 @@ pub enum Kind {
     Wide = 2,
 }
 
-/// Encodes the positions of every block and of the end of the data, ascending.
+/// Encodes the positions of all blocks and of the end of the data, in ascending order.
 pub fn encode(positions: &[u64]) -> (Kind, Vec<u8>) {
     let groups = positions.chunks(GROUP);
     let reach = groups
@@ -67,11 +67,11 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Checks a directory of `block_count` blocks over `data_size` bytes that begin at
-    /// `data_start`. The section's own checksum has been checked before.
+    /// Validates a directory of `block_count` blocks over `data_size` bytes from `data_start` on. The caller has
+    /// verified the section's checksum.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if sizes do not fit, or positions do not ascend within the data.
+    /// [`Error::Corrupted`] if sizes do not match, or positions do not ascend within the data.
     pub fn decode(
         place: &str,
         kind: u8,
@@ -115,7 +115,7 @@ impl Directory {
         (previous == end).then_some(())
     }
 
-    /// Where block `index` begins and ends.
+    /// Returns the start and the end of block `index`.
     #[inline(always)]
     pub fn range(&self, index: usize) -> (u64, u64) {
         let within = index % GROUP;
@@ -130,7 +130,7 @@ impl Directory {
         (base + offset(at), base + offset(at + 2))
     }
 
-    /// Where block `index` begins; the next one's position is its end.
+    /// Returns the start of block `index`; it ends where the next one starts.
     #[inline]
     pub fn position(&self, index: usize) -> u64 {
         let (base, offset) = self.parts(index);
@@ -175,7 +175,7 @@ impl Directory {
         }
     }
 
-    /// Asks the processor to fetch what [`Directory::position`] will read.
+    /// Prefetches the memory that [`Directory::position`] reads.
     #[inline]
     pub fn prefetch(&self, index: usize) {
         let offset = match self.kind {

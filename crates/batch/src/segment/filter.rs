@@ -1,16 +1,16 @@
-//! A split block Bloom filter over the hashes of a segment's keys: it answers "certainly absent"
-//! from memory, so that a miss costs no disk read.
+//! A split block Bloom filter over the hashes of a segment's keys. It rejects most absent keys from memory, without a
+//! disk read.
 //!
-//! Source: Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), in
-//! the form that Parquet specifies: lines of 256 bits, one bit set in each of their eight words.
-//! The line is picked by the hash's high bits, so a build, which meets hashes in order, fills the
-//! filter from front to back. With 10 bits a key about one absent key in a hundred passes.
+//! Source: Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), in the form that
+//! Parquet specifies: lines of 256 bits, with one bit set in each of their eight words. The hash's high bits select
+//! the line, so a build, which processes hashes in order, fills the filter from front to back. With 10 bits per key,
+//! about one absent key in a hundred passes.
 
 use super::block::prefetch;
 use super::memory::IndexBytes;
 
 pub const BITS_PER_KEY: u64 = 10;
-/// Of the filters of deltas. A lookup asks one for each layer, and each that lets a stranger pass costs it a record.
+/// For filters of deltas. A lookup queries one filter per layer, and each false positive costs a record read.
 pub const BITS_PER_KEY_DELTA: u64 = 16;
 
 const WORDS: usize = 8;
@@ -26,17 +26,17 @@ const SALT: [u32; WORDS] = [
     0x5c6b_fb31,
 ];
 
-/// The bits of a hash in its line.
+/// The bits of a hash within its line.
 pub type Mask = [u32; WORDS];
 
-/// A filter that is being filled.
+/// A filter under construction.
 pub struct FilterBuilder {
     words: Vec<u32>,
 }
 
 impl FilterBuilder {
-    /// Of so many bits. The number of lines is a multiple of `multiple`, so that what follows begins where a line of the
-    /// cache may.
+    /// Creates a filter of at least `bits` bits. Its number of lines is a multiple of `multiple`, so that the next
+    /// section can be aligned to a cache line.
     pub fn for_bits(bits: u64, multiple: u64) -> FilterBuilder {
         let lines = bits
             .div_ceil(LINE_SIZE as u64 * 8)
@@ -62,26 +62,26 @@ impl FilterBuilder {
     }
 }
 
-/// A filter as it is in the file.
+/// A filter in the encoding of the file.
 pub struct Filter {
     bytes: IndexBytes,
     lines: usize,
 }
 
 impl Filter {
-    /// `None` if `bytes` is not a whole number of lines.
+    /// Returns `None` if `bytes` is not a multiple of the line size.
     pub fn decode(bytes: IndexBytes) -> Option<Filter> {
         let lines = bytes.len() / LINE_SIZE;
         (lines > 0 && bytes.len().is_multiple_of(LINE_SIZE)).then_some(Filter { bytes, lines })
     }
 
-    /// False only if `hash` was never inserted. One cache line.
+    /// Returns false only if `hash` was never inserted. Reads one cache line.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         self.may_contain_mask(hash, &mask(hash))
     }
 
-    /// As [`Filter::may_contain`], with the hash's mask: who asks several filters makes it once.
+    /// Like [`Filter::may_contain`], with a precomputed mask, for lookups that query several filters.
     #[inline]
     pub fn may_contain_mask(&self, hash: u64, mask: &Mask) -> bool {
         let line = &self.bytes[line_index(hash, self.lines) * LINE_SIZE..][..LINE_SIZE];
@@ -111,7 +111,7 @@ fn line_index(hash: u64, lines: usize) -> usize {
     ((u128::from(hash) * lines as u128) >> 64) as usize
 }
 
-/// One bit for each of the eight words, from the hash's low half (the high half picks the line).
+/// Returns one bit for each of the eight words, from the hash's low half (the high half selects the line).
 #[inline]
 pub fn mask(hash: u64) -> Mask {
     std::array::from_fn(|word| 1 << ((hash as u32).wrapping_mul(SALT[word]) >> 27))

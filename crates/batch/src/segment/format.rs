@@ -25,7 +25,6 @@
 //!                                         reserved          112 32 zero
 //!                                         checksum          144 8  XXH3-64 of bytes 0..144
 //!                                         magic             152 8  "LARDEND1"
-//! ```
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -33,25 +32,25 @@ use crate::error::Error;
 
 pub const HEADER_SIZE: usize = 16;
 pub const FOOTER_SIZE: usize = 160;
-/// What is written, unless a reader of before is to understand it.
+/// The format that is written, unless an earlier reader must understand the segment.
 pub const FORMAT: u32 = 2;
 pub const FORMAT_MIN: u32 = 1;
 
-/// Values longer than this leave their block for an extent behind it.
+/// Longer values are stored outside their block, in an extent after it.
 pub const LARGE_VALUE_BYTES_MIN: usize = 64 * 1024;
 
 const HEADER_MAGIC: &[u8; 8] = b"LARDSEG1";
 const FOOTER_MAGIC: &[u8; 8] = b"LARDEND1";
 
-/// How the records lie in the data.
+/// The arrangement of the records in the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
-    /// In blocks under one checksum each: all of format 1, and what is compressed.
+    /// Blocks with one checksum each: all segments of format 1, and all compressed ones.
     #[default]
     Sealed = 0,
-    /// One after the other, all of one size.
+    /// An array of records of equal size.
     Uniform = 1,
-    /// In blocks that say where each ends.
+    /// Blocks with the end of each record in a header.
     Varied = 2,
 }
 
@@ -64,10 +63,10 @@ pub fn header(format: u32) -> [u8; HEADER_SIZE] {
     bytes
 }
 
-/// The format of a segment that begins with these bytes.
+/// Returns the format of a segment that begins with these bytes.
 ///
 /// # Errors
-/// [`Error::Corrupted`] if these are not the first bytes of a segment of a format that this larder reads.
+/// [`Error::Corrupted`] if the bytes are not the header of a segment, or if its format is not supported.
 pub fn check_header(place: &str, bytes: &[u8]) -> Result<u32, Error> {
     if bytes.len() < HEADER_SIZE || &bytes[..8] != HEADER_MAGIC {
         return Err(Error::corrupted(
@@ -87,7 +86,7 @@ pub fn check_header(place: &str, bytes: &[u8]) -> Result<u32, Error> {
     Ok(format)
 }
 
-/// What a segment holds, and where.
+/// The contents of a segment and the sizes of its sections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Footer {
     pub record_count: u64,
@@ -107,9 +106,9 @@ pub struct Footer {
     pub compression: u8,
     pub directory_kind: u8,
     pub layout: Layout,
-    /// Whether it is of a delta: a byte at the end of each value says what becomes of the key.
+    /// Whether the segment belongs to a delta, so that each value ends with a marker.
     pub is_delta: bool,
-    /// Of all keys and of all values, in a uniform segment; else 0.
+    /// The sizes of all keys and all values in a uniform segment; else 0.
     pub key_size: u32,
     pub value_size: u32,
 }
@@ -140,10 +139,10 @@ impl Footer {
         bytes
     }
 
-    /// Decodes the last [`FOOTER_SIZE`] bytes of a file of `file_size` bytes, whose header is of this format.
+    /// Decodes the last [`FOOTER_SIZE`] bytes of a file of `file_size` bytes whose header has this format.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if the bytes are damaged, or the sizes do not add up to the file's.
+    /// [`Error::Corrupted`] if the bytes are damaged, or the sizes do not add up to the file size.
     pub fn decode(place: &str, bytes: &[u8], file_size: u64, format: u32) -> Result<Footer, Error> {
         let damaged = |detail: &str| Error::corrupted(place, detail);
         if bytes.len() != FOOTER_SIZE || &bytes[152..] != FOOTER_MAGIC {
@@ -236,7 +235,7 @@ fn read_u64(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("8 bytes"))
 }
 
-/// Appends `number` in LEB128: 7 bits a byte, lowest first.
+/// Appends `number` in LEB128: 7 bits per byte, lowest first.
 #[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
@@ -246,12 +245,12 @@ pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// How many bytes [`put_varint`] writes.
+/// Returns the number of bytes that [`put_varint`] writes.
 pub fn varint_size(number: u64) -> usize {
     ((64 - (number | 1).leading_zeros()) as usize).div_ceil(7)
 }
 
-/// Takes a varint off the front of `bytes`; `None` if it is cut off or too long.
+/// Reads a varint from the front of `bytes`; `None` if it is truncated or too long.
 #[inline]
 pub fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = bytes.split_first()?;

@@ -1,4 +1,4 @@
-//! What a reader keeps in memory of a segment: directory, filter, dictionary.
+//! The in-memory parts of a segment: directory, filter and dictionary.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -12,7 +12,7 @@ use super::ranks::{self, Candidates, block_and_fraction};
 use super::uniform::Uniform;
 use crate::error::Error;
 
-/// The checked index of one segment. A lookup begins with [`SegmentIndex::locate`].
+/// The verified index of one segment. A lookup starts with [`SegmentIndex::locate`].
 pub struct SegmentIndex {
     pub footer: Footer,
     pub codec: Codec,
@@ -20,29 +20,30 @@ pub struct SegmentIndex {
     filter: Option<Filter>,
 }
 
-/// The directory, which differs by the layout.
+/// The directory, according to the layout.
 pub enum Records {
     Sealed(Directory),
     Uniform(Uniform),
     Varied(Blocks),
 }
 
-/// Where each block of a varied segment is, and the words that say which of its records can have a hash.
+/// The position of each block of a varied segment, and the word that maps a hash to the candidate records of the
+/// block.
 pub struct Blocks {
     words: IndexBytes,
     directory: Directory,
 }
 
-/// Where a key can be.
+/// The possible position of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Located {
-    /// The block. In a uniform segment the candidates alone, and the number of the first of them as its index.
+    /// The block. In a uniform segment: only the candidates, with the number of the first one as the index.
     pub range: BlockRange,
-    /// Which of the block's records can have the key; not known of sealed blocks.
+    /// The records of the block that can have the key; unused for sealed blocks.
     pub candidates: Candidates,
 }
 
-/// Where in the file a block and its extents are. Never empty.
+/// The position of a block and its extents in the file. Never empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockRange {
     pub index: u64,
@@ -51,11 +52,10 @@ pub struct BlockRange {
 }
 
 impl SegmentIndex {
-    /// Decodes the sections behind the data: `sections` are the file's bytes from the end of the
-    /// data to the footer.
+    /// Decodes the sections after the data: `sections` are the file's bytes from the end of the data to the footer.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if any of them is not what was written.
+    /// [`Error::Corrupted`] if a section differs from what was written.
     pub fn decode(
         place: &str,
         footer: Footer,
@@ -114,7 +114,7 @@ impl SegmentIndex {
         })
     }
 
-    /// Where a key of this hash can be; `None` if it is certainly absent.
+    /// Returns the possible position of a key with this hash; `None` if it is certainly absent.
     #[inline]
     pub fn locate(&self, hash: u64) -> Option<Located> {
         if !self.may_contain(hash) {
@@ -123,7 +123,7 @@ impl SegmentIndex {
         self.place(hash)
     }
 
-    /// As [`SegmentIndex::locate`], without the filter.
+    /// Like [`SegmentIndex::locate`], without the filter.
     #[inline]
     pub fn place(&self, hash: u64) -> Option<Located> {
         match &self.records {
@@ -148,7 +148,7 @@ impl SegmentIndex {
         }
     }
 
-    /// Whether a lookup of this hash would come to the record with this number in this block.
+    /// Returns whether a lookup of this hash would read the record with this number in this block.
     pub fn leads_to(&self, hash: u64, block: BlockRange, number: u64) -> bool {
         let Some(Located { range, candidates }) = self.locate(hash) else {
             return false;
@@ -164,14 +164,14 @@ impl SegmentIndex {
         }
     }
 
-    /// False only if no key of this hash is in the segment.
+    /// Returns false only if the segment has no key with this hash.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         let filter = self.filter.as_ref();
         filter.is_none_or(|filter| filter.may_contain(hash))
     }
 
-    /// As [`SegmentIndex::may_contain`], with the mask of the hash.
+    /// Like [`SegmentIndex::may_contain`], with the precomputed mask of the hash.
     #[inline]
     pub fn may_contain_mask(&self, hash: u64, mask: &Mask) -> bool {
         let filter = self.filter.as_ref();
@@ -182,7 +182,7 @@ impl SegmentIndex {
         self.filter.is_some()
     }
 
-    /// Block `index`, or `None` if it has no records.
+    /// Returns block `index`, or `None` if it has no records.
     #[inline(always)]
     pub fn block(&self, index: u64) -> Option<BlockRange> {
         let (start, end) = match &self.records {
@@ -196,13 +196,13 @@ impl SegmentIndex {
         (start < end).then_some(BlockRange { index, start, end })
     }
 
-    /// Which of the equal ranges of the hash space `hash` falls in.
+    /// Returns the index of the equal range of the hash space that contains `hash`.
     #[inline(always)]
     pub fn block_index(&self, hash: u64) -> u64 {
         block_index(hash, self.footer.block_count)
     }
 
-    /// Asks the processor to fetch what [`SegmentIndex::may_contain`] will read.
+    /// Prefetches the memory that [`SegmentIndex::may_contain`] reads.
     #[inline]
     pub fn prefetch_filter(&self, hash: u64) {
         if let Some(filter) = &self.filter {
@@ -210,7 +210,7 @@ impl SegmentIndex {
         }
     }
 
-    /// Asks the processor to fetch what [`SegmentIndex::locate`] will read of the directory.
+    /// Prefetches the part of the directory that [`SegmentIndex::locate`] reads.
     #[inline]
     pub fn prefetch_directory(&self, hash: u64) {
         let index = self.block_index(hash) as usize;
@@ -221,7 +221,7 @@ impl SegmentIndex {
         }
     }
 
-    /// Bytes of memory that the index holds.
+    /// The memory that the index uses, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.directory_bytes() + self.filter.as_ref().map_or(0, Filter::memory_bytes)
     }
@@ -262,7 +262,7 @@ impl Blocks {
         Some(Located { range, candidates })
     }
 
-    /// How many records a block has.
+    /// Returns the number of records in a block.
     pub fn count(&self, index: u64) -> u64 {
         ranks::count(self.word(index as usize))
     }
@@ -272,7 +272,7 @@ impl Blocks {
         let word = self.word(index);
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("bmi2") {
-            // SAFETY: the processor was found to have what the function is compiled for.
+            // SAFETY: detection found the processor features that the function is compiled for.
             return ranks::candidates(word, fraction, |word, number| unsafe {
                 ranks::select_bmi2(word, number)
             });
@@ -298,7 +298,7 @@ pub(crate) fn block_index(hash: u64, block_count: u64) -> u64 {
     block_and_fraction(hash, block_count).0
 }
 
-/// Fetches the cache lines of a block ahead of its use, up to a bound.
+/// Prefetches the cache lines of a block, at most 32.
 #[inline]
 pub fn prefetch_block(bytes: &[u8]) {
     const LINES_MAX: usize = 32;

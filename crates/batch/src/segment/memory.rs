@@ -1,20 +1,19 @@
-//! The memory that holds the indexes of a version: one allocation for all its segments, in huge
-//! pages where the kernel gives them. A lookup reads one place of a filter and one of a directory at
-//! random, and would else miss the TLB at both.
+//! The memory of a version's indexes: one allocation for all segments, in huge pages if the kernel provides them. A
+//! lookup accesses one random location of a filter and one of a directory; with small pages both would miss the TLB.
 //!
-//! The bytes are those of the files. They are read where they lie, by position.
+//! The bytes are those of the files and are accessed in place.
 
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Bytes of all indexes of a version, while they are read in.
+/// The memory of all indexes of a version, while they are loaded.
 pub struct IndexArena {
     bytes: Vec<u8>,
     taken: usize,
 }
 
-/// Sections begin at a cache line, so that a filter's line is never in two.
+/// Sections are aligned to a cache line, so that a filter's line is never split.
 const ALIGNMENT: usize = 64;
 const HUGE_PAGE: usize = 2 << 20;
 
@@ -23,18 +22,18 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct IndexBytes {
     arena: Arc<Vec<u8>>,
     start: usize,
-    /// The section itself: a lookup need not ask the arena where it is.
+    /// The section itself, so that a lookup need not go through the arena.
     bytes: NonNull<[u8]>,
 }
 
-// SAFETY: the bytes are never written to again once the arena is shared, and the arena, which is
-// `Send` and `Sync`, is kept alive beside the pointer into it.
+// SAFETY: the bytes are not modified after the arena is shared, and the arena, which is `Send` and `Sync`, is kept
+// alive next to the pointer into it.
 unsafe impl Send for IndexBytes {}
 // SAFETY: as above.
 unsafe impl Sync for IndexBytes {}
 
 impl IndexArena {
-    /// An arena for sections of these sizes.
+    /// Allocates an arena for sections of these sizes.
     pub fn for_sections(sizes: impl Iterator<Item = usize>) -> IndexArena {
         let size: usize = sizes
             .map(|size| size.next_multiple_of(ALIGNMENT))
@@ -44,7 +43,7 @@ impl IndexArena {
         if size >= HUGE_PAGE {
             let start = (bytes.as_ptr() as usize).next_multiple_of(4096);
             let end = (bytes.as_ptr() as usize + size) & !4095;
-            // SAFETY: the pages lie within our allocation; the advice changes no bytes.
+            // SAFETY: the pages lie within this allocation; the advice changes no bytes.
             unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_HUGEPAGE) };
         }
         bytes.resize(size, 0);
@@ -52,7 +51,7 @@ impl IndexArena {
         IndexArena { bytes, taken }
     }
 
-    /// The place of the next section.
+    /// Reserves the range of the next section.
     pub fn take(&mut self, size: usize) -> Range<usize> {
         let start = self.taken;
         self.taken += size.next_multiple_of(ALIGNMENT);
@@ -63,7 +62,7 @@ impl IndexArena {
         &mut self.bytes[range]
     }
 
-    /// Ends the reading in. Sections are made from the result and the ranges taken.
+    /// Ends the loading. Sections are created from the result and the reserved ranges.
     pub fn share(self) -> Arc<Vec<u8>> {
         Arc::new(self.bytes)
     }
@@ -78,7 +77,7 @@ impl IndexBytes {
         }
     }
 
-    /// A section that is an arena of its own, for tests and small tools.
+    /// Creates a section with an arena of its own, for tests and small tools.
     pub fn of(bytes: &[u8]) -> IndexBytes {
         let mut arena = IndexArena::for_sections([bytes.len()].into_iter());
         let range = arena.take(bytes.len());
@@ -86,7 +85,7 @@ impl IndexBytes {
         IndexBytes::new(&arena.share(), range)
     }
 
-    /// A part of this section, in the same arena.
+    /// Returns a part of this section, in the same arena.
     pub fn part(&self, range: Range<usize>) -> IndexBytes {
         IndexBytes::new(
             &self.arena,
@@ -100,8 +99,8 @@ impl Deref for IndexBytes {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: a part of the arena's bytes, which live as long as `self.arena` does, where they
-        // are: the vector behind an `Arc` is not changed.
+        // SAFETY: a part of the arena's bytes, which live as long as `self.arena` and do not move: the vector in the
+        // `Arc` is immutable.
         unsafe { self.bytes.as_ref() }
     }
 }

@@ -1,9 +1,9 @@
 //! The segment format: hash-ordered blocks with a small directory.
 //!
-//! A segment holds the records of one partition, ordered by (XXH3-64 of the key, key). The hash
-//! space is cut into `block_count` equal ranges, and block `i` holds exactly the records whose
-//! hash falls in range `i`. So the block of a key is one multiplication away, the directory need
-//! only say where each block begins, and no search is made before the block is read.
+//! A segment holds the records of one partition, ordered by (XXH3-64 of the key, key). The hash space is divided into
+//! `block_count` equal ranges, and block `i` contains exactly the records whose hash is in range `i`. One
+//! multiplication therefore yields the block of a key, the directory contains only the start of each block, and a
+//! lookup needs no search before it reads the block.
 //!
 //! ```text
 //! offset                 size           what
@@ -17,28 +17,28 @@
 //!
 //! | layout | records | directory | a lookup reads |
 //! |---|---|---|---|
-//! | uniform (`uniform.rs`) | an array, each with its check | how many before a block, and its word | a directory line, then the record |
-//! | varied (`block/varied.rs`) | blocks with a head, a check in each record | positions, and a word a block | the directory, two ends in the head, the record |
-//! | sealed (`block/mod.rs`) | blocks under one checksum, perhaps compressed | positions | the directory, the whole block |
+//! | uniform (`uniform.rs`) | an array, with a checksum in each record | number of records before a block, and the block's word | a directory line, then the record |
+//! | varied (`block/varied.rs`) | blocks with a header, and a checksum in each record | positions, and a word per block | the directory, two ends in the header, the record |
+//! | sealed (`block/mod.rs`) | blocks with one checksum, optionally compressed | positions | the directory, the complete block |
 //!
-//! Format 2 writes the first where all keys have one size and all values have, the second otherwise, and the last where
-//! records are compressed. Format 1 has the last alone. The word of a block (`ranks.rs`) says which of its records can
-//! have a hash.
+//! Format 2 uses the uniform layout if all keys have the same size and all values have the same size. It uses the
+//! sealed layout if records are compressed, and the varied layout otherwise. Format 1 has only the sealed layout. The
+//! word of a block (`ranks.rs`) maps a hash to the candidate records.
 //!
 //! Integers are little-endian. Invariants:
 //!
-//! 1. Every byte of the file is covered by a checksum: the header's and the footer's own, one per
-//!    section (in the footer), and in the data one per block, or one per head and per record; one per extent.
-//! 2. Records with equal hashes are in one block, next to each other, ordered by key.
+//! 1. A checksum covers every byte of the file: the header's and the footer's own; one per section (in the footer);
+//!    in the data one per block, or one per block header and per record; and one per extent.
+//! 2. Records with equal hashes are adjacent in one block, ordered by key.
 //! 3. A block without records takes no bytes.
-//! 4. A lookup reads of one block (and, for a value over [`LARGE_VALUE_BYTES_MIN`], its extent, which
-//!    follows the block), and checks what it answers from: the record that it found, or every record that could have
-//!    been it. The check of a record covers where it belongs.
-//! 5. Identical records and options give identical bytes.
+//! 4. A lookup reads one block (and the extent after it, for a value over [`LARGE_VALUE_BYTES_MIN`]). It verifies the
+//!    data on which its result depends: the record that it found, or every candidate. A record's checksum covers its
+//!    position.
+//! 5. Identical records and options yield identical bytes.
 //!
-//! This differs from Voldemort's read-only stores, which keep a sorted index of 12 bytes a key
-//! beside the data and search it by bisection: here the directory is half a byte a key, it stays in memory, and the
-//! record is where the directory points.
+//! This differs from Voldemort's read-only stores, which keep a sorted index of 12 bytes per key next to the data and
+//! search it by bisection. Here the directory takes half a byte per key, stays in memory, and points directly to the
+//! record.
 
 pub mod block;
 mod check;

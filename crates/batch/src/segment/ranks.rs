@@ -1,18 +1,18 @@
-//! Where in its block a record of a given hash can stand, in one word a block.
+//! Maps a hash to the candidate records of its block, with one word per block.
 //!
-//! A block is an equal range of hashes. Its word cuts that range into 32 equal *cells* and says how many records each
-//! has, in unary: a one for each record, then a zero, from the lowest bit on (Elias and Fano's upper bits). The
-//! records of a block are in the order of their hashes, so what stands before a cell's zero is the number of its first
-//! record. A lookup thus knows, out of memory alone, the one or two records that can have its key, or that none can.
+//! A block is an equal range of hashes. Its word divides that range into 32 equal *cells* and encodes the number of
+//! records in each in unary: a one for each record, then a zero, starting at the lowest bit (the upper bits of
+//! Elias-Fano coding). The records of a block are in hash order, so the ones before a cell's zero give the number of
+//! its first record. A lookup therefore knows from memory alone the one or two records that can have its key, or that
+//! there are none.
 //!
-//! ```text
 //! bits 63, 62    the other bits
 //! 0              32 cells, for blocks of up to 31 records
 //! 1 0            16 cells, for up to 46
 //! 1 1            the lowest 32 are the number of records, any of which it may be
 //! ```
 
-/// The records of a block that can have one hash: those from `first` on, in the block's order.
+/// The records of a block that can have a given hash: `count` records from `first` on, in the block's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidates {
     pub first: u32,
@@ -26,7 +26,7 @@ const COARSE_RECORDS_MAX: usize = 46;
 const COARSE: u64 = 1 << 63;
 const CROWDED: u64 = 3 << 62;
 
-/// The word of a block, whose records stand at these fractions of its range: see [`block_and_fraction`].
+/// Returns the word of a block whose records are at these fractions of its range: see [`block_and_fraction`].
 pub fn encode(fractions: &[u64]) -> u64 {
     let count = fractions.len();
     if count <= FINE_RECORDS_MAX {
@@ -39,21 +39,22 @@ pub fn encode(fractions: &[u64]) -> u64 {
 }
 
 fn unary(fractions: &[u64], cells: u32) -> u64 {
-    // A record's one stands behind those of the records before it and the zeros of the cells before its own.
+    // A record's one comes after those of the previous records and the zeros of the previous cells.
     let shift = 64 - cells.trailing_zeros();
     let at = |(number, fraction): (usize, &u64)| number as u64 + (fraction >> shift);
     let places = fractions.iter().enumerate().map(at);
     places.fold(0, |word, place| word | 1 << place)
 }
 
-/// In which of `block_count` equal ranges a hash falls, and where in it, as a fraction of 2^64.
+/// Returns which of `block_count` equal ranges contains a hash, and the position within the range as a fraction of
+/// 2^64.
 #[inline(always)]
 pub fn block_and_fraction(hash: u64, block_count: u64) -> (u64, u64) {
     let product = u128::from(hash) * u128::from(block_count);
     ((product >> 64) as u64, product as u64)
 }
 
-/// How many records a block has.
+/// Returns the number of records in a block.
 #[inline(always)]
 pub fn count(word: u64) -> u64 {
     match is_crowded(word) {
@@ -62,20 +63,20 @@ pub fn count(word: u64) -> u64 {
     }
 }
 
-/// As [`count`], of a block that is not crowded.
+/// Like [`count`], for a block that is not crowded.
 #[inline(always)]
 pub fn count_plain(word: u64) -> u64 {
     u64::from((word & !COARSE).count_ones())
 }
 
-/// Whether the word holds a number alone. Blocks that have so many records are very few.
+/// Returns whether the word holds only a record count. Very few blocks have so many records.
 #[inline(always)]
 pub fn is_crowded(word: u64) -> bool {
     (word & (word << 1)) >> 63 != 0
 }
 
-/// The records of a block that can stand at `fraction`. Whether the cells are fine or coarse is no branch: a tenth of all
-/// lines of a directory have a block of the rarer kind, and a processor cannot guess which.
+/// Returns the candidate records at `fraction`. Fine and coarse cells are handled without a branch: a tenth of all
+/// directory lines have a block of the rarer kind, and a processor cannot predict which.
 #[inline(always)]
 pub fn candidates(word: u64, fraction: u64, select: impl Fn(u64, u32) -> u32) -> Candidates {
     if is_crowded(word) {
@@ -97,7 +98,7 @@ pub fn candidates(word: u64, fraction: u64, select: impl Fn(u64, u32) -> u32) ->
     }
 }
 
-/// Whether the word is one that [`encode`] writes.
+/// Returns whether [`encode`] can produce this word.
 pub fn is_possible(word: u64) -> bool {
     let unary_bits = match word & CROWDED {
         CROWDED => {
@@ -112,7 +113,7 @@ pub fn is_possible(word: u64) -> bool {
     used < 64 && (word & !COARSE) >> (used - 1) == 0
 }
 
-/// The place of the one with this number in a word that has so many.
+/// Returns the position of the `number`-th one in a word, counting from 0.
 #[inline(always)]
 pub fn select_portable(word: u64, number: u32) -> u32 {
     let mut word = word;
@@ -122,10 +123,10 @@ pub fn select_portable(word: u64, number: u32) -> u32 {
     word.trailing_zeros()
 }
 
-/// As [`select_portable`], on processors with BMI2.
+/// Like [`select_portable`], on processors with BMI2.
 ///
 /// # Safety
-/// The processor has BMI2.
+/// The processor must have BMI2.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "bmi1,bmi2")]
@@ -151,7 +152,7 @@ mod tests {
             assert!(range.end as usize <= fractions.len());
             #[cfg(target_arch = "x86_64")]
             if is_x86_feature_detected!("bmi2") {
-                // SAFETY: just asked.
+                // SAFETY: the feature was detected above.
                 let fast = |word, number| unsafe { select_bmi2(word, number) };
                 assert_eq!(candidates(word, *fraction, fast), found);
             }

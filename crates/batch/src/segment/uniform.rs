@@ -1,4 +1,4 @@
-//! Segments whose records all have one key size and one value size: an array of records, and nothing else.
+//! Segments whose records all have the same key size and the same value size: an array of records.
 //!
 //! ```text
 //! record      offset  size              a line of the directory    offset  size
@@ -7,13 +7,14 @@
 //! value       ...     value_size
 //! ```
 //!
-//! A lookup reads one line of the directory, which is in memory: it holds how many records stand before the block, and
-//! which of the block's can have the hash. So the record's place is known before anything of the data is read, and the
-//! record, of two or three cache lines, is the only thing that waits for memory. The seed of its check is its number.
+//! A lookup reads one line of the directory, which is in memory. The line holds the number of records before the
+//! block, and the word that yields the candidates. The record's position is therefore known before any data is read,
+//! and the record, in two or three cache lines, is the only cache miss. The seed of its checksum is its number.
 //!
-//! Usually it is one candidate, two or three. How many, and which of them it is, depends on bytes that are on their way; a
-//! processor that guesses it wrong would throw away what it had begun of the next lookup. So nothing here branches on that:
-//! as many lines are fetched ahead for one candidate as for three, and the one is chosen by arithmetic.
+//! Usually there is one candidate, sometimes two or three. Their number, and which of them is the record, depends on
+//! bytes that are still being fetched; a misprediction would discard the speculative work on the next lookup. This
+//! code therefore does not branch on them: it prefetches the same number of lines for one candidate as for three, and
+//! selects the record by arithmetic.
 
 use super::block::{prefetch, same};
 use super::check::{CHECK_SIZE, is_intact, seal};
@@ -26,7 +27,7 @@ const LINE_SIZE: usize = 64;
 const BLOCKS: usize = 7;
 const LINES_AHEAD_MAX: usize = 64;
 
-/// The directory's bytes, from the words of all blocks.
+/// Encodes the directory from the words of all blocks.
 pub fn encode(words: &[u64]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(words.len().div_ceil(BLOCKS) * LINE_SIZE);
     let mut before = 0u64;
@@ -41,28 +42,28 @@ pub fn encode(words: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// The directory in memory, and what all records have in common.
+/// The directory in memory, and the common sizes of all records.
 pub struct Uniform {
     bytes: IndexBytes,
     block_count: u64,
     key_size: usize,
-    /// Of a whole record.
+    /// The size of a complete record.
     stride: usize,
-    /// Lines of the processor's cache that are fetched ahead of a record.
+    /// The number of cache lines to prefetch for a record.
     lines: usize,
 }
 
-/// A record that is one of those a key may have.
+/// A candidate record.
 pub struct Record<'a> {
     pub key: &'a [u8],
     pub value: &'a [u8],
 }
 
 impl Uniform {
-    /// Checks a directory against the footer. The section's own checksum has been checked before.
+    /// Validates a directory against the footer. The caller has verified the section's checksum.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if they do not fit each other.
+    /// [`Error::Corrupted`] if they are inconsistent.
     pub fn decode(place: &str, footer: &Footer, bytes: IndexBytes) -> Result<Uniform, Error> {
         let damaged = |detail: &str| Error::corrupted(place, format!("its directory {detail}"));
         let lines = usize::try_from(footer.block_count)
@@ -102,7 +103,7 @@ impl Uniform {
         Ok(uniform)
     }
 
-    /// The number of the first record of a block, and how many there are.
+    /// Returns the number of a block's first record, and the number of its records.
     pub fn block(&self, index: u64) -> (u64, u64) {
         let (line, within) = self.line(index);
         let words = words(line);
@@ -113,12 +114,12 @@ impl Uniform {
         )
     }
 
-    /// The numbers of the records that can have this hash: from the first on, so many.
+    /// Returns the number of the first candidate for this hash, and the number of candidates.
     #[inline]
     pub fn candidates(&self, hash: u64) -> (u64, u32) {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("popcnt") {
-            // SAFETY: the processor was found to have what the function is compiled for.
+            // SAFETY: detection found the processor features that the function is compiled for.
             return unsafe { self.candidates_fast(hash) };
         }
         self.candidates_by(hash, ranks::select_portable)
@@ -156,7 +157,7 @@ impl Uniform {
         (line.expect("a line's size"), index as usize % BLOCKS)
     }
 
-    /// Asks the processor to fetch what a lookup of this hash reads of the directory.
+    /// Prefetches the directory line that a lookup of this hash reads.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         let (index, _) = block_and_fraction(hash, self.block_count);
@@ -167,7 +168,7 @@ impl Uniform {
         );
     }
 
-    /// Where in the file so many records from this one on are.
+    /// Returns the range in the file of `count` records from `first` on.
     #[inline]
     pub fn range(&self, first: u64, count: u64) -> (u64, u64) {
         let at = |number: u64| HEADER_SIZE as u64 + number * self.stride as u64;
@@ -183,12 +184,12 @@ impl Uniform {
         self.bytes.len()
     }
 
-    /// The value of `key` in `file`, the whole file's bytes: the short way. `None` alone if anything is wrong.
+    /// Returns the value of `key` in `file`, the bytes of the complete file: the fast path. `None` on any error.
     #[inline]
     pub fn find<'a>(&self, file: &'a [u8], hash: u64, key: &[u8]) -> Option<Option<&'a [u8]>> {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("popcnt") {
-            // SAFETY: the processor was found to have what the function is compiled for.
+            // SAFETY: detection found the processor features that the function is compiled for.
             return unsafe { self.find_fast(file, hash, key) };
         }
         self.find_by(file, hash, key, ranks::select_portable)
@@ -223,8 +224,8 @@ impl Uniform {
         self.choose(records, number, count, key)
     }
 
-    /// The value of `key`, which has the size of the segment's keys, among `count` records of which the first has this number.
-    /// `None` alone if anything is wrong.
+    /// Returns the value of `key`, which has the segment's key size, among `count` records from number `first` on.
+    /// `None` on any error.
     #[inline(always)]
     pub fn choose<'a>(
         &self,
@@ -249,8 +250,8 @@ impl Uniform {
         self.find_among(records, first, key)
     }
 
-    /// Asks for what [`Uniform::choose`] reads, as long as memory is what it waits for: the first record, and where the second
-    /// begins. How many lines that is does not depend on how many candidates there are.
+    /// Prefetches what [`Uniform::choose`] reads: the first record and the start of the second. The number of lines
+    /// does not depend on the number of candidates.
     #[inline(always)]
     pub fn prefetch_records(&self, records: &[u8]) {
         let last = records.len() - 1;
@@ -260,8 +261,8 @@ impl Uniform {
         line(self.stride + 64);
     }
 
-    /// As [`Uniform::choose`], among any number of records. A record is checked before it is answered from, and all of them
-    /// before none is.
+    /// Like [`Uniform::choose`], for any number of records. A record is verified before its value is returned, and
+    /// all of them before the key is reported absent.
     #[inline(never)]
     pub fn find_among<'a>(
         &self,
@@ -281,7 +282,7 @@ impl Uniform {
             .then_some(None)
     }
 
-    /// The record in these bytes; `None` if they are not what was written.
+    /// Decodes a record; `None` if its checksum does not match.
     pub fn record<'a>(&self, bytes: &'a [u8], number: u64) -> Option<Record<'a>> {
         if bytes.len() != self.stride || !is_intact(bytes, number) {
             return None;
@@ -290,7 +291,7 @@ impl Uniform {
         Some(Record { key, value })
     }
 
-    /// The bytes of a block's records, one by one with their numbers.
+    /// Iterates over the records of a block: their numbers and bytes.
     #[inline]
     pub fn each<'a>(
         &self,
@@ -300,14 +301,14 @@ impl Uniform {
         (first..).zip(records.chunks(self.stride))
     }
 
-    /// Makes all checks fit, for fuzzing.
+    /// Recomputes all checksums, for fuzzing.
     pub fn reseal(&self, records: &mut [u8], first: u64) {
         for (number, record) in (first..).zip(records.chunks_exact_mut(self.stride)) {
             seal(record, number);
         }
     }
 
-    /// The number of the record that begins at this place of the file.
+    /// Returns the number of the record that starts at this position of the file.
     pub fn number_at(&self, start: u64) -> u64 {
         (start - HEADER_SIZE as u64) / self.stride as u64
     }

@@ -1,4 +1,4 @@
-//! Writes one segment, front to back, from records in (hash, key) order.
+//! Writes one segment sequentially, from records in (hash, key) order.
 
 use std::io::{self, Write};
 
@@ -16,26 +16,26 @@ use crate::digest::{DigestKind, SegmentDigest};
 #[derive(Debug, Clone)]
 pub struct SegmentOptions {
     pub compression: Compression,
-    /// Bytes of records that a block should hold on average, before compression.
+    /// Average bytes of records per block, before compression.
     pub block_size: u32,
     pub filter: bool,
-    /// [`FORMAT`], or 1 for readers of before.
+    /// [`FORMAT`], or 1 for earlier readers.
     pub format: u32,
-    /// Of a delta: the values that are pushed end with the byte of `delta.rs`, and the filter is wider, as a lookup asks
-    /// those of all layers.
+    /// Whether the segment belongs to a delta: the pushed values end with the marker of `delta.rs`, and the filter is
+    /// larger, because a lookup queries the filters of all layers.
     pub is_delta: bool,
 }
 
-/// What is known of a segment before its first record. It decides how many blocks there are; the
-/// records that come may be fewer, when duplicates fall away.
+/// What is known of a segment before its first record. It determines the number of blocks. Fewer records may arrive
+/// if duplicates are dropped.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SegmentPlan {
     pub partition: u32,
     pub partitions: u32,
     pub record_count: u64,
-    /// Bytes of keys and of values that stay in blocks.
+    /// Bytes of keys, and of values that are stored in blocks.
     pub inline_bytes: u64,
-    /// The size of all keys and that of all values, if each has but one.
+    /// The common size of all keys and that of all values, if there is one.
     pub sizes: Option<(u32, u32)>,
 }
 
@@ -48,19 +48,19 @@ pub struct SegmentSummary {
     pub digest: String,
 }
 
-/// See the module. Records must come in (hash, key) order without repeats: that is asserted.
+/// See the module. Records must arrive in (hash, key) order without duplicates, which is asserted.
 pub struct SegmentWriter<W: Write> {
     out: Counted<W>,
     options: SegmentOptions,
     block_count: u64,
-    /// Where each block begins; not of a uniform segment.
+    /// The start of each block; unused in a uniform segment.
     positions: Vec<u64>,
-    /// A word for each block, where records have checks of their own.
+    /// A word for each block, if records have checksums of their own.
     words: Vec<u64>,
     filter: Option<FilterBuilder>,
     current: BlockBuilder,
     current_index: u64,
-    /// Of the records of the current block.
+    /// The fractions of the records of the current block.
     fractions: Vec<u64>,
     last: Option<(u64, Vec<u8>)>,
     encoder: EncoderState,
@@ -69,7 +69,7 @@ pub struct SegmentWriter<W: Write> {
 }
 
 enum EncoderState {
-    /// zstd: blocks wait here until there are enough of them to train a dictionary from.
+    /// With zstd, blocks are held here until there are enough to train a dictionary.
     Training {
         blocks: Vec<(u64, BlockBuilder)>,
         bytes: usize,
@@ -80,17 +80,17 @@ enum EncoderState {
     },
 }
 
-/// Blocks gathered before a dictionary is trained, and the dictionary's size.
+/// The bytes gathered before a dictionary is trained, their minimum, and the dictionary's size.
 const TRAINING_BYTES: usize = 2 << 20;
 const TRAINING_BYTES_MIN: usize = 256 << 10;
 const DICTIONARY_BYTES: usize = 32 << 10;
 
-/// Written at once.
+/// The size of one write.
 const FLUSH_BYTES: usize = 256 << 10;
 
 impl<W: Write> SegmentWriter<W> {
     /// # Errors
-    /// When the header cannot be written.
+    /// If the header cannot be written.
     pub fn new(out: W, options: SegmentOptions, plan: SegmentPlan) -> io::Result<Self> {
         let mut out = Counted {
             inner: out,
@@ -156,7 +156,7 @@ impl<W: Write> SegmentWriter<W> {
     }
 
     /// # Errors
-    /// When `out` fails.
+    /// If `out` fails.
     pub fn push(&mut self, hash: u64, key: &[u8], value: &[u8]) -> io::Result<()> {
         if let Some((last_hash, last_key)) = &mut self.last {
             assert!(
@@ -190,10 +190,10 @@ impl<W: Write> SegmentWriter<W> {
         Ok(())
     }
 
-    /// Writes what stands behind the data and gives back `out`, which the caller makes durable.
+    /// Writes the sections after the data and returns `out`, which the caller makes durable.
     ///
     /// # Errors
-    /// When `out` fails.
+    /// If `out` fails.
     pub fn finish(mut self) -> io::Result<(W, SegmentSummary)> {
         self.end_block()?;
         self.end_training()?;
@@ -230,7 +230,7 @@ impl<W: Write> SegmentWriter<W> {
         Ok((self.out.inner, summary))
     }
 
-    /// The directory's kind, and its bytes.
+    /// Returns the directory's kind and its bytes.
     fn directory(&mut self, end: u64) -> (u8, Vec<u8>) {
         let blocks = self.block_count as usize;
         if self.footer.layout != Layout::Sealed {
@@ -316,7 +316,7 @@ impl<W: Write> SegmentWriter<W> {
             Vec::new()
         } else {
             let samples: Vec<&[u8]> = blocks.iter().map(|(_, block)| block.bytes()).collect();
-            // Data without anything in common trains to an error; then there is no dictionary.
+            // Training fails on data without common substrings; then there is no dictionary.
             zstd::dict::from_samples(&samples, DICTIONARY_BYTES).unwrap_or_default()
         };
         let encoder = new_encoder(self.options.compression, &dictionary)?;
@@ -345,7 +345,8 @@ fn layout(options: &SegmentOptions, plan: &SegmentPlan) -> Layout {
     }
 }
 
-/// As many blocks as give each `block_size` bytes on average, and no more records than a block's word tells apart well.
+/// Returns the number of blocks at which they average `block_size` bytes, but enough that a block's word resolves its
+/// records well.
 fn block_count(options: &SegmentOptions, plan: &SegmentPlan) -> u64 {
     const RECORDS_PER_BLOCK: u64 = 20;
     let records = plan.record_count.max(1);
@@ -354,12 +355,12 @@ fn block_count(options: &SegmentOptions, plan: &SegmentPlan) -> u64 {
     blocks.clamp(1, records)
 }
 
-/// As many blocks as give each `block_size` bytes on average, but no more than four for each
-/// record: a directory of entries for empty blocks would not be small beside short records.
+/// Returns the number of blocks at which they average `block_size` bytes, but at most four per record: entries for
+/// empty blocks would make the directory large relative to short records.
 fn sealed_block_count(options: &SegmentOptions, plan: &SegmentPlan) -> u64 {
     const BLOCKS_PER_RECORD_MAX: u64 = 4;
     let records = plan.record_count.max(1);
-    // Each record carries a tag, and two or three bytes more if it is not as long as the others.
+    // Each record has a tag, and two or three bytes more if sizes differ.
     let bytes = plan.inline_bytes + records * 2;
     let per_block = u64::from(options.block_size)
         .saturating_sub(BLOCK_OVERHEAD / 2)
@@ -367,7 +368,7 @@ fn sealed_block_count(options: &SegmentOptions, plan: &SegmentPlan) -> u64 {
     (bytes / per_block).clamp(1, records * BLOCKS_PER_RECORD_MAX)
 }
 
-/// Counts and digests what passes to the writer behind it.
+/// A writer that counts and digests the bytes that pass through it.
 struct Counted<W> {
     inner: W,
     digest: SegmentDigest,

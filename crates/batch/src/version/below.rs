@@ -1,9 +1,10 @@
-//! Where the files of the layers below a delta are.
+//! Locates the files of the layers below a delta.
 //!
-//! On a server all of a version's files are in its folder: those that another version of the store has already are linked
-//! there. Where a delta was built, the folder holds its own segments alone, and those of a version below it are where that
-//! version is: `built.on` of the manifest says where that was when the delta was built. What is found there is taken only if its
-//! manifest is the one that the delta was built on, or is of a version on that one whose folder has its files, too.
+//! On a server, a version's folder has all its files; those that another version of the store already has are hard
+//! links. Where a delta was built, its folder has only its own segments, and those of a lower version are in that
+//! version's folder. The manifest's `built.on` has the location at the time of the build. A folder is accepted only
+//! if its manifest is the one on which the delta was built, or that of a version on top of it whose folder contains
+//! its files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,16 +13,17 @@ use super::Partitions;
 use crate::error::Error;
 use crate::manifest::{Layer, Manifest};
 
-/// The folder of each layer's files, the lowest first, of the partitions that are here.
+/// Returns the folder of each layer's files, lowest first, for the partitions that are present.
 ///
 /// # Errors
-/// [`Error::State`] for a version below that is gone, or another; [`Error::Corrupted`] if it is damaged; [`Error::Io`].
+/// [`Error::State`] if a lower version is missing or was replaced; [`Error::Corrupted`] if it is damaged;
+/// [`Error::Io`].
 pub fn folders(path: &Path, manifest: &Manifest, here: &Partitions) -> Result<Vec<PathBuf>, Error> {
     let mut folders = Vec::with_capacity(manifest.layer_count());
     for (at, layer) in manifest.layers.iter().enumerate() {
         let entries = &layer.segments;
         let mut wanted = entries.iter().filter(|it| here.contains(it.partition.0));
-        // One that is missing among others is damage, and is found as such.
+        // If only some files are missing, that is damage and is detected later.
         let is_own = here.is_empty() || wanted.any(|it| path.join(&it.file).exists());
         folders.push(match is_own {
             true => path.to_owned(),
@@ -58,7 +60,7 @@ fn elsewhere(path: &Path, manifest: &Manifest, layer: &Layer, at: usize) -> Resu
             read => read.map_err(Error::io("read", &manifest_path))?,
         };
         let found = Manifest::decode(&manifest_path.display().to_string(), &bytes)?;
-        // That version itself, or one on it whose folder has its files, as a server's has.
+        // That version itself, or one on top of it whose folder has its files, as on a server.
         if found.digest == layer.digest || found.has_layer_in(&folder, layer) {
             return Ok(folder);
         }
@@ -71,8 +73,8 @@ fn elsewhere(path: &Path, manifest: &Manifest, layer: &Layer, at: usize) -> Resu
     Err(lost(reasons.join(", and ")))
 }
 
-/// The places that `told` may mean of a version in a folder of this machine: as the folder is named, and, if links lead to it, as it
-/// is called itself.
+/// Returns the possible meanings of `told` for a version in a local folder: relative to the folder as given and, if
+/// it is reached through links, relative to its canonical path.
 pub fn joined_in_folder(folder: &Path, told: &str) -> Vec<String> {
     let mut places = vec![joined(&folder.to_string_lossy(), told)];
     if let Ok(itself) = folder.canonicalize() {
@@ -82,7 +84,7 @@ pub fn joined_in_folder(folder: &Path, told: &str) -> Vec<String> {
     places
 }
 
-/// The path or URL that `told` means at a version's place.
+/// Returns the path or URL that `told` means for a version at `place`.
 pub fn joined(place: &str, told: &str) -> String {
     if told.contains("://") || told.starts_with('/') {
         return told.to_owned();

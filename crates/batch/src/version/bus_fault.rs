@@ -1,31 +1,31 @@
-//! What happens when a mapped page cannot be read: its file was cut, or the disk failed.
+//! Handles the loss of mapped pages: the file was truncated, or the disk failed.
 //!
-//! The kernel then sends SIGBUS to the thread that read, which would end the process. [`watch`] names a map whose
-//! reader can live with the loss. Of such a map the handler says in [`MapState`] that pages were lost, puts zeros in
-//! their place, and lets the reader go on. Whoever reads such a map therefore checks what it found, and then asks
-//! the state whether that was still the file's.
+//! The kernel then sends SIGBUS to the reading thread, which would end the process. [`watch`] registers a map whose
+//! reader can handle the loss. For such a map the handler records in [`MapState`] that pages were lost, maps zeros in
+//! their place, and lets the reader continue. A reader of such a map therefore verifies what it read, and then checks
+//! in the state that it was still the file's.
 //!
-//! 1. The state says so before the first zero can be seen. A reader that saw one and asks afterwards learns of it.
-//! 2. A fault at any other address is what it would be without this module: the handler that was there before gets it.
-//! 3. The handler takes no lock and no memory. It walks a list that only grows, whose entries are used again.
+//! 1. The state is set before the first zero is visible. A reader that saw one and checks afterwards is informed.
+//! 2. A fault at any other address has the same effect as without this module: the previous handler receives it.
+//! 3. The handler takes no lock and allocates nothing. It walks a list that only grows and whose entries are reused.
 //!
-//! What a map cannot tell is that its file was overwritten in place: only checksums find that.
+//! This does not detect that a file was overwritten in place: only checksums do.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// What is known of the maps of one version. The handler of SIGBUS writes it, too.
+/// The state of the maps of one version. The SIGBUS handler also writes it.
 #[derive(Default)]
 pub struct MapState(AtomicU8);
 
-/// All was in the page cache when last looked.
+/// All pages were in the page cache at the last check.
 const RESIDENT: u8 = 1;
-/// Pages were lost; this never changes back.
+/// Pages were lost; this is permanent.
 const LOST: u8 = 2;
 
 impl MapState {
-    /// Whether all was in the page cache when last looked, and nothing was lost since.
+    /// Returns whether all pages were in the page cache at the last check, and none was lost since.
     #[inline]
     pub fn is_resident(&self) -> bool {
         self.0.load(Ordering::Relaxed) == RESIDENT
@@ -38,11 +38,11 @@ impl MapState {
         };
     }
 
-    /// False once a page of any of the maps was lost. What was read of them before the call is then not to be trusted,
-    /// however it was checked.
+    /// Returns false after a page of any of the maps was lost. What was read from them before the call is then
+    /// invalid, even if its checksum matched.
     #[inline]
     pub fn is_whole(&self) -> bool {
-        // What the caller read of the map, it read before this load.
+        // Orders the caller's reads of the map before this load.
         fence(Ordering::Acquire);
         self.0.load(Ordering::Relaxed) & LOST == 0
     }
@@ -52,7 +52,7 @@ impl MapState {
     }
 }
 
-/// A map that is watched. Dropped, it is not any more.
+/// A watched map. Dropping this ends the watch.
 pub struct Watched {
     slot: &'static Slot,
     _state: Arc<MapState>,
@@ -61,8 +61,8 @@ pub struct Watched {
 /// Watches the map of `size` bytes at `start`.
 ///
 /// # Safety
-/// The map is readable, private to whoever holds the result, and stays until the result is dropped. Its readers
-/// expect zeros where pages were lost.
+/// The map must be readable, owned by the holder of the result, and mapped until the result is dropped. Its readers
+/// must expect zeros where pages were lost.
 pub unsafe fn watch(start: *const u8, size: usize, state: Arc<MapState>) -> Watched {
     install();
     let free = free_slots().pop();
@@ -82,9 +82,9 @@ impl Drop for Watched {
     }
 }
 
-/// A place in the list of watched maps. It may stand empty, and is never freed.
+/// An entry in the list of watched maps. It may be empty, and is never freed.
 struct Slot {
-    /// Odd while the fields below change.
+    /// A sequence lock: odd while the fields below change.
     sequence: AtomicUsize,
     start: AtomicUsize,
     end: AtomicUsize,
@@ -92,13 +92,13 @@ struct Slot {
     next: *const Slot,
 }
 
-// SAFETY: `next` is set before the slot is shared, and what it points to is never freed. The rest is atomic.
+// SAFETY: `next` is set before the slot is shared, and its target is never freed. The rest is atomic.
 unsafe impl Sync for Slot {}
 // SAFETY: as above.
 unsafe impl Send for Slot {}
 
 static FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
-/// Slots that stand empty. Who appends holds this lock, too.
+/// Empty slots. Appending a slot requires this lock, too.
 static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
 
 fn free_slots() -> std::sync::MutexGuard<'static, Vec<&'static Slot>> {
@@ -119,7 +119,7 @@ impl Slot {
         slot
     }
 
-    /// Only for who took the slot from the free ones, or appended it.
+    /// Only for the thread that took the slot from the free list or appended it.
     fn set(&self, start: usize, end: usize, state: *mut MapState) {
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence + 1, Ordering::Relaxed);
@@ -130,8 +130,8 @@ impl Slot {
         self.sequence.store(sequence + 2, Ordering::Release);
     }
 
-    /// Where the map ends and its state, if it holds `address`. A slot that changes meanwhile is of another map: that
-    /// of a reader stays watched.
+    /// Returns the end of the map and its state, if the map contains `address`. A slot that changes concurrently
+    /// belongs to another map, because a reader's map stays watched.
     fn covers(&self, address: usize) -> Option<(usize, *const MapState)> {
         let before = self.sequence.load(Ordering::Acquire);
         let start = self.start.load(Ordering::Relaxed);
@@ -150,28 +150,28 @@ fn page_size() -> usize {
     PAGE_SIZE.load(Ordering::Relaxed)
 }
 
-/// Takes over SIGBUS, once.
+/// Installs the SIGBUS handler, once.
 fn install() {
     BEFORE.get_or_init(|| {
-        // SAFETY: asks for a number.
+        // SAFETY: queries a constant.
         let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         PAGE_SIZE.store(usize::try_from(size).unwrap_or(4096), Ordering::Relaxed);
-        // SAFETY: all zeros is a `sigaction` that says nothing; the call fills it in.
+        // SAFETY: all zeros is a valid `sigaction`; the call fills it in.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: only asks, into a place of ours.
+        // SAFETY: only queries, into a local variable.
         unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &mut before) };
         before
     });
     static TAKEN: OnceLock<()> = OnceLock::new();
     TAKEN.get_or_init(|| {
-        // SAFETY: as above; every field that matters is set below.
+        // SAFETY: as above; all relevant fields are set below.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
             on_bus_fault;
         action.sa_sigaction = handler as libc::sighandler_t;
-        // On the alternative stack, where a handler before us may need to be.
+        // Uses the alternative stack, which a previous handler may need.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: the handler has the signature that SA_SIGINFO asks for, does only what a handler may, and `BEFORE`,
+        // SAFETY: the handler has the signature that SA_SIGINFO requires and is async-signal-safe, and `BEFORE`,
         // which it reads, is set.
         unsafe { libc::sigaction(libc::SIGBUS, &action, ptr::null_mut()) };
     });
@@ -182,8 +182,8 @@ extern "C" fn on_bus_fault(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel hands a handler with SA_SIGINFO a valid `info`; of SIGBUS with a code above 0, which only the
-    // kernel can send, its address is set. `errno` is this thread's own.
+    // SAFETY: the kernel passes a valid `info` to a handler with SA_SIGINFO. For SIGBUS with a positive code, which
+    // only the kernel can send, the address is set. `errno` is thread-local.
     let (is_fault, address, errno) = unsafe {
         let is_fault = (*info).si_code > 0;
         (
@@ -202,19 +202,20 @@ extern "C" fn on_bus_fault(
     pass_on(signal, info, context);
 }
 
-/// Puts zeros from the page of `address` to the end of the watched map that holds it; false if none does.
+/// Maps zeros from the page of `address` to the end of the watched map that contains it; returns false if there is
+/// none.
 fn replace(address: usize) -> bool {
     let mut next: *const Slot = FIRST.load(Ordering::Acquire);
-    // SAFETY: slots are never freed, and were whole when they were put into the list.
+    // SAFETY: slots are never freed, and were initialized before they were added to the list.
     while let Some(slot) = unsafe { next.as_ref() } {
         next = slot.next;
         let Some((end, state)) = slot.covers(address) else {
             continue;
         };
-        // SAFETY: this thread is reading the map, so it is still watched, and `Watched` keeps its state.
+        // SAFETY: this thread is reading the map, so it is still watched, and `Watched` keeps its state alive.
         unsafe { (*state).lose() };
         let page = address & !(page_size() - 1);
-        // SAFETY: the range is the end of a map whose readers expect zeros there. mmap is one system call here.
+        // SAFETY: the range is the end of a map whose readers expect zeros there. mmap is a plain system call here.
         let put = unsafe {
             libc::mmap(
                 page as *mut libc::c_void,
@@ -230,25 +231,25 @@ fn replace(address: usize) -> bool {
     false
 }
 
-/// Does what would have been done without us.
+/// Does what would happen without this module.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let before = BEFORE.get();
     let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
     let flags = before.map_or(0, |before| before.sa_flags);
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-        // SAFETY: both calls are among those that a handler may make. The process ends when this handler returns: the
-        // signal is held back until then.
+        // SAFETY: both calls are async-signal-safe. The process ends when this handler returns: the signal is blocked
+        // until then.
         unsafe {
             libc::signal(signal, libc::SIG_DFL);
             libc::raise(signal);
         }
     } else if flags & libc::SA_SIGINFO != 0 {
-        // SAFETY: whoever installed it said by SA_SIGINFO that it has this signature.
+        // SAFETY: a handler installed with SA_SIGINFO has this signature.
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
             unsafe { std::mem::transmute(handler) };
         handler(signal, info, context);
     } else {
-        // SAFETY: without SA_SIGINFO it has this one.
+        // SAFETY: a handler installed without SA_SIGINFO has this signature.
         let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(handler) };
         handler(signal);
     }
@@ -270,13 +271,14 @@ mod tests {
         let file = tempfile::tempfile().expect("a file");
         file.write_all_at(&vec![7; PAGES * 4096], 0)
             .expect("written");
-        // SAFETY: the tests below cut the file on purpose; they read volatile, and watched where they expect zeros.
+        // SAFETY: the tests below truncate the file on purpose; they use volatile reads, and watch the map where they
+        // expect zeros.
         let map = unsafe { MmapOptions::new().map(&file) }.expect("mapped");
         (file, map)
     }
 
     fn read(map: &Mmap, at: usize) -> u8 {
-        // SAFETY: within the map. Volatile, so that it is read each time.
+        // SAFETY: within the map. Volatile, so that every read accesses memory.
         unsafe { map.as_ptr().add(at).read_volatile() }
     }
 
@@ -329,7 +331,7 @@ mod tests {
 
     const CHILD: &str = "LARDER_TEST_UNWATCHED_FAULT";
 
-    /// Not a test by itself: it ends the process that the test below starts.
+    /// Run by the test below in a process of its own, which this ends.
     #[test]
     fn a_fault_in_a_map_that_nobody_watches() {
         if std::env::var_os(CHILD).is_none() {

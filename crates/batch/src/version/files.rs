@@ -1,4 +1,4 @@
-//! Files that must be on disk when a call returns.
+//! Files that are durable when a call returns.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -9,7 +9,8 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// Which file or folder it is, by whatever name: all links to one file have the same, until a restart of the machine at least.
+/// The identity of a file or folder, independent of its name: all links to a file have the same, at least until a
+/// restart of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileId {
     device: u64,
@@ -18,13 +19,13 @@ pub struct FileId {
 
 impl FileId {
     /// # Errors
-    /// There is nothing at the path, or it cannot be looked at.
+    /// If the path does not exist or is not accessible.
     pub fn at(path: &Path) -> io::Result<FileId> {
         fs::metadata(path).map(FileId::of)
     }
 
     /// # Errors
-    /// It cannot be looked at.
+    /// If the metadata cannot be read.
     pub fn of_open(file: &File) -> io::Result<FileId> {
         file.metadata().map(FileId::of)
     }
@@ -43,8 +44,8 @@ impl fmt::Display for FileId {
     }
 }
 
-/// Writes a file so that a crash leaves either the whole of it or what was there before: to a
-/// temporary name, synced, renamed, and the folder synced.
+/// Replaces a file atomically: writes to a temporary name, syncs, renames, and syncs the folder. After a crash, the
+/// file has either the new or the previous contents.
 ///
 /// # Errors
 /// [`Error::Io`]; the temporary file is removed.
@@ -63,7 +64,7 @@ pub fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     sync_folder(path.parent().expect("a file is in a folder"))
 }
 
-/// Makes the names in a folder durable.
+/// Makes the entries of a folder durable.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -83,8 +84,8 @@ pub fn sync_file(path: &Path) -> Result<(), Error> {
         .map_err(Error::io("sync", path))
 }
 
-/// A file that is written front to back, in whole pieces, and sent on its way to disk as it grows, so that the last
-/// sync has little left to do. [`StreamingFile::finish`] writes what is left; without it the end of the file is missing.
+/// A file that is written sequentially in pieces of a fixed size. Writeback starts while it grows, so that the last
+/// sync is short. [`StreamingFile::finish`] writes the rest; without it the end of the file is missing.
 pub struct StreamingFile {
     file: File,
     piece_bytes: usize,
@@ -93,18 +94,17 @@ pub struct StreamingFile {
     started: u64,
 }
 
-/// What a build writes at a time: its output is read once, front to back.
+/// The piece size of a build, whose output is read once, sequentially.
 const PIECE_BYTES: usize = 256 << 10;
-/// What is written at a time of a file that is to be served. A piece of this size at a multiple of it is one huge page
-/// in the page cache, where the file system can (ext4 since Linux 6.16, XFS, tmpfs): a map of the file then needs one
-/// entry in the page table for it instead of 512, and a random read misses the TLB far less. It is not free: to a
-/// virtual machine whose host backs memory as it is first touched, a new huge page came seven times as dear as its
-/// 512 small ones.
+/// The piece size of a file to be served. An aligned piece of this size is one huge page in the page cache, if the
+/// file system supports it (ext4 since Linux 6.16, XFS, tmpfs). A map of the file then needs one page table entry for
+/// it instead of 512, and random reads miss the TLB far less. It has a cost: on a virtual machine whose host
+/// allocates memory on first touch, a new huge page took seven times as long as its 512 small ones.
 const HUGE_PIECE_BYTES: usize = 2 << 20;
 const WRITEBACK_BYTES: u64 = 8 << 20;
 
 impl StreamingFile {
-    /// A new file, in small pieces.
+    /// Creates a file that is written in small pieces.
     ///
     /// # Errors
     /// [`Error::Io`], also if the file exists.
@@ -117,7 +117,7 @@ impl StreamingFile {
         Ok(StreamingFile::new(file, 0, PIECE_BYTES))
     }
 
-    /// Writes on from `offset` of an open file that is to be served, whose cursor stands there: in huge pages.
+    /// Continues at `offset` of an open file to be served, whose cursor is there, in huge pages.
     pub fn serving(file: File, offset: u64) -> StreamingFile {
         StreamingFile::new(file, offset, HUGE_PIECE_BYTES)
     }
@@ -132,7 +132,7 @@ impl StreamingFile {
         }
     }
 
-    /// Writes what is left and makes all of it durable.
+    /// Writes the rest and makes the file durable.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -142,7 +142,7 @@ impl StreamingFile {
             .map_err(Error::io("write", path))
     }
 
-    /// How many bytes are missing to the next multiple of a piece.
+    /// Returns the number of bytes to the next multiple of the piece size.
     fn room(&self) -> usize {
         let end = self.written + self.gathered.len() as u64;
         self.piece_bytes - (end % self.piece_bytes as u64) as usize
@@ -153,8 +153,8 @@ impl StreamingFile {
             return;
         }
         let (offset, size) = (self.started as i64, (self.written - self.started) as i64);
-        // SAFETY: the descriptor is open; the call starts writing dirty pages and changes no
-        // bytes. Its failure costs only the head start.
+        // SAFETY: the descriptor is open; the call starts the writeback of dirty pages and changes no bytes. A
+        // failure only delays the writeback.
         unsafe {
             libc::sync_file_range(
                 self.file.as_raw_fd(),
@@ -178,7 +178,7 @@ impl Write for StreamingFile {
         Ok(taken.len())
     }
 
-    /// Writes what has been gathered.
+    /// Writes the gathered bytes.
     fn flush(&mut self) -> io::Result<()> {
         self.file.write_all(&self.gathered)?;
         self.written += self.gathered.len() as u64;

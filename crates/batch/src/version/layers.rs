@@ -1,11 +1,12 @@
-//! Lookups in a version of several layers: a delta, the deltas below it, and the whole version at the bottom.
+//! Lookups in a version of several layers: a delta, the deltas below it, and the complete version at the bottom.
 //!
-//! The newest layer that has the key answers: its value, or that the key is removed. A layer whose filter does not know the
-//! key is passed over, so a lookup reads one record: that of the layer which has the key. Two or more only where a filter is
-//! wrong, which that of a delta is for some 3 of 10,000 keys that it lacks.
+//! The newest layer that has the key determines the result: its value, or that the key is removed. A layer whose
+//! filter rejects the key is skipped, so a lookup usually reads one record: that of the layer with the key. It reads
+//! more only on a false positive; a delta's filter has about 3 per 10,000 absent keys.
 //!
-//! What a layer costs a lookup in memory is a line of its filter. The lines are asked for at once, before any is looked at,
-//! and the bits to look for are the same in all; a delta's filter is small beside the base's, and mostly in the processor's caches.
+//! Each layer costs a lookup one cache line of its filter. All lines are prefetched together before any is read, and
+//! the mask is the same for all. A delta's filter is small compared with the base's, and mostly in the processor's
+//! caches.
 
 use std::cell::Cell;
 
@@ -22,19 +23,19 @@ use crate::segment::{Located, Records, filter_mask, prefetch_block};
 /// The segments of one partition.
 #[derive(Clone, Copy)]
 struct Stack<'a> {
-    /// The newest first.
+    /// Newest first.
     deltas: &'a [SegmentFile],
     base: &'a SegmentFile,
 }
 
-/// As in `memory.rs`: lookups that still ask the base's filter after one that found nothing.
+/// The number of lookups that query the base's filter after a miss, as in `memory.rs`.
 const DOUBTS: u32 = 32;
 
 thread_local! {
     static DOUBT: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What a delta's value says; `None` for a removed key.
+/// Removes the delta marker; `None` for a removed key.
 fn unmark<'a>(segment: &SegmentFile, marked: Value<'a>) -> Result<Option<Value<'a>>, Error> {
     match said(&marked) {
         Some(Said::Value(_)) => Ok(Some(marked.without_last())),
@@ -55,7 +56,7 @@ impl Stack<'_> {
     }
 }
 
-/// Straight from the maps.
+/// Looks a key up directly in the maps.
 fn find<'a>(
     stack: Stack<'a>,
     deltas: &'a [SegmentFile],
@@ -82,7 +83,7 @@ impl Version {
         })
     }
 
-    /// As [`Version::get`], of a version that has layers.
+    /// [`Version::get`] for a version with layers.
     #[inline(never)]
     pub(super) fn get_layered(&self, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
         let hash = key_hash(key);
@@ -98,7 +99,7 @@ impl Version {
         }
     }
 
-    /// As [`Version::try_get`], of a version that has layers.
+    /// [`Version::try_get`] for a version with layers.
     #[inline(never)]
     pub(super) fn try_get_layered(&self, key: &[u8]) -> Result<Attempt<'_>, Error> {
         let hash = key_hash(key);
@@ -125,7 +126,7 @@ impl Version {
         self.is_whole().then_some(found)
     }
 
-    /// As [`Version::get_many`], of a version that has layers.
+    /// [`Version::get_many`] for a version with layers.
     pub(super) fn get_many_layered<'a>(
         &'a self,
         keys: &[&[u8]],
@@ -147,7 +148,7 @@ impl Version {
     }
 }
 
-/// The answer of the first layer that has the key, by `read`.
+/// Returns the result of the first layer that has the key, using `read`.
 fn first_of<'a>(
     stack: Stack<'a>,
     hash: u64,
@@ -169,17 +170,17 @@ fn first_of<'a>(
     }
 }
 
-/// Where a key of a batch is looked for first.
+/// The layer in which a key of a batch is looked up first.
 #[derive(Clone, Copy)]
 struct Picked<'a> {
     segment: &'a SegmentFile,
     located: Option<Located>,
-    /// How many deltas have been passed over or are being asked.
+    /// The number of deltas that were skipped or are being read.
     asked: usize,
     is_base: bool,
 }
 
-/// As `memory::find_batch`: all memory of a step is asked for before any of it is read.
+/// Like `memory::find_batch`: each step prefetches all memory before any is read.
 fn find_batch<'a>(
     stacks: &[Stack<'a>],
     keys: &[&[u8]],

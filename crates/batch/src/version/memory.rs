@@ -1,12 +1,11 @@
 //! Lookups in a version that is in memory.
 //!
-//! What a lookup costs here is memory: the directory (half a byte a record,
-//! mostly in the last-level cache), and the record: of a uniform segment two or three lines, asked for at once, of a varied
-//! one a line of its block's head before them, of a sealed one all of its block. A
-//! processor runs ahead into the next lookups while it waits, if their work fits into its window.
-//! So the filter, which is another line out of memory, is not asked while keys are found: only for
-//! some time after one was absent. Then absent keys cost a line each, and present ones what they
-//! would without a filter.
+//! The cost of a lookup is its cache misses: the directory (half a byte per record, mostly in the last-level cache)
+//! and the record. In a uniform segment, the record takes two or three lines that are fetched together; in a varied
+//! one, a line of its block's header comes before them; in a sealed one, it takes the complete block. A processor
+//! executes the next lookups speculatively while it waits, if their work fits into its window. The filter would be
+//! another cache miss, so it is not queried while keys are found, but only for some lookups after a miss. Absent keys
+//! then cost one line each, and present keys cost the same as without a filter.
 
 use std::cell::Cell;
 
@@ -18,15 +17,15 @@ use crate::error::Error;
 use crate::segment::block::Varied;
 use crate::segment::{Located, Records, prefetch_block};
 
-/// Lookups that a batch has under way at once: enough to keep the memory busy, few enough that
-/// what is fetched ahead stays in the second-level cache.
+/// The number of concurrent lookups in a batch: enough to keep the memory busy, few enough that prefetched lines stay
+/// in the second-level cache.
 pub const BATCH: usize = 16;
 
-/// Lookups that still ask the filter after one that found nothing.
+/// The number of lookups that query the filter after a miss.
 const DOUBTS: u32 = 32;
 
 thread_local! {
-    /// How many of this thread's next lookups ask the filter.
+    /// The number of this thread's next lookups that query the filter.
     static DOUBT: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -49,8 +48,8 @@ pub fn find<'a>(
     found
 }
 
-/// As [`find`] for each of at most [`BATCH`] keys, in its segment; all memory is asked for before
-/// any is read.
+/// Like [`find`] for each of at most [`BATCH`] keys, each in its segment; all memory is prefetched before any is
+/// read.
 pub fn find_batch<'a>(
     segments: &[&'a SegmentFile],
     keys: &[&[u8]],
@@ -97,7 +96,7 @@ pub fn find_batch<'a>(
     });
 }
 
-/// Asks for what is read next: of varied segments the head alone, since it says where the records are.
+/// Prefetches what is read next. For varied segments that is only the block header, which locates the records.
 #[inline(always)]
 pub fn prefetch_records(segment: &SegmentFile, located: &Located) {
     let bytes = segment.mapped(located.range);

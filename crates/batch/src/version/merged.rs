@@ -1,7 +1,8 @@
-//! Scans and samples of a version of several layers.
+//! Scans and samples of a version with several layers.
 //!
-//! Its layers have blocks of different hashes. What stands for a block is the *grain*: one of as many equal ranges of the hashes
-//! as the layer with the most blocks has blocks. A scan's cursor counts grains, so it depends on the version alone.
+//! Its layers have different numbers of blocks. A *grain* takes the place of a block: one of the equal hash ranges
+//! into which the layer with the most blocks is divided. A scan's cursor counts grains, so it depends only on the
+//! version.
 
 use std::collections::HashSet;
 
@@ -14,7 +15,7 @@ use crate::error::Error;
 use crate::segment::block_index;
 
 impl Version {
-    /// How many grains a partition has.
+    /// Returns the number of grains of a partition.
     fn grains(&self, partition: usize) -> Result<u64, Error> {
         let counts = self
             .layers_of(partition)?
@@ -137,7 +138,7 @@ impl Version {
     }
 }
 
-/// The lowest hash of a grain.
+/// Returns the lowest hash of a grain.
 fn first_hash(grain: u64, grains: u64) -> u64 {
     ((u128::from(grain) << 64).div_ceil(u128::from(grains))) as u64
 }

@@ -1,18 +1,25 @@
-//! An open version: every segment mapped, its index in memory, ready for lookups.
+//! An open version: every segment is mapped, and its index is in memory.
 //!
-//! A lookup: the slot of `<store>:<key>` picks the segment, the hash of the key the block (filter
-//! and directory, both in memory), then the block is checked and searched. Where the bytes come
-//! from depends on what is known of the page cache:
+//! The slot of `<store>:<key>` selects the segment, and the hash of the key selects the block (filter and directory,
+//! both in memory). The lookup then verifies and searches the block. The source of the bytes depends on the page
+//! cache:
 //!
-//! - *resident*: everything was in the page cache when last looked, and no page was lost since: straight from the map;
-//! - otherwise one positioned read of the block; [`Version::try_get`] makes it only if it need not
-//!   wait for the disk (`RWF_NOWAIT`), so that a serving thread is never held up.
+//! - If the version is *resident* (everything was in the page cache at the last check, and no page was lost since),
+//!   they come directly from the map.
+//! - Otherwise the lookup makes one positioned read of the block. [`Version::try_get`] makes it only if it does not
+//!   wait for the disk (`RWF_NOWAIT`), so that a serving thread never blocks.
 //!
-//! A delta has layers below it (`layers.rs`), whose files are in its own folder or, where it was built, in theirs (`below.rs`).
+//! A delta has layers below it (`layers.rs`). Their files are in its own folder or, where it was built, in theirs
+//! (`below.rs`).
 //!
-//! Invariants: an open version never changes; all that a lookup reads is checked first; an absent key,
-//! a damaged block and a key whose partition is not in the folder (`partitions.rs`) are different answers. A file that is cut while it is open is damage like any other: whoever
-//! takes a borrowed [`Value`] out of the map asks [`Version::is_whole`] after the last look at it (`bus_fault.rs`).
+//! Invariants:
+//!
+//! 1. An open version never changes.
+//! 2. A lookup verifies everything that it reads.
+//! 3. An absent key, a damaged block and a key whose partition is not in the folder (`partitions.rs`) yield different
+//!    results.
+//! 4. A file that is truncated while it is open is damage like any other: a caller that takes a borrowed [`Value`]
+//!    from the map checks [`Version::is_whole`] after it last used the value (`bus_fault.rs`).
 
 mod below;
 mod bus_fault;
@@ -47,7 +54,7 @@ use segment_file::{OpenedSegment, SegmentFile};
 pub use tools::{Sampled, ScanPage, VerifyReport};
 pub use walk::{Record, Walk};
 
-/// A value, borrowed from the map where it can be.
+/// A value, borrowed from the map where possible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value<'a>(Cow<'a, [u8]>);
 
@@ -64,12 +71,12 @@ impl<'a> Value<'a> {
         self.0.into_owned()
     }
 
-    /// Whether the bytes lie in the version's own map, and so live as long as the version does.
+    /// Returns whether the bytes are in the version's map, and therefore live as long as the version.
     pub fn is_borrowed(&self) -> bool {
         matches!(self.0, Cow::Borrowed(_))
     }
 
-    /// Without its last byte.
+    /// Returns the value without its last byte.
     fn without_last(self) -> Value<'a> {
         Value(match self.0 {
             Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[..bytes.len().saturating_sub(1)]),
@@ -81,43 +88,43 @@ impl<'a> Value<'a> {
     }
 }
 
-/// How much of a version is in the page cache.
+/// The part of a version that is in the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Residency {
     pub resident_bytes: u64,
     pub total_bytes: u64,
 }
 
-/// See the module. Share it by `Arc`: its files stay readable until the last reader lets go, even
-/// when they have been removed meanwhile.
+/// See the module. Share it in an `Arc`: its files stay readable until the last reader drops it, even after they were
+/// removed.
 pub struct Version {
     manifest: Manifest,
     path: PathBuf,
     slots: SlotPrefix,
-    /// One a partition; none where it is not here. Of the lowest layer.
+    /// The lowest layer's segment of each partition; `None` if it is not present.
     segments: Vec<Option<SegmentFile>>,
-    /// The layers above it, for each partition, the newest first; nothing of a version without layers.
+    /// The layers above it for each partition, newest first; empty for a version without layers.
     deltas: Vec<Vec<SegmentFile>>,
-    /// Bytes of the segments that are here.
+    /// The total size of the segments that are present.
     size_here_bytes: u64,
     state: Arc<MapState>,
     resident_bytes: AtomicU64,
 }
 
 impl Version {
-    /// Opens the version in folder `path`: reads and checks the manifest, and of each segment the
-    /// header, footer and index. Blocks are checked when they are read.
+    /// Opens the version in folder `path`: reads and verifies the manifest, and the header, footer and index of each
+    /// segment. Blocks are verified when they are read.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] for damage, missing files included, [`Error::Io`] if a file cannot be read.
+    /// [`Error::Corrupted`] for damage, including missing files; [`Error::Io`] if a file cannot be read.
     pub fn open(path: &Path) -> Result<Version, Error> {
         Version::open_some(path, None)
     }
 
-    /// As [`Version::open`], of one partition that is in the folder.
+    /// Like [`Version::open`], restricted to one partition that is in the folder.
     ///
     /// # Errors
-    /// As for [`Version::open`].
+    /// Like [`Version::open`].
     pub fn open_partition(path: &Path, partition: u32) -> Result<Version, Error> {
         Version::open_some(path, Some(partition))
     }
@@ -187,7 +194,8 @@ impl Version {
         })
     }
 
-    /// One that has none of its partitions here, and no folder. Where its manifest is not known, it says of itself only whose it is.
+    /// Returns a version with no partitions and no folder here. If its manifest is not known, it only names its
+    /// store.
     pub fn elsewhere(store: &StoreName, manifest: Option<&Manifest>) -> Version {
         let manifest = manifest.cloned();
         let manifest = manifest.unwrap_or_else(|| Manifest::unknown(store.clone()));
@@ -213,37 +221,37 @@ impl Version {
         &self.path
     }
 
-    /// Bytes of memory that the version's indexes hold.
+    /// The memory that the version's indexes use, in bytes.
     pub fn index_memory_bytes(&self) -> usize {
         self.here()
             .map(|segment| segment.index.memory_bytes())
             .sum()
     }
 
-    /// Bytes of records that a block of the lowest layer was to hold, if any partition is here.
+    /// The target block size of the lowest layer, if any partition is present.
     pub(crate) fn block_size(&self) -> Option<u32> {
         let segment = self.segments.iter().flatten().next();
         segment.map(|segment| segment.index.footer.block_size)
     }
 
-    /// Of the lowest layer's segment of a partition.
+    /// The footer of a partition's segment in the lowest layer.
     pub(crate) fn base_footer(&self, partition: usize) -> Result<&Footer, Error> {
         let segment = self.segments[partition].as_ref();
         let segment = segment.ok_or_else(|| self.partition_not_here(partition))?;
         Ok(&segment.index.footer)
     }
 
-    /// Bytes of memory of the directories alone.
+    /// The memory that the directories use, in bytes.
     pub fn directory_bytes(&self) -> usize {
         self.here()
             .map(|segment| segment.index.directory_bytes())
             .sum()
     }
 
-    /// The value of `key`, or `None` if it is absent. May wait for the disk.
+    /// Returns the value of `key`, or `None` if it is absent. May block on disk reads.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if the block that would hold the key is damaged, [`Error::NotHere`] if its partition is elsewhere.
+    /// [`Error::Corrupted`] if the block of the key is damaged, [`Error::NotHere`] if its partition is not present.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
         if self.has_layers() {
@@ -262,7 +270,8 @@ impl Version {
         }
     }
 
-    /// Straight from the map; `None` if it is not all in memory, or what was found there does not count.
+    /// Looks the key up in the map; `None` if the version is not resident, or if the result is invalid because pages
+    /// were lost.
     #[inline]
     fn find_mapped<'a>(
         &'a self,
@@ -277,11 +286,11 @@ impl Version {
         self.is_whole().then_some(found)
     }
 
-    /// As [`Version::get`], but never waits for the disk: then it answers
-    /// [`Attempt::WouldBlock`], and the caller asks again with `get` where waiting does no harm.
+    /// Like [`Version::get`], but never blocks: it returns [`Attempt::WouldBlock`] instead, and the caller repeats
+    /// the lookup with `get` on a thread that may block.
     ///
     /// # Errors
-    /// As [`Version::get`].
+    /// Like [`Version::get`].
     #[inline]
     pub fn try_get(&self, key: &[u8]) -> Result<Attempt<'_>, Error> {
         if self.has_layers() {
@@ -300,8 +309,8 @@ impl Version {
         }
     }
 
-    /// Looks up many keys, appending an answer for each, in order. Memory is fetched ahead, so that
-    /// lookups overlap. May wait for the disk.
+    /// Looks up many keys and appends their results in order. Memory is prefetched, so that the cache misses of
+    /// several lookups overlap. May block on disk reads.
     pub fn get_many<'a>(&'a self, keys: &[&[u8]], out: &mut Vec<Result<Option<Value<'a>>, Error>>) {
         if self.has_layers() {
             return self.get_many_layered(keys, out);
@@ -345,19 +354,19 @@ impl Version {
         self.segments[self.segment_index(key)].as_ref()
     }
 
-    /// Whether lookups ask several layers.
+    /// Returns whether lookups read several layers.
     #[inline]
     fn has_layers(&self) -> bool {
         !self.deltas.is_empty()
     }
 
-    /// The segments that are here: of the lowest layer in the order of their partitions, then those above.
+    /// Iterates over the segments that are present: those of the lowest layer in partition order, then the others.
     fn here(&self) -> impl Iterator<Item = &SegmentFile> {
         let above = self.deltas.iter().flatten();
         self.segments.iter().flatten().chain(above)
     }
 
-    /// The segments of a partition, the newest layer first.
+    /// Returns the segments of a partition, newest layer first.
     ///
     /// # Errors
     /// [`Error::NotHere`].
@@ -368,7 +377,7 @@ impl Version {
         Ok(above.chain(std::iter::once(base)))
     }
 
-    /// The partitions that are in the folder.
+    /// Returns the partitions that are in the folder.
     pub fn partitions_here(&self) -> Partitions {
         let all = (0..).zip(&self.segments);
         let here = all.filter_map(|(partition, segment)| segment.as_ref().map(|_| partition));
@@ -379,23 +388,24 @@ impl Version {
         self.here().next().is_some()
     }
 
-    /// The cluster slot of a key of the store.
+    /// Returns the hash slot of a key of the store.
     pub fn slot_of(&self, key: &[u8]) -> u16 {
         self.slots.slot(key)
     }
 
-    /// Whether no partition is missing.
+    /// Returns whether all partitions are present.
     pub fn has_all_partitions(&self) -> bool {
         self.segments.iter().all(Option::is_some)
     }
 
-    /// Whether the partition of `key` is here: whoever has another answer for keys that are elsewhere asks first.
+    /// Returns whether the partition of `key` is present. Callers that handle other keys differently check this
+    /// first.
     #[inline]
     pub fn holds(&self, key: &[u8]) -> bool {
         self.segment(key).is_some()
     }
 
-    /// Bytes of the segments that are here.
+    /// The total size of the segments that are present, in bytes.
     pub fn size_here_bytes(&self) -> u64 {
         self.size_here_bytes
     }
@@ -413,24 +423,26 @@ impl Version {
         }
     }
 
-    /// Whether all of it was in the page cache when last looked, and nothing was lost since: then `get` will not wait.
+    /// Returns whether all of the version was in the page cache at the last check and no page was lost since: `get`
+    /// then does not block.
     #[inline]
     pub fn is_resident(&self) -> bool {
         self.state.is_resident()
     }
 
-    /// False once a mapped file was found cut or unreadable. From then on lookups read by position, where sound blocks
-    /// are answered and others are damaged. A borrowed value that was looked at before does not count then: look it up
-    /// again.
+    /// Returns false after a mapped file was found truncated or unreadable. From then on lookups use positioned
+    /// reads, which return intact blocks and report the others as damaged. A value borrowed before the call is then
+    /// invalid: look it up again.
     ///
-    /// The system tells of lost pages, not of bytes: of a file that is cut in the middle of a page, what lay behind the cut in
-    /// that page reads as zeros. A value there that was checked just before the cut, and read just after it, is not found out.
+    /// The kernel reports lost pages, not lost bytes. If a file is truncated in the middle of a page, the rest of
+    /// that page reads as zeros. A value there that was verified just before the truncation and read just after it is
+    /// not detected.
     #[inline]
     pub fn is_whole(&self) -> bool {
         self.state.is_whole()
     }
 
-    /// What to answer for a borrowed value that was given out before its version lost pages.
+    /// The error for a borrowed value that was returned before its version lost pages.
     #[cold]
     pub fn lost(&self) -> Error {
         Error::corrupted(
@@ -439,7 +451,7 @@ impl Version {
         )
     }
 
-    /// What [`Version::refresh_residency`] found last.
+    /// Returns the last result of [`Version::refresh_residency`].
     pub fn residency(&self) -> Residency {
         let resident_bytes = self.resident_bytes.load(Ordering::Relaxed);
         Residency {
@@ -448,8 +460,8 @@ impl Version {
         }
     }
 
-    /// Asks the kernel what is in the page cache. It takes some 4 ms a GB: call it now and then, off
-    /// the serving threads.
+    /// Queries the kernel for the pages in the page cache. Takes about 4 ms per GB: call it periodically, off the
+    /// serving threads.
     pub fn refresh_residency(&self) -> Residency {
         let resident_bytes = self.here().map(SegmentFile::resident_bytes).sum();
         self.resident_bytes.store(resident_bytes, Ordering::Relaxed);

@@ -1,13 +1,13 @@
-//! Which partitions of a version are in its folder.
+//! The partitions of a version that are in its folder.
 //!
-//! A node of a cluster keeps those whose slots it has. The manifest is the whole version's on every node; `partitions.json` beside it
-//! names those that are here. Without that file all are.
+//! A node of a cluster keeps the partitions of its slots. The manifest describes the complete version on every node;
+//! `partitions.json` next to it lists the partitions that are present. Without that file all are.
 //!
-//! 1. A partition that the note names has its segment in the folder, whole and durable: segments come first, then the note. When
-//!    partitions go, the note is first.
-//! 2. What a crash leaves is a segment that the note does not name. Nobody reads it.
-//! 3. A [`Version`](super::Version) that is open does not change when the note does. Who opens the folder again has what is there
-//!    then.
+//! 1. A partition in the list has its segment in the folder, complete and durable: segments are written before the
+//!    list. When partitions are removed, the list is written first.
+//! 2. A crash may leave a segment that is not in the list. It is never read.
+//! 3. An open [`Version`](super::Version) does not change with the list. Opening the folder again uses the current
+//!    list.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,26 +20,26 @@ use super::files;
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry, partition_of};
 
-/// Some of a version's partitions.
+/// A set of partitions of a version.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Partitions(BTreeSet<u32>);
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Note {
-    /// First and last, both included; in order.
+    /// First and last, both inclusive; in ascending order.
     here: Vec<(u32, u32)>,
 }
 
 impl Partitions {
     pub const FILE: &str = "partitions.json";
 
-    /// All of a version that is cut into `count`.
+    /// Returns all partitions of a version that has `count`.
     pub fn all(count: u32) -> Partitions {
         Partitions((0..count).collect())
     }
 
-    /// Those of `count` that hold some of these slots. A range has its first and its last slot.
+    /// Returns the partitions, out of `count`, that have some of these slots. A slot range includes both ends.
     pub fn of_slots(slots: impl IntoIterator<Item = (u16, u16)>, count: u32) -> Partitions {
         let ranges = slots.into_iter();
         let partitions =
@@ -67,22 +67,22 @@ impl Partitions {
         self.0.is_superset(&other.0)
     }
 
-    /// Those that are in either.
+    /// The union of both sets.
     #[must_use]
     pub fn with(&self, other: &Partitions) -> Partitions {
         Partitions(&self.0 | &other.0)
     }
 
-    /// Those that are here and not in `other`.
+    /// The partitions that are in this set and not in `other`.
     #[must_use]
     pub fn without(&self, other: &Partitions) -> Partitions {
         Partitions(&self.0 - &other.0)
     }
 
-    /// What the note in a version's folder names; all if there is no note.
+    /// Reads the list in a version's folder; returns all partitions if there is no list.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] for a note that cannot be understood, [`Error::Io`].
+    /// [`Error::Corrupted`] for an invalid list, [`Error::Io`].
     pub fn read(folder: &Path, manifest: &Manifest) -> Result<Partitions, Error> {
         let path = folder.join(Self::FILE);
         let bytes = match fs::read(&path) {
@@ -105,7 +105,7 @@ impl Partitions {
         ))
     }
 
-    /// Says durably that these are in the folder, and no others.
+    /// Writes the list of partitions in the folder durably.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -117,7 +117,7 @@ impl Partitions {
         files::write_durably(&folder.join(Self::FILE), &bytes)
     }
 
-    /// First and last of those that follow each other.
+    /// Returns the first and last of each run of consecutive partitions.
     fn ranges(&self) -> Vec<(u32, u32)> {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
         for partition in self.iter() {
@@ -129,8 +129,8 @@ impl Partitions {
         ranges
     }
 
-    /// Removes from a published version's folder all partitions but these: the note first, then the segments. Whoever has the version
-    /// open keeps reading.
+    /// Removes all other partitions from a published version's folder: writes the list first, then removes the
+    /// segments. Open versions remain readable.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -1,4 +1,4 @@
-//! A store's folder: versions being pulled, published versions, and which one is live.
+//! A store's folder: versions being pulled, published versions, and the live version.
 //!
 //! ```text
 //! <data>/stores/<name>/
@@ -10,12 +10,12 @@
 //!   begin_pull ──> .pull ──publish──> v ──set_live──> LIVE ──(later) remove──> .trash ──> gone
 //! ```
 //!
-//! 1. A folder named `v<number>` is whole and durable: `publish` syncs every file and the folder
-//!    before the rename, and the parent after it.
-//! 2. The rename of `LIVE` is the commit point of a swap. It is a link, not a file, so that one sync
-//!    (the folder's) makes it durable. A crash before it leaves the old version
-//!    live, a crash after it the new one.
-//! 3. A number is never used twice while anything of it is left, and grows with each pull.
+//! 1. A folder named `v<number>` is complete and durable: `publish` syncs every file and the folder before the
+//!    rename, and the parent folder after it.
+//! 2. The rename of `LIVE` is the commit point of a swap. It is a link, not a file, so that one sync (of the folder)
+//!    makes it durable. After a crash before the rename the old version is live; after a crash following it, the new
+//!    one.
+//! 3. A number is not reused while anything of it is left, and increases with each pull.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -27,8 +27,7 @@ use super::files;
 use crate::error::Error;
 use crate::fault::fault_point;
 
-/// See the module. It holds paths only: the caller sees to it that one thread at a time changes a
-/// store.
+/// See the module. It holds only paths: the caller ensures that one thread at a time changes a store.
 #[derive(Debug, Clone)]
 pub struct StoreDir {
     path: PathBuf,
@@ -41,7 +40,7 @@ const TRASH: &str = ".trash";
 
 impl StoreDir {
     /// # Errors
-    /// [`Error::Io`] if the folder cannot be made.
+    /// [`Error::Io`] if the folder cannot be created.
     pub fn open_or_create(data: &Path, name: &StoreName) -> Result<StoreDir, Error> {
         let stores = data.join("stores");
         let path = stores.join(name.as_str());
@@ -52,15 +51,14 @@ impl StoreDir {
         Ok(StoreDir { path })
     }
 
-    /// The store whose folder this is, wherever it lies.
+    /// Returns the store in this folder, wherever it is.
     pub fn at(path: &Path) -> StoreDir {
         StoreDir {
             path: path.to_owned(),
         }
     }
 
-    /// The names of the stores under a data folder, in order. Folders that cannot be stores are
-    /// passed over.
+    /// Returns the names of the stores in a data folder, in order. Folders with other names are skipped.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -81,7 +79,7 @@ impl StoreDir {
         &self.path
     }
 
-    /// Published versions, ascending.
+    /// Returns the published versions, in ascending order.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -89,7 +87,7 @@ impl StoreDir {
         self.numbered("")
     }
 
-    /// Versions whose pull has not ended, ascending, with their folders.
+    /// Returns the versions whose pull has not ended, in ascending order, with their folders.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -101,10 +99,10 @@ impl StoreDir {
             .collect())
     }
 
-    /// The version that the next pull gets: one above every number that is in use or was live.
+    /// Returns the number of the next pull: one above every number that is in use or was live.
     ///
     /// # Errors
-    /// [`Error::Io`], or [`Error::Corrupted`] for a `LIVE` that cannot be read.
+    /// [`Error::Io`], or [`Error::Corrupted`] for an invalid `LIVE`.
     pub fn next_version(&self) -> Result<VersionId, Error> {
         let mut used = self.versions()?;
         used.extend(self.numbered(PULL)?);
@@ -115,16 +113,16 @@ impl StoreDir {
         ))
     }
 
-    /// The version that is live, if any.
+    /// Returns the live version, if any.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if `LIVE` says nothing sensible.
+    /// [`Error::Corrupted`] if `LIVE` is invalid.
     pub fn live(&self) -> Result<Option<VersionId>, Error> {
         let path = self.path.join(LIVE);
         let target = match fs::read_link(&path) {
             Ok(target) => target,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            // EINVAL: there is something of that name, and it is no link.
+            // EINVAL: the name exists but is not a link.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => PathBuf::new(),
             Err(error) => return Err(Error::io("read", &path)(error)),
         };
@@ -137,7 +135,7 @@ impl StoreDir {
         }
     }
 
-    /// Makes `version` the live one, or none. Durable when it returns.
+    /// Makes `version` live, or none. The change is durable on return.
     ///
     /// # Errors
     /// [`Error::State`] for a version that is not published; [`Error::Io`].
@@ -177,7 +175,7 @@ impl StoreDir {
         self.path.join(format!("{}{PULL}", version.folder()))
     }
 
-    /// The folder into which `version` is pulled; made if it is not there from an earlier try.
+    /// Returns the folder into which `version` is pulled, and creates it unless an earlier attempt did.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -187,7 +185,7 @@ impl StoreDir {
         Ok(path)
     }
 
-    /// Makes a pulled version durable and gives it its name.
+    /// Makes a pulled version durable and gives it its final name.
     ///
     /// # Errors
     /// [`Error::Io`]; the pull is then still there.
@@ -204,7 +202,7 @@ impl StoreDir {
         Ok(to)
     }
 
-    /// Removes a published version. Readers that have it open keep reading.
+    /// Removes a published version. Readers that have it open are not affected.
     ///
     /// # Errors
     /// [`Error::State`] for the live version; [`Error::Io`].
@@ -217,7 +215,7 @@ impl StoreDir {
         self.discard(&self.version_path(version), version)
     }
 
-    /// Gives up a pull and what it has fetched.
+    /// Abandons a pull and removes the fetched files.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -225,7 +223,7 @@ impl StoreDir {
         self.discard(&self.pull_path(version), version)
     }
 
-    /// Removes what an interrupted removal or write left behind.
+    /// Removes the remains of interrupted removals and writes.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -247,7 +245,7 @@ impl StoreDir {
         files::sync_folder(self.path.parent().expect("a store's folder has a parent"))
     }
 
-    /// Renames first, so that a crash on the way leaves nothing that looks like a version.
+    /// Renames first, so that a crash during the removal leaves nothing that looks like a version.
     fn discard(&self, path: &Path, version: VersionId) -> Result<(), Error> {
         let trash = self.trash_path(version);
         if trash.exists() {

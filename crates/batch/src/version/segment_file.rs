@@ -1,7 +1,7 @@
-//! One segment on disk: mapped for reads that find it in memory, read by position otherwise.
+//! One segment on disk: mapped for reads from memory, and read by position otherwise.
 //!
-//! The map is for lookups alone, and watched: a file that is cut or cannot be read costs them no more than a check
-//! (`bus_fault.rs`). Whatever reads more than a block reads by position.
+//! Only lookups use the map, and it is watched: a truncated or unreadable file costs them one check (`bus_fault.rs`).
+//! Reads of more than a block are positioned reads.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -23,11 +23,11 @@ use crate::segment::{
     BlockRange, Codec, Footer, FoundValue, IndexBytes, Located, Records, SegmentIndex,
 };
 
-/// The answer of a lookup that must not wait.
+/// The result of a lookup that must not block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attempt<'a> {
     Ready(Option<Value<'a>>),
-    /// The disk would have to be asked.
+    /// A disk read is necessary.
     WouldBlock,
 }
 
@@ -37,22 +37,22 @@ pub struct SegmentFile {
     pub place: String,
     path: PathBuf,
     file: File,
-    /// Declared before the map, so dropped before it.
+    /// Declared before the map, so that it is dropped first.
     _watched: Watched,
     map: Mmap,
 }
 
-/// Fills a buffer from an offset; false if that would have to wait and must not.
+/// Fills a buffer from an offset; returns false if that would block and must not.
 type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> Result<bool, Error> + 'a;
 
-/// A block and its extents of up to this size are fetched by one read; of more, the block first.
+/// A block with its extents up to this size is read in one step; of a larger one, the block is read first.
 const WHOLE_READ_BYTES_MAX: u64 = 256 << 10;
-/// What is done at once of what a whole map needs: a huge page.
+/// The step size of operations on the complete map: a huge page.
 const PIECE_BYTES: usize = 2 << 20;
-/// What is given back at once.
+/// The step size of releasing memory.
 const RELEASED_BYTES: usize = 8 << 20;
 
-/// A segment whose header and footer have been checked, and whose index is not in memory yet.
+/// A segment whose header and footer have been verified, and whose index is not loaded yet.
 pub struct OpenedSegment {
     pub footer: Footer,
     place: String,
@@ -111,7 +111,7 @@ impl OpenedSegment {
             as usize
     }
 
-    /// Reads the index into `sections`, which has room for [`OpenedSegment::sections_size`] bytes.
+    /// Reads the index into `sections`, which must have [`OpenedSegment::sections_size`] bytes.
     pub fn read_sections(&self, sections: &mut [u8]) -> Result<(), Error> {
         let start = HEADER_SIZE as u64 + self.footer.data_size;
         self.file
@@ -119,7 +119,7 @@ impl OpenedSegment {
             .map_err(|error| failed(&self.place, &self.path, error))
     }
 
-    /// Checks the index and maps the file. `state` learns of pages that are lost.
+    /// Verifies the index and maps the file. `state` records lost pages.
     pub fn map(self, sections: IndexBytes, state: &Arc<MapState>) -> Result<SegmentFile, Error> {
         let OpenedSegment {
             footer,
@@ -128,16 +128,15 @@ impl OpenedSegment {
             file,
         } = self;
         let index = SegmentIndex::decode(&place, footer, sections)?;
-        // Random reads gain nothing from read-ahead.
-        // SAFETY: the descriptor is open; the call only gives advice.
+        // Random reads do not benefit from read-ahead. SAFETY: the descriptor is open; the call is only advice.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
-        // SAFETY: a published segment is never modified by larder. Every byte that is read from the map is treated as
-        // untrusted and checked against a checksum, and pages that are lost are zeros from then on: see `watch` below.
+        // SAFETY: larder never modifies a published segment. All bytes of the map are untrusted and verified by
+        // checksums, and lost pages are replaced with zeros: see `watch` below.
         let map = unsafe { MmapOptions::new().map(&file) }.map_err(Error::io("map", &path))?;
         map.advise(Advice::Random)
             .map_err(Error::io("map", &path))?;
-        // SAFETY: the map lives beside the result, which is dropped first. Those who read it check what they found, and
-        // the state after that.
+        // SAFETY: the map lives next to the result, which is dropped first. Its readers verify what they read, and
+        // then check the state.
         let watched = unsafe { watch(map.as_ptr(), map.len(), state.clone()) };
         Ok(SegmentFile {
             index,
@@ -151,14 +150,14 @@ impl OpenedSegment {
 }
 
 impl SegmentFile {
-    /// The block and its extents, in the map. Touching them may wait for the disk. What is found there counts only if
-    /// the version's [`MapState`] is whole afterwards.
+    /// Returns the block and its extents in the map. Accessing them may block on the disk. What is read there is
+    /// valid only if the version's [`MapState`] is whole afterwards.
     #[inline]
     pub fn mapped(&self, range: BlockRange) -> &[u8] {
         &self.map[range.start as usize..range.end as usize]
     }
 
-    /// Finds `key` in the map. The filter is not asked.
+    /// Looks `key` up in the map, without the filter.
     #[inline]
     pub fn find_mapped(&self, hash: u64, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
         if let Records::Uniform(uniform) = &self.index.records
@@ -172,7 +171,7 @@ impl SegmentFile {
         }
     }
 
-    /// As [`SegmentFile::find_mapped`], of a key whose place is known.
+    /// Like [`SegmentFile::find_mapped`], for a key whose position is known.
     #[inline]
     pub fn find_located(
         &self,
@@ -205,7 +204,7 @@ impl SegmentFile {
         }
     }
 
-    /// A large value out of the bytes of its block and extents.
+    /// Returns a large value from the bytes of its block and extents.
     fn large<'a>(
         &self,
         range: BlockRange,
@@ -219,7 +218,7 @@ impl SegmentFile {
             .map(Value)
     }
 
-    /// What to say where a check did not fit.
+    /// Returns the error for a checksum that does not match.
     #[cold]
     pub fn damaged(&self, located: Located, bytes: &[u8]) -> Error {
         match &self.index.records {
@@ -233,7 +232,7 @@ impl SegmentFile {
         Error::corrupted(format!("{}, block {}", self.place, range.index), detail)
     }
 
-    /// As `find_located`, in sealed blocks of every kind, and where something is wrong.
+    /// Like `find_located`, for all kinds of sealed blocks, and for blocks with an error.
     #[inline(never)]
     fn find_any(
         &self,
@@ -255,7 +254,7 @@ impl SegmentFile {
         })
     }
 
-    /// Finds `key` with one positioned read of its block or its records, which may wait for the disk.
+    /// Looks `key` up with one positioned read of its block or its records, which may block on the disk.
     pub fn read(
         &self,
         located: Located,
@@ -270,7 +269,7 @@ impl SegmentFile {
         }
     }
 
-    /// Finds `key` if that takes no waiting for the disk.
+    /// Looks `key` up if that does not block.
     pub fn try_read(
         &self,
         located: Located,
@@ -337,7 +336,8 @@ impl SegmentFile {
         Ok(Attempt::Ready(Some(Value(Cow::Owned(value)))))
     }
 
-    /// The bytes of a block, and as much of its extents as came with it; `None` if that would have to wait and must not.
+    /// Returns the bytes of a block and the part of its extents that was read with it; `None` if that would block and
+    /// must not.
     fn read_block(&self, range: BlockRange, read: &ReadAt<'_>) -> Result<Option<Vec<u8>>, Error> {
         let whole = range.end - range.start;
         let mut bytes = vec![0; whole.min(WHOLE_READ_BYTES_MAX) as usize];
@@ -356,7 +356,8 @@ impl SegmentFile {
         }
     }
 
-    /// How long a block is without its extents, or its head if not even that is known, by the bytes at its front.
+    /// Returns the size of a block without its extents, or of its header if not even that is known, from the bytes at
+    /// its front.
     pub fn size_needed(&self, front: &[u8], whole: u64) -> u64 {
         let needed = match &self.index.records {
             Records::Sealed(_) => Block::size_needed(front),
@@ -366,23 +367,23 @@ impl SegmentFile {
         needed.map_or(whole, |needed| needed as u64)
     }
 
-    /// Fills `bytes` from `offset` on; may wait for the disk.
+    /// Fills `bytes` from `offset` on; may block on the disk.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if the file ends before; [`Error::Io`].
+    /// [`Error::Corrupted`] if the file ends earlier; [`Error::Io`].
     pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
         self.file
             .read_exact_at(bytes, offset)
             .map_err(|error| failed(&self.place, &self.path, error))
     }
 
-    /// Reads through the page cache only; false if not all of it is there.
+    /// Reads only from the page cache; returns false if not all bytes are there.
     fn read_without_waiting(&self, offset: u64, bytes: &mut [u8]) -> Result<bool, Error> {
         let part = libc::iovec {
             iov_base: bytes.as_mut_ptr().cast(),
             iov_len: bytes.len(),
         };
-        // SAFETY: the one part describes `bytes`, which is ours to write for the whole call.
+        // SAFETY: the iovec describes `bytes`, which is exclusively borrowed for the call.
         let count = unsafe {
             libc::preadv2(
                 self.file.as_raw_fd(),
@@ -408,7 +409,7 @@ impl SegmentFile {
         }
     }
 
-    /// Bytes of the file that are in the page cache.
+    /// Returns the number of bytes of the file that are in the page cache.
     pub fn resident_bytes(&self) -> u64 {
         const PAGE: usize = 4096;
         const PAGES_AT_ONCE: usize = 64 << 10;
@@ -416,8 +417,7 @@ impl SegmentFile {
         let mut resident = 0;
         for start in (0..self.map.len()).step_by(PAGES_AT_ONCE * PAGE) {
             let length = (self.map.len() - start).min(PAGES_AT_ONCE * PAGE);
-            // SAFETY: the range lies within the map and starts at a page; `flags` has a byte for
-            // each of its pages.
+            // SAFETY: the range lies within the map and starts at a page; `flags` has a byte for each of its pages.
             let failed = unsafe {
                 libc::mincore(
                     self.map.as_ptr().add(start).cast_mut().cast(),
@@ -441,12 +441,12 @@ impl SegmentFile {
         self.map.len() as u64
     }
 
-    /// Brings the file into the page cache, in huge pages where the kernel and the file system can.
-    /// `progress` is told of each piece's bytes; false stops, and is the answer then. What fails
-    /// here is left for lookups to find.
+    /// Loads the file into the page cache, in huge pages where the kernel and the file system support them.
+    /// `progress` is called with the size of each piece; if it returns false, loading stops and returns false. Errors
+    /// are left to the lookups that meet them.
     pub fn load(&self, progress: &mut dyn FnMut(u64) -> bool) -> bool {
-        // A map of its own: the map of lookups must not ask for 2 MiB when it misses one block.
-        // SAFETY: as for the map of lookups; its bytes are not even looked at.
+        // A separate map: the one for lookups must not request 2 MiB when it misses one block. SAFETY: as for the map
+        // of lookups; its bytes are not accessed.
         let Ok(map) = (unsafe { MmapOptions::new().map(&self.file) }) else {
             return true;
         };
@@ -454,7 +454,7 @@ impl SegmentFile {
         for start in (0..map.len()).step_by(PIECE_BYTES) {
             let size = (map.len() - start).min(PIECE_BYTES);
             if map.advise_range(Advice::PopulateRead, start, size).is_err() {
-                // A kernel before 5.14.
+                // Kernels before 5.14 do not support it.
                 let _ = self.file.read_exact_at(&mut vec![0; size], start as u64);
             }
             if !progress(size as u64) {
@@ -464,8 +464,9 @@ impl SegmentFile {
         true
     }
 
-    /// Enters the map into the process's page table, in huge pages where that can still be had. `go_on` is asked after
-    /// each piece; false stops, and is the answer then. It is advice: where it fails, pages are entered as they are touched.
+    /// Enters the map into the process's page table, in huge pages where possible. `go_on` is called after each
+    /// piece; if it returns false, this stops and returns false. Failures are ignored: pages are then entered when
+    /// they are accessed.
     pub fn populate(&self, go_on: &mut dyn FnMut() -> bool) -> bool {
         const MADV_COLLAPSE: libc::c_int = 25;
         for (start, size) in pieces(&self.map, PIECE_BYTES) {
@@ -482,18 +483,19 @@ impl SegmentFile {
         true
     }
 
-    /// Takes the map out of the page table, piece by piece, and the bytes of a file that has no name any more out of the page
-    /// cache. Whoever else has the file open reads on, from the disk if need be.
+    /// Removes the map from the page table, piece by piece, and the bytes of an unlinked file from the page cache.
+    /// Other readers of the file are not affected; they may read from the disk.
     pub(super) fn release(&self, step: &dyn Fn()) {
         let is_unnamed = self.file.metadata().is_ok_and(|it| it.nlink() == 0);
         for (start, size) in pieces(&self.map, RELEASED_BYTES) {
-            // SAFETY: the range lies within the map and starts at a page. The map is of a file and shared, so nothing is lost.
+            // SAFETY: the range lies within the map and starts at a page. It is a shared map of a file, so no data is
+            // lost.
             unsafe {
                 let begin = self.map.as_ptr().add(start).cast_mut().cast();
                 libc::madvise(begin, size, libc::MADV_DONTNEED)
             };
             if is_unnamed {
-                // SAFETY: the descriptor is open; the call only gives advice.
+                // SAFETY: the descriptor is open; the call is only advice.
                 unsafe {
                     libc::posix_fadvise(
                         self.file.as_raw_fd(),
@@ -520,7 +522,7 @@ impl SegmentFile {
     }
 }
 
-/// Parts of a map that end where addresses are multiples of `bytes`, as huge pages do: begins and sizes.
+/// Divides a map at the addresses that are multiples of `bytes`, like huge pages; returns starts and sizes.
 fn pieces(map: &[u8], bytes: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
     let (base, length) = (map.as_ptr().addr(), map.len());
     let mut start = 0;
@@ -532,7 +534,7 @@ fn pieces(map: &[u8], bytes: usize) -> impl Iterator<Item = (usize, usize)> + us
     })
 }
 
-/// A file that ends too early was cut since it was opened: that is damage, not a fault of the disk.
+/// A file that ends early was truncated after it was opened: that is damage, not a disk error.
 #[cold]
 fn failed(place: &str, path: &Path, error: std::io::Error) -> Error {
     if error.kind() == ErrorKind::UnexpectedEof {
@@ -541,7 +543,7 @@ fn failed(place: &str, path: &Path, error: std::io::Error) -> Error {
     Error::io("read", path)(error)
 }
 
-/// The stored bytes of a large value, out of its block's place; `None` if they lie outside.
+/// Returns the stored bytes of a large value from the bytes of its block; `None` if they are out of range.
 fn extent(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     bytes.get(start..start.checked_add(usize::try_from(size).ok()?)?)

@@ -1,6 +1,6 @@
-//! Whole-version work: verify, warm, iterate, scan, sample.
+//! Operations on a complete version: verify, warm, iterate, scan, sample.
 //!
-//! All of it reads through the file, by position, and may wait for the disk: keep it off the serving threads.
+//! They use positioned reads of the files and may block on the disk: run them off the serving threads.
 
 use larder_types::key_hash;
 
@@ -12,10 +12,10 @@ use crate::error::{Error, show_key};
 use crate::manifest::{SegmentEntry, slots_of};
 
 const READ_BYTES: usize = 1 << 20;
-/// A scan reads some keys at a time.
+/// A scan reads few keys per call.
 pub(super) const SCAN_WINDOW_BYTES: usize = 16 << 10;
-/// The low bits of a scan's cursor: a block's number in its partition, whose number is above them. So whoever has a partition can
-/// go on in it, without the others.
+/// The number of low bits of a scan's cursor that hold a block's number in its partition. The partition's number is
+/// above them, so a node that has the partition can continue the scan without the others.
 pub(super) const CURSOR_BLOCK_BITS: u32 = 33;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,26 +25,26 @@ pub struct VerifyReport {
     pub size_bytes: u64,
 }
 
-/// Some records, and whether more were asked for than their bytes allowed.
+/// Sampled records, and whether the byte limit cut the sample short.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sampled {
     pub records: Vec<Record>,
     pub is_cut: bool,
 }
 
-/// Some keys of a scan, and where it goes on; 0 when it has ended.
+/// Keys of a scan, and the cursor at which it continues; 0 at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ScanPage {
     pub keys: Vec<Box<[u8]>>,
     pub next_cursor: u64,
 }
 
-/// Long work asks after so many records whether to go on.
+/// The number of records between two checks for cancellation.
 const ASK_EVERY: u64 = 4096;
 
 impl Version {
-    /// Reads everything that is here and checks it against every checksum and rule of the format. `progress`
-    /// gets the bytes done and says whether to go on.
+    /// Reads everything that is present and checks it against every checksum and rule of the format. `progress` is
+    /// called with the bytes done and returns whether to continue.
     ///
     /// # Errors
     /// [`Error::Corrupted`] for the first damage found; [`Error::Cancelled`].
@@ -52,10 +52,10 @@ impl Version {
         self.verify_partitions(&self.partitions_here(), progress)
     }
 
-    /// As [`Version::verify`], of some partitions alone.
+    /// Like [`Version::verify`], restricted to some partitions.
     ///
     /// # Errors
-    /// As [`Version::verify`]; [`Error::NotHere`] for one that is not here.
+    /// Like [`Version::verify`]; [`Error::NotHere`] for a partition that is not present.
     pub fn verify_partitions(
         &self,
         partitions: &Partitions,
@@ -75,11 +75,11 @@ impl Version {
         Ok(report)
     }
 
-    /// As [`Version::verify_partitions`], of those of their segments alone that are wanted. The records of a version with layers are
-    /// counted if all of a partition's are.
+    /// Like [`Version::verify_partitions`], restricted to the segments that `is_wanted` selects. The records of a
+    /// version with layers are counted only if all segments of a partition are selected.
     ///
     /// # Errors
-    /// As [`Version::verify_partitions`].
+    /// Like [`Version::verify_partitions`].
     pub fn verify_files(
         &self,
         partitions: &Partitions,
@@ -117,7 +117,7 @@ impl Version {
         Ok(count)
     }
 
-    /// How many records the segment has.
+    /// Verifies a segment and returns its number of records.
     fn verify_segment(
         &self,
         entry: &SegmentEntry,
@@ -153,7 +153,7 @@ impl Version {
         Ok(records)
     }
 
-    /// `go_on` is asked now and then.
+    /// `go_on` is called periodically.
     fn verify_records(
         &self,
         segment: &SegmentFile,
@@ -209,9 +209,8 @@ impl Version {
         Ok(count)
     }
 
-    /// Brings the version into the page cache and the page table, so that lookups find it in
-    /// memory. `progress` gets the bytes done and says whether to go on. Errors are left to the
-    /// lookups that meet them.
+    /// Loads the version into the page cache and the page table, so that lookups find it in memory. `progress` is
+    /// called with the bytes done and returns whether to continue. Errors are left to the lookups that meet them.
     pub fn warm(&self, progress: &dyn Fn(u64) -> bool) {
         let mut done = 0;
         for segment in self.here() {
@@ -229,24 +228,24 @@ impl Version {
         self.refresh_residency();
     }
 
-    /// Gives its memory back in pieces, and calls `step` after each: of files that have no name any more in the page cache, too.
+    /// Releases the memory in pieces and calls `step` after each. This includes the page cache of unlinked files.
     pub fn release(self, step: &dyn Fn()) {
         for segment in self.here() {
             segment.release(step);
         }
     }
 
-    /// Every record, segment by segment, in (hash, key) order. After an error the iterator ends. A partition that is
-    /// not here is an error.
+    /// Iterates over every record, segment by segment, in (hash, key) order. The iterator ends after an error. A
+    /// partition that is not present is an error.
     pub fn iter(&self) -> Walk<&Version> {
         Walk::new(self)
     }
 
-    /// Records from blocks drawn by `seed`, of what is here: at most `count`, and no more than `bytes` of keys and values. Records that
-    /// alone are larger are passed over.
+    /// Returns records from blocks that `seed` selects among those present: at most `count`, and at most `bytes` of
+    /// keys and values. Records that alone are larger are skipped.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if a block that was drawn is damaged.
+    /// [`Error::Corrupted`] if a selected block is damaged.
     pub fn sample(&self, count: usize, bytes: u64, seed: u64) -> Result<Sampled, Error> {
         const TRIES_PER_RECORD: usize = 8;
         let mut sample = Sampled::default();
@@ -304,17 +303,18 @@ impl Version {
         Ok(sample)
     }
 
-    /// Keys from a cursor on, which is 0 at first; at least `count` of them unless the scan ends, or comes to a partition
-    /// that is not here. A version does not change, so each key comes exactly once, whoever has the partition.
+    /// Returns keys from a cursor on, which is 0 at first: at least `count`, unless the scan ends or reaches a
+    /// partition that is not present. A version does not change, so each key is returned exactly once, whichever
+    /// nodes have the partitions.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] for a damaged block; [`Error::Limit`] for a cursor that none was given; [`Error::NotHere`] if the
-    /// cursor's partition is not here.
+    /// [`Error::Corrupted`] for a damaged block; [`Error::Limit`] for an invalid cursor; [`Error::NotHere`] if the
+    /// cursor's partition is not present.
     pub fn scan(&self, cursor: u64, count: usize) -> Result<ScanPage, Error> {
         self.scan_of(cursor, count, &|_| true)
     }
 
-    /// As [`Version::scan`], of the partitions that `is_wanted`.
+    /// Like [`Version::scan`], restricted to the partitions that `is_wanted` selects.
     pub fn scan_of(
         &self,
         cursor: u64,

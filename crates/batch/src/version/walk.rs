@@ -1,5 +1,5 @@
-//! Records in the order of their blocks, read by position: no page fault can meet this, and what it takes of memory is
-//! a window of the file, one block's records, and one large value at a time.
+//! Sequential reading of records in block order, with positioned reads: no page faults occur, and the memory is
+//! limited to a window of the file, one block's records, and one large value.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::VecDeque;
@@ -14,25 +14,25 @@ use crate::error::Error;
 use crate::segment::block::{Block, FoundValue, LargeRef, Varied};
 use crate::segment::{BlockRange, RecordRef, Records};
 
-/// A record of a version, in memory of its own.
+/// A record of a version, as owned memory.
 pub type Record = (Box<[u8]>, Box<[u8]>);
 
-/// Read at a time where blocks follow each other.
+/// The read size for consecutive blocks.
 pub const WINDOW_BYTES: usize = 256 << 10;
-/// A block and its extents of up to this size are fetched by one read; of more, the block first.
+/// A block with its extents up to this size is read in one step; of a larger one, the block is read first.
 const WHOLE_READ_BYTES_MAX: u64 = 64 << 10;
 
-/// Blocks of one segment. Those that are asked for in their order cost one read a window.
+/// Reads blocks of one segment. In sequential order, this takes one read per window.
 pub struct BlockReader<'a> {
     segment: &'a SegmentFile,
     window_bytes: usize,
     window: Vec<u8>,
-    /// Where in the file the window begins.
+    /// The position of the window in the file.
     start: u64,
 }
 
 impl<'a> BlockReader<'a> {
-    /// `window_bytes` of 0 reads no further than asked: for blocks here and there.
+    /// With `window_bytes` of 0 there is no read-ahead, for blocks at random positions.
     pub fn new(segment: &'a SegmentFile, window_bytes: usize) -> BlockReader<'a> {
         BlockReader {
             segment,
@@ -42,7 +42,7 @@ impl<'a> BlockReader<'a> {
         }
     }
 
-    /// Tells `each` of the records of a block, in their order.
+    /// Calls `each` with the records of a block, in order.
     ///
     /// # Errors
     /// [`Error::Corrupted`] for damage, [`Error::Io`], and those of `each`.
@@ -116,14 +116,14 @@ impl<'a> BlockReader<'a> {
         Ok(())
     }
 
-    /// The block at the front of `range`, and as much of its extents as came with it.
+    /// Returns the block at the front of `range`, and the part of its extents that was read with it.
     fn front(&mut self, range: BlockRange) -> Result<&[u8], Error> {
         let whole = range.end - range.start;
         let mut size = whole.min(WHOLE_READ_BYTES_MAX);
         loop {
             let segment = self.segment;
             let needed = segment.size_needed(self.bytes(range.start, size)?, whole);
-            // One that lies is found by its check, or by `Block::open`, which misses bytes.
+            // A damaged size is detected by its checksum, or by `Block::open`, which then lacks bytes.
             if needed <= size || size == whole {
                 return self.bytes(range.start, size);
             }
@@ -136,7 +136,7 @@ impl<'a> BlockReader<'a> {
         if !(has.contains(&start) && start + size <= has.end) {
             let ahead = size.max(self.window_bytes as u64);
             let size = ahead.min(self.segment.size() - start) as usize;
-            // Nothing counts as read until all of it is.
+            // The window is valid only after the complete read.
             self.window.clear();
             let mut window = std::mem::take(&mut self.window);
             window.resize(size, 0);
@@ -148,7 +148,7 @@ impl<'a> BlockReader<'a> {
     }
 }
 
-/// A record that was found, unless it cannot be one.
+/// Returns a record, or an error if it is invalid.
 fn found<'a>(
     segment: &'a SegmentFile,
     range: BlockRange,
@@ -179,12 +179,12 @@ fn found<'a>(
     })
 }
 
-/// A record as a walk comes by it. Large values are not read before they are asked for.
+/// A record during a walk. Large values are read only on request.
 pub struct Found<'a> {
     pub key: &'a [u8],
-    /// Its number in its block.
+    /// The record's number in its block.
     pub number: u64,
-    /// The byte of its hash that a sealed block has for it.
+    /// The hash byte that a sealed block stores for the record.
     pub tag: Option<u8>,
     value: FoundAt<'a>,
     segment: &'a SegmentFile,
@@ -231,35 +231,37 @@ impl LargeAt {
     }
 }
 
-/// Every record of a version, or of some partitions of it, partition by partition, in (hash, key) order. After an error it ends.
+/// Iterates over every record of a version or of some of its partitions, partition by partition, in (hash, key)
+/// order. The iterator ends after an error.
 ///
-/// Of a version with layers it merges them: each is read front to back, and of records with one key the newest layer's counts.
+/// A version with layers is merged: each layer is read sequentially, and the newest layer's record of a key is
+/// returned.
 pub struct Walk<V> {
     version: V,
     partition: usize,
-    /// The partition before which it ends.
+    /// The partition at which the walk ends (exclusive).
     end: usize,
-    /// Of the layers of the partition, the newest first; none before it is begun.
+    /// One cursor per layer of the partition, newest first; empty before the partition is started.
     cursors: Vec<Cursor>,
-    /// In the first partition, records of lower hashes are passed over.
+    /// Records with lower hashes in the first partition are skipped.
     from_hash: u64,
     window_bytes: usize,
     failed: bool,
 }
 
-/// How far one segment is read.
+/// The read position in one segment.
 #[derive(Default)]
 struct Cursor {
     block: u64,
-    /// What is left of the window of the segment.
+    /// The rest of the segment's window.
     window: Vec<u8>,
     window_start: u64,
-    /// Of the block before.
+    /// Records of the last block that was read.
     pending: VecDeque<Pending>,
 }
 
 struct Pending {
-    /// Only where there are layers to be merged, or a hash to begin from.
+    /// Computed only to merge layers or to start at a hash.
     hash: u64,
     key: Box<[u8]>,
     value: PendingValue,
@@ -282,7 +284,8 @@ pub(super) struct Stepped {
 }
 
 impl Cursor {
-    /// Reads blocks until a record is pending, or the segment has ended. `hashed`: hashes are wanted, and of records from this one on.
+    /// Reads blocks until a record is pending or the segment ends. With `hashed`, computes hashes and skips records
+    /// below that one.
     fn fill(
         &mut self,
         segment: &SegmentFile,
@@ -330,7 +333,7 @@ impl<V: Borrow<Version>> Walk<V> {
         Walk::of_partitions(version, 0..end)
     }
 
-    /// Of partitions that follow each other, which the version has.
+    /// Walks a range of partitions of the version.
     pub fn of_partitions(version: V, partitions: Range<usize>) -> Walk<V> {
         Walk {
             version,
@@ -343,7 +346,7 @@ impl<V: Borrow<Version>> Walk<V> {
         }
     }
 
-    /// Of one partition, from a hash on, reading so much at a time.
+    /// Walks one partition from a hash on, with this read size.
     pub(super) fn from_hash(
         version: V,
         partition: usize,
@@ -357,7 +360,7 @@ impl<V: Borrow<Version>> Walk<V> {
         }
     }
 
-    /// The next record; its value is not read yet if it is large.
+    /// Returns the next record; a large value is not read yet.
     pub(super) fn step(&mut self) -> Result<Option<Stepped>, Error> {
         while self.partition < self.end {
             let version: &Version = self.version.borrow();
@@ -449,7 +452,7 @@ impl Stepped {
         }
     }
 
-    /// With its value, of the version that it was found in.
+    /// Reads the value. `version` must be the one that contains the record.
     pub fn read(self, version: &Version) -> Result<Record, Error> {
         let apart = match self.value {
             PendingValue::Here(value) => return Ok((self.key, value)),

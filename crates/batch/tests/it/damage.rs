@@ -5,7 +5,7 @@ use larder_batch::{Builder, Compression, Error, Version};
 
 use crate::support::{build, options, pairs, records, some_records, uniform_records};
 
-/// Every answer that a damaged version gives: right or an error, never wrong or missing.
+/// Checks every lookup in a damaged version: the result is right or an error, never wrong or missing.
 fn ask_everything(
     folder: &Path,
     oracle: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>,
@@ -26,7 +26,7 @@ fn ask_everything(
     }
 }
 
-/// Flips a bit in every byte, or with a large value in one of some.
+/// Flips a bit in every byte, or in a sample of them if there is a large value.
 fn check_flipped_bits(
     options: larder_batch::BuildOptions,
     mut oracle: std::collections::BTreeMap<Vec<u8>, Vec<u8>>,
@@ -49,7 +49,7 @@ fn check_flipped_bits(
     let manifest = build(options, &out, pairs(&oracle)).expect("builds");
     let path = out.join(&manifest.segments[0].file);
     let intact = fs::read(&path).expect("segment");
-    // Of the long extent a byte in 500 will do; of the rest one in 11.
+    // One byte in 500 of the long extent suffices; of the rest, one in 11.
     let is_meant = |at: &usize| {
         !with_large
             || at.is_multiple_of(500)
@@ -78,7 +78,7 @@ fn a_flipped_bit_in_any_byte_of_a_segment_is_found() {
     check_flipped_bits(options(), uniform_records(50), false);
 }
 
-/// Blocks of many records each, with ends of four bytes, and blocks that are crowded.
+/// Blocks with many records and ends of four bytes, and crowded blocks.
 #[test]
 fn a_flipped_bit_in_blocks_of_unusual_shape_is_found() {
     let folder = tempfile::tempdir().expect("temp dir");
@@ -130,7 +130,7 @@ fn check_damage_under_an_open_version(segment_format: u32, is_uniform: bool) {
     assert!(version.is_resident());
     let path = out.join(&manifest.segments[0].file);
     let mut bytes = fs::read(&path).expect("segment");
-    // Written in place, as a failing disk would: the open map sees it.
+    // Written in place, as by a failing disk: the open map sees it.
     for byte in &mut bytes[16..4000] {
         *byte ^= 0x10;
     }
@@ -200,7 +200,7 @@ fn a_folder_that_holds_something_is_not_built_into() {
     assert!(folder.path().join("mine").exists());
 }
 
-/// The second is refused and removes nothing; a build that was ended, however, holds up no later one.
+/// The second build is rejected and removes nothing. A build that has ended does not block a later one.
 #[test]
 fn two_builds_into_one_folder_do_not_meet() {
     let folder = tempfile::tempdir().expect("temp dir");
@@ -229,7 +229,7 @@ fn two_builds_into_one_folder_do_not_meet() {
     assert!(!out.exists());
 }
 
-/// Someone moves another folder to the place while it is built: its files are not the build's to remove.
+/// Another folder is moved to the path during the build; its files do not belong to the build and must stay.
 #[test]
 fn what_took_the_folders_place_stays() {
     let folder = tempfile::tempdir().expect("temp dir");
@@ -242,8 +242,8 @@ fn what_took_the_folders_place_stays() {
     assert!(out.join("mine").exists());
 }
 
-/// Someone truncates a file of the live version, or copies another over it. The process lives, sound blocks go on being
-/// answered, and what is gone is damage: never an absent key, never a value of zeros.
+/// A file of the live version is truncated, or another is copied over it. The process survives and intact blocks are
+/// still served. Lost data is reported as damage: never an absent key, never a value of zeros.
 #[test]
 fn a_file_that_is_cut_while_it_is_read_is_damage() {
     let folder = tempfile::tempdir().expect("temp dir");
@@ -253,7 +253,7 @@ fn a_file_that_is_cut_while_it_is_read_is_damage() {
     let manifest = build(options(), &out, pairs(&oracle)).expect("builds");
     let version = Version::open(&out).expect("opens");
     let keys: Vec<&[u8]> = oracle.keys().map(|key| &key[..]).collect();
-    // What is taken out of the map counts only if the version is whole afterwards.
+    // A value from the map is valid only if the version is whole afterwards.
     let take = |found: Result<Option<larder_batch::Value<'_>>, Error>| match found {
         Ok(value) => {
             let value = value.expect("no key is absent").to_vec();
@@ -332,7 +332,7 @@ fn readers_and_a_cut_at_the_same_moment_see_no_wrong_value() {
             for segment in &manifest.segments {
                 let path = out.join(&segment.file);
                 let file = fs::File::options().write(true).open(path).expect("segment");
-                // Where a page begins: see `is_whole` for what lies behind the new end in its own page.
+                // At a page boundary: see `is_whole` for the bytes after the new end within its page.
                 file.set_len(4096 * (round % 2)).expect("cut");
             }
         });

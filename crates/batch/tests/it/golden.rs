@@ -1,6 +1,5 @@
-//! Files of every format version ever published must stay readable, and today's writer must still
-//! write them byte for byte. `testdata/golden/format-1` and `format-2` were made by
-//! `LARDER_BLESS=1 cargo test -p larder-batch golden`.
+//! Files of every published format version must stay readable, and the current writer must reproduce them byte for
+//! byte. `LARDER_BLESS=1 cargo test -p larder-batch golden` created `testdata/golden/format-1` and `format-2`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +9,7 @@ use larder_batch::{BuildOptions, Compression, Version};
 
 use crate::support::{build, options, pairs, records, uniform_records};
 
-/// Records of every kind: of many sizes, an empty one, a large one.
+/// Records of all kinds: many sizes, an empty one, a large one.
 fn all_kinds() -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut all = records(60);
     all.insert(b"large".to_vec(), vec![7; 70_000]);
@@ -83,7 +82,7 @@ fn the_golden_version_without_compression() {
 
 #[test]
 fn the_golden_version_with_lz4() {
-    // The compressors' output may change with their releases; what they wrote must stay readable.
+    // The output of the compressors may change with their releases; earlier output must stay readable.
     check(
         "lz4",
         BuildOptions {

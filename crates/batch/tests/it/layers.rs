@@ -1,4 +1,4 @@
-//! Deltas, against a map that takes the same changes.
+//! Compares deltas with a map to which the same changes are applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +15,7 @@ use crate::lookups::check;
 use crate::support::{build, options, pairs, some_records};
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
-/// A value, or that the key is removed.
+/// A new value, or `None` for a removed key.
 type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 fn on(base: &Path, out: &Path, is_full: bool) -> Result<On, Error> {
@@ -116,7 +116,7 @@ fn check_all(folder: &Path, records: &Records) {
     );
 }
 
-/// Builds each set of changes on the version before, and checks everything after each; then compacts.
+/// Builds each set of changes on the previous version and checks everything after each; then compacts.
 fn check_history(options: BuildOptions, first: Records, history: &[Changes]) {
     let temp = tempfile::tempdir().expect("temp dir");
     let place = |name: &str, at: usize| temp.path().join(format!("{name}{at}"));
@@ -167,7 +167,7 @@ fn key(number: u32) -> Vec<u8> {
     format!("key-{number:06}").into_bytes()
 }
 
-/// A tenth of the keys change, some go and some come; every third time a value is larger than a block.
+/// A tenth of the keys change, some are removed and some are added; every third time a value is larger than a block.
 fn some_changes(count: u32, round: u32, is_uniform: bool) -> Changes {
     let changed = (0..count).step_by(10).map(|number| {
         let number = number + round;
@@ -409,7 +409,7 @@ fn a_base_that_is_gone_damaged_or_another_is_refused() {
     assert!(refused(&out).contains("manifest"), "{}", refused(&out));
 }
 
-/// Where the version below is must be told, whoever built the delta.
+/// The location of the lower version must be recorded even if the builder describes nothing else.
 #[test]
 fn a_delta_of_whose_build_nothing_is_told_finds_the_version_below_it() {
     let temp = tempfile::tempdir().expect("temp dir");
@@ -425,7 +425,7 @@ fn a_delta_of_whose_build_nothing_is_told_finds_the_version_below_it() {
     check_all(&place(1), &records);
 }
 
-/// As a server's folder, and a copy of one.
+/// The layout of a server's folder, and of a copy of one.
 #[test]
 fn a_folder_that_holds_the_layers_below_it_is_built_on_where_it_lies() {
     let temp = tempfile::tempdir().expect("temp dir");
@@ -445,7 +445,7 @@ fn a_folder_that_holds_the_layers_below_it_is_built_on_where_it_lies() {
     records.remove(&key(4));
     build_full(&place("tuesday"), &place("wednesday"), &records).expect("builds");
     check_all(&place("wednesday"), &records);
-    // Of a lower layer's files some are gone.
+    // Some files of a lower layer are missing.
     let lost = &manifest.layers[0].segments[0].file;
     fs::remove_file(place("tuesday").join(lost)).expect("removed");
     assert!(Version::open(&place("wednesday")).is_err());

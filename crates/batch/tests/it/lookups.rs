@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::support::{build, options, pairs, records, some_records, uniform_records};
 
-/// Everything that can be asked of a version, against a map of what was built.
+/// Compares all read operations of a version with a map of the records.
 pub fn check(version: &Version, oracle: &BTreeMap<Vec<u8>, Vec<u8>>) {
     assert_eq!(version.manifest().record_count, oracle.len() as u64);
     for (key, value) in oracle {
@@ -239,8 +239,8 @@ fn more_rows_than_memory_holds_are_sorted_through_the_disk() {
 
 #[test]
 fn a_bucket_larger_than_its_share_is_sorted_in_passes() {
-    // 16 MiB of memory leave 2 MiB a thread for a bucket; 600 values of 64 KiB over few buckets
-    // exceed that, and so do the large ones alone.
+    // With 16 MiB of memory, each thread has 2 MiB for a bucket; 600 values of 64 KiB in few buckets exceed that, and
+    // so do the large ones alone.
     let folder = tempfile::tempdir().expect("temp dir");
     let out = folder.path().join("v");
     let options = BuildOptions {
@@ -252,7 +252,7 @@ fn a_bucket_larger_than_its_share_is_sorted_in_passes() {
     let builder = Builder::new(options, &out).expect("options");
     let mut writer = builder.writer();
     for i in 0..1500u32 {
-        // One hash tag: all rows fall into one partition, which has a single bucket.
+        // A common hash tag: all rows are in one partition, which has a single bucket.
         writer
             .push(
                 u64::from(i),
@@ -328,8 +328,8 @@ fn duplicates_are_treated_as_told() {
     assert!(!out.exists(), "nothing is left behind");
 }
 
-/// 1200 rows of one key and as many of others in turn, in the opposite order of their `seq`, where 2 MiB are sorted at once and
-/// 4 MiB are for the values of one key.
+/// 1200 rows of one key alternate with as many of other keys, in descending order of `seq`. 2 MiB are available for
+/// sorting, and 4 MiB for the values of one key.
 fn build_with_a_heavy_key(
     on_duplicate: OnDuplicate,
     value_size: usize,
@@ -346,7 +346,7 @@ fn build_with_a_heavy_key(
     let builder = Builder::new(options, &out).expect("options");
     let mut writer = builder.writer();
     for i in (0..2400u64).rev() {
-        // One hash tag: all rows fall into one partition, which has a single bucket.
+        // A common hash tag: all rows are in one partition, which has a single bucket.
         let (key, size) = match i % 2 {
             0 => ("{t}heavy".to_owned(), value_size),
             _ => (format!("{{t}}{i}"), 8000),
@@ -476,7 +476,7 @@ fn a_diff_names_every_change() {
     );
     assert_eq!(changes.len(), 3);
 
-    // Parts of all slots, whose changes are all changes.
+    // The union of the changes of disjoint slot sets is the complete diff.
     let mut parts = Vec::new();
     for part in 0..3 {
         let slots: SlotSet = (0..SLOTS).filter(|slot| slot % 3 == part).collect();
@@ -559,7 +559,7 @@ fn a_sample_holds_records_of_the_version() {
     }
 }
 
-/// Most keys fall into a few of the equal ranges of hashes, so that blocks have far more records than they are meant to.
+/// Most keys fall into a few of the equal hash ranges, so that blocks have far more records than intended.
 #[test]
 fn crowded_blocks_answer_as_any_others() {
     for is_uniform in [false, true] {
@@ -618,7 +618,7 @@ fn records_of_one_size_take_little_more_than_their_bytes() {
         .iter()
         .map(|(key, value)| key.len() + value.len())
         .sum();
-    // Three bytes of check, ten bits of filter and four of directory a record.
+    // Per record: three bytes of checksum, ten bits of filter and four of directory.
     assert!(size < raw as u64 + 5000 * 5 + 1000, "{size}, raw {raw}");
 }
 

@@ -1,5 +1,5 @@
-//! Versions against an oracle: what is built is what is found, whatever the options; and damage is
-//! an error, never an answer.
+//! Compares versions with an oracle: every lookup returns what was built, for all options, and damage is an error,
+//! never a result.
 
 mod damage;
 mod golden;

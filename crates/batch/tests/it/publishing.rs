@@ -62,7 +62,7 @@ fn what_a_crash_left_is_swept_and_is_never_a_version() {
     assert!(error.to_string().contains("not a link"), "{error}");
 }
 
-/// What a node of a cluster keeps: the partitions of its slots.
+/// A node of a cluster keeps only the partitions of its slots.
 #[test]
 fn some_partitions_are_read_and_others_are_said_to_be_elsewhere() {
     let folder = tempfile::tempdir().expect("temp dir");
@@ -114,7 +114,7 @@ fn some_partitions_are_read_and_others_are_said_to_be_elsewhere() {
     let report = part.verify(&|_| true).expect("what is here is sound");
     assert_eq!(report.record_count, manifest.segments[0].record_count);
     let is_not_here = |result: Result<(), Error>| matches!(result, Err(Error::NotHere { .. }));
-    // It goes up to what is not here; whoever has that goes on there.
+    // The scan stops at a partition that is not present; a node that has it continues there.
     let page = part.scan(0, 1000).expect("the first partition is here");
     assert_eq!(page.keys.len() as u64, manifest.segments[0].record_count);
     assert!(is_not_here(part.scan(page.next_cursor, 1000).map(|_| ())));

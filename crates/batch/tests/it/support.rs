@@ -10,7 +10,7 @@ pub fn options() -> BuildOptions {
     }
 }
 
-/// Builds rows in the order given, from one thread.
+/// Builds rows in the given order, with one thread.
 pub fn build<'a>(
     options: BuildOptions,
     out: &Path,
@@ -35,7 +35,7 @@ pub fn records(count: u32) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .collect()
 }
 
-/// `count` records, all of one size.
+/// `count` records of equal size.
 pub fn uniform_records(count: u32) -> BTreeMap<Vec<u8>, Vec<u8>> {
     (0..count)
         .map(|i| {

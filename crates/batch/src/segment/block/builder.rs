@@ -1,4 +1,4 @@
-//! Writes one block.
+//! Encodes one block.
 
 use larder_types::checksum32;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -7,11 +7,11 @@ use super::{FLAG_COMPRESSED, FLAG_EXTENTS, FLAG_UNIFORM, FLAG_WIDE, LARGE_REF_SI
 use crate::segment::compression::Encoder;
 use crate::segment::format::{LARGE_VALUE_BYTES_MIN, put_varint};
 
-/// Records of a block that is being written.
+/// The records of a block under construction.
 #[derive(Default)]
 pub(crate) struct BlockBuilder {
     pub(super) records: Vec<Record>,
-    /// Each record's key and value, one after the other.
+    /// Each record's key and value, concatenated.
     pub(super) bytes: Vec<u8>,
     /// The large values, in the order of their records.
     pub(super) extents: Vec<Vec<u8>>,
@@ -25,7 +25,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Bytes that it takes in `bytes`.
+    /// The number of bytes that the record takes in `bytes`.
     pub(super) fn size(&self) -> usize {
         let value_size = match self.large {
             true => LARGE_REF_SIZE,
@@ -35,7 +35,7 @@ impl Record {
     }
 }
 
-/// Bytes that a block adds to its records, at most.
+/// Maximum number of bytes that a block adds to its records.
 pub(crate) const BLOCK_OVERHEAD: u64 = 13 + 10;
 
 impl BlockBuilder {
@@ -43,7 +43,7 @@ impl BlockBuilder {
         self.records.is_empty()
     }
 
-    /// Keys and values, as a dictionary is trained on.
+    /// Returns keys and values, as training data for a dictionary.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -65,7 +65,7 @@ impl BlockBuilder {
         }
     }
 
-    /// Appends the finished block and its extents to `out`, and empties the builder.
+    /// Appends the finished block and its extents to `out`, and clears the builder.
     pub fn finish(&mut self, index: u64, encoder: &mut Encoder, out: &mut Vec<u8>) {
         self.place_extents(index, encoder);
         let (mut flags, contents) = self.contents();
@@ -101,7 +101,7 @@ impl BlockBuilder {
         self.bytes.clear();
     }
 
-    /// Compresses the large values and writes where each will be.
+    /// Compresses the large values and writes the position of each into its record.
     pub(super) fn place_extents(&mut self, index: u64, encoder: &mut Encoder) {
         let (mut end, mut behind) = (0, 0u64);
         let mut extents = self.extents.iter_mut();
@@ -129,7 +129,7 @@ impl BlockBuilder {
         }
     }
 
-    /// The flags that say how the contents are written, and the contents.
+    /// Returns the flags that describe the encoding of the contents, and the contents.
     fn contents(&self) -> (u8, Vec<u8>) {
         let sizes = |record: &Record| (record.large, record.key_size, record.value_size);
         let first = &self.records[0];
@@ -158,7 +158,7 @@ impl BlockBuilder {
         (if wide { FLAG_WIDE } else { 0 }, out)
     }
 
-    /// The records with their sizes, and where each but the last ends.
+    /// Returns the records with their sizes, and the end of each one but the last.
     fn varied(&self) -> (Vec<u8>, Vec<u32>) {
         let mut records = Vec::with_capacity(self.bytes.len() + self.records.len() * 3);
         let mut ends = Vec::with_capacity(self.records.len());
@@ -176,7 +176,7 @@ impl BlockBuilder {
     }
 }
 
-/// Appends `number` in `narrow_size` bytes, or 4 when wide.
+/// Appends `number` in `narrow_size` bytes, or in 4 if wide.
 fn put(out: &mut Vec<u8>, wide: bool, narrow_size: usize, number: u32) {
     let size = if wide { 4 } else { narrow_size };
     out.extend_from_slice(&number.to_le_bytes()[..size]);

@@ -1,7 +1,7 @@
-//! What a block holds, as bytes: finding a key in it, and stepping over its records.
+//! The contents of a block: looking up a key, and iterating over the records.
 //!
-//! The bytes come from disk. A position that they give is checked before it is used, so whatever
-//! they are, the worst answer is "impossible".
+//! The bytes come from disk. Every position in them is checked before it is used, so the worst result for arbitrary
+//! bytes is "impossible".
 
 use super::{
     FLAG_UNIFORM, FLAG_WIDE, FoundValue, LARGE_REF_SIZE, LargeRef, NARROW_UNIFORM, NARROW_VARIED,
@@ -9,37 +9,37 @@ use super::{
 };
 use crate::segment::format::take_varint;
 
-/// The parts of a block's contents.
+/// The decoded header of a block's contents.
 pub(super) struct Contents<'a> {
     bytes: &'a [u8],
     flags: u8,
     count: usize,
-    /// Where the tags begin.
+    /// The offset of the tags.
     tags: usize,
-    /// Of all records, when they are uniform.
+    /// The sizes of all keys and values, if they are uniform.
     key_size: usize,
     value_size: usize,
 }
 
-/// A value where it stands in the contents, or the reference to a large one.
+/// A value in the contents, or the reference to a large one.
 pub(super) enum Place<'a> {
     Inline(&'a [u8]),
     Large(&'a [u8]),
 }
 
-/// Tags compared at once.
+/// The number of tags compared in one step.
 pub(super) const GROUP: usize = 16;
 
-// Everything below waits for the block's bytes. So there are few operations in it, and none of
-// their places depends on more of the bytes than it must.
+// The code below waits for the block's bytes. It therefore has few operations, and their addresses depend on as few
+// of these bytes as possible.
 impl<'a> Contents<'a> {
-    /// `None` if the parts do not fit into `bytes`.
+    /// Returns `None` if the parts do not fit into `bytes`.
     #[inline(always)]
     pub fn parse(bytes: &'a [u8], flags: u8) -> Option<Contents<'a>> {
         if flags & FLAG_WIDE != 0 {
             return Contents::parse_wide(bytes, flags);
         }
-        // A narrow block of one record of one byte has as many.
+        // Even a narrow block with one record of one byte has four bytes.
         let &[count, key_size, low, high] = bytes.first_chunk()?;
         let tags = if flags & FLAG_UNIFORM != 0 {
             NARROW_UNIFORM
@@ -72,8 +72,7 @@ impl<'a> Contents<'a> {
         })
     }
 
-    /// The value of `key`; `None` within `Some` if it is not here, `None` alone if the contents
-    /// are impossible.
+    /// Returns the value of `key`: `Some(None)` if it is absent, `None` if the contents are invalid.
     #[inline(always)]
     pub fn find(&self, tag: u8, key: &[u8]) -> Option<Option<Place<'a>>> {
         let mut first = 0;
@@ -93,7 +92,7 @@ impl<'a> Contents<'a> {
         Some(None)
     }
 
-    /// A bit for each of the [`GROUP`] bytes from tag `first` on that equals `tag`.
+    /// Returns a mask with one bit for each of the [`GROUP`] bytes from tag `first` on that equals `tag`.
     #[inline(always)]
     fn equal_tags(&self, first: usize, tag: u8) -> Option<u32> {
         let at = self.tags + first;
@@ -151,7 +150,7 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// Whether the records end where the contents do.
+    /// Returns whether the records end where the contents end.
     fn is_filled(&self) -> bool {
         let stride = self.key_size + self.value_size;
         let Some(size) = stride.checked_mul(self.count) else {
@@ -162,13 +161,12 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// A bit for each byte that equals `byte`.
+/// Returns a mask with one bit for each byte that equals `byte`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) fn equal_bytes(bytes: &[u8; GROUP], byte: u8) -> u32 {
     use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8};
-    // SAFETY: the load reads the 16 bytes of `bytes` and needs no alignment; SSE2 is part of every
-    // x86-64.
+    // SAFETY: the load reads the 16 bytes of `bytes` and needs no alignment; every x86-64 has SSE2.
     unsafe {
         let group = _mm_loadu_si128(bytes.as_ptr().cast());
         _mm_movemask_epi8(_mm_cmpeq_epi8(group, _mm_set1_epi8(byte as i8))) as u32
@@ -184,7 +182,7 @@ pub(super) fn equal_bytes(bytes: &[u8; GROUP], byte: u8) -> u32 {
     })
 }
 
-/// `a == b`, for keys: mostly short, so that calling a function for it would cost more than it does.
+/// Compares two keys. Most are short, so that a call would cost more than the comparison.
 #[inline(always)]
 pub(in crate::segment) fn same(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
@@ -202,7 +200,7 @@ pub(in crate::segment) fn same(a: &[u8], b: &[u8]) -> bool {
     a == b
 }
 
-/// Steps over a block's records.
+/// Iterates over a block's records.
 pub struct Records<'a> {
     contents: Option<Contents<'a>>,
     next: usize,
@@ -218,14 +216,14 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The tag of the record that came last.
+    /// The tag of the record that was last returned.
     pub fn last_tag(&self) -> Option<u8> {
         let contents = self.contents.as_ref()?;
         let tag = contents.tags + self.next.checked_sub(1)?;
         contents.bytes.get(tag).copied()
     }
 
-    /// Whether all there are have come, each of them possible.
+    /// Returns whether all records have been returned and are valid.
     pub fn is_whole(&self) -> bool {
         self.contents
             .as_ref()

@@ -1,7 +1,7 @@
 //! One block: its records, in (hash, key) order.
 //!
-//! This is a *sealed* block, under one checksum: those of format 1, and of compressed segments. `varied.rs` has the
-//! other kind, with a check in each record.
+//! This is a *sealed* block, under one checksum. Segments of format 1 and compressed segments consist of such blocks.
+//! `varied.rs` has the other kind, with a checksum in each record.
 //!
 //! ```text
 //! offset  size  what
@@ -18,16 +18,14 @@
 //!               n records. Uniform: key, value. Varied: varint (key size * 2 + large), key, value
 //! ```
 //!
-//! Blocks whose records all have one key size and one value size are *uniform*, and need neither
-//! sizes nor ends. A *large* value is not in its record. In its place stand 32 bytes: the extent's
-//! offset from the end of the block, its stored size, the value's size, and XXH3-64 of the stored
-//! bytes, seeded with the block's index. An extent whose stored size is less than the value's size
-//! is compressed.
+//! A block whose records all have the same key size and the same value size is *uniform*, and needs neither sizes nor
+//! ends. A *large* value is not in its record. In its place are 32 bytes: the extent's offset from the end of the
+//! block, its stored size, the value's size, and XXH3-64 of the stored bytes, seeded with the block's index. An
+//! extent whose stored size is less than the value's size is compressed.
 //!
-//! A lookup checks the block, compares 16 tags at once and goes straight to the record. No branch
-//! on the way depends on where in the block the record stands: a processor that guesses it wrong
-//! would throw away what it had begun of the next lookup, which is most of the time that a lookup
-//! out of memory costs.
+//! A lookup verifies the block, compares 16 tags in one step and proceeds directly to the record. No branch depends
+//! on the record's position in the block: a misprediction would discard the speculative work on the next lookup,
+//! whose cache misses are most of the cost of a lookup in memory.
 
 mod builder;
 mod contents;
@@ -53,17 +51,17 @@ const FLAG_UNIFORM: u8 = 4;
 const FLAG_WIDE: u8 = 8;
 const LARGE_REF_SIZE: usize = 32;
 
-/// Bytes of contents before the tags.
+/// Offset of the tags in the contents.
 const NARROW_VARIED: usize = 1;
 const NARROW_UNIFORM: usize = 4;
 const WIDE_VARIED: usize = 4;
 const WIDE_UNIFORM: usize = 12;
 
-/// A block whose checksum has been found right.
+/// A block whose checksum has been verified.
 pub struct Block<'a> {
     contents: Cow<'a, [u8]>,
     flags: u8,
-    /// Where in the bytes given the block ends and its extents begin.
+    /// The offset at which the block ends and its extents begin.
     size: usize,
 }
 
@@ -80,7 +78,7 @@ pub enum FoundValue<'a> {
     Large(LargeRef),
 }
 
-/// Where a large value is, relative to the start of its block.
+/// The position of a large value, relative to the start of its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LargeRef {
     pub offset: u64,
@@ -89,7 +87,7 @@ pub struct LargeRef {
     checksum: u64,
 }
 
-/// A value as [`Block::find`] gives it.
+/// The result of [`Block::find`].
 pub enum BlockValue<'a> {
     Borrowed(&'a [u8]),
     Owned(Vec<u8>),
@@ -97,10 +95,10 @@ pub enum BlockValue<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Checks and opens the block at the front of `bytes`, which may be cut off within its extents.
+    /// Verifies and opens the block at the front of `bytes`, which may be truncated within its extents.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if any byte of the block is not what was written.
+    /// [`Error::Corrupted`] if any byte of the block differs from what was written.
     #[inline]
     pub fn open(
         place: &str,
@@ -133,22 +131,23 @@ impl<'a> Block<'a> {
         })
     }
 
-    /// Whether the block's end lies within `bytes`, which begin with it; if not, how many are needed.
+    /// Returns the size of the block that begins `bytes`, if it is in its header; `None` if the block ends where the
+    /// next begins.
     pub fn size_needed(bytes: &[u8]) -> Option<usize> {
         (bytes.len() >= 9 && bytes[4] & FLAG_EXTENTS != 0)
             .then(|| u32::from_le_bytes([bytes[5], bytes[6], bytes[7], bytes[8]]) as usize)
     }
 
-    /// Every record. It ends early at what was not written by a builder; then
-    /// [`Records::is_whole`] is false.
+    /// Iterates over the records. The iterator ends early at invalid contents; [`Records::is_whole`] is then false.
     pub fn records(&self) -> Records<'_> {
         Records::new(&self.contents, self.flags, self.size as u64)
     }
 
-    /// The value of `key`, whose hash is `hash`, if this block holds it.
+    /// Returns the value of `key`, whose hash is `hash`, if this block contains it.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if the contents are impossible (a writer's fault: the checksum was right).
+    /// [`Error::Corrupted`] if the contents are invalid although the checksum matches, which is a fault of the
+    /// writer.
     #[inline]
     pub fn find(
         self,
@@ -183,9 +182,9 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The value of `key`, whose hash is `hash`, out of the whole block `bytes`: the short way, for
-/// blocks that are neither compressed nor followed by extents. `None` alone if that is not so, or
-/// anything is wrong: [`Block::open`] and [`Block::find`] then answer.
+/// Returns the value of `key`, whose hash is `hash`, from the complete block `bytes`. This is the fast path for
+/// blocks that are neither compressed nor followed by extents. Returns `None` in all other cases and on any error:
+/// the caller then uses [`Block::open`] and [`Block::find`].
 #[inline(always)]
 pub fn find_plain<'a>(
     bytes: &'a [u8],
@@ -199,8 +198,7 @@ pub fn find_plain<'a>(
     }
 }
 
-/// Of a block whose records are all alike: everything that waits for the block's bytes, in as few
-/// operations as can be.
+/// The fast path for a uniform block, with as few operations as possible that wait for the block's bytes.
 #[inline(always)]
 fn find_uniform<'a>(
     bytes: &'a [u8],
@@ -250,7 +248,7 @@ fn find_varied<'a>(bytes: &'a [u8], index: u64, hash: u64, key: &[u8]) -> Option
 }
 
 impl LargeRef {
-    /// The reference in a record of a block of `block_size` bytes; `None` if it is impossible.
+    /// Decodes the reference in a record of a block of `block_size` bytes; `None` if it is invalid.
     fn decode(bytes: &[u8], block_size: u64) -> Option<LargeRef> {
         let words = bytes.first_chunk::<LARGE_REF_SIZE>()?;
         let word = |at: usize| u64::from_le_bytes(words[at..at + 8].try_into().expect("8 bytes"));
@@ -262,10 +260,10 @@ impl LargeRef {
         })
     }
 
-    /// Checks an extent's stored bytes and gives the value.
+    /// Verifies an extent's stored bytes and returns the value.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if the bytes are not what was written.
+    /// [`Error::Corrupted`] if the bytes differ from what was written.
     pub fn open<'a>(
         &self,
         place: &str,
@@ -292,7 +290,7 @@ impl LargeRef {
     }
 }
 
-/// The block's size and where its contents begin; `None` if `bytes` cannot hold it.
+/// Returns the block's size and the offset of its contents; `None` if `bytes` is too short.
 #[inline]
 fn measure(bytes: &[u8]) -> Option<(usize, usize)> {
     if bytes.len() < 5 {
@@ -316,7 +314,7 @@ fn damaged(place: &str, index: u64, detail: &str) -> Error {
     Error::corrupted(format!("{place}, block {index}"), detail)
 }
 
-/// Asks the processor to fetch the cache line at `address`, which need not be valid.
+/// Prefetches the cache line at `address`, which need not be valid.
 #[inline(always)]
 pub fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -352,8 +350,8 @@ mod tests {
             .collect()
     }
 
-    /// Every record is found, a stranger is not, a flipped bit is an error, and the block has the
-    /// flags that are expected.
+    /// Checks that every record is found, that an absent key is not, that a flipped bit is an error, and that the
+    /// block has the expected flags.
     fn check(records: Records, flags: u8) {
         let (mut builder, mut bytes) = (BlockBuilder::default(), Vec::new());
         for (key, value) in &records {

@@ -1,4 +1,5 @@
-//! A block of format 2 whose records may differ in size: a head that says where they end, and a check in each of them.
+//! A block of format 2 whose records may differ in size: a header with the end of each record, and a checksum in each
+//! record.
 //!
 //! ```text
 //! offset  size    what
@@ -9,9 +10,9 @@
 //!                 n records: check (3), varint (key size * 2 + large), key, value
 //! ```
 //!
-//! A lookup knows the record's number (`ranks.rs`), so of the head it reads two ends: one cache line, however long the
-//! head is. It does not check the head. The record's check is seeded with its block and number and covers its size, so an
-//! end that is damaged leads to a record that does not fit. Extents follow as in a sealed block.
+//! A lookup knows the record's number (`ranks.rs`), so it reads two ends of the header: one cache line, however long
+//! the header is. It does not verify the header. The record's checksum is seeded with its block and number and covers
+//! its size, so a damaged end leads to a record whose checksum does not match. Extents follow as in a sealed block.
 
 use larder_types::checksum32;
 
@@ -26,19 +27,19 @@ const WIDE: u8 = 1;
 const NARROW_ENDS: usize = 6;
 const WIDE_ENDS: usize = 9;
 
-/// Of a record: where it belongs.
+/// The checksum seed of a record, which identifies its position.
 #[inline(always)]
 fn seed(index: u64, number: u32) -> u64 {
     index.rotate_left(32) ^ u64::from(number)
 }
 
-/// Of a head: a block has never so many records.
+/// The checksum seed of a header: no record has this number.
 fn head_seed(index: u64) -> u64 {
     seed(index, u32::MAX)
 }
 
 impl BlockBuilder {
-    /// Appends the finished block and its extents to `out`, and empties the builder.
+    /// Appends the finished block and its extents to `out`, and clears the builder.
     pub fn finish_varied(&mut self, index: u64, out: &mut Vec<u8>) {
         self.place_extents(index, &mut Encoder::None);
         let mut records =
@@ -77,7 +78,7 @@ impl BlockBuilder {
     }
 }
 
-/// A block's bytes, of which nothing is believed. What is impossible or damaged is `None`.
+/// The untrusted bytes of a block. Its methods return `None` for invalid or damaged bytes.
 #[derive(Clone, Copy)]
 pub struct Varied<'a> {
     bytes: &'a [u8],
@@ -88,7 +89,7 @@ pub struct Varied<'a> {
 }
 
 impl<'a> Varied<'a> {
-    /// The block at the front of `bytes`, which may go on behind it.
+    /// Parses the block at the front of `bytes`, which may be longer than the block.
     #[inline(always)]
     pub fn parse(bytes: &'a [u8], index: u64) -> Option<Varied<'a>> {
         let head: &[u8; NARROW_ENDS] = bytes.first_chunk()?;
@@ -108,13 +109,13 @@ impl<'a> Varied<'a> {
         })
     }
 
-    /// Where the records begin.
+    /// The offset of the records.
     #[inline(always)]
     fn records(&self) -> usize {
         self.ends + self.count * self.end_size
     }
 
-    /// Where a record ends, counted from the first one.
+    /// The end of a record, relative to the first one's start.
     #[inline(always)]
     fn end(&self, number: usize) -> Option<usize> {
         let at = self.ends + number * self.end_size;
@@ -127,7 +128,7 @@ impl<'a> Varied<'a> {
         Some(low | usize::from(u16::from_le_bytes([third, fourth])) << 16)
     }
 
-    /// The bytes from one record's beginning to another's end.
+    /// Returns the bytes from the start of one record to the end of another.
     #[inline(always)]
     fn span(&self, first: usize, last: usize) -> Option<&'a [u8]> {
         if last >= self.count {
@@ -141,14 +142,14 @@ impl<'a> Varied<'a> {
         self.bytes.get(records + start..records + self.end(last)?)
     }
 
-    /// What a lookup of these candidates will read of the records.
+    /// Returns the bytes of the records that a lookup of these candidates reads.
     #[inline]
     pub fn candidates(&self, candidates: Candidates) -> Option<&'a [u8]> {
         let last = candidates.first as usize + (candidates.count as usize).checked_sub(1)?;
         self.span(candidates.first as usize, last)
     }
 
-    /// The record, once its check was found to fit.
+    /// Returns a record if its checksum matches.
     pub fn record(&self, number: u32) -> Option<RecordRef<'a>> {
         let bytes = self.span(number as usize, number as usize)?;
         if !is_intact(bytes, seed(self.index, number)) {
@@ -163,8 +164,8 @@ impl<'a> Varied<'a> {
         Some(RecordRef { key, value })
     }
 
-    /// The value of `key`, which can be at these places alone; `None` alone if anything is wrong. A record is checked before
-    /// it is answered from, and all of them before none is.
+    /// Returns the value of `key`, which can only be among these candidates; `None` on any error. A record is
+    /// verified before its value is returned, and all candidates are verified before the key is reported absent.
     #[inline]
     pub fn find(&self, candidates: Candidates, key: &[u8]) -> Option<Option<FoundValue<'a>>> {
         let end = candidates.first.checked_add(candidates.count)?;
@@ -183,19 +184,19 @@ impl<'a> Varied<'a> {
         self.count
     }
 
-    /// Bytes of the block without its extents, as its head has it.
+    /// The size of the block without its extents, according to its header.
     pub fn size(&self) -> Option<usize> {
         let last = self.count.checked_sub(1)?;
         self.records().checked_add(self.end(last)?)
     }
 
-    /// As [`Varied::size`], of a block of which only the front was read; `None` if not even that is known of it.
+    /// Like [`Varied::size`], for a block of which only the front was read; `None` if even that is too short.
     pub fn size_needed(bytes: &[u8]) -> Option<usize> {
         let block = Varied::parse(bytes, 0)?;
         block.size().or_else(|| Some(block.records()))
     }
 
-    /// Whether the head is what was written.
+    /// Verifies the header.
     pub fn has_intact_head(&self) -> bool {
         let expected = self
             .bytes
@@ -205,16 +206,16 @@ impl<'a> Varied<'a> {
         head.is_some_and(|head| Some(checksum32(head, head_seed(self.index))) == expected)
     }
 
-    /// Asks the processor to fetch the part of the head that a lookup of these candidates reads.
+    /// Prefetches the part of the header that a lookup of these candidates reads.
     #[inline]
     pub fn prefetch_ends(bytes: &[u8], candidates: Candidates) {
-        // As if the block were narrow: in a wide one it is the wrong line, which does no harm.
+        // Assumes a narrow block; in a wide one this prefetches the wrong line, which is harmless.
         let at = NARROW_ENDS + (candidates.first as usize).saturating_sub(1) * 2;
         prefetch(bytes.as_ptr());
         prefetch(bytes.as_ptr().wrapping_add(at));
     }
 
-    /// Makes all checks fit, for fuzzing.
+    /// Recomputes all checksums, for fuzzing.
     pub fn reseal(bytes: &mut [u8], index: u64) -> Option<()> {
         let block = Varied::parse(bytes, index)?;
         let (records, count) = (block.records(), block.count.min(4096));
@@ -235,7 +236,7 @@ impl<'a> Varied<'a> {
     }
 }
 
-/// A record's key, its value or the reference to one, and whether it is the reference.
+/// Splits a record into its key and its value or reference, and returns whether it is a reference.
 #[inline(always)]
 fn parts(bytes: &[u8]) -> Option<(&[u8], &[u8], bool)> {
     let mut record = bytes.get(CHECK_SIZE..)?;
