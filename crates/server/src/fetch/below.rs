@@ -1,5 +1,5 @@
-//! Where the layers below a delta may be had, of which this server has not all: at the places that its manifest tells, if the
-//! versions there are those that it was built on.
+//! Locates missing layers of a delta: at the places that its manifest names, provided that the versions there are the ones that
+//! the delta was built on.
 
 use larder_batch::Manifest;
 use larder_batch::version::{joined, joined_in_folder};
@@ -10,13 +10,13 @@ use super::download::{Download, Root, Unfit, Wanted};
 use crate::Shared;
 use crate::error::Error;
 
-/// Places for what is wanted of layers below, and, of layers that are at none, why.
+/// Places for the missing layers, and the reasons for layers that are at none.
 pub struct Below {
     pub roots: Vec<Root>,
     pub missing: Vec<String>,
 }
 
-/// Asks the places of the layers of which something is wanted. `source` is where the delta is.
+/// Checks the places of the layers that are missing. `source` is the delta's location.
 ///
 /// # Errors
 /// [`Error::Cancelled`].
@@ -58,7 +58,7 @@ pub fn find(
     Ok(below)
 }
 
-/// Where the layer is that the delta at `source` tells of.
+/// The candidate places of a layer that the delta at `source` names.
 fn places(source: &str, told: &str) -> Vec<String> {
     let location = Location::parse(source).ok();
     match location.as_ref().and_then(Location::as_local) {
@@ -67,7 +67,7 @@ fn places(source: &str, told: &str) -> Vec<String> {
     }
 }
 
-/// The place, if the version there has this digest.
+/// Returns the place if the version there has this digest.
 fn root_at(
     shared: &Shared,
     pull: &Pull,
@@ -84,7 +84,8 @@ fn root_at(
         pull,
         roots: std::slice::from_ref(&root),
     };
-    // One on it may have its files, too, as the folder of a server's version has; what they hold is checked when it comes.
+    // A delta on that layer may have the layer's files as well, like the folder of a server's version. Their contents are
+    // verified during the fetch.
     let has = |found: &Manifest| {
         found.digest == digest || found.layers.iter().any(|layer| layer.digest == digest)
     };
@@ -99,7 +100,7 @@ fn root_at(
 }
 
 impl Below {
-    /// An error of a fetch, with what it is about if a layer is missing.
+    /// Adds the reason to a fetch error if a layer is missing.
     pub fn explain(&self, error: Error) -> Error {
         match error {
             Error::Source { message, retry } if !self.missing.is_empty() => Error::Source {

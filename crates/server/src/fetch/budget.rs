@@ -1,46 +1,47 @@
-//! What all background work of a node shares: bytes a second, and processor time. It yields to reads.
+//! The budget that all background work of a node shares: bytes per second, and CPU time. Background work yields to reads.
 //!
 //! ```text
-//!            ask ─► ticket ─► may_pass? ── in the order of tickets, while there are tokens ──► work ─► rest
-//!  observe(how long the serving threads waited for a processor) ─► share: halved when it is long, a step up when it is not
+//!            ask ─► ticket ─► may_pass? ── in ticket order, while there are tokens ──► work ─► rest
+//!  observe(how long the serving threads waited for a CPU) ─► share: halved if that is long, one step up otherwise
 //! ```
 //!
-//! Time comes in as an argument, in microseconds from any beginning. [`super::throttle`] has the clock.
+//! Time is an argument, in microseconds from an arbitrary start. [`super::throttle`] provides the clock.
 //!
 //! Invariants:
-//! 1. Over any period of `t` seconds at rate `r`, at most `r * t`, a quarter of a second's burst and one chunk pass.
-//! 2. Who waits is served in the order in which they asked; who gives up holds up nobody.
-//! 3. The share is between [`SHARE_MIN`] and 1. While reads wait longer than they may it is halved at every look, down to the least;
-//!    once they do not it comes back by steps. Bytes pass at the rate times the share, and work of time `b` rests for
-//!    `b * (1 - share) / share`. Work that nobody waits for has a share of its own, by the same rule with other numbers.
+//! 1. In any period of `t` seconds at rate `r`, at most `r * t` bytes pass, plus a burst of a quarter of a second and one chunk.
+//! 2. Waiters are served in the order of their tickets. A waiter that gives up delays no other.
+//! 3. The share is between [`SHARE_MIN`] and 1. While reads wait longer than the limit, each observation halves the share, down
+//!    to the minimum; otherwise it increases in steps. Bytes pass at the rate times the share, and work that took the time `b`
+//!    rests for `b * (1 - share) / share`. Unhurried work, for which no client waits, has its own share, computed by the same
+//!    rule with other constants.
 
 use std::collections::VecDeque;
 
-/// Background work is never stopped altogether: a pull that does not end helps nobody.
+/// Background work never stops completely, because a pull that does not end is useless.
 pub const SHARE_MIN: f64 = 0.1;
 const SHARE_STEP: f64 = 0.1;
-/// Work that nobody waits for yields sooner, at so small a part of the same wait, and further.
+/// Unhurried work yields at this fraction (1/3) of the wait limit, and has a lower minimum share.
 const UNHURRIED_YIELDS_SOONER: u64 = 3;
 const UNHURRIED_SHARE_MIN: f64 = 0.05;
 const UNHURRIED_SHARE_STEP: f64 = 0.05;
-/// So often how long reads wait is looked at.
+/// The interval between observations of the reads' wait time.
 pub const LOOK_EVERY_US: u64 = 100_000;
 const BURST_SECONDS: f64 = 0.25;
-/// Who is not the next asks again after so long.
+/// The retry interval for a ticket that is not the next.
 const NOT_NEXT_US: u64 = 5_000;
-/// However long the work was that went before.
+/// Maximum rest, regardless of how long the preceding work took.
 const REST_US_MAX: f64 = 1e6;
 
 pub struct Budget {
-    /// 0 is unlimited.
+    /// 0 means unlimited.
     bytes_per_second: u64,
-    /// Reads that wait longer than this make it yield; 0 never.
+    /// Background work yields when reads wait longer than this; 0 disables yielding.
     yield_at_us: u64,
-    /// Of the rate and of time.
+    /// The fraction of the rate and of CPU time that may be used.
     share: f64,
-    /// The same, of work that nobody waits for.
+    /// The share of unhurried work.
     unhurried_share: f64,
-    /// Below zero while a chunk larger than what there was is being paid off.
+    /// Negative while a chunk that exceeded the available tokens is being paid off.
     tokens: f64,
     filled_at_us: u64,
     looked_at_us: u64,
@@ -50,18 +51,18 @@ pub struct Budget {
     yielded_count: u64,
 }
 
-/// A place in the queue. Who does not use it gives it back.
+/// A place in the queue. It must be used or given back.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
-/// What there is to see of a budget.
+/// The observable state of a budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BudgetFigures {
     pub bytes_per_second: u64,
     pub share: f64,
     pub unhurried_share: f64,
     pub waiting: usize,
-    /// Since the server started, as the next one.
+    /// Since the server started, like `yielded_count`.
     pub passed_bytes: u64,
     /// How often the share was halved.
     pub yielded_count: u64,
@@ -84,7 +85,7 @@ impl Budget {
         }
     }
 
-    /// Tokens that were saved at the old rate are worth no more than the new one's burst.
+    /// Sets the rate. Accumulated tokens are limited to the burst at the new rate.
     pub fn set_rate(&mut self, now_us: u64, bytes_per_second: u64) {
         self.fill(now_us);
         self.bytes_per_second = bytes_per_second;
@@ -98,14 +99,14 @@ impl Budget {
         Ticket(self.last_ticket)
     }
 
-    /// `None` if the bytes pass, and the ticket is used; else in how many microseconds to ask again.
+    /// Returns `None` if the bytes pass, which uses up the ticket; otherwise the microseconds until the next attempt.
     pub fn may_pass(&mut self, now_us: u64, ticket: &Ticket, bytes: u64) -> Option<u64> {
         self.fill(now_us);
         let is_next = self.waiting.front() == Some(&ticket.0);
         if self.bytes_per_second > 0 {
             if self.tokens < 0.0 {
                 let rate = self.bytes_per_second as f64 * self.share;
-                // Not below a millisecond, so that rounding never turns waiting into spinning.
+                // At least a millisecond, so that rounding never turns waiting into spinning.
                 return Some((-self.tokens / rate * 1e6).clamp(1e3, 3.6e9) as u64);
             }
             if !is_next {
@@ -118,7 +119,7 @@ impl Budget {
         None
     }
 
-    /// Takes bytes that passed without asking: others wait until they are paid off, a second at most.
+    /// Records bytes that passed without a ticket. Other waiters wait until they are paid off, for at most a second.
     pub fn charge(&mut self, now_us: u64, bytes: u64) {
         self.fill(now_us);
         if self.bytes_per_second > 0 {
@@ -128,12 +129,12 @@ impl Budget {
         self.passed_bytes += bytes;
     }
 
-    /// Gives up a place; one that was used is gone already.
+    /// Gives up a ticket. A used ticket has already left the queue.
     pub fn give_back(&mut self, ticket: &Ticket) {
         self.waiting.retain(|it| *it != ticket.0);
     }
 
-    /// Whether it is time to look at how long reads wait. Says so once.
+    /// Whether an observation of the reads' wait time is due. Returns true once per interval.
     pub fn is_look_due(&mut self, now_us: u64) -> bool {
         let is_due =
             self.yield_at_us > 0 && now_us.saturating_sub(self.looked_at_us) >= LOOK_EVERY_US;
@@ -143,7 +144,7 @@ impl Budget {
         is_due
     }
 
-    /// Takes how long serving threads waited since the last look, on average, each time that they had work.
+    /// Records how long serving threads waited for a CPU since the last observation, on average per time that they had work.
     pub fn observe(&mut self, now_us: u64, wait_us: u64) {
         self.fill(now_us);
         let yields = |at_us: u64| self.yield_at_us > 0 && wait_us > at_us;
@@ -161,7 +162,7 @@ impl Budget {
         );
     }
 
-    /// How long who worked for so long rests before the next step.
+    /// How long to rest after work that took `busy_us`.
     pub fn rest_us(&self, busy_us: u64) -> u64 {
         (busy_us as f64 * (1.0 - self.share) / self.share).min(REST_US_MAX) as u64
     }
@@ -185,7 +186,7 @@ impl Budget {
     }
 }
 
-/// Halved down to the least, or a step up.
+/// Halves the share, down to the minimum, or increases it by a step.
 fn next_share(share: f64, yields: bool, least: f64, step: f64) -> f64 {
     match yields {
         true => (share / 2.0).max(least),
@@ -199,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// Workers that ask, wait, give up and work, at random, under a rate that may change: what passes when is judged against the promise.
+    /// Workers that request, wait, give up and work at random, under a changing rate. Checks what passes against invariant 1.
     #[test]
     fn no_second_has_more_than_the_rate_a_burst_and_a_chunk() {
         for seed in 0..60 {
@@ -224,7 +225,7 @@ mod tests {
                 if budget.is_look_due(now) {
                     budget.observe(now, random.below(200));
                 }
-                // They come in any order.
+                // In random order.
                 random.shuffle(&mut waiting);
                 waiting.retain(
                     |(ticket, bytes)| match budget.may_pass(now, ticket, *bytes) {

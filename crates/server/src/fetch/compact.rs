@@ -1,14 +1,15 @@
-//! A compaction on the server: the live version's layers become one whole version, which takes its place.
+//! Compaction on the server: merges the layers of the live version into one complete version, which replaces it.
 //!
-//! It is done as a pull is, on a thread of low priority and in the store's one place for pulls, and what a crash leaves is as there:
+//! A compaction runs like a pull, on a low-priority thread and in the store's single pull slot. A crash leaves the same kind of
+//! state:
 //!
-//! | crash | left |
+//! | crash | state on disk |
 //! |---|---|
-//! | while it writes | `<v>.pull`, which the next pull or compaction of the store removes |
-//! | between publishing and going live | the version, not live; the next compaction removes it and begins anew |
+//! | while it writes | `<v>.pull`, which the store's next pull or compaction removes |
+//! | between publishing and going live | the version, not live; the next compaction removes it and starts again |
 //!
-//! Until `go_live` the version of several layers is served. If another went live meanwhile, the compacted one is not wanted any more.
-//! A pull of the store goes before: the compaction is told to stop, and the pull begins as soon as it has.
+//! Until `go_live`, the layered version serves reads. If another version went live meanwhile, the compacted one is discarded. A
+//! pull of the store has priority: the compaction is stopped, and the pull starts as soon as it has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,11 +24,10 @@ use crate::descriptors::ensure_room;
 use crate::error::Error;
 use crate::stores::{PullRecord, Store, unchecked, unix_seconds};
 
-/// What a compacted version's record says that it came from.
+/// The prefix of the source in a compacted version's record.
 pub const SOURCE: &str = "compaction of version ";
 
-/// The points at which a test may kill a compaction, in the order in which it passes them. The version of several layers is live up to
-/// `compact.before_live`.
+/// The points at which a test may kill a compaction, in execution order. The layered version is live up to `compact.before_live`.
 pub const FAULT_POINTS: &[&str] = &[
     "compact.begun",
     "compact.segment",
@@ -57,7 +57,7 @@ pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
     result
 }
 
-/// How a compaction ends that a pull went before.
+/// The error of a compaction that a pull displaced.
 pub(super) fn displaced(pull: &Pull) -> Error {
     Error::Displaced(format!(
         "a pull of store {} was asked for, and it goes before a compaction; compact again when it has ended, if there are still layers",
@@ -65,10 +65,10 @@ pub(super) fn displaced(pull: &Pull) -> Error {
     ))
 }
 
-/// The live version of the store, if it can be compacted.
+/// Returns the store's live version, if it can be compacted.
 ///
 /// # Errors
-/// [`Error::Refused`] and why not.
+/// [`Error::Refused`] with the reason why it cannot.
 pub fn candidate(shared: &Shared, store: &Store) -> Result<(VersionId, Arc<Version>), Error> {
     let (id, version) = store.version(None)?;
     let refused = |why: &str| {
@@ -150,7 +150,7 @@ fn compact(shared: &Shared, pull: &Pull) -> Result<(), Error> {
     Ok(())
 }
 
-/// What compactions before this one have left.
+/// Removes leftovers of earlier compactions.
 fn remove_leftovers(store: &Store) -> Result<(), Error> {
     for (id, folder) in store.dir.pulls()? {
         let is_ours = |record: PullRecord| record.source.starts_with(SOURCE);
@@ -182,7 +182,7 @@ fn prepare(shared: &Shared, pull: &Pull, store: &Store, id: VersionId) -> Result
     store.add(id, Arc::new(version), record)
 }
 
-/// It holds what was live: no gate is asked again.
+/// The compacted version has the records of the live one, so no gate is checked again.
 fn passed() -> Gates {
     Gates {
         allow_empty: true,

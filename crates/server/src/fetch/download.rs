@@ -1,7 +1,7 @@
-//! Files of a version, from where they are to a folder, on several threads.
+//! Downloads the files of a version into a folder, on several threads.
 //!
-//! A segment may be had at several places: they are asked in their order, and one that could not give a segment is asked last for
-//! those that follow.
+//! A segment may be available at several places. They are tried in order; a place that could not supply a segment is tried last
+//! for the following ones.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,21 +19,21 @@ use crate::Shared;
 use crate::error::Error;
 use crate::low_priority::lower_this_thread;
 
-/// A fetch of one version's files.
+/// A download of one version's files.
 pub struct Download<'a> {
     pub shared: &'a Shared,
     pub pull: &'a Pull,
-    /// The first to be asked first.
+    /// In order of preference.
     pub roots: &'a [Root],
 }
 
-/// A folder that holds a version, or those of its partitions that hold some slots.
+/// A folder with a version, or with the partitions of some of its slots.
 #[derive(Debug, Clone)]
 pub struct Root {
     pub place: Location,
-    /// First and last of each range.
+    /// First and last slot of each range.
     pub slots: Vec<(u16, u16)>,
-    /// Of a delta: the one layer whose segments are there; those of any layer may be if it is none.
+    /// For a delta: the only layer whose segments are there, or `None` if segments of any layer may be.
     pub layer: Option<usize>,
 }
 
@@ -46,7 +46,7 @@ impl Root {
         }
     }
 
-    /// Who has one slot of a partition has all of the partition.
+    /// A node that has one slot of a partition has the complete partition.
     fn may_have(&self, wanted: &Wanted<'_>) -> bool {
         let (first, last) = wanted.entry.slots;
         let overlaps = |&(from, to): &(u16, u16)| from <= last && to >= first;
@@ -54,16 +54,16 @@ impl Root {
     }
 }
 
-/// A segment that is wanted, and the file it is fetched into.
+/// A required segment, and the file into which it is fetched.
 pub struct Wanted<'a> {
     pub entry: &'a SegmentEntry,
-    /// Counted from the lowest, 0.
+    /// The layer, counted from the lowest, which is 0.
     pub layer: usize,
     pub path: PathBuf,
 }
 
 impl<'a> Wanted<'a> {
-    /// Those of all layers of some partitions, into files of `folder` with the segments' names and `suffix`.
+    /// The segments of all layers of some partitions, with files in `folder` named after the segments, plus `suffix`.
     pub fn of(
         manifest: &'a Manifest,
         partitions: &Partitions,
@@ -82,18 +82,18 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Why a manifest is not the one that is wanted, to go on from "the version at ROOT".
+/// The reason why a manifest is rejected, as a continuation of "the version at ROOT".
 pub enum Unfit {
-    /// It is not signed as the configuration asks.
+    /// It is not signed as the configuration requires.
     Signature(String),
     Other(String),
 }
 
 impl Download<'_> {
-    /// The first manifest at any of the places that `fits`.
+    /// Returns the first manifest at any of the places that `fits`.
     ///
     /// # Errors
-    /// What the first place answered, if none has one.
+    /// The first place's error, if no place has one.
     pub fn manifest(
         &self,
         fits: &dyn Fn(&Manifest) -> Result<(), Unfit>,
@@ -175,7 +175,8 @@ impl Download<'_> {
                 .collect()
         });
         self.pull.check_cancelled()?;
-        // Threads stopped on account of another's failure say "cancelled"; that other one says why.
+        // Threads that were stopped because of another thread's failure return `Cancelled`; the other thread's error is the
+        // cause.
         let mut errors = results.into_iter().filter_map(Result::err);
         let first = errors.next();
         match errors.fold(first, |kept, error| match kept {
@@ -187,8 +188,8 @@ impl Download<'_> {
         }
     }
 
-    /// `fetch.parallel`: they mostly wait for a source. A local one gives as fast as it is asked, and each thread then
-    /// fills a core, whatever its priority; readers keep three quarters of them.
+    /// The number of threads: `fetch.parallel`, because they mostly wait for the source. A local source never waits, so that each
+    /// thread fills a core regardless of its priority; in that case, three quarters of the cores are left to reads.
     fn threads(&self) -> usize {
         let parallel = self.shared.config.fetch.parallel as usize;
         let is_local = self
@@ -229,7 +230,7 @@ impl Download<'_> {
         Ok(())
     }
 
-    /// One segment, from the first place that gives it.
+    /// Fetches one segment from the first place that supplies it.
     async fn segment(
         &self,
         fetch: &Fetch<'_>,
@@ -260,14 +261,14 @@ impl Download<'_> {
                 Err(error) => return Err(error),
             }
         }
-        // Where the layer is said to be says more than where only the delta is.
+        // The error of the layer's own place is more useful than that of a place for the delta.
         let first = errors
             .into_iter()
             .min_by_key(|(at, _)| (self.roots[*at].layer.is_none(), *at));
         Err(first.map_or_else(nowhere, |(_, error)| error))
     }
 
-    /// Where there are other places, a faulty one is not waited for.
+    /// If there are several places, a faulty one gets fewer retries.
     fn patience(&self) -> Patience {
         let patience = Patience::of(self.shared);
         match self.roots.iter().filter(|it| it.layer.is_none()).count() {
@@ -287,7 +288,7 @@ fn nowhere() -> Error {
     }
 }
 
-/// A small file, asked for again after transient faults.
+/// Fetches a small file, with retries after transient faults.
 async fn fetch_whole(source: &Location, patience: Patience) -> Result<bytes::Bytes, Error> {
     let mut faults = 0;
     loop {
@@ -307,7 +308,8 @@ async fn fetch_whole(source: &Location, patience: Patience) -> Result<bytes::Byt
     }
 }
 
-/// A runtime whose end waits for nobody: a name server or a file system that hangs holds up no cancel and no stop.
+/// A runtime that does not wait for its tasks when it is dropped, so that a hanging name server or file system does not delay a
+/// cancellation or a shutdown.
 pub struct Runtime(Option<tokio::runtime::Runtime>);
 
 impl Runtime {

@@ -1,14 +1,14 @@
-//! Segments that another version of the store has already: they are linked, not fetched.
+//! Links segments that another version of the store already has, instead of fetching them.
 //!
-//! A digest says what a segment holds, so one that a kept version has under the same digest is the same file. A delta's base is most of
-//! what a pull wants; of a whole version it is the partitions that did not change.
+//! The digest identifies a segment's contents, so a kept version's segment with the same digest is the same file. In a pull of a
+//! delta, most segments are its base's; in a pull of a complete version, the unchanged partitions.
 //!
-//! 1. A file that is linked is a published version's as well. So no file of a pull that has another link is ever opened to be written:
-//!    links that an interrupted pull left are removed first.
-//! 2. What is linked was verified when it was fetched, and nothing is linked from a version that was found damaged; nor from others that
-//!    have the damaged file, which count as damaged with it.
-//! 3. If all of a version is here, it is pushed once more, and most likely because something here is damaged; and where one version is, others
-//!    may be. Then what would be linked is read first, and fetched where its digest is another.
+//! 1. A linked file also belongs to a published version. A file of a pull that has another link is therefore never opened for
+//!    writing: links left by an interrupted pull are removed first.
+//! 2. A linked file was verified when it was fetched. Nothing is linked from a version that is damaged, or from one that shares
+//!    the damaged file and therefore counts as damaged too.
+//! 3. If all of a version is present, it is being pushed again, probably because a local file is damaged. If one version is
+//!    damaged, others may be. In both cases, candidates are read before they are linked, and fetched if their digest differs.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -33,10 +33,10 @@ impl Linked {
     }
 }
 
-/// Links what the store has, and gives what is left to be fetched.
+/// Links the segments that the store has, and returns those that must be fetched.
 ///
 /// # Errors
-/// [`Error::Io`] for what an interrupted pull left and cannot be removed.
+/// [`Error::Io`] if leftovers of an interrupted pull cannot be removed.
 pub fn link<'a>(
     store: &Store,
     pull: &Pull,
@@ -86,7 +86,7 @@ fn unlink_shared(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// It may have been removed meanwhile, or lie where no links can be made: then it is fetched.
+/// Returns false if the file has been removed meanwhile, or if it cannot be linked; it is then fetched.
 fn is_linked(from: &Path, wanted: &Wanted<'_>) -> bool {
     let is_whole = std::fs::metadata(from).is_ok_and(|it| it.len() == wanted.entry.size_bytes);
     if !is_whole {

@@ -1,4 +1,4 @@
-//! Pulls: bringing a version from a source into a store.
+//! Pulls: transfer a version from a source into a store.
 //!
 //! ```text
 //!  start ──► waiting ──► fetching ──► verifying ──► warming ──► swapping ──► done
@@ -6,17 +6,21 @@
 //!                └───────────┴─────────────┴────────────┴───────────┴──► failed | cancelled   (the live version stays)
 //! ```
 //!
-//! Each pull runs on a thread of low priority, with as many more as `fetch.parallel` says while it
-//! fetches; serving threads do none of its work. `fetch.pulls` run at one time, and `fetch.queue` wait, which takes nothing
-//! but their entry. `registry.rs` has the list of pulls, `state.rs` one pull's state, `pull.rs` the steps in order, `download.rs` the threads, `segment.rs` the
-//! transfer of one file, `space.rs` the reservation, `budget.rs` and `throttle.rs` what all of it may take of the machine; the conditions for going live are in `stores/gates.rs`.
+//! Each pull runs on a low-priority thread, with `fetch.parallel` additional threads while it fetches. Serving threads do none of
+//! its work. `fetch.pulls` pulls run concurrently, and `fetch.queue` wait, which costs only their entry.
 //!
-//! A pull that was told to stop shows itself as `cancelling` until it has: it notices at its next step, and removes what it fetched.
+//! - `registry.rs` contains the list of pulls, `state.rs` the state of one pull, `pull.rs` its steps in order.
+//! - `download.rs` contains the threads, `segment.rs` the transfer of one file, `space.rs` the reservation of disk space.
+//! - `budget.rs` and `throttle.rs` limit the resources that all of this uses.
+//! - The conditions for going live are in `stores/gates.rs`.
+//!
+//! A pull that was cancelled is shown as `cancelling` until it has stopped: it checks at its next step, and removes what it
+//! fetched.
 //!
 //! Invariants:
-//! 1. At most one pull of a store runs or waits at a time, and no compaction beside it but one that was told to stop: a pull
-//!    goes before the compaction of its store, and waits only until that has stopped.
-//! 2. A pull that has ended never changes its status again.
+//! 1. At most one pull of a store runs or waits, and no compaction beside it except one that is stopping. A pull has priority
+//!    over the compaction of its store, and waits only until that has stopped.
+//! 2. The status of a pull that has ended does not change.
 
 mod below;
 mod budget;
@@ -54,8 +58,8 @@ pub use throttle::{Pace, Throttle};
 
 const SOURCE_BYTES_MAX: usize = 8 << 10;
 
-/// The points at which a test may kill a pull, in the order in which a pull passes them. A crash at
-/// any of them leaves the old version live up to `pull.before_live`, the new one from `pull.live` on.
+/// The points at which a test may kill a pull, in execution order. After a crash up to `pull.before_live`, the old version is
+/// live; from `pull.live` on, the new one.
 pub const FAULT_POINTS: &[&str] = &[
     "pull.manifest",
     "pull.linked",
@@ -74,7 +78,7 @@ pub const FAULT_POINTS: &[&str] = &[
 
 /// All pulls since the server started.
 pub struct Pulls {
-    /// What all background work shares.
+    /// Shared by all background work.
     pub throttle: Arc<Throttle>,
     /// `fetch.allow`.
     allowed: Arc<Allowed>,
@@ -85,7 +89,7 @@ pub struct Pulls {
 
 impl Pulls {
     /// # Errors
-    /// [`Error::BadRequest`] for an entry of `fetch.allow` that cannot be understood.
+    /// [`Error::BadRequest`] for an invalid entry of `fetch.allow`.
     pub fn new(config: &FetchSection) -> Result<Pulls, Error> {
         let allowed = Allowed::parse(&config.allow)
             .map_err(|wrong| Error::BadRequest(format!("fetch.allow: {wrong}")))?;
@@ -102,7 +106,7 @@ impl Pulls {
         })
     }
 
-    /// The place that a pull was told to read, if it may be read.
+    /// Returns a pull's source location, if reading it is allowed.
     fn locate(&self, source: &str) -> Result<Location, Error> {
         let location =
             Location::parse(source).map_err(|error| Error::BadRequest(error.to_string()))?;
@@ -113,11 +117,11 @@ impl Pulls {
         })
     }
 
-    /// Starts a pull, or has it wait for others; or answers the one that runs or waits if it was asked for in the same words.
+    /// Starts or queues a pull. If an identical pull of the store runs or waits, returns that one.
     ///
     /// # Errors
     /// [`Error::Forbidden`] for a source that may not be read, [`Error::Conflict`] with another pull of the store,
-    /// [`Error::Overloaded`] if as many wait as may.
+    /// [`Error::Overloaded`] if the queue is full.
     pub fn start(
         &self,
         shared: &Arc<Shared>,
@@ -165,10 +169,10 @@ impl Pulls {
         registry.enter(shared, Arc::new(pull), waits)
     }
 
-    /// Starts to compact what is live of a store, or answers the compaction that runs.
+    /// Starts to compact a store's live version, or returns the running compaction.
     ///
     /// # Errors
-    /// [`Error::Refused`] for what cannot be compacted, [`Error::Conflict`] with a pull of the store, [`Error::Overloaded`].
+    /// [`Error::Refused`] if it cannot be compacted, [`Error::Conflict`] with a pull of the store, [`Error::Overloaded`].
     pub fn compact(&self, shared: &Arc<Shared>, store: &Store) -> Result<PullStatus, Error> {
         if shared
             .membership
@@ -211,7 +215,8 @@ impl Pulls {
         registry.enter(shared, pull, waits)
     }
 
-    /// Starts to compact the live versions that have more layers than `stores.compact_layers`, each once; again where a pull went before.
+    /// Starts a compaction of each live version that has more layers than `stores.compact_layers`, once per version, and again
+    /// after a pull displaced it.
     pub(crate) fn compact_all(&self, shared: &Arc<Shared>) {
         let layers_max = shared.config.stores.compact_layers as usize;
         let is_cluster = shared
@@ -239,7 +244,7 @@ impl Pulls {
         self.running_max
     }
 
-    /// Asks a pull to stop. One that waits has ended when this returns.
+    /// Requests a pull to stop. A queued pull has ended when this returns.
     pub fn cancel(&self, id: &str) -> Result<Arc<Pull>, Error> {
         let pull = self.get(id)?;
         let mut registry = self.lock();
@@ -283,7 +288,7 @@ impl Pulls {
         self.lock().ended.clone()
     }
 
-    /// By all pulls since the server started.
+    /// Bytes fetched by all pulls since the server started.
     pub fn fetched_bytes(&self) -> u64 {
         let registry = self.lock();
         let running = registry.running.values();
@@ -293,12 +298,12 @@ impl Pulls {
                 .sum::<u64>()
     }
 
-    /// The store's pull that runs or waits.
+    /// The store's running or queued pull.
     pub fn running(&self, store: &StoreName) -> Option<PullStatus> {
         self.lock().of(store).map(|pull| pull.status())
     }
 
-    /// Stops every pull, keeping what they fetched, and waits for their threads.
+    /// Stops every pull, keeps what they fetched, and waits for their threads.
     pub fn shut_down(&self) {
         let threads: Vec<JoinHandle<()>> = {
             let mut registry = self.lock();

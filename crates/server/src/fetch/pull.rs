@@ -1,16 +1,16 @@
 //! The steps of one pull, in order, on its own thread.
 //!
-//! What is left on disk when a step fails:
+//! State on disk after a failed step:
 //!
-//! | failure | left |
+//! | failure | state on disk |
 //! |---|---|
-//! | source unreachable, server stopped, crash while fetching | `<v>.pull`: the next pull of this source goes on from it |
-//! | crash between publishing and the gates' word | the version, said to be unchecked: the next pull of its bytes, or a swap to it, starts at verifying |
+//! | source unreachable, server stopped, crash while fetching | `<v>.pull`: the next pull from this source resumes it |
+//! | crash between publishing and the result of the gates | the version, marked as unchecked: the next pull of the same bytes, or a swap to it, starts with the verification |
 //! | crash between that and going live | the version, not live |
 //! | wrong manifest, no space, cancelled | nothing |
-//! | damaged version, gate refused | nothing; of a version that an earlier pull had finished, that version |
+//! | damaged version, rejected by a gate | nothing; or, if an earlier pull had completed the version, that version |
 //!
-//! In all of them the live version is untouched: `go_live` is the only step that changes it.
+//! The live version is unchanged in all cases: `go_live` is the only step that changes it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,13 +56,13 @@ pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
 struct Steps<'a> {
     shared: &'a Shared,
     pull: &'a Pull,
-    /// Where it is pulled from.
+    /// The source.
     roots: [Root; 1],
 }
 
-/// Where the version's bytes are when fetching is to begin.
+/// The location of the version's bytes when fetching starts.
 enum Place {
-    /// In a folder that may hold parts of it.
+    /// In a folder that may contain parts of it.
     Partial { id: VersionId, folder: PathBuf },
     /// Published by an earlier pull, and not live.
     Published { id: VersionId },
@@ -85,7 +85,7 @@ impl Steps<'_> {
             }
         };
         fault_point("pull.published");
-        // One that was judged before is others' as well: it can be swapped in, and removed, while it is judged once more.
+        // A version that has already passed its gates may be swapped in or removed by others while it is checked again.
         let is_kept = store.is_judged(id);
         let what = format!("verifying version {id} of store {}", store.name);
         let ready = contain(&what, || self.prepare(&store, id, &linked, is_kept));
@@ -102,14 +102,14 @@ impl Steps<'_> {
             fault_point("pull.swapped");
         }
         if let Err(error) = store.retain(self.shared.settings.retention()) {
-            // The new version is live; an old one too many is no reason to say that the pull failed.
+            // The new version is live; a surplus old version does not make the pull a failure.
             tracing::warn!(store = %store.name, %error, "old versions were not removed");
         }
         fault_point("pull.retained");
         Ok(())
     }
 
-    /// Fetches the manifest and refuses one that is not of this store.
+    /// Fetches the manifest, and rejects one of another store.
     fn manifest(&self) -> Result<Manifest, Error> {
         let store = &self.pull.store;
         let manifest = self
@@ -128,10 +128,10 @@ impl Steps<'_> {
         }
     }
 
-    /// Finds or makes the folder to fetch into, and removes what can no longer be of use.
+    /// Finds or creates the folder to fetch into, and removes leftovers that are no longer useful.
     fn place(&self, store: &Store, manifest: &Manifest) -> Result<Place, Error> {
         let published = store.published_not_live(&manifest.digest)?;
-        // The same data may be there with another signature, or with none.
+        // The same data may be present with another signature, or with none.
         if let Some(id) = published.filter(|id| self.is_signed(store, *id)) {
             self.pull.version.store(id.0, Relaxed);
             return Ok(Place::Published { id });
@@ -215,7 +215,7 @@ impl Steps<'_> {
         result
     }
 
-    /// Opens, verifies, judges and warms the published version, and adds it to the store, unless it is kept there already.
+    /// Opens, verifies, checks and warms the published version, and adds it to the store, unless the store already keeps it.
     fn prepare(
         &self,
         store: &Store,
@@ -234,7 +234,7 @@ impl Steps<'_> {
         let live = live.as_ref().map(|(id, version)| (*id, &**version));
         let program = self.shared.stores.program();
         let judged = gates::check(&self.gates(), program, &version, live, &go_on);
-        // A program that was ended on account of it has no say.
+        // The result of a program that was terminated by the cancellation does not count.
         self.pull.check_cancelled()?;
         judged?;
         self.pull.enter(PullState::Warming);
@@ -276,7 +276,7 @@ impl Steps<'_> {
     }
 }
 
-/// Refuses a manifest of another store, and one that is not signed as the configuration asks.
+/// Rejects a manifest of another store, and one that is not signed as the configuration requires.
 pub(super) fn may_be_pulled(
     shared: &Shared,
     manifest: &Manifest,
@@ -294,7 +294,7 @@ pub(super) fn may_be_pulled(
     }
 }
 
-/// Verifies what of a version was fetched.
+/// Verifies the fetched files of a version.
 pub(super) fn verify_fetched(
     shared: &Shared,
     pull: &Pull,
@@ -309,7 +309,7 @@ pub(super) fn verify_fetched(
     Ok(())
 }
 
-/// Removes from an interrupted pull what the manifest does not want: the source may have changed.
+/// Removes files that the manifest does not list from an interrupted pull, because the source may have changed.
 pub(super) fn drop_other_files(folder: &Path, manifest: &Manifest) -> Result<(), Error> {
     let before = std::fs::read(folder.join(Manifest::FILE))
         .ok()

@@ -1,4 +1,4 @@
-//! The pulls that run, wait and have ended: which of them has a thread.
+//! The registry of running, queued and ended pulls, which assigns threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::membership::Membership;
 use crate::metrics::EndedCounts;
 use crate::supervision::contain;
 
-/// Ended pulls that `GET /v1/pulls` still shows.
+/// Maximum number of ended pulls that `GET /v1/pulls` shows.
 const ENDED_LEN_MAX: usize = 200;
 
 #[derive(Default)]
@@ -26,12 +26,12 @@ pub(super) struct Registry {
     pub running: HashMap<StoreName, (Arc<Pull>, JoinHandle<()>)>,
     /// In the order in which they will run.
     pub waiting: VecDeque<Arc<Pull>>,
-    /// Running and ended ones, oldest first.
+    /// Running and ended pulls, oldest first.
     pub all: VecDeque<Arc<Pull>>,
     pub ended: EndedCounts,
-    /// What the server has begun to compact by itself, so that it does not try again and again what fails.
+    /// The versions whose compaction the server has started automatically, so that a failing one is not repeated.
     compacted: HashSet<(StoreName, VersionId)>,
-    /// Bytes fetched by pulls that have ended.
+    /// Bytes fetched by ended pulls.
     pub fetched_bytes: u64,
     /// The server is stopping.
     pub closed: bool,
@@ -43,13 +43,13 @@ impl Registry {
         Pull::new(self.last_id.to_string(), store, request, source)
     }
 
-    /// Whether the server has not begun to compact the version yet, and may now. It has from then on.
+    /// Whether the server may start to compact the version now and has not done so before. Records the attempt.
     pub fn is_first_try(&mut self, store: &StoreName, id: VersionId) -> bool {
         self.of(store).is_none() && self.compacted.insert((store.clone(), id))
     }
 
-    /// Tells the store's compaction to stop, if there is one, as a pull is wanted; it may begin again after that. Whether it has to be waited
-    /// for.
+    /// Stops the store's compaction, if there is one, in favor of a pull. It may start again later. Returns whether the pull must
+    /// wait for it.
     pub fn displace(&mut self, store: &StoreName) -> bool {
         let Some(compaction) = self.of(store).cloned() else {
             return false;
@@ -65,7 +65,7 @@ impl Registry {
         self.running.contains_key(store)
     }
 
-    /// Has a pull run before all that wait, once nothing of its store does.
+    /// Runs a pull before all queued ones, once nothing of its store is running.
     pub fn enter_first(
         &mut self,
         shared: &Arc<Shared>,
@@ -94,27 +94,27 @@ impl Registry {
         Ok(self.list(pull))
     }
 
-    /// Lists a pull that was given a thread or a place among those that wait.
+    /// Lists a pull that has a thread or a place in the queue.
     fn list(&mut self, pull: Arc<Pull>) -> PullStatus {
         self.all.push_back(pull.clone());
         self.forget_oldest();
         pull.status()
     }
 
-    /// The store's pull that waits or runs: the one that waits, where it displaced a compaction that has not stopped yet.
+    /// The store's queued or running pull; the queued one if it displaced a compaction that has not stopped yet.
     pub fn of(&self, store: &StoreName) -> Option<&Arc<Pull>> {
         let waiting = self.waiting.iter().find(|pull| pull.store == *store);
         waiting.or_else(|| self.running.get(store).map(|(pull, _)| pull))
     }
 
-    /// Takes the first off the list of those that wait whose store has nothing running.
+    /// Removes and returns the first queued pull whose store has nothing running.
     fn pop_ready(&mut self) -> Option<Arc<Pull>> {
         let is_ready = |pull: &Arc<Pull>| !self.running.contains_key(&pull.store);
         let place = self.waiting.iter().position(is_ready)?;
         self.waiting.remove(place)
     }
 
-    /// Gives a pull its thread.
+    /// Starts a pull's thread.
     fn run(&mut self, shared: &Arc<Shared>, pull: &Arc<Pull>) -> Result<(), Error> {
         pull.begin();
         let (thread_pull, thread_shared) = (pull.clone(), shared.clone());
@@ -127,7 +127,7 @@ impl Registry {
                 true => cluster::push::run(&thread_shared, &thread_pull),
                 false => pull::run(&thread_shared, &thread_pull),
             });
-            // The lock waits until the entry is in the registry. Who learns of the end can start the next pull.
+            // The lock is held until the entry is in the registry. A client that sees the end can start the next pull.
             thread_shared
                 .pulls
                 .lock()
@@ -140,7 +140,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Takes a pull that has ended off the list, and gives its place to one that waits.
+    /// Removes an ended pull, and starts queued ones in its place.
     fn end(&mut self, shared: &Arc<Shared>, pull: &Pull, result: &Result<(), Error>) {
         self.running.remove(&pull.store);
         self.count_end(pull, result);

@@ -1,16 +1,16 @@
-//! One segment from its source to its file, checked while it streams.
+//! Fetches one segment from its source into its file, and checks it while it streams.
 //!
 //! ```text
-//!            ┌────────────── transient fault: back off, go on at the byte reached ◄───┐
+//!            ┌────────────── transient fault: back off, resume at the byte reached ◄──┐
 //!            ▼                                                                        │
-//!  reopen (hash what is there) ──► stream (write, hash, throttle) ──► whole? ──no─────┘
-//!            ▲                                                          │ yes
-//!            └── truncate, once ◄── digest differs ◄── compare ◄────────┘ ──► done
+//!  reopen (hash existing bytes) ──► stream (write, hash, throttle) ──► whole? ──no────┘
+//!            ▲                                                           │ yes
+//!            └── truncate, once ◄── digest differs ◄── compare ◄─────────┘ ──► done
 //! ```
 //!
 //! Invariants:
 //! 1. `digest` covers exactly the first `at` bytes of the file, which are written once it is flushed.
-//! 2. A segment is reported fetched only if its digest is the manifest's.
+//! 2. A segment is reported as fetched only if its digest matches the manifest.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -27,17 +27,17 @@ use super::throttle::Throttle;
 use crate::Shared;
 use crate::error::Error;
 
-/// How a fetch deals with a slow or faulty source.
+/// How a fetch handles a slow or faulty source.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// A source that sends nothing for this long is given up and asked again.
+    /// A source that sends nothing for this time is disconnected and retried.
     pub stall_timeout: Duration,
-    /// Faults in a row, with not one byte between them, before the pull fails.
+    /// Consecutive faults without any received byte after which the pull fails.
     pub retries: u32,
 }
 
 impl Patience {
-    /// As the configuration says.
+    /// The configured values.
     pub fn of(shared: &Shared) -> Patience {
         Patience {
             stall_timeout: Duration::from_secs(shared.config.fetch.stall_timeout_seconds),
@@ -55,7 +55,7 @@ pub struct Fetch<'a> {
     pub patience: Patience,
 }
 
-/// A segment's file and how far it is.
+/// A segment's file, with the position and digest reached.
 struct Partial {
     file: StreamingFile,
     digest: SegmentDigest,
@@ -63,7 +63,7 @@ struct Partial {
 }
 
 impl Fetch<'_> {
-    /// Fetches `entry` from `source` into `path`, going on from what `path` holds.
+    /// Fetches `entry` from `source` into `path`, resuming after the bytes in `path`.
     pub async fn segment(
         &self,
         source: &Location,
@@ -72,7 +72,7 @@ impl Fetch<'_> {
     ) -> Result<(), Error> {
         let mut partial = self.reopen(entry, path)?;
         let fetched = self.matching(source, entry, path, &mut partial).await;
-        // After a fault too: the next pull goes on from there.
+        // Also after a fault, so that the next pull can resume there.
         let flushed = partial.file.flush().map_err(Error::io("write", path));
         fetched.and(flushed)
     }
@@ -104,7 +104,7 @@ impl Fetch<'_> {
         }
     }
 
-    /// Streams until the file has the entry's length, over as many connections as it takes.
+    /// Streams until the file has the entry's length, over as many connections as necessary.
     async fn complete(
         &self,
         source: &Location,
@@ -131,7 +131,7 @@ impl Fetch<'_> {
         Ok(())
     }
 
-    /// One connection's worth.
+    /// Streams over one connection.
     async fn stream(
         &self,
         source: &Location,
@@ -181,7 +181,7 @@ impl Fetch<'_> {
         Ok(())
     }
 
-    /// Opens the file and hashes what an earlier attempt left; what is too long starts anew.
+    /// Opens the file and hashes what an earlier attempt left. A file that is too long is truncated.
     fn reopen(&self, entry: &SegmentEntry, path: &Path) -> Result<Partial, Error> {
         let mut file = File::options()
             .read(true)
@@ -243,7 +243,7 @@ impl Partial {
     }
 }
 
-/// Doubles with every fault in a row.
+/// Doubles with each consecutive fault.
 pub fn back_off(faults: u32) -> Duration {
     let doubled = BACK_OFF_FIRST.saturating_mul(1 << faults.saturating_sub(1).min(16));
     doubled.min(BACK_OFF_MAX)

@@ -1,7 +1,7 @@
-//! Disk space for a pull, taken before the first byte is fetched.
+//! Reserves disk space for a pull before the first byte is fetched.
 //!
-//! Blocks are reserved past each file's end (`FALLOC_FL_KEEP_SIZE`), so that a file's length stays
-//! the number of bytes fetched: that is where a resumed pull goes on.
+//! Blocks are reserved beyond the end of each file (`FALLOC_FL_KEEP_SIZE`), so that a file's length remains the number of bytes
+//! fetched, where a resumed pull continues.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -14,14 +14,14 @@ use rustix::io::Errno;
 use super::download::Wanted;
 use crate::error::Error;
 
-/// Left for logs, metadata and others on the same disk.
+/// Space left for logs, metadata and other uses of the disk.
 const SPARE_BYTES: u64 = 4 << 20;
 
-/// Reserves what these segments still need, in files under `folder`, which exists.
+/// Reserves the space that these segments still need, in files under `folder`, which must exist.
 ///
 /// # Errors
-/// [`Error::DiskFull`] names need and free space; files made here are then gone again, and those of
-/// an earlier pull are as they were.
+/// [`Error::DiskFull`] with the needed and the free space. Files created here have then been removed, and those of an earlier
+/// pull are unchanged.
 pub fn reserve(folder: &Path, wanted: &[Wanted<'_>]) -> Result<(), Error> {
     let held: Vec<Option<u64>> = wanted
         .iter()
@@ -48,7 +48,7 @@ pub fn reserve(folder: &Path, wanted: &[Wanted<'_>]) -> Result<(), Error> {
             .map_err(Error::io("create", path))?;
         match fallocate(&file, FallocateFlags::KEEP_SIZE, 0, entry.size_bytes.max(1)) {
             Ok(()) => {}
-            // The file system cannot reserve; the check above has to do.
+            // The file system does not support reservation; the check above must suffice.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(()),
             Err(Errno::NOSPC | Errno::DQUOT) => {
                 for (made, _) in wanted[..=index]
@@ -66,7 +66,7 @@ pub fn reserve(folder: &Path, wanted: &[Wanted<'_>]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether so much can be written under `folder`. Nothing is reserved.
+/// Checks whether `need` bytes can be written under `folder`, without a reservation.
 ///
 /// # Errors
 /// [`Error::DiskFull`].

@@ -1,4 +1,4 @@
-//! One pull: what was asked, how far it is, and the switch that stops it.
+//! The state of one pull: the request, its progress, and its stop switch.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,39 +15,39 @@ use super::cluster::Order;
 use crate::error::Error;
 use crate::stores::unix_seconds;
 
-/// See the module.
+/// A pull or a compaction; see the module.
 pub struct Pull {
     pub id: String,
     pub store: StoreName,
     pub request: PullRequest,
-    /// For people: without credentials.
+    /// The source for display, without credentials.
     pub source: String,
     started_at: u64,
     cancel: watch::Sender<Option<Stop>>,
     pub(super) version: AtomicU64,
     pub(super) bytes_done: AtomicU64,
     pub(super) bytes_total: AtomicU64,
-    /// Since the start; not what an earlier attempt left.
+    /// Since the start, without what an earlier attempt left.
     pub(super) bytes_fetched: AtomicU64,
-    /// Not fetched, as they were here.
+    /// Linked locally instead of fetched.
     pub(super) bytes_linked: AtomicU64,
-    /// It compacts what is live, and pulls nothing.
+    /// It is a compaction of the live version, not a pull.
     pub(super) is_compaction: bool,
     progress: Mutex<Progress>,
-    /// Of a push in a cluster.
+    /// The nodes of a push in a cluster.
     nodes: Mutex<Vec<NodePull>>,
-    /// Turns true once, after the last change of `progress`.
+    /// Becomes true once, after the last change of `progress`.
     over: watch::Sender<bool>,
 }
 
-/// Why a pull stops before its end.
+/// The reason why a pull stops early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Someone asked: what was fetched is removed.
+    /// It was cancelled: what was fetched is removed.
     Cancelled,
     /// The server stops: what was fetched is kept for the next pull.
     Shutdown,
-    /// Of a compaction: a pull of its store was asked for, which goes before.
+    /// A compaction was displaced by a pull of its store, which has priority.
     Displaced,
 }
 
@@ -94,7 +94,7 @@ impl Pull {
         }
     }
 
-    /// The same as a compaction of what is live.
+    /// Converts it into a compaction of the live version.
     pub(super) fn into_compaction(self) -> Pull {
         Pull {
             is_compaction: true,
@@ -102,7 +102,7 @@ impl Pull {
         }
     }
 
-    /// One that the cluster's map asks for. It is not among those that clients ask for.
+    /// A pull that the cluster's map requires. It is not listed among those that clients requested.
     pub(crate) fn of_cluster(order: &Order) -> Result<Pull, Error> {
         let source =
             Location::parse(&order.source).map_err(|error| Error::BadRequest(error.to_string()))?;
@@ -118,7 +118,7 @@ impl Pull {
         Ok(pull)
     }
 
-    /// Bytes that are here, and those that will be.
+    /// The bytes present, and the total.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (
             self.bytes_done.load(Relaxed),
@@ -126,12 +126,12 @@ impl Pull {
         )
     }
 
-    /// Ends a pull of the cluster: the version is not wanted any more.
+    /// Cancels a pull of the cluster, because the version is no longer required.
     pub(crate) fn give_up(&self) {
         self.stop(Stop::Cancelled);
     }
 
-    /// As the server stops: what was fetched stays.
+    /// Stops for a shutdown: what was fetched is kept.
     pub(crate) fn interrupt(&self) {
         self.stop(Stop::Shutdown);
     }
@@ -173,7 +173,7 @@ impl Pull {
         }
     }
 
-    /// A node that is ready tells no more how many bytes that were.
+    /// Updates the progress of each node. A ready node no longer reports its number of bytes, so the previous value is kept.
     pub(super) fn tell_nodes(&self, mut nodes: Vec<NodePull>) {
         let mut told = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         for node in nodes
@@ -190,7 +190,7 @@ impl Pull {
         *told = nodes;
     }
 
-    /// What others are told of its state.
+    /// The state as shown to clients.
     fn shown(&self, state: PullState) -> PullState {
         let is_stopping = matches!(self.stopped(), Some(Stop::Cancelled | Stop::Displaced));
         match state {
@@ -201,7 +201,7 @@ impl Pull {
         }
     }
 
-    /// Asks the pull to stop; it does so at its next chunk, and not once it is swapping.
+    /// Requests the pull to stop. It does so at its next chunk, but not once it is swapping.
     pub(super) fn stop(&self, why: Stop) {
         self.cancel.send_if_modified(|stop| {
             let first = stop.is_none();
@@ -223,7 +223,7 @@ impl Pull {
         }
     }
 
-    /// Returns when the pull is to stop.
+    /// Returns when the pull has been requested to stop.
     pub(super) async fn cancelled(&self) {
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.cancel.subscribe().wait_for(Option::is_some).await;
@@ -282,7 +282,7 @@ impl Pull {
 mod tests {
     use super::*;
 
-    /// Its thread is of low priority, and may be in the middle of a file.
+    /// The pull's thread has low priority, and may be in the middle of a file.
     #[test]
     fn a_pull_that_was_told_to_stop_says_so_until_it_has() {
         let pull = || {

@@ -1,11 +1,11 @@
-//! The two [`Budget`]s of a node with their clock: one for bytes that come over the network, one for bytes that background work reads
-//! here (verification, warm-up, compaction). Each has a rate of its own. Both yield to reads alike.
+//! The two [`Budget`]s of a node with their clock: one for bytes received over the network, one for bytes that background work
+//! reads locally (verification, warming, compaction). Each has its own rate. Both yield to reads in the same way.
 //!
-//! How long reads wait is what the system says of the serving threads: the time that they stood ready to run and had no processor
-//! (`/proc/self/task/<thread>/schedstat`), over the times that they ran. It costs reads nothing, and it is what background work takes from them. Where
-//! the system does not tell, nobody yields.
+//! The system reports how long reads wait: the time that serving threads were runnable without a CPU
+//! (`/proc/self/task/<thread>/schedstat`), divided by the number of times that they ran. This costs reads nothing, and measures
+//! exactly what background work takes from them. If the system does not report it, background work never yields.
 //!
-//! A change of the rate takes effect within [`NAP_MAX`], also for those who wait.
+//! A change of the rate takes effect within [`NAP_MAX`], also for current waiters.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::budget::{Budget, BudgetFigures, Ticket};
 
-/// The longest that anybody sleeps before looking at the rate again.
+/// Maximum sleep before the rate is checked again.
 const NAP_MAX: Duration = Duration::from_millis(200);
 
 pub struct Throttle {
@@ -25,7 +25,7 @@ pub struct Throttle {
     serving: Mutex<Vec<ServingThread>>,
 }
 
-/// A thread that answers reads.
+/// A thread that serves reads.
 struct ServingThread {
     schedstat: File,
     /// Nanoseconds of waiting, and how often it ran.
@@ -33,7 +33,7 @@ struct ServingThread {
 }
 
 impl Throttle {
-    /// Rates are in bytes a second, and 0 is no limit. With a `yield_at_us` of 0 background work never yields.
+    /// Rates are in bytes per second; 0 means no limit. With `yield_at_us` 0, background work never yields.
     pub fn new(network_rate: u64, local_rate: u64, yield_at_us: u64) -> Throttle {
         Throttle {
             began: Instant::now(),
@@ -43,29 +43,29 @@ impl Throttle {
         }
     }
 
-    /// Changes the rate of the network.
+    /// Sets the rate of the network.
     pub fn set_rate(&self, bytes_per_second: u64) {
         let now = self.now_us();
         lock(&self.network).set_rate(now, bytes_per_second);
     }
 
-    /// Those of the network.
+    /// The figures of the network budget.
     pub fn figures(&self) -> BudgetFigures {
         lock(&self.network).figures()
     }
 
-    /// Those of background work's own reads.
+    /// The figures of the budget for local reads.
     pub fn local_figures(&self) -> BudgetFigures {
         lock(&self.local).figures()
     }
 
-    /// As [`Throttle::figures`], with the shares that background work has now.
+    /// Like [`Throttle::figures`], with the current shares.
     pub fn figures_now(&self) -> BudgetFigures {
         self.look(self.now_us());
         self.figures()
     }
 
-    /// Says that the calling thread answers reads.
+    /// Registers the calling thread as a serving thread.
     pub fn add_serving_thread(&self) {
         // SAFETY: gettid takes nothing and cannot fail.
         let thread = unsafe { libc::syscall(libc::SYS_gettid) };
@@ -79,7 +79,7 @@ impl Throttle {
         });
     }
 
-    /// Returns once `bytes` of the network may pass.
+    /// Waits until `bytes` may be received over the network.
     pub async fn take(&self, bytes: u64) {
         let place = Place::of(self, &self.network);
         while let Some(nap) = place.nap(bytes) {
@@ -87,7 +87,7 @@ impl Throttle {
         }
     }
 
-    /// Returns once `bytes` may be read here, or `go_on` is false. Blocks.
+    /// Blocks until `bytes` may be read locally, or `go_on` returns false.
     pub fn take_local(&self, bytes: u64, go_on: &dyn Fn() -> bool) {
         let place = Place::of(self, &self.local);
         while let Some(nap) = place.nap(bytes).filter(|_| go_on()) {
@@ -95,7 +95,7 @@ impl Throttle {
         }
     }
 
-    /// Counts bytes that came over the network already; what waits for the network waits for them.
+    /// Records bytes already received over the network; waiters of the network budget wait for them.
     pub fn charge(&self, bytes: u64) {
         if bytes > 0 {
             let now = self.now_us();
@@ -103,7 +103,7 @@ impl Throttle {
         }
     }
 
-    /// For one thread's work in steps.
+    /// A pace for one thread's work in steps.
     pub fn pace(&self) -> Pace<'_> {
         Pace {
             throttle: self,
@@ -118,7 +118,7 @@ impl Throttle {
         }
         let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
         let waits = serving.iter_mut().filter_map(ServingThread::wait_us);
-        // The one that waited longest: a connection is on one thread.
+        // The longest wait, because a connection is served by one thread.
         if let Some(wait) = waits.max() {
             lock(&self.network).observe(now_us, wait);
             lock(&self.local).observe(now_us, wait);
@@ -134,7 +134,7 @@ fn lock(budget: &Mutex<Budget>) -> MutexGuard<'_, Budget> {
     budget.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A ticket that is given back when nobody waits for it any more.
+/// A ticket that is given back when its waiter is dropped.
 struct Place<'a> {
     throttle: &'a Throttle,
     budget: &'a Mutex<Budget>,
@@ -151,7 +151,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// How long to wait before the next try; `None` once the bytes have passed.
+    /// The time until the next attempt; `None` once the bytes have passed.
     fn nap(&self, bytes: u64) -> Option<Duration> {
         let now = self.throttle.now_us();
         self.throttle.look(now);
@@ -166,17 +166,18 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Work in steps on one thread: after each it waits for its bytes, and rests by the processor time that the step took.
+/// Paces work in steps on one thread. After each step, it waits for the step's bytes, and rests according to the CPU time that
+/// the step took.
 pub struct Pace<'a> {
     throttle: &'a Throttle,
-    /// The thread's processor time after the last step.
+    /// The thread's CPU time after the last step.
     cpu: Cell<Duration>,
-    /// As the work counts.
+    /// In the unit of the work's progress.
     done: Cell<u64>,
 }
 
 impl Pace<'_> {
-    /// After a step that read so many bytes here. May sleep; `go_on` is asked while it does.
+    /// To be called after a step that read `bytes` locally. May sleep; `go_on` is checked meanwhile.
     pub fn step(&self, bytes: u64, go_on: &dyn Fn() -> bool) {
         self.throttle.take_local(bytes, go_on);
         let rest = self.rest();
@@ -185,7 +186,7 @@ impl Pace<'_> {
         }
     }
 
-    /// For work that tells how many bytes it has done in all, and wants to know whether to go on.
+    /// For work that reports its total bytes so far. Returns whether to continue.
     pub fn reached(&self, done: u64, go_on: &dyn Fn() -> bool) -> bool {
         let step = done.saturating_sub(self.done.replace(done));
         if go_on() {
@@ -194,7 +195,7 @@ impl Pace<'_> {
         go_on()
     }
 
-    /// As [`Pace::step`], of work whose bytes were taken already.
+    /// Like [`Pace::step`], for work whose bytes have already passed.
     pub async fn stepped(&self) {
         let rest = self.rest();
         if !rest.is_zero() {
@@ -211,7 +212,8 @@ impl Pace<'_> {
 }
 
 impl ServingThread {
-    /// How long it waited for a processor since the last look, on average, each time that it had work; `None` if it had none or is gone.
+    /// Returns how long the thread waited for a CPU since the last call, on average per time that it ran; `None` if it did not
+    /// run or has ended.
     fn wait_us(&mut self) -> Option<u64> {
         let mut text = [0; 80];
         let size = self.schedstat.read_at(&mut text, 0).ok()?;
@@ -221,18 +223,18 @@ impl ServingThread {
             now.0.saturating_sub(before.0),
             now.1.saturating_sub(before.1),
         );
-        // Of its whole life until now nothing is said.
+        // The first value covers the thread's complete lifetime, so it is skipped.
         (before.1 > 0 && ran > 0).then(|| wait_ns / ran / 1000)
     }
 }
 
-/// Nanoseconds of waiting, and how often the thread ran: the second and the third number.
+/// Parses the nanoseconds of waiting and the number of times that the thread ran: the second and the third number.
 fn parse_schedstat(text: &str) -> Option<(u64, u64)> {
     let mut numbers = text.split_whitespace().skip(1);
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// The processor time of the calling thread.
+/// The CPU time of the calling thread.
 fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -255,7 +257,7 @@ mod tests {
 
     #[test]
     fn bytes_read_here_are_no_bytes_of_the_network() {
-        // A network of one byte a second would hold up a second step for ages.
+        // With a network rate of one byte per second, a second step would wait for ages.
         let throttle = Throttle::new(1, 0, 0);
         throttle.charge(10);
         let pace = throttle.pace();

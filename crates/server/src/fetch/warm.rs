@@ -1,7 +1,6 @@
-//! Reading versions into memory before requests need them, where they fit.
+//! Reads versions into memory before requests need them, if they fit.
 //!
-//! A version that does not fit beside those that are served would push their pages out and gain
-//! nothing, so it is left to the requests to bring in what they use.
+//! A version that does not fit beside the served ones would evict their pages without a benefit, so its pages are read on demand.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use larder_types::{ByteSize, StoreName};
 use crate::Shared;
 use crate::supervision::contain;
 
-/// Warms a version that is to go live, if `fetch.warm` says so and memory allows.
+/// Warms a version that will go live, if `fetch.warm` is set and memory allows.
 pub fn warm_new(shared: &Shared, version: &Version, go_on: &dyn Fn() -> bool) {
     let snapshot = shared.catalog.load();
     let served = snapshot
@@ -24,7 +23,8 @@ pub fn warm_new(shared: &Shared, version: &Version, go_on: &dyn Fn() -> bool) {
     }
 }
 
-/// Reads the keys that are read most of the store's live version in one that is to go live, if `fetch.warm_keys` asks for some. Gives how many were found.
+/// Reads the most frequently read keys of the store's live version in a version that will go live, if `fetch.warm_keys` is set.
+/// Returns how many were found.
 pub fn warm_hot_keys(
     shared: &Shared,
     store: &StoreName,
@@ -37,7 +37,7 @@ pub fn warm_hot_keys(
         if !go_on() {
             break;
         }
-        // What is wrong with a key is for its readers to learn; it may be new, or another node's.
+        // An error is reported to readers of the key. The key may be new, or on another node.
         if let Ok(Some(value)) = version.get(&key) {
             found += 1;
             pace.step(value.len() as u64, go_on);
@@ -50,7 +50,7 @@ pub fn warm_hot_keys(
     found
 }
 
-/// Warms what is live, one store after the other, until the server stops: for the time after a start.
+/// Warms the live versions after a start, one store after the other, until the server stops.
 pub fn warm_served(shared: &Arc<Shared>, go_on: &dyn Fn() -> bool) {
     if !shared.config.fetch.warm {
         return;
@@ -64,7 +64,7 @@ pub fn warm_served(shared: &Arc<Shared>, go_on: &dyn Fn() -> bool) {
     if fits(live.iter().map(|version| version.size_here_bytes()).sum()) {
         live.iter().take_while(|_| go_on()).for_each(|version| {
             let pace = shared.pulls.throttle.pace();
-            // What is wrong with a version is for its readers to learn.
+            // An error is reported to readers of the version.
             let _ = contain(&format!("warming {}", version.path().display()), || {
                 version.warm(&|done| pace.reached(done, go_on));
                 Ok(())
@@ -84,7 +84,7 @@ fn fits(need: u64) -> bool {
     fits
 }
 
-/// What the system could give without swapping: it counts the page cache as free.
+/// Memory that the system could provide without swapping, which includes the page cache.
 fn available_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()

@@ -1,4 +1,4 @@
-//! Errors as JSON bodies, and JSON bodies as requests.
+//! JSON bodies of errors and requests.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 
-/// An [`Error`] on its way to a client.
+/// An [`Error`] as a response.
 pub struct Failure(pub Error);
 
 pub type Answer<T> = Result<Json<T>, Failure>;
@@ -37,10 +37,10 @@ impl IntoResponse for Failure {
     }
 }
 
-/// The request's body; an empty one is `{}`.
+/// Decodes the request's body; an empty body is `{}`.
 pub fn decode<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
     let text: &[u8] = if body.is_empty() { b"{}" } else { body };
-    // An array would be read as an object's values, in their order.
+    // serde would accept an array as an object's values in order.
     let read = match text.trim_ascii_start().starts_with(b"[") {
         true => Err("an array, where an object is expected".to_owned()),
         false => serde_json::from_slice(text).map_err(|error| error.to_string()),

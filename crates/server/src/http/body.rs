@@ -1,6 +1,6 @@
-//! Bodies of requests: taken whole before anything is done, within bounds of size and time, so that a client that sends
-//! half of one holds its connection no longer than one that sends half of a head. One whose head says that it is too long is
-//! not read at all.
+//! Reads request bodies completely before any work is done, with limits on size and time, so that a client that sends half of a
+//! body holds its connection no longer than one that sends half of a head. A body whose announced size exceeds the limit is not
+//! read.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use super::answer::Failure;
 use crate::Shared;
 use crate::error::Error;
 
-/// A pull's canaries are the longest of what is asked, except by [`RECOVER`].
+/// A pull's canaries are the longest body, except for [`RECOVER`].
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// A request to this path carries what every node has kept: up to some 100 bytes for each copy of a slot.
+/// A request to this path contains the stored state of every node: up to about 100 bytes per copy of a slot.
 pub const RECOVER: &str = "/v1/cluster/recover";
 const RECOVER_BYTES_MAX: usize = 64 << 20;
 
@@ -40,12 +40,12 @@ pub async fn take(State(shared): State<Arc<Shared>>, request: Request, next: Nex
             (StatusCode::REQUEST_TIMEOUT, Error::Timeout(message))
         }
     };
-    // What is still to come of the body is not waited for.
+    // The rest of the body is not awaited.
     let close = [(header::CONNECTION, "close")];
     (status, close, Failure(refused)).into_response()
 }
 
-/// All of a body.
+/// Reads a complete body.
 async fn whole(body: Body, bytes_max: usize) -> Result<Bytes, (StatusCode, Error)> {
     let too_long = || {
         let message = format!("the request's body is longer than {bytes_max} bytes");

@@ -1,4 +1,4 @@
-//! `/v1/cluster`: how the cluster stands, what a change of its nodes would move, and what a person asks of its controller.
+//! `/v1/cluster`: the status of the cluster, plans for changes of its nodes, and operator requests to its controller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::membership::{ClockSkew, Membership, shown_id};
 
 type Server = State<Arc<Shared>>;
 
-/// How long the controller's answer is waited for.
+/// How long to wait for the controller's answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn membership(shared: &Shared) -> Result<&Membership, Failure> {
@@ -48,7 +48,7 @@ pub async fn status(State(shared): Server) -> Answer<ClusterStatus> {
     let leader = standing.as_ref().and_then(|it| it.known.leader.as_ref());
     let served = view.lookup.served().iter();
     let bytes = slot_bytes(&shared, &view);
-    // What this node misses says it already.
+    // This node's own report already contains it.
     let missing = standing.as_ref().and_then(|it| it.missing(&view));
     let unreached = standing.as_ref().map(|it| {
         let mut told = it.unreached(&view);
@@ -126,7 +126,7 @@ pub async fn ask(State(shared): Server, body: Bytes) -> Answer<ClusterAnswer> {
     Ok(Json(ClusterAnswer { answer }))
 }
 
-/// What a plan is asked for; lists are separated by commas.
+/// The parameters of a plan; lists are comma-separated.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Changes {
@@ -145,7 +145,7 @@ pub async fn plan(
     let Query(changes) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
     let view = membership(&shared)?.view();
     let bytes = slot_bytes(&shared, &view);
-    // It may take a second where there are a thousand nodes.
+    // Planning may take a second with a thousand nodes.
     let planned = tokio::task::spawn_blocking(move || planned(&view.map, &changes, &bytes)).await;
     let planned =
         planned.map_err(|error| Error::Io(format!("planning failed: {error}; see the log")))?;
@@ -178,7 +178,7 @@ fn planned(map: &Map, changes: &Changes, bytes: &[u64]) -> Result<ClusterPlan, S
             .ok()
             .filter(|weight| *weight > 0 && parts.next().is_none());
         let weight = weight.ok_or_else(|| format!("add: {one:?} is not NAME[:ZONE[:WEIGHT]]"))?;
-        // Numbers that no member has.
+        // Ids that no member has.
         let id = NodeId(u32::MAX - added);
         names_of.insert(id, name.to_string());
         nodes.push(Node {
@@ -230,7 +230,7 @@ fn planned(map: &Map, changes: &Changes, bytes: &[u64]) -> Result<ClusterPlan, S
     })
 }
 
-/// About how many bytes each slot has: of stores what their manifests say, of tables the average of what this node has.
+/// The approximate bytes of each slot: for stores according to their manifests, for tables the average of this node's slots.
 fn slot_bytes(shared: &Shared, view: &View) -> Vec<u64> {
     let mut bytes = vec![0; usize::from(SLOTS)];
     for live in shared.catalog.load().iter() {
@@ -252,7 +252,7 @@ fn slot_bytes(shared: &Shared, view: &View) -> Vec<u64> {
     bytes
 }
 
-/// The plan from where slots are to where they are to be. Of a node that is down nothing is under way: it may return.
+/// The plan from the current to the target placement. It excludes moves to nodes that are down, because these may return.
 fn under_way(map: &Map, bytes: &[u64]) -> Plan {
     let runs = map.slots().runs().iter();
     let goals: Vec<Goal> = runs
@@ -262,7 +262,7 @@ fn under_way(map: &Map, bytes: &[u64]) -> Plan {
     Plan::to(map, goals, map.settings().fill_slots_at_once, weights)
 }
 
-/// Where slots are to be as long as no node that is down returns; none if nobody who is up owns them.
+/// The target placement while no node that is down returns; `None` if no node that is up owns the slots.
 fn present_goal(map: &Map, placed: &Placed) -> Option<Vec<NodeId>> {
     let is_down = |node: &NodeId| {
         map.member(*node)
@@ -368,7 +368,7 @@ fn slots(map: &Map) -> Vec<ClusterSlots> {
     .collect()
 }
 
-/// Of each push, every node that holds slots: a push waits for them.
+/// For each push, every node that holds slots, because a push waits for these.
 fn pushes(map: &Map, reports: &BTreeMap<NodeName, Report>) -> Vec<ClusterPush> {
     let holds = |member: &&Member| {
         let mut runs = map.slots().runs().iter();

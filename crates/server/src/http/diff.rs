@@ -1,5 +1,5 @@
-//! Two versions of a store compared. In a cluster each node compares the keys whose partitions of both it has, and the figures are
-//! added up.
+//! Compares two versions of a store. In a cluster, each node compares the keys for which it has the partitions of both versions,
+//! and the results are added up.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ pub struct DiffQuery {
     from: Option<WhichVersion>,
     to: Option<WhichVersion>,
     limit: Option<usize>,
-    /// Keys of these slots alone, of what this node has: as one node asks another.
+    /// Compares only keys of these slots on this node: the form of a request from another node.
     slots: Option<String>,
 }
 
-/// What is compared.
+/// The parameters of a comparison.
 struct Asked {
     store: StoreName,
     from: (VersionId, Arc<Version>),
@@ -42,7 +42,7 @@ struct Asked {
     limit: usize,
 }
 
-/// Compares two versions: by default the one before the live one with the live one.
+/// Compares two versions; by default, the previously live version with the live one.
 pub async fn diff(
     State(shared): Server,
     Path(name): Path<String>,
@@ -88,7 +88,7 @@ pub async fn diff(
 }
 
 impl Asked {
-    /// The slots whose partitions of both versions are here.
+    /// The slots for which this node has the partitions of both versions.
     fn slots_here(&self) -> SlotSet {
         let [from, to] = [&self.from.1, &self.to.1].map(|version| {
             let count = version.manifest().partitions;
@@ -98,7 +98,7 @@ impl Asked {
         (0..SLOTS).filter(|slot| from(*slot) && to(*slot)).collect()
     }
 
-    /// All slots of a slot's partition, where these are smaller.
+    /// All slots of a slot's partition, in the version with the smaller partitions.
     fn partition_of(&self, slot: u16) -> RangeInclusive<u16> {
         let counts = [&self.from, &self.to].map(|(_, version)| version.manifest().partitions);
         let count = counts[0].max(counts[1]);
@@ -127,7 +127,7 @@ impl Asked {
         all.changes.extend(part.changes.into_iter().take(room));
     }
 
-    /// What this node has of it.
+    /// Compares the part that is on this node.
     async fn part(&self, shared: &Shared, slots: SlotSet) -> Result<DiffResult, Error> {
         let (old, new) = (self.from.1.clone(), self.to.1.clone());
         let limit = self.limit;
@@ -159,7 +159,8 @@ impl Asked {
         })
     }
 
-    /// What other nodes have: each slot of one of them, all at the same time. Who fails leaves its slots to others.
+    /// Compares the parts on other nodes concurrently: each slot is assigned to one node. If a node fails, its slots are assigned
+    /// to others.
     async fn others(
         &self,
         shared: &Shared,
@@ -172,7 +173,7 @@ impl Asked {
             for slot in lacking.iter() {
                 let what = format!("slot {slot} of store {}", self.store);
                 let of = |slots| peers.of(shared, &self.store, slots, &what);
-                // A node takes whole partitions: who has another slot of it may do, too.
+                // Partitions are stored completely, so a node that has another slot of the partition may be used too.
                 let (node, root) = of(slot..=slot).or_else(|_| of(self.partition_of(slot)))?;
                 match by_node.iter_mut().find(|(known, ..)| *known == node) {
                     Some((.., slots)) => slots.insert(slot),

@@ -1,12 +1,13 @@
-//! All records of a version, as lines of JSON. In a cluster the partitions that are not here come from the nodes that have them.
+//! Dumps all records of a version as lines of JSON. In a cluster, partitions that are not on this node come from other nodes.
 //!
 //! ```text
-//!   partition 0, 1, 2 ...  ─┬─ here: walked, on a thread of low priority ─────────────┬─► lines
-//!                           └─ elsewhere: the dump of another node, of that partition ─┘
+//!   partition 0, 1, 2 ...  ─┬─ here: read on a low-priority thread ─────────────────────┬─► lines
+//!                           └─ elsewhere: another node's dump of that partition ────────┘
 //! ```
 //!
-//! A partition's lines are the same on every node, so when one breaks off, another one goes on from where it was. What nobody can
-//! give cuts the answer short of its end mark, as damage does: no client takes a part for the whole.
+//! A partition's lines are equal on all nodes, so if one node fails, another continues at the same position. If no node can
+//! supply a partition, or if it is damaged, the response is cut off before its end mark, so that no client mistakes a part for
+//! the complete dump.
 
 use std::sync::Arc;
 
@@ -37,11 +38,11 @@ const CHUNK_BYTES: usize = 256 << 10;
 #[serde(deny_unknown_fields)]
 pub struct DumpQuery {
     version: Option<WhichVersion>,
-    /// One partition alone, of what this node has: as one node asks another.
+    /// Only one partition of this node: the form of a request from another node.
     partition: Option<u32>,
 }
 
-/// Every record as a line of JSON.
+/// Streams every record as a line of JSON.
 pub async fn dump(
     State(shared): Server,
     Path(name): Path<String>,
@@ -79,7 +80,7 @@ pub async fn dump(
         part: None,
         _admission: admission,
     };
-    // A part is made when the one before has been taken: nothing waits for who does not read.
+    // A part is produced when the previous one has been sent, so nothing is buffered for a client that does not read.
     let parts = futures::stream::try_unfold(dump, move |dump| {
         let shared = shared.clone();
         async move {
@@ -100,14 +101,14 @@ pub async fn dump(
     Ok((headers, Body::from_stream(parts)).into_response())
 }
 
-/// A dump between two of its parts.
+/// The state of a dump between two parts.
 struct Dump {
     store: StoreName,
     id: VersionId,
     version: Arc<Version>,
-    /// That are not begun.
+    /// Partitions that have not been started.
     partitions: std::ops::Range<u32>,
-    /// The partition that is under way.
+    /// The partition in progress.
     part: Option<Partition>,
     _admission: Admission,
 }
@@ -118,7 +119,7 @@ enum Partition {
 }
 
 impl Dump {
-    /// The next lines, and the rest.
+    /// Returns the next lines, and the remaining dump.
     async fn next(mut self, shared: &Arc<Shared>) -> Result<Option<(Bytes, Dump)>, Error> {
         loop {
             let part = match self.part.take() {
@@ -134,7 +135,7 @@ impl Dump {
                     let store = shared.stores.get(self.store.as_str()).ok();
                     let work = move |_: &oneshot::Sender<_>| {
                         let made = lines(&mut walk);
-                        // Who was given a part can ask for the reason.
+                        // The client has already received parts, so the reason is recorded for later queries.
                         if let (Err(error), Some(store)) = (&made, store) {
                             store.note_damage(id, &version, error);
                         }
@@ -181,7 +182,7 @@ impl Dump {
     }
 }
 
-/// The next lines, and whether they are the last.
+/// Returns the next lines, and whether they are the last.
 fn lines(walk: &mut Walk<Arc<Version>>) -> Result<(Bytes, bool), larder_batch::Error> {
     let mut lines = Vec::with_capacity(CHUNK_BYTES * 2);
     while lines.len() < CHUNK_BYTES {
@@ -196,17 +197,18 @@ fn lines(walk: &mut Walk<Arc<Version>>) -> Result<(Bytes, bool), larder_batch::E
     Ok((lines.into(), false))
 }
 
-/// A partition that other nodes have.
+/// A partition on other nodes.
 struct Elsewhere {
     store: StoreName,
     slots: (u16, u16),
     what: String,
     path: String,
-    /// Those that were asked in vain.
+    /// Nodes that were tried unsuccessfully.
     peers: Peers,
-    /// Bytes that were handed on.
+    /// Bytes passed on so far.
     done: u64,
-    /// From whom they come, and how many of them were handed on already, by whoever was asked before.
+    /// The node that supplies the bytes, the stream, and the number of its bytes to skip because another node already supplied
+    /// them.
     stream: Option<(NodeId, ByteStream, u64)>,
 }
 

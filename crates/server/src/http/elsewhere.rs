@@ -1,5 +1,5 @@
-//! What other nodes of the cluster have of stores is asked for over their HTTP: values whose partition is not here, of the version that
-//! the request began with, and parts of what is of a whole version.
+//! Requests store data from other nodes over HTTP: values whose partition is not on this node, from the version that the request
+//! started with, and parts of operations on a complete version.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::cluster::View;
 use crate::error::Error;
 use crate::fetch::cluster::{http_root, place};
 
-/// The value, from the slot's owner or else from a replica. `encoded`: the key, as it is in the path.
+/// Returns the value from the slot's owner, or else from a replica. `encoded` is the key as it appears in the path.
 ///
 /// # Errors
-/// [`Error::AbsentKey`]; [`Error::Elsewhere`] if no node gave an answer.
+/// [`Error::AbsentKey`]; [`Error::Elsewhere`] if no node answered.
 pub async fn value(
     shared: &Shared,
     live: &LiveStore,
@@ -61,7 +61,7 @@ pub async fn value(
     }))
 }
 
-/// The answer to another node that asks for what is not here either.
+/// The response to another node that requests a partition that is not here either.
 pub fn not_here(live: &LiveStore) -> Error {
     Error::Elsewhere(format!(
         "this node does not have the key's partition of version {} of store {}",
@@ -69,13 +69,13 @@ pub fn not_here(live: &LiveStore) -> Error {
     ))
 }
 
-/// Between two looks at whether a node that is asked is still up.
+/// The interval between checks whether the other node is still up.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What a node answers; however long it takes, as long as the node is up.
+/// Waits for another node's response for as long as the node is up.
 ///
 /// # Errors
-/// Why there is no answer.
+/// The reason why there is no response.
 pub async fn while_up<T>(
     shared: &Shared,
     node: NodeId,
@@ -96,7 +96,7 @@ pub async fn while_up<T>(
     }
 }
 
-/// Other nodes that have parts of a store, and those that were asked in vain.
+/// Other nodes that have parts of a store, and those that were tried unsuccessfully.
 #[derive(Default)]
 pub struct Peers {
     avoided: Vec<NodeId>,
@@ -104,7 +104,8 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// One that should have a store's records of some of these slots, and was not asked in vain; and where its HTTP is.
+    /// Returns a node, with its HTTP address, that should have records of some of these slots and has not been tried
+    /// unsuccessfully.
     ///
     /// # Errors
     /// [`Error::Elsewhere`] if there is none.
@@ -130,7 +131,7 @@ impl Peers {
         })
     }
 
-    /// As [`Peers::of`], which is not named again.
+    /// Like [`Peers::of`], but never returns the same node again.
     ///
     /// # Errors
     /// As for [`Peers::of`].
@@ -151,7 +152,7 @@ impl Peers {
         self.failed(why);
     }
 
-    /// Why the one that was asked last gave nothing.
+    /// Records why the last node failed.
     pub fn failed(&mut self, why: String) {
         self.failed.push(why);
     }

@@ -1,5 +1,5 @@
-//! The files of a version, as they are: for nodes whose source is slow or gone, and for whoever copies a version from one server to
-//! another (`larder push http://…/v1/stores/pymk/versions/7/files --store pymk`).
+//! Serves the files of a version unchanged: to nodes whose source is slow or gone, and for copies between servers (`larder push
+//! http://…/v1/stores/pymk/versions/7/files --store pymk`).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ use crate::error::Error;
 
 const PART_BYTES: u64 = 256 << 10;
 
-/// The manifest, or a segment whose partition is here, from a byte on (`Range: bytes=N-`).
+/// Returns the manifest, or a segment of a partition on this node, optionally from a byte on (`Range: bytes=N-`).
 pub async fn file(
     State(shared): State<Arc<Shared>>,
     Path((name, version, file)): Path<(String, String, String)>,
@@ -72,7 +72,7 @@ pub async fn file(
     Ok(answer)
 }
 
-/// Of `bytes=N-`; no other range is understood.
+/// Parses `bytes=N-`; other ranges are not supported.
 fn range_from(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     let Some(range) = headers.get(header::RANGE) else {
         return Ok(None);
@@ -85,7 +85,7 @@ fn range_from(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     from.map(Some).ok_or_else(wrong)
 }
 
-/// A part is read when the one before was taken.
+/// A file being sent. Each part is read when the previous one has been sent.
 struct Sending {
     file: Arc<File>,
     at: u64,

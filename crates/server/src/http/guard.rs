@@ -1,11 +1,11 @@
-//! Who may use the HTTP API: those who know the password, if there is one, and no page of another
-//! site that is open in an operator's browser.
+//! Access control of the HTTP API: requires the password, if one is set, and rejects requests from other sites' pages in an
+//! operator's browser.
 //!
-//! 1. Requests for other sites' pages are refused as `larder_protocol::browser` says, all of `/v1` and the metrics; a link to the
-//!    console works. A request that changes something may carry `X-Larder` in place of JSON: another site's page can send
-//!    neither without asking first.
-//! 2. With a password configured, every path asks for it but [`OPEN_PATHS`], which tell nothing but
-//!    whether the server is up. A browser asks its user, and sends what it was told from then on.
+//! 1. Requests from other sites' pages are rejected according to `larder_protocol::browser`, for all of `/v1` and the metrics; a
+//!    link to the console works. A request that changes something may carry `X-Larder` instead of JSON: another site's page can
+//!    send neither without a preflight request.
+//! 2. If a password is configured, every path requires it except [`OPEN_PATHS`], which reveal only whether the server is up. A
+//!    browser prompts its user, and sends the password from then on.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::answer::Failure;
 use crate::Shared;
 use crate::error::Error;
 
-/// What load balancers and supervisors ask, which have no password.
+/// Paths for load balancers and supervisors, which have no password.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// The console.
@@ -62,11 +62,11 @@ pub async fn ask_password(
     }
 }
 
-/// The address that a connection came from.
+/// The source address of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub IpAddr);
 
-/// Whether a request gives the password. Who has given many wrong ones waits until it is looked at.
+/// Checks the password of a request. After many wrong passwords from an address, its requests are delayed.
 ///
 /// # Errors
 /// [`Error::NoPassword`], [`Error::WrongPassword`], [`Error::TooManyGuesses`].
@@ -87,7 +87,7 @@ fn admit_at_once(shared: &Shared, from: IpAddr, headers: &HeaderMap) -> Result<(
     }
 }
 
-/// As a request is admitted, without waiting: for what is answered without a password too.
+/// Checks the password without a delay, for paths that also respond without a password.
 pub fn knows_password(shared: &Shared, Peer(from): Peer, headers: &HeaderMap) -> bool {
     admit_at_once(shared, from, headers).is_ok()
 }

@@ -1,4 +1,4 @@
-//! `/v1/joins`: declaring joins, looking at them and dropping them.
+//! `/v1/joins`: declares, shows and drops joins.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ async fn find(shared: &Shared, name: String) -> Result<JoinInfo, Failure> {
     Ok(found.ok_or_else(|| refusal(larder_join::Error::UnknownJoin { name }))?)
 }
 
-/// Answers once the definition is as durable as `tables.fsync` says.
+/// Responds once the definition is as durable as `tables.fsync` specifies.
 pub async fn post(
     State(shared): Server,
     body: Bytes,
@@ -84,7 +84,7 @@ pub async fn post(
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dropped {
-    /// The joins that read its output are dropped, too.
+    /// Also drops the joins that read its output.
     #[serde(default)]
     cascade: bool,
 }
@@ -128,7 +128,7 @@ pub struct Explained {
     hi: Option<String>,
 }
 
-/// The plan, and with `lo` and `hi` which parts of that range are filled.
+/// Returns the plan and, with `lo` and `hi`, the parts of that range that are filled.
 pub async fn explain(
     State(shared): Server,
     Path(name): Path<String>,

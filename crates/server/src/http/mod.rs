@@ -1,15 +1,15 @@
-//! The HTTP listener: the operators' API, metrics, health and the console, on one thread of its own.
+//! The HTTP listener: the operators' API, metrics, health and the console, on its own thread.
 //!
-//! `routes.rs` is the table of paths and what each does; `answer.rs` turns errors into bodies;
-//! `guard.rs` asks for the password and keeps other sites' pages out; `reads.rs` holds the routes
-//! that look into versions and run on threads of low priority, because they read whole files.
+//! `routes.rs` is the table of paths and handlers. `answer.rs` converts errors to bodies. `guard.rs` requires the password and
+//! rejects other sites' pages. `reads.rs` contains the routes that read versions; they run on low-priority threads, because they
+//! read complete files.
 //!
-//! No client holds what others need for longer than `server.http_timeout_seconds` without doing its part: `body.rs` waits for
-//! requests, `write_timeout.rs` for answers to be taken, `work.rs` bounds what is costly.
+//! No client may hold shared resources for longer than `server.http_timeout_seconds` without progress: `body.rs` limits the time
+//! to send a request, `write_timeout.rs` the time to receive a response, and `work.rs` the expensive operations.
 //!
-//! Of connections there are `server.max_http_connections`, and a few more that are asked one thing: whether the server is up.
-//! The oldest of those makes room for a new one, so that who only holds them open keeps no supervisor out. There is also one
-//! descriptor put by, with which such a connection is accepted when the process has no other left.
+//! There are `server.max_http_connections` connections, and a few more on which only the health of the server can be queried. The
+//! oldest of those is closed in favor of a new one, so that idle connections cannot lock out a supervisor. One file descriptor is
+//! kept in reserve, to accept such a connection when the process has no other left.
 
 mod answer;
 mod body;
@@ -59,14 +59,14 @@ pub use stats::Samples;
 pub use work::Work;
 use write_timeout::WriteTimeout;
 
-/// Connections beyond the most allowed that are asked whether the server is up.
+/// Maximum number of additional connections, which serve only health checks.
 const HEALTH_CONNECTIONS_MAX: usize = 16;
-/// How long one of those has to ask.
+/// The timeout for the request on such a connection.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(5);
-/// How long new connections wait while the process has no descriptor at all: another thread may give one back at any moment.
+/// The pause before new connections are accepted while the process has no descriptor. Another thread may close one at any time.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
-/// The log says at most so often that a connection could not be accepted.
+/// The minimum interval between log messages about connections that could not be accepted.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 pub struct HttpThread {
@@ -75,7 +75,7 @@ pub struct HttpThread {
     thread: JoinHandle<()>,
 }
 
-/// Serves on `listener`, which is not blocking, until stopped.
+/// Serves on the non-blocking `listener` until stopped.
 pub fn spawn(shared: Arc<Shared>, listener: TcpListener) -> Result<HttpThread, Error> {
     let failed = |error: std::io::Error| Error::Io(format!("cannot serve HTTP: {error}"));
     let addr = listener.local_addr().map_err(failed)?;
@@ -89,7 +89,7 @@ pub fn spawn(shared: Arc<Shared>, listener: TcpListener) -> Result<HttpThread, E
     let run = move || {
         let timeout = Duration::from_secs(shared.config.server.stop_timeout_seconds);
         let served = runtime.block_on(serve(shared, listener, addr, stopped, timeout));
-        // Dumps and the like may still run; they end when their sending fails.
+        // Dumps and similar work may still run; they end when sending fails.
         runtime.shutdown_background();
         served
     };
@@ -128,7 +128,7 @@ async fn serve(
     }
     tokio::select! {
         () = connections.accept(&listener) => {}
-        // An error means that the handle is gone: stop as well.
+        // An error means that the handle was dropped: stop as well.
         _ = stopped.wait_for(|stop| *stop) => {}
     }
     drop(listener);
@@ -147,14 +147,14 @@ struct Connections {
     tls: Option<Arc<ClientTls>>,
     app: TowerToHyperService<Router>,
     health: TowerToHyperService<Router>,
-    /// Connections beyond the most allowed, oldest first.
+    /// Additional connections, oldest first.
     asking: RefCell<VecDeque<AbortHandle>>,
     stopping: GracefulShutdown,
 }
 
 impl Connections {
     async fn accept(&self, listener: &tokio::net::TcpListener) {
-        // A descriptor put by for when there is no other.
+        // A reserve descriptor for when there is no other.
         let put_by = || File::open("/dev/null").ok();
         let mut spare = put_by();
         let mut told: Option<Instant> = None;
@@ -168,7 +168,8 @@ impl Connections {
                     let is_last =
                         spare.is_none() || !self.shared.descriptors.allow(Purpose::Http, &stream);
                     if self.admit(stream, guard::Peer(from.ip()), is_last) {
-                        // What has made room for it gives its descriptor back, and what asks already is answered.
+                        // The connection closed in favor of this one releases its descriptor, and pending health checks are
+                        // answered.
                         tokio::task::yield_now().await;
                         spare = spare.or_else(put_by);
                     }
@@ -182,7 +183,7 @@ impl Connections {
                 (told, untold) = (Some(Instant::now()), 0);
             }
             if spare.take().is_none() {
-                // What is open goes on, new ones wait in the backlog.
+                // Open connections continue; new ones wait in the backlog.
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
                 spare = put_by();
@@ -190,10 +191,10 @@ impl Connections {
         }
     }
 
-    /// Serves a connection: for whatever it asks if there is room, else for its asking whether the server is up; says whether it
-    /// is one of the latter. `is_last` says that the process has no other descriptor to give for HTTP.
+    /// Serves a connection: fully if there is room, else only for health checks. Returns whether it is one of the latter.
+    /// `is_last` means that the process has no other descriptor for HTTP.
     fn admit(&self, stream: TcpStream, from: guard::Peer, is_last: bool) -> bool {
-        // Without it small answers wait for the client's acknowledgement; nothing breaks.
+        // On failure, small responses wait for the client's acknowledgement, which is harmless.
         let _ = stream.set_nodelay(true);
         let permit = self.free.clone().try_acquire_owned().ok();
         if let Some(permit) = permit.filter(|_| !is_last) {
@@ -233,7 +234,7 @@ impl Connections {
         let (watcher, tls) = (self.stopping.watcher(), self.tls.clone());
         let task = tokio::spawn(async move {
             let with_timeout = |stream| WriteTimeout::new(stream, timeout);
-            // An error means that the client broke off or did not do its part, and there is nobody to tell.
+            // An error means that the client disconnected or timed out, so there is no one to report it to.
             match tls {
                 None => {
                     let io = TokioIo::new(with_timeout(stream));
@@ -254,7 +255,7 @@ impl Connections {
     }
 }
 
-/// What a client without TLS is told where there is only TLS.
+/// The response to a client without TLS on a TLS-only port.
 fn plain_answer() -> Vec<u8> {
     let why =
         "this port speaks TLS only (server.tls_cert is set): write https:// in place of http://";
@@ -272,14 +273,14 @@ impl HttpThread {
         self.addr
     }
 
-    /// Accepts no more, and lets requests in hand end for up to `server.stop_timeout_seconds`.
+    /// Stops accepting connections, and lets current requests finish for up to `server.stop_timeout_seconds`.
     pub fn begin_stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Waits for the end that [`HttpThread::begin_stop`] began.
+    /// Waits for the end of the stop that [`HttpThread::begin_stop`] started.
     pub fn join(self) {
-        // The supervisor catches panics and reports them.
+        // The supervisor catches and reports panics.
         let _ = self.thread.join();
     }
 }

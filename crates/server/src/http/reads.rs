@@ -1,7 +1,8 @@
-//! Routes that read records: one key, a sample, all of what is here to verify it. Those of a whole version are in `dump` and `diff`.
+//! Routes that read records: one key, a sample, and the verification of all local data. Those for a complete version are in
+//! `dump` and `diff`.
 //!
-//! They may wait for the disk or take minutes, so none runs on the HTTP thread: single keys go to the blocking pool, whole
-//! versions to threads of low priority, as many at a time and as much of each as `work.rs` says.
+//! They may wait for the disk or take minutes, so none runs on the HTTP thread. Single keys use the blocking pool, complete
+//! versions use low-priority threads, with the concurrency and step size of `work.rs`.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -32,9 +33,9 @@ pub(super) type MaybeQuery<T> = Result<Query<T>, QueryRejection>;
 
 const SAMPLE_RECORDS_DEFAULT: usize = 10;
 const SAMPLE_RECORDS_MAX: usize = 10_000;
-/// What an answer holds of keys and values, before they are JSON.
+/// Maximum bytes of keys and values in a response, before their conversion to JSON.
 pub(super) const ANSWER_BYTES_MAX: u64 = 4 << 20;
-/// Values of up to this size are answered to as many as are connected.
+/// Values up to this size are served without admission control.
 const UNBOUNDED_BYTES_MAX: usize = 64 << 10;
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
@@ -42,19 +43,19 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 #[serde(deny_unknown_fields)]
 pub struct ValueQuery {
     version: Option<WhichVersion>,
-    /// Only what this node has itself: as one node asks another.
+    /// Only data on this node: the form of a request from another node.
     #[serde(default)]
     here: bool,
 }
 
-/// The value of one key, as it is: of the live version, or of another that is kept.
+/// Returns the value of one key unchanged, from the live version or another kept one.
 pub async fn value(
     State(shared): Server,
     query: MaybeQuery<ValueQuery>,
     uri: Uri,
 ) -> Result<Response, Failure> {
     let Query(query) = query.map_err(bad_query)?;
-    // Not axum's `Path`, which refuses keys that are not UTF-8.
+    // Not axum's `Path`, which rejects keys that are not UTF-8.
     let path = uri.path().strip_prefix("/v1/stores/").unwrap_or_default();
     let (name, encoded) = path.split_once("/keys/").unwrap_or_default();
     let key = percent_decode(encoded);
@@ -63,12 +64,12 @@ pub async fn value(
         Some(which) => kept_store(&shared, name, which),
     };
     let live = live.map_err(|error| match query.here {
-        // Another node is not to take this for the key's absence.
+        // Another node must not mistake this for an absent key.
         true => Error::Elsewhere(error.to_string()),
         false => error,
     })?;
     let version = [("x-larder-version", live.version_id.to_string())];
-    // The counters of the HTTP thread, on which this runs: one thread writes them.
+    // This runs on the HTTP thread, whose counters only that thread writes.
     let series = shared.stats.http().series(Some(name), "HTTP.GET");
     let began = Instant::now();
     if !live.version.holds(&key) {
@@ -118,7 +119,7 @@ fn live_store(shared: &Shared, name: &str) -> Result<Arc<LiveStore>, Error> {
     }
 }
 
-/// A kept version as if it were the live one.
+/// A kept version in the form of a live one.
 fn kept_store(shared: &Shared, name: &str, which: WhichVersion) -> Result<Arc<LiveStore>, Error> {
     let store = shared.stores.get(name)?;
     let (version_id, version) = store.version(Some(which))?;
@@ -129,7 +130,7 @@ fn kept_store(shared: &Shared, name: &str, which: WhichVersion) -> Result<Arc<Li
     }))
 }
 
-/// The value of a key; `Err(None)` if it is longer than `bytes_max`.
+/// Reads the value of a key; `Err(None)` if it is longer than `bytes_max`.
 async fn read_value(
     live: &Arc<LiveStore>,
     key: &[u8],
@@ -156,7 +157,7 @@ pub(super) fn absent(live: &LiveStore, key: &[u8]) -> Error {
     ))
 }
 
-/// A value that needs nothing of the map any more: what sends it cannot ask whether it is still intact.
+/// Copies a value that borrows from the mapping, because the sender cannot check whether it is still intact.
 fn own(live: &LiveStore, value: PinnedValue) -> Result<Bytes, Error> {
     if !value.is_borrowed() {
         return Ok(Bytes::from_owner(value));
@@ -168,7 +169,7 @@ fn own(live: &LiveStore, value: PinnedValue) -> Result<Bytes, Error> {
     }
 }
 
-/// Reads all of a version and checks it. To who accepts lines it tells how far it is.
+/// Reads and checks a complete version. Reports progress to clients that accept lines.
 pub async fn verify(
     State(shared): Server,
     Path(name): Path<String>,
@@ -205,7 +206,7 @@ pub async fn verify(
     let work = move |_: &oneshot::Sender<_>| {
         let told_at = Cell::new(Instant::now());
         let report = verify(&|bytes_done| {
-            // One place is kept for the last line, so that this never waits for its reader.
+            // One place is reserved for the last line, so that this never waits for the reader.
             if told_at.get().elapsed() >= PROGRESS_EVERY && send.capacity() > 1 {
                 told_at.set(Instant::now());
                 let progress = VerifyLine::Progress {
@@ -220,7 +221,7 @@ pub async fn verify(
             Ok(report) => VerifyLine::Done(result(report)),
             Err(error) => VerifyLine::Error(Error::from(error).info()),
         };
-        // An error means that nobody waits any more.
+        // An error means that the client has disconnected.
         let _ = send.try_send(Ok(line(&last)));
     };
     tokio::spawn(async move {
@@ -250,7 +251,7 @@ pub struct SampleQuery {
     seed: Option<u64>,
 }
 
-/// Some records, others each time unless a seed is given.
+/// Returns some records; different ones each time unless a seed is given.
 pub async fn sample(
     State(shared): Server,
     Path(name): Path<String>,
@@ -278,7 +279,7 @@ pub async fn sample(
     Ok(json(admission, &sample))
 }
 
-/// An answer that holds its admission until it has been sent.
+/// A JSON response that holds its admission until it has been sent.
 pub(super) fn json(admission: Admission, value: &impl serde::Serialize) -> Response {
     let text = serde_json::to_vec(value).expect("plain values become JSON");
     let kind = [(header::CONTENT_TYPE, "application/json")];
@@ -293,7 +294,7 @@ pub(super) fn bad_query(rejection: QueryRejection) -> Failure {
     Failure(Error::BadRequest(rejection.body_text()))
 }
 
-/// Bytes, because keys are.
+/// Decodes to bytes, because keys are bytes.
 fn percent_decode(text: &str) -> Vec<u8> {
     let mut rest = text.as_bytes();
     let mut decoded = Vec::with_capacity(rest.len());

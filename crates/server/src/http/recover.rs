@@ -1,4 +1,4 @@
-//! `/v1/cluster/kept` and `/v1/cluster/recover`: a map that etcd has lost is made again from what the nodes have kept.
+//! `/v1/cluster/kept` and `/v1/cluster/recover`: rebuild a map that etcd has lost from the state that the nodes have stored.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::error::Error;
 
 type Server = State<Arc<Shared>>;
 
-/// What this node has kept.
+/// Returns the state that this node has stored.
 pub async fn kept(State(shared): Server) -> Answer<ClusterKept> {
     let membership = membership(&shared)?;
     let standing = membership.standing().ok_or_else(alone)?;

@@ -39,7 +39,7 @@ const OPENAPI: &str = include_str!("openapi.json");
 
 type Server = State<Arc<Shared>>;
 
-/// What is answered when no more connections are to be had: whether the server is up.
+/// The router for additional connections beyond the limit: serves only health checks.
 pub fn health_router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
     Router::new()
         .route("/healthz", get(healthy))
@@ -116,7 +116,8 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
         .with_state(shared)
 }
 
-/// Refuses requests that need the stores until they are open, and those that need the serving threads until they have loaded their rows.
+/// Rejects requests that need the stores until these are open, and requests that need the serving threads until these have loaded
+/// their rows.
 async fn refuse_while_loading(State(shared): Server, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let needs_rows = ["/v1/joins", "/v1/spaces", "/v1/cluster/kept"];
@@ -133,7 +134,7 @@ async fn refuse_while_loading(State(shared): Server, request: Request, next: Nex
     next.run(request).await
 }
 
-/// A request that panics is answered with an error; others are not affected.
+/// Returns an error if a request panics; other requests are not affected.
 async fn contained(request: Request, next: Next) -> Response {
     let what = format!("{} {}", request.method(), request.uri().path());
     let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
@@ -141,7 +142,7 @@ async fn contained(request: Request, next: Next) -> Response {
 }
 
 async fn console() -> Response {
-    // Everything is in the one page; nothing may be loaded from, or sent to, anywhere else.
+    // The page is self-contained; nothing may be loaded from, or sent to, any other origin.
     let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
                   img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'";
     let headers = [
@@ -156,7 +157,7 @@ async fn openapi() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], OPENAPI)
 }
 
-/// Answered to everyone, but names of stores only to those who know the password.
+/// Responds to everyone, but includes names of stores only for requests with the password.
 async fn ready(
     State(shared): Server,
     Extension(peer): Extension<guard::Peer>,
@@ -213,7 +214,7 @@ async fn change_settings(State(shared): Server, body: Bytes) -> Answer<SettingsI
     Ok(Json(changed))
 }
 
-/// The membership, where a map says which versions there are.
+/// The membership, if a map determines the versions.
 fn followed(shared: &Shared) -> Option<&Membership> {
     shared.membership.as_ref().filter(|it| it.is_in_etcd())
 }
@@ -225,7 +226,7 @@ async fn stores(State(shared): Server) -> Json<StoreList> {
     }
     let stores = shared.stores.list();
     let stores = stores.iter().filter_map(|store| {
-        // A store removed since the list was made is not in it.
+        // A store that was removed since the list was made is skipped.
         store.status(shared.pulls.running(&store.name)).ok()
     });
     Json(StoreList {
@@ -307,12 +308,12 @@ async fn pulls(State(shared): Server) -> Json<PullList> {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wait {
-    /// Seconds.
+    /// In seconds.
     #[serde(default)]
     wait: f64,
 }
 
-/// Answers at once, or with `?wait=SECONDS` when the pull has ended or that time has passed.
+/// Responds immediately, or with `?wait=SECONDS` when the pull has ended or that time has passed.
 async fn one_pull(
     State(shared): Server,
     Path(id): Path<String>,
@@ -350,7 +351,7 @@ async fn rollback(
     swapped(shared, &name, to, request.force).await
 }
 
-/// Makes a kept version live: here, or on all nodes.
+/// Makes a kept version live: on this server, or on all nodes.
 async fn swapped(
     shared: Arc<Shared>,
     name: &str,
@@ -372,7 +373,7 @@ fn named(name: &str) -> Result<StoreName, Error> {
     name.parse().map_err(|_| unknown())
 }
 
-/// For changes, which wait for the disk to have them.
+/// For changes, which wait for the disk.
 async fn off_thread<T: Send + 'static>(
     change: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Failure> {

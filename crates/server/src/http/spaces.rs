@@ -1,4 +1,4 @@
-//! `/v1/spaces`: what FT.INFO tells of spaces, and what FT.EXPLAIN tells of a query, as JSON.
+//! `/v1/spaces`: the contents of FT.INFO, and of FT.EXPLAIN for a query, as JSON.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ type Server = State<Arc<Shared>>;
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asked {
-    /// The regions are told that this query would ask.
+    /// Adds the route of this query.
     query: Option<String>,
 }
 
@@ -31,7 +31,7 @@ pub async fn list(State(shared): Server) -> Answer<Value> {
     for name in names {
         match told(&shared, &[&name]).await {
             Ok(space) => spaces.push(space),
-            // It was dropped since.
+            // The space was dropped meanwhile.
             Err(_) if shared.tables.spaces.load().space(&name).is_none() => {}
             Err(refusal) => return Err(refusal.into()),
         }
@@ -52,7 +52,7 @@ pub async fn one(
     if let Some(query) = query {
         let explained = ask(&shared, Id::FtExplain, &[&name, &query]).await?;
         let explained = text(&explained);
-        // Behind the query as a tree stands whom it asks.
+        // The query tree is followed by its route.
         let asks = explained
             .split("\n\n")
             .nth(1)
@@ -63,7 +63,7 @@ pub async fn one(
     Ok(Json(space))
 }
 
-/// What FT.INFO tells of a space, in fewer words.
+/// Returns a summary of FT.INFO for a space.
 async fn told(shared: &Shared, words: &[&str]) -> Result<Value, Refusal> {
     let info = ask(shared, Id::FtInfo, words).await?;
     let rule = value(&info, "index_definition").unwrap_or(&Reply::Null);

@@ -1,7 +1,7 @@
-//! `/v1/stats`: requests a second and latencies of late, for the console and for people with curl.
+//! `/v1/stats`: recent requests per second and latencies, for the console and for curl.
 //!
-//! "Of late" is the time since a sample taken one to a few seconds ago. One sample serves all who
-//! ask, so any number of open consoles see the same.
+//! "Recent" means since a sample taken one to a few seconds ago. All clients share the same samples, so any number of open
+//! consoles show the same values.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,17 +14,17 @@ use serde_json::{Value, json};
 use crate::Shared;
 use crate::stats::StatsSnapshot;
 
-/// A sample is kept at least so long before a younger one replaces it.
+/// Minimum age of a sample before a newer one replaces it.
 const SAMPLE_AGE: Duration = Duration::from_secs(2);
 
-/// The last two samples; rates are over the time since the older one.
+/// The last two samples; rates are computed over the time since the older one.
 #[derive(Default)]
 pub struct Samples(Mutex<[Option<Sample>; 2]>);
 
 type Sample = (Instant, Arc<StatsSnapshot>);
 
 impl Samples {
-    /// The sample to compare `now` with, and its age. Keeps `now` for those who ask later.
+    /// Returns the sample to compare `now` with, and its age. Keeps `now` for later requests.
     fn before(&self, now: &Arc<StatsSnapshot>) -> Option<(Duration, Arc<StatsSnapshot>)> {
         let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let old = |sample: &Option<Sample>| {
@@ -62,7 +62,7 @@ pub async fn stats(State(shared): State<Arc<Shared>>) -> Json<Value> {
             )
         })
         .collect();
-    // Those that were ever called, in the order of their names.
+    // Commands that were called at least once, sorted by name.
     let names: BTreeSet<&str> = now
         .series
         .iter()
@@ -90,24 +90,24 @@ pub async fn stats(State(shared): State<Arc<Shared>>) -> Json<Value> {
     }))
 }
 
-/// Which calls are added up.
+/// The calls to add up.
 #[derive(Clone, Copy)]
 enum Which<'a> {
     All,
-    /// Of one store, by any command.
+    /// Calls of any command on one store.
     Store(&'a str),
-    /// By one command, on any store or table.
+    /// Calls of one command on any store or table.
     Command(&'a str),
 }
 
-/// The calls of several series.
+/// The sums over several series.
 #[derive(Default)]
 struct Sum {
     calls: u64,
     keys: u64,
     misses: u64,
     errors: u64,
-    /// End in nanoseconds, and the calls that took less.
+    /// Bucket end in nanoseconds, and the number of calls below it.
     below: Vec<(u64, u64)>,
 }
 
@@ -147,7 +147,7 @@ impl Sum {
         }
     }
 
-    /// The time in microseconds that a share `quantile` of the calls did not exceed.
+    /// The latency quantile in microseconds.
     fn latency_us(&self, quantile: f64) -> Option<f64> {
         if self.calls == 0 {
             return None;
@@ -159,7 +159,7 @@ impl Sum {
             .map(|(end_ns, _)| *end_ns as f64 / 1e3)
     }
 
-    /// Without a sample to compare with there is no rate, and the latencies are since the start.
+    /// Without a sample to compare with, there are no rates, and the latencies are since the start.
     fn describe(&self, seconds: Option<f64>) -> Value {
         let rate = |count: u64| seconds.filter(|s| *s > 0.0).map(|s| count as f64 / s);
         json!({

@@ -1,15 +1,15 @@
-//! Bounds on what HTTP requests may have the server do: reading whole versions, and holding large answers.
+//! Limits the expensive work of HTTP requests: reading complete versions, and holding large responses.
 //!
 //! ```text
-//!  request ── admit: server.http_reads at a time ──► run: on one of a few threads ──► answer, which holds the admission
-//!                │ others wait, four times as many,                                   until it has been sent
-//!                └► for server.http_timeout_seconds; then, and beyond: OVERLOADED
+//!  request ── admit: server.http_reads concurrently ──► run: on one of a few threads ──► response, which holds the admission
+//!                │ up to four times as many wait,                                        until it has been sent
+//!                └► for server.http_timeout_seconds; otherwise OVERLOADED
 //! ```
 //!
-//! What another node asks for its own answer is admitted apart, as many at a time: who asks has been admitted there, so nodes that
-//! ask one another would wait for each other. Such a part asks nobody.
+//! Parts that another node requests for its own response are admitted separately, with the same limit. Otherwise, two nodes that
+//! have each admitted a client could wait for each other's parts. Serving such a part requires no other node.
 //!
-//! 1. No thread waits for a client: what is answered in parts is made part by part, each when the one before was taken.
+//! 1. No thread waits for a client: a response in parts is produced part by part, each when the previous one has been sent.
 //! 2. An admitted request holds a few MiB, or one large value or record.
 
 use std::sync::Arc;
@@ -25,14 +25,14 @@ use crate::error::Error;
 use crate::low_priority::spawn_low;
 use crate::supervision::contain;
 
-/// Threads that read whole versions: they are of low priority, and mostly read ahead of clients.
+/// Low-priority threads that read complete versions, mostly ahead of clients.
 const THREADS: usize = 4;
 const WAITING_PER_READ: usize = 4;
 
-/// See the module.
+/// The limits of HTTP work; see the module.
 pub struct Work {
     admitted: Arc<Semaphore>,
-    /// Parts of what other nodes answer.
+    /// For parts of other nodes' responses.
     parts: Arc<Semaphore>,
     waiting: AtomicUsize,
     waiting_max: usize,
@@ -41,12 +41,12 @@ pub struct Work {
     pub timeout: Duration,
 }
 
-/// A request may go on. Dropped, the next one may.
+/// Permission for one request. Dropping it admits the next.
 pub struct Admission {
     _permit: OwnedSemaphorePermit,
 }
 
-/// One who waits, counted.
+/// Counts one waiting request.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -69,12 +69,12 @@ impl Work {
     }
 
     /// # Errors
-    /// [`Error::Overloaded`] at once if as many wait as may, or after `timeout`.
+    /// [`Error::Overloaded`] immediately if the maximum number wait, or after `timeout`.
     pub async fn admit(&self) -> Result<Admission, Failure> {
         self.admit_to(&self.admitted).await
     }
 
-    /// As [`Work::admit`], for a part of what another node answers.
+    /// Like [`Work::admit`], for a part of another node's response.
     ///
     /// # Errors
     /// As for [`Work::admit`].
@@ -105,10 +105,10 @@ impl Work {
         }
     }
 
-    /// Runs `work` on a thread of low priority, when one is free. The sender that it gets is closed when nobody waits any more.
+    /// Runs `work` on a low-priority thread when one is free. Its sender argument is closed when the client no longer waits.
     ///
     /// # Errors
-    /// The work panicked, or there is no thread for it.
+    /// The work panicked, or no thread could be created.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&oneshot::Sender<Result<T, Error>>) -> T + Send + 'static,
@@ -118,9 +118,9 @@ impl Work {
         let (send, receive) = oneshot::channel();
         spawn_low("larder-read", move || {
             let result = contain("reading the version", || Ok(work(&send)));
-            // Before the answer, so that who has it finds the thread free.
+            // Before the result is sent, so that its receiver finds the thread free.
             drop(thread);
-            // An error means that nobody waits any more.
+            // An error means that the client no longer waits.
             let _ = send.send(result);
         })
         .map_err(|error| Error::Io(format!("cannot start a thread: {error}")))?;
@@ -130,7 +130,7 @@ impl Work {
 }
 
 impl Admission {
-    /// Bytes of an answer that hold the admission until they have been sent.
+    /// Bytes of a response that hold the admission until they have been sent.
     pub fn hold(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         Bytes::from_owner(Held {
             bytes,
@@ -178,7 +178,7 @@ mod tests {
         );
         drop(held);
         assert!((&mut waiting[0]).now_or_never().is_some());
-        // Those that go away wait no more.
+        // A request that is dropped no longer waits.
         drop(waiting);
         assert!(work.admit().now_or_never().is_some(), "all have gone");
     }

@@ -1,8 +1,8 @@
-//! The write timeout of HTTP: a connection ends whose client takes nothing of an answer for `server.http_timeout_seconds`. The
-//! timeouts of reading are elsewhere: for a request's head in hyper, for its body in `body.rs`.
+//! The write timeout of HTTP: closes a connection whose client reads nothing of a response for `server.http_timeout_seconds`. The
+//! read timeouts are elsewhere: for a request's head in hyper, for its body in `body.rs`.
 //!
-//! A client that reads slowly is not ended: a socket accepts more only after a good part of its buffer is free, so while it accepts
-//! nothing, the number of bytes that the system still holds shows whether the client takes any.
+//! A slow reader is not disconnected. A socket accepts more data only after a good part of its buffer is free, so while it
+//! accepts none, the number of bytes that the system still holds shows whether the client is reading.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -17,22 +17,22 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::unsent::unsent_bytes;
 
-/// How often a socket that takes nothing is looked at.
+/// The interval of checks while the socket accepts nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A socket with the timeout.
+/// A socket with a write timeout.
 pub struct WriteTimeout {
     stream: TcpStream,
     timeout: Duration,
-    /// Since the socket took nothing.
+    /// Present while the socket accepts nothing.
     stuck: Option<Stuck>,
 }
 
 struct Stuck {
     look: Pin<Box<Sleep>>,
-    /// What the system held when last looked.
+    /// The bytes that the system held at the last check.
     unsent_bytes: usize,
-    /// When the client was last seen to take some.
+    /// The time at which the client was last seen to read.
     taken_at: Instant,
 }
 
@@ -45,7 +45,7 @@ impl WriteTimeout {
         }
     }
 
-    /// Passes on what came of a write, unless the client took nothing for too long.
+    /// Returns the result of a write, or an error if the client has read nothing for too long.
     fn judge<T>(
         &mut self,
         written: Poll<io::Result<T>>,

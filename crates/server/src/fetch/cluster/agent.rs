@@ -1,18 +1,19 @@
-//! The stores of a node of a cluster: it sees to it that what the map asks for is here, and tells how far it is.
+//! The agent of a cluster node's stores: pulls what the map requires, and reports progress.
 //!
 //! ```text
-//!  view ──► show (catalog, at once) ──► folders: what the map does not mean goes ──► what lacks is pulled ──► report
-//!    ▲                                                                                   │ each on its own thread
-//!    └────────────── woken: a new view, a pull that ended, a moment that passed ◄────────┘
+//!  view ──► show (catalog, immediately) ──► folders: versions not in the map go ──► missing parts are pulled ──► report
+//!    ▲                                                                                  │ each on its own thread
+//!    └────────────── woken by: a new view, a pull that ended, a timeout ◄───────────────┘
 //! ```
 //!
-//! What is asked for is the live version, the one that is pushed and those that are kept, of each the partitions of the slots that
-//! this node holds or is being filled with (`wanted.rs`). So a node that was away, or is given more slots, catches up by the same
-//! steps as one that takes part in a push. It keeps nothing between two turns that it could not find out again.
+//! The map requires the live version, the version being pushed and the kept versions; of each, the partitions of the slots that
+//! this node holds or is being filled with (`wanted.rs`). A node that was down, or receives more slots, therefore catches up by
+//! the same steps as one that takes part in a push. All state between two turns can be reconstructed.
 //!
-//! 1. A version is reported as ready only while all its partitions that the report's epoch asks for are here, verified and judged.
-//! 2. A partition goes only after its slots have been elsewhere for [`GRACE`].
-//! 3. A pull of a push that failed is not tried again; of a version that was live it is, after a while.
+//! 1. A version is reported as ready only while all partitions that the report's epoch requires are present, verified and
+//!    accepted by the gates.
+//! 2. A partition is removed only after its slots have been elsewhere for [`GRACE`].
+//! 3. A pull of a failed push is not retried. A pull of a version that has been live is retried after a pause.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -35,13 +36,13 @@ use crate::membership::Membership;
 use crate::stores::Store;
 use crate::supervision::contain;
 
-/// How long a partition stays whose slots have gone elsewhere.
+/// How long a partition is kept after its slots have moved to other nodes.
 const GRACE: Duration = Duration::from_secs(60);
-/// How long a version stays that was live and is not to be kept.
+/// How long a version is kept that was live and that the map no longer keeps.
 const NAMED_MAX: Duration = Duration::from_secs(20);
-/// While pulls run, their progress is told so often.
+/// The interval of progress reports while pulls run.
 const TELL_EVERY: Duration = Duration::from_millis(250);
-/// Else the agent looks after its stores so often, whatever happens.
+/// The maximum interval between two turns of the agent.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 const AGAIN_FIRST: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
@@ -60,7 +61,7 @@ struct News {
 }
 
 impl Wake {
-    /// There is a new view, or something else to look at.
+    /// Signals a new view, or another reason to run.
     pub fn up(&self) {
         self.lock().is_new = true;
         self.there_are_some.notify_all();
@@ -71,7 +72,7 @@ impl Wake {
         self.there_are_some.notify_all();
     }
 
-    /// Waits for news, or until `longest` has passed. False when the agent is to end.
+    /// Waits for a signal, or until `longest` has passed. Returns false if the agent must end.
     fn wait(&self, longest: Duration) -> bool {
         let mut news = self.lock();
         if !news.is_new && !news.is_stopped {
@@ -87,17 +88,17 @@ impl Wake {
     }
 }
 
-/// The running agent.
+/// The thread of the agent.
 pub struct AgentThread {
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
 }
 
 impl AgentThread {
-    /// None where no map in etcd says what is to be here.
+    /// Starts the agent. Returns `None` if no map in etcd determines the stores.
     ///
     /// # Errors
-    /// [`Error::Io`] if the system gives no thread.
+    /// [`Error::Io`] if the thread cannot be created.
     pub fn spawn(shared: &Arc<Shared>) -> Result<Option<AgentThread>, Error> {
         if !shared
             .membership
@@ -127,10 +128,10 @@ impl AgentThread {
         }))
     }
 
-    /// What was fetched stays.
+    /// Stops the agent and keeps everything fetched.
     pub fn stop(self) {
         self.shared.agent.stop();
-        // The supervisor catches panics and reports them.
+        // The supervisor catches and reports panics.
         let _ = self.thread.join();
     }
 }
@@ -140,24 +141,26 @@ type Key = (StoreName, VersionId);
 struct Agent {
     shared: Arc<Shared>,
     pulls: BTreeMap<Key, Bringing>,
-    /// Partitions whose slots have gone elsewhere, and since when.
+    /// Partitions whose slots have moved to other nodes, and since when.
     surplus: BTreeMap<Key, (Partitions, Instant)>,
-    /// What was asked for in the turn before, and the epoch from which on that is so, or a later one, in which a filling of the same began anew. Nobody is told of
-    /// an epoch that asks for nothing new: of a thousand nodes each would hear it from each.
+    /// The requirements of the previous turn, and the first epoch with these requirements, or a later epoch in which an equal
+    /// fill started again. Epochs without new requirements are not reported: with a thousand nodes, every node would receive such
+    /// a report from every other.
     asked: (Vec<Wants>, Epoch),
-    /// Versions that were live, and since when they are not: requests under way may name them though the map keeps them no more.
+    /// Versions that were live, and since when they are not. Requests in progress may refer to them although the map no longer
+    /// keeps them.
     were_live: Vec<(StoreName, map::Version, Instant)>,
 }
 
-/// A pull of what is wanted of a version.
+/// A pull of the required parts of a version.
 enum Bringing {
     Runs {
         pull: Arc<Pull>,
         thread: JoinHandle<()>,
-        /// How it ended, when it has.
+        /// The result, once the pull has ended.
         ended: Arc<Mutex<Option<Result<(), Error>>>>,
         digest: String,
-        /// Those that failed before it.
+        /// The number of failed attempts before this one.
         times: u32,
     },
     Failed {
@@ -229,7 +232,7 @@ impl Agent {
                 progress,
             });
         }
-        // What came in this turn can be read.
+        // The parts that arrived in this turn become readable.
         shared.stores.show(&membership.view().map);
         let is_new = self.asked.0 != wanted || self.asked.1 < last_filling(&view.map, view.me);
         if is_new {
@@ -241,7 +244,7 @@ impl Agent {
         });
     }
 
-    /// Pulls that have ended leave the version ready, or a reason.
+    /// Collects ended pulls: each leaves the version ready, or a reason.
     fn collect_ended(&mut self) {
         let ended: Vec<Key> = self
             .pulls
@@ -278,7 +281,7 @@ impl Agent {
         }
     }
 
-    /// Ends pulls of what the map does not ask for any more.
+    /// Ends pulls that the map no longer requires.
     fn give_up_others(&mut self, wanted: &[Wants]) {
         let is_wanted = |(store, version): &Key, digest: &str| {
             wanted.iter().any(|it| {
@@ -293,7 +296,7 @@ impl Agent {
         for (_, bringing) in others {
             if let Bringing::Runs { pull, thread, .. } = bringing {
                 pull.give_up();
-                // It removes what it fetched, before the number may mean another version.
+                // The pull removes what it fetched before the map can assign the number to another version.
                 let _ = thread.join();
             }
         }
@@ -317,7 +320,7 @@ impl Agent {
             .retain(|(_, _, since)| since.elapsed() < NAMED_MAX);
     }
 
-    /// What the map does not mean goes, and what is live is written down.
+    /// Removes the versions that are not in the map, and records the live ones on disk.
     fn keep_folders(&self, view: &View, wanted: &[Wants]) {
         let stores = &self.shared.stores;
         stores.drop_others(&view.map);
@@ -339,7 +342,7 @@ impl Agent {
         }
     }
 
-    /// How far this node is with a version; begins what is to be done.
+    /// Returns this node's progress with a version, and starts the next step.
     fn see_to(&mut self, membership: &Membership, view: &View, wants: &Wants) -> Progress {
         let key = (wants.store.clone(), wants.meant.version);
         let pulling = |(bytes, of_bytes)| Progress::Pulling { bytes, of_bytes };
@@ -413,7 +416,7 @@ impl Agent {
         }
     }
 
-    /// Whether all that is wanted is here. What is here beyond that goes after a while.
+    /// Whether all required partitions are present. Surplus partitions are removed after a while.
     fn is_ready(&mut self, store: &Store, key: &Key, wants: &Wants) -> bool {
         let Some(version) = store.ready(&wants.meant) else {
             return false;

@@ -1,13 +1,13 @@
-//! Stores in a cluster: a version is live everywhere or nowhere.
+//! Stores in a cluster: a version is live on all nodes or on none.
 //!
 //! ```text
-//!  larder push ─► push: asks the controller ─► the map has a push ─► agent of every node: pulls its partitions, reports
+//!  larder push ─► push: asks the controller ─► the map has a push ─► every node's agent: pulls its partitions, reports
 //!                    ▲                                                        │
-//!                    └── live, or why not ◄── the map: live ◄── controller ◄──┘
+//!                    └── live, or the reason why not ◄── map ◄── controller ◄─┘
 //! ```
 //!
-//! `push.rs` is what the node does that a person asked, `agent.rs` what every node does, `wanted.rs` what the map asks of it,
-//! `partitions.rs` the pull itself. What readers see is `stores/followed.rs`.
+//! `push.rs` runs on the node that received the request, `agent.rs` on every node. `wanted.rs` derives a node's requirements from
+//! the map, and `partitions.rs` performs the pull. `stores/followed.rs` is the state that reads use.
 
 mod agent;
 mod partitions;

@@ -1,14 +1,14 @@
-//! Partitions of a version of the cluster, brought to this node: a pull whose version, digest and slots the map says.
+//! Pulls partitions of one of the cluster's versions to this node. The map specifies the version, its digest and the slots.
 //!
 //! ```text
-//!  manifest: kept, or in the interrupted pull, or from the source, or from a peer; its digest is the map's
+//!  manifest: kept, or in the interrupted pull, or from the source, or from a peer; its digest must match the map
 //!      │
-//!      ├─ no such version here ─► <v>.pull: segments ─ note ─ publish ─ verify ─ gates ─ warm ─► kept
-//!      └─ some partitions lack ─► <v>: segments beside the others ─ unchecked ─ note ─ open anew ─ verify ─► kept
+//!      ├─ version not present ──────► <v>.pull: segments ─ note ─ publish ─ verify ─ gates ─ warm ─► kept
+//!      └─ some partitions missing ──► <v>: segments beside the others ─ unchecked ─ note ─ reopen ─ verify ─► kept
 //! ```
 //!
-//! What is left when a step fails is as in `pull.rs`. A version that is kept stays readable throughout; it gains partitions when all
-//! that were wanted are there.
+//! The state after a failed step is as in `pull.rs`. A kept version stays readable throughout; its new partitions become visible
+//! once all of them are present.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,37 +28,37 @@ use crate::fetch::pull::{drop_other_files, may_be_pulled, verify_fetched};
 use crate::fetch::{Pull, Stop, below, space, warm};
 use crate::stores::{PullRecord, Store, gates, unchecked, unix_seconds};
 
-/// Of segments that are fetched into the folder of a version that is kept.
+/// The suffix of segments that are fetched into the folder of a kept version.
 const FETCHED: &str = ".pull";
 
-/// What is to be here of a version.
+/// The parts of a version that must be present.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Order {
     pub store: StoreName,
     pub version: VersionId,
-    /// The manifest's.
+    /// The digest of the manifest.
     pub digest: String,
     pub source: String,
-    /// First and last of each range.
+    /// First and last slot of each range.
     pub slots: Vec<(u16, u16)>,
-    /// What the version has yet to pass; none of one that was live.
+    /// The gates that the version must pass; `None` if it has been live.
     pub gates: Option<Gates>,
-    /// Where it may be had if the source cannot give it.
+    /// Nodes to pull from if the source fails.
     pub peers: Vec<Peer>,
 }
 
 /// Another node that has slots.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Peer {
-    /// The folder of the version, over HTTP.
+    /// The URL of the version's folder.
     pub root: String,
     pub slots: Vec<(u16, u16)>,
 }
 
-/// Brings what lacks, and leaves the version among those that are kept.
+/// Pulls the missing parts, and adds the version to the kept ones.
 ///
 /// # Errors
-/// Those of a pull.
+/// The errors of a pull.
 pub fn bring(shared: &Arc<Shared>, pull: &Pull, order: &Order) -> Result<(), Error> {
     let roots = roots(shared, order);
     let store = shared.stores.get_or_create(&order.store)?;
@@ -72,7 +72,7 @@ pub fn bring(shared: &Arc<Shared>, pull: &Pull, order: &Order) -> Result<(), Err
     .all()
 }
 
-/// The source first. One that this node may not read is passed over, where peers may have the version.
+/// The places to pull from, the source first. A source that this node may not read is skipped if peers may have the version.
 fn roots(shared: &Shared, order: &Order) -> Vec<Result<Root, Error>> {
     let source = shared.pulls.locate(&order.source).map(Root::of_all);
     let peers = order.peers.iter().map(|peer| {
@@ -159,7 +159,7 @@ impl Steps<'_> {
         fetched.map_err(|error| below.explain(error))
     }
 
-    /// A source that may not be read is what is told if nobody else has the version.
+    /// If a source may not be read and no other node has the version, returns the source's error.
     fn with_download<T>(
         &self,
         work: impl FnOnce(Download<'_>) -> Result<T, Error>,
@@ -176,7 +176,7 @@ impl Steps<'_> {
         }
     }
 
-    /// A version of which nothing is here.
+    /// Pulls a version that is not present.
     fn whole(&self, manifest: &Manifest, wanted: &Partitions) -> Result<(), Error> {
         let (id, store) = (self.order.version, self.store);
         let folder = store.dir.begin_pull(id)?;
@@ -186,7 +186,7 @@ impl Steps<'_> {
         }
         let linked = fetched?;
         fault_point("pull.fetched");
-        // What is in its place is of another version with this number.
+        // The folder in its place belongs to another version with this number.
         store.forget_other(id)?;
         store.dir.publish(id)?;
         fault_point("pull.published");
@@ -216,7 +216,7 @@ impl Steps<'_> {
         std::fs::write(&path, manifest.encode()).map_err(Error::io("write", &path))?;
         fault_point("pull.reserved");
         self.fetch(manifest, &wanted)?;
-        // An interrupted pull may have been of other slots.
+        // An interrupted pull may have had other slots.
         partitions.keep_only(folder, manifest)?;
         Ok(linked)
     }
@@ -236,7 +236,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Opens, verifies, judges and warms the published version, and adds it to the store.
+    /// Opens, verifies, checks and warms the published version, and adds it to the store.
     fn prepare(&self, id: VersionId, linked: &Linked) -> Result<(), Error> {
         self.pull.enter(PullState::Verifying);
         let path = self.store.dir.version_path(id);
@@ -268,7 +268,7 @@ impl Steps<'_> {
         self.pull.check_cancelled()
     }
 
-    /// Partitions for a version that is kept.
+    /// Adds partitions to a kept version.
     fn add(
         &self,
         manifest: &Manifest,
@@ -294,7 +294,7 @@ impl Steps<'_> {
             std::fs::rename(path, &to).map_err(Error::io("rename to its place", &to))?;
         }
         files::sync_folder(&folder)?;
-        // A server that starts after a crash verifies all of it.
+        // After a crash, the server verifies all of the version at its next start.
         unchecked::mark_kept(&folder, &passed())?;
         here.with(lacking).write(&folder)?;
         fault_point("pull.added");
@@ -314,7 +314,7 @@ impl Steps<'_> {
     }
 }
 
-/// The gates of a version that has passed its own.
+/// The gates of a version that has already passed its own.
 fn passed() -> Gates {
     Gates {
         allow_empty: true,
@@ -322,10 +322,10 @@ fn passed() -> Gates {
     }
 }
 
-/// Removes from a kept version's folder the partitions whose slots are elsewhere. Whoever reads the version goes on.
+/// Removes the partitions whose slots are elsewhere from a kept version's folder. Readers of the version are not affected.
 ///
 /// # Errors
-/// [`Error::Io`], [`Error::Corrupted`]; then they may be there or not, and are not among those that are told.
+/// [`Error::Io`], [`Error::Corrupted`]. The partitions may then remain on disk, but are not reported.
 pub fn drop_partitions(store: &Store, id: VersionId, keep: &Partitions) -> Result<(), Error> {
     let (_, version) = store.version(Some(larder_types::WhichVersion::Number(id)))?;
     let folder = store.dir.version_path(id);

@@ -1,10 +1,10 @@
-//! What a person asks of one node and all nodes do: a push, a rollback, a removal.
+//! Operator requests to one node that all nodes execute: a push, a rollback, a removal.
 //!
-//! The node that is asked looks at the manifest first, and judges what that alone decides: how many records there are. So most of what is wrong with
-//! a version is found before any node pulls it. Canary keys are judged by each node that has their partition. Then it is the
-//! controller's: whoever asked may be gone.
+//! The node that receives the request first reads the manifest and checks the conditions that it alone decides: the number of
+//! records. Most problems of a version are thus found before any node pulls it. Canary keys are checked by each node that has
+//! their partition. From then on, the controller continues the push, even if the client disconnects.
 //!
-//! A push is done when the map has it as live and every node that is up has told that it goes by that map.
+//! A push is done when the map has it as live and every node that is up has reported that it applied that map.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,15 +28,16 @@ use crate::membership::Membership;
 use crate::stores::{Swapped, gates};
 
 const TELL_EVERY: Duration = Duration::from_millis(100);
-/// How long nodes have to tell that they go by the map that makes a version live. One that does not is stopped, or cut off.
+/// How long to wait for nodes to report that they applied the map that makes a version live. A node that does not report is
+/// suspended or disconnected.
 const TAKEN_MAX: Duration = Duration::from_secs(5);
-/// How long a wish that is done at once may take.
+/// How long to wait for the result of an immediate operation.
 const ANSWERED_MAX: Duration = Duration::from_secs(20);
 
-/// Asks for the push, and waits until it has ended.
+/// Requests the push, and waits until it has ended.
 ///
 /// # Errors
-/// Those of a pull, with the name of the node that failed.
+/// The errors of a pull, with the name of the node that failed.
 pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
     tracing::info!(pull = pull.id, store = %pull.store, source = pull.source, "push asked for");
     let result = pushed(shared, pull);
@@ -97,10 +98,10 @@ fn pushed(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
     Ok(())
 }
 
-/// How the map says that a push was aborted.
+/// The reason that the map records for an aborted push.
 const ABORTED: &str = "it was aborted";
 
-/// The manifest, and the wish.
+/// Returns the manifest and the request to the controller.
 fn prepared(shared: &Arc<Shared>, pull: &Pull) -> Result<(Manifest, Ask), Error> {
     let roots = [Root::of_all(shared.pulls.locate(&pull.request.source)?)];
     let download = Download {
@@ -130,7 +131,7 @@ fn membership(shared: &Shared) -> Result<&Membership, Error> {
     shared.membership.as_ref().ok_or_else(no_cluster)
 }
 
-/// Says how far each node is.
+/// Updates the progress of each node.
 fn tell(membership: &Membership, pull: &Pull) {
     let view = membership.view();
     let store = view.map.stores().get(&pull.store);
@@ -145,7 +146,7 @@ fn tell(membership: &Membership, pull: &Pull) {
     pull.tell_nodes(nodes);
 }
 
-/// How far each node that holds slots is with a version.
+/// Returns the progress of each slot holder with a version.
 pub fn nodes(
     membership: &Membership,
     map: &Map,
@@ -191,7 +192,8 @@ pub fn nodes(
         .collect()
 }
 
-/// Waits until this node has a map that `is_it` knows, and all that are up have told that they go by it or a later one; or a while.
+/// Waits until this node has a map that satisfies `is_it`, and all nodes that are up have reported that they applied it or a
+/// later one; or until a timeout.
 async fn taken(membership: &Membership, is_it: impl Fn(&Map) -> bool) {
     let began = Instant::now();
     let mut epoch: Option<Epoch> = None;
@@ -216,7 +218,7 @@ async fn taken(membership: &Membership, is_it: impl Fn(&Map) -> bool) {
     }
 }
 
-/// A wish that is done or refused at once.
+/// Sends a request that the controller executes or rejects immediately.
 async fn asked_for(membership: &Membership, ask: Ask) -> Result<String, Error> {
     match tokio::time::timeout(ANSWERED_MAX, membership.ask(ask)).await {
         Ok(Ok(words)) => Ok(words),
@@ -227,7 +229,8 @@ async fn asked_for(membership: &Membership, ask: Ask) -> Result<String, Error> {
     }
 }
 
-/// A failure of another node, or the controller's refusal, in its words. The code of the former is among them.
+/// Converts a failure of another node, or a rejection by the controller, from its message. The message of a node's failure
+/// contains the error code.
 fn failure(words: String) -> Error {
     let code = ROWS.iter().find_map(|row| {
         let at = words.find(&format!(" {}: ", row.name))?;
@@ -261,7 +264,7 @@ fn of_map(map: &Map, name: &StoreName) -> Result<Store, Error> {
 /// Makes a kept version live on all nodes.
 ///
 /// # Errors
-/// Why it is not.
+/// The reason why it is not.
 pub async fn roll_back(
     shared: &Shared,
     name: &StoreName,
@@ -315,10 +318,10 @@ fn no_such_version(name: &StoreName, version: VersionId, store: &Store) -> Error
     }
 }
 
-/// Removes a kept version from all nodes, and says its number.
+/// Removes a kept version from all nodes, and returns its number.
 ///
 /// # Errors
-/// Why it is not removed.
+/// The reason why it is not removed.
 pub async fn remove_version(
     shared: &Shared,
     name: &StoreName,
@@ -355,7 +358,7 @@ pub async fn remove_version(
 /// Removes a store from all nodes.
 ///
 /// # Errors
-/// Why it is not removed.
+/// The reason why it is not removed.
 pub async fn remove_store(shared: &Shared, name: &StoreName) -> Result<(), Error> {
     let membership = membership(shared)?;
     let known = of_map(&membership.view().map, name)?;

@@ -1,4 +1,5 @@
-//! Stores as the map has them, for people: on every node the same, but for what only the node that has a version knows of it.
+//! The status of stores according to the map, for operators. It is equal on all nodes, except for details that only a node with
+//! the version knows.
 
 use larder_cluster::map::{self, Store};
 use larder_protocol::http::{PullState, PullStatus, StoreStatus, VersionStatus};
@@ -10,7 +11,7 @@ use crate::cluster::View;
 use crate::error::Error;
 use crate::membership::Membership;
 
-/// All stores of the map, by name.
+/// All stores of the map, sorted by name.
 pub fn list(shared: &Shared, membership: &Membership) -> Vec<StoreStatus> {
     let view = membership.view();
     let stores = view.map.stores().iter();
@@ -68,7 +69,7 @@ fn status(
     }
 }
 
-/// A version of which nothing is here.
+/// The status of a version that is not present on this node.
 fn elsewhere(version: &map::Version) -> VersionStatus {
     VersionStatus {
         version: version.version.0,
@@ -91,12 +92,12 @@ fn elsewhere(version: &map::Version) -> VersionStatus {
     }
 }
 
-/// A source without credentials.
+/// Returns a source without its credentials.
 fn shown(source: &str) -> String {
     larder_remote::Location::parse(source).map_or_else(|_| String::new(), |it| it.to_string())
 }
 
-/// A push that another node was asked for.
+/// The status of a push that another node received.
 fn pushed(
     membership: &Membership,
     view: &View,

@@ -1,4 +1,4 @@
-//! What the map asks of this node's stores, and who else has it.
+//! Derives from the map what this node's stores must contain, and which other nodes have it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,34 +16,34 @@ use crate::cluster::View;
 use crate::error::Error;
 use crate::stores::gates;
 
-/// The option of a push that has its gates, as JSON.
+/// The option of a push that contains its gates, as JSON.
 pub const GATES: &str = "gates";
-/// So many other nodes are asked for what the source cannot give.
+/// Maximum number of other nodes to query when the source fails.
 const PEERS_MAX: usize = 64;
 
-/// Why a version is wanted.
+/// The reason why a version is required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Live,
-    /// It is on its way to being live.
+    /// It is being pushed.
     Pushed,
-    /// It was live, and may be again.
+    /// It was live, and is available for a rollback.
     Kept,
 }
 
-/// A version, and the slots of which this node is to have its partitions.
+/// A version, and the slots whose partitions this node must have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wants {
     pub store: StoreName,
     pub kind: Kind,
     pub meant: map::Version,
-    /// What a pushed version has to pass.
+    /// The gates of a pushed version.
     pub gates: Option<Gates>,
-    /// First and last of each range.
+    /// First and last slot of each range.
     pub slots: Vec<(u16, u16)>,
 }
 
-/// All that the map asks for; what is live, and then what is pushed, comes first.
+/// Returns all requirements of the map: live versions first, then pushed ones.
 pub fn wants(view: &View) -> Vec<Wants> {
     let slots = slots_of(view, view.me, true);
     let mut wanted: Vec<Wants> = Vec::new();
@@ -64,8 +64,9 @@ pub fn wants(view: &View) -> Vec<Wants> {
     wanted
 }
 
-/// The epoch in which the last of the fillings of this node began; 0 if there is none. Who decides that it has all of a filling wants to hear it of that epoch or
-/// a later one, even if it had what is asked for before: a filling may end and begin anew between two looks at the map.
+/// Returns the epoch of this node's most recent fill; 0 if there is none. The controller accepts a fill as complete only if the
+/// report has that epoch or a later one, even if the node had everything before: a fill may end and start again between two views
+/// of the map.
 pub fn last_filling(map: &Map, me: NodeId) -> Epoch {
     let runs = map.slots().runs().iter();
     let began = runs.filter_map(|run| Some(run.placed.filling(me)?.began));
@@ -78,7 +79,7 @@ fn gates_of(store: &Store) -> Gates {
     gates.unwrap_or_default()
 }
 
-/// The slots that a node holds, and those that it is being filled with.
+/// Returns the slots that a node holds, optionally with those that it is being filled with.
 fn slots_of(view: &View, node: NodeId, filling_too: bool) -> Vec<(u16, u16)> {
     let Some(held) = view.lookup.held(node) else {
         return Vec::new();
@@ -105,7 +106,7 @@ impl Wants {
     }
 }
 
-/// Nodes that say that they have the version, beginning behind this one, so that not all ask the same.
+/// Returns the nodes that report that they have the version, starting after this node, so that not all nodes query the same one.
 pub fn peers(
     shared: &Shared,
     view: &View,
@@ -143,7 +144,8 @@ pub fn peers(
     peers.take(PEERS_MAX).collect()
 }
 
-/// Another node's HTTP. That node has the same password, and speaks TLS if this one does. None if it has no HTTP.
+/// The URL of another node's HTTP server, which has the same password and uses TLS if this one does. `None` if it has no HTTP
+/// server.
 pub fn http_root(shared: &Shared, member: &Member) -> Option<String> {
     let http = &member.registration.http;
     let password = &shared.config.server.password;
@@ -158,7 +160,7 @@ pub fn http_root(shared: &Shared, member: &Member) -> Option<String> {
     (!http.is_empty()).then(|| format!("{scheme}://{user}{http}"))
 }
 
-/// A place of another node's HTTP.
+/// Converts a URL of another node's HTTP server.
 ///
 /// # Errors
 /// [`Error::BadRequest`], [`Error::Io`] if a certificate cannot be read.
