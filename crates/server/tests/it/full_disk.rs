@@ -1,6 +1,7 @@
 //! A disk that is full for a moment: writes are refused, everything says so, and all clears by itself when there is room.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,8 +34,15 @@ impl SmallDisk {
         assert!(remounted.expect("mount runs").success());
     }
 
+    /// Takes all free space, also what became free since the previous call.
     pub fn fill(&self) {
-        fs::write(self.0.join("filler"), vec![0; 8 << 20]).expect_err("it is full then");
+        let filler = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.0.join("filler"));
+        let mut filler = filler.expect("the filler is opened");
+        let full = filler.write_all(&vec![0; 8 << 20]);
+        full.expect_err("the filler takes more than the file system has");
     }
 
     pub fn free(&self) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::harness::{Cluster, Options};
-use super::rows::{owned_keys, wait_until_settled};
+use super::rows::{fill_disk, owned_keys, wait_until_settled};
 use crate::full_disk::SmallDisk;
 use crate::resp::request;
 
@@ -137,10 +137,7 @@ fn a_node_whose_disk_is_full_leaves_its_slots_to_nodes_that_have_room() {
     for key in &keys {
         cluster.client(2).check(&format!("SET {key} before"), "+OK");
     }
-    disk.fill();
-    let large = "x".repeat(20_000);
-    let mut held = cluster.client(2);
-    held.send(&request(&["SET", &keys[0], &large]));
+    let _held = fill_disk(&cluster, 2, &disk, &keys[0]);
     wait_until_it_left(&cluster);
     for key in &keys[1..] {
         let mut client = cluster.client(0);
