@@ -1,7 +1,8 @@
-//! What must pass before a change lands, cheapest first, so that a slip is told within seconds.
+//! The checks that a change must pass, cheapest first, so that small mistakes are reported within seconds.
 
 use std::ffi::OsStr;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use crate::{tidy, tree};
@@ -26,16 +27,44 @@ pub fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Runs all tests, and tells at the end which were skipped.
+/// Runs all tests. At the end it lists the skipped ones and repeats the output of the failed ones, which is far up by then.
 fn test() -> Result<(), String> {
     let skips = tree::root().join("target/skipped-tests.txt");
-    // It is of the last time, if it is there.
+    // The file of the previous run, if there is one.
     let _ = std::fs::remove_file(&skips);
-    let all = "cargo test --workspace --locked --no-fail-fast";
-    let tested = step_with("tests", all, &[("LARDER_TEST_SKIPS", skips.as_os_str())]);
-    let told = std::fs::read_to_string(&skips).unwrap_or_default();
-    told.lines().for_each(|line| println!("ci: {line}"));
+    let mut all = command("cargo test --workspace --locked --no-fail-fast");
+    all.env("LARDER_TEST_SKIPS", &skips).stdout(Stdio::piped());
+    let mut failures = Failures::default();
+    let tested = timed("tests", &mut all, |output| {
+        for line in BufReader::new(output).split(b'\n') {
+            let line = line.map_err(|error| format!("cannot read the output: {error}"))?;
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            failures.note(&line);
+        }
+        Ok(())
+    });
+    let skipped = std::fs::read_to_string(&skips).unwrap_or_default();
+    skipped.lines().for_each(|line| println!("ci: {line}"));
+    failures.lines.iter().for_each(|line| println!("{line}"));
     tested
+}
+
+/// The parts of the output of `cargo test` between `failures:` and `test result:`.
+#[derive(Default)]
+struct Failures {
+    lines: Vec<String>,
+    is_inside: bool,
+}
+
+impl Failures {
+    fn note(&mut self, line: &str) {
+        self.is_inside |= line == "failures:";
+        self.is_inside &= !line.starts_with("test result:");
+        if self.is_inside {
+            self.lines.push(line.to_owned());
+        }
+    }
 }
 
 /// Runs the tests of the Python package, where what they need is installed.
@@ -71,16 +100,37 @@ pub fn step(name: &str, line: &str) -> Result<(), String> {
 }
 
 fn step_with(name: &str, line: &str, variables: &[(&str, &OsStr)]) -> Result<(), String> {
+    let mut command = command(line);
+    command.envs(variables.iter().copied());
+    timed(name, &mut command, |_| Ok(()))
+}
+
+/// A command line without quotes, to run at the root of the workspace.
+fn command(line: &str) -> Command {
+    let mut words = line.split(' ');
+    let mut command = Command::new(words.next().expect("split gives at least one word"));
+    command.args(words).current_dir(tree::root());
+    command
+}
+
+/// Runs a command and prints how long it took. `read` reads its standard output, if that is piped.
+fn timed(
+    name: &str,
+    command: &mut Command,
+    read: impl FnOnce(ChildStdout) -> Result<(), String>,
+) -> Result<(), String> {
+    let line = line_of(command);
     println!("ci: {name}: {line}");
     let began = Instant::now();
-    let mut words = line.split(' ');
-    let program = words.next().expect("split gives at least one word");
-    let status = Command::new(program)
-        .args(words)
-        .envs(variables.iter().copied())
-        .current_dir(tree::root())
-        .status()
-        .map_err(|error| format!("cannot start `{program}`: {error}"))?;
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("cannot start `{line}`: {error}"))?;
+    if let Some(output) = child.stdout.take() {
+        read(output)?;
+    }
+    let status = child
+        .wait()
+        .map_err(|error| format!("cannot wait for `{line}`: {error}"))?;
     if !status.success() {
         return Err(format!("{name}: `{line}` failed ({status})"));
     }
@@ -89,6 +139,12 @@ fn step_with(name: &str, line: &str, variables: &[(&str, &OsStr)]) -> Result<(),
         began.elapsed().as_secs_f64()
     );
     Ok(())
+}
+
+fn line_of(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(OsStr::to_string_lossy).collect();
+    words.join(" ")
 }
 
 /// Whether a program of this name is in `PATH`.
