@@ -1,21 +1,21 @@
-//! What is refused, and what whoever asked can do about it.
+//! The error of a rejected command.
 
 use std::fmt;
 
-/// Where in a command something is wrong.
+/// The part of a command that an error refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In all of it.
+    /// The complete command.
     Whole,
-    /// In its text (a query, an expression, a path): counted in characters from 1.
+    /// A position in a text argument (a query, an expression, a path), in characters, counted from 1.
     Column(usize),
-    /// In its arguments: counted from 0, as the command's own table says which is the first.
+    /// An argument, counted from 0. The command determines which argument is the first.
     Argument(usize),
 }
 
-/// A command that is not carried out: nothing of it is.
+/// The error of a rejected command. The command had no effect.
 ///
-/// Messages begin with the phrase by which stock clients know the error, where there is one; what to do about it follows.
+/// If stock clients recognize an error by a phrase, the message begins with that phrase. Advice follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub message: String,
@@ -48,7 +48,7 @@ impl Refusal {
 }
 
 impl Refusal {
-    /// As one of a command that has so many arguments before those that were read.
+    /// Shifts an argument's position by the number of arguments `before` those that were parsed.
     #[must_use]
     pub fn behind(self, before: usize) -> Refusal {
         match self.place {
@@ -71,7 +71,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Bytes as a person can read them, cut where they are long.
+/// Formats bytes for an error message, as lossy UTF-8 and at most 64 bytes long.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     const BYTES_MAX: usize = 64;
     match bytes.len() > BYTES_MAX {

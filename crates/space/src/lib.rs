@@ -1,31 +1,32 @@
-//! Spaces: objects found by any of their attributes, kept where their values say, tuned by a model.
+//! Spaces: secondary indexes over objects, the placement of object copies by value, and a planner for both.
 //!
-//! After HyperDex (Escriva, Wong, Sirer: "HyperDex: A Distributed, Searchable Key-Value Store", SIGCOMM 2012) and the configurator of
-//! its spaces.
+//! The design follows HyperDex (Escriva, Wong, Sirer: "HyperDex: A Distributed, Searchable Key-Value Store", SIGCOMM
+//! 2012) and the configurator of its spaces.
 //!
 //! ```text
 //!  HSET hotel:7 city Rome price 120 ─► object ─► value: columns by the schema ─► mapping: regions
-//!  FT.SEARCH hotels "@city:{rome} @price:[100 200]" ─► query: predicate ─► mapping: regions ─► search: partial answers, merged
+//!  FT.SEARCH hotels "@city:{rome} @price:[100 200]" ─► query: predicate ─► mapping: regions ─► search: partial results, merged
 //! ```
 //!
-//! | room | holds |
+//! | module | contents |
 //! |---|---|
-//! | `mapping` | where objects lie: regions of subspaces, the regions that a search contacts, their hash slots |
-//! | `plan` | the configurator: what a workload costs with which subspaces, and which are best |
-//! | `base` | numbers, words, instants, points, bytes that sort, the arguments of commands |
-//! | `expression` | expressions of FILTER and APPLY: grammar, functions, values |
-//! | `object` | hashes and JSON documents, paths into them, and what commands make of them |
+//! | `mapping` | the placement of objects: regions of subspaces, the regions that a search contacts, their hash slots |
+//! | `plan` | the configurator: a cost model for a workload and a set of subspaces, and the search for the best set |
+//! | `base` | numbers, words, instants, points, order-preserving byte encodings, command arguments |
+//! | `expression` | the expressions of FILTER and APPLY: grammar, functions, values |
+//! | `object` | hashes and JSON documents, JSON paths, and the effects of commands on objects |
 //! | `schema` | the definition of a space: attributes, their types, the arguments of FT.CREATE |
-//! | `value` | what an object's fields mean as values of attributes; its columns as bytes |
-//! | `query` | the query language: a text becomes a predicate, which holds for an object or does not |
-//! | `search` | FT.SEARCH: its options, partial answers that merge, what is returned |
-//! | `aggregate` | FT.AGGREGATE: its stages, at the regions and at whoever asked |
-//! | `index` | the objects of one core, found by their attributes: searches and aggregations that run in steps |
-//! | `copies` | copies of objects in the regions of subspaces: who keeps them, whom a search asks |
+//! | `value` | the conversion of fields to attribute values; the columns of an object as bytes |
+//! | `query` | the query language: parses a text into a predicate over objects |
+//! | `search` | FT.SEARCH: options, partial results and their merge, the reply |
+//! | `aggregate` | FT.AGGREGATE: its stages, at the regions and at the coordinating core |
+//! | `index` | the indexes of one core; searches and aggregations that run in steps |
+//! | `copies` | the copies of objects in the regions of subspaces: their holders, and the route of a search |
 //!
-//! What stands higher is used by what stands lower. Each room's `mod.rs` says in which order to read it; `error` is what all of them refuse with.
+//! Modules depend only on modules above them in this table. Each module's `mod.rs` lists its files. All modules report
+//! errors with `error`.
 //!
-//! The crate does no I/O: time and randomness come in as arguments.
+//! The crate does no I/O: time and randomness are arguments.
 
 pub mod aggregate;
 pub mod base;

@@ -1,4 +1,4 @@
-//! The arguments of a command, read one after the other.
+//! A cursor over the arguments of a command.
 
 use std::ops::RangeInclusive;
 
@@ -20,7 +20,7 @@ impl<'a> Arguments<'a> {
         self.next == self.all.len()
     }
 
-    /// Of the next argument, from 0.
+    /// Returns the position of the next argument, counted from 0.
     pub fn position(&self) -> usize {
         self.next
     }
@@ -42,7 +42,7 @@ impl<'a> Arguments<'a> {
             .is_some_and(|next| next.eq_ignore_ascii_case(word.as_bytes()))
     }
 
-    /// The next argument in capitals, if it may be a keyword.
+    /// Returns the next argument in upper case, or `None` at the end or if it is not UTF-8.
     pub fn peek_word(&self) -> Option<String> {
         std::str::from_utf8(self.peek()?)
             .ok()
@@ -53,15 +53,17 @@ impl<'a> Arguments<'a> {
         self.next += 1;
     }
 
-    /// Takes the word if it comes next, in any case.
+    /// Consumes the next argument and returns true if it is `word`, in any case.
     pub fn take_word(&mut self, word: &str) -> bool {
         let is_next = self.peek_is(word);
         self.next += usize::from(is_next);
         is_next
     }
 
+    /// Consumes the next argument.
+    ///
     /// # Errors
-    /// There is none; `what` says what it would have been.
+    /// No argument is left. `what` describes the expected argument.
     pub fn take(&mut self, what: &str) -> Result<&'a [u8]> {
         let Some(next) = self.peek() else {
             return Err(self.refuse(format!(
@@ -72,8 +74,10 @@ impl<'a> Arguments<'a> {
         Ok(next)
     }
 
+    /// Consumes the next argument as text.
+    ///
     /// # Errors
-    /// There is none, or it is no UTF-8.
+    /// No argument is left, or it is not UTF-8.
     pub fn take_text(&mut self, what: &str) -> Result<String> {
         let taken = self.take(what)?;
         match std::str::from_utf8(taken) {
@@ -82,18 +86,18 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A number of something, at most `max`; written as an integer, or as a number without a fraction.
+    /// Consumes a count from 0 to `max`, written as an integer or as a decimal with a zero fraction.
     ///
     /// # Errors
-    /// It is no such number.
+    /// The argument is missing, or is not such a number.
     pub fn take_count(&mut self, what: &str, max: u64) -> Result<u64> {
         self.take_count_within(what, 0..=max)
     }
 
-    /// As [`Arguments::take_count`], of some number at least.
+    /// Consumes a count within the given bounds, both inclusive. See [`Arguments::take_count`].
     ///
     /// # Errors
-    /// It is no such number.
+    /// The argument is missing, or is not such a number.
     pub fn take_count_within(&mut self, what: &str, within: RangeInclusive<u64>) -> Result<u64> {
         let taken = self.take(what)?;
         let count = match Number::parse(taken) {
@@ -110,8 +114,10 @@ impl<'a> Arguments<'a> {
         })
     }
 
+    /// Consumes a number.
+    ///
     /// # Errors
-    /// It is no number.
+    /// The argument is missing, or is not a number.
     pub fn take_number(&mut self, what: &str) -> Result<Number> {
         let taken = self.take(what)?;
         Number::parse(taken).ok_or_else(|| {
@@ -122,10 +128,10 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// A count and that many arguments.
+    /// Consumes a count, and as many arguments as it specifies.
     ///
     /// # Errors
-    /// There are fewer.
+    /// Fewer arguments follow.
     pub fn take_list(&mut self, what: &str) -> Result<&'a [&'a [u8]]> {
         let count = self.take_count(what, i64::MAX as u64)? as usize;
         if count > self.left() {
@@ -139,12 +145,12 @@ impl<'a> Arguments<'a> {
         Ok(list)
     }
 
-    /// Refuses the next argument.
+    /// Returns an error that refers to the next argument.
     pub fn refuse(&self, message: impl Into<String>) -> Refusal {
         Refusal::at_argument(self.next, message)
     }
 
-    /// Refuses the argument that was taken last.
+    /// Returns an error that refers to the last consumed argument.
     pub fn refuse_last(&self, message: impl Into<String>) -> Refusal {
         Refusal::at_argument(self.next.saturating_sub(1), message)
     }

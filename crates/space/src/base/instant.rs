@@ -1,7 +1,7 @@
-//! Instants: microseconds since 1970-01-01 00:00 UTC.
+//! Instants, as microseconds since 1970-01-01 00:00 UTC.
 //!
-//! Written as a number of seconds since then, with up to six decimals, or as a date and time of RFC 3339: `2024-02-29`,
-//! `2024-02-29T12:30Z`, `2024-02-29 12:30:01.5+01:00`. Without an offset a time is UTC.
+//! The text form is a number of seconds with up to six decimals, or a date and time of RFC 3339: `2024-02-29`,
+//! `2024-02-29T12:30Z`, `2024-02-29 12:30:01.5+01:00`. A time without an offset is UTC.
 
 use larder_types::civil_date;
 
@@ -10,7 +10,7 @@ use super::number::Number;
 pub const MICROS_PER_SECOND: i64 = 1_000_000;
 pub const SECONDS_PER_DAY: i64 = 86_400;
 
-/// None of what is no instant, or too far away for 64 bits.
+/// Parses an instant. Returns `None` if the text is not an instant, or does not fit in 64 bits.
 pub fn parse(text: &[u8]) -> Option<i64> {
     match Number::parse(text) {
         Some(number) => of_seconds(number),
@@ -28,7 +28,7 @@ pub fn of_seconds(seconds: Number) -> Option<i64> {
     }
 }
 
-/// Seconds, with a fraction if there is one.
+/// Returns the instant in seconds, with a fraction if it has one.
 pub fn seconds(micros: i64) -> Number {
     match micros % MICROS_PER_SECOND {
         0 => Number::Int(micros / MICROS_PER_SECOND),
@@ -58,7 +58,8 @@ fn parse_date(text: &str) -> Option<i64> {
         .checked_add(micros)
 }
 
-/// Seconds and microseconds of a day in UTC: `12:30`, `12:30:01.5`, each with `Z` or an offset.
+/// Parses a time of day into seconds and microseconds in UTC: `12:30` or `12:30:01.5`, optionally with `Z` or an
+/// offset.
 fn time_of_day(time: &str) -> Option<(i64, i64)> {
     let (clock, offset) = if let Some(clock) = time.strip_suffix(['Z', 'z']) {
         (clock, 0)
@@ -100,7 +101,8 @@ fn digits(text: &str, count: usize) -> Option<i64> {
     is_number.then(|| text.parse().ok()).flatten()
 }
 
-/// Days since 1970-01-01 of a date that exists. Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `days_from_civil`.
+/// Returns the days since 1970-01-01, or `None` if the date does not exist. Source: Howard Hinnant, "chrono-Compatible
+/// Low-Level Date Algorithms", `days_from_civil`.
 pub fn days_of(year: i64, month: i64, day: i64) -> Option<i64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
@@ -115,7 +117,7 @@ pub fn days_of(year: i64, month: i64, day: i64) -> Option<i64> {
     (civil_date(days) == (i128::from(year), month as u32, day as u32)).then_some(days)
 }
 
-/// As RFC 3339 in UTC, with a fraction if there is one.
+/// Formats an instant as RFC 3339 in UTC, with a fraction if it has one.
 pub fn print(micros: i64) -> String {
     let seconds = micros.div_euclid(MICROS_PER_SECOND);
     let fraction = micros.rem_euclid(MICROS_PER_SECOND);

@@ -1,4 +1,4 @@
-//! What the other rooms stand on: numbers, words, instants, points, bytes that sort, and the arguments of a command.
+//! Basic types: numbers, words, instants, points, order-preserving byte encodings, and command arguments.
 
 pub mod arguments;
 pub mod instant;

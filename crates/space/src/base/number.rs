@@ -1,8 +1,8 @@
-//! Numbers: exact as 64-bit integers and as doubles, compared with one another exactly.
+//! Numbers: exact 64-bit integers and doubles in one type, with an exact comparison between both.
 //!
-//! 1. Every number has one form: `Int` if it is an integer of 64 bits, else `Float`. So equal numbers are equal values, and
-//!    9007199254740993 is not 9007199254740992, as it would be if all were doubles.
-//! 2. No number is NaN; there is one zero.
+//! 1. Every number has one representation: `Int` if it is a 64-bit integer, otherwise `Float`. Equal numbers are
+//!    therefore equal values. 9007199254740993 and 9007199254740992 differ, although they are the same double.
+//! 2. No number is NaN, and there is only one zero.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -10,18 +10,18 @@ use std::hash::{Hash, Hasher};
 #[derive(Debug, Clone, Copy)]
 pub enum Number {
     Int(i64),
-    /// No integer of 64 bits: a fraction, too large, or infinite.
+    /// A fraction, an infinity, or a number outside the 64-bit integers.
     Float(f64),
 }
 
-/// 2^63, the first double beyond the integers.
+/// 2^63, the first double above the 64-bit integers.
 const INT_END: f64 = 9_223_372_036_854_775_808.0;
 
 impl Number {
     pub const INFINITY: Number = Number::Float(f64::INFINITY);
     pub const NEG_INFINITY: Number = Number::Float(f64::NEG_INFINITY);
 
-    /// None of NaN.
+    /// Returns `None` for NaN.
     pub fn of_f64(value: f64) -> Option<Number> {
         if value.is_nan() {
             None
@@ -32,7 +32,7 @@ impl Number {
         }
     }
 
-    /// Of an integer of any size; the nearest double if it has more than 64 bits.
+    /// Converts an integer of any size. More than 64 bits are rounded to the nearest double.
     pub fn of_i128(value: i128) -> Number {
         match i64::try_from(value) {
             Ok(value) => Number::Int(value),
@@ -40,10 +40,11 @@ impl Number {
         }
     }
 
-    /// Reads what C's `strtod` reads whole: digits, a point, an exponent, `inf`; no blanks, no NaN, no hexadecimal digits.
+    /// Parses the texts that C's `strtod` consumes completely: digits, a decimal point, an exponent, `inf`. Rejects
+    /// whitespace, NaN and hexadecimal digits.
     pub fn parse(text: &[u8]) -> Option<Number> {
         let text = std::str::from_utf8(text).ok()?;
-        // An integer stays exact if zeros behind a point follow it.
+        // An integer with a zero fraction, such as 7.00, stays exact.
         let integer = match text.split_once('.') {
             Some((whole, zeros)) if !whole.is_empty() && zeros.bytes().all(|b| b == b'0') => whole,
             _ => text,
@@ -72,7 +73,8 @@ impl Number {
         }
     }
 
-    /// Integers as such; else twelve significant digits, as C's `%.12g`: 3.60555127546, 1e+30, inf.
+    /// Formats integers exactly, and doubles with twelve significant digits like C's `%.12g`: 3.60555127546, 1e+30,
+    /// inf.
     pub fn print(self) -> String {
         match self {
             Number::Int(value) => value.to_string(),
@@ -80,7 +82,7 @@ impl Number {
         }
     }
 
-    /// The shortest text that reads as the same number.
+    /// Formats the number as the shortest text that parses to the same number.
     pub fn print_exact(self) -> String {
         match self {
             Number::Int(value) => value.to_string(),
@@ -92,7 +94,7 @@ impl Number {
         }
     }
 
-    /// The greatest double that is not greater, and what is left: 0 to 1023.
+    /// Returns the greatest double that does not exceed the number, and the remainder, which is from 0 to 1023.
     fn floor_f64(self) -> (f64, u16) {
         match self {
             Number::Float(value) => (value, 0),
@@ -107,25 +109,26 @@ impl Number {
         }
     }
 
-    /// A word that sorts as doubles do, of the double below, and what is left. Numbers are in the order of these.
+    /// Returns a word that orders like the greatest double not above the number, and the remainder. Pairs order like
+    /// the numbers.
     pub fn ordered_code(self) -> (u64, u16) {
         let (below, rest) = self.floor_f64();
         (ordered_f64(below), rest)
     }
 
-    /// The number whose [`Number::ordered_code`] has this word and nothing left; None of NaN.
+    /// Returns the number whose [`Number::ordered_code`] is this word with remainder 0, or `None` for NaN.
     pub fn of_ordered_code(word: u64) -> Option<Number> {
         Number::of_f64(double_of(word))
     }
 
-    /// Appends ten bytes that sort as the numbers do: the double below, then what is left.
+    /// Appends ten bytes that order like the numbers: the greatest double not above the number, then the remainder.
     pub fn encode_ordered(self, out: &mut Vec<u8>) {
         let (code, rest) = self.ordered_code();
         out.extend_from_slice(&code.to_be_bytes());
         out.extend_from_slice(&rest.to_be_bytes());
     }
 
-    /// None of bytes that [`Number::encode_ordered`] does not write.
+    /// Returns `None` for bytes that [`Number::encode_ordered`] does not produce.
     pub fn decode_ordered(bytes: [u8; 10]) -> Option<Number> {
         let (double, rest) = bytes.split_first_chunk::<8>()?;
         let below = double_of(u64::from_be_bytes(*double));
@@ -142,7 +145,7 @@ impl Number {
     }
 }
 
-/// A double's bits, so that they sort as the doubles do. Not of NaN.
+/// Maps a double to a word that orders like the doubles. NaN is not allowed.
 fn ordered_f64(value: f64) -> u64 {
     let bits = (value + 0.0).to_bits();
     if bits >> 63 == 1 {
@@ -152,7 +155,7 @@ fn ordered_f64(value: f64) -> u64 {
     }
 }
 
-/// The double whose [`ordered_f64`] this is.
+/// The inverse of [`ordered_f64`].
 fn double_of(word: u64) -> f64 {
     f64::from_bits(match word >> 63 {
         1 => word ^ 1 << 63,
@@ -160,7 +163,7 @@ fn double_of(word: u64) -> f64 {
     })
 }
 
-/// C's `%.{digits}g`.
+/// Formats a double like C's `%.{digits}g`.
 pub fn print_general(value: f64, digits: usize) -> String {
     if value.is_nan() {
         return "nan".to_string();
@@ -182,7 +185,7 @@ pub fn print_general(value: f64, digits: usize) -> String {
     trimmed(&format!("{value:.decimals$}")).to_string()
 }
 
-/// Without zeros at the end of a fraction.
+/// Removes trailing zeros of a fraction.
 fn trimmed(text: &str) -> &str {
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.'),
@@ -201,7 +204,7 @@ impl Ord for Number {
     }
 }
 
-/// They are never equal (invariant 1).
+/// Compares an integer with a `Float`, which is never equal to an integer (invariant 1).
 fn int_to_float(a: i64, b: f64) -> Ordering {
     if b >= INT_END {
         Ordering::Less
@@ -281,7 +284,7 @@ mod tests {
         fn integers_compare_exactly_with_doubles(a in any::<i64>(), b in any::<f64>()) {
             prop_assume!(!b.is_nan());
             let number = Number::of_f64(b).unwrap();
-            // Doubles within the range are integers of 128 bits and a fraction.
+            // A double in this range is a 128-bit integer plus a fraction.
             let expected = if b.abs() < 1e30 {
                 i128::from(a).cmp(&(b.floor() as i128)).then(if b.fract() == 0.0 { Ordering::Equal } else { Ordering::Less })
             } else if b > 0.0 { Ordering::Less } else { Ordering::Greater };

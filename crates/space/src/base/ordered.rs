@@ -1,14 +1,14 @@
-//! Single values, and bytes that sort as they do.
+//! Scalar values, and an order-preserving byte encoding.
 //!
-//! | kind | tag | bytes behind it |
+//! | kind | tag | following bytes |
 //! |---|---|---|
 //! | boolean | 1 | 0 or 1 |
-//! | number | 2 | 10: the double below, what is left |
-//! | instant | 3 | 8: microseconds, the sign bit flipped, big-endian |
+//! | number | 2 | 10: the greatest double not above the number, then the remainder |
+//! | instant | 3 | 8: microseconds with the sign bit flipped, big-endian |
 //! | bytes | 4 | each 0 as 0 255, then 0 1 |
 //!
-//! 1. Of two values of one kind the lesser has the lesser bytes, also if others follow them: they are prefix-free.
-//! 2. Each value has one spelling: what decodes encodes to the same bytes.
+//! 1. Within a kind, encodings order like the values, also when other bytes follow: the encoding is prefix-free.
+//! 2. The encoding is canonical: decoded bytes encode to the same bytes.
 
 use super::number::Number;
 use larder_types::wire::Malformed;
@@ -19,7 +19,7 @@ pub enum Scalar {
     Number(Number),
     /// Microseconds since 1970.
     Instant(i64),
-    /// A tag, or a text.
+    /// A tag or a text.
     Bytes(Vec<u8>),
 }
 
@@ -54,10 +54,10 @@ impl Scalar {
         out
     }
 
-    /// The value that the bytes begin with, and those behind it.
+    /// Decodes the value at the start of the bytes, and returns it with the remaining bytes.
     ///
     /// # Errors
-    /// [`Scalar::encode`] writes nothing that begins so.
+    /// The bytes do not start with an encoded value.
     pub fn decode(bytes: &[u8]) -> Result<(Scalar, &[u8]), Malformed> {
         const BAD: Malformed = Malformed("these bytes are no ordered value");
         let (kind, rest) = bytes.split_first().ok_or(BAD)?;

@@ -1,4 +1,4 @@
-//! Points on the earth: longitude and latitude in degrees, as GEOADD takes them.
+//! Points on the earth: longitude and latitude in degrees, as in GEOADD.
 
 use super::number::Number;
 
@@ -8,14 +8,14 @@ pub struct Point {
     pub latitude: f64,
 }
 
-/// Beyond it Web Mercator has no place for a point.
+/// The latitude limit of Web Mercator.
 pub const LATITUDE_MAX: f64 = 85.051_128_78;
 
-/// Of the sphere that distances are measured on, as Redis has it.
+/// The radius of the sphere for distances; the same as in Redis.
 const EARTH_RADIUS_M: f64 = 6_372_797.560_856;
 
 impl Point {
-    /// None beyond the map.
+    /// Returns `None` for coordinates out of bounds.
     pub fn new(longitude: f64, latitude: f64) -> Option<Point> {
         let is_there = (-180.0..=180.0).contains(&longitude) && latitude.abs() <= LATITUDE_MAX;
         is_there.then_some(Point {
@@ -24,7 +24,7 @@ impl Point {
         })
     }
 
-    /// Reads `lon,lat` or `lon lat`.
+    /// Parses `lon,lat` or `lon lat`.
     pub fn parse(text: &[u8]) -> Option<Point> {
         let at = text.iter().position(|&b| b == b',' || b == b' ')?;
         let longitude = Number::parse(text[..at].trim_ascii())?;
@@ -32,7 +32,7 @@ impl Point {
         Point::new(longitude.as_f64(), latitude.as_f64())
     }
 
-    /// Along the great circle (the haversine formula), in metres.
+    /// Returns the great-circle distance in metres (haversine formula).
     pub fn distance_m(self, other: Point) -> f64 {
         let (a, b) = (self.latitude.to_radians(), other.latitude.to_radians());
         let u = ((b - a) / 2.0).sin();
@@ -42,7 +42,7 @@ impl Point {
     }
 }
 
-/// A unit of distance in metres: m, km, ft or mi in any case.
+/// Returns a unit of distance in metres: m, km, ft or mi, in any case.
 pub fn unit_m(name: &[u8]) -> Option<f64> {
     let units = [
         (&b"m"[..], 1.0),

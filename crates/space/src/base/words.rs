@@ -1,19 +1,20 @@
-//! Texts as words and tags, folded to lower case.
+//! The words and tags of a text, folded to lower case.
 //!
-//! A text is cut into words at blanks, also those beyond ASCII, and at punctuation of ASCII but `_`; behind `\` a sign belongs to its word. Nothing is stemmed.
-//! Bytes that are no UTF-8 stay as they are; letters of ASCII among them are folded.
+//! Words are separated by whitespace, including whitespace beyond ASCII, and by ASCII punctuation except `_`. A
+//! character after `\` belongs to its word. There is no stemming. Bytes that are not UTF-8 are kept, and ASCII letters
+//! among them are folded.
 
-/// What a tag is cut to.
+/// The maximum length of a tag. Longer tags are truncated.
 pub const TAG_BYTES_MAX: usize = 4096;
 
-/// Words that are left out of texts and queries where a space does not say otherwise.
+/// The default stopwords, which are omitted from texts and queries.
 pub const STOPWORDS: [&str; 33] = [
     "a", "is", "the", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into",
     "it", "no", "not", "of", "on", "or", "such", "that", "their", "then", "there", "these", "they",
     "this", "to", "was", "will", "with",
 ];
 
-/// In lower case; a final sigma as any other, since a prefix of a word may end in what is no final one in the word.
+/// Folds a text to lower case. A final sigma becomes a regular one, because a prefix of a word may end within the word.
 pub fn fold(text: &[u8]) -> Vec<u8> {
     match text.is_ascii() {
         true => text.to_ascii_lowercase(),
@@ -24,16 +25,16 @@ pub fn fold(text: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Whether a sign ends a word.
+/// Returns whether an ASCII character ends a word.
 pub fn is_separator(byte: u8) -> bool {
     byte <= b' ' || byte == 0x7f || (byte.is_ascii_punctuation() && byte != b'_' && byte != b'\\')
 }
 
-/// How many bytes at the beginning are of a sign that ends a word; 0: none.
+/// Returns the length in bytes of the separator at the start of the text, or 0 if there is none.
 fn separator_bytes(text: &[u8]) -> usize {
     match *text {
         [sign, ..] if sign.is_ascii() => usize::from(is_separator(sign)),
-        // What Unicode has of blanks, as `char::is_whitespace` does.
+        // The whitespace of Unicode, as in `char::is_whitespace`.
         [0xc2, 0x85 | 0xa0, ..] => 2,
         [0xe1, 0x9a, 0x80, ..]
         | [0xe2, 0x80, 0x80..=0x8a | 0xa8 | 0xa9 | 0xaf, ..]
@@ -43,7 +44,7 @@ fn separator_bytes(text: &[u8]) -> usize {
     }
 }
 
-/// The words of a text in their order, folded, with escapes undone.
+/// Returns the words of a text in order, folded and unescaped.
 pub fn words(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -70,17 +71,17 @@ pub fn words(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// How the tags of a field are told apart.
+/// The rules that divide a field into tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TagRule {
-    /// None: the whole text is one tag.
+    /// `None`: the complete text is one tag.
     pub separator: Option<u8>,
     pub is_case_sensitive: bool,
-    /// Whether an empty tag is one.
+    /// Whether empty tags are kept.
     pub has_empty: bool,
 }
 
-/// Appends the tags of a text: cut at the separator, trimmed, folded, each at most [`TAG_BYTES_MAX`] long.
+/// Appends the tags of a text: split at the separator, trimmed, folded, and truncated to [`TAG_BYTES_MAX`].
 pub fn tags_into(text: &[u8], rule: TagRule, out: &mut Vec<Vec<u8>>) {
     let mut add = |part: &[u8]| {
         let tag = tag(part, rule.is_case_sensitive);
@@ -94,7 +95,7 @@ pub fn tags_into(text: &[u8], rule: TagRule, out: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// One tag as it is kept and asked for.
+/// Returns a tag in the form that is stored and searched for.
 pub fn tag(text: &[u8], is_case_sensitive: bool) -> Vec<u8> {
     let text = text.trim_ascii();
     let mut tag = match is_case_sensitive {
@@ -105,12 +106,14 @@ pub fn tag(text: &[u8], is_case_sensitive: bool) -> Vec<u8> {
     tag
 }
 
-/// Whether a text fits a pattern in which `?` is any one byte, `*` any number of them, and `\` makes the next sign ordinary.
+/// Returns whether a text matches a pattern. `?` matches one byte, `*` any number of bytes, and `\` escapes the next
+/// byte.
 ///
-/// Takes time proportional to the product of both lengths at most.
+/// The worst-case time is proportional to the product of both lengths.
 pub fn fits_wildcard(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where to go on if what follows the last * does not fit: behind the *, one byte further in the text.
+    // The position for backtracking if the part after the last `*` does not match: after the `*` in the pattern, one
+    // byte further in the text.
     let mut retry: Option<(usize, usize)> = None;
     loop {
         match pattern.get(p) {
@@ -216,7 +219,7 @@ mod tests {
         assert_eq!(tag(&[b'x'; 5000], false).len(), TAG_BYTES_MAX);
     }
 
-    /// All ways to let a star stand for something.
+    /// Tries every possible match of a `*`.
     fn fits_slowly(pattern: &[u8], text: &[u8]) -> bool {
         match pattern {
             [] => text.is_empty(),

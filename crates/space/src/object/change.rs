@@ -1,13 +1,16 @@
-//! Changes of one object, several at once: all of them, or none and an error.
+//! Atomic changes of one object: all changes are applied, or none and an error is returned.
 //!
-//! HyperDex's atomic operations and its microtransactions. A target is a field of a hash, a path in the JSON that a field holds, or a path in a
-//! document. Lists are JSON arrays, sets are arrays without two equal elements, maps are JSON objects; in a hash's field they are kept as
-//! text. What is absent is zero: 0, an empty text, `[]` or `{}`; objects that a path leads through are made. Only [`Change::Put`] makes an object that does
-//! not exist.
+//! These are the atomic operations and microtransactions of HyperDex. A target is a field of a hash, a path in the JSON
+//! value of a field, or a path in a document.
 //!
-//! Numbers of which both are written as integers are integers of 64 bits: what overflows fails, and a quotient is rounded toward zero.
-//! Sums and differences of other numbers are decimals, exact as [`larder_types::decimal`] says; `MIN` and `MAX` keep a value as it is written.
-//! The rest is computed in doubles: what is not finite fails.
+//! - Lists are JSON arrays, sets are arrays without equal elements, and maps are JSON objects. In a field of a hash,
+//!   they are stored as text.
+//! - An absent value counts as zero: 0, an empty text, `[]` or `{}`. Missing objects along a path are created. Only
+//!   [`Change::Put`] creates an object that does not exist.
+//! - If both operands are written as integers, the arithmetic is that of 64-bit integers: overflow is an error, and
+//!   division rounds toward zero.
+//! - Sums and differences of other numbers are exact decimals (see [`larder_types::decimal`]), and `MIN` and `MAX` keep
+//!   the text of the operand. All other results are doubles, and a result that is not finite is an error.
 
 use std::fmt;
 
@@ -21,24 +24,25 @@ use crate::error::{Refusal, shown};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
-    /// Of a hash.
+    /// The field of a hash.
     pub field: Option<Vec<u8>>,
-    /// Of a document, or of the JSON in the field. It means one value, and what it leads through are names and indexes.
+    /// The path in a document, or in the JSON value of the field. It consists of names and indexes only, and so selects
+    /// at most one value.
     pub path: Option<Path>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// Sets a value: bytes of a field, else JSON.
+    /// Sets a value: the bytes of a field, or JSON otherwise.
     Put(Vec<u8>),
     Unset,
-    /// Gives a field, or a member of a JSON object, another name; one that has it already is replaced.
+    /// Renames a field, or a member of a JSON object. Replaces an existing one with the new name.
     Rename(Vec<u8>),
-    /// With the number as it is written.
+    /// Applies an arithmetic operation with the operand, which is the text of a number.
     Number(Arithmetic, Vec<u8>),
     Append(Vec<u8>),
     Prepend(Vec<u8>),
-    /// Takes off so many bytes at the beginning, or all there are.
+    /// Removes this many bytes from the start, or all if there are fewer.
     TrimLeft(usize),
     TrimRight(usize),
     PushLeft(Value),
@@ -65,15 +69,15 @@ pub enum Arithmetic {
     Max,
 }
 
-/// Why nothing was changed.
+/// The reason why no change was applied.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ChangeError {
-    /// There is no such object.
+    /// The object does not exist.
     NotFound,
-    /// A hash was meant and a document is there, or the other way round.
+    /// The command expects a hash and the object is a document, or the other way round.
     WrongKind,
-    /// What is there is not what the operation is about.
+    /// The current value does not have the type that the operation needs.
     WrongType {
         target: String,
         expected: &'static str,
@@ -84,12 +88,12 @@ pub enum ChangeError {
     DivisionByZero {
         target: String,
     },
-    /// The target's path leads nowhere, or may lead to several values.
+    /// The target's path selects nothing, or could select several values.
     BadTarget {
         target: String,
         why: &'static str,
     },
-    /// What was given is no JSON, or no text.
+    /// The operand is not JSON, or not text.
     BadValue(Refusal),
     HashValueNotInteger,
     HashValueNotFloat,
@@ -134,10 +138,10 @@ impl std::error::Error for ChangeError {}
 
 type Result<T> = std::result::Result<T, ChangeError>;
 
-/// What the object becomes when all changes are applied in their order; `kind` is what it is made as if there is none.
+/// Returns the object after all changes, applied in order. If there is no object, `kind` is the kind of the new one.
 ///
 /// # Errors
-/// One of them does not fit: then none is applied.
+/// A change cannot be applied. Then none is.
 pub fn apply(
     object: Option<&Object>,
     kind: ObjectKind,
@@ -163,7 +167,7 @@ pub fn apply(
     Ok(object)
 }
 
-/// The object may be half changed where this fails: it is a copy that is dropped then.
+/// Applies one change. After an error, `object` may be partially changed; the caller works on a copy and discards it.
 fn apply_one(object: &mut Object, target: &Target, change: &Change) -> Result<()> {
     let bad = |why| ChangeError::BadTarget {
         target: target.to_string(),
@@ -337,7 +341,7 @@ fn change_container(value: &mut Value, target: &Target, change: &Change) -> Resu
     Ok(())
 }
 
-/// Whether a number is written as an integer.
+/// Parses a number that is written as an integer.
 fn int(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
@@ -372,7 +376,7 @@ fn arithmetic(
     let (a, b) = (number(before)?, number(operand)?);
     let own = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
     match operation {
-        // The value that wins stays as it is written, whatever its number of digits.
+        // MIN and MAX return the text of the operand, however many digits it has.
         Arithmetic::Min => return Ok(own(if b < a { operand } else { before })),
         Arithmetic::Max => return Ok(own(if b > a { operand } else { before })),
         Arithmetic::Add | Arithmetic::Subtract => {
@@ -404,7 +408,7 @@ fn arithmetic(
         .ok_or_else(overflow)
 }
 
-/// The text of a result that is not of two integers: without a point it would be an integer from then on.
+/// Appends `.0` to a non-integer result without a point. Otherwise later operations would treat it as an integer.
 fn with_point(mut text: String) -> String {
     if !text.contains('.') {
         text.push_str(".0");

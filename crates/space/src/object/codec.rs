@@ -1,14 +1,15 @@
-//! Objects as bytes, of which one field can be read without the others.
+//! The byte encoding of objects. One field can be read without decoding the others.
 //!
 //! | part | size | meaning |
 //! |---|---|---|
-//! | kind | 1 | 1: a hash, as below; 2: a JSON document, the rest is its text; 3: a hash of which some fields expire |
-//! | count | varint | how many fields |
-//! | directory | 2 or 3 varints each | the name's size, the value's size, and in a hash of kind 3 when the field expires: 0 for never, else milliseconds since 1970 and 1 |
-//! | names | | one behind the other, without what separates them |
-//! | values | | likewise |
+//! | kind | 1 | 1: a hash; 2: a JSON document, whose text follows; 3: a hash with at least one field that expires |
+//! | count | varint | the number of fields |
+//! | directory | 2 or 3 varints each | the size of the name; the size of the value; in kind 3 also the expiry: 0 for never, otherwise milliseconds since 1970, plus 1 |
+//! | names | | concatenated |
+//! | values | | concatenated |
 //!
-//! Varints have seven bits a byte, the lowest first; the highest bit says that another follows. They are as short as can be.
+//! Varints have seven bits per byte, lowest first. The highest bit of a byte is set if another byte follows. They have
+//! the minimum length.
 
 use larder_types::wire::Malformed;
 
@@ -52,8 +53,10 @@ impl Object {
         }
     }
 
+    /// Decodes an object.
+    ///
     /// # Errors
-    /// [`Object::encode`] does not write such bytes.
+    /// The bytes are not an encoded object.
     pub fn decode(bytes: &[u8]) -> Result<Object, Malformed> {
         match ObjectView::new(bytes)? {
             ObjectView::Json(text) => Document::parse(text)
@@ -73,11 +76,11 @@ impl Object {
     }
 }
 
-/// An object's bytes, looked at where they are.
+/// A view of an encoded object, without copies.
 #[derive(Debug, Clone, Copy)]
 pub enum ObjectView<'a> {
     Hash(HashView<'a>),
-    /// Its text.
+    /// The text of the document.
     Json(&'a [u8]),
 }
 
@@ -91,8 +94,10 @@ pub struct HashView<'a> {
 }
 
 impl<'a> ObjectView<'a> {
+    /// Reads the header of an object. Does not check that a document is valid JSON.
+    ///
     /// # Errors
-    /// The bytes are no object. That a document's text is JSON is not looked at.
+    /// The bytes are not an encoded object.
     pub fn new(bytes: &'a [u8]) -> Result<ObjectView<'a>, Malformed> {
         match bytes.split_first() {
             Some((&JSON, text)) => Ok(ObjectView::Json(text)),
@@ -102,7 +107,7 @@ impl<'a> ObjectView<'a> {
         }
     }
 
-    /// The kind of what [`Object::encode`] has made, by one look at it.
+    /// Returns the kind of an encoded object, from its first byte.
     #[inline]
     pub fn kind_of(bytes: &[u8]) -> ObjectKind {
         match bytes.first() {
@@ -111,13 +116,13 @@ impl<'a> ObjectView<'a> {
         }
     }
 
-    /// Whether some of a hash's fields expire: by one look at what [`Object::encode`] has made.
+    /// Returns whether the object is a hash with a field that expires, from its first byte.
     #[inline]
     pub fn expires(bytes: &[u8]) -> bool {
         bytes.first() == Some(&EXPIRING_HASH)
     }
 
-    /// When the first field of a hash expires.
+    /// Returns the earliest expiry of a hash's fields, in milliseconds since 1970.
     pub fn next_expiry_ms(bytes: &[u8]) -> Option<u64> {
         if !ObjectView::expires(bytes) {
             return None;
@@ -142,7 +147,7 @@ impl<'a> HashView<'a> {
         let mut rest = bytes;
         let count = take_varint(&mut rest).ok_or(BAD)?;
         let begin = rest;
-        // Each field takes two bytes at least, so a count that is too large ends here.
+        // Each field takes at least two bytes, so reading the directory of an excessive count fails.
         let (mut names, mut values, mut any_expires) = (0_u64, 0_u64, false);
         for _ in 0..count {
             let mut part = || take_varint(&mut rest).ok_or(BAD);
@@ -173,12 +178,12 @@ impl<'a> HashView<'a> {
         self.count
     }
 
-    /// Whether any of its fields expires.
+    /// Returns whether any field expires.
     pub fn expires(&self) -> bool {
         self.expires
     }
 
-    /// When the first of its fields expires.
+    /// Returns the earliest expiry of the fields, in milliseconds since 1970.
     pub fn next_expiry_ms(self) -> Option<u64> {
         if !self.expires {
             return None;
@@ -186,13 +191,13 @@ impl<'a> HashView<'a> {
         self.fields().filter_map(|(_, _, at)| at).min()
     }
 
-    /// The fields that are there at this time.
+    /// Returns the fields that have not expired at `now_ms`.
     pub fn fields_at(self, now_ms: u64) -> impl Iterator<Item = (&'a [u8], &'a [u8], Option<u64>)> {
         let is_there = move |at: Option<u64>| at.is_none_or(|at| at > now_ms);
         self.fields().filter(move |(_, _, at)| is_there(*at))
     }
 
-    /// A field's value, and when it expires, if it is there at this time.
+    /// Returns a field's value and expiry, if the field exists and has not expired at `now_ms`.
     pub fn get_at(self, name: &[u8], now_ms: u64) -> Option<(&'a [u8], Option<u64>)> {
         let mut fields = self.fields_at(now_ms);
         fields
@@ -200,7 +205,7 @@ impl<'a> HashView<'a> {
             .map(|(_, value, at)| (value, at))
     }
 
-    /// Names, values and when they expire, in order.
+    /// Returns names, values and expiries, in order.
     pub fn fields(self) -> impl Iterator<Item = (&'a [u8], &'a [u8], Option<u64>)> {
         let HashView {
             expires,
@@ -249,7 +254,7 @@ fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
         }
         value |= bits << shift;
         if byte < 0x80 {
-            // One that ends in zeros could be shorter.
+            // A varint that ends with a zero byte is not minimal.
             return (byte != 0 || shift == 0).then_some(value);
         }
     }

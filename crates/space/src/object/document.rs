@@ -1,7 +1,8 @@
-//! JSON documents, and the commands on them. Names keep their order; integers of 64 bits are exact.
+//! JSON documents, and the JSON commands. Member names keep their order, and 64-bit integers are exact.
 //!
-//! A command on a path changes each value that the path means, or says for each that it is not of the right type, with None. Of a legacy path
-//! only the first counts, and if there is none, or it is of another type, the command is refused.
+//! A command with a `$` path changes every value that the path selects. Its result is `None` for each value of another
+//! type. With a legacy path, a command uses only the first selected value; it returns an error if there is none or if
+//! it has another type.
 
 use serde_json::{Map, Value};
 
@@ -14,32 +15,35 @@ pub struct Document {
     pub root: Value,
 }
 
-/// When JSON.SET sets.
+/// The condition under which JSON.SET sets a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetRule {
     Always,
-    /// NX
+    /// NX: the value does not exist.
     Absent,
-    /// XX
+    /// XX: the value exists.
     Present,
 }
 
 impl Document {
+    /// Parses a document.
+    ///
     /// # Errors
-    /// It is no JSON, or nests deeper than 127.
+    /// The text is not JSON, or nests deeper than 127 levels.
     pub fn parse(text: &[u8]) -> Result<Document> {
         Ok(Document { root: parse(text)? })
     }
 
-    /// Without blanks.
+    /// Formats the document without whitespace.
     pub fn print(&self) -> Vec<u8> {
         print(&self.root)
     }
 
-    /// JSON.SET: the document as it is then; None if the rule is not met, or the path leads nowhere that a member could be added.
+    /// JSON.SET: returns the new document, or `None` if the condition does not hold or the path has no parent for a new
+    /// member.
     ///
     /// # Errors
-    /// There is no document, and the path is not its root; or it would nest too deep.
+    /// The document does not exist and the path is not its root, or the result would nest too deep.
     pub fn set(
         before: Option<&Document>,
         path: &Path,
@@ -83,10 +87,10 @@ impl Document {
         Ok(Some(document))
     }
 
-    /// JSON.MERGE (RFC 7396): null takes a member out. None if the path leads nowhere.
+    /// JSON.MERGE (RFC 7396): null removes a member. Returns `None` if the path has no parent for a new member.
     ///
     /// # Errors
-    /// As [`Document::set`].
+    /// See [`Document::set`].
     pub fn merge(
         before: Option<&Document>,
         path: &Path,
@@ -99,7 +103,7 @@ impl Document {
             return Document::set(before, path, fresh, SetRule::Always);
         }
         let mut document = before.cloned().expect("something is there");
-        // Values in one another: the inner ones first, so that the outer see them merged.
+        // Merge nested values before the values that contain them.
         for places in outermost_last(path.locate(&document.root)) {
             if patch.is_null() && !places.is_empty() {
                 remove_at(&mut document.root, &places);
@@ -111,15 +115,15 @@ impl Document {
         Ok(Some(document))
     }
 
-    /// JSON.DEL: how many values went. Of the root, all of the document goes: that is up to whoever keeps it.
+    /// JSON.DEL: returns the number of removed values. If the path is the root, the caller deletes the object.
     pub fn delete(&mut self, path: &Path) -> usize {
         remove(&mut self.root, path)
     }
 
-    /// JSON.GET of one path: an array of all values, or of a legacy path the first.
+    /// JSON.GET of one path: returns an array of all values, or the first value for a legacy path.
     ///
     /// # Errors
-    /// A legacy path leads nowhere.
+    /// A legacy path selects nothing.
     pub fn get(&self, path: &Path) -> Result<Value> {
         let found = path.select(&self.root);
         match (path.is_legacy(), found.first()) {
@@ -129,10 +133,11 @@ impl Document {
         }
     }
 
-    /// JSON.GET of several paths: an object from path to what [`Document::get`] gives; if one of them begins with `$`, all are arrays.
+    /// JSON.GET of several paths: returns an object from each path to the result of [`Document::get`]. If a path begins
+    /// with `$`, all results are arrays.
     ///
     /// # Errors
-    /// All are legacy paths, and one leads nowhere.
+    /// All paths are legacy paths, and one selects nothing.
     pub fn get_each(&self, paths: &[Path]) -> Result<Value> {
         if let [path] = paths {
             return self.get(path);
@@ -154,10 +159,10 @@ impl Document {
         path.select(&self.root).into_iter().map(type_name).collect()
     }
 
-    /// JSON.NUMINCRBY, NUMMULTBY: the numbers as they become.
+    /// JSON.NUMINCRBY, NUMMULTBY: returns the new numbers.
     ///
     /// # Errors
-    /// A result is infinite; or as the module says.
+    /// A result is infinite, or a legacy path fails (see the module documentation).
     pub fn change_numbers(
         &mut self,
         path: &Path,
@@ -175,10 +180,10 @@ impl Document {
         })
     }
 
-    /// JSON.STRAPPEND: the lengths in bytes.
+    /// JSON.STRAPPEND: returns the new lengths in bytes.
     ///
     /// # Errors
-    /// As the module says.
+    /// A legacy path fails (see the module documentation).
     pub fn append_string(&mut self, path: &Path, text: &str) -> Result<Vec<Option<usize>>> {
         self.update(path, "a string", |value| {
             let Value::String(string) = value else {
@@ -189,10 +194,10 @@ impl Document {
         })
     }
 
-    /// JSON.TOGGLE: the booleans as they become.
+    /// JSON.TOGGLE: returns the new values.
     ///
     /// # Errors
-    /// As the module says.
+    /// A legacy path fails (see the module documentation).
     pub fn toggle(&mut self, path: &Path) -> Result<Vec<Option<bool>>> {
         self.update(path, "a boolean", |value| {
             let Value::Bool(flag) = value else {
@@ -203,7 +208,7 @@ impl Document {
         })
     }
 
-    /// JSON.CLEAR: how many arrays and objects were emptied, and numbers set to 0.
+    /// JSON.CLEAR: empties arrays and objects and sets numbers to 0. Returns the number of changed values.
     pub fn clear(&mut self, path: &Path) -> usize {
         let mut count = 0;
         for places in outermost_last(path.locate(&self.root)) {
@@ -226,10 +231,10 @@ impl Document {
         count
     }
 
-    /// JSON.ARRAPPEND: the lengths.
+    /// JSON.ARRAPPEND: returns the new lengths.
     ///
     /// # Errors
-    /// As the module says.
+    /// A legacy path fails (see the module documentation).
     pub fn append_elements(&mut self, path: &Path, values: &[Value]) -> Result<Vec<Option<usize>>> {
         self.update_arrays(path, |elements| {
             elements.extend_from_slice(values);
@@ -237,10 +242,10 @@ impl Document {
         })
     }
 
-    /// JSON.ARRINSERT, before the element of this index: the lengths.
+    /// JSON.ARRINSERT, before the element at `index`: returns the new lengths.
     ///
     /// # Errors
-    /// An array has no such index; or as the module says.
+    /// An index is out of bounds, or a legacy path fails (see the module documentation).
     pub fn insert_elements(
         &mut self,
         path: &Path,
@@ -248,7 +253,7 @@ impl Document {
         values: &[Value],
     ) -> Result<Vec<Option<usize>>> {
         self.update_arrays(path, |elements| {
-            // One behind the last is a place to insert at, too.
+            // Inserting after the last element is allowed too.
             let at = match index {
                 index if usize::try_from(index) == Ok(elements.len()) => Some(elements.len()),
                 index => index_of(index, elements.len()),
@@ -264,10 +269,11 @@ impl Document {
         })
     }
 
-    /// JSON.ARRPOP: the elements; of an empty array null. An index beyond the array means its end.
+    /// JSON.ARRPOP: returns the removed elements, and null for an empty array. An out-of-bounds index means the nearest
+    /// end.
     ///
     /// # Errors
-    /// As the module says.
+    /// A legacy path fails (see the module documentation).
     pub fn pop_elements(&mut self, path: &Path, index: i64) -> Result<Vec<Option<Option<Value>>>> {
         self.update_arrays(path, |elements| {
             if elements.is_empty() {
@@ -284,10 +290,10 @@ impl Document {
         })
     }
 
-    /// JSON.ARRTRIM to the elements from `start` to `stop`, both included: the lengths.
+    /// JSON.ARRTRIM to the elements from `start` to `stop`, both inclusive: returns the new lengths.
     ///
     /// # Errors
-    /// As the module says.
+    /// A legacy path fails (see the module documentation).
     pub fn trim_elements(
         &mut self,
         path: &Path,
@@ -305,10 +311,11 @@ impl Document {
         })
     }
 
-    /// JSON.ARRINDEX: where the value stands first from `start` to before `stop`, or -1. 0 as `stop` is the end.
+    /// JSON.ARRINDEX: returns the first position of the value from `start` (inclusive) to `stop` (exclusive), or -1. If
+    /// `stop` is 0, the range extends to the end.
     ///
     /// # Errors
-    /// As the module says.
+    /// A legacy path fails (see the module documentation).
     pub fn index_of_element(
         &self,
         path: &Path,
@@ -336,10 +343,10 @@ impl Document {
         })
     }
 
-    /// JSON.STRLEN, ARRLEN, OBJLEN: of strings, arrays or objects.
+    /// JSON.STRLEN, ARRLEN, OBJLEN: returns the lengths of strings, arrays or objects.
     ///
     /// # Errors
-    /// As the module says.
+    /// A legacy path fails (see the module documentation).
     pub fn lengths(&self, path: &Path, of: &'static str) -> Result<Vec<Option<usize>>> {
         self.look(path, of, |found| match (found, of) {
             (Value::String(text), "a string") => Some(text.len()),
@@ -352,7 +359,7 @@ impl Document {
     /// JSON.OBJKEYS.
     ///
     /// # Errors
-    /// As the module says.
+    /// A legacy path fails (see the module documentation).
     pub fn names(&self, path: &Path) -> Result<Vec<Option<Vec<String>>>> {
         self.look(path, "an object", |found| {
             Some(found.as_object()?.keys().cloned().collect())
@@ -376,7 +383,7 @@ impl Document {
         Ok(found.into_iter().map(one).collect())
     }
 
-    /// Changes each value, or none if one is refused.
+    /// Changes all selected values, or none if one change fails.
     fn update<T>(
         &mut self,
         path: &Path,
@@ -399,7 +406,7 @@ impl Document {
         }
         let mut results = Vec::new();
         for places in found {
-            // An outer value may have lost what was in it: it is then not there.
+            // A change of an outer value may have removed this one.
             results.push(match at_mut(&mut changed, &places) {
                 Some(value) => one(value)?,
                 None => None,
@@ -434,7 +441,7 @@ fn wrong_type(path: &Path, expected: &str, found: &Value) -> Refusal {
     ))
 }
 
-/// As JSON.TYPE names it.
+/// Returns the type name that JSON.TYPE reports.
 pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -464,7 +471,8 @@ fn merge(value: &mut Value, patch: &Value) {
     }
 }
 
-/// Values within others before those, later elements before earlier, each once: removing one leaves the places of those that follow right.
+/// Orders inner values before the values that contain them, and later elements before earlier ones, without duplicates.
+/// Removing a value then leaves the locations of the following ones valid.
 fn outermost_last(mut found: Vec<Vec<Place>>) -> Vec<Vec<Place>> {
     found.sort();
     found.dedup();
@@ -472,7 +480,7 @@ fn outermost_last(mut found: Vec<Vec<Place>>) -> Vec<Vec<Place>> {
     found
 }
 
-/// Takes out what the path means; how many values that were.
+/// Removes the values that the path selects, and returns their number.
 pub(super) fn remove(root: &mut Value, path: &Path) -> usize {
     let found = outermost_last(path.locate(root));
     found
@@ -496,7 +504,7 @@ fn remove_at(root: &mut Value, places: &[Place]) -> bool {
     }
 }
 
-/// Gives the member that the path means another name. None if there is none.
+/// Renames the member that the path selects. Returns `None` if there is none.
 pub(super) fn rename(root: &mut Value, path: &Path, new: &str) -> Option<()> {
     let found = path.locate(root);
     let (last, before) = found.first()?.split_last()?;
@@ -508,11 +516,13 @@ pub(super) fn rename(root: &mut Value, path: &Path, new: &str) -> Option<()> {
     Some(())
 }
 
-/// How deep values nest: what nests deeper is not parsed, so it must not be made either.
+/// The maximum nesting depth of a document. Deeper text is not parsed, so no command may create deeper values.
 pub const DEPTH_MAX: usize = 127;
 
+/// Checks the nesting depth.
+///
 /// # Errors
-/// It nests deeper than [`DEPTH_MAX`], and could not be read again.
+/// The value nests deeper than [`DEPTH_MAX`], and its text could not be parsed again.
 pub fn check_depth(value: &Value) -> Result<()> {
     fn is_within(value: &Value, left: usize) -> bool {
         match value {
@@ -531,8 +541,10 @@ pub fn check_depth(value: &Value) -> Result<()> {
     }
 }
 
+/// Parses a JSON text.
+///
 /// # Errors
-/// It is no JSON, or nests deeper than [`DEPTH_MAX`].
+/// The text is not JSON, or nests deeper than [`DEPTH_MAX`].
 pub fn parse(text: &[u8]) -> Result<Value> {
     serde_json::from_slice(text).map_err(|error| {
         let message = format!("this is no JSON: {error}");
@@ -547,7 +559,7 @@ pub fn print(value: &Value) -> Vec<u8> {
     serde_json::to_vec(value).expect("names are strings, and memory takes what is written")
 }
 
-/// What JSON.GET puts between values: nothing, unless it is asked for.
+/// The whitespace that JSON.GET writes between values; none by default.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Spacing<'a> {
     pub indent: &'a [u8],
@@ -609,7 +621,7 @@ pub fn number(number: &serde_json::Number) -> Number {
     }
 }
 
-/// None of an infinite one.
+/// Returns `None` for an infinite number.
 pub fn json_number(number: Number) -> Option<serde_json::Number> {
     match number {
         Number::Int(value) => Some(value.into()),
@@ -617,7 +629,7 @@ pub fn json_number(number: Number) -> Option<serde_json::Number> {
     }
 }
 
-/// Sums and products of two numbers, exact while they are integers of 64 bits. None if the result is infinite.
+/// Returns the sum, exact while both numbers and the sum are 64-bit integers. `None` if the result is infinite.
 pub fn add(a: Number, b: Number) -> Option<Number> {
     let exact = match (a, b) {
         (Number::Int(a), Number::Int(b)) => a.checked_add(b).map(Number::Int),
@@ -628,7 +640,7 @@ pub fn add(a: Number, b: Number) -> Option<Number> {
         .filter(|sum| sum.as_f64().is_finite())
 }
 
-/// As [`add`].
+/// Returns the product, exact while both numbers and the product are 64-bit integers. `None` if the result is infinite.
 pub fn multiply(a: Number, b: Number) -> Option<Number> {
     let exact = match (a, b) {
         (Number::Int(a), Number::Int(b)) => a.checked_mul(b).map(Number::Int),

@@ -1,6 +1,7 @@
-//! Hashes: fields and values, bytes both, in the order in which they came to be; and the commands of the HSET family.
+//! Hashes: fields and values as bytes, in insertion order, and the commands of the HSET family.
 //!
-//! A command either changes the hash as it says or leaves it alone and is an error. Fields that have expired are taken out by [`Hash::expire`] before.
+//! A command that returns an error leaves the hash unchanged. Callers first remove expired fields with
+//! [`Hash::expire`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use larder_types::{decimal, integer};
 use super::change::ChangeError;
 use crate::base::number::Number;
 
-/// So many names are looked for one by one among the fields.
+/// The maximum number of names that are looked up by linear search; for more names, an operation builds an index.
 const SOUGHT_MAX: usize = 8;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,21 +22,21 @@ pub struct Hash {
 pub struct Field {
     pub name: Vec<u8>,
     pub value: Vec<u8>,
-    /// Milliseconds since 1970 from which on the field is not there.
+    /// The field does not exist from this time on, in milliseconds since 1970.
     pub expires_at_ms: Option<u64>,
 }
 
-/// When HEXPIRE and its kin set an expiry.
+/// The condition under which HEXPIRE and related commands set an expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpiryRule {
     Always,
-    /// NX: it has none.
+    /// NX: the field has no expiry.
     WithoutOne,
-    /// XX: it has one.
+    /// XX: the field has an expiry.
     WithOne,
-    /// GT: it is later; a field without one never expires, so nothing is later.
+    /// GT: the new expiry is later. A field without an expiry never expires, so no expiry is later.
     Later,
-    /// LT: it is earlier.
+    /// LT: the new expiry is earlier.
     Earlier,
 }
 
@@ -52,7 +53,7 @@ impl Hash {
         self.fields.iter().position(|field| field.name == name)
     }
 
-    /// HSET of one field, which then does not expire. Whether it is new.
+    /// HSET of one field. Removes the field's expiry. Returns whether the field is new.
     pub fn set(&mut self, name: &[u8], value: impl Into<Vec<u8>>) -> bool {
         let value = value.into();
         match self.place(name) {
@@ -72,7 +73,7 @@ impl Hash {
         }
     }
 
-    /// HSET of several fields; how many are new.
+    /// HSET of several fields. Returns the number of new fields.
     pub fn set_all<'a>(
         &mut self,
         pairs: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>,
@@ -108,7 +109,7 @@ impl Hash {
         new
     }
 
-    /// HDEL of several fields; how many were there.
+    /// HDEL of several fields. Returns the number of removed fields.
     pub fn remove_all<'a>(&mut self, names: impl ExactSizeIterator<Item = &'a [u8]>) -> usize {
         let before = self.fields.len();
         if names.len() <= SOUGHT_MAX {
@@ -122,12 +123,12 @@ impl Hash {
         before - self.fields.len()
     }
 
-    /// HSETNX. Whether it was set.
+    /// HSETNX. Returns whether the field was set.
     pub fn set_if_absent(&mut self, name: &[u8], value: &[u8]) -> bool {
         self.place(name).is_none() && self.set(name, value)
     }
 
-    /// Sets the value of a field and leaves its expiry.
+    /// Sets the value of a field, and keeps its expiry.
     pub(super) fn set_value(&mut self, name: &[u8], value: Vec<u8>) {
         match self.place(name) {
             Some(place) => self.fields[place].value = value,
@@ -137,10 +138,10 @@ impl Hash {
         }
     }
 
-    /// HINCRBY: what the field becomes; one that is absent counts from 0.
+    /// HINCRBY: returns the new value. An absent field counts as 0.
     ///
     /// # Errors
-    /// The field holds no integer, or the sum has more than 64 bits.
+    /// The field does not hold an integer, or the sum exceeds 64 bits.
     pub fn increment(&mut self, name: &[u8], by: i64) -> Result<i64, ChangeError> {
         let before = match self.get(name) {
             None => 0,
@@ -153,10 +154,10 @@ impl Hash {
         Ok(after)
     }
 
-    /// HINCRBYFLOAT: the text that the field becomes, by [`decimal::add`]. `by` is a number.
+    /// HINCRBYFLOAT: returns the new text of the field, computed by [`decimal::add`]. `by` must be a number.
     ///
     /// # Errors
-    /// The field holds no number, or the sum is infinite.
+    /// The field does not hold a number, or the sum is infinite.
     pub fn increment_float(&mut self, name: &[u8], by: &[u8]) -> Result<Vec<u8>, ChangeError> {
         let before = self.get(name).unwrap_or(b"0");
         if Number::parse(before).is_none() {
@@ -167,7 +168,7 @@ impl Hash {
         Ok(sum.into_bytes())
     }
 
-    /// HDEL of one field. Whether it was there. A hash without fields is none: whoever keeps it removes it.
+    /// HDEL of one field. Returns whether the field existed. The caller deletes a hash that has no fields left.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let place = self.place(name);
         if let Some(place) = place {
@@ -182,7 +183,8 @@ impl Hash {
         Some(self.fields.remove(place).value)
     }
 
-    /// HEXPIRE and its kin, of one field: -2 if it is absent, 0 if the rule is not met, 1 if it is set, 2 if the time has passed and the field is gone.
+    /// HEXPIRE and related commands, for one field. Returns -2 if the field is absent, 0 if the condition does not
+    /// hold, 1 if the expiry is set, and 2 if the time has passed and the field was deleted.
     pub fn expire_field(&mut self, name: &[u8], at_ms: u64, rule: ExpiryRule, now_ms: u64) -> i64 {
         let Some(place) = self.place(name) else {
             return -2;
@@ -206,7 +208,7 @@ impl Hash {
         1
     }
 
-    /// As [`Hash::expire_field`], of several.
+    /// Applies [`Hash::expire_field`] to several fields.
     pub fn expire_fields<'a>(
         &mut self,
         names: impl ExactSizeIterator<Item = &'a [u8]>,
@@ -219,7 +221,7 @@ impl Hash {
                 .map(|name| self.expire_field(name, at_ms, rule, now_ms))
                 .collect();
         }
-        // Each by itself in a hash of its own.
+        // Each field is changed in a temporary hash of its own.
         let places = self.places(names);
         let mut gone = vec![false; self.fields.len()];
         let expire = |place: Option<usize>| {
@@ -240,7 +242,7 @@ impl Hash {
         codes.into_iter().map(|code| code.unwrap_or(-2)).collect()
     }
 
-    /// HGETDEL of several fields: what they were.
+    /// HGETDEL of several fields: returns their values.
     pub fn take_all<'a>(
         &mut self,
         names: impl ExactSizeIterator<Item = &'a [u8]>,
@@ -257,7 +259,7 @@ impl Hash {
         values
     }
 
-    /// Where the fields of these names are.
+    /// Returns the positions of the fields with these names.
     pub fn places<'a>(&self, names: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<Option<usize>> {
         if names.len() <= SOUGHT_MAX {
             return names.map(|name| self.place(name)).collect();
@@ -274,13 +276,14 @@ impl Hash {
             .retain(|_| !gone.next().copied().unwrap_or(false));
     }
 
-    /// HPERSIST of one field: -2 if it is absent, -1 if it does not expire, 1 if it no longer does.
+    /// HPERSIST of one field. Returns -2 if the field is absent, -1 if it had no expiry, and 1 if the expiry was
+    /// removed.
     pub fn persist_field(&mut self, name: &[u8]) -> i64 {
         let place = self.place(name);
         self.persist_place(place)
     }
 
-    /// As [`Hash::persist_field`], of the field at this place.
+    /// Applies [`Hash::persist_field`] to the field at this position.
     pub fn persist_place(&mut self, place: Option<usize>) -> i64 {
         match place {
             None => -2,
@@ -291,7 +294,7 @@ impl Hash {
         }
     }
 
-    /// Takes out the fields that have expired at this time. Whether there were any.
+    /// Removes the fields that have expired at `now_ms`. Returns whether there were any.
     pub fn expire(&mut self, now_ms: u64) -> bool {
         let before = self.fields.len();
         self.fields
@@ -299,7 +302,7 @@ impl Hash {
         self.fields.len() < before
     }
 
-    /// When the first of its fields expires.
+    /// Returns the earliest expiry of the fields, in milliseconds since 1970.
     pub fn next_expiry_ms(&self) -> Option<u64> {
         self.fields
             .iter()

@@ -1,7 +1,10 @@
-//! Objects: hashes and JSON documents, and what commands make of them, as pure functions.
+//! Objects: hashes and JSON documents, and the effects of commands on them, as pure functions.
 //!
-//! `path` is the text of a JSON path; `hash` and `document` are the two kinds of objects, each with the commands of its family; `change` is several
-//! changes of one object, all or none, and `once` how they are made once however often they are sent; `codec` is an object as bytes.
+//! - `path`: JSON paths.
+//! - `hash` and `document`: the two kinds of objects, each with the commands of its family.
+//! - `change`: several changes of one object, applied atomically.
+//! - `once`: changes that are applied once, however often the request is sent.
+//! - `codec`: the byte encoding of objects.
 
 pub mod change;
 mod codec;
@@ -19,7 +22,7 @@ pub use hash::Hash;
 pub use once::Mark;
 pub use path::Path;
 
-/// What is kept under a key.
+/// The value of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Object {
     Hash(Hash),

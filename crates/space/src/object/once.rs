@@ -1,7 +1,9 @@
-//! A change that is made once, however often it is sent: the number of the request is left in the object, in the same step as the change.
+//! Idempotent changes. The id of a request is stored in the object together with the change, so a retried request is
+//! recognized as a duplicate.
 //!
-//! HyperDex's clients number their requests, and its servers keep the numbers. Here a client that wants it says in which place of the object its number is to be, so that only
-//! objects pay that are changed so. A place has the last number alone: who sends the next request before he knows of the last has a place for each.
+//! In HyperDex, clients number their requests and servers store the numbers. Here, a client that needs idempotency
+//! names a location in the object for the id, so only such objects pay for it. A location holds only the most recent
+//! id. A client with several requests in flight needs a location for each.
 
 use serde_json::Value;
 
@@ -14,7 +16,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Whether the object has it: the change was made.
+    /// Returns whether the object contains the id, so that the change was already applied.
     pub fn is_on(&self, object: &Object) -> bool {
         let is_id = |value: &Value| value.as_str().map(str::as_bytes) == Some(&self.id);
         let is_at = |root: &Value| match &self.target.path {
@@ -32,7 +34,7 @@ impl Mark {
         }
     }
 
-    /// What leaves it there. `None`: it is no text, and JSON is to have it.
+    /// Returns the change that stores the id. `None` if the location is in JSON and the id is not UTF-8.
     pub fn change(&self) -> Option<(Target, Change)> {
         let value = match self.target.path {
             None => self.id.clone(),

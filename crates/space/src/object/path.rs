@@ -6,8 +6,8 @@
 //! selector = "*" | 'name' | "name" | index | [start] ":" [end] [":" step]
 //! ```
 //!
-//! `..` looks for what follows at every depth. Indexes below zero count from the end. Filters, `[?(..)]`, are refused. A legacy path means the
-//! first value that it finds, a path from `$` all of them.
+//! `..` applies the next step at every depth. Negative indexes count from the end. Filters, `[?(..)]`, are rejected. A
+//! legacy path selects the first value that matches; a path that begins with `$` selects all of them.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub struct Path {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Step {
     selectors: Vec<Selector>,
-    /// At every depth, not only here.
+    /// The selectors apply at every depth below the value, not only to its children.
     descends: bool,
 }
 
@@ -35,7 +35,7 @@ enum Selector {
     Slice(Option<i64>, Option<i64>, i64),
 }
 
-/// One step to a value that is there.
+/// One step on the way to an existing value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Name(String),
@@ -43,9 +43,9 @@ pub enum Place {
 }
 
 const TEXT_BYTES_MAX: usize = 4096;
-/// More steps could reach no deeper value: documents are parsed to this depth.
+/// A path with more steps cannot match, because documents are parsed to this depth.
 const STEPS_MAX: usize = 128;
-/// Values that a path leads through, and places of those that it means.
+/// The maximum number of visited values, plus the total length of the locations of the selected ones.
 const WEIGHT_MAX: usize = 4 << 20;
 
 impl Path {
@@ -57,8 +57,10 @@ impl Path {
         }
     }
 
+    /// Parses a path.
+    ///
     /// # Errors
-    /// The column of what does not fit.
+    /// Syntax errors, with their column.
     pub fn parse(text: &str) -> Result<Path> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(Refusal::new(format!(
@@ -99,7 +101,7 @@ impl Path {
         &self.text
     }
 
-    /// Whether it is written as before `$` paths were: it means one value.
+    /// Returns whether the path is written in the syntax that preceded `$` paths. Such a path selects one value.
     pub fn is_legacy(&self) -> bool {
         self.is_legacy
     }
@@ -108,17 +110,17 @@ impl Path {
         self.steps.is_empty()
     }
 
-    /// Whether it can mean one value at most, whatever the document.
+    /// Returns whether the path selects at most one value in any document.
     pub fn is_single(&self) -> bool {
         self.steps.iter().all(|step| {
             !step.descends && matches!(step.selectors[..], [Selector::Name(_) | Selector::Index(_)])
         })
     }
 
-    /// How many values it means in this document.
+    /// Returns the number of values that the path selects in this document.
     ///
     /// # Errors
-    /// So many, counted with those that it leads through, that finding them would take too long.
+    /// The number of selected and visited values is so large that finding them would take too long.
     pub fn count(&self, root: &Value) -> Result<usize> {
         let mut left = WEIGHT_MAX;
         let count = weigh(root, &self.steps, 1, &mut left);
@@ -131,7 +133,7 @@ impl Path {
         }
     }
 
-    /// All values it means, in the document's order.
+    /// Returns all selected values, in document order.
     pub fn select<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
         let mut found = Vec::new();
         let mut none = Vec::new();
@@ -141,7 +143,7 @@ impl Path {
         found
     }
 
-    /// Where they are.
+    /// Returns the locations of the selected values.
     pub fn locate(&self, root: &Value) -> Vec<Vec<Place>> {
         let mut found: Vec<Vec<Place>> = Vec::new();
         let mut places = Vec::new();
@@ -151,7 +153,8 @@ impl Path {
         found
     }
 
-    /// The values that it would be a new member of, and the member's name: those before its last step, if that is a name.
+    /// Returns the locations of the objects that would contain the selected member, and the member's name. `None`
+    /// unless the last step is a single name.
     pub fn parents(&self, root: &Value) -> Option<(Vec<Vec<Place>>, &str)> {
         let (last, before) = self.steps.split_last()?;
         let [Selector::Name(name)] = &last.selectors[..] else {
@@ -170,8 +173,8 @@ impl Path {
         Some((found, name))
     }
 
-    /// The value that a path of names and indexes means. What it leads through and is not there is made: null becomes an object, and a
-    /// missing member null. None if it leads through something else, or to an element that is not there.
+    /// Returns the value at a path of names and indexes, and creates missing parts: null becomes an object, and a
+    /// missing member becomes null. `None` if the path leads through a value of another type, or to a missing element.
     pub fn make<'v>(&self, root: &'v mut Value) -> Option<&'v mut Value> {
         self.steps
             .iter()
@@ -197,7 +200,7 @@ impl Path {
     }
 }
 
-/// The value at these places.
+/// Returns the value at this location.
 pub fn at_mut<'v>(root: &'v mut Value, places: &[Place]) -> Option<&'v mut Value> {
     places.iter().try_fold(root, |value, place| match place {
         Place::Name(name) => value.as_object_mut()?.get_mut(name),
@@ -205,7 +208,8 @@ pub fn at_mut<'v>(root: &'v mut Value, places: &[Place]) -> Option<&'v mut Value
     })
 }
 
-/// Calls `each` for all values that the steps lead to; `places` is where the value is, kept up to date if that `is_asked`.
+/// Calls `each` for every value that the steps select. Maintains `places`, the location of the value, if `is_asked` is
+/// true.
 fn walk<'v>(
     value: &'v Value,
     steps: &[Step],
@@ -235,7 +239,8 @@ fn walk<'v>(
     }
 }
 
-/// Counts what steps lead to, and takes from `left` what it takes to find it: a list of places for each. Nothing is left where that is too much.
+/// Counts the selected values, and subtracts the cost of finding them from `left`: one for each visited value, and the
+/// length of the location of each selected one. `left` becomes 0 if the cost is too high.
 fn weigh(value: &Value, steps: &[Step], weight: usize, left: &mut usize) -> usize {
     let Some((step, rest)) = steps.split_first() else {
         *left = left.saturating_sub(weight);
@@ -243,7 +248,7 @@ fn weigh(value: &Value, steps: &[Step], weight: usize, left: &mut usize) -> usiz
     };
     let mut count = 0;
     let mut each = |selector: Option<&Selector>, steps: &[Step], left: &mut usize| {
-        // The places of one child are enough to know how much they take.
+        // The cost of a location depends only on its length, so no locations are tracked here.
         let mut none = Vec::new();
         children(value, selector, &mut none, false, &mut |child, _| {
             if *left > 0 {
@@ -261,7 +266,7 @@ fn weigh(value: &Value, steps: &[Step], weight: usize, left: &mut usize) -> usiz
     count
 }
 
-/// Those of a value's children that are selected; all without a selector.
+/// Visits the selected children of a value, or all children if there is no selector.
 fn children<'v>(
     value: &'v Value,
     selector: Option<&Selector>,
@@ -311,7 +316,7 @@ fn children<'v>(
     }
 }
 
-/// An index that may count from the end, of a list of this size.
+/// Resolves an index, which may count from the end, in a list of this size.
 pub fn index_of(index: i64, size: usize) -> Option<usize> {
     let index = if index < 0 {
         index.checked_add(size as i64)?

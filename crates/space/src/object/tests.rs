@@ -194,7 +194,7 @@ fn values_in_one_another_go_once() {
     assert_eq!(document.root, json!([2, 4]));
 }
 
-/// What could not be read again is not made.
+/// No command creates a value that could not be parsed again.
 #[test]
 fn documents_nest_so_deep_and_no_deeper() {
     let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
@@ -544,7 +544,7 @@ fn any_change() -> impl Strategy<Value = (Target, Change)> {
 }
 
 proptest! {
-    /// Several at once are the same as one after the other, or nothing.
+    /// Several changes at once have the effect of the same changes in sequence, or none.
     #[test]
     fn changes_are_all_made_or_none(changes in proptest::collection::vec(any_change(), 0..6)) {
         let before = Object::Hash(Hash::from_iter([("a", "1"), ("b", "[2]")]));
@@ -555,7 +555,7 @@ proptest! {
         prop_assert_eq!(apply(Some(&before), ObjectKind::Hash, &changes), stepwise);
     }
 
-    /// A set in JSON is what a set in memory is.
+    /// A set in JSON behaves like a set in memory.
     #[test]
     fn sets_are_sets(changes in proptest::collection::vec((0..4_u8, proptest::collection::btree_set(0..5_i64, 0..4)), 0..8)) {
         let mut oracle = std::collections::BTreeSet::new();
