@@ -1,9 +1,10 @@
-//! Attributes: what of an object can be searched, and as what.
+//! Attributes: the searchable values of an object, and their types.
 
 use crate::base::words::TagRule;
 use crate::object::{ObjectKind, Path};
 
-/// Which attribute of a space. It stays the same while others are added and dropped, and is given out once.
+/// The id of an attribute in its space. It never changes while other attributes are added and dropped, and is never
+/// reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttributeId(pub u16);
 
@@ -16,11 +17,11 @@ impl AttributeId {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attribute {
     pub id: AttributeId,
-    /// The hash's field, or the path of a JSON document.
+    /// The field of a hash, or the path in a JSON document.
     pub identifier: String,
-    /// The identifier's path, of a JSON document.
+    /// The parsed path of a JSON document's attribute.
     pub path: Option<Path>,
-    /// As queries name it.
+    /// The name in queries.
     pub name: String,
     pub kind: Kind,
     pub options: Options,
@@ -29,34 +30,34 @@ pub struct Attribute {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
     Tag {
-        /// None: the whole value is one tag.
+        /// `None`: the complete value is one tag.
         separator: Option<u8>,
         is_case_sensitive: bool,
     },
-    /// Words, not stemmed. The weight has no effect: searches do not score.
+    /// Words without stemming. The weight has no effect, because searches do not score.
     Text {
         weight: f64,
         no_stem: bool,
     },
     Numeric,
     Geo,
-    /// Larder's: microseconds since 1970, written as seconds or as a date.
+    /// larder's extension: microseconds since 1970, written as seconds or as a date.
     Timestamp,
-    /// Larder's: true or false, also 1 or 0.
+    /// larder's extension: true or false, or 1 or 0.
     Boolean,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Without effect: every attribute can be sorted by.
+    /// No effect: every attribute is sortable.
     pub sortable: bool,
-    /// Texts are sorted as they are written, not folded to lower case.
+    /// Texts are sorted without folding to lower case.
     pub unf: bool,
-    /// Not searched, only sorted by and returned.
+    /// Not searchable; only for sorting and in results.
     pub no_index: bool,
     pub index_empty: bool,
     pub index_missing: bool,
-    /// Without effect: suffixes can always be searched.
+    /// No effect: suffix searches always work.
     pub suffix_trie: bool,
 }
 
@@ -72,14 +73,15 @@ impl Kind {
         }
     }
 
-    /// Whether regions of it are cut by bounds, so that ranges contact few; else by hash.
+    /// Returns whether regions partition the attribute by bounds, so that a range contacts few regions. Other
+    /// attributes are partitioned by hash.
     pub fn is_ordered(&self) -> bool {
         matches!(self, Kind::Numeric | Kind::Timestamp | Kind::Boolean)
     }
 }
 
 impl Attribute {
-    /// Whether an object has one value of it at most, whatever is written.
+    /// Returns whether an object has at most one value of the attribute, whatever the field contains.
     pub fn is_single_valued(&self) -> bool {
         let splits = matches!(
             self.kind,
@@ -88,7 +90,7 @@ impl Attribute {
                 ..
             } | Kind::Text { .. }
         );
-        // What a path means may be an array, whose elements are all values.
+        // A path may select an array, and each of its elements is a value.
         !splits && self.path.is_none()
     }
 
@@ -107,7 +109,7 @@ impl Attribute {
         }
     }
 
-    /// Whether texts are compared as they are written when they are sorted by.
+    /// Returns whether sorting compares texts without folding.
     pub fn sorts_unfolded(&self) -> bool {
         self.options.unf
             || matches!(
@@ -119,7 +121,7 @@ impl Attribute {
             )
     }
 
-    /// The separator of tags that is assumed where none is given.
+    /// Returns the separator of tags that applies if none is declared.
     pub fn default_separator(on: ObjectKind) -> Option<u8> {
         match on {
             ObjectKind::Hash => Some(b','),

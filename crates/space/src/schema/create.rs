@@ -1,9 +1,13 @@
-//! The arguments of FT.CREATE and FT.ALTER.
+//! Parses the arguments of FT.CREATE and FT.ALTER.
 //!
-//! Options of a space and of an attribute stand in any order. Without effect, and shown again: MAXTEXTFIELDS, NOOFFSETS, NOHL, NOFIELDS, NOFREQS, NOSCOREIDX,
-//! ASYNC and INDEXALL of a space; NOSTEM, SORTABLE and WITHSUFFIXTRIE of an attribute: nothing is scored or stemmed, everything can be sorted by. Refused:
-//! TEMPORARY, PHONETIC, GEOSHAPE, VECTOR. LANGUAGE, LANGUAGE_FIELD, SCORE, SCORE_FIELD, PAYLOAD_FIELD and WEIGHT are read, since a space may have been declared with them;
-//! [`Definition::ensure_effective`] refuses those that would change answers.
+//! The options of a space or an attribute may be in any order.
+//!
+//! - Accepted without effect, and shown again: MAXTEXTFIELDS, NOOFFSETS, NOHL, NOFIELDS, NOFREQS, NOSCOREIDX, ASYNC and
+//!   INDEXALL of a space; NOSTEM, SORTABLE and WITHSUFFIXTRIE of an attribute. There is no scoring or stemming, and
+//!   every attribute is sortable.
+//! - Rejected: TEMPORARY, PHONETIC, GEOSHAPE, VECTOR.
+//! - LANGUAGE, LANGUAGE_FIELD, SCORE, SCORE_FIELD, PAYLOAD_FIELD and WEIGHT are parsed, because existing spaces may
+//!   have been declared with them. [`Definition::ensure_effective`] rejects those that would change results.
 
 use super::attribute::{Attribute, AttributeId, Kind, Options};
 use super::definition::{Cut, Definition, Filter, Layout};
@@ -15,7 +19,8 @@ use crate::expression::Expression;
 use crate::mapping::REGION_BITS_MAX;
 use crate::object::{ObjectKind, Path};
 
-/// Options of a space that would change answers, had they an effect: a command with them is refused, but a space that has been declared with them is kept.
+/// Options of a space that would change results if they had an effect. A command with one of them is rejected, but an
+/// existing space may keep it.
 const REFUSED: [(&[u8], &str); 5] = [
     (b"LANGUAGE", "words are not stemmed; leave it out"),
     (b"LANGUAGE_FIELD", "words are not stemmed; leave it out"),
@@ -34,14 +39,14 @@ const REFUSED: [(&[u8], &str); 5] = [
 ];
 
 pub const ATTRIBUTES_MAX: usize = 1024;
-/// Ids, dropped attributes' too.
+/// The maximum number of ids, including those of dropped attributes.
 const IDS_MAX: u16 = u16::MAX;
-/// As many as there are hash slots.
+/// The number of hash slots.
 pub(super) const REGIONS_MAX: u64 = 1 << REGION_BITS_MAX;
 const REPLICAS_MAX: u64 = 16;
 pub(super) const SUBSPACES_MAX: usize = 64;
 
-/// Layout clauses as they were written: they name attributes that come later.
+/// The unresolved lists of the layout clauses. They precede SCHEMA, but name its attributes.
 #[derive(Default)]
 struct Clauses<'a> {
     subspaces: Vec<(usize, &'a [u8])>,
@@ -49,10 +54,10 @@ struct Clauses<'a> {
 }
 
 impl Definition {
-    /// Reads the arguments of FT.CREATE, from the space's name on.
+    /// Parses the arguments of FT.CREATE, starting with the name of the space.
     ///
     /// # Errors
-    /// The first argument that does not fit, and what would.
+    /// The first invalid argument, and what is valid there.
     pub fn parse_create(arguments: &[&[u8]]) -> Result<Definition> {
         let (definition, clauses) = Definition::parse(arguments)?;
         let layout = &definition.layout;
@@ -60,10 +65,10 @@ impl Definition {
         Ok(definition)
     }
 
-    /// As [`Definition::parse_create`], of a space that is there: earlier versions let it have a subspace twice.
+    /// Like [`Definition::parse_create`], for an existing space. Earlier versions accepted duplicate subspaces.
     ///
     /// # Errors
-    /// As [`Definition::parse_create`].
+    /// See [`Definition::parse_create`].
     pub fn parse_known(arguments: &[&[u8]]) -> Result<Definition> {
         Definition::parse(arguments).map(|(definition, _)| definition)
     }
@@ -98,12 +103,12 @@ impl Definition {
         Ok((definition, clauses))
     }
 
-    /// Reads the arguments of FT.ALTER behind the space's name: `[SKIPINITIALSCAN] SCHEMA ADD attribute..`, or larder's
-    /// `SCHEMA DROP name..` or `INDEX count list..`. The definition as it will be, and whether objects that are there already are to be read again; `None`: only
-    /// the indexes are others.
+    /// Parses the arguments of FT.ALTER after the name of the space: `[SKIPINITIALSCAN] SCHEMA ADD attribute..`, or
+    /// larder's `SCHEMA DROP name..` or `INDEX count list..`. Returns the new definition, and whether existing objects
+    /// must be indexed again. `None` means that only the list of indexes changes.
     ///
     /// # Errors
-    /// The first argument that does not fit, or an attribute that cannot go because a subspace or an index is made of it.
+    /// The first invalid argument, or an attribute that cannot be dropped because a subspace or an index contains it.
     pub fn parse_alter(&self, arguments: &[&[u8]]) -> Result<(Definition, Option<bool>)> {
         let mut args = Arguments::new(arguments);
         if args.take_word("INDEX") {
@@ -145,7 +150,7 @@ impl Definition {
         }
     }
 
-    /// What stands behind INDEX: a count and lists, or DEFAULT, which is as if the clause were left out.
+    /// Parses the arguments of INDEX: a count and lists, or DEFAULT, which has the effect of omitting the clause.
     fn parse_indexes(&self, args: &mut Arguments<'_>) -> Result<Definition> {
         let mut altered = self.clone();
         match args.take_word("DEFAULT") {
@@ -235,7 +240,7 @@ impl Definition {
         Ok(())
     }
 
-    /// Lists such as `city,price`, each with the place of its argument.
+    /// Resolves lists such as `city,price`. Each has the position of its argument.
     fn resolve_indexes(&self, lists: &[(usize, &[u8])]) -> Result<Vec<Vec<AttributeId>>> {
         let mut indexes = Vec::new();
         for &(at, list) in lists {
@@ -257,7 +262,7 @@ impl Definition {
         Ok(indexes)
     }
 
-    /// Lists such as `city:4,price`, each with the place of its argument.
+    /// Resolves lists such as `city:4,price`. Each has the position of its argument.
     pub(super) fn resolve_subspaces(
         &self,
         lists: &[(usize, &[u8])],
@@ -288,7 +293,7 @@ impl Definition {
         lists.iter().map(subspace).collect()
     }
 
-    /// `name` or `name:bits`; a name that ends so itself is a name.
+    /// Parses `name` or `name:bits`. An attribute whose complete name matches has precedence.
     fn cut(&self, part: &str, bits_max: u32) -> Result<Cut, String> {
         if self.by_name(part).is_none()
             && let Some((name, bits)) = part.rsplit_once(':')
@@ -331,10 +336,11 @@ fn text(at: usize, list: &[u8]) -> Result<&str> {
 }
 
 impl Definition {
-    /// Makes sure that no option is only kept, which would change answers if it had an effect: of those that were not there `before`.
+    /// Rejects options that have no effect here, but would change results in RediSearch. Options that the definition
+    /// `before` already has are allowed.
     ///
     /// # Errors
-    /// The option, and what to do instead.
+    /// The option, and an alternative.
     pub fn ensure_effective(&self, before: Option<&Definition>) -> Result<()> {
         let is_one = |value: Option<&Vec<u8>>| {
             let number = value.and_then(|value| crate::base::number::Number::parse(value));
@@ -396,7 +402,7 @@ fn option<'a>(
             if prefixes.is_empty() {
                 return Err(args.refuse_last("Bad arguments for PREFIX: give one prefix at least, or leave PREFIX out for all keys"));
             }
-            // An empty prefix is that of all keys.
+            // The empty prefix covers all keys.
             let is_all = prefixes.iter().any(|prefix| prefix.is_empty());
             definition.prefixes = match is_all {
                 true => Vec::new(),
@@ -481,7 +487,7 @@ fn option<'a>(
     Ok(())
 }
 
-/// A count, and that many lists of attributes, each with the place of its argument.
+/// Parses a count, and as many lists of attributes, each with the position of its argument.
 fn lists<'a>(clause: &str, args: &mut Arguments<'a>) -> Result<Vec<(usize, &'a [u8])>> {
     let lists = args.take_list(clause)?;
     let begin = args.position() - lists.len();
@@ -527,7 +533,7 @@ fn attribute(on: ObjectKind, id: AttributeId, args: &mut Arguments<'_>) -> Resul
         options: Options::default(),
     };
     while let Some(word) = args.peek_word() {
-        // What AS follows is the next attribute, also if it is called as an option is.
+        // A word before AS is the identifier of the next attribute, even if it is also the name of an option.
         let is_next = args
             .at(args.position() + 1)
             .is_some_and(|next| next.eq_ignore_ascii_case(b"AS"));
@@ -541,7 +547,7 @@ fn attribute(on: ObjectKind, id: AttributeId, args: &mut Arguments<'_>) -> Resul
     Ok(attribute)
 }
 
-/// Names that could be read as something else where a definition is written again.
+/// Rejects names that would be parsed differently when the definition is rendered and parsed again.
 fn misleading(identifier: &str, name: &str) -> Option<String> {
     if identifier.eq_ignore_ascii_case("AS") {
         return Some(
@@ -583,7 +589,7 @@ fn kind(on: ObjectKind, name: &str, args: &mut Arguments<'_>) -> Result<Kind> {
     Ok(kind)
 }
 
-/// Words that may stand behind an attribute's type.
+/// The words that may follow the type of an attribute.
 pub(super) const ATTRIBUTE_OPTIONS: [&str; 11] = [
     "SORTABLE",
     "UNF",
@@ -598,7 +604,7 @@ pub(super) const ATTRIBUTE_OPTIONS: [&str; 11] = [
     "PHONETIC",
 ];
 
-/// Whether the word is an option of the attribute, which is then taken.
+/// Parses one option of an attribute. Returns false, and consumes nothing, if the word is not an option.
 fn attribute_option(
     attribute: &mut Attribute,
     word: &str,

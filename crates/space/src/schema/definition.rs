@@ -1,4 +1,4 @@
-//! A space as FT.CREATE declares it.
+//! The definition of a space, as declared by FT.CREATE.
 
 use super::attribute::{Attribute, AttributeId};
 use super::layout::Filling;
@@ -10,40 +10,40 @@ use crate::object::{Object, ObjectKind, Path};
 pub struct Definition {
     pub name: String,
     pub on: ObjectKind,
-    /// Keys that begin with one of them are covered; all keys if there is none.
+    /// The prefixes of covered keys. Empty: all keys are covered.
     pub prefixes: Vec<Vec<u8>>,
     pub filter: Option<Filter>,
-    /// None: [`STOPWORDS`].
+    /// `None`: [`STOPWORDS`].
     pub stopwords: Option<Vec<Vec<u8>>>,
-    /// Objects that are there already are not covered until they are written.
+    /// Existing objects are not covered until they are written again.
     pub skip_initial_scan: bool,
-    /// Options that are accepted and have no effect, as arguments, to be shown again.
+    /// Options that are accepted and have no effect, as arguments, for display.
     pub without_effect: Vec<Vec<u8>>,
     pub attributes: Vec<Attribute>,
-    /// The id of the next attribute to come.
+    /// The id of the next attribute that is added.
     pub next_id: AttributeId,
     pub layout: Layout,
 }
 
-/// Which objects are covered, beside their keys.
+/// A condition on covered objects, in addition to the prefixes.
 #[derive(Debug, Clone)]
 pub struct Filter {
     pub text: String,
     pub expression: Expression,
 }
 
-/// Larder's clauses.
+/// The clauses that larder adds to FT.CREATE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Beside the key subspace.
+    /// The subspaces, without the key subspace.
     pub subspaces: Vec<Vec<Cut>>,
-    /// How many servers have each region. None: as the server is configured.
+    /// The number of servers that store each region. `None`: the server's configuration applies.
     pub replicas: Option<u32>,
-    /// Of each subspace at most; a power of two.
+    /// The maximum number of regions of each subspace; a power of two.
     pub regions: u32,
-    /// What it is to have, while that is being filled.
+    /// The subspaces that will replace the current ones, while they are being filled.
     pub filling: Option<Filling>,
-    /// Local indexes: the attributes of each, in order. None: one for each attribute that can be searched.
+    /// The local indexes, as lists of attributes in order. `None`: one for each searchable attribute.
     pub indexes: Option<Vec<Vec<AttributeId>>>,
 }
 
@@ -51,7 +51,7 @@ pub struct Layout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     pub attribute: AttributeId,
-    /// It is cut into 2^bits parts. None: the bits that are left are shared out equally.
+    /// The attribute is divided into 2^bits cells. `None`: it gets an equal share of the remaining bits.
     pub bits: Option<u8>,
 }
 
@@ -70,7 +70,7 @@ impl Default for Layout {
 }
 
 impl Definition {
-    /// The attributes by which a local index leads to objects: by itself, or as the first one of several.
+    /// Returns the attributes that have a local index, or are the first attribute of one.
     pub fn indexed(&self) -> impl Iterator<Item = &Attribute> {
         let leads = |attribute: &&Attribute| match &self.layout.indexes {
             None => !attribute.options.no_index,
@@ -89,7 +89,7 @@ impl Definition {
             .find(|attribute| attribute.name == name)
     }
 
-    /// By name, or else by the field or path that it is of.
+    /// Looks up an attribute by name, then by its field or path.
     pub fn by_name_or_identifier(&self, name: &str) -> Option<&Attribute> {
         let by_identifier = || {
             self.attributes
@@ -99,16 +99,16 @@ impl Definition {
         self.by_name(name).or_else(by_identifier)
     }
 
-    /// As [`Definition::attribute`], of an id that was taken from this definition.
+    /// Like [`Definition::attribute`], for an id of this definition.
     ///
     /// # Panics
-    /// It was not, or has been dropped.
+    /// The id is not of this definition, or its attribute was dropped.
     pub fn get(&self, id: AttributeId) -> &Attribute {
         self.attribute(id)
             .expect("the id is of an attribute of this space")
     }
 
-    /// How many columns a row has: one for each id that was ever given out.
+    /// Returns the number of columns of a row: one for each id ever assigned.
     pub fn columns(&self) -> usize {
         self.next_id.index()
     }
@@ -120,7 +120,7 @@ impl Definition {
         }
     }
 
-    /// The words that texts and queries are rid of.
+    /// Returns the words that are omitted from texts and queries.
     pub fn stopword_list(&self) -> Vec<Vec<u8>> {
         match &self.stopwords {
             Some(list) => list.clone(),
@@ -135,8 +135,8 @@ impl Definition {
         self.prefixes.is_empty() || self.prefixes.iter().any(|prefix| key.starts_with(prefix))
     }
 
-    /// Whether the object under this key is one of the space's: of its kind, with one of its prefixes, and the filter holds.
-    /// A filter that cannot be evaluated, as for a field that is missing, does not.
+    /// Returns whether the space covers the object under this key: the kind and a prefix match, and the filter holds. A
+    /// filter that cannot be evaluated, for example because a field is missing, does not hold.
     pub fn covers(&self, key: &[u8], object: &Object) -> bool {
         if object.kind() != self.on || !self.covers_key(key) {
             return false;
@@ -149,7 +149,7 @@ impl Definition {
             .holds(&|name: &str| self.stored_cell(key, object, name))
     }
 
-    /// What of an object a name means in an expression: `__key`, an attribute, else a field or a path.
+    /// Returns the value of a name in an expression: `__key`, an attribute, or otherwise a field or a path.
     pub fn stored_cell(&self, key: &[u8], object: &Object, name: &str) -> Cell {
         if name == "__key" {
             return Cell::text(key);
@@ -173,7 +173,7 @@ impl Definition {
     }
 }
 
-/// The values that a path means, as one cell: a single scalar as itself, several as a list, objects as their text.
+/// Returns the values of a path as one cell: one scalar as itself, several values as a list, and objects as their text.
 pub fn json_cell(values: &[&serde_json::Value]) -> Cell {
     use serde_json::Value;
     let cell = |value: &Value| match value {

@@ -1,11 +1,11 @@
-//! The subspaces of a space, and how they become others.
+//! The subspaces of a space, and their replacement.
 //!
 //! ```text
-//!  SUBSPACES city ──FT.ALTER hotels SUBSPACES 2 city price──► filling: city stays, price comes ──SWITCH──► SUBSPACES city price
+//!  SUBSPACES city ──FT.ALTER hotels SUBSPACES 2 city price──► filling: keep city, add price ──SWITCH──► SUBSPACES city price
 //!                                                                  └──CANCEL──► SUBSPACES city
 //! ```
 //!
-//! Subspaces are the same if they have the same attributes in the same order, each cut into as many cells.
+//! Two subspaces are the same if they have the same attributes in the same order, and as many cells for each.
 
 use super::attribute::{AttributeId, Kind};
 use super::create::{REGIONS_MAX, SUBSPACES_MAX};
@@ -15,18 +15,18 @@ use crate::base::number::Number;
 use crate::error::{Refusal, Result, shown};
 use crate::mapping::allocate_bits;
 
-/// The subspaces that a space is to have: those that it does not have yet are being filled.
+/// The future subspaces of a space. Those that the space does not have yet are being filled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filling {
     pub subspaces: Vec<Vec<Cut>>,
-    /// Of each at most; a power of two.
+    /// The maximum number of regions of each subspace; a power of two.
     pub regions: u32,
 }
 
-/// The attributes of a subspace, with the bits that each has.
+/// The attributes of a subspace, each with its number of bits.
 pub type Shape = Vec<(AttributeId, u8)>;
 
-/// What a change of subspaces does, by the shapes of all.
+/// The effect of a change of subspaces: the ones that are kept, added and removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Turnover {
     pub stay: Vec<Shape>,
@@ -34,7 +34,7 @@ pub struct Turnover {
     pub go: Vec<Shape>,
 }
 
-/// What FT.ALTER .. SUBSPACES says.
+/// The parsed arguments of FT.ALTER .. SUBSPACES.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Alteration {
     Begin(Filling),
@@ -43,10 +43,11 @@ pub enum Alteration {
 }
 
 impl Definition {
-    /// Reads the arguments of FT.ALTER from SUBSPACES on: `SUBSPACES count list.. [REGIONS count]`, `SUBSPACES SWITCH` or `SUBSPACES CANCEL`.
+    /// Parses the arguments of FT.ALTER, starting with SUBSPACES: `SUBSPACES count list.. [REGIONS count]`, `SUBSPACES
+    /// SWITCH` or `SUBSPACES CANCEL`.
     ///
     /// # Errors
-    /// The first argument that does not fit, and what would.
+    /// The first invalid argument, and what is valid there.
     pub fn parse_subspaces(&self, arguments: &[&[u8]]) -> Result<Alteration> {
         let mut args = Arguments::new(arguments);
         if !args.take_word("SUBSPACES") {
@@ -94,8 +95,11 @@ impl Definition {
         Ok(Alteration::Begin(filling))
     }
 
+    /// Rejects duplicate subspaces. `lists` contains the lists that the subspaces were parsed from, each with the
+    /// position of its argument.
+    ///
     /// # Errors
-    /// A subspace is there twice; or as [`Definition::shapes`]. `lists`: what they were read from, each with the place of its argument.
+    /// There is a duplicate, or an error of [`Definition::shapes`].
     pub(super) fn ensure_all_differ(
         &self,
         lists: &[(usize, &[u8])],
@@ -113,10 +117,10 @@ impl Definition {
         }
     }
 
-    /// How the subspaces of these lists are cut.
+    /// Returns the shapes of these subspaces.
     ///
     /// # Errors
-    /// A list asks for more regions than there may be.
+    /// A list needs more than `regions` regions.
     pub fn shapes(&self, subspaces: &[Vec<Cut>], regions: u32) -> Result<Vec<Shape>> {
         let shape = |cuts: &Vec<Cut>| {
             let asked: Vec<Option<u8>> = cuts.iter().map(|it| it.bits).collect();
@@ -131,10 +135,10 @@ impl Definition {
         subspaces.iter().map(shape).collect()
     }
 
-    /// What becomes of its subspaces with a filling.
+    /// Returns the effect of a filling on the current subspaces.
     ///
     /// # Errors
-    /// As [`Definition::shapes`].
+    /// See [`Definition::shapes`].
     pub fn turnover(&self, filling: &Filling) -> Result<Turnover> {
         let mut go = self.shapes(&self.layout.subspaces, self.layout.regions)?;
         let mut turnover = Turnover::default();
@@ -148,7 +152,7 @@ impl Definition {
         Ok(turnover)
     }
 
-    /// A shape as the clause SUBSPACES has it: `city:4,price:4`.
+    /// Formats a shape as in the clause SUBSPACES: `city:4,price:4`.
     pub fn shape_text(&self, shape: &Shape) -> String {
         let text = |(attribute, bits): &(AttributeId, u8)| {
             let name = self.attribute(*attribute).map_or("?", |it| &it.name);
@@ -157,7 +161,7 @@ impl Definition {
         shape.iter().map(text).collect::<Vec<_>>().join(",")
     }
 
-    /// With this filling from now on; or with none.
+    /// Returns a copy with this filling, or with none.
     #[must_use]
     pub fn with_filling(&self, filling: Option<Filling>) -> Definition {
         let mut altered = self.clone();
@@ -165,7 +169,7 @@ impl Definition {
         altered
     }
 
-    /// With the subspaces that are filled instead of those that it has. `None`: none are being filled.
+    /// Returns a copy in which the subspaces being filled replace the current ones, or `None` if there are none.
     pub fn switched(&self) -> Option<Definition> {
         let filling = self.layout.filling.clone()?;
         let mut switched = self.with_filling(None);
@@ -174,7 +178,7 @@ impl Definition {
         Some(switched)
     }
 
-    /// As if nobody had said how it is laid out: what an object is by it does not depend on that.
+    /// Returns a copy without subspaces and with default indexes. The values of objects do not depend on the layout.
     #[must_use]
     pub fn without_layout(&self) -> Definition {
         let mut plain = self.without_subspaces();
@@ -182,7 +186,7 @@ impl Definition {
         plain
     }
 
-    /// As [`Definition::without_layout`], but with its indexes.
+    /// Returns a copy without subspaces, but with its indexes.
     #[must_use]
     pub fn without_subspaces(&self) -> Definition {
         let mut plain = self.with_filling(None);
@@ -195,7 +199,7 @@ impl Definition {
     }
 }
 
-/// The number behind REGIONS.
+/// Parses the argument of REGIONS.
 pub(super) fn take_regions(args: &mut Arguments<'_>) -> Result<u32> {
     let count = args.take_count("REGIONS", REGIONS_MAX)?;
     match count.is_power_of_two() {

@@ -1,7 +1,10 @@
-//! What a space is: the objects that it covers, their attributes, and how they are laid out.
+//! The definition of a space: the objects that it covers, their attributes, and their layout.
 //!
-//! `attribute` has the types and their options, `definition` a whole space; `create` reads the arguments of FT.CREATE and FT.ALTER, `layout` how
-//! subspaces become others, and `render` writes all of it again.
+//! - `attribute`: the types of attributes and their options.
+//! - `definition`: the definition of a space.
+//! - `create`: parses the arguments of FT.CREATE and FT.ALTER.
+//! - `layout`: replaces the subspaces of a space.
+//! - `render`: formats a definition as arguments, and as bytes.
 
 pub mod attribute;
 mod create;

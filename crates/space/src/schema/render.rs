@@ -1,4 +1,4 @@
-//! A definition as the arguments that declare it, and as bytes to be kept.
+//! Formats a definition as the arguments that declare it, and as bytes for storage.
 
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
 
@@ -10,11 +10,13 @@ use crate::error::{Refusal, Result};
 use crate::object::ObjectKind;
 
 const FORMAT: u8 = 1;
-/// With subspaces that are being filled, behind all else: the number of their arguments (4), and these.
+/// The format with subspaces that are being filled. They follow the other data: the size of their arguments (4 bytes),
+/// and the arguments.
 const WITH_FILLING: u8 = 2;
 
 impl Definition {
-    /// The arguments of FT.CREATE, from the name on, that [`Definition::parse_create`] makes the same space of.
+    /// Returns the arguments of FT.CREATE, starting with the name, from which [`Definition::parse_create`] creates the
+    /// same space.
     pub fn to_arguments(&self) -> Vec<Vec<u8>> {
         let mut out = Out(vec![self.name.clone().into_bytes()]);
         out.words(&[
@@ -46,12 +48,12 @@ impl Definition {
         out.0
     }
 
-    /// Each subspace as the clause SUBSPACES has it: `city:4,price`.
+    /// Formats each subspace as in the clause SUBSPACES: `city:4,price`.
     pub fn subspace_texts(&self) -> Vec<String> {
         self.texts_of(&self.layout.subspaces)
     }
 
-    /// The same of others.
+    /// Formats any list of subspaces like [`Definition::subspace_texts`].
     pub fn texts_of(&self, subspaces: &[Vec<super::Cut>]) -> Vec<String> {
         let text = |cuts: &Vec<super::Cut>| {
             let cuts = cuts.iter().map(|cut| {
@@ -92,7 +94,7 @@ impl Definition {
         }
     }
 
-    /// All of it, with what its attributes are numbered.
+    /// Encodes the definition, including the ids of its attributes.
     pub fn encode(&self) -> Vec<u8> {
         let filling = self.layout.filling.as_ref();
         let mut out = vec![if filling.is_some() {
@@ -117,8 +119,10 @@ impl Definition {
         out
     }
 
+    /// Decodes a definition.
+    ///
     /// # Errors
-    /// [`Definition::encode`] does not write such bytes.
+    /// The bytes are not an encoded definition.
     pub fn decode(bytes: &[u8]) -> Result<Definition> {
         let bad =
             |what: &str| Refusal::new(format!("these bytes are no definition of a space: {what}"));
@@ -162,7 +166,7 @@ impl Definition {
     }
 
     fn renumber(&mut self, ids: &[u16], next_id: u16) {
-        // Attributes were numbered in their order when they were parsed.
+        // Parsing assigned ids in the order of the attributes.
         let renumbered = |id: AttributeId| AttributeId(ids[id.index()]);
         for cut in self.layout.subspaces.iter_mut().flatten() {
             cut.attribute = renumbered(cut.attribute);
@@ -206,7 +210,8 @@ impl Out {
 
 fn attribute_arguments(attribute: &Attribute, on: ObjectKind, out: &mut Out) {
     out.words(&[&attribute.identifier]);
-    // A name may be left out if it is the identifier, unless that could be read as an option of the attribute before.
+    // AS may be omitted if the name equals the identifier, unless the identifier could be parsed as an option of the
+    // preceding attribute.
     let is_option = |name: &str| {
         ATTRIBUTE_OPTIONS
             .iter()

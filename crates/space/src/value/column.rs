@@ -1,4 +1,4 @@
-//! What one attribute has in one object.
+//! The values of one attribute in one object.
 
 use larder_types::wire::{Malformed, WireReader, put_bytes};
 
@@ -8,15 +8,16 @@ use crate::base::point::Point;
 use crate::base::words::fold;
 use crate::schema::Attribute;
 
-/// Values of one kind, in the order in which they stand in the object. Without values it is there, and nothing finds it: an empty text.
+/// The values of one type, in the order of the object. A column without values, such as that of an empty text, is
+/// present, but no value search finds it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Column {
-    /// The object has no such field, or it does not fit.
+    /// The object has no such field, or the field does not match the attribute's type.
     #[default]
     Missing,
-    /// Trimmed, and folded if the attribute is.
+    /// Trimmed, and folded unless the attribute is case-sensitive.
     Tags(Vec<Vec<u8>>),
-    /// As they are written.
+    /// Unchanged.
     Texts(Vec<Vec<u8>>),
     Numbers(Vec<Number>),
     /// Microseconds since 1970.
@@ -30,7 +31,8 @@ impl Column {
         matches!(self, Column::Missing)
     }
 
-    /// The values that have an order, each as it is compared with the bounds of a range; texts folded, of points none.
+    /// Returns the ordered values in the form that is compared with the bounds of a range. Texts are folded; points
+    /// have no order and are omitted.
     pub fn scalars(&self) -> impl Iterator<Item = Scalar> + '_ {
         let count = match self {
             Column::Missing | Column::Points(_) => 0,
@@ -53,7 +55,7 @@ impl Column {
         })
     }
 
-    /// What the object is sorted by: the first value; None sorts last.
+    /// Returns the sort key: the first value. `None` sorts last.
     pub fn sort_value(&self, attribute: &Attribute) -> Option<Scalar> {
         match self {
             Column::Texts(list) if attribute.sorts_unfolded() => {
@@ -69,7 +71,7 @@ impl Column {
         }
     }
 
-    /// Appends the kind and the values; nothing if it is missing.
+    /// Appends the kind and the values, or nothing if the column is missing.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Column::Missing => {}
@@ -104,8 +106,10 @@ impl Column {
         }
     }
 
+    /// Decodes a column.
+    ///
     /// # Errors
-    /// [`Column::encode`] does not write such bytes.
+    /// The bytes are not an encoded column.
     pub fn decode(bytes: &[u8]) -> Result<Column, Malformed> {
         let Some((kind, rest)) = bytes.split_first() else {
             return Ok(Column::Missing);

@@ -1,12 +1,14 @@
-//! What an object's fields mean as values of a space's attributes.
+//! The conversion of an object's fields to values of attributes.
 //!
-//! `column` is what one attribute has in one object, `read` makes it of a field's bytes or of JSON, `row` keeps the columns of an object as bytes
-//! from which each is read by itself.
+//! - `column`: the values of one attribute in one object.
+//! - `read`: converts the bytes of a field, or JSON, to a column.
+//! - `row`: encodes the columns of an object, so that each can be decoded separately.
 //!
-//! **A field that does not fit its attribute** (a price that is no number) neither has the write refused nor hides the object: the write is a plain
-//! HSET that may know nothing of the space, and a space may be declared over objects that are there already. The attribute is missing
-//! in that object, for searches and for order, and the fault is told, to be counted and shown by FT.INFO. So `ismissing(@price)` finds what
-//! is to be corrected, and a search by the object's other attributes finds the object.
+//! A field that does not match the type of its attribute (a price that is not a number) does not cause the write to be
+//! rejected, and does not hide the object. The write is a plain HSET whose client may not know the space, and a space
+//! may be declared over existing objects. The attribute is then missing in the object, for searches and for sorting.
+//! The fault is returned, and FT.INFO counts faults and shows one. `ismissing(@price)` finds the objects to correct,
+//! and searches by other attributes find the object as usual.
 
 pub mod column;
 mod read;

@@ -1,7 +1,14 @@
-//! Columns of fields and of JSON values.
+//! Converts fields and JSON values to columns.
 //!
-//! A hash's field is read as its attribute says. Of JSON, strings are tags, texts, points and instants; numbers are numbers and instants;
-//! `true` and `false` are booleans and tags; an array is all its elements; null, in an array too, is nothing. Anything else does not fit.
+//! The field of a hash is parsed by the attribute's type. In JSON:
+//!
+//! - Strings are tags, texts, points and instants.
+//! - Numbers are numbers and instants.
+//! - `true` and `false` are booleans and tags.
+//! - An array stands for all its elements.
+//! - Null, also in an array, is ignored.
+//!
+//! Any other combination is a fault.
 
 use serde_json::Value;
 
@@ -16,7 +23,7 @@ use crate::object::Object;
 use crate::object::document;
 use crate::schema::{Attribute, AttributeId, Definition, Kind};
 
-/// A field that does not fit its attribute.
+/// A field that does not match the type of its attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     pub attribute: AttributeId,
@@ -24,7 +31,7 @@ pub struct Fault {
 }
 
 impl Row {
-    /// The columns of an object that the space covers, and the fields that do not fit.
+    /// Returns the columns of an object that the space covers, and its faults.
     pub fn of(definition: &Definition, object: &Object) -> (Row, Vec<Fault>) {
         let mut row = Row {
             columns: vec![Column::Missing; definition.columns()],
@@ -43,8 +50,10 @@ impl Row {
     }
 }
 
+/// Returns the column of one attribute.
+///
 /// # Errors
-/// The field does not fit.
+/// The field does not match the attribute's type.
 pub fn column(attribute: &Attribute, object: &Object) -> Result<Column, String> {
     match (object, &attribute.path) {
         (Object::Hash(hash), None) => match hash.get(attribute.identifier.as_bytes()) {
@@ -52,15 +61,15 @@ pub fn column(attribute: &Attribute, object: &Object) -> Result<Column, String> 
             Some(value) => of_bytes(attribute, value),
         },
         (Object::Json(document), Some(path)) => of_json(attribute, &path.select(&document.root)),
-        // An object of the other kind is not covered.
+        // The space does not cover objects of the other kind.
         _ => Ok(Column::Missing),
     }
 }
 
-/// A hash's field.
+/// Converts the field of a hash.
 ///
 /// # Errors
-/// It does not fit.
+/// The field does not match the attribute's type.
 pub fn of_bytes(attribute: &Attribute, value: &[u8]) -> Result<Column, String> {
     Ok(match attribute.kind {
         Kind::Tag { .. } => {
@@ -103,7 +112,10 @@ fn moment(value: &[u8]) -> Result<i64, String> {
     instant::parse(value).ok_or_else(bad)
 }
 
-/// Reads a boolean: true, false, 1 or 0, in any case.
+/// Parses a boolean: true, false, 1 or 0, in any case.
+///
+/// # Errors
+/// The text is none of these.
 pub fn flag(value: &[u8]) -> Result<bool, String> {
     match value.to_ascii_lowercase().as_slice() {
         b"true" | b"1" => Ok(true),
@@ -124,7 +136,7 @@ fn of_json(attribute: &Attribute, found: &[&Value]) -> Result<Column, String> {
             value => values.push(value),
         }
     }
-    // An array without elements is there; null, and nothing at all, are not.
+    // An empty array is present. Null, and an empty selection, are missing.
     if found.iter().all(|value| value.is_null()) {
         return Ok(Column::Missing);
     }

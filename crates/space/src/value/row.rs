@@ -3,11 +3,12 @@
 //! | offset | size | meaning |
 //! |---|---|---|
 //! | 0 | 1 | format: 1 |
-//! | 1 | 2 | how many columns, little-endian |
-//! | 3 | 4 each | where each column ends, counted from the first one's beginning, little-endian |
-//! | then | | the columns, as [`Column::encode`] writes them; a missing one takes no bytes |
+//! | 1 | 2 | the number of columns, little-endian |
+//! | 3 | 4 each | the end of each column, relative to the start of the first one, little-endian |
+//! | then | | the columns, in the format of [`Column::encode`]; a missing column takes no bytes |
 //!
-//! A reader that knows more attributes than the row has columns finds those missing: they came after it was written.
+//! If a reader knows more attributes than the row has columns, the others are missing: they were added after the row
+//! was written.
 
 use std::borrow::Cow;
 
@@ -16,15 +17,15 @@ use larder_types::wire::Malformed;
 use super::column::Column;
 use crate::schema::AttributeId;
 
-/// What a search looks at.
+/// Access to the columns of an object, for searches.
 pub trait Columns {
-    /// [`Column::Missing`] if there is none.
+    /// Returns [`Column::Missing`] if there is no such column.
     fn column(&self, attribute: AttributeId) -> Cow<'_, Column>;
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Row {
-    /// By the attributes' numbers.
+    /// Indexed by attribute id.
     pub columns: Vec<Column>,
 }
 
@@ -56,7 +57,7 @@ impl Row {
     }
 }
 
-/// A row's bytes: a column is decoded when it is asked for.
+/// A view of an encoded row that decodes columns on demand.
 #[derive(Debug, Clone, Copy)]
 pub struct RowView<'a> {
     ends: &'a [u8],
@@ -64,8 +65,10 @@ pub struct RowView<'a> {
 }
 
 impl<'a> RowView<'a> {
+    /// Checks the offsets of the columns, but does not decode them.
+    ///
     /// # Errors
-    /// The bytes are no row.
+    /// The bytes are not an encoded row.
     pub fn new(bytes: &'a [u8]) -> Result<RowView<'a>, Malformed> {
         const BAD: Malformed = Malformed("these bytes are no row");
         let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or(BAD)?;
@@ -98,8 +101,10 @@ impl<'a> RowView<'a> {
         u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize
     }
 
+    /// Decodes one column.
+    ///
     /// # Errors
-    /// The column's bytes are damaged.
+    /// The bytes of the column are damaged.
     pub fn decode(&self, attribute: AttributeId) -> Result<Column, Malformed> {
         let index = attribute.index();
         if index >= self.count() {
@@ -109,10 +114,10 @@ impl<'a> RowView<'a> {
         Column::decode(&self.columns[begin..self.end(index)])
     }
 
-    /// All columns.
+    /// Decodes all columns.
     ///
     /// # Errors
-    /// One of them is damaged.
+    /// A column is damaged.
     pub fn row(&self) -> Result<Row, Malformed> {
         let ids = (0..self.count()).map(|index| AttributeId(index as u16));
         Ok(Row {
@@ -121,7 +126,7 @@ impl<'a> RowView<'a> {
     }
 }
 
-/// A column that is damaged is missing. Whoever keeps rows on disk checks them before.
+/// A damaged column counts as missing. Code that stores rows on disk verifies them first.
 impl Columns for RowView<'_> {
     fn column(&self, attribute: AttributeId) -> Cow<'_, Column> {
         Cow::Owned(self.decode(attribute).unwrap_or_default())
