@@ -1,4 +1,5 @@
-//! Where partial results have met: the end of the stage that needed rows of all regions, and the stages behind it.
+//! Finishes an aggregation on the merged partial results: completes the first stage that needs rows of all regions,
+//! then runs the stages after it.
 
 use larder_types::wire::WireReader;
 
@@ -10,19 +11,20 @@ use super::request::{Aggregation, Stage};
 use crate::error::{Refusal, Result};
 use crate::expression::Cell;
 
-/// Names and values in their order. [`Cell::Null`] is sent as nil; what a row does not have is left out.
+/// Names and values, in order. [`Cell::Null`] is sent as nil; a name without a cell is omitted.
 pub type OutRow = Vec<(Vec<u8>, Cell)>;
 
-/// Rows of a stage that are handled before it is looked whether the work is to go on.
+/// The number of rows of a stage between two calls of `ensure`.
 const ROWS_BETWEEN_CHECKS: usize = 256;
 
-/// A row, and what tells it apart from others: its object's key, or its group's.
+/// A row with its identity: the key of its object, or the key of its group.
 type Identified = (Vec<u8>, Row);
 
-/// All rows, and how many there were before the last SORTBY and LIMIT. `ensure` is called again and again; its error ends the work.
+/// Returns the rows, and their number before the last SORTBY and LIMIT. Calls `ensure` regularly, and stops with its
+/// error.
 ///
 /// # Errors
-/// An expression cannot be evaluated, more is kept than the limits allow, or what came from a region is damaged.
+/// An expression cannot be evaluated, the aggregation exceeds its limits, or a partial result is damaged.
 pub fn finish(
     aggregation: &Aggregation,
     partial: Partial,
@@ -54,7 +56,8 @@ pub fn finish(
         }
     };
     for (index, stage) in aggregation.stages.iter().enumerate().skip(boundary) {
-        // Groups are made, and sorted rows are cut; of the rest of the first stage only LIMIT's offset is left.
+        // The partial results already contain the groups, or the sorted and truncated rows. Of the first stage, only
+        // the offset of LIMIT remains to be applied.
         if index == boundary && !matches!(stage, Stage::Limit(..)) {
             continue;
         }

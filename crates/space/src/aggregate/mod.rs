@@ -1,16 +1,19 @@
-//! FT.AGGREGATE: stages over the objects that a query finds, in the order in which they are written.
+//! FT.AGGREGATE: stages over the objects that a query matches, in the order in which they are written.
 //!
 //! ```text
-//!  at each region:   object ─► loads ─► APPLY, FILTER ─► the first GROUPBY, SORTBY or LIMIT, as far as it goes there ─► Partial
-//!  whoever asked:    Partial + Partial + .. ─► that stage's end ─► the stages behind it ─► rows
+//!  at each region:    object ─► loads ─► APPLY, FILTER ─► the first GROUPBY, SORTBY or LIMIT, as far as possible ─► Partial
+//!  at the coordinator: Partial + Partial + .. ─► the rest of that stage ─► the following stages ─► rows
 //! ```
 //!
-//! `request` reads the arguments and gives each name its place in a row; `reducer` has what GROUPBY keeps for a group; `partial` is what runs at
-//! a region, `finish` what runs where partial results meet.
+//! - `request`: parses the arguments, and assigns each name a position in the row.
+//! - `reducer`: the state that GROUPBY keeps for a group.
+//! - `partial`: the work at each region.
+//! - `finish`: the work on the merged partial results.
 //!
-//! A row has the names that stages mention, in that order, each once; after GROUPBY its keys and its reducers. Attributes are loaded when a stage names
-//! them; other fields and paths by LOAD, or by naming them in an expression. Without SORTBY rows come by key, groups in an order that is always the same. SORTBY keeps 10 rows, unless MAX or
-//! a LIMIT right behind it says otherwise.
+//! A row contains the names that stages mention, in that order, each once. After GROUPBY, it contains the grouping keys
+//! and the reducers. Attributes are loaded if a stage names them; other fields and paths are loaded if LOAD or an
+//! expression names them. Without SORTBY, rows are in key order, and groups in a deterministic order. SORTBY keeps 10
+//! rows, unless MAX or a directly following LIMIT sets another number.
 
 mod finish;
 mod partial;

@@ -1,4 +1,4 @@
-//! What of an aggregation one region made: rows, or groups. Partial results of regions merge in any order to the same whole.
+//! The aggregation result of one region: rows or groups. Partial results merge to the same result in any order.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,13 @@ use crate::schema::{Definition, Kind};
 use crate::search;
 use crate::value::read_column;
 
-/// How much an aggregation may keep.
+/// The memory limits of an aggregation.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub groups_max: usize,
     pub bytes_max: usize,
-    /// Of an aggregation that keeps rows and says of no number: the first so many by key, from which a cursor goes on.
+    /// The maximum number of rows, for an aggregation without its own limit. It keeps the first rows by key, and a
+    /// cursor continues after them.
     pub rows_max: usize,
 }
 
@@ -36,9 +37,9 @@ impl Default for Limits {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
-    /// By the places of names; None of what nothing has set.
+    /// The cells by position. `None`: no stage has set the name.
     pub cells: Vec<Option<Cell>>,
-    /// What LOAD * has found beside.
+    /// The additional fields that LOAD * found.
     pub extra: Vec<(Vec<u8>, Cell)>,
 }
 
@@ -47,7 +48,7 @@ pub(super) type Groups = BTreeMap<Vec<u8>, Vec<Accumulator>>;
 #[derive(Debug, Clone)]
 pub(super) enum State {
     Rows(search::Partial),
-    /// By their keys' cells, encoded.
+    /// Keyed by the encoded cells of the grouping keys.
     Groups(Groups),
 }
 
@@ -78,7 +79,7 @@ impl Partial {
         }
     }
 
-    /// What it keeps in memory, about.
+    /// Returns the approximate memory use, in bytes.
     pub fn bytes(&self) -> usize {
         match &self.state {
             State::Rows(rows) => rows.bytes(),
@@ -86,7 +87,7 @@ impl Partial {
         }
     }
 
-    /// How many rows or groups there are so far.
+    /// Returns the current number of rows or groups.
     pub fn total(&self) -> u64 {
         match &self.state {
             State::Rows(rows) => rows.total,
@@ -94,7 +95,8 @@ impl Partial {
         }
     }
 
-    /// The key of the last row that is kept, of an aggregation that [is streamed](Aggregation::is_streamed): a cursor goes on behind it.
+    /// Returns the key of the last kept row of a [streamed](Aggregation::is_streamed) aggregation. A cursor continues
+    /// after it.
     pub fn last_key(&self) -> Option<&[u8]> {
         match &self.state {
             State::Rows(rows) => rows.last_key(),
@@ -102,10 +104,10 @@ impl Partial {
         }
     }
 
-    /// Adds an object that the query holds for.
+    /// Adds an object that matches the query.
     ///
     /// # Errors
-    /// An expression cannot be evaluated, or more is kept than the limits allow.
+    /// An expression cannot be evaluated, or the aggregation exceeds its limits.
     pub fn add(
         &mut self,
         aggregation: &Aggregation,
@@ -116,10 +118,10 @@ impl Partial {
         self.add_row(aggregation, key, load(aggregation, definition, key, object))
     }
 
-    /// Adds an object of which [`Aggregation::load_from`] has loaded all that is needed.
+    /// Adds an object whose needed cells [`Aggregation::load_from`] has loaded.
     ///
     /// # Errors
-    /// As [`Partial::add`].
+    /// See [`Partial::add`].
     pub(crate) fn add_loaded(
         &mut self,
         aggregation: &Aggregation,
@@ -171,10 +173,10 @@ impl Partial {
         check_limits(groups as u64, self.bytes, self.limits)
     }
 
-    /// Adds what another region made of the same aggregation.
+    /// Merges the partial result of another region for the same aggregation.
     ///
     /// # Errors
-    /// More is kept than the limits allow.
+    /// The aggregation exceeds its limits.
     pub fn merge(&mut self, aggregation: &Aggregation, other: Partial) -> Result<()> {
         match (&mut self.state, other.state) {
             (State::Rows(rows), State::Rows(others)) => rows.merge(others),
@@ -200,10 +202,10 @@ impl Partial {
         self.check()
     }
 
-    /// Puts together what was made of copies in several places, as [`search::Partial::of_copies`] does with rows.
+    /// Merges results from copies in several regions. For rows, see [`search::Partial::of_copies`].
     ///
     /// # Errors
-    /// As [`Partial::merge`].
+    /// See [`Partial::merge`].
     pub fn of_copies(
         aggregation: &Aggregation,
         limits: Limits,
@@ -245,8 +247,10 @@ impl Partial {
         }
     }
 
+    /// Decodes a partial result.
+    ///
     /// # Errors
-    /// [`Partial::encode`] does not write such bytes for this aggregation.
+    /// The bytes are not an encoded partial result of this aggregation.
     pub fn decode(
         bytes: &[u8],
         aggregation: &Aggregation,
@@ -278,10 +282,10 @@ impl Partial {
     }
 }
 
-/// Groups that one row is in, where its keys are lists.
+/// The maximum number of groups of one row, if its keys are lists.
 const GROUPS_OF_ROW_MAX: usize = 4096;
 
-/// What a group takes beside its key and what its reducers keep.
+/// The overhead of a group, in addition to its key and the state of its reducers.
 const GROUP_BYTES: usize = 128;
 
 pub(super) fn check_limits(groups: u64, bytes: usize, limits: Limits) -> Result<()> {
@@ -300,7 +304,7 @@ pub(super) fn check_limits(groups: u64, bytes: usize, limits: Limits) -> Result<
     Ok(())
 }
 
-/// A row's place: by the sort keys, then by what tells it apart.
+/// Returns the rank of a row: the sort keys, then the row's identity.
 pub(super) fn rank(stage: Option<&Stage>, row: &Row, identity: &[u8]) -> Vec<u8> {
     let mut rank = Vec::new();
     if let Some(Stage::Sort(keys, _)) = stage {
@@ -312,7 +316,8 @@ pub(super) fn rank(stage: Option<&Stage>, row: &Row, identity: &[u8]) -> Vec<u8>
     rank
 }
 
-/// Adds a row to its group, or, where a key is a list, to that of each element; how many bytes more are kept, about.
+/// Adds a row to its group. If a key is a list, adds it to the group of each element. Returns the approximate number of
+/// additional bytes.
 ///
 /// # Errors
 /// The row is in more than [`GROUPS_OF_ROW_MAX`] groups.
@@ -361,7 +366,7 @@ pub(super) fn add_to_groups(
     Ok(bytes)
 }
 
-/// APPLY or FILTER: whether the row goes on.
+/// Applies APPLY or FILTER. Returns whether the row passes.
 pub(super) fn run_on_row(stage: &Stage, names: &[String], row: &mut Row) -> Result<bool> {
     let evaluate = |expression: &Expression, row: &Row| {
         expression.evaluate(&|name: &str| {
@@ -413,15 +418,15 @@ fn load(aggregation: &Aggregation, definition: &Definition, key: &[u8], object: 
     row
 }
 
-/// What a name means of an object. An attribute that is missing is null, as it is in queries: also one whose field does not fit it. Attributes that are
-/// numbers or instants are numbers, the latter of seconds; others are as they are stored.
+/// Returns the value of a name in an object. As in queries, an attribute is null if it is missing or if its field has
+/// the wrong type. Numbers are returned as numbers, and instants as seconds. Other attributes are returned as stored.
 fn cell(definition: &Definition, key: &[u8], object: &Object, name: &str) -> Cell {
     let stored = definition.stored_cell(key, object, name);
     let Some(attribute) = definition.by_name(name) else {
         return stored;
     };
     let is_text = matches!(attribute.kind, Kind::Tag { .. } | Kind::Text { .. });
-    // Whatever a hash has is a text.
+    // Every field of a hash is a valid text.
     let always_fits = is_text && attribute.path.is_none();
     if !always_fits && read_column(attribute, object).map_or(true, |column| column.is_missing()) {
         return Cell::Null;
@@ -454,8 +459,10 @@ impl Row {
         }
     }
 
+    /// Decodes a row.
+    ///
     /// # Errors
-    /// [`Row::encode`] does not write such bytes for rows of so many columns.
+    /// The bytes are not an encoded row of `width` columns.
     pub fn decode(bytes: &[u8], width: usize) -> Result<Row, Malformed> {
         let mut reader = WireReader::new(bytes);
         if reader.count(1)? != width {

@@ -1,7 +1,8 @@
-//! Reducers: what GROUPBY keeps for each group, so that what regions kept merges to the same as if one had seen all rows.
+//! Reducers: the mergeable state that GROUPBY keeps for each group. Merged states yield the same result as one state
+//! that received all rows.
 //!
-//! Numbers are added up exactly while they are integers; quantiles and distinct values are exact, too, and kept whole, within the limit of memory that
-//! an aggregation has. A sample is drawn by a hash of the rows' keys: it is the same whoever draws it.
+//! Sums of integers are exact. Quantiles and distinct counts are exact too: their values are all kept, within the
+//! memory limit of the aggregation. A sample is chosen by a hash of the row keys, so it does not depend on the regions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,7 @@ use crate::search::partial::rank_value;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Reducer {
     kind: Kind,
-    /// The column that it is about; not of COUNT.
+    /// The column that the reducer reads; unused by COUNT.
     column: usize,
 }
 
@@ -31,7 +32,7 @@ enum Kind {
     Deviation,
     Quantile(f64),
     ToList,
-    /// By a column, and whether it descends; else by key.
+    /// The first value in the order of a column (true: descending), or by key if there is none.
     First(Option<(usize, bool)>),
     Sample(usize),
 }
@@ -39,8 +40,10 @@ enum Kind {
 const SAMPLE_MAX: f64 = 1000.0;
 
 impl Reducer {
+    /// Parses a reducer.
+    ///
     /// # Errors
-    /// There is no such reducer, or its arguments do not fit.
+    /// The reducer does not exist, or its arguments are invalid.
     pub fn parse(
         function: &str,
         list: &[&[u8]],
@@ -154,7 +157,7 @@ impl Reducer {
         }
     }
 
-    /// Adds a row; how many bytes more are kept for it, about.
+    /// Adds a row. Returns the approximate number of additional bytes.
     pub fn add(&self, to: &mut Accumulator, cells: &[Option<Cell>], identity: &[u8]) -> usize {
         if let Accumulator::Count(count) = to {
             *count += 1;
@@ -169,7 +172,7 @@ impl Reducer {
                     rank_cell(cells[column].as_ref(), is_descending, &mut rank);
                 }
                 rank.extend_from_slice(identity);
-                // What the group has nothing of is not its first value, if others have.
+                // Null is not a first value if other rows have one.
                 if *cell != Cell::Null && first.as_ref().is_none_or(|(before, _)| rank < *before) {
                     let bytes = rank.len() + cell.size_bytes();
                     *first = Some((rank, cell.clone()));
@@ -253,7 +256,7 @@ impl Reducer {
         }
     }
 
-    /// Adds what another region kept; how many bytes more are kept, at most.
+    /// Merges the state of another region. Returns the maximum number of additional bytes.
     pub fn merge(&self, to: &mut Accumulator, other: Accumulator) -> usize {
         let bytes = other.size_bytes();
         match (to, other) {
@@ -356,7 +359,7 @@ impl Reducer {
             },
             (Kind::Quantile(quantile), Accumulator::Numbers(mut numbers)) => {
                 numbers.sort_unstable();
-                // The nearest rank.
+                // The nearest-rank method.
                 let rank = (quantile * numbers.len() as f64).ceil() as usize;
                 numbers
                     .get(rank.saturating_sub(1))
@@ -368,8 +371,10 @@ impl Reducer {
         }
     }
 
+    /// Decodes the state of this reducer.
+    ///
     /// # Errors
-    /// [`Accumulator::encode`] does not write such bytes for this reducer.
+    /// The bytes are not an encoded state of this reducer.
     pub fn decode(&self, reader: &mut WireReader<'_>) -> Result<Accumulator, Malformed> {
         let double =
             |reader: &mut WireReader<'_>| Ok::<_, Malformed>(f64::from_bits(reader.u64()?));
@@ -387,7 +392,7 @@ impl Reducer {
             }
             Accumulator::Sum { .. } => {
                 let ints = i128::from_le_bytes(reader.array()?);
-                // So many integers cannot be added up that their sum has no place.
+                // A valid sum cannot reach this bound: it would need more integers than can be added.
                 if ints.unsigned_abs() >= 1 << 120 {
                     return Err(Malformed("a group has a sum that is too large"));
                 }
@@ -427,7 +432,7 @@ impl Reducer {
     }
 }
 
-/// A cell's part of a rank; nothing comes last, NaN before all numbers, texts folded.
+/// Appends the part of a rank for one cell. Null sorts last, NaN before all numbers, and texts are folded.
 pub(super) fn rank_cell(cell: Option<&Cell>, is_descending: bool, out: &mut Vec<u8>) {
     use crate::base::ordered::Scalar;
     use crate::base::words::fold;
@@ -440,11 +445,11 @@ pub(super) fn rank_cell(cell: Option<&Cell>, is_descending: bool, out: &mut Vec<
     rank_value(value.as_ref(), is_descending, out);
 }
 
-/// What is kept for one group and one reducer.
+/// The state of one reducer in one group.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Accumulator {
     Count(u64),
-    /// Cells, encoded.
+    /// Encoded cells.
     Distinct(BTreeSet<Vec<u8>>),
     Sum {
         ints: i128,
@@ -458,9 +463,9 @@ pub(super) enum Accumulator {
         squares: f64,
     },
     Numbers(Vec<Number>),
-    /// With the rank by which it is the first.
+    /// With the rank of its row.
     First(Option<(Vec<u8>, Cell)>),
-    /// The rows with the least hashes.
+    /// The rows with the smallest hashes.
     Sample(BTreeMap<(u64, Vec<u8>), Cell>),
 }
 

@@ -16,63 +16,63 @@ pub struct Aggregation {
     pub predicate: Predicate,
     pub options: QueryOptions,
     pub cursor: Option<Cursor>,
-    /// What is loaded of an object: the place in its row, and the name.
+    /// The names that are loaded from an object, with their positions in the row.
     pub(super) loads: Vec<(usize, String)>,
-    /// LOAD *: all fields of the object, behind those that are named.
+    /// LOAD *: all fields of the object, after the named ones.
     pub(super) loads_all: bool,
     pub(super) stages: Vec<Stage>,
-    /// The names of rows as each stage finds them, and at the end.
+    /// The names of the row before each stage, and at the end.
     pub(super) layouts: Vec<Arc<Vec<String>>>,
-    /// What is done for one row: names that are loaded, terms of expressions, keys, reducers.
+    /// The work for one row: the number of loaded names, terms of expressions, keys and reducers.
     terms: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
-    /// Rows of each part.
+    /// The number of rows per reply.
     pub count: u64,
     pub idle_ms_max: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
 pub(super) enum Stage {
-    /// Sets the column at this place.
+    /// Sets the column at this position.
     Apply(Expression, usize),
     Filter(Expression),
     Group(Vec<usize>, Vec<Reducer>),
-    /// Columns, whether they descend, and how many rows are kept.
+    /// The columns (true: descending), and the number of rows to keep.
     Sort(Vec<(usize, bool)>, usize),
     Limit(usize, usize),
 }
 
 const CURSOR_COUNT: u64 = 1000;
-/// Of LIMIT's numbers.
+/// The maximum of LIMIT's numbers.
 const ROWS_MAX: u64 = 1 << 31;
 const SORT_ROWS: usize = 10;
 const SORT_KEYS_MAX: usize = 8;
 const STAGES_MAX: usize = 1024;
-/// Columns of a row.
+/// The maximum number of columns of a row.
 const NAMES_MAX: usize = 1024;
-/// Of all stages.
+/// The maximum number of terms in all stages.
 const TERMS_MAX: usize = 16_384;
-/// Terms that are evaluated with the effort of one row.
+/// The number of terms that count as the work of one row.
 const TERMS: usize = 16;
 
 struct Builder<'d> {
     definition: &'d Definition,
     aggregation: Aggregation,
-    /// Of the rows as the stages so far leave them.
+    /// The names of the row after the stages parsed so far.
     names: Vec<String>,
     is_grouped: bool,
-    /// Layouts that the names still grow in: those since the last GROUPBY.
+    /// The first layout after the last GROUPBY. The layouts from there on are still growing.
     segment: usize,
 }
 
 impl Aggregation {
-    /// Reads the arguments of FT.AGGREGATE from the query on, which is argument 0.
+    /// Parses the arguments of FT.AGGREGATE, starting with the query, which is argument 0.
     ///
     /// # Errors
-    /// The first argument, or the column of a query or an expression, that does not fit.
+    /// The first invalid argument, or the column of an error in the query or in an expression.
     pub fn parse(arguments: &[&[u8]], definition: &Definition) -> Result<Aggregation> {
         let mut args = Arguments::new(arguments);
         let query = args.take("the query")?;
@@ -93,7 +93,7 @@ impl Aggregation {
             segment: 0,
         };
         while !args.is_done() {
-            // Rows depend on scores only with ADDSCORES, which is refused; redis-py always sends a scorer.
+            // redis-py always sends a scorer. Scores affect rows only with ADDSCORES, which is rejected.
             if args.take_word("SCORER") {
                 args.take("SCORER")?;
                 continue;
@@ -116,7 +116,7 @@ impl Aggregation {
         Ok(aggregation)
     }
 
-    /// How much more than a few terms a row that is found takes: 1 for those.
+    /// Returns the work of one row, where 1 is a row with a few terms.
     pub(crate) fn row_work(&self) -> usize {
         1 + self.terms / TERMS
     }
@@ -131,13 +131,12 @@ impl Aggregation {
         self.loads.len() + self.stages.iter().map(of_stage).sum::<usize>()
     }
 
-    /// Whether rows stand for themselves, so that a cursor can go on behind the key of the last one that it was given: no stage sorts, groups
-    /// or counts them.
+    /// Returns whether a cursor can continue after the key of its last row: no stage sorts, groups or counts rows.
     pub fn is_streamed(&self) -> bool {
         self.boundary() == self.stages.len()
     }
 
-    /// What the stages need of an object, by the places of names, if `cell` knows all of it. A cell of nothing is none.
+    /// Returns the row that the stages need, if `cell` can provide all of it. Null becomes `None`.
     pub(crate) fn load_from(
         &self,
         mut cell: impl FnMut(&str) -> Option<Cell>,
@@ -155,7 +154,7 @@ impl Aggregation {
         Some(row)
     }
 
-    /// The first stage that needs rows of all regions.
+    /// Returns the first stage that needs the rows of all regions.
     pub(super) fn boundary(&self) -> usize {
         let is_local = |stage: &Stage| matches!(stage, Stage::Apply(..) | Stage::Filter(_));
         self.stages
@@ -221,7 +220,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// All stages since the last GROUPBY see the names that any of them mentions.
+    /// All stages since the last GROUPBY share one layout with all their names.
     fn end_segment(&mut self) {
         let names = Arc::new(self.names.clone());
         for layout in &mut self.aggregation.layouts[self.segment..] {
@@ -238,7 +237,8 @@ impl Builder<'_> {
         })
     }
 
-    /// The place of a name that a stage reads, loaded if nothing has set it; None if nobody can.
+    /// Returns the position of a name that a stage reads, and loads it if no stage has set it. `None` if the name is
+    /// unknown.
     fn read(&mut self, name: &str, is_lenient: bool) -> Option<usize> {
         if let Some(known) = self.names.iter().position(|known| known == name) {
             return Some(known);
@@ -255,8 +255,10 @@ impl Builder<'_> {
         Some(place)
     }
 
+    /// Checks that a row can have another column.
+    ///
     /// # Errors
-    /// Rows have as many columns as they may.
+    /// The row has the maximum number of columns.
     fn ensure_room(&self, args: &Arguments<'_>) -> Result<()> {
         match self.names.len() >= NAMES_MAX {
             true => Err(args.refuse_last(format!(
@@ -276,7 +278,7 @@ impl Builder<'_> {
         self.reduced(written, args)
     }
 
-    /// A property of a reducer, which may stand without its @.
+    /// Parses a property of a reducer. The `@` is optional.
     fn reduced(&mut self, written: &[u8], args: &Arguments<'_>) -> Result<usize> {
         let name = String::from_utf8_lossy(written).into_owned();
         let name = name.strip_prefix('@').unwrap_or(&name);
@@ -410,7 +412,7 @@ impl Builder<'_> {
         let (mut keys, mut max) = (Vec::new(), 0);
         let mut inner = Arguments::new(list);
         while !inner.is_done() {
-            // Some clients count MAX among the fields.
+            // Some clients include MAX in the number of fields.
             if inner.take_word("MAX") {
                 max = inner
                     .take_count("MAX", ROWS_MAX)

@@ -12,7 +12,7 @@ fn space(text: &str) -> Definition {
     Definition::parse_create(&words).unwrap()
 }
 
-/// Arguments between blanks, of which `_` stands for one.
+/// Splits arguments at spaces. A `_` stands for a space within an argument.
 fn parse(space: &Definition, text: &str) -> Result<Aggregation> {
     let words: Vec<String> = text
         .split(' ')
@@ -22,7 +22,7 @@ fn parse(space: &Definition, text: &str) -> Result<Aggregation> {
     Aggregation::parse(&words, space)
 }
 
-/// As if the objects lay in so many regions, whose results come in turn.
+/// Aggregates objects that are divided into this many regions, and merges the partial results in turn.
 fn run(
     space: &Definition,
     objects: &[(String, Object)],
@@ -366,7 +366,7 @@ fn groups_are_bounded_in_number_and_memory() {
             .starts_with("groups take more than 2000 bytes")
     );
     assert!(run(&space, &objects, text, 2, Limits::default()).is_ok());
-    // Rows are bounded by what they take, not by how many there were.
+    // The limit applies to the current size of the rows, not to their number so far.
     let few = Limits {
         groups_max: 9,
         bytes_max: 2000,
@@ -425,7 +425,7 @@ fn objects_of(samples: &[Sample]) -> Vec<(String, Object)> {
 }
 
 proptest! {
-    /// However the objects lie in regions, the answer is the same.
+    /// However the objects are divided into regions, the result is the same.
     #[test]
     fn regions_do_not_show(samples in proptest::collection::vec((proptest::option::of(-3..4), proptest::option::of(0..3_u8)), 0..40), regions in 2_usize..6, text in proptest::sample::select(vec![
         "* LOAD 1 @n",
@@ -444,7 +444,7 @@ proptest! {
         prop_assert_eq!(shown(run(&space, &objects, text, regions, Limits::default())), one);
     }
 
-    /// Against the plainest way to count, add and average.
+    /// Compares the reducers with straightforward computations.
     #[test]
     fn reducers_do_what_they_say(samples in proptest::collection::vec((proptest::option::of(-3..4), Just(Some(0_u8))), 1..40), regions in 1_usize..4) {
         let space = space("i SCHEMA n NUMERIC t TAG");

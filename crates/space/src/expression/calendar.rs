@@ -1,4 +1,4 @@
-//! What functions of expressions know of dates, all of them in UTC.
+//! The date functions of expressions. All dates are in UTC.
 
 use larder_types::civil_date;
 
@@ -6,7 +6,8 @@ use crate::base::instant::{MICROS_PER_SECOND, SECONDS_PER_DAY, days_of, of_secon
 use crate::base::number::Number;
 use crate::error::{Refusal, Result, shown};
 
-/// What is asked for of an instant. The first four give when the current one began, the others which it is.
+/// A part of an instant. The first four yield the start of the current minute, hour, day or month; the others yield a
+/// number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     Minute,
@@ -14,13 +15,13 @@ pub enum Unit {
     Day,
     Month,
     Year,
-    /// From 0.
+    /// Counted from 0.
     MonthOfYear,
-    /// From 1.
+    /// Counted from 1.
     DayOfMonth,
-    /// From 0, a Sunday.
+    /// Counted from 0, which is Sunday.
     DayOfWeek,
-    /// From 0.
+    /// Counted from 0.
     DayOfYear,
 }
 
@@ -33,7 +34,7 @@ struct Date {
     second_of_day: i64,
 }
 
-/// None of an instant that 64 bits of microseconds do not hold.
+/// Returns `None` if the instant does not fit in 64 bits of microseconds.
 fn date(seconds: Number) -> Option<Date> {
     let seconds = of_seconds(seconds)?.div_euclid(MICROS_PER_SECOND);
     let days = seconds.div_euclid(SECONDS_PER_DAY);
@@ -52,7 +53,7 @@ impl Date {
         self.days - days_of(self.year, 1, 1).expect("each year has a first day")
     }
 
-    /// From 0, a Sunday: 1970 began on a Thursday.
+    /// Returns the day of the week, from 0 for Sunday. 1970-01-01 was a Thursday.
     fn day_of_week(&self) -> i64 {
         (self.days + 4).rem_euclid(7)
     }
@@ -99,10 +100,11 @@ const DAYS: [&str; 7] = [
     "Saturday",
 ];
 
-/// As C's `strftime` does with the conversions that do not depend on a country. None if the instant is too far away.
+/// Formats an instant like C's `strftime`, with the conversions that do not depend on a locale. Returns `None` if the
+/// instant is out of range.
 ///
 /// # Errors
-/// Another conversion is asked for.
+/// The format contains another conversion.
 pub fn format(seconds: Number, format: &[u8]) -> Result<Option<Vec<u8>>> {
     let Some(date) = date(seconds) else {
         return Ok(None);
@@ -174,10 +176,10 @@ fn unknown(sign: Option<u8>) -> Refusal {
     ))
 }
 
-/// Seconds since 1970 of a text that is written in a format of [`format`]; None if it is not.
+/// Parses a text by a format of [`format`] into seconds since 1970. Returns `None` if the text does not match.
 ///
 /// # Errors
-/// The format has a conversion that cannot be read.
+/// The format contains a conversion that cannot be parsed.
 pub fn parse(text: &[u8], format: &[u8]) -> Result<Option<i64>> {
     let mut parsed = Parsed {
         rest: text,
@@ -235,7 +237,7 @@ impl Parsed<'_> {
         Some(number)
     }
 
-    /// The place in a list of names, of which three letters may stand for all.
+    /// Parses a name or its first three letters, and returns its position in the list.
     fn name(&mut self, names: &[&str]) -> Option<i64> {
         let begins = |name: &str, rest: &[u8]| {
             rest.get(..name.len())

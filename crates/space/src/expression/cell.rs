@@ -1,4 +1,4 @@
-//! What an expression yields and a column of a result holds.
+//! The value of an expression, and of a column of a result.
 
 use std::cmp::Ordering;
 
@@ -8,16 +8,16 @@ use crate::base::number::{Number, print_general};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Cell {
-    /// There is nothing.
+    /// No value.
     Null,
-    /// What no number is: the mean of nothing, a logarithm of -1.
+    /// Not a number: the mean of no values, or the logarithm of -1.
     Nan,
     Number(Number),
     Text(Vec<u8>),
     List(Vec<Cell>),
 }
 
-/// How deep lists may lie in lists where bytes are decoded.
+/// The maximum nesting of lists in decoded bytes.
 const DEPTH_MAX: usize = 16;
 
 impl Cell {
@@ -37,7 +37,7 @@ impl Cell {
         Cell::int(i64::from(value))
     }
 
-    /// What a condition makes of it: numbers but 0 hold, and texts and lists that are not empty.
+    /// Returns whether the cell counts as true: a number other than 0, or a text or list that is not empty.
     pub fn is_true(&self) -> bool {
         match self {
             Cell::Null | Cell::Nan => false,
@@ -47,7 +47,7 @@ impl Cell {
         }
     }
 
-    /// A number, or a text that is one.
+    /// Returns the number, or the number that a text represents.
     pub fn as_number(&self) -> Option<Number> {
         match self {
             Cell::Number(number) => Some(*number),
@@ -56,7 +56,7 @@ impl Cell {
         }
     }
 
-    /// As a client is sent it; lists as their cells between blanks.
+    /// Formats the cell for a client. The elements of a list are separated by spaces.
     pub fn print(&self) -> Vec<u8> {
         match self {
             Cell::Null => Vec::new(),
@@ -67,9 +67,10 @@ impl Cell {
         }
     }
 
-    /// A total order: numbers before texts before lists, NaN before all numbers, nothing last of all.
+    /// Compares two cells by a total order: NaN, numbers, texts, lists, then null.
     ///
-    /// A text that is a number comes with the other texts: an order that held `2 < "10" < "1x" < 2` would be none.
+    /// A text that represents a number is ordered among the texts. Otherwise `2 < "10" < "1x" < 2` would hold, which is
+    /// not an order.
     pub fn order(&self, other: &Cell) -> Ordering {
         let rank = |cell: &Cell| match cell {
             Cell::Nan => 0,
@@ -91,7 +92,7 @@ impl Cell {
         }
     }
 
-    /// What it takes in memory, about.
+    /// Returns the approximate memory use, in bytes.
     pub fn size_bytes(&self) -> usize {
         const CELL: usize = size_of::<Cell>();
         match self {
@@ -125,8 +126,10 @@ impl Cell {
         }
     }
 
+    /// Decodes a cell.
+    ///
     /// # Errors
-    /// [`Cell::encode`] does not write such bytes.
+    /// The bytes are not an encoded cell.
     pub fn decode(reader: &mut WireReader<'_>) -> Result<Cell, Malformed> {
         Cell::decode_within(reader, DEPTH_MAX)
     }
@@ -154,7 +157,7 @@ impl Cell {
     }
 }
 
-/// For tests of rooms that hold cells.
+/// Generates cells for the tests of other modules.
 #[cfg(test)]
 pub(crate) fn any_cell() -> impl proptest::strategy::Strategy<Value = Cell> {
     use proptest::prelude::*;

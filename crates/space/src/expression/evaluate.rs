@@ -1,13 +1,14 @@
-//! What an expression means for one object or row.
+//! Evaluates an expression for one object or row.
 //!
-//! 1. A name without a value is null: a field that is not there, or does not fit its attribute. What is computed from null is null, no comparison with it
-//!    holds (so `!=` does), and null is not true.
-//! 2. A number compared with a text that is a number compares numbers, and so do two such texts with `<`. A number and any other text cannot be compared.
-//!    Other texts compare by bytes.
-//!    The expressions by which a space chooses its objects are different: there, null is an error, so that they do not hold, and a number is compared with any
-//!    other text as a text, so that a space has the objects whose fields do not fit.
-//! 3. Integers stay exact integers if the result has 64 bits.
-//! 4. `&&`, `||`, `case` and `exists` evaluate no more than they need.
+//! 1. A name without a value is null: the field is absent, or does not match its attribute's type. A computation with
+//!    null yields null. No comparison with null holds, except `!=`. Null is not true.
+//! 2. A number and a text that represents a number compare as numbers, and so do two such texts with `<`. A number and
+//!    any other text are not comparable. Other texts compare by bytes.
+//! 3. Integers stay exact if the result fits in 64 bits.
+//! 4. `&&`, `||`, `case` and `exists` evaluate only the arguments they need.
+//!
+//! The FILTER of a space differs. There null is an error, so the filter does not hold. A number and any other text
+//! compare as texts, so the space covers objects whose fields have the wrong type.
 
 use super::cell::Cell;
 use super::functions;
@@ -17,16 +18,16 @@ use crate::error::{Refusal, Result, shown};
 
 /// The columns that an expression may name.
 pub trait Names {
-    /// [`Cell::Null`] if there is nothing of this name.
+    /// Returns [`Cell::Null`] if the name has no value.
     fn cell(&self, name: &str) -> Cell;
 
-    /// Whether they choose the objects of a space, where a name without a value is an error.
+    /// Returns whether the expression is the filter of a space, where a name without a value is an error.
     fn is_strict(&self) -> bool {
         false
     }
 }
 
-/// Names that must have values.
+/// Names for the filter of a space.
 struct Strict<'a>(&'a dyn Names);
 
 impl Names for Strict<'_> {
@@ -46,8 +47,10 @@ impl<F: Fn(&str) -> Cell> Names for F {
 }
 
 impl Expression {
+    /// Evaluates the expression.
+    ///
     /// # Errors
-    /// A value is not of the kind that an operator or a function takes; or a name of strict names has no value.
+    /// A value does not have the type that an operator or a function needs, or a strict name has no value.
     pub fn evaluate(&self, names: &dyn Names) -> Result<Cell> {
         match self {
             Expression::Constant(cell) => Ok(cell.clone()),
@@ -67,7 +70,7 @@ impl Expression {
         }
     }
 
-    /// Whether it holds: not if it cannot be evaluated, as for a name without a value.
+    /// Returns whether the expression holds, with strict names. An expression that cannot be evaluated does not hold.
     pub fn holds(&self, names: &dyn Names) -> bool {
         self.evaluate(&Strict(names))
             .is_ok_and(|cell| cell.is_true())
@@ -118,7 +121,7 @@ fn is_equal(left: &Cell, right: &Cell, by_text: bool) -> bool {
     }
 }
 
-/// `by_text`: a number is compared with a text that is none as a text.
+/// Compares two cells. With `by_text`, a number and a text that does not represent a number compare as texts.
 fn compare(left: &Cell, right: &Cell, by_text: bool) -> Option<std::cmp::Ordering> {
     match (left, right) {
         (Cell::Nan | Cell::Null, _) | (_, Cell::Nan | Cell::Null) => None,
@@ -157,8 +160,10 @@ fn arithmetic(operation: Operation, left: Number, right: Number) -> Cell {
     })
 }
 
+/// Converts a cell to a number.
+///
 /// # Errors
-/// The cell is no number.
+/// The cell is not a number.
 pub(super) fn number(cell: &Cell) -> Result<Number> {
     cell.as_number().ok_or_else(|| {
         Refusal::new(format!(

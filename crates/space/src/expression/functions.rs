@@ -1,4 +1,4 @@
-//! One row for each function: its name, how many arguments it takes, and what it does.
+//! The table of functions: name, number of arguments, and implementation.
 
 use super::calendar::{self, Unit};
 use super::cell::Cell;
@@ -11,18 +11,18 @@ use crate::error::{Refusal, Result, shown};
 #[derive(Debug)]
 pub struct FunctionRow {
     pub name: &'static str,
-    /// At least, and at most.
+    /// The minimum and maximum number of arguments.
     pub arguments: (usize, usize),
     does: Does,
 }
 
 #[derive(Debug)]
 enum Does {
-    /// Of arguments that have been evaluated.
+    /// A function of evaluated arguments.
     Compute(fn(&[Cell]) -> Result<Cell>),
-    /// Of a number; what is no number gives NaN.
+    /// A function of a number. An argument that is not a number yields NaN.
     Math(fn(f64) -> f64),
-    /// Of seconds since 1970.
+    /// A function of seconds since 1970.
     Calendar(Unit),
     Exists,
     Case,
@@ -134,7 +134,7 @@ fn abs(cells: &[Cell]) -> Result<Cell> {
     })
 }
 
-/// The text of a text or a number.
+/// Returns the text of a text or a number.
 fn text(cell: &Cell) -> Result<Vec<u8>> {
     match cell {
         Cell::List(_) | Cell::Null => {
@@ -164,7 +164,8 @@ fn upper(cells: &[Cell]) -> Result<Cell> {
     })
 }
 
-/// Counted in bytes; an offset below zero counts from the end, a size below zero is that much less than the rest.
+/// Returns a part of a text, in bytes. A negative offset counts from the end. A negative size is relative to the length
+/// of the rest.
 fn substr(cells: &[Cell]) -> Result<Cell> {
     let text = text(&cells[0])?;
     let length = text.len() as i64;
@@ -185,7 +186,8 @@ fn substr(cells: &[Cell]) -> Result<Cell> {
     Ok(Cell::text(&text[begin as usize..end as usize]))
 }
 
-/// What one `format` appends to: several in a row could double a text each time.
+/// `format` fails if its output exceeds this size before a conversion. Nested calls could otherwise double the text
+/// each time.
 const FORMATTED_BYTES_MAX: usize = 1 << 20;
 
 fn format_text(cells: &[Cell]) -> Result<Cell> {
@@ -223,7 +225,7 @@ fn format_text(cells: &[Cell]) -> Result<Cell> {
     Ok(Cell::Text(out))
 }
 
-/// `split(text, separators = ",", trimmed = " ")`: parts that are empty are left out.
+/// `split(text, separators = ",", trimmed = " ")`: omits empty parts.
 fn split(cells: &[Cell]) -> Result<Cell> {
     let of = text(&cells[0])?;
     let separators = cells.get(1).map_or(Ok(b",".to_vec()), text)?;
@@ -244,7 +246,7 @@ fn starts_with(cells: &[Cell]) -> Result<Cell> {
     ))
 }
 
-/// How often the one text stands in the other; an empty one stands before each byte and at the end.
+/// Counts the occurrences of the second text in the first. An empty text occurs before each byte and at the end.
 fn contains(cells: &[Cell]) -> Result<Cell> {
     let (text_in, of) = (text(&cells[0])?, text(&cells[1])?);
     if of.is_empty() {
@@ -284,7 +286,7 @@ fn parsetime(cells: &[Cell]) -> Result<Cell> {
     Ok(seconds.map_or(Cell::Null, Cell::int))
 }
 
-/// Metres between two points: each a text "lon,lat", or a longitude and a latitude.
+/// Returns the distance in metres between two points. Each is a text "lon,lat", or a longitude and a latitude.
 fn geodistance(cells: &[Cell]) -> Result<Cell> {
     let mut rest = cells;
     let mut point = || -> Result<Point> {

@@ -1,4 +1,4 @@
-//! The text of an expression.
+//! Parses expressions.
 //!
 //! ```text
 //! expression = or ;  or = and {"||" and} ;  and = test {"&&" test}
@@ -7,7 +7,8 @@
 //! unary   = ("!" | "-") unary | number | 'text' | "text" | "@" name | function "(" [expression {"," expression}] ")" | "(" expression ")"
 //! ```
 //!
-//! A name is letters, digits, `_`, `.` and `$[]*` as JSON paths have them, with `\` before any other sign. Functions in any case.
+//! A name consists of letters, digits, `_`, `.`, and `$[]*` as in JSON paths. Other characters need a `\` before them.
+//! Names of functions ignore case.
 
 use super::cell::Cell;
 use super::functions::{self, FunctionRow};
@@ -17,7 +18,7 @@ use crate::error::{Refusal, Result};
 #[derive(Debug, Clone)]
 pub enum Expression {
     Constant(Cell),
-    /// A column, without its @.
+    /// A column, without its `@`.
     Name(String),
     Not(Box<Expression>),
     Negate(Box<Expression>),
@@ -43,13 +44,15 @@ pub enum Operation {
     Power,
 }
 
-/// Longer texts are refused, and so are deeper ones: each level of it takes stack.
+/// The maximum length of an expression. Its depth is limited too, because each level uses stack.
 pub const TEXT_BYTES_MAX: usize = 64 * 1024;
 const DEPTH_MAX: usize = 128;
 
 impl Expression {
+    /// Parses an expression.
+    ///
     /// # Errors
-    /// The column of what does not fit.
+    /// A syntax error, with its column.
     pub fn parse(text: &str) -> Result<Expression> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(Refusal::new(format!(
@@ -71,8 +74,7 @@ impl Expression {
         }
     }
 
-    /// Calls `each` with all names in it.
-    /// How many operators, functions, names and constants it has: a measure of what evaluating it takes.
+    /// Returns the number of operators, functions, names and constants, a measure of the cost of evaluation.
     pub fn terms(&self) -> usize {
         1 + match self {
             Expression::Constant(_) | Expression::Name(_) => 0,
@@ -96,7 +98,7 @@ impl Expression {
     }
 }
 
-/// Operators of each level, loosest first; longer spellings before those they begin with.
+/// The operators of each level, loosest first. Within a level, a longer operator precedes its prefixes.
 const LEVELS: [&[(&str, Operation)]; 5] = [
     &[("||", Operation::Or)],
     &[("&&", Operation::And)],
@@ -167,7 +169,7 @@ impl Parser<'_> {
             return self.power();
         };
         let mut left = self.binary(level + 1)?;
-        // A long row of operators nests to the left: it is as deep as it is long.
+        // A chain of operators nests to the left, so it is as deep as it is long.
         let mut length = 0;
         while let Some((_, operation)) = operators.iter().find(|(sign, _)| self.take(sign)) {
             length += 1;

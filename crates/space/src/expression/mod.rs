@@ -1,7 +1,8 @@
-//! Expressions over an object's fields or a row's columns: what FT.CREATE's FILTER and FT.AGGREGATE's APPLY and FILTER take.
+//! Expressions over the fields of an object or the columns of a row: the FILTER of FT.CREATE, and APPLY and FILTER of
+//! FT.AGGREGATE.
 //!
-//! Read `cell` for the values, `grammar` for what can be said, `evaluate` for what it means; `functions` has a row for each function, and
-//! `calendar` what they know of dates.
+//! Read `cell` for the values, `grammar` for the syntax and `evaluate` for the semantics. `functions` is the table of
+//! functions, and `calendar` the date functions.
 
 mod calendar;
 mod cell;

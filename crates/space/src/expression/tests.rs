@@ -59,7 +59,7 @@ fn what_is_computed_from_null_is_null_and_no_comparison_with_it_holds() {
         ("!(@nothing > 3)", "1"),
         ("@nothing || 1", "1"),
         ("case(@nothing, 1, 2)", "2"),
-        // A number and a text that is none cannot be compared.
+        // A number and a text that does not represent a number are not comparable.
         ("'abc' > 3", "0"),
         ("'abc' < 3", "0"),
         ("'abc' == 3", "0"),
@@ -68,7 +68,7 @@ fn what_is_computed_from_null_is_null_and_no_comparison_with_it_holds() {
     ] {
         check(text, expected);
     }
-    // A space does not cover an object by what it does not have.
+    // A filter on an absent field does not hold, so the space does not cover the object.
     let absent = Expression::parse("@nothing != 3").unwrap();
     assert!(!absent.holds(&|_: &str| Cell::Null));
 }

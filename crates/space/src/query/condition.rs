@@ -1,4 +1,4 @@
-//! Whether a write may be made: put if absent, and HyperDex's conditional operations.
+//! The conditions of writes: put if absent, and HyperDex's conditional operations.
 
 use crate::object::Object;
 use crate::query::{Predicate, matches};
@@ -11,14 +11,15 @@ pub enum Condition {
     /// Put if absent.
     Absent,
     Present,
-    /// The object is there, and the predicate holds for it.
+    /// The object exists, and the predicate holds for it.
     Holds(Predicate),
-    /// The predicate holds, or there is no object.
+    /// The object does not exist, or the predicate holds for it.
     HoldsOrAbsent(Predicate),
 }
 
 impl Condition {
-    /// Whether it is met by what is there now. The predicate is of this space, whether or not that covers the object.
+    /// Returns whether the current state of the object meets the condition. The predicate refers to the attributes of
+    /// `definition`, whether or not the space covers the object.
     pub fn is_met(&self, definition: &Definition, object: Option<&Object>) -> bool {
         let holds = |predicate: &Predicate, object: &Object| {
             matches(predicate, &Row::of(definition, object).0)

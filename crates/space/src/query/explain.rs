@@ -1,4 +1,4 @@
-//! A predicate as FT.EXPLAIN prints it: a line for each node, two blanks deeper for each level.
+//! The output of FT.EXPLAIN: one line for each node of the predicate, indented by two spaces per level.
 
 use std::fmt::Write;
 use std::ops::Bound;

@@ -1,4 +1,5 @@
-//! Whether a predicate holds for an object, by its columns. Everything that is cleverer answers as this does.
+//! The reference evaluation of a predicate on an object's columns. Every optimized evaluation must return the same
+//! result.
 
 use crate::base::words::words;
 use crate::query::predicate::{Leaf, Pattern, Predicate, Test};

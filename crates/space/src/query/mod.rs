@@ -1,8 +1,11 @@
-//! The query language, dialect 2 of RediSearch: from a text to a predicate, and from predicates to what they hold for.
+//! The query language: dialect 2 of RediSearch. Parses a text into a predicate, and evaluates predicates on objects.
 //!
-//! `predicate` is the tree that everything else is about; `parser` reads the text (`scan` its signs, `operands` what stands in brackets);
-//! `matches` evaluates, `reach` tells which values of an attribute a predicate allows, `condition` whether a write
-//! may be made, `explain` prints.
+//! - `predicate`: the tree that the other modules use.
+//! - `parser`: parses the text, with `scan` for characters and `operands` for the contents of brackets.
+//! - `matches`: evaluates a predicate.
+//! - `reach`: the values of an attribute that a predicate allows.
+//! - `condition`: the conditions of writes.
+//! - `explain`: formats a predicate.
 //!
 //! ```text
 //! query = and {"|" and} ;  and = unary {unary} ;  unary = ("-" | "~") unary | primary ["=>" "{" attributes "}"]
@@ -11,9 +14,11 @@
 //! range = value | bound bound | longitude latitude radius unit ;  bound = ["("] value, with a blank or a comma between two
 //! ```
 //!
-//! Larder's own: ranges over tags and texts (`@city:["a" ("b"]`), over dates (`@at:[2024-01-01 2024-02-01]`), tests with any ordered value
-//! (`@city >= "b"`), tags with punctuation unescaped (`@mail:{ann@x.org}`). Punctuation without a meaning of its own separates words, as it does
-//! in texts; `a-b`, which RediSearch takes for `a -b`, is refused. So are attributes behind `=>` that would change the answer, fuzzy terms, vectors and phonetics.
+//! larder's extensions: ranges of tags and texts (`@city:["a" ("b"]`), ranges of dates (`@at:[2024-01-01 2024-02-01]`),
+//! comparisons with any ordered value (`@city >= "b"`), and tags with unescaped punctuation (`@mail:{ann@x.org}`).
+//!
+//! Punctuation without another meaning separates words, as in texts. `a-b`, which RediSearch parses as `a -b`, is
+//! rejected. Attributes after `=>` that would change the result, fuzzy terms, vectors and phonetics are rejected too.
 
 mod condition;
 mod explain;

@@ -1,4 +1,5 @@
-//! What stands in braces and brackets, and behind a comparison: values of one attribute, read as its kind says.
+//! Parses the contents of braces and brackets, and the operands of comparisons: values of one attribute, parsed by its
+//! type.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -15,7 +16,7 @@ use crate::error::{Refusal, Result, shown};
 use crate::schema::{Attribute, AttributeId, Kind};
 use crate::value::parse_flag;
 
-/// One value of a range, as it is written.
+/// One bound or value of a range, before it is parsed by type.
 struct Operand {
     text: Vec<u8>,
     is_quoted: bool,
@@ -25,7 +26,7 @@ struct Operand {
 }
 
 impl Operand {
-    /// `-inf` or `inf`, which is less or greater than all.
+    /// Returns `Less` for `-inf`, and `Greater` for `inf`.
     fn infinite(&self) -> Option<Ordering> {
         let is = |word: &[u8]| !self.is_quoted && self.text.eq_ignore_ascii_case(word);
         match () {
@@ -37,7 +38,7 @@ impl Operand {
 }
 
 impl Parser<'_> {
-    /// `{a | b}`
+    /// Parses `{a | b}`.
     pub fn tags(&mut self, id: AttributeId) -> Result<Option<Predicate>> {
         let attribute = self.definition.get(id).clone();
         let is_tag = matches!(attribute.kind, Kind::Tag { .. });
@@ -144,7 +145,7 @@ impl Parser<'_> {
         Ok(Pattern::Exact(tag))
     }
 
-    /// `[a b]`, `[v]`, `[longitude latitude radius unit]`
+    /// Parses `[a b]`, `[v]` or `[longitude latitude radius unit]`.
     pub fn range(&mut self, id: AttributeId) -> Result<Option<Predicate>> {
         let attribute = self.definition.get(id).clone();
         let begin = self.scan.at;
@@ -206,7 +207,7 @@ impl Parser<'_> {
                     low: bound(low)?,
                     high: bound(high)?,
                 };
-                // Numbers have infinite ones among them.
+                // Numbers include the infinities as values. Other types have no infinite values.
                 if attribute.kind != Kind::Numeric {
                     match (low.infinite(), high.infinite()) {
                         (Some(low), Some(high)) if low == high => {
@@ -280,7 +281,7 @@ impl Parser<'_> {
         })
     }
 
-    /// The value of an operand; None of an infinite one of a kind that has none.
+    /// Returns the value of an operand, or `None` for an infinity of a type without infinite values.
     fn scalar(&self, attribute: &Attribute, operand: &Operand) -> Result<Option<Scalar>> {
         let text = &operand.text;
         let bad = |what: &str| {
@@ -350,7 +351,7 @@ impl Parser<'_> {
         Ok(Predicate::leaf(id, Test::Near(circle)))
     }
 
-    /// `@name >= value`
+    /// Parses `@name >= value`.
     pub fn comparison(&mut self, id: AttributeId) -> Result<Option<Predicate>> {
         let attribute = self.definition.get(id).clone();
         let begin = self.scan.at;
@@ -387,8 +388,10 @@ impl Parser<'_> {
     }
 }
 
+/// Returns the circle with this center and radius.
+///
 /// # Errors
-/// There is no such circle on the map.
+/// A coordinate, the radius or the unit is invalid.
 pub(crate) fn circle(
     longitude: f64,
     latitude: f64,
@@ -398,7 +401,7 @@ pub(crate) fn circle(
     let center = Point::new(longitude, latitude)
         .ok_or("Invalid GeoFilter lon/lat: longitude lies within 180, latitude within 85.05")?;
     let metres = unit_m(unit).ok_or("Invalid GeoFilter unit: it is m, km, ft or mi")?;
-    // Also of a radius that is no number.
+    // The negated form also rejects NaN.
     if !(radius >= 0.0 && radius.is_finite()) {
         return Err("Invalid GeoFilter radius: it is 0 or more".to_string());
     }

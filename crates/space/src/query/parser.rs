@@ -1,4 +1,4 @@
-//! The text of a query, read by descent.
+//! A recursive-descent parser for queries.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -9,22 +9,23 @@ use crate::base::words::{fold, words};
 use crate::error::{Refusal, Result};
 use crate::schema::{AttributeId, Definition, Kind};
 
-/// Values of `$name`. They stand for terms, numbers and parts of points, never for syntax.
+/// The values of parameters, `$name`. A parameter may replace a term, a number or a part of a point, but not syntax.
 #[derive(Debug, Clone, Default)]
 pub struct Params(pub BTreeMap<Vec<u8>, Vec<u8>>);
 
 pub const QUERY_BYTES_MAX: usize = 1024 * 1024;
-/// Of one query: words, times the texts that each is looked for in, ranges, and tags. What looking at an object takes is in proportion to them.
+/// The maximum number of conditions of a query: ranges, tags, and words multiplied by the number of text attributes in
+/// which each is searched. The cost of examining an object is proportional to it.
 pub const CONDITIONS_MAX: usize = 16_384;
-/// Bytes of parameters that count as one condition.
+/// The number of parameter bytes that count as one condition.
 const PARAM_BYTES: usize = QUERY_BYTES_MAX / CONDITIONS_MAX;
-/// Each level takes stack.
+/// Limits the recursion, and so the use of the stack.
 const DEPTH_MAX: usize = 100;
 
-/// Reads a query over a space.
+/// Parses a query.
 ///
 /// # Errors
-/// The column of what does not fit, and what would.
+/// A syntax or type error, with its column and advice.
 pub fn parse(text: &[u8], definition: &Definition, params: &Params) -> Result<Predicate> {
     if text.len() > QUERY_BYTES_MAX {
         return Err(Refusal::new(format!(
@@ -58,8 +59,10 @@ pub fn parse(text: &[u8], definition: &Definition, params: &Params) -> Result<Pr
     }
 }
 
+/// Checks the number of conditions.
+///
 /// # Errors
-/// There are more conditions than [`CONDITIONS_MAX`].
+/// There are more than [`CONDITIONS_MAX`].
 pub(crate) fn ensure_conditions(count: usize) -> Result<()> {
     match count > CONDITIONS_MAX {
         true => Err(Refusal::new(format!(
@@ -73,21 +76,21 @@ pub(super) struct Parser<'a> {
     pub scan: Scan,
     pub definition: &'a Definition,
     pub params: &'a Params,
-    /// The texts that a word without a field is looked for in.
+    /// The text attributes in which a word without a field is searched.
     all_texts: Vec<AttributeId>,
     depth: usize,
-    /// How many were read so far.
+    /// The number of conditions parsed so far.
     conditions: Cell<usize>,
 }
 
-/// The texts that a term is looked for in; None: all of them.
+/// The text attributes in which a term is searched. `None`: all of them.
 type Texts<'s> = Option<&'s [AttributeId]>;
 
-/// None of what is only stopwords: it asks for nothing, and is left out.
+/// `None`: the part has only stopwords, and is omitted.
 type Parsed = Result<Option<Predicate>>;
 
 impl Parser<'_> {
-    /// Counts conditions of the query.
+    /// Adds to the number of conditions.
     ///
     /// # Errors
     /// There are more than [`CONDITIONS_MAX`].
@@ -121,7 +124,7 @@ impl Parser<'_> {
         let mut parts = Vec::new();
         let mut is_first = true;
         loop {
-            // A query of nothing but punctuation has no words, as a query of stopwords.
+            // A query of only punctuation has no words, like a query of only stopwords.
             is_first &= !self.separators();
             if matches!(self.scan.peek(), None | Some('|' | ')')) {
                 if is_first {
@@ -135,7 +138,8 @@ impl Parser<'_> {
         Ok((!parts.is_empty()).then(|| Predicate::and(parts)))
     }
 
-    /// Skips what separates words where the next one may begin: blanks, and punctuation without a meaning of its own there. Whether there was punctuation.
+    /// Skips whitespace, and punctuation that only separates words at this position. Returns whether there was
+    /// punctuation.
     fn separators(&mut self) -> bool {
         let mut is_any = false;
         loop {
@@ -148,7 +152,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether the sign that comes next only separates words, as in a text. `'`, `%`, `$` and `@` have a meaning at the beginning of a word, and none at its end.
+    /// Returns whether the next character only separates words, as in a text. `'`, `%`, `$` and `@` have a meaning at
+    /// the start of a word, and none at its end.
     fn is_separator_here(&self) -> bool {
         let scan = &self.scan;
         let Some(sign) = scan.peek() else {
@@ -160,7 +165,7 @@ impl Parser<'_> {
         match sign {
             ',' | '.' | ';' | '!' | '?' | '&' | '/' | '#' | '^' | '+' | '`' | '<' | '>' => true,
             '=' => scan.peek_behind(1) != Some('>'),
-            // Behind the name of a field its @ is missing.
+            // A colon after a word is an error: the `@` before the name of the field is missing.
             ':' => !matches!(scan.peek_behind(1), Some('{' | '[' | '(' | '"')),
             '\'' => ends_word || !scan.has_apostrophe_behind(),
             '%' => {
@@ -172,7 +177,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether the name of an attribute follows the sign that comes next.
+    /// Returns whether the name of an attribute follows the next character.
     fn is_field_here(&self) -> bool {
         let mut scan = self.scan.clone();
         scan.at += 1;
@@ -200,7 +205,7 @@ impl Parser<'_> {
         let begin = self.scan.at;
         let is_clause = matches!(self.scan.peek(), Some('(' | '@'));
         if !is_clause {
-            // A term that no attribute can have is planned, too.
+            // A term counts as a condition even if no attribute can contain it, because it is planned too.
             let attributes = texts.map_or(self.all_texts.len(), <[_]>::len);
             self.count_conditions(attributes.max(1))?;
         }
@@ -251,7 +256,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A word or a parameter, the `*` before it already read.
+    /// Parses a word or a parameter, after an optional `*`.
     fn term(&mut self, has_star: bool, texts: Texts<'_>) -> Parsed {
         let begin = self.scan.at;
         let value = match self.scan.peek() {
@@ -285,7 +290,7 @@ impl Parser<'_> {
         Ok(Some(self.text(texts, Test::Word(pattern))))
     }
 
-    /// A word of the query is taken as it is written; a parameter may be several words, which stand together then.
+    /// A word of the query is one term. A parameter with several words is a phrase.
     fn term_of(&self, value: &[u8], begin: usize, texts: Texts<'_>) -> Option<Predicate> {
         let is_param = self.scan.peek_at(begin) == Some('$');
         if is_param && words(value).count() > 1 {
@@ -325,7 +330,7 @@ impl Parser<'_> {
         })
     }
 
-    /// `@name:clause`, or `@name >= value`.
+    /// Parses `@name:clause` or `@name >= value`.
     fn field(&mut self) -> Parsed {
         self.count_conditions(1)?;
         let begin = self.scan.at;
@@ -338,7 +343,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        // Nothing is found by a field that is not indexed.
+        // Attributes that are not indexed match nothing.
         let is_indexed = |id: &&AttributeId| !self.definition.get(**id).options.no_index;
         let indexed: Vec<AttributeId> = attributes.iter().filter(is_indexed).copied().collect();
         self.scan.blanks();
@@ -377,7 +382,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What follows `@name:` of texts.
+    /// Parses the part after `@name:` for text attributes.
     fn texts(&mut self, attributes: &[AttributeId], begin: usize) -> Parsed {
         for id in attributes {
             let attribute = self.definition.get(*id);
@@ -399,7 +404,7 @@ impl Parser<'_> {
     }
 
     fn unary_text(&mut self, attributes: &[AttributeId]) -> Parsed {
-        // A sign of negation may stand between the colon and the term; what comes behind => is read by the caller.
+        // A negation may follow the colon. The caller parses `=>`.
         for (sign, wrap) in [
             ("-", Predicate::Not as fn(Box<Predicate>) -> Predicate),
             ("~", Predicate::Optional),
@@ -428,7 +433,7 @@ impl Parser<'_> {
         Ok(Some(Predicate::leaf(id, Test::Missing)))
     }
 
-    /// `{$weight: 1; $inorder: false}`: what would change the answer is refused.
+    /// Parses `{$weight: 1; $inorder: false}`, and rejects attributes that would change the result.
     fn clause_attributes(&mut self) -> Result<()> {
         self.scan.blanks();
         if self.scan.peek() == Some('[') {
@@ -477,7 +482,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The value of `$name`, which comes next.
+    /// Parses `$name`, and returns the value of the parameter.
     pub fn param(&mut self) -> Result<Vec<u8>> {
         let begin = self.scan.at;
         self.scan.at += 1;
@@ -485,7 +490,7 @@ impl Parser<'_> {
         self.value_of(&name, begin)
     }
 
-    /// What PARAMS gives a name that stands behind the `$` at this place.
+    /// Returns the value of the parameter `name`, whose `$` is at this position.
     pub fn value_of(&self, name: &str, at: usize) -> Result<Vec<u8>> {
         if name.is_empty() {
             let advice =
@@ -493,7 +498,7 @@ impl Parser<'_> {
             return Err(self.scan.syntax_at(at, advice));
         }
         let value = self.params.0.get(name.as_bytes());
-        // It counts as if it were written here.
+        // The value counts as if the query contained it.
         self.count_conditions(value.map_or(0, |value| value.len() / PARAM_BYTES))?;
         value.cloned().ok_or_else(|| {
             let message = format!(
@@ -503,7 +508,8 @@ impl Parser<'_> {
         })
     }
 
-    /// What stands in the quotes of `w'..'`, the first of which comes next; a parameter may be all of it.
+    /// Parses the quoted part of `w'..'`, starting at the opening quote. One parameter may replace its complete
+    /// content.
     pub fn wildcard(&mut self) -> Result<Vec<u8>> {
         let begin = self.scan.at;
         self.scan.at += 1;

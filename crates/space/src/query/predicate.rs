@@ -1,4 +1,5 @@
-//! Predicates: what an object must be like. Every leaf is about one attribute, but a word may be looked for in several texts.
+//! Predicates over objects. Each leaf tests one attribute, except that a word may be searched in several text
+//! attributes.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -15,30 +16,30 @@ pub enum Predicate {
     And(Vec<Predicate>),
     Or(Vec<Predicate>),
     Not(Box<Predicate>),
-    /// What may be, and need not: it holds for every object, since nothing is scored.
+    /// An optional clause. It holds for every object, because searches do not score.
     Optional(Box<Predicate>),
     Leaf(Leaf),
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Leaf {
-    /// It holds if the test holds for one of them. More than one only of words and phrases.
+    /// The leaf holds if the test holds for one of these attributes. Only words and phrases have more than one.
     pub attributes: Vec<AttributeId>,
-    /// The query named none: all texts are meant.
+    /// The query named no field, so all text attributes are searched.
     pub is_everywhere: bool,
     pub test: Test,
 }
 
-/// It holds for an attribute of several values if it holds for one of them; not for a missing one, but for [`Test::Missing`].
+/// A test of an attribute. It holds if one of the values passes. Only [`Test::Missing`] holds for a missing attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Test {
-    /// A value lies between the bounds. They are of the attribute's kind.
+    /// A value is within the bounds, which have the attribute's type.
     Within(Span),
-    /// A tag fits one of the patterns.
+    /// A tag matches one of the patterns.
     Tag(Vec<Pattern>),
-    /// A word of the text fits.
+    /// A word of the text matches.
     Word(Pattern),
-    /// The words stand one behind the other; the stopwords are not there.
+    /// The words are consecutive in the text, after the stopwords are removed.
     Phrase {
         words: Vec<Vec<u8>>,
         stopwords: Arc<[Vec<u8>]>,
@@ -48,7 +49,7 @@ pub enum Test {
 }
 
 impl Test {
-    /// How many patterns or words it is made of.
+    /// Returns the number of patterns or words.
     fn parts(&self) -> usize {
         match self {
             Test::Tag(patterns) => patterns.len(),
@@ -61,13 +62,13 @@ impl Test {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Circle {
     pub center: Point,
-    /// In the unit.
+    /// In `unit`.
     pub radius: f64,
     pub unit: String,
     pub radius_m: f64,
 }
 
-/// From one value to another, of one kind.
+/// An interval of values of one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     pub low: Bound<Scalar>,
@@ -103,7 +104,7 @@ impl Span {
         above && below
     }
 
-    /// Whether no value lies in it, as far as its bounds tell.
+    /// Returns true if the bounds alone show that the span contains no value.
     pub fn is_empty(&self) -> bool {
         match (&self.low, &self.high) {
             (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
@@ -115,7 +116,7 @@ impl Span {
         }
     }
 
-    /// The one value in it, if its bounds are equal.
+    /// Returns the only value of the span, if both bounds are equal and inclusive.
     pub fn as_point(&self) -> Option<&Scalar> {
         match (&self.low, &self.high) {
             (Bound::Included(low), Bound::Included(high)) if low == high => Some(low),
@@ -124,14 +125,14 @@ impl Span {
     }
 }
 
-/// Texts and tags, folded as the attribute is.
+/// A pattern for texts and tags, folded like the values of the attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pattern {
     Exact(Vec<u8>),
     Prefix(Vec<u8>),
     Suffix(Vec<u8>),
     Infix(Vec<u8>),
-    /// `?` and `*`, with `\` before what is meant literally.
+    /// `?` and `*` are wildcards, and `\` escapes the next character.
     Wildcard(Vec<u8>),
 }
 
@@ -148,7 +149,7 @@ impl Pattern {
         }
     }
 
-    /// The span of bytes in which everything lies that fits.
+    /// Returns a span that contains every matching text.
     pub fn span(&self) -> Span {
         let from = |prefix: &[u8]| Span {
             low: Bound::Included(Scalar::Bytes(prefix.to_vec())),
@@ -166,7 +167,7 @@ impl Pattern {
     }
 }
 
-/// The first bytes behind all that begin so; None if there are none.
+/// Returns the smallest bytes greater than all bytes with this prefix, or `None` if there are none.
 fn after(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != 255)?;
     let mut end = prefix[..=last].to_vec();
@@ -183,7 +184,7 @@ impl Predicate {
         })
     }
 
-    /// All of them; what stands alone stands for itself.
+    /// Returns the conjunction. A single part is returned unchanged.
     pub fn and(mut parts: Vec<Predicate>) -> Predicate {
         match parts.len() {
             0 => Predicate::All,
@@ -192,7 +193,7 @@ impl Predicate {
         }
     }
 
-    /// One of them.
+    /// Returns the disjunction. A single part is returned unchanged.
     pub fn or(mut parts: Vec<Predicate>) -> Predicate {
         match parts.len() {
             0 => Predicate::Nothing,
@@ -201,7 +202,7 @@ impl Predicate {
         }
     }
 
-    /// How many tests it makes of one object, at most: a measure of what looking at an object takes.
+    /// Returns the maximum number of tests on one object, a measure of the cost of examining it.
     pub fn tests(&self) -> usize {
         match self {
             Predicate::All | Predicate::Nothing | Predicate::Optional(_) => 0,
@@ -211,7 +212,7 @@ impl Predicate {
         }
     }
 
-    /// Calls `each` with every leaf, also below a negation.
+    /// Calls `each` for every leaf, including those under a negation.
     pub fn leaves<'a>(&'a self, each: &mut impl FnMut(&'a Leaf)) {
         match self {
             Predicate::All | Predicate::Nothing => {}

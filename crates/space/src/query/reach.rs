@@ -1,8 +1,11 @@
-//! Which values of one attribute a predicate allows: the regions and the parts of an index that a search must look at.
+//! The values of one attribute that a predicate allows. They determine the regions and the index ranges that a search
+//! must visit.
 //!
-//! 1. An object that the predicate holds for has one value within the spans, or the attribute is missing in it and `missing` is set.
-//! 2. The spans are sorted, none is empty, and no two touch.
-//! 3. Spans of a conjunction are cut with each other only where an object has one value at most: one with the prices 1 and 9 is both below 2 and above 8.
+//! 1. If the predicate holds for an object, one of its values is within the spans, or the attribute is missing and
+//!    `missing` is set.
+//! 2. The spans are sorted and not empty, and no two of them touch.
+//! 3. The spans of a conjunction are intersected only if an object has at most one value. An object with the prices 1
+//!    and 9 is both below 2 and above 8.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -14,7 +17,8 @@ use crate::schema::{Attribute, AttributeId, Kind};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reach {
     pub spans: Vec<Span>,
-    /// Objects without a value: the field is not there, does not fit, or holds none, such as an empty text.
+    /// Includes objects without a value: the field is absent, has the wrong type, or holds no value, such as an empty
+    /// text.
     pub missing: bool,
 }
 
@@ -33,12 +37,12 @@ impl Reach {
         }
     }
 
-    /// Whether every object may be meant.
+    /// Returns whether the reach allows every object.
     pub fn is_all(&self) -> bool {
         self.missing && self.spans == [Span::all()]
     }
 
-    /// Whether an object with this value may be meant; None of one without.
+    /// Returns whether the reach allows an object with this value, or, for `None`, without a value.
     pub fn contains(&self, value: Option<&Scalar>) -> bool {
         match value {
             Some(value) => self.spans.iter().any(|span| span.contains(value)),
@@ -46,7 +50,7 @@ impl Reach {
         }
     }
 
-    /// The values, if they are a finite set.
+    /// Returns the allowed values, if they are a finite set.
     pub fn points(&self) -> Option<Vec<&Scalar>> {
         match self.missing {
             true => None,
@@ -54,7 +58,7 @@ impl Reach {
         }
     }
 
-    /// The union of `parts`, in O(n log n) of their spans.
+    /// Returns the union of `parts`, in O(n log n) of their spans.
     fn any_of(parts: impl Iterator<Item = Reach>) -> Reach {
         let mut all = Reach::none();
         for part in parts {
@@ -67,7 +71,8 @@ impl Reach {
         }
     }
 
-    /// What all of `parts` allow, in O(n log n) of their spans: halves are intersected before they meet, so that no long list meets each short one.
+    /// Returns the intersection of `parts`, in O(n log n) of their spans. It intersects pairs, then pairs of the
+    /// results, so that a long list is not scanned once for each short one.
     fn all_of(mut parts: Vec<Reach>, is_single_valued: bool) -> Reach {
         while parts.len() > 1 {
             let mut halved = Vec::with_capacity(parts.len().div_ceil(2));
@@ -91,13 +96,15 @@ impl Reach {
             return self;
         }
         if !is_single_valued {
-            // Either is true of one value of each object: keep the one that allows less.
+            // Each of the two holds for one value of an object, not necessarily the same. Keep the more restrictive
+            // one.
             return match other.spans.len() < self.spans.len() && !other.missing {
                 true => other,
                 false => self,
             };
         }
-        // Both lists are sorted and their spans are disjoint: of two spans, the one that ends first meets nothing further.
+        // Both lists are sorted and their spans are disjoint, so the span that ends first cannot intersect any later
+        // span.
         let (mut left, mut right) = (self.spans.into_iter(), other.spans.into_iter());
         let (mut a, mut b) = (left.next(), right.next());
         let mut spans = Vec::new();
@@ -126,7 +133,7 @@ impl Reach {
         }
     }
 
-    /// All values beyond the spans.
+    /// Returns all values outside the spans.
     fn complement(self) -> Reach {
         let mut spans = Vec::new();
         let mut low = Bound::Unbounded;
@@ -161,7 +168,8 @@ impl Reach {
     }
 }
 
-/// Whether it is seen at once that the predicate allows everything of an attribute: it is a conjunction of what is said of others.
+/// Returns true if a cheap check shows that the predicate allows every value of the attribute: it is a conjunction of
+/// tests of other attributes.
 pub fn says_nothing_of(predicate: &Predicate, id: AttributeId) -> bool {
     match predicate {
         Predicate::All | Predicate::Optional(_) => true,
@@ -171,7 +179,8 @@ pub fn says_nothing_of(predicate: &Predicate, id: AttributeId) -> bool {
     }
 }
 
-/// What the predicate allows of this attribute. Takes O(n log n) of its leaves, times the levels at which AND and OR alternate.
+/// Returns the values of the attribute that the predicate allows. Takes O(n log n) of its leaves, times the number of
+/// levels at which AND and OR alternate.
 pub fn reach(predicate: &Predicate, attribute: &Attribute) -> Reach {
     match predicate {
         Predicate::All | Predicate::Optional(_) => Reach::all(),
@@ -196,7 +205,7 @@ pub fn reach(predicate: &Predicate, attribute: &Attribute) -> Reach {
     }
 }
 
-/// Whether the leaf holds for exactly the values that it reaches.
+/// Returns whether the leaf holds for exactly the values in its reach.
 fn is_exact(leaf: &Leaf, attribute: &Attribute) -> bool {
     let is_ordered = matches!(
         attribute.kind,
@@ -210,7 +219,7 @@ fn of_test(test: &Test) -> Reach {
     let spans = match test {
         Test::Within(span) => vec![span.clone()],
         Test::Tag(patterns) => patterns.iter().map(|pattern| pattern.span()).collect(),
-        // A text is one value, of which a word tells nothing.
+        // A complete text is one value. A test of one of its words does not restrict it.
         Test::Word(_) | Test::Phrase { .. } | Test::Near(_) => {
             return Reach {
                 spans: vec![Span::all()],
@@ -256,7 +265,7 @@ fn compare_high(a: &Bound<Scalar>, b: &Bound<Scalar>) -> Ordering {
     }
 }
 
-/// Sorted, without empty ones, those that overlap or touch made one (invariant 2).
+/// Sorts spans, removes empty ones, and merges those that overlap or touch (invariant 2).
 fn merged(mut spans: Vec<Span>) -> Vec<Span> {
     spans.retain(|span| !span.is_empty());
     spans.sort_by(|a, b| compare_low(&a.low, &b.low));
@@ -274,7 +283,7 @@ fn merged(mut spans: Vec<Span>) -> Vec<Span> {
     out
 }
 
-/// Whether nothing lies between an end and a beginning.
+/// Returns whether no value is between a high bound and the following low bound.
 fn touches(high: &Bound<Scalar>, low: &Bound<Scalar>) -> bool {
     match (high, low) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,

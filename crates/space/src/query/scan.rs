@@ -1,4 +1,4 @@
-//! The signs of a query, one after the other.
+//! A cursor over the characters of a query.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ pub struct Scan {
     pub at: usize,
 }
 
-/// A sign, and whether it stood behind `\` or in quotes.
+/// A character, and whether it was escaped with `\` or quoted.
 pub type Sign = (char, bool);
 
 impl Scan {
@@ -37,12 +37,12 @@ impl Scan {
         self.chars.get(at).copied()
     }
 
-    /// Whether there is a `'` behind the next sign.
+    /// Returns whether a `'` follows after the next character.
     pub fn has_apostrophe_behind(&self) -> bool {
         self.last_apostrophe.is_some_and(|last| self.at < last)
     }
 
-    /// What follows at this place, cut where it is long.
+    /// Returns the start of the text at this position, for error messages.
     fn near(&self, at: usize) -> String {
         let rest = self.chars.get(at..).unwrap_or_default();
         match rest {
@@ -51,7 +51,7 @@ impl Scan {
         }
     }
 
-    /// An error in RediSearch's phrase, and what to do.
+    /// Returns an error that begins with RediSearch's phrase, followed by the advice.
     pub fn syntax(&self, advice: &str) -> Refusal {
         self.syntax_at(self.at, advice)
     }
@@ -64,7 +64,7 @@ impl Scan {
         Refusal::at_column(at + 1, message)
     }
 
-    /// An error in a phrase that goes on with "at offset N near X".
+    /// Returns an error with this phrase, followed by "at offset N near X" and the advice.
     pub fn refuse_at(&self, at: usize, phrase: &str, advice: &str) -> Refusal {
         Refusal::at_column(
             at + 1,
@@ -78,7 +78,7 @@ impl Scan {
         }
     }
 
-    /// Takes these signs if they come next.
+    /// Consumes the characters if they are next, and returns whether they were.
     pub fn take(&mut self, signs: &str) -> bool {
         let fits = signs
             .chars()
@@ -108,7 +108,7 @@ impl Scan {
         }
     }
 
-    /// A word's signs, with escapes undone; empty if none comes next.
+    /// Consumes the next word and returns it unescaped; empty if there is none.
     pub fn word(&mut self) -> String {
         let mut word = String::new();
         while let Some(sign) = self.peek() {
@@ -128,7 +128,8 @@ impl Scan {
         word
     }
 
-    /// The name of an attribute or a parameter: letters, digits, `_`, and any sign behind `\`; `.` and `$` of attributes.
+    /// Consumes the name of an attribute or a parameter: letters, digits, `_`, escaped characters, and the characters
+    /// in `also`.
     pub fn name(&mut self, also: &str) -> String {
         let mut name = String::new();
         while let Some(sign) = self.peek() {
@@ -145,10 +146,10 @@ impl Scan {
         name
     }
 
-    /// What stands between quotes, the first of which comes next; `\` escapes the quote and itself.
+    /// Consumes a quoted text, starting at the opening quote. `\` escapes the quote and itself.
     ///
     /// # Errors
-    /// They are not closed.
+    /// The closing quote is missing.
     pub fn quoted(&mut self) -> Result<String> {
         let (begin, quote) = (self.at, self.peek());
         let mut text = String::new();
@@ -171,7 +172,7 @@ impl Scan {
         Ok(text)
     }
 
-    /// The signs up to one of those that end an operand, without blanks at its end.
+    /// Consumes an operand up to a character that ends it, and trims whitespace at its end.
     pub fn until(&mut self, is_end: impl Fn(char) -> bool) -> Vec<Sign> {
         let mut signs: Vec<Sign> = Vec::new();
         while let Some(sign) = self.peek() {

@@ -158,14 +158,14 @@ fn punctuation_separates_words_as_it_does_in_texts() {
     check("(hello, | world.)", "UNION { hello world }");
     check("@x:(hello, world)", "INTERSECT { @x:hello @x:world }");
     check("\"heavy-duty\"", "EXACT { heavy duty }");
-    // What has a meaning keeps it.
+    // Characters with a meaning keep it.
     check("'x y' -z", "INTERSECT { EXACT { x y } NOT{ z } }");
     check("hel*, wor*", "INTERSECT { PREFIX{hel*} PREFIX{wor*} }");
     check(
         "a@n:[1 2]",
         "INTERSECT { a NUMERIC {1.000000 <= @n <= 2.000000} }",
     );
-    // The final sigma of a prefix is none in a longer word.
+    // A final sigma in a prefix is folded, because longer words contain a regular one.
     check("ΟΔΟΣ*", "PREFIX{οδοσ*}");
 }
 
@@ -441,7 +441,7 @@ fn objects_are_found_by_what_they_hold() {
     ] {
         assert!(!found(query, &hotel), "{query}");
     }
-    // What does not fit is missing, and the rest is found.
+    // A field of the wrong type is missing. Other fields are found.
     let broken = [("t", "pool"), ("n", "bad")];
     assert!(
         found("@t:{pool} ismissing(@n)", &broken)
@@ -556,7 +556,7 @@ proptest! {
         }
     }
 
-    /// Whoever looks only where the reach says misses no object.
+    /// A search restricted to the reach finds every matching object.
     #[test]
     fn objects_that_match_lie_within_the_reach(query in any_query(), n in proptest::option::of(-4_i32..5), t in proptest::option::of("[ab]{0,2}(,[ab]{1,2})?"), x in "[ab]{0,2}") {
         let space = space(SPACE);

@@ -1,7 +1,8 @@
-//! What of an object an answer has: names and values, in order.
+//! The returned content of an object: names and values, in order.
 //!
-//! On its way to a reply it is a count of pairs (4 bytes, little-endian) and their names and values as bulk strings of the Redis protocol (`$5`, CR LF, the bytes, CR
-//! LF), so that the reply takes them as they are.
+//! Until the reply is written, the content is encoded as a count of pairs (4 bytes, little-endian), followed by the
+//! names and values as bulk strings of the Redis protocol (`$5`, CR LF, the bytes, CR LF). The reply copies them
+//! unchanged.
 
 use larder_types::wire::Malformed;
 use serde_json::Value;
@@ -13,7 +14,8 @@ use crate::schema::Definition;
 /// Names and values.
 pub type Pairs<'a> = Vec<(&'a [u8], &'a [u8])>;
 
-/// None of what the object does not have. A document whole is `$`, before it what it is sorted by.
+/// Returns the content of an object, without fields that the object does not have. A complete document is the pair `$`,
+/// preceded by its sort key.
 pub fn content(
     search: &Search,
     definition: &Definition,
@@ -58,11 +60,11 @@ pub fn content(
     }
 }
 
-/// Appends the content of an object that is bytes, without the fields that have expired: how many pairs there are, as `head` writes it, and their
-/// bulk strings.
+/// Appends the content of an encoded object, without expired fields. `head` writes the number of pairs, and their bulk
+/// strings follow.
 ///
 /// # Errors
-/// The bytes are no object; nothing was appended.
+/// The bytes are not an encoded object. Nothing was appended.
 pub fn put_content(
     search: &Search,
     definition: &Definition,
@@ -139,11 +141,11 @@ fn take_bulk<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     (head[0] == b'$' && head.ends_with(b"\n")).then_some(text)
 }
 
-/// How many pairs there are, and their bulk strings, of bytes as [`put_content`] writes them behind a count, or of none. Those of another node are looked at with
-/// [`decode_content`] first.
+/// Splits encoded content (see [`put_content`]) into the number of pairs and their bulk strings. Empty bytes have no
+/// pairs. Verify content from another node with [`decode_content`] first.
 ///
 /// # Errors
-/// There is no count.
+/// The count is incomplete.
 pub fn bulks_of_content(bytes: &[u8]) -> Result<(usize, &[u8]), Malformed> {
     if bytes.is_empty() {
         return Ok((0, bytes));
@@ -154,10 +156,10 @@ pub fn bulks_of_content(bytes: &[u8]) -> Result<(usize, &[u8]), Malformed> {
     Ok((u32::from_le_bytes(*count) as usize, bulks))
 }
 
-/// Names and values, of bytes as [`put_content`] writes them behind a count, or of none.
+/// Decodes the content that [`put_content`] encoded with a count. Empty bytes have no pairs.
 ///
 /// # Errors
-/// It does not write such bytes.
+/// The bytes are not encoded content.
 pub fn decode_content(bytes: &[u8]) -> Result<Pairs<'_>, Malformed> {
     let (count, mut bulks) = bulks_of_content(bytes)?;
     let cut = || Malformed("the content of a row is no bulk strings");
@@ -172,7 +174,7 @@ pub fn decode_content(bytes: &[u8]) -> Result<Pairs<'_>, Malformed> {
     }
 }
 
-/// The first value, a string as it is and others as JSON; or an array of all.
+/// Returns the first value (a string unquoted, other values as JSON), or all values as an array.
 fn json_text(values: &[&Value], as_array: bool) -> Option<Vec<u8>> {
     match (values, as_array) {
         ([], _) => None,

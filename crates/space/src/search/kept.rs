@@ -1,43 +1,44 @@
-//! The first rows of an answer, in one piece of memory.
+//! A bounded set of the first rows of a result, in one allocation.
 //!
 //! ```text
 //!  bytes   rank key content │ rank key content │ (a row that was passed over) │ rank key content
 //!  places  ▲                  ▲                                                 ▲
 //! ```
 //!
-//! A row takes no allocation of its own: what one core has found another core gives back, and cores may wait for each other there.
+//! Rows are not allocated individually, because one core often frees what another core allocated, and cores would
+//! contend for the allocator.
 
 use std::cmp::Ordering;
 use std::convert::Infallible;
 
-/// A row of an answer.
+/// A row of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
     pub rank: &'a [u8],
     pub key: &'a [u8],
-    /// What whoever searches wants of the object; nothing here looks at it.
+    /// The returned content of the object; opaque here.
     pub content: &'a [u8],
 }
 
-/// The first so many rows of all that were offered.
+/// The first `keep` rows of all that were offered.
 #[derive(Debug, Clone, Default)]
 pub struct Kept {
     keep: usize,
     bytes: Vec<u8>,
-    /// In no order; when all places are taken, a heap with the last row in order first.
+    /// Unordered until the set is full, then a heap with the last row in order at the root.
     places: Vec<Place>,
-    /// Bytes of rows that are no longer kept.
+    /// The bytes of rows that are no longer kept.
     passed_over: usize,
 }
 
-/// Rows in the order of the answer.
+/// The rows in result order.
 #[derive(Debug)]
 pub struct InOrder {
     bytes: Vec<u8>,
     places: Vec<Place>,
 }
 
-/// Where a row's rank begins, and the lengths of its parts.
+/// The offset of a row's rank, and the lengths of its parts.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     begin: usize,
@@ -72,7 +73,7 @@ impl Kept {
         }
     }
 
-    /// How many rows it keeps at most.
+    /// Returns the maximum number of rows.
     pub fn keep(&self) -> usize {
         self.keep
     }
@@ -81,12 +82,12 @@ impl Kept {
         self.places.len()
     }
 
-    /// What the rows take in memory, about.
+    /// Returns the approximate memory use of the rows, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.len() - self.passed_over + self.places.len() * size_of::<Place>()
     }
 
-    /// Whether a row of this rank would be kept now.
+    /// Returns whether the set would keep a row of this rank.
     pub fn would_keep(&self, rank: &[u8]) -> bool {
         self.places.len() < self.keep
             || self
@@ -95,10 +96,11 @@ impl Kept {
                 .is_some_and(|last| rank < last.rank(&self.bytes))
     }
 
-    /// Keeps a row if it is one of the first; only then its content is asked for, which `put` appends. The last row goes if there are too many.
+    /// Adds a row if it is among the first, and then removes the last row if there are too many. `put` appends the
+    /// content, and is called only if the row is kept.
     ///
     /// # Errors
-    /// `put` failed; nothing has changed.
+    /// `put` failed. The set is unchanged.
     pub fn offer<E>(
         &mut self,
         rank: &[u8],
@@ -137,18 +139,18 @@ impl Kept {
         Ok(())
     }
 
-    /// As [`Kept::offer`], of a row of another answer.
+    /// Adds a row of another set, like [`Kept::offer`].
     pub fn offer_entry(&mut self, entry: Entry<'_>) {
         let put = infallible(|out| out.extend_from_slice(entry.content));
         let Ok(()) = self.offer(entry.rank, entry.key, put);
     }
 
-    /// In no order.
+    /// Returns the rows, unordered.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Entry<'_>> {
         self.places.iter().map(|place| place.entry(&self.bytes))
     }
 
-    /// The last row in order.
+    /// Returns the last row in order.
     pub fn last(&self) -> Option<Entry<'_>> {
         match self.places.len() == self.keep {
             true => Some(self.places.first()?.entry(&self.bytes)),
@@ -156,7 +158,7 @@ impl Kept {
         }
     }
 
-    /// The rows from `offset` on.
+    /// Returns the rows from `offset`, in order.
     pub fn in_order(mut self, offset: usize) -> InOrder {
         let bytes = &self.bytes;
         self.places
@@ -168,7 +170,7 @@ impl Kept {
         }
     }
 
-    /// Lets a place of the heap go down below those that come later in order.
+    /// Moves an entry of the heap down, below entries that are later in order.
     fn sift_down(&mut self, mut at: usize) {
         let Kept { bytes, places, .. } = self;
         let compare = |a: &Place, b: &Place| -> Ordering { a.rank(bytes).cmp(b.rank(bytes)) };
@@ -191,7 +193,7 @@ impl Kept {
         }
     }
 
-    /// Gives back what rows took that are no longer kept, when it is more than the others take.
+    /// Compacts the memory when removed rows occupy more than half of it.
     fn close_up(&mut self) {
         if self.passed_over <= self.bytes.len() / 2 {
             return;
@@ -216,7 +218,7 @@ impl InOrder {
         self.places.is_empty()
     }
 
-    /// Of all ranks, keys and contents.
+    /// Returns the total size of all ranks, keys and contents, in bytes.
     pub fn bytes(&self) -> usize {
         self.places.iter().map(Place::size).sum()
     }
@@ -226,7 +228,7 @@ impl InOrder {
     }
 }
 
-/// What appends the content of a row and cannot fail.
+/// Converts an infallible content writer for [`Kept::offer`].
 pub fn infallible(
     put: impl FnOnce(&mut Vec<u8>),
 ) -> impl FnOnce(&mut Vec<u8>) -> Result<(), Infallible> {
@@ -243,7 +245,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever is offered in whatever order, the first are kept, and not more memory than twice what they take.
+        /// In any order of offers, the first rows are kept, in at most twice the memory that they need.
         #[test]
         fn the_first_rows_are_kept(ranks in proptest::collection::hash_set("[a-d]{1,6}", 0..60), keep in 0_usize..12, offset in 0_usize..4) {
             let mut kept = Kept::new(keep);

@@ -1,10 +1,13 @@
-//! FT.SEARCH: what is asked for, and the answer, made of partial answers.
+//! FT.SEARCH: the request, and the result, which is merged from partial results.
 //!
-//! `options` are those that FT.SEARCH and FT.AGGREGATE share; `request` reads all of FT.SEARCH's; `regions` tells where it is looked
-//! for; `partial` is what one region found, and merges, `kept` the rows of it; `content` is what of an object is returned.
+//! - `options`: the options that FT.SEARCH and FT.AGGREGATE share.
+//! - `request`: the arguments of FT.SEARCH.
+//! - `regions`: the regions of an object, and those that a search contacts.
+//! - `partial`: the mergeable result of one region, with its rows in `kept`.
+//! - `content`: the returned content of an object.
 //!
-//! The order of an answer is total and does not depend on regions: by the sort keys, missing values last in both directions, then by key. Without
-//! sort keys it is by key.
+//! The order of a result is total and independent of regions: by the sort keys, with missing values last in both
+//! directions, then by key. Without sort keys, it is the order of the keys.
 
 pub mod content;
 mod kept;

@@ -1,7 +1,10 @@
-//! Options that FT.SEARCH and FT.AGGREGATE share, and their query.
+//! The query, and the options that FT.SEARCH and FT.AGGREGATE share.
 //!
-//! Accepted without effect, since nothing is scored, stemmed or expanded: VERBATIM, NOSTOPWORDS, INORDER, SLOP, LANGUAGE, EXPANDER, SCORER, PAYLOAD,
-//! DIALECT 1 (which is read as 2). An answer has its exact total; WITHOUTCOUNT allows one that is too low, where it would take time. Refused: EXPLAINSCORE, FORMAT EXPAND.
+//! - Accepted without effect: VERBATIM, because words are never expanded, and DIALECT 1, which is treated as 2.
+//! - Rejected, because there is no scoring, stemming or expansion, and ignoring them would change results: NOSTOPWORDS,
+//!   SLOP, INORDER, LANGUAGE, EXPANDER, SCORER, PAYLOAD, WITHSCORES, ADDSCORES, EXPLAINSCORE. FT.AGGREGATE accepts
+//!   SCORER. FORMAT other than STRING is rejected too.
+//! - Totals are exact. WITHOUTCOUNT allows a total that is too low, if counting would take time.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -13,29 +16,29 @@ use crate::error::{Refusal, Result, shown};
 use crate::query::{self, Leaf, Params, Predicate, Span, Test};
 use crate::schema::{AttributeId, Definition, Kind};
 
-/// No LIMIT asks for more, and none begins further in.
+/// The maximum count and the maximum offset of LIMIT.
 pub const ROWS_MAX: u64 = 1_000_000;
 
 #[derive(Debug, Clone, Default)]
 pub struct QueryOptions {
     pub params: Params,
-    /// Larder's language is 2; 3 and 4 have values of JSON paths returned as arrays.
+    /// The query language is dialect 2. With 3 and 4, values of JSON paths are returned as arrays.
     pub dialect: Option<u64>,
     pub timeout_ms: Option<u64>,
-    /// Only objects with these keys.
+    /// Restricts the search to these keys.
     pub keys: Option<BTreeSet<Vec<u8>>>,
-    /// The total may be too low, but is no less than the rows that are returned.
+    /// The total may be too low, but is at least the number of returned rows.
     pub skips_total: bool,
-    /// Words without a field are looked for in these texts.
+    /// The text attributes in which words without a field are searched.
     texts: Option<Vec<AttributeId>>,
     filters: Vec<Predicate>,
 }
 
 impl QueryOptions {
-    /// Takes the option that comes next, if it is one of these.
+    /// Consumes the next option, if it is a shared one. Returns whether it was.
     ///
     /// # Errors
-    /// Its arguments do not fit.
+    /// The arguments of the option are invalid.
     pub fn take(&mut self, args: &mut Arguments<'_>, definition: &Definition) -> Result<bool> {
         let Some(word) = args.peek_word() else {
             return Ok(false);
@@ -43,7 +46,7 @@ impl QueryOptions {
         let begin = args.clone();
         args.skip();
         match word.as_str() {
-            // Words are never expanded.
+            // VERBATIM disables an expansion that does not exist here.
             "VERBATIM" => {}
             "WITHCOUNT" => self.skips_total = false,
             "WITHOUTCOUNT" => self.skips_total = true,
@@ -83,7 +86,7 @@ impl QueryOptions {
                 let texts = self.texts.get_or_insert_default();
                 for name in names {
                     let attribute = definition.by_name(&String::from_utf8_lossy(name));
-                    // A name that is no text finds nothing there.
+                    // An attribute that is not a text matches no word.
                     texts.extend(
                         attribute
                             .filter(|it| matches!(it.kind, Kind::Text { .. }))
@@ -119,7 +122,7 @@ impl QueryOptions {
         Ok(())
     }
 
-    /// `FILTER name min max`, the word already taken; only of FT.SEARCH.
+    /// Parses `FILTER name min max` of FT.SEARCH, after the word FILTER.
     pub fn take_filter(&mut self, args: &mut Arguments<'_>, definition: &Definition) -> Result<()> {
         let id = ordered_field(args, definition, "FILTER", |kind| {
             matches!(kind, Kind::Numeric)
@@ -150,7 +153,7 @@ impl QueryOptions {
         Ok(())
     }
 
-    /// `GEOFILTER name longitude latitude radius unit`, the word already taken; only of FT.SEARCH.
+    /// Parses `GEOFILTER name longitude latitude radius unit` of FT.SEARCH, after the word GEOFILTER.
     pub fn take_geo_filter(
         &mut self,
         args: &mut Arguments<'_>,
@@ -172,10 +175,10 @@ impl QueryOptions {
         Ok(())
     }
 
-    /// The query, with all that the options say of it.
+    /// Returns the predicate of the query and the options.
     ///
     /// # Errors
-    /// The column of the query that does not fit.
+    /// A query error, with its column.
     pub fn predicate(&self, text: &[u8], definition: &Definition) -> Result<Predicate> {
         let mut predicate = query::parse(text, definition, &self.params)?;
         if let Some(texts) = &self.texts {
@@ -192,7 +195,7 @@ impl QueryOptions {
     }
 }
 
-/// Why an option that would change the answer is refused, and what to do instead.
+/// Returns the error for an option that would change the result, with an alternative.
 fn not_supported(option: &str) -> String {
     let advice = match option {
         "NOSTOPWORDS" => "declare the space with STOPWORDS 0",
@@ -220,7 +223,7 @@ fn ordered_field(
     }
 }
 
-/// Words without a field are looked for in these texts only.
+/// Restricts words without a field to these text attributes.
 fn narrow(predicate: &mut Predicate, texts: &[AttributeId]) {
     match predicate {
         Predicate::All | Predicate::Nothing => {}
@@ -240,10 +243,10 @@ fn narrow(predicate: &mut Predicate, texts: &[AttributeId]) {
     }
 }
 
-/// `LIMIT offset count`, the word already taken.
+/// Parses `LIMIT offset count`, after the word LIMIT.
 ///
 /// # Errors
-/// They are no numbers, too large, or ask for nothing from the middle.
+/// The arguments are not numbers or too large, or the count is 0 and the offset is not.
 pub fn take_limit(args: &mut Arguments<'_>, rows_max: u64) -> Result<(u64, u64)> {
     let mut number = || {
         let number = args.take_count("LIMIT", u64::MAX >> 1);

@@ -1,7 +1,8 @@
-//! What of an answer one region found; partial answers merge in any order to the same whole.
+//! The search result of one region. Partial results merge to the same result in any order.
 //!
-//! An entry's *rank* is bytes that sort as the answer does: of each sort key 0 and the value's ordered bytes, turned over if the key descends,
-//! or 1 if the value is missing; then the object's key. Ranks of two objects are never equal.
+//! The *rank* of an entry is a byte string that sorts in result order. For each sort key it contains 0 and the ordered
+//! bytes of the value, inverted if the key is descending, or 1 if the value is missing. The object's key follows. The
+//! ranks of two objects are never equal.
 
 use std::collections::HashSet;
 
@@ -38,7 +39,7 @@ pub fn rank(
     out
 }
 
-/// Appends one sort key's part of a rank.
+/// Appends the part of a rank for one sort key.
 pub fn rank_value(value: Option<&Scalar>, is_descending: bool, out: &mut Vec<u8>) {
     let Some(value) = value else {
         out.push(1);
@@ -52,7 +53,7 @@ pub fn rank_value(value: Option<&Scalar>, is_descending: bool, out: &mut Vec<u8>
     }
 }
 
-/// The value of the first sort key; None if it is missing.
+/// Returns the value of the first sort key, or `None` if it is missing.
 pub fn first_sort_value(rank: &[u8], order: &[SortKey]) -> Option<Scalar> {
     let first = order.first()?;
     let bytes = rank.strip_prefix(&[0])?;
@@ -65,7 +66,7 @@ pub fn first_sort_value(rank: &[u8], order: &[SortKey]) -> Option<Scalar> {
     }
 }
 
-/// As WITHSORTKEYS shows a value: `#12` of a number, `$text` of another.
+/// Formats a sort key for WITHSORTKEYS: `#12` for a number, `$text` for other values.
 pub fn print_sort_value(value: &Scalar) -> Vec<u8> {
     match value {
         Scalar::Number(number) => format!("#{}", number.print_exact()).into_bytes(),
@@ -78,7 +79,7 @@ pub fn print_sort_value(value: &Scalar) -> Vec<u8> {
 }
 
 impl Partial {
-    /// Keeps the first so many rows.
+    /// Creates an empty result that keeps the first `keep` rows.
     pub fn new(keep: usize) -> Partial {
         Partial {
             total: 0,
@@ -86,30 +87,31 @@ impl Partial {
         }
     }
 
-    /// How many rows it keeps at most.
+    /// Returns the maximum number of rows.
     pub(crate) fn keep(&self) -> usize {
         self.rows.keep()
     }
 
-    /// What its rows take in memory, about: whoever answers says how much that may be.
+    /// Returns the approximate memory use of the rows, in bytes. The caller enforces a limit.
     pub fn bytes(&self) -> usize {
         self.rows.bytes()
     }
 
-    /// Whether a row of this rank would be kept now.
+    /// Returns whether the result would keep a row of this rank.
     pub fn would_keep(&self, rank: &[u8]) -> bool {
         self.rows.would_keep(rank)
     }
 
-    /// Counts an object that matches, and keeps it if it is one of the first; only then its content is asked for, which `put` appends.
+    /// Counts a matching object, and keeps its row if it is among the first. `put` appends the content, and is called
+    /// only if the row is kept.
     pub fn offer(&mut self, rank: &[u8], key: &[u8], put: impl FnOnce(&mut Vec<u8>)) {
         let Ok(()) = self.try_offer(rank, key, infallible(put));
     }
 
-    /// As [`Partial::offer`], where the content may be damaged.
+    /// Like [`Partial::offer`], for content that may be damaged.
     ///
     /// # Errors
-    /// `put` failed; the object is not counted.
+    /// `put` failed. The object is not counted.
     pub fn try_offer<E>(
         &mut self,
         rank: &[u8],
@@ -121,7 +123,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Adds what another region found. No object may be in both.
+    /// Merges the result of another region. No object may be in both.
     pub fn merge(&mut self, other: Partial) {
         self.total += other.total;
         other
@@ -130,8 +132,9 @@ impl Partial {
             .for_each(|entry| self.rows.offer_entry(entry));
     }
 
-    /// Puts together what was found among copies in several places. An object that a write has moved while they were looked at may be in two of them: it is in the
-    /// answer once, as one of them has seen it. The total knows of those among the rows.
+    /// Merges results from copies in several regions. If a concurrent write moved an object, two of them may contain
+    /// it; the merged result contains one of its states. The total is corrected for duplicates among the kept rows
+    /// only.
     pub fn of_copies(keep: usize, parts: impl IntoIterator<Item = Partial>) -> Partial {
         let mut parts: Vec<Partial> = parts.into_iter().collect();
         if parts.len() == 1 {
@@ -150,17 +153,17 @@ impl Partial {
         all
     }
 
-    /// The content of each row, in no order.
+    /// Returns the content of each row, unordered.
     pub fn contents(&self) -> impl Iterator<Item = &[u8]> {
         self.rows.iter().map(|entry| entry.content)
     }
 
-    /// The key of the last row that is kept.
+    /// Returns the key of the last kept row.
     pub fn last_key(&self) -> Option<&[u8]> {
         self.rows.last().map(|last| last.key)
     }
 
-    /// The rows from `offset` on, in order.
+    /// Returns the rows from `offset`, in order.
     pub fn finish(self, offset: u64) -> InOrder {
         self.rows
             .in_order(usize::try_from(offset).unwrap_or(usize::MAX))
@@ -179,8 +182,10 @@ impl Partial {
         out
     }
 
+    /// Decodes a partial result.
+    ///
     /// # Errors
-    /// [`Partial::encode`] does not write such bytes.
+    /// The bytes are not an encoded partial result.
     pub fn decode(bytes: &[u8]) -> Result<Partial, Malformed> {
         let mut reader = WireReader::new(bytes);
         let total = reader.u64()?;

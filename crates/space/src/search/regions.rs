@@ -1,9 +1,10 @@
-//! The regions of a subspace that an object lies in and that a search contacts.
+//! The region of an object in a subspace, and the regions that a search contacts.
 //!
 //! 1. A search contacts the region of every object that its predicate holds for.
 //!
-//! Values lie in cells by their ordered bytes, texts by all of the text, folded. An object that has no value of an attribute, or several (a list of tags),
-//! has no one cell for it: it lies where missing values do, and a search by an attribute that may have several values contacts those cells, too.
+//! Values are assigned to cells by their ordered bytes; texts by the complete text, folded. An object without a value
+//! of an attribute, or with several (a list of tags), is in the cell of missing values. A search by an attribute that
+//! may have several values contacts that cell too.
 
 use std::ops::Bound;
 
@@ -15,10 +16,10 @@ use crate::query::{Predicate, Reach, Span, reach, says_nothing_of};
 use crate::schema::{AttributeId, Definition};
 use crate::value::Columns;
 
-/// Values are taken so far into a sample: cuts are kept by all nodes.
+/// Longer values are truncated in samples, because all nodes store the resulting cuts.
 const SAMPLED_BYTES_MAX: usize = 64;
 
-/// Where the object under this key lies.
+/// Returns the region of the object under this key.
 pub fn region(subspace: &Subspace, columns: &dyn Columns, key: &[u8]) -> Region {
     let places: Vec<(u16, Vec<u8>)> = subspace
         .dimensions()
@@ -35,14 +36,15 @@ pub fn region(subspace: &Subspace, columns: &dyn Columns, key: &[u8]) -> Region 
     subspace.region(place, key_hash(key))
 }
 
-/// What an object has of an attribute, as it counts in a sample by which regions are cut; without bytes if it lies where missing values do.
+/// Returns the value of an object in a sample for partitioning. It is empty if the object is in the cell of missing
+/// values.
 pub fn sampled(columns: &dyn Columns, attribute: AttributeId) -> Vec<u8> {
     let mut value = only_value(columns, attribute).unwrap_or_default();
     value.truncate(SAMPLED_BYTES_MAX);
     value
 }
 
-/// The value that decides where an object lies, as it is ordered.
+/// Returns the ordered bytes of the value that determines the cell, if there is exactly one.
 fn only_value(columns: &dyn Columns, attribute: AttributeId) -> Option<Vec<u8>> {
     let column = columns.column(attribute);
     let mut values = column.scalars();
@@ -52,7 +54,7 @@ fn only_value(columns: &dyn Columns, attribute: AttributeId) -> Option<Vec<u8>> 
     }
 }
 
-/// Where all objects lie that the predicate holds for.
+/// Returns the regions that contain all objects the predicate holds for.
 pub fn contacts(subspace: &Subspace, predicate: &Predicate, definition: &Definition) -> Contacts {
     let sets = subspace.dimensions().iter().map(|dimension| {
         let cut = &dimension.cut;
@@ -154,7 +156,7 @@ mod tests {
         };
         assert_eq!(count("*"), 32);
         assert_eq!(count("@n==2"), 4);
-        // The tag's cell, and that of objects with several tags or none.
+        // The tag's cell, and the cell of objects with several tags or none.
         assert_eq!(count("@n==2 @t:{ba}"), 2);
         assert_eq!(count("@n:[0 1] @n:[2 3]"), 0);
         assert!(count("@n:[-4 -2]") < count("@n:[-4 2]"));

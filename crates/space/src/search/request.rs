@@ -1,7 +1,8 @@
 //! The arguments of FT.SEARCH.
 //!
-//! Larder's own: several sort keys, `SORTBY a ASC b DESC`, each but the last with its direction. An option's name ends the list, so an attribute
-//! of such a name can only be the first key. Refused: SUMMARIZE and HIGHLIGHT.
+//! larder's extension: several sort keys, `SORTBY a ASC b DESC`. Each but the last needs its direction. The name of an
+//! option ends the list, so an attribute with such a name can only be the first key. SUMMARIZE and HIGHLIGHT are
+//! rejected.
 
 use super::options::{QueryOptions, ROWS_MAX, take_limit};
 use crate::base::arguments::Arguments;
@@ -16,10 +17,10 @@ pub struct Search {
     pub options: QueryOptions,
     pub order: Vec<SortKey>,
     pub offset: u64,
-    /// 0: only the total is asked for.
+    /// 0: only the total is returned.
     pub count: u64,
     pub content: Content,
-    /// There are none.
+    /// Accepted without effect: objects have no payloads.
     pub with_payloads: bool,
     pub with_sort_keys: bool,
 }
@@ -36,10 +37,10 @@ pub enum SortBy {
     Key,
 }
 
-/// What of each object is returned.
+/// The returned part of each object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
-    /// Its key.
+    /// Only the key.
     Nothing,
     All,
     Fields(Vec<ReturnField>),
@@ -47,20 +48,20 @@ pub enum Content {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReturnField {
-    /// As it is called in the answer.
+    /// The name in the result.
     pub name: String,
-    /// A hash's field, or the path of a document.
+    /// The field of a hash, or the path in a document.
     pub identifier: String,
     pub path: Option<Path>,
 }
 
 pub const SORT_KEYS_MAX: usize = 8;
-/// Fields that RETURN names.
+/// The maximum number of fields in RETURN.
 const RETURN_MAX: usize = 1024;
-/// Fields that are returned with the effort of one row.
+/// The number of returned fields that count as the work of one row.
 const FIELDS: usize = 32;
 
-/// Words that end a list of sort keys.
+/// The words that end a list of sort keys.
 const OPTIONS: [&str; 31] = [
     "NOCONTENT",
     "VERBATIM",
@@ -96,10 +97,10 @@ const OPTIONS: [&str; 31] = [
 ];
 
 impl Search {
-    /// Reads the arguments of FT.SEARCH from the query on, which is argument 0.
+    /// Parses the arguments of FT.SEARCH, starting with the query, which is argument 0.
     ///
     /// # Errors
-    /// The first argument, or the query's column, that does not fit.
+    /// The first invalid argument, or the column of an error in the query.
     pub fn parse(arguments: &[&[u8]], definition: &Definition) -> Result<Search> {
         let mut args = Arguments::new(arguments);
         let query = args.take("the query")?;
@@ -140,7 +141,7 @@ impl Search {
             "SORTBY" => self.order = sort_keys(args, definition)?,
             "RETURN" => {
                 let content = return_fields(args, definition)?;
-                // NOCONTENT says more.
+                // NOCONTENT takes precedence over RETURN.
                 if self.content != Content::Nothing {
                     self.content = content;
                 }
@@ -160,7 +161,7 @@ impl Search {
         Ok(())
     }
 
-    /// How many rows of a region can be in the answer: the first so many in order.
+    /// Returns the number of rows of a region that may be in the result: the first ones in order.
     pub fn keep(&self) -> usize {
         match self.count {
             0 => 0,
@@ -168,7 +169,7 @@ impl Search {
         }
     }
 
-    /// How much more than an object with a few fields a row that is found takes: 1 for those.
+    /// Returns the work of returning one row, where 1 is an object with a few fields.
     pub fn row_work(&self) -> usize {
         match &self.content {
             Content::Fields(fields) => 1 + fields.len() / FIELDS,
@@ -176,7 +177,7 @@ impl Search {
         }
     }
 
-    /// Whether values of JSON paths are returned as arrays of all matches.
+    /// Returns whether the values of a JSON path are returned as an array of all matches.
     pub fn returns_arrays(&self) -> bool {
         self.options.dialect.is_some_and(|dialect| dialect >= 3)
     }

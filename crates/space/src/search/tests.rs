@@ -14,7 +14,7 @@ fn space(text: &str) -> Definition {
     Definition::parse_create(&words).unwrap()
 }
 
-/// Arguments between blanks, of which `_` stands for one.
+/// Splits arguments at spaces. A `_` stands for a space within an argument.
 fn search(space: &Definition, text: &str) -> Result<Search> {
     let words: Vec<String> = text.split(' ').map(|word| word.replace('_', " ")).collect();
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
@@ -204,7 +204,7 @@ fn any_objects() -> impl Strategy<Value = Vec<Sample>> {
 }
 
 proptest! {
-    /// However the objects lie in regions, the answer is that of sorting all that match.
+    /// However the objects are divided into regions, the result equals sorting all matches.
     #[test]
     fn partial_answers_merge_to_the_whole(objects in any_objects(), regions in 1_usize..5, offset in 0_u64..6, count in 0_u64..6, order in proptest::sample::select(vec!["", " SORTBY n", " SORTBY n DESC x ASC", " SORTBY x DESC", " SORTBY x ASC n DESC", " SORTBY __key DESC"])) {
         let space = space("i SCHEMA n NUMERIC x TEXT");
@@ -270,7 +270,7 @@ fn an_object_that_is_found_in_two_places_is_in_the_answer_once() {
         }
         part
     };
-    // It was the last of one place, and is the first of the other.
+    // The object was the last row of one region, and is the first row of the other.
     let parts = [
         part(&[("b", "k1"), ("d", "moved"), ("e", "k2")], 5),
         part(&[("a", "moved"), ("c", "k3")], 2),
