@@ -1,20 +1,22 @@
-//! How the regions of a space come to be: cut by hash, by samples, cut anew, or with other subspaces.
+//! The partitioning of a space's subspaces: initially by hash, later by samples of the values, and after changes of the
+//! subspaces.
 
 use super::regions::{Laid, Regions};
 use crate::error::{Refusal, Result};
 use crate::mapping::{Attribute, Cut, Dimension, Placement, SlotOwner, Subspace};
 use crate::schema::{AttributeId, Definition, Shape, Turnover};
 
-/// Attributes of more bits stay cut by hash: a cell takes some bytes in what all nodes keep of a space.
+/// Attributes with more bits stay partitioned by hash, because each cell takes some bytes in the definition that all
+/// nodes store.
 const CUT_BITS_MAX: u8 = 10;
-/// What all cuts of a space may take.
+/// The maximum size of all cuts of a space.
 const CUTS_BYTES_MAX: usize = 64 << 10;
 
 impl Regions {
-    /// As the subspaces are declared, cut by hash: nothing is known of the values yet.
+    /// Returns the declared subspaces, partitioned by hash because no values are known yet.
     ///
     /// # Errors
-    /// A clause asks for more regions than it allows.
+    /// A clause needs more regions than it allows.
     pub fn by_hash(definition: &Definition) -> Result<Regions> {
         let (serving, shapes) = shapes(definition)?;
         let laid = (0..).zip(&shapes).map(|(number, shape)| {
@@ -24,10 +26,11 @@ impl Regions {
         Ok(Regions::of(0, serving, laid.collect::<Result<_>>()?))
     }
 
-    /// The same, cut by samples of the attributes' ordered values; by hash where there is none.
+    /// Returns the declared subspaces, partitioned by samples of the attributes' ordered values. An attribute with an
+    /// empty sample is partitioned by hash.
     ///
     /// # Errors
-    /// As [`Regions::by_hash`].
+    /// See [`Regions::by_hash`].
     pub fn by_samples(
         definition: &Definition,
         version: u64,
@@ -49,11 +52,11 @@ impl Regions {
         Ok(Regions::of(version, serving, laid.collect::<Result<_>>()?))
     }
 
-    /// With the subspaces that a definition has now. Those that stay are as they were, also where they lie; those that come are cut by hash. `change` is a number that no
-    /// other change has.
+    /// Returns the regions of a new definition. Subspaces that are kept have the same cuts and slots as before; new
+    /// ones are partitioned by hash. `change` must be unique among all changes.
     ///
     /// # Errors
-    /// As [`Regions::by_hash`].
+    /// See [`Regions::by_hash`].
     pub fn altered(&self, definition: &Definition, change: u64) -> Result<Regions> {
         let by_hash = Regions::by_hash(definition)?;
         let mut before: Vec<&Laid> = self.laid.iter().collect();
@@ -69,9 +72,9 @@ impl Regions {
         Ok(Regions::of(self.version + 1, by_hash.serving, laid))
     }
 
-    /// These with some attributes of some subspaces (`anew` has those of each) cut anew. `sample` has values of an attribute as [`sampled`] has them, ascending,
-    /// each once with its weight; `owner` has numbers for each slot's owner, [along](Placement::along) which
-    /// those are laid that become other subspaces.
+    /// Partitions some attributes of each subspace again, those in `anew`. `sample` returns values in the form of
+    /// [`sampled`], distinct and ascending, with their weights. `owner` returns the owner of a slot; subspaces that
+    /// change are placed [along](Placement::along) these owners.
     ///
     /// [`sampled`]: crate::search::regions::sampled
     pub fn cut_anew(
@@ -116,14 +119,14 @@ impl Regions {
         Regions::of(self.version + 1, self.serving, laid)
     }
 
-    /// Whether these are cuts of what a definition declares.
+    /// Returns whether these are the regions of this definition.
     pub fn fit(&self, definition: &Definition) -> bool {
         let own = self.laid.iter().map(Laid::shape);
         shapes(definition).is_ok_and(|(serving, shapes)| serving == self.serving && own.eq(shapes))
     }
 }
 
-/// How many subspaces are searched, and the shapes of these and then of those that come.
+/// Returns the number of subspaces that serve searches, and the shapes of these followed by the ones being filled.
 fn shapes(definition: &Definition) -> Result<(usize, Vec<Shape>)> {
     let layout = &definition.layout;
     let mut shapes = definition.shapes(&layout.subspaces, layout.regions)?;

@@ -1,13 +1,15 @@
-//! When the subspaces of a space are cut by what its objects have, and when they are cut anew.
+//! Decides when the subspaces of a space are partitioned by samples of their values, for the first time or again.
 
 use super::regions::Regions;
 use crate::mapping::{Attribute, Balance};
 
-/// With fewer objects a space stays cut by hash, as it is declared: samples would tell nothing.
+/// The minimum number of objects for partitioning by samples. A smaller sample has no meaning, so such a space stays
+/// partitioned by hash.
 pub const CUT_OBJECTS_MIN: u64 = 1000;
 
-/// The attributes of each subspace that are to be cut by a sample now; `objects` has the number of objects in each region of each subspace. All of a subspace the first
-/// time; after that those whose cells have drifted apart, of a subspace that has a region which is too full.
+/// Returns the attributes of each subspace that must be partitioned by a sample now. `objects` is the number of objects
+/// in each region of each subspace. The first time, these are all attributes of a subspace. Later, they are the
+/// unevenly divided attributes of a subspace with an overfull region.
 pub fn to_cut(regions: &Regions, objects: &[Vec<u64>]) -> Vec<Vec<Attribute>> {
     let subspaces = (0..regions.count()).map(|number| {
         let (Some(subspace), Some(objects)) = (regions.subspace(number), objects.get(number))

@@ -1,9 +1,12 @@
-//! A holder: the copies that one place keeps of the objects in some regions of one subspace.
+//! A holder: the copies that one core stores for some regions of one subspace.
 //!
-//! It asks owners by *claims*: some regions, under a number, and for each slot of keys whether all objects of it that lie in them are here. Regions
-//! that it gets later are another claim, so that what is told of the one is not taken for the other; slots that change their owner are asked for anew.
+//! A holder requests copies by *claims*. A claim has a number and a set of regions, and records for each hash slot of
+//! keys whether all objects of the slot in these regions have arrived. Regions that the holder gains later form a new
+//! claim, so their updates are not confused with earlier ones. If a slot changes its owner, the holder requests the
+//! slot again.
 //!
-//! Copies that are not to be here any more are *swept*, some at a time, as there may be millions. Until all are gone no search is answered and nothing is asked for.
+//! Copies that the holder must not store any more are removed by a *sweep* in steps, because there may be millions.
+//! Until the sweep is complete, the holder answers no search and sends no request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,39 +29,39 @@ pub struct Holder {
     subspace: usize,
     claims: Vec<Claim>,
     copies: Copies,
-    /// The rows of those that go at some time, by when.
+    /// The rows of copies that expire, by their expiry.
     going: BTreeSet<(u64, u32)>,
     index: SpaceIndex,
-    /// How many copies each region has, of those that have any.
+    /// The number of copies in each non-empty region.
     full: BTreeMap<u16, u32>,
     sweep: Option<Sweep>,
 }
 
-/// Copies in regions that are not held any more, and of slots that are to be asked for anew, go.
+/// The removal of copies in regions that are no longer held, and of slots that must be requested again.
 struct Sweep {
     is_gone: Box<[bool]>,
-    /// It has looked at the copies of all rows before this one.
+    /// The first row that the sweep has not examined yet.
     from: u32,
 }
 
-/// So many copies are looked at in the time that one takes to be removed.
+/// The number of copies that can be examined in the time of one removal.
 const LOOKED_AT: usize = 16;
 
-/// Regions that are asked for together.
+/// A set of regions that are requested together.
 struct Claim {
     number: u32,
-    /// Those that are still held.
+    /// The regions that are still held.
     regions: Vec<Run>,
-    /// By slot of keys: all objects are here.
+    /// For each slot of keys: whether all its objects have arrived.
     is_here: Box<[bool]>,
-    /// Of how many slots they are not.
+    /// The number of slots that have not arrived.
     lacking: usize,
-    /// By owner, what it was asked and has yet to answer.
+    /// The unanswered request to each owner.
     asked: BTreeMap<u16, Asked>,
 }
 
 impl Claim {
-    /// Searches ask whether all is here, and there are thousands of slots.
+    /// Updates `lacking`. Every search reads it, and counting thousands of slots each time would be slow.
     fn count(&mut self) {
         self.lacking = self.is_here.iter().filter(|here| !**here).count();
     }
@@ -83,8 +86,8 @@ impl Holder {
         }
     }
 
-    /// From now on it holds the regions of the slots that it owns: copies in others are swept, and what is new is claimed, under `number` if that is
-    /// needed. The numbers of claims that are over.
+    /// Makes the holder responsible for the regions of the slots that it owns. Copies in other regions are swept; new
+    /// regions are claimed, with `number` if a claim is needed. Returns the numbers of the claims that ended.
     pub fn hold(&mut self, number: u32, owns: impl Fn(u16) -> bool) -> Vec<u32> {
         let held = self.regions.held(self.subspace, &owns);
         let mut is_less = false;
@@ -117,17 +120,18 @@ impl Holder {
         over
     }
 
-    /// The numbers of all claims.
+    /// Returns the numbers of all claims.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         self.claims.iter().map(|claim| claim.number)
     }
 
-    /// Where the object under this key lies.
+    /// Returns the region of the object under this key.
     pub fn region(&self, key: &[u8], columns: &dyn Columns) -> Region {
         self.regions.region(self.subspace, key, columns)
     }
 
-    /// What is to be asked now of whom, and under which number: what is not here and was not asked for. `serial` grows with each question.
+    /// Returns the requests to send, as owner, claim number and content: everything that is neither present nor
+    /// requested. Increments `serial` for each request.
     pub fn questions(
         &mut self,
         owner: impl Fn(u16) -> Option<u16>,
@@ -167,17 +171,17 @@ impl Holder {
         questions
     }
 
-    /// What was asked and not answered yet counts as not asked.
+    /// Forgets the unanswered requests, so that they are sent again.
     pub fn ask_again(&mut self) {
         self.claims.iter_mut().for_each(|claim| claim.asked.clear());
     }
 
-    /// As [`Regions::id`].
+    /// See [`Regions::id`].
     pub fn id(&self) -> u64 {
         self.regions.id(self.subspace)
     }
 
-    /// Slots whose owner changed, or does not tell of its changes any more: their objects are not known.
+    /// Discards the objects of slots whose owner has changed, or no longer sends updates.
     pub fn forget(&mut self, is_gone: impl Fn(u16) -> bool) {
         for claim in &mut self.claims {
             for (slot, is_here) in (0..).zip(&mut claim.is_here) {
@@ -205,7 +209,7 @@ impl Holder {
         sweep.from = 0;
     }
 
-    /// Removes so many copies at most that are not to be here any more; whether there may be more of them.
+    /// Removes at most `copies_max` copies that the holder must not store any more. Returns whether there may be more.
     pub fn sweep_on(&mut self, copies_max: usize) -> bool {
         let Some(mut sweep) = self.sweep.take() else {
             return false;
@@ -221,7 +225,7 @@ impl Holder {
             let Some(copy) = self.copies.get(row) else {
                 continue;
             };
-            // The region may have come back since, for another claim.
+            // The holder may have gained the region again since, by another claim.
             let is_claimed = |claim: &Claim| {
                 claim.number == copy.number && contains(&claim.regions, copy.region.0)
             };
@@ -238,7 +242,8 @@ impl Holder {
         self.sweep.is_some()
     }
 
-    /// An object as its owner supplies it for a claim, or says that it is now, with when it goes; None: it is in none of its regions.
+    /// Stores the current state of an object, with its expiry, that its owner sent for a claim. `None`: the object is
+    /// not in a region of the claim.
     pub fn put(&mut self, number: u32, key: &[u8], encoded: Option<(&[u8], Option<u64>)>) {
         let Some(claim) = self.claims.iter().find(|claim| claim.number == number) else {
             return;
@@ -268,7 +273,7 @@ impl Holder {
                 return;
             }
         }
-        // It may have come to a region of another claim in the meantime.
+        // The object may have moved to a region of another claim meanwhile.
         if let Some(row) = self.index.row(key)
             && (self.copies.get(row)).is_some_and(|copy| copy.number == number)
         {
@@ -276,7 +281,7 @@ impl Holder {
         }
     }
 
-    /// An owner has supplied all that this question asked for, and tells of every change.
+    /// Records that an owner has sent all objects of this request, and will send every change of them.
     pub fn supplied(&mut self, owner: u16, number: u32, serial: u64) {
         let claim = (self.claims.iter_mut()).find(|claim| claim.number == number);
         let Some(claim) = claim else { return };
@@ -291,14 +296,15 @@ impl Holder {
         }
     }
 
-    /// Whether this search can be answered here for these regions: all that they have is here, and nothing else that it would find.
+    /// Returns whether the holder can execute this search in these regions: all their copies are present, and it would
+    /// find no copy of another region.
     pub fn is_ready(&self, predicate: &Predicate, asked: &[Run]) -> bool {
         let subspace = self.regions.subspace(self.subspace);
         let Some(subspace) = subspace.filter(|_| !self.is_sweeping()) else {
             return false;
         };
         let contacts = contacts(subspace, predicate, self.index.definition());
-        // Mostly few are contacted, of many that are held.
+        // Usually a search contacts few of the regions that the holder has.
         let mut found: Vec<u16> = Vec::new();
         for Region(region) in contacts.regions() {
             let mut claims = self.claims.iter();
@@ -330,13 +336,13 @@ impl Holder {
         }
     }
 
-    /// How many copies each region has, of those that have any.
+    /// Returns the number of copies in each non-empty region.
     pub fn full(&self) -> impl Iterator<Item = (Region, u32)> + '_ {
         let full = self.full.iter();
         full.map(|(region, count)| (Region(*region), *count))
     }
 
-    /// How many slots of keys are here, of how many, over all claims: what is left is on its way.
+    /// Returns how many slots of keys have arrived, and how many are expected, over all claims.
     pub fn filled(&self) -> (u64, u64) {
         let slots = self.claims.iter().flat_map(|claim| &claim.is_here);
         slots.fold((0, 0), |(here, all), is_here| {
@@ -344,7 +350,7 @@ impl Holder {
         })
     }
 
-    /// How many regions are whole: all objects that lie in them are here.
+    /// Returns the number of complete regions, whose copies have all arrived.
     pub fn whole(&self) -> u64 {
         let whole = self.claims.iter().filter(|claim| claim.lacking == 0);
         let regions = whole.flat_map(|claim| &claim.regions);
@@ -353,12 +359,12 @@ impl Holder {
             .sum()
     }
 
-    /// Whether any region is not whole.
+    /// Returns whether any region is incomplete.
     pub fn is_lacking(&self) -> bool {
         self.claims.iter().any(|claim| claim.lacking > 0)
     }
 
-    /// Copies whose time has come go; their owners will say so, too.
+    /// Removes expired copies. Their owners will send the removal too.
     pub fn expire(&mut self, now_ms: u64) {
         while let Some((at, row)) = self.going.first().copied()
             && at <= now_ms
@@ -371,7 +377,7 @@ impl Holder {
         &self.index
     }
 
-    /// Goes on with a definition by which its objects lie where they lay, and which has other indexes.
+    /// Applies a definition with other indexes. Objects stay in the same regions.
     pub fn alter(&mut self, definition: Arc<Definition>) {
         self.index.alter(definition);
     }
@@ -389,7 +395,7 @@ impl Holder {
         self.copies.len()
     }
 
-    /// What copies and their index take in memory, about.
+    /// Returns the approximate memory use of the copies and their index, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let claims = self.claims.len() * usize::from(SLOTS);
         self.copies.memory_bytes() + claims + self.index.memory_bytes()
@@ -399,7 +405,7 @@ impl Holder {
         self.copies.len() == 0
     }
 
-    /// Gives so many pieces of memory back, of a holder that nobody asks any more; whether there are more.
+    /// Frees at most `pieces` allocations of a holder that is no longer in use. Returns whether there are more.
     pub fn take_apart(&mut self, pieces: usize) -> bool {
         let given = self.copies.drop_last(pieces);
         given == pieces || self.index.take_apart(pieces - given)

@@ -1,4 +1,5 @@
-//! The copies of a holder, by the rows that its index gives them: what a search has found is read without a look for its key.
+//! The copies of a holder, addressed by the rows of its index. A search reads the copies that it found without looking
+//! up their keys.
 
 use larder_types::{fetch, prefetch};
 
@@ -7,15 +8,15 @@ use crate::mapping::Region;
 
 pub(super) struct Copy {
     pub region: Region,
-    /// The claim that it came for.
+    /// The claim for which the copy arrived.
     pub number: u32,
     pub bytes: Box<[u8]>,
-    /// When it goes, in milliseconds.
+    /// In milliseconds since 1970.
     pub expires_at: Option<u64>,
 }
 
 impl Copy {
-    /// What it takes beside its place in the list.
+    /// Returns the heap size of the copy, without its entry in the list.
     fn heap_bytes(&self) -> usize {
         let going = self.expires_at.map_or(0, |_| 32);
         self.bytes.len() + going
@@ -26,11 +27,11 @@ impl Copy {
 pub(super) struct Copies {
     by_row: Vec<Option<Copy>>,
     len: usize,
-    /// What they take beside the list.
+    /// The total heap size of the copies, without the list.
     heap_bytes: usize,
 }
 
-/// Copies whose places, and then whose bytes, are fetched from memory before the first is read.
+/// The number of copies that are prefetched, first their entries and then their bytes, before the first one is read.
 const AHEAD: usize = 8;
 
 impl Copies {
@@ -38,7 +39,7 @@ impl Copies {
         self.len
     }
 
-    /// One more than the greatest row that there may be.
+    /// Returns an exclusive upper bound of the rows.
     pub fn end(&self) -> u32 {
         self.by_row.len() as u32
     }
@@ -47,7 +48,7 @@ impl Copies {
         self.by_row.get(row as usize)?.as_ref()
     }
 
-    /// What was there before.
+    /// Stores a copy, and returns the previous one.
     pub fn put(&mut self, row: u32, copy: Copy) -> Option<Copy> {
         let at = row as usize;
         if self.by_row.len() <= at {
@@ -70,7 +71,7 @@ impl Copies {
         before
     }
 
-    /// Drops so many places at the end; how many there were.
+    /// Drops at most `places` entries at the end, and returns their number.
     pub fn drop_last(&mut self, places: usize) -> usize {
         let left = self.by_row.len().saturating_sub(places);
         let dropped = self.by_row.drain(left..);

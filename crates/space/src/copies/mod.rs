@@ -1,27 +1,30 @@
-//! Copies of objects in the regions of subspaces: which there are, who keeps them and how, and whom a search asks.
+//! Copies of objects in the regions of subspaces: the regions, the holders that store the copies, and the routes of
+//! searches.
 //!
 //! ```text
-//!  an object changes at its owner ─► regions::Regions: where it was, where it is ─► part::Told ─► the holders of these regions
-//!  a search ─► route: the cheapest way ─► holder::Holder: what it finds in its regions
+//!  an object changes at its owner ─► regions::Regions: its region before and after ─► part::Told ─► the holders of these regions
+//!  a search ─► route: the cheapest route ─► holder::Holder: the matches in its regions
 //! ```
 //!
-//! The owner of an object's key keeps the object; what a holder has is derived from that, as the rows that a join computes are. A holder asks all
-//! owners for the objects of its regions once, is told of every change from then on, and acknowledges it before the writer is answered. So
-//! nothing is lost with a holder; who takes over its regions asks anew, and until it has all of them searches go to the owners.
+//! The owner of an object's key stores the object; a holder's copies are derived data, like the computed rows of a
+//! join. A holder requests the objects of its regions from all owners once, and then receives every change. It
+//! acknowledges each change before the writer receives its reply. The loss of a holder therefore loses no data: its
+//! successor requests the copies again, and until it has all of them, searches contact the owners.
 //!
-//! | read | for |
+//! | file | contents |
 //! |---|---|
-//! | `regions` | the subspaces of a space with their cuts: the regions of an object, before and after a change |
-//! | `cutting` | how they come to be: by hash, by samples, cut anew, with other subspaces |
-//! | `part` | what a holder asks an owner for, and what it is told |
-//! | `holder` | the copies in some regions of one subspace, and whether they are all there |
-//! | `kept` | these copies by the rows of their index |
-//! | `route` | whom a search asks |
-//! | `drift` | when subspaces are cut anew |
+//! | `regions` | the subspaces of a space and their cuts; the regions of an object before and after a change |
+//! | `cutting` | the creation of cuts: by hash, by samples, again after changes of data or of subspaces |
+//! | `part` | the request of a holder to an owner, and the updates that follow |
+//! | `holder` | the copies in some regions of one subspace, and whether they are complete |
+//! | `kept` | these copies, addressed by the rows of their index |
+//! | `route` | the choice of the nodes or cores that a search contacts |
+//! | `drift` | the decision to partition subspaces again |
 //!
 //! Invariants, tested with random objects, changes and moves of slots:
-//! 1. A holder that is whole has exactly the objects that lie in its regions.
-//! 2. A search that asks regions finds what the same search finds among all objects.
+//!
+//! 1. A complete holder has exactly the objects of its regions.
+//! 2. A search that uses regions returns the same result as a search of all objects.
 
 mod cutting;
 mod drift;

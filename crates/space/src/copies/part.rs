@@ -1,12 +1,12 @@
-//! A part: what a holder asks an owner of objects for, and what it is told of a change.
+//! The request of a holder to an owner of objects, and the kinds of updates that follow it.
 //!
 //! | field | size | meaning |
 //! |---|---|---|
-//! | space | bytes | its name |
-//! | version | 8 | of the subspace: `Regions::id` |
-//! | subspace | 2 | its number: `Regions::number` |
-//! | serial | 8 | no two questions of a holder have the same |
-//! | regions, slots | runs | count (4), then first and last (2 each) of each, ascending |
+//! | space | bytes | the name of the space |
+//! | version | 8 | the id of the subspace: `Regions::id` |
+//! | subspace | 2 | the number of the subspace: `Regions::number` |
+//! | serial | 8 | unique among the requests of a holder |
+//! | regions, slots | runs | the count (4), then the first and the last (2 each) of each run, ascending |
 
 use std::ops::RangeInclusive;
 
@@ -17,27 +17,27 @@ use crate::mapping::Region;
 
 pub(super) type Run = RangeInclusive<u16>;
 
-/// Objects of some regions of one subspace, whose keys are of some slots.
+/// The objects of some regions of one subspace whose keys are in some slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     pub space: String,
-    /// Of the subspace: [`Regions::id`](super::Regions::id).
+    /// The id of the subspace: [`Regions::id`](super::Regions::id).
     pub version: u64,
-    /// Its number: [`Regions::number`](super::Regions::number).
+    /// The number of the subspace: [`Regions::number`](super::Regions::number).
     pub subspace: u16,
-    /// No two questions of a holder have the same.
+    /// Unique among the requests of a holder.
     pub serial: u64,
     pub regions: Vec<Run>,
-    /// The keys' slots: those that the owner has and the holder lacks.
+    /// The slots of keys that the owner has and the holder lacks.
     pub slots: Vec<Run>,
 }
 
-/// What a holder is told of a changed object.
+/// The kind of update that a holder receives for a changed object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// The object as it is now.
+    /// The update contains the current object.
     Is,
-    /// It is none of these regions any more.
+    /// The object has left the regions of the request.
     Gone,
 }
 
@@ -50,7 +50,7 @@ impl Part {
         contains(&self.slots, slot)
     }
 
-    /// What its holder is told of a change; None: it is not concerned.
+    /// Returns the update that the holder receives for a change, or `None` if it needs none.
     pub fn told(&self, moved: Moved) -> Option<Told> {
         let has = |region: Option<Region>| region.is_some_and(|region| self.has_region(region));
         match (has(moved.before), has(moved.after)) {
@@ -71,8 +71,10 @@ impl Part {
         out
     }
 
+    /// Decodes a request.
+    ///
     /// # Errors
-    /// [`Part::encode`] does not write such bytes.
+    /// The bytes are not an encoded request.
     pub fn decode(bytes: &[u8]) -> Result<Part, Malformed> {
         let mut reader = WireReader::new(bytes);
         let space = std::str::from_utf8(reader.bytes()?)
@@ -90,7 +92,7 @@ impl Part {
     }
 }
 
-/// Ascending numbers as runs.
+/// Groups ascending numbers into runs.
 pub(super) fn runs(numbers: impl Iterator<Item = u16>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for number in numbers {

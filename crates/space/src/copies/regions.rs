@@ -1,15 +1,15 @@
-//! The regions of all subspaces of a space, as they are cut at one time.
+//! The regions of all subspaces of a space, at one version of their cuts.
 //!
 //! | field | size | meaning |
 //! |---|---|---|
-//! | version | 8 | it grows with each new cut, and when subspaces come or go |
-//! | subspaces | count (4), then of each: | |
-//! | dimensions | count (4), then of each: | attribute (2), bits (1), intervals (count 4; from: bytes, first cell 2, last cell 2) |
-//! | serving | 4 | how many are searched: the first ones; the others are being filled |
-//! | numbers | of each subspace: | its number (2), 1 if it was cut by a sample (1), when it came (8) |
-//! | orders | of each subspace: | in which order its regions have its slots, which are counted from 0: runs (count 4; first 2, how many 2) |
+//! | version | 8 | increases with each partitioning, and with each added or removed subspace |
+//! | subspaces | count (4), then for each: | |
+//! | dimensions | count (4), then for each: | attribute (2), bits (1), intervals (count 4; from: bytes, first cell 2, last cell 2) |
+//! | serving | 4 | the number of subspaces that serve searches, which come first; the others are being filled |
+//! | numbers | for each subspace: | its number (2), 1 if it was partitioned by a sample (1), the change that added it (8) |
+//! | orders | for each subspace: | the order in which its regions use its slots, counted from 0, as runs (count 4; first 2, length 2) |
 //!
-//! The last three are there as far as [`Written`] says.
+//! [`Written`] determines which of the last three fields are present.
 
 use larder_types::key_hash;
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
@@ -23,7 +23,7 @@ use crate::value::Columns;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Regions {
-    /// Of a space, it grows with each change. 0: as it was declared, by hash.
+    /// Increases with each change of the space. 0: as declared, partitioned by hash.
     pub version: u64,
     pub(super) laid: Vec<Laid>,
     pub(super) serving: usize,
@@ -31,25 +31,28 @@ pub struct Regions {
     ids: Vec<u64>,
 }
 
-/// How much is written of regions: as much as it takes to have them back, so that earlier versions read what they know of.
+/// The encoded fields of regions. Only the necessary ones are written, so that earlier versions can read what they
+/// support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Written {
-    /// All subspaces are as declared, cut by samples, and their regions in the order of the slots.
+    /// All subspaces are as declared, partitioned by samples, and their regions are in the order of the slots.
     Cuts,
-    /// Some have come or gone, or are still cut by hash.
+    /// Subspaces were added or removed, or are still partitioned by hash.
     Numbers,
-    /// The regions of some have another order than the slots; numbers are written, too.
+    /// Some regions are in another order than the slots. Includes the numbers.
     Orders,
 }
 
-/// A subspace, and where its regions lie.
+/// A subspace and the placement of its regions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Laid {
-    /// It says which slots the regions have: of several subspaces each begins elsewhere. The same as long as the subspace is there.
+    /// Determines the slots of the regions: each subspace of a space starts at another slot. Constant while the
+    /// subspace exists.
     pub number: u16,
-    /// A number of the change with which it came, and of no other; 0: it was declared with the space. So one that comes again is another one.
+    /// The unique number of the change that added the subspace; 0 if it was declared with the space. A subspace that is
+    /// removed and added again gets a new one.
     pub came: u64,
-    /// By a sample of what objects have; before that it is cut by hash.
+    /// The subspace is partitioned by a sample of the values. Until then it is partitioned by hash.
     pub is_cut: bool,
     pub subspace: Subspace,
     pub placement: Placement,
@@ -72,7 +75,7 @@ impl Laid {
     }
 }
 
-/// Where an object lies in one subspace before and after a change; None: there is no such object.
+/// The region of an object in one subspace before and after a change. `None`: the object does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
     pub before: Option<Region>,
@@ -89,7 +92,7 @@ impl Regions {
         }
     }
 
-    /// The place of this subspace in `others`, if it has the same cuts and the same slots there.
+    /// Returns the position of this subspace in `others`, if it has the same cuts and slots there.
     pub fn same_in(&self, others: &Regions, subspace: usize) -> Option<usize> {
         let own = self.laid.get(subspace)?;
         let name = |it: &Laid| (it.number, it.came);
@@ -99,7 +102,7 @@ impl Regions {
         others.laid.iter().position(is_same)
     }
 
-    /// Whether all of these, in their order, are as others are.
+    /// Returns whether `others` has the same subspaces in the same order.
     pub fn are_same(&self, others: &Regions) -> bool {
         let all = 0..self.laid.len();
         self.laid.len() == others.laid.len()
@@ -108,14 +111,14 @@ impl Regions {
                 .all(|at| self.same_in(others, at) == Some(at))
     }
 
-    /// Numbers the subspaces, given a number of the definition.
+    /// Computes the ids of the subspaces. `definition` is a number of the definition.
     pub fn identify(&mut self, definition: u64) {
         let ids = self.laid.iter().map(|laid| {
             let mut bytes = definition.to_le_bytes().to_vec();
             bytes.extend_from_slice(&u64::from(laid.number).to_le_bytes());
             bytes.extend_from_slice(&laid.came.to_le_bytes());
             put_subspace(&mut bytes, &laid.subspace);
-            // Nothing for the slots' own order: by earlier versions those have these ids.
+            // Slots in their own order add nothing, because earlier versions computed the ids without an order.
             let order = laid.placement.runs();
             if !order.is_empty() {
                 put_order(&mut bytes, &order);
@@ -125,22 +128,23 @@ impl Regions {
         self.ids = ids.collect();
     }
 
-    /// A number that a subspace has, and no other, nor it by another definition or cut.
+    /// Returns the id of a subspace. It differs for every other subspace, definition and cut.
     pub fn id(&self, subspace: usize) -> u64 {
         self.ids.get(subspace).copied().unwrap_or_default()
     }
 
-    /// Which subspace has this id.
+    /// Returns the position of the subspace with this id.
     pub fn position(&self, id: u64) -> Option<usize> {
         self.ids.iter().position(|own| *own == id)
     }
 
-    /// How many subspaces there are, beside the key subspace: those that are searched, and then those that are being filled.
+    /// Returns the number of subspaces, without the key subspace: first those that serve searches, then those being
+    /// filled.
     pub fn count(&self) -> usize {
         self.laid.len()
     }
 
-    /// How many are searched: the first ones.
+    /// Returns the number of subspaces that serve searches. They come first.
     pub fn serving(&self) -> usize {
         self.serving
     }
@@ -149,27 +153,27 @@ impl Regions {
         self.laid.get(number).map(|laid| &laid.subspace)
     }
 
-    /// By which a subspace has its slots.
+    /// Returns the number of a subspace, which determines its slots.
     pub fn number(&self, subspace: usize) -> u16 {
         self.laid[subspace].number
     }
 
-    /// Whether a subspace was cut by a sample of what objects have.
+    /// Returns whether a subspace was partitioned by a sample of the values.
     pub fn is_cut(&self, subspace: usize) -> bool {
         self.laid[subspace].is_cut
     }
 
-    /// The hash slot of a region: who owns it holds the region.
+    /// Returns the hash slot of a region. The owner of the slot holds the region.
     pub fn slot(&self, subspace: usize, region: Region) -> u16 {
         self.laid[subspace].placement.slot(region)
     }
 
-    /// Those that are searched.
+    /// Returns the subspaces that serve searches.
     pub(super) fn searched(&self) -> impl Iterator<Item = &Laid> {
         self.laid[..self.serving].iter()
     }
 
-    /// Of each subspace, the regions whose slots are chosen by `is_held`, as runs.
+    /// Returns the regions of a subspace whose slots satisfy `is_held`, as runs.
     pub fn held(
         &self,
         subspace: usize,
@@ -184,12 +188,12 @@ impl Regions {
         )
     }
 
-    /// Where the object under this key lies in one subspace.
+    /// Returns the region of the object under this key in one subspace.
     pub fn region(&self, subspace: usize, key: &[u8], columns: &dyn Columns) -> Region {
         region(&self.laid[subspace].subspace, columns, key)
     }
 
-    /// How much [`Regions::encode`] writes of these.
+    /// Returns which fields [`Regions::encode`] writes.
     pub fn written(&self) -> Written {
         let is_plain =
             |(number, laid): (u16, &Laid)| laid.number == number && laid.came == 0 && laid.is_cut;
@@ -225,8 +229,10 @@ impl Regions {
         }
     }
 
+    /// Decodes regions.
+    ///
     /// # Errors
-    /// The bytes are not what [`Regions::encode`] writes of regions for which [`Regions::written`] says this.
+    /// The bytes are not encoded regions with the fields of `written`.
     pub fn decode(reader: &mut WireReader<'_>, written: Written) -> Result<Regions, Malformed> {
         const BAD: Malformed = Malformed("these bytes are no cuts of subspaces");
         let version = reader.u64()?;

@@ -1,7 +1,9 @@
-//! Whom a search asks: all owners of objects, or the holders of the regions that it contacts in one subspace; whichever is the cheapest by the model of `plan`.
+//! Chooses a search's route: all owners, or the holders of one subspace's regions, whichever the cost model in `plan`
+//! prices lower.
 //!
-//! Each way costs what its places cost to be asked, and what they look at. The second is known of the owners, about; a subspace has that share of it which
-//! its places have of all, or more where the index leads by an attribute by which the places were chosen.
+//! The cost of a route is the cost of contacting its nodes or cores, plus the cost of the candidates they examine. The
+//! candidates of all owners are estimated. A subspace gets the share of them that its contacted holders have among all
+//! owners. Its share is larger if the index uses an attribute that also selected the regions.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -13,56 +15,58 @@ use crate::query::Predicate;
 use crate::schema::{AttributeId, Definition};
 use crate::search::regions::contacts;
 
-/// A region more at the same place costs next to nothing: it decides where all else is alike.
+/// The cost of another region at the same holder. It is almost zero, and only breaks ties.
 const REGION_US: f64 = 0.01;
 
-/// The regions of a query with more conditions are not computed, which takes as long for each subspace as there are conditions: all owners are asked.
+/// The regions of a query with more conditions are not computed, because that takes time proportional to the conditions
+/// for each subspace. The search contacts all owners.
 const CONDITIONS_MAX: usize = 1024;
 
-/// One request for each place.
+/// The recipients of a search. Each receives one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route<P> {
-    /// All who own objects, each for those that it owns.
+    /// All owners of objects. Each searches the objects that it owns.
     Owners,
-    /// Holders, each for these regions of one subspace. Without any, nothing can be found.
+    /// Holders, each with its regions of one subspace. If empty, the search has no matches.
     Regions {
         subspace: usize,
         requests: BTreeMap<P, Vec<RangeInclusive<u16>>>,
     },
 }
 
-/// A way to go about a search.
+/// A candidate route and its estimated cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Way<P> {
     pub route: Route<P>,
-    /// Processor time, as it is taken to be.
+    /// The estimated processor time, in microseconds.
     pub cost_us: f64,
 }
 
-/// What all owners of objects together would look at.
+/// The candidates that all owners together would examine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Estimate {
     pub candidates: f64,
-    /// The attributes whose index leads to them.
+    /// The attributes whose index yields the candidates.
     pub by: Vec<AttributeId>,
 }
 
-/// What is known of those who may be asked.
+/// Information about the nodes or cores that a search can contact.
 pub trait Places<P> {
-    /// How many own objects.
+    /// Returns the number of owners of objects.
     fn owners(&self) -> usize;
 
-    /// Who holds the regions of a slot. `None`: nobody. That a place asked for regions has them is for itself to say.
+    /// Returns the holder of a slot's regions, or `None` if there is none. Only the holder itself knows whether its
+    /// copies are complete.
     fn holder(&self, slot: u16) -> Option<P>;
 
-    /// What it costs to ask these, or all owners; in microseconds.
+    /// Returns the cost of contacting these nodes or cores, or all owners if `None`, in microseconds.
     fn asking_us(&self, places: Option<&mut dyn Iterator<Item = &P>>) -> f64;
 
-    /// Asked for only where there is a choice.
+    /// Returns the estimate for all owners. Called only if there is a choice between routes.
     fn estimate(&self) -> Estimate;
 }
 
-/// The cheapest way.
+/// Returns the cheapest route.
 pub fn route<P: Ord + Clone>(
     regions: &Regions,
     predicate: &Predicate,
@@ -72,17 +76,17 @@ pub fn route<P: Ord + Clone>(
     let mut found = by_regions(regions, predicate, definition, places);
     match found.len() {
         0 => return Route::Owners,
-        // It asks no more of fewer.
+        // A single candidate that is cheaper to contact than all owners needs no estimate.
         1 if found[0].asking_us <= places.asking_us(None) => return found.remove(0).route(),
         _ => {}
     }
     let ways = priced(found, places).into_iter();
-    // Of ways that cost the same, the first.
+    // The first of equally priced routes.
     let best = ways.min_by(|one, other| one.cost_us.total_cmp(&other.cost_us));
     best.map_or(Route::Owners, |best| best.route)
 }
 
-/// All ways that there are, the cheapest first. The last resort, all owners, is among them.
+/// Returns all routes, cheapest first. They include the fallback, all owners.
 pub fn ways<P: Ord + Clone>(
     regions: &Regions,
     predicate: &Predicate,
@@ -94,12 +98,12 @@ pub fn ways<P: Ord + Clone>(
     ways
 }
 
-/// The holders of regions of one subspace.
+/// The holders of one subspace that a search would contact.
 struct Asked<P> {
     subspace: usize,
     requests: BTreeMap<P, Vec<RangeInclusive<u16>>>,
     asking_us: f64,
-    /// By attribute of the subspace, the share of its cells.
+    /// For each attribute of the subspace, the fraction of its cells that the search contacts.
     cells: Vec<(AttributeId, f64)>,
 }
 
@@ -111,7 +115,7 @@ impl<P> Asked<P> {
         }
     }
 
-    /// Of what all owners would look at.
+    /// Returns the share of all owners' candidates that these holders examine.
     fn share(&self, owners: f64, by: &[AttributeId]) -> f64 {
         let chosen = self.cells.iter().filter(|it| by.contains(&it.0));
         let chosen: f64 = chosen.map(|it| it.1).product();
@@ -120,7 +124,7 @@ impl<P> Asked<P> {
     }
 }
 
-/// Subspaces in which fewer are asked than own objects.
+/// Returns the candidate routes through subspaces, if they contact fewer nodes or cores than there are owners.
 fn by_regions<P: Ord + Clone>(
     regions: &Regions,
     predicate: &Predicate,
@@ -165,7 +169,7 @@ fn cells(laid: &Laid, contacts: &Contacts) -> Vec<(AttributeId, f64)> {
         .collect()
 }
 
-/// All owners last.
+/// Prices the routes, with all owners as the last one.
 fn priced<P>(found: Vec<Asked<P>>, places: &dyn Places<P>) -> Vec<Way<P>> {
     let estimate = places.estimate();
     let looking_us = estimate.candidates * Costs::default().candidate_us;

@@ -1,4 +1,5 @@
-//! Random objects at owners, holders of their regions, changes and moves of slots; checked against all objects.
+//! Random objects at owners, holders of their regions, changes and moves of slots, compared with a search of all
+//! objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,13 +41,13 @@ struct World {
     definition: Arc<Definition>,
     regions: Arc<Regions>,
     objects: BTreeMap<Vec<u8>, Object>,
-    /// Who owns each block of slots.
+    /// The owner of each block of slots.
     owners: Vec<u16>,
-    /// By place, then by subspace.
+    /// Indexed by core, then by subspace.
     holders: Vec<Vec<Holder>>,
-    /// Whom owners tell: place, subspace, number of the claim, and what was asked.
+    /// The subscriptions at the owners: core, subspace and claim number, with the request.
     subscribed: BTreeMap<(usize, usize, u32), Part>,
-    /// What was asked of owners and not answered yet.
+    /// Requests that the owners have not answered yet.
     asked: Vec<(usize, u16, u32, Part)>,
     number: u32,
     serial: u64,
@@ -110,7 +111,7 @@ impl World {
         }
     }
 
-    /// An owner tells all who are subscribed.
+    /// Changes an object at its owner, which sends the update to all subscribers.
     fn write(&mut self, key: &[u8], after: Option<Object>) {
         let regions = |object: &Object| {
             let row = Row::of(&self.definition, object).0;
@@ -139,7 +140,7 @@ impl World {
         };
     }
 
-    /// A holder sweeps, or asks, or an owner answers.
+    /// Executes one step: a holder sweeps or sends requests, or an owner answers one.
     fn supply(&mut self, random: &mut Random) {
         let place = random.below(PLACES.into()) as usize;
         for holder in &mut self.holders[place] {
@@ -159,7 +160,7 @@ impl World {
         }
         let (place, owner, number, part) = self.asked.remove(random.index(self.asked.len()));
         let subspace = usize::from(part.subspace);
-        // What is of an earlier map counts as not said.
+        // Requests from an earlier map are dropped.
         let is_owned = |slot: u16| self.owner(slot) == owner;
         if !part.slots.iter().cloned().flatten().all(is_owned) {
             return;
@@ -186,7 +187,7 @@ impl World {
         self.hold();
     }
 
-    /// Searches that are answered by holders find what all objects have.
+    /// Checks that searches by holders return the same result as a search of all objects.
     fn check(&self, random: &mut Random) -> bool {
         let texts = [
             "@city:{rome}",
@@ -281,7 +282,7 @@ fn a_search_that_fixes_the_first_attribute_asks_few_places() {
             Route::Regions { requests, .. } => requests.len(),
         }
     };
-    // Four regions have all objects.
+    // Four holders have all objects.
     assert_eq!(asked("*"), 4);
     assert!(asked("@city:{rome}") <= 4);
     assert_eq!(asked("@stars:[3 3]"), 1);
@@ -351,7 +352,7 @@ fn what_is_not_to_be_here_any_more_goes_in_steps_and_nothing_is_answered_or_aske
     let is_ready = |holder: &Holder| holder.is_ready(&all, &asked[0].2.regions);
     assert!(is_ready(&holder));
     holder.forget(|slot| slot % 2 == 0);
-    // What comes in between is judged as what was there.
+    // Slots that are discarded during a sweep are swept from the start.
     holder.forget(|slot| slot % 4 == 1);
     let mut steps = 0;
     while holder.sweep_on(8) {
@@ -364,7 +365,7 @@ fn what_is_not_to_be_here_any_more_goes_in_steps_and_nothing_is_answered_or_aske
     assert!(steps >= (200 - left) / 8 - 1, "{steps}");
     let again = ask(&mut holder);
     assert!(again[0].2.has_slot(0) && again[0].2.has_slot(1) && !again[0].2.has_slot(3));
-    // Regions that go, too.
+    // A holder also sweeps regions that it no longer holds.
     holder.hold(2, |_| false);
     while holder.sweep_on(8) {}
     assert!(holder.is_empty() && !holder.is_sweeping());
@@ -379,7 +380,7 @@ fn a_copy_goes_when_its_time_has_come() {
     let encoded = object(&mut Random::new(1)).encode();
     holder.put(1, b"hotel:1", Some((&encoded, Some(50))));
     holder.put(1, b"hotel:2", Some((&encoded, Some(60))));
-    // It stays longer now.
+    // The object now has a later expiry.
     holder.put(1, b"hotel:1", Some((&encoded, Some(70))));
     holder.expire(59);
     assert_eq!(holder.len(), 2);
@@ -390,7 +391,6 @@ fn a_copy_goes_when_its_time_has_come() {
     assert_eq!(holder.len(), 1);
 }
 
-/// How many objects lie in each region of the first subspace, for these prices.
 #[test]
 fn a_holder_that_is_taken_apart_comes_to_its_end_piece_by_piece() {
     let definition = definition();
@@ -405,12 +405,13 @@ fn a_holder_that_is_taken_apart_comes_to_its_end_piece_by_piece() {
     }
     let held = holder.len();
     let goes = std::iter::repeat_with(|| holder.take_apart(7)).take_while(|more| *more);
-    // Beside the copies there are at least their keys in the index.
+    // The index has at least the keys, in addition to the copies.
     let times = goes.count();
     assert!(held == 100 && times >= 2 * held / 7, "{times} for {held}");
     assert!(holder.is_empty() && !holder.take_apart(7));
 }
 
+/// Returns the number of objects in each region of the first subspace, for objects with these prices.
 fn filled(regions: &Regions, definition: &Definition, prices: &[i64]) -> Vec<u64> {
     let count = regions.subspace(0).expect("there is one").regions();
     let mut filled = vec![0; count as usize];
@@ -466,7 +467,7 @@ fn cuts_follow_a_drift_and_hot_values_are_spread() {
     let contacts =
         crate::search::regions::contacts(subspace, &predicate.expect("a query"), &definition);
     assert!(contacts.count() <= 2, "{}", contacts.count());
-    // All have become dearer, and many cost the same.
+    // All prices have risen, and many are equal.
     let drifted: Vec<i64> = (0..4000)
         .map(|it| if it % 5 < 2 { 7 } else { 9000 + it % 997 })
         .collect();
@@ -479,7 +480,7 @@ fn cuts_follow_a_drift_and_hot_values_are_spread() {
     );
 }
 
-/// Places that cost the same, 10 us each.
+/// Cores with the same cost, 10 us each.
 struct Even<'a> {
     owners: u16,
     holder: &'a dyn Fn(u16) -> Option<u16>,
@@ -504,7 +505,8 @@ impl Places<u16> for Even<'_> {
     }
 }
 
-/// Both subspaces ask one place. By city it has all that the index of city leads to; by stars an eighth of it.
+/// Both subspaces contact one holder. The one by city examines all objects of the city; the one by stars an eighth of
+/// them.
 #[test]
 fn of_two_that_ask_one_place_the_one_is_asked_that_looks_at_less() {
     let line = "x SUBSPACES 2 city:4 stars:4 REGIONS 16 SCHEMA city TAG stars NUMERIC";
@@ -536,7 +538,7 @@ fn of_two_that_ask_one_place_the_one_is_asked_that_looks_at_less() {
     assert_eq!((by(0), by(1)), (1, 0));
 }
 
-/// All of one subspace's holders are far away, those of the other near.
+/// All holders of one subspace are expensive to contact, and those of the other are cheap.
 #[test]
 fn places_that_are_cheap_to_ask_are_asked_even_if_they_are_more() {
     struct Near;

@@ -1,16 +1,17 @@
-//! How many bits each attribute of a subspace gets.
+//! Divides the bits of a subspace among its attributes.
 //!
-//! The product of the cells is what was asked for, never more. HyperDex took the root of the number of regions, rounded, and counted up
-//! dimensions while a product that it computed wrongly was too small: of 8 regions over four attributes it made 2, of 256 over five 1,024.
+//! The product of the numbers of cells never exceeds the requested number of regions. HyperDex rounded a root of the
+//! number of regions, and then incremented dimensions while a product, which it computed wrongly, was too small: 8
+//! regions over four attributes became 2, and 256 over five became 1,024.
 
 use super::REGION_BITS_MAX;
 
-/// Why there is no such allocation.
+/// The reason why bits cannot be allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BitsError {
-    /// The number of regions is no power of two from 1 to 16,384.
+    /// The number of regions is not a power of two from 1 to 16,384.
     Regions(u32),
-    /// What was asked for attribute by attribute is more than the regions allow.
+    /// The bits requested for attributes need more regions than allowed.
     TooMany { asked: u32, allowed: u8 },
 }
 
@@ -32,14 +33,15 @@ impl std::fmt::Display for BitsError {
 
 impl std::error::Error for BitsError {}
 
-/// The bits of each attribute, given those that were asked for by number. `values_max` says how many different values an attribute has, where that is known:
-/// it gets no more bits than make a cell for each of them.
+/// Returns the bits of each attribute, given the requested ones. `values_max` returns the number of distinct values of
+/// an attribute, if known. An attribute gets no more bits than it needs for one cell per value.
 ///
-/// Those without a number share what is left one bit at a time, the first attributes first. Then the product of the cells is `regions`, unless
-/// all attributes have few values or the numbers asked for say less.
+/// The attributes without a request share the remaining bits, one bit at a time, starting with the first attribute. The
+/// product of the numbers of cells is then `regions`, unless all these attributes have few values or the requests
+/// amount to less.
 ///
 /// # Errors
-/// `regions` is no power of two, or the numbers asked for make more than that.
+/// `regions` is not a power of two, or the requests amount to more than that.
 pub fn allocate_bits(
     regions: u32,
     asked: &[Option<u8>],
@@ -77,7 +79,7 @@ pub fn allocate_bits(
     }
 }
 
-/// Whether an attribute of this name would be taken for another with its bits, as `name:bits` has them.
+/// Returns whether this name has the form `name:bits`, and so could be mistaken for another attribute with its bits.
 pub(crate) fn reads_as_cut(name: &str) -> bool {
     let bits = name.rsplit_once(':').map_or("", |it| it.1);
     !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit())

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use super::Region;
 use super::cut::Cells;
 
-/// Cells of one dimension: runs that ascend and do not touch.
+/// A set of cells of one dimension, as ascending runs that do not touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CellSet {
     runs: Vec<Cells>,
@@ -17,7 +17,7 @@ impl CellSet {
         CellSet::of([Cells { first: 0, last }])
     }
 
-    /// The cells of all these runs, in any order.
+    /// Returns the union of these runs, in any order.
     pub fn of(runs: impl IntoIterator<Item = Cells>) -> CellSet {
         let mut sorted: Vec<Cells> = runs.into_iter().filter(|it| it.first <= it.last).collect();
         sorted.sort_unstable();
@@ -46,7 +46,7 @@ impl CellSet {
         after > 0 && cell <= self.runs[after - 1].last
     }
 
-    /// The cell of this index, which is below `count`.
+    /// Returns the cell at this index, which must be below `count`.
     fn nth(&self, mut index: u32) -> u16 {
         for run in &self.runs {
             if index < run.count() {
@@ -58,10 +58,10 @@ impl CellSet {
     }
 }
 
-/// The regions whose cells are all in the sets of their dimensions.
+/// The regions whose cells are in the sets of all dimensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contacts {
-    /// The bits and the cells of each dimension, the first outermost.
+    /// The bits and the cells of each dimension, outermost first.
     sets: Vec<(u8, CellSet)>,
 }
 
@@ -70,7 +70,7 @@ impl Contacts {
         Contacts { sets }
     }
 
-    /// The bits and the cells of each dimension, the first outermost.
+    /// Returns the bits and the cells of each dimension, outermost first.
     pub fn sets(&self) -> &[(u8, CellSet)] {
         &self.sets
     }
@@ -92,9 +92,10 @@ impl Contacts {
         })
     }
 
-    /// The regions as ascending runs that do not touch. What is done for each run is in proportion to the dimensions.
+    /// Returns the regions as ascending runs that do not touch. The work for each run is proportional to the number of
+    /// dimensions.
     pub fn runs(&self) -> Runs<'_> {
-        // The last dimensions, as far as all their cells are contacted, make no runs of their own.
+        // Trailing dimensions whose cells are all contacted do not split runs.
         let is_whole = |(bits, set): &(u8, CellSet)| set.count() == 1 << bits;
         let whole = self
             .sets
@@ -118,7 +119,7 @@ impl Contacts {
         }
     }
 
-    /// Each region, in ascending order.
+    /// Returns each region, in ascending order.
     pub fn regions(&self) -> impl Iterator<Item = Region> + '_ {
         self.runs().flatten().map(Region)
     }
@@ -128,7 +129,7 @@ impl Contacts {
 #[derive(Debug, Clone)]
 pub struct Runs<'a> {
     outer: &'a [(u8, CellSet)],
-    /// The last dimension that not all cells are contacted of; None if there is none such.
+    /// The last dimension whose cells are not all contacted, if there is one.
     inner: Option<&'a (u8, CellSet)>,
     whole_bits: u8,
     prefixes: u32,

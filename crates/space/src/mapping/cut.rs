@@ -1,4 +1,4 @@
-//! One dimension cut into cells.
+//! The division of one dimension into cells.
 
 use std::ops::Bound;
 
@@ -7,31 +7,32 @@ use larder_types::{key_hash, mix};
 use super::REGION_BITS_MAX;
 use super::contacts::CellSet;
 
-/// What an object has for an attribute, as far as cells go.
+/// The value of an object for one attribute, in the form that determines its cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place<'a> {
-    /// The object has no such value.
+    /// The object has no value.
     Missing,
-    /// An unordered value's hash.
+    /// The hash of an unordered value.
     Hash(u64),
-    /// An ordered value, encoded so that bytes compare as values do. Values of one attribute are all given in this way, or all by hash.
+    /// An ordered value, in an order-preserving encoding. All values of an attribute are in this form, or all are
+    /// hashes.
     Ordered(&'a [u8]),
 }
 
-/// What a search asks of an attribute.
+/// The constraint of a search on one attribute.
 #[derive(Debug, Clone, Copy)]
 pub enum Constraint<'a> {
-    /// Nothing: any value, or none.
+    /// Any value, or none.
     Free,
     Equal(Place<'a>),
     OneOf(&'a [Place<'a>]),
-    /// Of ordered values. An object without a value is in no range.
+    /// A range of ordered values. An object without a value is in no range.
     Range(Bound<&'a [u8]>, Bound<&'a [u8]>),
-    /// No object passes.
+    /// No object satisfies the constraint.
     Nothing,
 }
 
-/// Adjacent cells, both bounds included.
+/// A run of adjacent cells, both bounds inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cells {
     pub first: u16,
@@ -51,31 +52,34 @@ impl Cells {
     }
 }
 
-/// Values from `from` up to the next interval's, and the cells they have.
+/// The values from `from` up to the start of the next interval, and their cells.
 ///
-/// Where `cells` is more than one, each object's key says which of them it is in. That is so for a value that would overfill a cell.
+/// If there are several cells, the key of an object selects one. This is the case for a value that would overfill one
+/// cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interval {
     pub from: Box<[u8]>,
     pub cells: Cells,
 }
 
-/// How a dimension is cut into `1 << bits` cells.
+/// The division of a dimension into `1 << bits` cells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
     bits: u8,
-    /// Empty: cells are equal parts of the values' hashes. Else the first begins at the empty string, and they ascend in values and in cells.
+    /// Empty: each cell is an equal part of the hash range. Otherwise the first interval starts at the empty string,
+    /// and the intervals ascend in values and in cells.
     intervals: Vec<Interval>,
 }
 
-/// Intervals that are no cut.
+/// The reason why intervals are not a valid cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CutError {
     /// There are more bits than [`REGION_BITS_MAX`].
     TooManyBits(u8),
-    /// The interval of this index does not begin behind the one before it; the first must begin at the empty string.
+    /// The interval at this index does not start after the previous one; the first must start at the empty string.
     NotAscending(usize),
-    /// The cells of the interval of this index are below those of the one before, the wrong way round, or not of the cut.
+    /// The cells of the interval at this index are below those of the previous one, in the wrong order, or out of
+    /// bounds.
     Cells(usize),
 }
 
@@ -104,7 +108,8 @@ impl std::fmt::Display for CutError {
 impl std::error::Error for CutError {}
 
 impl Cut {
-    /// Cells that are equal parts of the values' hashes: for unordered values, and for ordered ones of which no sample is there yet.
+    /// Returns a cut whose cells are equal parts of the hash range. It is used for unordered values, and for ordered
+    /// values without a sample.
     ///
     /// # Errors
     /// There are too many bits.
@@ -112,10 +117,10 @@ impl Cut {
         Cut::from_intervals(bits, Vec::new())
     }
 
-    /// A cut as it was kept. Without intervals it is by hash.
+    /// Returns a cut with stored intervals. Without intervals, it is by hash.
     ///
     /// # Errors
-    /// The intervals are no cut of so many bits.
+    /// The intervals are not a valid cut with this number of bits.
     pub fn from_intervals(bits: u8, intervals: Vec<Interval>) -> Result<Cut, CutError> {
         if bits > REGION_BITS_MAX {
             return Err(CutError::TooManyBits(bits));
@@ -156,7 +161,7 @@ impl Cut {
         &self.intervals
     }
 
-    /// The cell of an object with this value; `key_hash` decides among those of a hot value.
+    /// Returns the cell of an object with this value. `key_hash` selects one if the value has several cells.
     #[inline]
     pub fn cell(&self, place: Place<'_>, key_hash: u64) -> u16 {
         let Cells { first, last } = self.cells_of(place);
@@ -167,7 +172,7 @@ impl Cut {
         first + (spread >> 64) as u16
     }
 
-    /// The cells that objects with this value are in.
+    /// Returns all cells of objects with this value.
     pub fn cells_of(&self, place: Place<'_>) -> Cells {
         if self.is_by_hash() {
             let hash = match place {
@@ -190,7 +195,7 @@ impl Cut {
         self.interval(|from| from <= value).cells
     }
 
-    /// The cells of all objects that a constraint lets through, and perhaps of others.
+    /// Returns the cells of all objects that satisfy a constraint, and possibly further cells.
     pub fn contacts(&self, constraint: &Constraint<'_>) -> CellSet {
         match *constraint {
             Constraint::Free => CellSet::all(self.bits),
@@ -225,7 +230,7 @@ impl Cut {
         Cells { first, last }
     }
 
-    /// The last interval of which this is so; it is so up to some interval.
+    /// Returns the last interval for which `begins` is true. It must be true for a prefix of the intervals.
     fn interval(&self, begins: impl Fn(&[u8]) -> bool) -> &Interval {
         let after = self
             .intervals
@@ -253,7 +258,7 @@ fn range_of<'a>(low: Bound<&'a [u8]>, high: Bound<&'a [u8]>) -> RangeOf<'a> {
     }
 }
 
-/// Whether `next` is the least string greater than `value`.
+/// Returns whether `next` is the immediate successor of `value` in byte order.
 fn is_next(value: &[u8], next: &[u8]) -> bool {
     next.strip_suffix(&[0]) == Some(value)
 }

@@ -1,30 +1,34 @@
-//! Where objects lie: which region of a subspace an object falls in, which regions a search contacts, and on which hash slot a region is.
+//! The placement of objects: the region of an object in a subspace, the regions that a search contacts, and the hash
+//! slot of a region.
 //!
 //! ```text
 //!  an object's values ──► cut::Cut, one for each dimension ──► cells ──► subspace::Subspace::region ──► Placement::slot ──► node
 //!  a search's constraints ──────────────┘                       └────► contacts::Contacts: runs of regions ──┘
 //! ```
 //!
-//! A *subspace* is a list of attributes, its *dimensions*. Each is cut into a power of two of *cells*; its *bits* are the exponent. A *region*
-//! is one cell of each dimension, and its number is their numbers put together, the first dimension outermost.
+//! A *subspace* is a list of attributes, its *dimensions*. Each dimension is divided into a power of two of *cells*;
+//! its *bits* are the exponent. A *region* is one cell of each dimension. Its number is the concatenation of the cells'
+//! numbers, outermost dimension first.
 //!
-//! | read | for |
+//! | file | contents |
 //! |---|---|
-//! | `cut` | the cells of one dimension: by hash, or by the quantiles of the data |
-//! | `quantiles` | such a cut from a sample: equal values stay together, hot values are spread |
-//! | `subspace` | dimensions together: the region of an object, the regions of a search |
-//! | `contacts` | those regions as runs, without listing them |
-//! | `bits` | how many bits each dimension gets of a number of regions |
-//! | `recut` | when to cut anew |
-//! | `placement` | regions on hash slots, so that a search asks few nodes |
+//! | `cut` | the cells of one dimension: by hash, or by quantiles of the values |
+//! | `quantiles` | the quantile cut of a sample: equal values stay together, and frequent values are spread |
+//! | `subspace` | all dimensions: the region of an object, the regions of a search |
+//! | `contacts` | the regions of a search as runs, without listing them |
+//! | `bits` | the number of bits of each dimension, given a number of regions |
+//! | `recut` | the decision to partition again |
+//! | `placement` | the hash slots of regions, chosen so that a search contacts few nodes |
 //!
 //! Invariants, tested with random cuts, values and constraints:
-//! 1. Every object falls in exactly one region of a subspace, whatever its values are or lack.
-//! 2. The regions that a search contacts include that of every object that its constraints let through.
-//! 3. Equal values lie in the same cell, unless the value has several cells for itself; then the key decides among these.
-//! 4. Cells of a cut by quantiles are in the order of the values, so a range contacts one run of them.
 //!
-//! What is left out: attributes with several values at once (a list of tags). They have no one cell, so they are no dimensions.
+//! 1. Every object is in exactly one region of a subspace, whatever values it has or lacks.
+//! 2. The regions that a search contacts include the region of every object that satisfies its constraints.
+//! 3. Equal values are in the same cell, unless the value alone has several cells. Then the key selects one of them.
+//! 4. The cells of a quantile cut are in the order of the values, so a range contacts one run of cells.
+//!
+//! Out of scope: an attribute with several values in one object (a list of tags) has no single cell, and so cannot be a
+//! dimension.
 
 mod bits;
 mod contacts;
@@ -42,7 +46,7 @@ pub use placement::{Placement, SlotOwner, SlotRun};
 pub use recut::{Balance, RECUT_MEAN_MIN, RECUT_TIMES_MEAN};
 pub use subspace::{Dimension, Subspace, SubspaceError};
 
-/// An attribute: its index in the schema of its space.
+/// An attribute, as its index in the schema of the space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attribute(pub u16);
 
@@ -50,5 +54,5 @@ pub struct Attribute(pub u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Region(pub u16);
 
-/// The most bits that the dimensions of a subspace have together: there are as many hash slots.
+/// The maximum number of bits of a subspace. It corresponds to the number of hash slots.
 pub const REGION_BITS_MAX: u8 = 14;

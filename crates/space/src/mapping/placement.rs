@@ -1,9 +1,10 @@
-//! Regions on hash slots. A region's owner and replicas are those of its slot, and move with it.
+//! The hash slots of regions. The owner and the replicas of a region are those of its slot, and move with it.
 //!
-//! The slots of a subspace's regions lie at equal distances. Which region has which of them is chosen when the subspace is cut: regions that follow on one another have
-//! slots of one owner, as many as it has. The first dimension is outermost, so a search that fixes it contacts adjacent regions, and so one node or two; a search that
-//! leaves it free contacts all nodes. (HyperDex places regions so, too, with a message for each region all the same.) Another subspace begins at another slot, and so
-//! mostly with another owner.
+//! The slots of a subspace's regions are equidistant. When the subspace is partitioned, adjacent regions are assigned
+//! to slots of the same owner, as many as it has. The first dimension is outermost, so a search that fixes it contacts
+//! adjacent regions, and usually one node or two. A search that leaves it free contacts all nodes. (HyperDex places
+//! regions in the same way, but sends a message for each region.) Each subspace starts at another slot, usually of
+//! another owner.
 //!
 //! ```text
 //!  slots at equal distances     0   1   2   3   4   5   6   7
@@ -11,7 +12,8 @@
 //!  regions, in their order      0   5   6   3   1   4   7   2        b's, then c's, then a's
 //! ```
 //!
-//! Owners change and the order stays, since with another order most regions would be somewhere else. The next cut has one by the owners of then.
+//! When owners change, the order is kept, because another order would move most regions. The next partitioning uses the
+//! owners of that time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -22,27 +24,28 @@ use larder_types::SLOTS;
 use super::contacts::Contacts;
 use super::{REGION_BITS_MAX, Region};
 
-/// Where the regions of a subspace lie.
+/// The slots of a subspace's regions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     regions: u32,
-    /// The first of the slots, behind which the others are at equal distances.
+    /// The first of the equidistant slots.
     first: u16,
-    /// By region, which of the slots it has; `None`: their order is that of the slots.
+    /// For each region, the index of its slot. `None`: regions are in the order of the slots.
     order: Option<Arc<[u16]>>,
 }
 
-/// Slots that follow on one another among those of a subspace: which is the first, and how many they are.
+/// A run of consecutive slots of a subspace: the index of the first, and the length.
 pub type SlotRun = (u16, u16);
 
-/// Numbers of a node, and of one of its cores.
+/// The numbers of a node and of one of its cores.
 pub type SlotOwner = (u16, u16);
 
 impl Placement {
-    /// `subspace` is its number in its space: each begins elsewhere.
+    /// Places regions in the order of the slots. `subspace` is the number of the subspace in its space; each starts at
+    /// another slot.
     ///
     /// # Panics
-    /// There are more regions than slots, or not a power of two of them.
+    /// The number of regions is not a power of two, or exceeds the number of slots.
     pub fn even(regions: u32, subspace: u16) -> Placement {
         let is_count = regions.is_power_of_two() && regions <= 1 << REGION_BITS_MAX;
         assert!(is_count, "{regions} regions: a power of two up to {SLOTS}");
@@ -53,8 +56,8 @@ impl Placement {
         }
     }
 
-    /// On the same slots, in the order of who owns them, beginning with the node of the first. The slots' own order stays if owners have one run each by that,
-    /// but for the one that has the first and the last.
+    /// Places regions on the same slots, ordered by owner, starting with the node of the first slot. Keeps the order of
+    /// the slots if each owner already has one run of slots, except the owner of both the first and the last slot.
     pub fn along(self, owner: impl Fn(u16) -> SlotOwner) -> Placement {
         let (first, _) = owner(self.slot_at(0));
         let owners: Vec<SlotOwner> = self.numbers().map(|at| owner(self.slot_at(at))).collect();
@@ -70,7 +73,7 @@ impl Placement {
         self.in_order(order)
     }
 
-    /// The other way round of [`Placement::runs`]. `None`: they are not each slot once.
+    /// The inverse of [`Placement::runs`]. Returns `None` if the runs do not contain each slot once.
     pub fn of_runs(regions: u32, subspace: u16, runs: &[SlotRun]) -> Option<Placement> {
         let even = Placement::even(regions, subspace);
         if runs.is_empty() {
@@ -92,7 +95,7 @@ impl Placement {
             .then(|| even.in_order(order))
     }
 
-    /// In which order regions have the slots; nothing where it is that of the slots.
+    /// Returns the order of the regions as runs of slots, or an empty list for the order of the slots.
     pub fn runs(&self) -> Vec<SlotRun> {
         let order = self.order.as_deref().unwrap_or_default();
         let runs = order.chunk_by(|one, next| one + 1 == *next);
@@ -104,7 +107,7 @@ impl Placement {
         Placement { order, ..self }
     }
 
-    /// 0, 1, ..: a region for each slot.
+    /// Returns 0, 1, .., one number for each region.
     fn numbers(&self) -> impl Iterator<Item = u16> + use<> {
         (0..self.regions).map(|number| number as u16)
     }
@@ -115,17 +118,18 @@ impl Placement {
         (slot % u32::from(SLOTS)) as u16
     }
 
-    /// The hash slot of a region.
+    /// Returns the hash slot of a region.
     ///
     /// # Panics
-    /// There is no such region.
+    /// The region does not exist.
     pub fn slot(&self, region: Region) -> u16 {
         assert!(u32::from(region.0) < self.regions, "a region of its own");
         let order = self.order.as_ref();
         self.slot_at(order.map_or(region.0, |order| order[usize::from(region.0)]))
     }
 
-    /// What each node is asked for in a search: one request for each, with the regions of its own as runs. `None`: no fewer nodes than these.
+    /// Returns the requests of a search: one for each node, with its regions as runs. `None` if there would be
+    /// `fewer_than` nodes or more.
     pub fn requests<N: Ord>(
         &self,
         contacts: &Contacts,
@@ -143,7 +147,8 @@ impl Placement {
             }
             requests.len() < fewer_than
         };
-        // Neighbours are mostly of one owner: each search does this for each subspace.
+        // Adjacent regions usually have the same owner. Merging them first matters, because each search does this for
+        // each subspace.
         let mut open: Option<(N, RangeInclusive<u16>)> = None;
         for Region(region) in contacts.regions() {
             let owner = owner(self.slot(Region(region)));
@@ -169,7 +174,7 @@ impl Placement {
     }
 }
 
-/// Where a subspace begins: far from the ones before it, by the golden ratio.
+/// Returns the first slot of a subspace, which is far from those of the previous ones (golden ratio).
 fn turned(subspace: u16) -> u16 {
     subspace.wrapping_mul(10_125) % SLOTS
 }

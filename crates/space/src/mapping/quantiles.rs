@@ -1,18 +1,19 @@
-//! A cut by the quantiles of a sample.
+//! Divides a dimension by the quantiles of a sample.
 //!
-//! The cells are to hold as equal numbers of objects as can be, under two rules: equal values stay together, and a value that fills more than
-//! a cell has cells of its own, among which the keys' hashes decide. So the smallest capacity is sought with which the cells suffice: values
-//! are packed in their order, a cell is closed when the next value would overfill it, and a value above the capacity takes as many cells
-//! alone as it needs. Fewer cells suffice for a greater capacity, so it is found by bisection.
+//! The cells should have equal numbers of objects, under two rules: equal values stay together, and a value that
+//! exceeds a cell has several cells of its own, among which the hashes of the keys decide. The algorithm therefore
+//! finds the smallest capacity for which the cells suffice. It packs the values in order, and starts a new cell when
+//! the next value would exceed the capacity. A value above the capacity gets as many cells of its own as it needs. A
+//! larger capacity never needs more cells, so a bisection finds the smallest one.
 
 use super::REGION_BITS_MAX;
 use super::cut::{Cells, Cut, CutError, Interval};
 
 impl Cut {
-    /// The cut of values of which `sample` is a sample, in any order, each as often as it was seen. Of an empty sample it is by hash.
+    /// Returns the cut for a sample of values, in any order and with repetitions. An empty sample yields a cut by hash.
     ///
-    /// Unordered values are given by their hashes' bytes, big-endian; [`Cut::by_hash`] serves them as long as none of them is hot. A sample of 50
-    /// values for each cell keeps almost all cells within one and a half times the mean.
+    /// Unordered values are represented by their hashes, big-endian; [`Cut::by_hash`] suffices for them while no value
+    /// is very frequent. With a sample of 50 values for each cell, almost all cells have at most 1.5 times the mean.
     ///
     /// # Errors
     /// There are too many bits.
@@ -32,7 +33,7 @@ impl Cut {
         Cut::by_weights(bits, &values)
     }
 
-    /// As [`Cut::by_quantiles`], of ascending distinct values with how often each was seen, at least once.
+    /// Like [`Cut::by_quantiles`], for distinct ascending values with their frequencies, which must be at least 1.
     ///
     /// # Errors
     /// There are too many bits.
@@ -59,15 +60,15 @@ impl Cut {
     }
 }
 
-/// Values that share a cell, or one value that has cells of its own.
+/// A group of values that share a cell, or one value with cells of its own.
 struct Packed {
-    /// Index of the first value.
+    /// The index of the first value.
     first: usize,
     is_hot: bool,
     cells: u64,
 }
 
-/// None if there are more than `cells`.
+/// Packs the values into groups. Returns `None` if they need more than `cells` cells.
 fn pack(values: &[(&[u8], u64)], capacity: u64, cells: u64) -> Option<Vec<Packed>> {
     let mut packed: Vec<Packed> = Vec::new();
     let mut used = 0;
@@ -96,7 +97,7 @@ fn pack(values: &[(&[u8], u64)], capacity: u64, cells: u64) -> Option<Vec<Packed
 fn intervals(values: &[(&[u8], u64)], packed: &[Packed]) -> Vec<Interval> {
     let mut intervals: Vec<Interval> = Vec::new();
     let mut next_cell = 0;
-    // Where a hot value has ended, and nothing has begun yet: values from there on, which the sample does not have.
+    // The start of the values after a very frequent value, which are not in the sample.
     let mut gap: Option<Box<[u8]>> = Some([].into());
     for part in packed {
         let value = values[part.first].0;
@@ -106,7 +107,7 @@ fn intervals(values: &[(&[u8], u64)], packed: &[Packed]) -> Vec<Interval> {
         };
         next_cell = cells.last + 1;
         let from: Box<[u8]> = match gap.take() {
-            // Values of the gap are rare: they share the cell before them, or the first one.
+            // Values of the gap are rare. They share the preceding cell, or the first one.
             Some(gap) if part.is_hot && *gap != *value => {
                 intervals.push(Interval {
                     from: gap,
@@ -130,7 +131,7 @@ fn intervals(values: &[(&[u8], u64)], packed: &[Packed]) -> Vec<Interval> {
     intervals
 }
 
-/// The shortest beginning of `value` that is greater than `before`.
+/// Returns the shortest prefix of `value` that is greater than `before`.
 fn separator<'a>(before: &[u8], value: &'a [u8]) -> &'a [u8] {
     let same = before.iter().zip(value).take_while(|(a, b)| a == b).count();
     &value[..same + 1]

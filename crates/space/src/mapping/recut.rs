@@ -1,32 +1,33 @@
-//! When a subspace is to be cut anew.
+//! Decides when a subspace must be partitioned again.
 
 use super::subspace::Subspace;
 use super::{Attribute, Region};
 
-/// A subspace is cut anew when its fullest region has more than so many times the mean.
+/// A subspace is partitioned again when its fullest region has more than this multiple of the mean number of objects.
 pub const RECUT_TIMES_MEAN: f64 = 2.0;
 
-/// With fewer objects to a region than this in the mean, chance alone makes regions uneven, and nothing is gained by moving objects.
+/// The minimum mean number of objects in a region. Below it, regions are uneven by chance, and moving objects gains
+/// nothing.
 pub const RECUT_MEAN_MIN: f64 = 64.0;
 
-/// A cut that is this much above its mean is one that a new cut improves.
+/// A dimension whose fullest cell exceeds this multiple of its mean benefits from a new cut.
 const DIMENSION_TIMES_MEAN: f64 = 1.25;
 
-/// How evenly the regions of a subspace are filled.
+/// The distribution of objects over the regions of a subspace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Balance {
     pub fullest: Region,
     pub fullest_objects: u64,
     pub mean: f64,
-    /// For each dimension its attribute, and how many times the mean of its cells the fullest one has.
+    /// For each dimension its attribute, and the number of objects in its fullest cell as a multiple of the mean.
     pub dimensions: Vec<(Attribute, f64)>,
 }
 
 impl Balance {
-    /// `objects` has the number of objects in each region.
+    /// Computes the balance. `objects` is the number of objects in each region.
     ///
     /// # Panics
-    /// There are not as many numbers as regions.
+    /// The length of `objects` is not the number of regions.
     pub fn of(subspace: &Subspace, objects: &[u64]) -> Balance {
         assert_eq!(objects.len(), subspace.regions() as usize);
         let total: u64 = objects.iter().sum();
@@ -59,8 +60,12 @@ impl Balance {
         }
     }
 
-    /// The attributes to cut anew: none if the regions are even enough, or too empty to tell, or if each attribute by itself is cut well, so that
-    /// only their going together fills some regions (towns and their postcodes): no other cut would change that.
+    /// Returns the attributes to partition again. There are none in three cases:
+    ///
+    /// - The regions are even enough.
+    /// - The regions have too few objects to judge.
+    /// - Each attribute by itself is divided well, and only the correlation between attributes fills some regions
+    ///   (towns and their postcodes). No other cut would change that.
     pub fn to_recut(&self) -> Vec<Attribute> {
         if self.mean < RECUT_MEAN_MIN || self.times_mean() <= RECUT_TIMES_MEAN {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! A subspace: its dimensions together.
+//! A subspace: a list of dimensions.
 
 use larder_types::mix;
 
@@ -6,26 +6,26 @@ use super::contacts::Contacts;
 use super::cut::{Constraint, Cut, Place};
 use super::{Attribute, REGION_BITS_MAX, Region};
 
-/// One attribute of a subspace, and how it is cut.
+/// One attribute of a subspace, and its division into cells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dimension {
     pub attribute: Attribute,
     pub cut: Cut,
 }
 
-/// Attributes, each with its cut. The first is outermost: the regions of one of its cells are adjacent.
+/// The dimensions of a subspace. The first is outermost: the regions of one of its cells are adjacent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subspace {
     dimensions: Vec<Dimension>,
     bits: u8,
 }
 
-/// Dimensions that are no subspace.
+/// The reason why dimensions are not a valid subspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubspaceError {
     NoAttribute,
     Twice(Attribute),
-    /// All bits together.
+    /// The sum of the bits of all dimensions.
     TooManyBits(u32),
 }
 
@@ -52,8 +52,10 @@ impl std::fmt::Display for SubspaceError {
 impl std::error::Error for SubspaceError {}
 
 impl Subspace {
+    /// Creates a subspace.
+    ///
     /// # Errors
-    /// There is no dimension, an attribute twice, or too many bits.
+    /// There are no dimensions, an attribute occurs twice, or there are too many bits.
     pub fn new(dimensions: Vec<Dimension>) -> Result<Subspace, SubspaceError> {
         if dimensions.is_empty() {
             return Err(SubspaceError::NoAttribute);
@@ -86,12 +88,12 @@ impl Subspace {
         1 << self.bits
     }
 
-    /// The region of an object with these values, whose key has this hash ([`larder_types::key_hash`]).
+    /// Returns the region of an object with these values. `key_hash` is the [hash](larder_types::key_hash) of its key.
     #[inline]
     pub fn region<'a>(&self, place: impl Fn(Attribute) -> Place<'a>, key_hash: u64) -> Region {
         let mut region = 0;
         for (number, dimension) in (0..).zip(&self.dimensions) {
-            // A key lies in the cells of two hot values independently.
+            // Rehash the key for each dimension, so that the cells of two frequent values are chosen independently.
             let key_hash = mix(key_hash.wrapping_add(number));
             let cell = dimension.cut.cell(place(dimension.attribute), key_hash);
             region = (region << dimension.cut.bits()) | cell;
@@ -99,7 +101,7 @@ impl Subspace {
         Region(region)
     }
 
-    /// The regions of all objects that pass these constraints, and perhaps others.
+    /// Returns the regions of all objects that satisfy these constraints, and possibly further regions.
     pub fn contacts<'a>(&self, constraint: impl Fn(Attribute) -> Constraint<'a>) -> Contacts {
         let set = |dimension: &Dimension| {
             let cut = &dimension.cut;
@@ -109,7 +111,7 @@ impl Subspace {
         Contacts::new(self.dimensions.iter().map(set).collect())
     }
 
-    /// The cell that a region has in each dimension.
+    /// Returns the cell of a region in each dimension.
     pub fn cells(&self, region: Region) -> Vec<u16> {
         let mut rest = region.0;
         let mut cells: Vec<u16> = Vec::with_capacity(self.dimensions.len());
