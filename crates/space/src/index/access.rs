@@ -1,8 +1,10 @@
-//! Where the objects are that a predicate may hold for: the planner's estimates, and the rows themselves.
+//! The access paths of a predicate: estimates for the planner, and the lists of candidate rows.
 //!
-//! 1. An access has every row that its predicate holds for.
-//! 2. `count` is not below their number; if `is_exact`, it is their number, and the predicate holds for each row that is listed.
-//! 3. Planning one query takes [`PLANNING_MAX`] units of work at most. A part of the query that is not planned for lack of work is taken to hold for any row.
+//! 1. An access contains every row for which its predicate holds.
+//! 2. `count` is an upper bound of the number of these rows. If `is_exact`, it is their number, and the predicate holds
+//!    for each listed row.
+//! 3. Planning one query takes at most [`PLANNING_MAX`] units of work. A part of the query that exceeds this budget is
+//!    assumed to hold for any row.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -17,38 +19,39 @@ use crate::query::predicate::{Circle, Leaf, Pattern, Predicate, Span, Test};
 use crate::query::{Reach, reach};
 use crate::schema::{Attribute, AttributeId, Kind};
 
-/// Terms that patterns are looked up as, at most; with more of them every row is looked at.
+/// The maximum number of terms looked up for a pattern. A pattern with more terms scans all rows.
 const TERMS_MAX: usize = 1024;
-/// Terms of an attribute that are compared with a pattern that has no beginning.
+/// The maximum number of an attribute's terms that are compared with a pattern without a fixed prefix.
 const TERMS_COMPARED_MAX: usize = 4096;
-/// Ranges of a composite index that one search takes.
+/// The maximum number of composite-index ranges in one search.
 const RANGES_MAX: usize = 16;
-/// A list of so few rows is looked at sooner than another index is searched for fewer.
+/// A list with at most this many rows is examined directly, because searching another index for a shorter one costs
+/// more.
 const FEW: usize = 64;
-/// What of all objects a test is taken to hold for of which nothing is known.
+/// The assumed selectivity of a test without statistics.
 const SHARE_UNKNOWN: f64 = 0.5;
-/// The work of planning one query: a unit is a lookup in an index, or a condition whose bounds are merged with others.
+/// The budget for planning one query. A unit is an index lookup, or the merge of one condition's bounds with others.
 pub(super) const PLANNING_MAX: usize = 1 << 15;
-/// Terms that are compared, or conditions that are only visited, for one unit of work.
+/// The number of compared terms, or of visited conditions, per unit of work.
 const VISITS: usize = 16;
-/// A walk looks up the ranks of so many ranges; with more of them it follows the whole order.
+/// The maximum number of ranges whose ranks a walk looks up. With more ranges, it follows the complete order.
 const WALK_RANGES_MAX: usize = 1024;
 
-/// The planning of one query: the index, and how much work planning may still do.
+/// The state of planning one query: the index, and the remaining budget.
 struct Planning<'i> {
     index: &'i SpaceIndex,
     left: Cell<usize>,
 }
 
 impl Planning<'_> {
-    /// Takes `units` of the work that is left; returns whether there were so many.
+    /// Subtracts `units` from the budget. Returns whether the budget sufficed.
     fn spend(&self, units: usize) -> bool {
         let left = self.left.get().checked_sub(units);
         self.left.set(left.unwrap_or(0));
         left.is_some()
     }
 
-    /// Returns what `predicate` allows of `attribute`, if there is enough work left.
+    /// Returns the reach of `predicate` in `attribute`, if the budget suffices.
     fn reach(&self, predicate: &Predicate, attribute: &Attribute) -> Option<Reach> {
         let is_affordable = self.spend(predicate.tests());
         is_affordable.then(|| reach(predicate, attribute))
@@ -67,9 +70,9 @@ impl Deref for Planning<'_> {
 pub(super) struct Access {
     pub count: usize,
     pub is_exact: bool,
-    /// Of a conjunction, the part that holds for all of its rows.
+    /// For a conjunction: the part that holds for all listed rows.
     pub decides: Option<usize>,
-    /// About which part of all objects the predicate holds for.
+    /// The estimated selectivity: the fraction of all objects for which the predicate holds.
     pub share: f64,
     pub source: Source,
 }
@@ -79,13 +82,13 @@ pub(super) enum Source {
     Nothing,
     /// Every object.
     All,
-    /// Ranges of an attribute's order, and the attribute's other rows.
+    /// Ranges of an attribute's order, and the attribute's rows outside the order.
     Ranks(usize, Vec<Range<usize>>),
-    /// Ranges of a composite index, and its other rows.
+    /// Ranges of a composite index, and its rows outside the order.
     Composite(usize, Vec<Range<usize>>),
-    /// Rows of the terms of an attribute.
+    /// The rows of these terms of an attribute.
     Terms(usize, Vec<u32>),
-    /// Rows without the attribute.
+    /// The rows without a value of the attribute.
     Missing(usize),
     Union(Vec<Access>),
 }
@@ -95,7 +98,7 @@ impl Access {
         Access::planned(predicate, index).0
     }
 
-    /// As [`Access::of`], with the units of work that planning took.
+    /// Like [`Access::of`], and also returns the units of work spent on planning.
     pub fn planned(predicate: &Predicate, index: &SpaceIndex) -> (Access, usize) {
         let planning = Planning {
             index,
@@ -144,7 +147,7 @@ impl Access {
                     let inner = Access::within(inner, index);
                     let all = Access::all(index);
                     match inner.is_exact {
-                        // The count is known, but not where the rows are.
+                        // The count is known, but the rows cannot be listed.
                         true => Access {
                             count: index.rows.len() - inner.count,
                             is_exact: true,
@@ -202,17 +205,17 @@ impl Access {
         }
     }
 
-    /// Whether its rows can be listed.
+    /// Returns whether the rows can be listed.
     pub fn is_list(&self) -> bool {
         !matches!(self.source, Source::All)
     }
 
-    /// Whether it lists so few rows that looking for fewer costs more.
+    /// Returns whether the list is so short that looking for a shorter one costs more.
     fn is_few(&self) -> bool {
         self.is_list() && self.count <= FEW
     }
 
-    /// Appends its rows, each once.
+    /// Appends the rows, without duplicates.
     pub fn list(&self, index: &SpaceIndex, out: &mut Vec<u32>) {
         let begin = out.len();
         if self.add_rows(index, out) {
@@ -228,7 +231,7 @@ impl Access {
         }
     }
 
-    /// Appends its rows; returns whether some may be there several times.
+    /// Appends the rows. Returns whether there may be duplicates.
     fn add_rows(&self, index: &SpaceIndex, out: &mut Vec<u32>) -> bool {
         match &self.source {
             Source::Nothing | Source::All => false,
@@ -318,7 +321,7 @@ fn of_and(predicate: &Predicate, parts: &[Predicate], index: &Planning<'_>) -> A
     best
 }
 
-/// How many rows one tag or word has of those that the predicate asks for, on average; of other predicates it is not known.
+/// Returns the average number of rows of one term of the tag or word predicate, or `usize::MAX` for other predicates.
 fn rows_of_term(predicate: &Predicate, index: &SpaceIndex) -> usize {
     match predicate {
         Predicate::Leaf(leaf) if matches!(leaf.test, Test::Tag(_) | Test::Word(_)) => {
@@ -332,14 +335,14 @@ fn rows_of_term(predicate: &Predicate, index: &SpaceIndex) -> usize {
     }
 }
 
-/// What several parts of a predicate lead to together.
+/// Considers accesses that combine several parts of a predicate.
 fn consider_further(predicate: &Predicate, index: &Planning<'_>, best: &mut Access) {
     let mut consider = |access: Access| {
         if access.is_list() && access.count < best.count {
             *best = access;
         }
     };
-    // Several bounds of one attribute together allow less than each.
+    // Several bounds of one attribute together are more selective than each of them.
     let (mut once, mut repeated) = (BTreeSet::new(), BTreeSet::new());
     if !index.spend(predicate.tests() / VISITS) {
         return;
@@ -363,7 +366,7 @@ fn consider_further(predicate: &Predicate, index: &Planning<'_>, best: &mut Acce
     of_composites(predicate, index, consider);
 }
 
-/// A predicate that says of one attribute in which spans its one value lies, and nothing else.
+/// Returns an exact access for a predicate that only tests spans of one single-valued attribute.
 fn by_one_attribute(predicate: &Predicate, index: &Planning<'_>) -> Option<Access> {
     if !index.spend(predicate.tests() / VISITS) {
         return None;
@@ -384,7 +387,7 @@ fn by_one_attribute(predicate: &Predicate, index: &Planning<'_>) -> Option<Acces
     if !is_ordered || !attribute.data.others().is_empty() || !is_of_spans(predicate) {
         return None;
     }
-    // No object has several values of it.
+    // Objects have at most one value of it.
     if !attribute.attribute.is_single_valued() || attribute.order.is_none() {
         return None;
     }
@@ -392,7 +395,7 @@ fn by_one_attribute(predicate: &Predicate, index: &Planning<'_>) -> Option<Acces
     of_reach(at, &reach, true, index)
 }
 
-/// Whether [`reach`] tells exactly for which values it holds.
+/// Returns whether [`reach`] describes exactly the values for which the predicate holds.
 fn is_of_spans(predicate: &Predicate) -> bool {
     match predicate {
         Predicate::And(parts) | Predicate::Or(parts) => parts.iter().all(is_of_spans),
@@ -406,7 +409,7 @@ fn is_of_spans(predicate: &Predicate) -> bool {
     }
 }
 
-/// Rows whose value of an ordered attribute is reached.
+/// Returns the rows whose value of an ordered attribute is in the reach.
 fn of_reach(at: usize, reach: &Reach, is_exact: bool, index: &Planning<'_>) -> Option<Access> {
     let attribute = &index.attributes[at];
     let order = attribute.order.as_ref()?;
@@ -426,7 +429,7 @@ fn of_reach(at: usize, reach: &Reach, is_exact: bool, index: &Planning<'_>) -> O
     let others = attribute.data.others().len();
     let count = ranges.iter().map(Range::len).sum::<usize>() + others;
     if reach.missing {
-        // Rows without a value are counted, but not listed.
+        // Rows without a value are counted, but cannot be listed.
         let missing = index.rows.len() - order.len() - others;
         let access = Access::new(count + missing, is_exact, Source::All, index);
         return Some(Access {
@@ -442,7 +445,7 @@ fn of_reach(at: usize, reach: &Reach, is_exact: bool, index: &Planning<'_>) -> O
     ))
 }
 
-/// What each composite index can find that the predicate says something of the first attribute of.
+/// Considers each composite index whose first attribute the predicate restricts.
 fn of_composites(predicate: &Predicate, index: &Planning<'_>, mut consider: impl FnMut(Access)) {
     for (at, composite) in index.composites.iter().enumerate() {
         if let Some(ranges) = composite_ranges(predicate, composite, index) {
@@ -485,7 +488,7 @@ fn composite_ranges(
             break;
         }
     }
-    // Nothing is said of the first attribute.
+    // The predicate does not restrict the first attribute.
     if tuples.iter().any(Vec::is_empty) {
         return None;
     }
@@ -510,7 +513,7 @@ fn of_leaf(leaf: &Leaf, index: &Planning<'_>) -> Access {
 
 fn of_test(id: AttributeId, test: &Test, index: &Planning<'_>) -> Access {
     let Some(at) = index.place(id) else {
-        // It was dropped: no object has it.
+        // The attribute was dropped, so no object has it.
         return match test {
             Test::Missing => Access {
                 is_exact: true,
@@ -560,7 +563,7 @@ fn of_value_span(
         add_terms_within(values, span, &|_| true, &mut terms, &mut count)?;
         return Some(of_terms(at, values, terms, index));
     }
-    // A range means the folded text; the order may be of another.
+    // A range refers to the folded text, but the order may be that of the unfolded text.
     let order = attribute.order.as_ref()?;
     if attribute.attribute.sorts_unfolded() || values.several > 0 {
         return None;
@@ -574,7 +577,7 @@ fn of_value_span(
     ))
 }
 
-/// None if there are too many terms to look up.
+/// Returns `None` if the patterns match too many terms.
 fn of_patterns(
     at: usize,
     values: &Values,
@@ -605,7 +608,7 @@ fn of_patterns(
     Some(of_terms(at, values, terms, index))
 }
 
-/// Adds the terms of a span that fit, unless there are too many of them, or too many to be compared.
+/// Adds the matching terms of a span. Returns `None` if too many match, or if too many would have to be compared.
 fn add_terms_within(
     values: &Values,
     span: &Span,
@@ -641,7 +644,7 @@ fn is_tag(at: usize, index: &Planning<'_>) -> bool {
     matches!(index.attributes[at].attribute.kind, Kind::Tag { .. })
 }
 
-/// Rows that have the rarest word.
+/// Returns the rows of the rarest word.
 fn of_phrase(
     at: usize,
     values: &Values,
@@ -700,7 +703,8 @@ fn of_circle(
     Some(Access::new(count, false, Source::Ranks(at, ranks), index))
 }
 
-/// The ranks of an attribute's order that a predicate allows, and whether it holds for no row that has no place there, of `all` rows.
+/// Returns the ranks of an attribute's order that a predicate allows, and whether the predicate excludes all rows
+/// outside the order. `all` is the number of rows.
 pub(super) fn walk_ranks(
     predicate: &Predicate,
     attribute: &AttributeIndex,

@@ -1,4 +1,4 @@
-//! An aggregation that goes on in steps.
+//! An aggregation that runs in steps.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::error::{Refusal, Result};
 use crate::expression::Cell;
 use crate::object::Object;
 
-/// It borrows nothing: between two steps the index may change.
+/// A running aggregation. It borrows nothing, so the index may change between two steps.
 #[derive(Debug)]
 pub struct AggregateRun {
     aggregation: Arc<Aggregation>,
     finder: Finder,
     limits: Limits,
     partial: Partial,
-    /// So many rows are enough: a cursor goes on behind them.
+    /// The number of rows after which the run ends. A cursor continues there.
     rows_max: usize,
     step_bytes: StepBytes,
     refusal: Option<Refusal>,
@@ -43,7 +43,7 @@ impl AggregateRun {
         let goes_on =
             aggregation.is_streamed() && (aggregation.cursor.is_some() || after.is_some());
         let rows_max = if goes_on {
-            // One more says that there are more.
+            // An additional row shows that there are more.
             limits.rows_max.max(1).saturating_add(1)
         } else {
             usize::MAX
@@ -65,8 +65,8 @@ impl AggregateRun {
         }
     }
 
-    /// Looks at some objects, with so much [effort](super::effort), at one at least, and at fewer where objects are long. Whether the run
-    /// is done.
+    /// Examines objects within this [effort](super::effort): at least one, and fewer if objects are long. Returns
+    /// whether the run is complete.
     pub fn step(
         &mut self,
         index: &SpaceIndex,
@@ -76,7 +76,7 @@ impl AggregateRun {
     ) -> bool {
         let aggregation = self.aggregation.clone();
         let asked = asked(&aggregation, self.rows_max);
-        // What is done with a row that is found is part of a step, too.
+        // The work for each matching row is part of a step too.
         let row_work = aggregation.row_work();
         let mut left = self.step_bytes.begin(effort, row_work);
         self.profile.steps += 1;
@@ -85,7 +85,7 @@ impl AggregateRun {
         is_done
     }
 
-    /// Looks at objects until none is left, or no effort. Whether the run is done.
+    /// Examines objects until none are left or the effort is spent. Returns whether the run is complete.
     fn run(
         &mut self,
         index: &SpaceIndex,
@@ -153,12 +153,12 @@ impl AggregateRun {
             .add(aggregation, index.definition(), key, &object)
     }
 
-    /// What it keeps in memory, about.
+    /// Returns the approximate memory use, in bytes.
     pub fn bytes(&self) -> usize {
         self.partial.bytes()
     }
 
-    /// Why it ended before all objects were looked at.
+    /// Returns the error that ended the run early.
     pub fn refusal(&self) -> Option<&Refusal> {
         self.refusal.as_ref()
     }
@@ -167,8 +167,10 @@ impl AggregateRun {
         &self.profile
     }
 
+    /// Returns the partial result.
+    ///
     /// # Errors
-    /// An expression could not be evaluated, or more is kept than the limits allow.
+    /// An expression could not be evaluated, or the aggregation exceeded its limits.
     pub fn finish(self) -> Result<Partial> {
         match self.refusal {
             None => Ok(self.partial),
@@ -178,7 +180,7 @@ impl AggregateRun {
 }
 
 impl SpaceIndex {
-    /// What a name means of an object in an aggregation, if the index knows it as it is stored.
+    /// Returns the value of a name in an aggregation, if the index contains it as it is stored.
     fn cell(&self, row: u32, name: &str) -> Option<Cell> {
         use super::column::{Data, codes};
         use crate::base::instant;
@@ -188,7 +190,7 @@ impl SpaceIndex {
         if name == "__key" {
             return Some(Cell::text(self.rows.key(row)));
         }
-        // A field of a document may be of any kind.
+        // The field of a document may have any type.
         if self.definition().on != ObjectKind::Hash {
             return None;
         }

@@ -1,4 +1,4 @@
-//! A search that takes no longer than a step: its rows are put into order as numbers, and read where they lie.
+//! Executes a short search in one step. The rows are sorted as numbers, and read directly from the index.
 
 use std::cmp::Ordering;
 
@@ -9,11 +9,11 @@ use crate::base::ordered::Scalar;
 use crate::search::request::SortBy;
 use crate::search::{Search, SortKey};
 
-/// What was found: a total, and rows in the order of the answer, as long as the index is not changed.
+/// The result of a search: a total, and rows in result order. It is valid while the index does not change.
 #[derive(Debug)]
 pub struct Found<'i> {
     pub total: u64,
-    /// What it took: as many objects could have been looked at one by one.
+    /// The work of the search, as a number of objects that could have been examined individually.
     pub work: u64,
     index: &'i SpaceIndex,
     rows: Vec<u32>,
@@ -28,12 +28,12 @@ impl<'i> Found<'i> {
         self.rows.is_empty()
     }
 
-    /// The key of each row.
+    /// Returns the key of each row.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &'i [u8]> {
         self.rows.iter().map(|row| self.index.rows.key(*row))
     }
 
-    /// What a row is sorted by first, if the search says; None if it has no such value.
+    /// Returns the value of the first sort key in a row, or `None` if there is no sort key or no value.
     pub fn first_sort_value(&self, at: usize, order: &[SortKey]) -> Option<Scalar> {
         let row = self.rows[at];
         match order.first()?.by {
@@ -46,18 +46,19 @@ impl<'i> Found<'i> {
     }
 }
 
-/// Rows that are found beside those of the answer until the first ones are told from the others.
+/// The number of surplus rows that accumulate before the first ones are selected.
 const BESIDE: usize = 512;
-/// Rows whose keys are fetched from memory before one is compared.
+/// The number of keys that are prefetched before the first is compared.
 const AHEAD: usize = 12;
 
-/// Whether to keep only the first of some rows, where more may be found.
+/// Returns whether there are enough rows to select the first ones now, although more may follow.
 pub(super) fn is_worth_it(keep: usize, rows: &[u32]) -> bool {
     rows.len() >= keep.saturating_mul(2).saturating_add(BESIDE)
 }
 
 impl SpaceIndex {
-    /// What a search finds, from `LIMIT`'s first row on, if it takes no more [effort](super::effort); else it is to be run in steps.
+    /// Executes a search, and returns its rows from the offset of `LIMIT`. Returns `None` if it would exceed this
+    /// [effort](super::effort); it must then run in steps.
     pub fn search_at_once(&self, search: &Search, effort: usize) -> Option<Found<'_>> {
         let asked = asked(search);
         let keep = search.keep();
@@ -96,7 +97,7 @@ impl SpaceIndex {
         })
     }
 
-    /// Keeps so many rows, the first in order.
+    /// Keeps the first `keep` rows in order.
     pub(super) fn keep_first(&self, order: &[SortKey], keep: usize, rows: &mut Vec<u32>) {
         if rows.len() <= keep {
             return;
@@ -132,7 +133,7 @@ impl SpaceIndex {
         }
     }
 
-    /// Each row behind what tells its key from most others: keys of a space begin alike, and this follows.
+    /// Returns each row with the eight key bytes after the common prefix of all keys. They distinguish most keys.
     fn heads(&self, rows: &[u32]) -> Vec<(u64, u32)> {
         let key = |row: u32| self.rows.key(row);
         let Some(first) = rows.first().map(|row| key(*row)) else {
@@ -155,12 +156,12 @@ impl SpaceIndex {
     }
 }
 
-/// How many bytes two have in common before the first that differs.
+/// Returns the length of the common prefix.
 fn alike_at_start(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// The first eight bytes as a number that sorts as they do, as far as they go.
+/// Returns the first eight bytes as a number that sorts like them.
 fn head_of(bytes: &[u8]) -> u64 {
     match bytes.first_chunk() {
         Some(head) => u64::from_be_bytes(*head),

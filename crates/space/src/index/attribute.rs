@@ -1,7 +1,7 @@
-//! One attribute of a space: its column, and what finds rows by it.
+//! The index of one attribute: its column, and the structures that find rows by value.
 //!
-//! 1. `order` has the rows that have a place in the order of the values, by value and then by key.
-//! 2. `missing` has the rows without a value, where the space says that these are searched.
+//! 1. `order` contains the rows with an ordered value, by value and then by key.
+//! 2. `missing` contains the rows without a value, if the space is declared with searches for them.
 
 use std::ops::Range;
 
@@ -24,10 +24,10 @@ pub(super) struct AttributeIndex {
     pub sketch: Sketch,
 }
 
-/// By what rows are found of an attribute, as the space is declared.
+/// The structures that an attribute needs by the definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Leads {
-    /// By its tags or words.
+    /// Postings of tags or words.
     terms: bool,
     order: bool,
     missing: bool,
@@ -37,7 +37,7 @@ impl Leads {
     pub fn of(definition: &Definition, attribute: &Attribute) -> Leads {
         let is_listed = match &definition.layout.indexes {
             None => true,
-            // INDEX cannot name it.
+            // INDEX cannot name a GEO attribute.
             Some(_) if attribute.kind == Kind::Geo => true,
             Some(lists) => lists.iter().any(|list| list[..] == [attribute.id]),
         };
@@ -54,10 +54,10 @@ impl Leads {
     }
 }
 
-/// Bytes that say about what each row has.
+/// One byte per row that approximates its value.
 #[derive(Debug)]
 pub(super) enum Sketch {
-    /// The data is a byte of each row itself, or there are too many values, or places.
+    /// The data is itself one byte per row, or there are too many values, or the values are points.
     None,
     Numbers(Blocks),
     Values(Numbers),
@@ -82,7 +82,7 @@ impl Sketch {
         }
     }
 
-    /// Takes in what a row has now.
+    /// Updates the byte of a row.
     fn set(&mut self, row: u32, data: &Data) {
         match (&mut *self, data) {
             (Sketch::Numbers(blocks), Data::Numbers(codes) | Data::Instants(codes)) => {
@@ -108,7 +108,7 @@ impl Sketch {
 }
 
 impl AttributeIndex {
-    /// Of an attribute that none of these rows has.
+    /// Creates the index of an attribute that none of these rows has.
     pub fn new(definition: &Definition, attribute: &Attribute, rows: &Rows) -> AttributeIndex {
         let leads = Leads::of(definition, attribute);
         let mut data = Data::new(attribute, definition.on, leads.terms);
@@ -123,7 +123,7 @@ impl AttributeIndex {
         }
     }
 
-    /// Makes room for a row, which has no value.
+    /// Adds a row without a value.
     pub fn add(&mut self, row: u32, rows: &Rows) {
         self.data.grow(rows.end());
         self.sketch.grow(rows.end());
@@ -132,7 +132,7 @@ impl AttributeIndex {
         }
     }
 
-    /// Forgets a row that has no value.
+    /// Removes a row without a value.
     pub fn forget(&mut self, row: u32) {
         if let Some(missing) = &mut self.missing {
             missing.remove(row);
@@ -169,12 +169,12 @@ impl AttributeIndex {
         }
     }
 
-    /// Whether `order` is the order in which rows are returned that are sorted by this attribute, but for those without a value.
+    /// Returns whether `order` is the order of results sorted by this attribute, except for rows without a value.
     pub fn can_walk(&self) -> bool {
         self.order.is_some() && self.data.sorts() && self.data.others().is_empty()
     }
 
-    /// Which ranks of `order` have values in the span, that of one which is sorted by.
+    /// Returns the ranks of the rows whose sort value is in the span.
     pub fn ranks(&self, order: &Sorted, span: &Span) -> Range<usize> {
         let of_codes = |rank: &dyn Fn(u64) -> usize| match codes::range(span) {
             None => 0..0,
@@ -184,7 +184,8 @@ impl AttributeIndex {
             }
         };
         match &self.data {
-            // Codes lie all over the column, and each that is compared is waited for.
+            // Each comparison is a cache miss, because the codes are scattered over the column. The sketch narrows the
+            // binary search.
             Data::Numbers(codes) | Data::Instants(codes) => of_codes(&|code| match &self.sketch {
                 Sketch::Numbers(blocks) => {
                     order.rank_within(blocks.around(code), |row| codes.get(row) < code)
@@ -219,7 +220,7 @@ impl AttributeIndex {
     }
 }
 
-/// Puts a row into the order of its value, or takes it out.
+/// Inserts a row into the order of its value, or removes it.
 fn move_row(order: &mut Sorted, data: &Data, row: u32, rows: &Rows, enters: bool) {
     fn go(order: &mut Sorted, row: u32, enters: bool, is_before: impl FnMut(u32) -> bool) {
         match enters {
@@ -243,7 +244,7 @@ fn move_row(order: &mut Sorted, data: &Data, row: u32, rows: &Rows, enters: bool
     }
 }
 
-/// An edge between bytes: what is below it comes before a range, or is in it.
+/// A boundary: the start or the end of all byte strings, or the position directly before or after one.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Edge<'a> {
     Begin,
@@ -264,7 +265,7 @@ impl Edge<'_> {
     }
 }
 
-/// Of a span of bytes; one of other values has none between them.
+/// Returns the boundaries of a span of bytes. For a span of other values, nothing is between them.
 pub(super) fn byte_bounds(span: &Span) -> (Edge<'_>, Edge<'_>) {
     use std::ops::Bound;
     let low = match &span.low {

@@ -1,5 +1,5 @@
-//! Bytes that are mostly short: up to 22 of them lie where they are held, longer ones in a place of their own. The first seven are always here, since they
-//! tell most strings apart when one is looked for.
+//! Byte strings that are usually short: up to 22 bytes are stored inline, longer ones on the heap. The first seven
+//! bytes are always inline, because they distinguish most strings in a lookup.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -16,7 +16,7 @@ pub(super) enum Bytes {
 const HEAD: usize = 7;
 const _: () = assert!(size_of::<Bytes>() == 24);
 
-/// What is compared with many: bytes, and the first of them as a number that sorts as they do.
+/// A string that is compared with many others, with its first bytes as a number that sorts like them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sought<'a> {
     head: u64,
@@ -55,11 +55,11 @@ impl Bytes {
         }
     }
 
-    /// In the order of bytes.
+    /// Compares in byte order.
     #[inline]
     pub fn compare(&self, other: Sought<'_>) -> Ordering {
         let head = match self {
-            // Zeros stand behind what is shorter.
+            // Shorter strings are padded with zeros.
             Bytes::Short(_, [a, b, c, d, e, f, g, ..]) => [*a, *b, *c, *d, *e, *f, *g],
             Bytes::Long(head, _) => *head,
         };
@@ -67,13 +67,13 @@ impl Bytes {
         by_head.then_with(|| self[..].cmp(other.bytes))
     }
 
-    /// Whether it comes before.
+    /// Returns whether the string sorts before `other`.
     #[inline]
     pub fn is_below(&self, other: Sought<'_>) -> bool {
         self.compare(other).is_lt()
     }
 
-    /// What it takes beside itself.
+    /// Returns the heap size.
     pub fn heap_bytes(&self) -> usize {
         match self {
             Bytes::Short(..) => 0,

@@ -1,6 +1,7 @@
-//! A predicate made ready to be tested on rows: it looks at columns, and decodes nothing where a row has what its column holds.
+//! A predicate compiled for tests on rows. It reads columns, and decodes nothing if the column's primary representation
+//! holds the row's value.
 //!
-//! It answers as [`crate::query::matches`] does, of one row or of 64 in one go.
+//! It returns the same result as [`crate::query::matches`], for one row or for 64 rows at a time.
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
@@ -24,27 +25,27 @@ pub(super) enum Check<'a> {
     Codes(Range<'a, u64>),
     Flags(Range<'a, u8>),
     Values(OfValues<'a>),
-    /// Another check, which most rows need not come to.
+    /// A prefilter by one byte per row. Most rows never reach the inner check.
     Sketched(Box<Sketched<'a>>),
     Near(&'a Points, &'a Circle, &'a Test),
-    /// The test of what is missing, or of what no column of this kind fits.
+    /// The test for missing values, or a test that no column of this type passes.
     Missing(&'a Data),
 }
 
-/// How many rows will be tested: it is made ready for them.
+/// How many rows will be tested, which determines the preparation of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Extent {
     Few,
-    /// Terms are looked up, and numbers are seen in their sketches.
+    /// Terms are looked up, and numbers are tested by their sketches.
     Some,
-    /// And what is known of a value is kept.
+    /// Results of tests are also cached per value.
     Many,
-    /// Most of all: also what lies at the ends of a range is known.
+    /// In addition, the rows at the edges of a range are determined.
     All,
 }
 
 impl Extent {
-    /// Of a list of so many.
+    /// Returns the extent for a list of this many rows.
     pub fn of(rows: usize) -> Extent {
         match rows {
             0..SOME => Extent::Few,
@@ -54,24 +55,24 @@ impl Extent {
     }
 }
 
-/// To look a term up takes as long as to compare the terms of so many rows.
+/// The number of rows for which comparing terms takes as long as looking up one term.
 const SOME: usize = 32;
-/// To make room for what is known of each value takes as long as to look it up again for so many.
+/// The number of rows for which repeated lookups take as long as allocating the cache.
 const MANY: usize = 256;
 
-/// What is seen in a byte of each row.
+/// A prefilter by one byte per row.
 pub(super) struct Sketched<'a> {
     bytes: &'a [u8],
-    /// It holds for rows with these bytes.
+    /// The test holds for rows with these bytes.
     sure: Vec<RangeInclusive<u8>>,
-    /// Of others it may hold for rows with these.
+    /// The test may hold for rows with these bytes, unless they are in `sure`.
     maybe: Vec<RangeInclusive<u8>>,
     exact: Check<'a>,
-    /// It holds for rows that have a bit here, too: none, or as many bits as there are rows.
+    /// A bit for each row that matches in addition. Empty, or as long as the number of rows.
     edges: Vec<u64>,
 }
 
-/// Rows whose codes lie within, and others that the test holds for.
+/// The rows with codes in an interval, and those among `others` for which the test holds.
 pub(super) struct Range<'a, C> {
     codes: &'a [C],
     others: &'a Others,
@@ -80,26 +81,27 @@ pub(super) struct Range<'a, C> {
     test: &'a Test,
 }
 
-/// Rows whose values fit.
+/// The rows whose values match.
 pub(super) struct OfValues<'a> {
     values: &'a Values,
     fit: Fit<'a>,
-    /// By value, where that saves something: 0 if it has not been, 1 if it does not fit, 2 if it does.
+    /// A cache by value, used for many rows: 0 is unknown, 1 does not match, 2 matches.
     known: RefCell<Vec<u8>>,
 }
 
 enum Fit<'a> {
-    /// It has one of these terms, which ascend.
+    /// The value has one of these terms, which are ascending.
     Terms(Vec<u32>),
-    /// One of its terms fits one of the patterns.
+    /// One of the value's terms matches one of the patterns.
     Patterns(&'a [Pattern]),
     Test(&'a Test),
 }
 
-/// More distinct values than these are tested again for each row: what is known is of one step, and made ready for each.
+/// The maximum size of the cache. The cache is rebuilt for each step, so with more distinct values each row is tested
+/// again.
 const KNOWN_MAX: usize = 1 << 13;
 
-/// Whether bytes of rows tell for most of them whether the predicate holds.
+/// Returns whether the predicate can be decided for most rows by their sketch bytes.
 pub(super) fn are_sketched(predicate: &Predicate, index: &SpaceIndex) -> bool {
     match predicate {
         Predicate::All | Predicate::Nothing | Predicate::Optional(_) => true,
@@ -146,7 +148,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// All but one part of a conjunction.
+    /// Creates a check of all parts of a conjunction but one.
     pub fn of_others(
         predicate: &'a Predicate,
         part: usize,
@@ -259,7 +261,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Whether 64 rows take as long as one that is looked at by itself, or less.
+    /// Returns whether testing 64 rows takes at most as long as testing one row individually.
     pub fn is_quick(&self) -> bool {
         match self {
             Check::Constant(_) | Check::Sketched(_) => true,
@@ -269,7 +271,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// What is tested first of several.
+    /// Returns the relative cost of a test. Cheaper parts are tested first.
     fn cost(&self) -> u8 {
         match self {
             Check::Constant(_) | Check::Sketched(_) => 0,
@@ -303,12 +305,12 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Of these rows, those that it holds for stay, in their order.
+    /// Retains the rows for which the check holds, in order.
     pub fn keep(&self, rows: &mut Vec<u32>) {
         match self {
             Check::Constant(true) => {}
             Check::Constant(false) => rows.clear(),
-            // One after the other: what each looks at lies in one place.
+            // Test one part after the other, because the data of each part is contiguous.
             Check::And(parts) => parts.iter().for_each(|part| part.keep(rows)),
             Check::Codes(range) => range.keep(rows),
             Check::Flags(range) => range.keep(rows),
@@ -317,7 +319,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Of the rows from 64 times `word` on that the masks have bits for, those that it holds for stay.
+    /// Retains the bits of rows for which the check holds. The first mask is that of the 64 rows from 64 times `word`.
     pub fn sift(&self, word: usize, masks: &mut [u64]) {
         match self {
             Check::Constant(true) => {}
@@ -360,7 +362,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Of the rows from `base` on that `mask` has a bit for, those that it holds for: each is looked at by itself.
+    /// Returns the bits of `mask` for which the check holds, testing each row individually. Bit 0 is the row `base`.
     fn of_those(&self, base: u32, mask: u64) -> u64 {
         let (mut found, mut left) = (0, mask);
         while left != 0 {
@@ -372,9 +374,9 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Masks that are sifted in one go.
+/// The maximum number of masks in one call of `sift`.
 pub(super) const SIFTED_MAX: usize = 64;
-/// More ranges of bytes than these are not compared with.
+/// The maximum number of byte ranges to compare with.
 const SPANS_MAX: usize = 8;
 
 impl<'a> Sketched<'a> {
@@ -395,7 +397,7 @@ impl<'a> Sketched<'a> {
         }))
     }
 
-    /// See [`Check::keep`]. A byte of a row is more likely to be at hand than its number.
+    /// See [`Check::keep`]. The byte of a row is more likely to be cached than its number.
     fn keep(&self, rows: &mut Vec<u32>) {
         const MAYBE: u8 = 1;
         const SURE: u8 = 2;
@@ -436,7 +438,7 @@ impl<'a> Sketched<'a> {
         }
     }
 
-    /// Which of so many times 64 rows have bytes within the ranges.
+    /// Returns a bit for each row of `words` times 64 rows whose byte is in the ranges.
     #[inline]
     fn found(&self, ranges: &[RangeInclusive<u8>], word: usize, words: usize) -> [u64; SIFTED_MAX] {
         let bytes = self.bytes.get(word * 64..).unwrap_or_default();
@@ -457,10 +459,11 @@ impl<'a> Sketched<'a> {
     }
 }
 
-/// More rows than these at the ends of a range are not listed.
+/// The maximum number of rows at the edges of a range that are listed.
 const EDGES_MAX: usize = 1 << 13;
 
-/// A bit for each row whose number is in a span, but not in a block that is; none if there is no order in which to find them, or if they are many.
+/// Returns a bit for each row whose number is in the span, but not in a block that is completely in it. Empty if there
+/// is no order in which to find them, or if there are too many.
 fn edges(
     attribute: &AttributeIndex,
     blocks: &Blocks,
@@ -551,11 +554,11 @@ impl<'a, C: Code> Range<'a, C> {
     }
 }
 
-/// A bit for each byte, which is 0 or 1.
+/// Converts 64 bytes, each 0 or 1, to bits.
 fn bits_of(bytes: &[u8; 64]) -> u64 {
     let (words, _) = bytes.as_chunks::<8>();
     let eights = words.iter().enumerate().map(|(at, word)| {
-        // Each byte's bit is moved to a place of its own in the highest byte.
+        // The multiplication moves the bit of each byte to a separate position in the highest byte.
         let bits = u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56;
         bits << (8 * at)
     });
@@ -564,7 +567,7 @@ fn bits_of(bytes: &[u8; 64]) -> u64 {
 
 impl<'a> Fit<'a> {
     fn new(test: &'a Test, values: &Values, extent: Extent) -> Fit<'a> {
-        // To look terms up costs more than to compare those of a few rows.
+        // Looking up terms costs more than comparing those of a few rows.
         let exact = |patterns: &[Pattern]| -> Option<Vec<u32>> {
             if extent == Extent::Few {
                 return None;
@@ -584,7 +587,7 @@ impl<'a> Fit<'a> {
                 Some(terms) => Fit::Terms(terms),
                 None => Fit::Patterns(patterns),
             },
-            // An empty word is an empty text.
+            // An empty word matches an empty text.
             Test::Word(Pattern::Exact(word)) if word.is_empty() => Fit::Test(test),
             Test::Word(pattern) if values.has_terms => {
                 let patterns = std::slice::from_ref(pattern);
@@ -617,7 +620,7 @@ impl OfValues<'_> {
         }
     }
 
-    /// The values that fit, of those with small numbers, as ranges.
+    /// Returns the matching values among the first 256, as ranges.
     fn fitting(&self) -> Vec<RangeInclusive<u8>> {
         let mut ranges: Vec<RangeInclusive<u8>> = Vec::new();
         for id in (0..self.values.end().min(256) as u32).filter(|id| self.fits(*id)) {

@@ -1,11 +1,11 @@
-//! Indexes that a space is to have: built beside those that serve, some rows at a time, from the columns that are here already.
+//! New indexes of a space. They are built in steps from the existing columns, while the current indexes serve searches.
 //!
 //! ```text
-//!  INDEX price ─► Coming: rows below `next` are in it ──take_in──► all rows are ─► it serves; what is not named any more goes
+//!  INDEX price ─► Coming: contains the rows below `next` ──take_in──► contains all rows ─► replaces the indexes no longer declared
 //! ```
 //!
-//! 1. Of the rows below `next`, what is coming has all that are there, as they are now.
-//! 2. No search sees it before it has all rows, and what served before serves until then.
+//! 1. Of the rows below `next`, the new indexes contain all existing ones, with their current values.
+//! 2. No search uses a new index before it contains all rows. The previous indexes serve until then.
 
 use super::attribute::{AttributeIndex, Leads};
 use super::column::Entry;
@@ -15,19 +15,19 @@ use crate::schema::{Attribute, AttributeId, Definition, Kind};
 
 #[derive(Debug)]
 pub(super) struct Coming {
-    /// By their places in the index: each takes the place of the one that is there.
+    /// By position in the index. Each replaces the current index at its position.
     attributes: Vec<(usize, AttributeIndex)>,
     composites: Vec<Composite>,
     next: u32,
 }
 
-/// The attributes of the indexes of several that a space is to have, by their places.
+/// Returns the declared composite indexes, as positions of their attributes.
 pub(super) fn composites_of(
     definition: &Definition,
     all: &[AttributeIndex],
     place: impl Fn(AttributeId) -> Option<usize>,
 ) -> Vec<Vec<usize>> {
-    // Texts that are sorted as they are written are in another order than ranges of them.
+    // The sort order of unfolded texts differs from the order of their ranges.
     let is_ordered = |at: &usize| {
         let Attribute { kind, .. } = &all[*at].attribute;
         !(matches!(kind, Kind::Text { .. }) && all[*at].attribute.sorts_unfolded())
@@ -41,7 +41,7 @@ pub(super) fn composites_of(
 }
 
 impl Coming {
-    /// What is there to be built. `None`: what is there is what is to be.
+    /// Returns the indexes to build, or `None` if the current ones are as declared.
     pub fn of(
         definition: &Definition,
         attributes: &[AttributeIndex],
@@ -70,14 +70,14 @@ impl Coming {
         self.next
     }
 
-    /// Makes room for a row, which has no value.
+    /// Adds a row without a value.
     pub fn add(&mut self, row: u32, rows: &Rows) {
         for (_, attribute) in &mut self.attributes {
             attribute.add(row, rows);
         }
     }
 
-    /// A row of these values is about to have others, of the attributes at some places; or to go.
+    /// Removes a row that is about to change attributes, or to be deleted, from the affected composite indexes.
     pub fn leave(
         &mut self,
         row: u32,
@@ -91,7 +91,7 @@ impl Coming {
         }
     }
 
-    /// It has other values now, of the attributes at some places.
+    /// Adds a row again after the attributes at these positions have changed.
     pub fn enter(
         &mut self,
         row: u32,
@@ -111,7 +111,7 @@ impl Coming {
         }
     }
 
-    /// A row goes that has left.
+    /// Removes a deleted row, after `leave`.
     pub fn forget(&mut self, row: u32, rows: &Rows) {
         for (_, attribute) in &mut self.attributes {
             if !attribute.data.is_missing(row) {
@@ -121,7 +121,7 @@ impl Coming {
         }
     }
 
-    /// Takes in so many rows; whether it has all.
+    /// Adds at most `rows_max` rows. Returns whether all rows have been added.
     pub fn take_in(&mut self, rows_max: usize, all: &[AttributeIndex], rows: &Rows) -> bool {
         let end = rows.end() as u32;
         let stop = end.min(self.next.saturating_add(rows_max as u32));
@@ -140,7 +140,7 @@ impl Coming {
         stop == end
     }
 
-    /// It takes over. `wanted`: the composite indexes that there are to be.
+    /// Replaces the current indexes. `wanted` contains the declared composite indexes.
     pub fn serve(
         self,
         wanted: Vec<Vec<usize>>,

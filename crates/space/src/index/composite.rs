@@ -1,7 +1,7 @@
-//! A local index over several attributes: rows by the first one's value, then the second's, and so on, then by key.
+//! A composite index: rows ordered by the values of several attributes, then by key.
 //!
-//! 1. A row that has one value or none of each attribute is in `order`, without a value behind those with one.
-//! 2. Another, such as one with two tags, is in `others`.
+//! 1. A row with at most one value of each attribute is in `order`. A missing value sorts after all values.
+//! 2. Other rows, such as one with two tags, are in `others`.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::query::Span;
 
 #[derive(Debug)]
 pub(super) struct Composite {
-    /// By their places in the index, at least two.
+    /// The positions of the attributes in the index; at least two.
     pub attributes: Vec<usize>,
     pub order: Sorted,
     pub others: Postings,
@@ -63,7 +63,7 @@ impl Composite {
         self.order = order;
     }
 
-    /// Takes out a row whose values are still those that it was put with.
+    /// Removes a row, whose values must be the same as when it was inserted.
     pub fn remove(&mut self, row: u32, all: &[AttributeIndex], rows: &Rows) {
         if !self.is_regular(row, all) {
             return self.others.remove(row);
@@ -80,7 +80,8 @@ impl Composite {
             .is_lt()
     }
 
-    /// The ranks of the rows that have a value in each of these spans, of the first attributes in order; all but the last are single values.
+    /// Returns the ranks of the rows with a value in each span, where the spans belong to the first attributes in
+    /// order. All spans but the last must be single values.
     pub fn ranks(&self, spans: &[&Span], all: &[AttributeIndex]) -> Range<usize> {
         let side = |row: u32, is_end: bool| {
             for (at, span) in self.attributes.iter().zip(spans) {
@@ -101,7 +102,7 @@ impl Composite {
     }
 }
 
-/// Where the row's value lies: below the span, in it, or above, as a row without one.
+/// Compares the row's value with the span. A missing value is above it.
 fn place(data: &Data, row: u32, span: &Span) -> Ordering {
     if !data.has_order(row) {
         return Ordering::Greater;

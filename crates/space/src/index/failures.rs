@@ -1,4 +1,5 @@
-//! Fields that do not fit their attributes, as FT.INFO tells them. They are counted since the space was made, also those that have been corrected.
+//! Fields that do not match the type of their attribute, as FT.INFO reports them. The counts begin when the space is
+//! created, and include corrected fields.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +8,16 @@ use crate::value::Fault;
 
 #[derive(Debug, Clone, Default)]
 pub struct Failures {
-    /// Of all attributes.
+    /// The total of all attributes.
     pub count: u64,
     pub newest: Option<Failure>,
-    /// How many, and the newest.
+    /// The count and the most recent failure.
     pub by_attribute: BTreeMap<AttributeId, (u64, Failure)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The object's.
+    /// The key of the object.
     pub key: Vec<u8>,
     pub message: String,
 }

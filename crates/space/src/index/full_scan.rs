@@ -1,8 +1,11 @@
-//! Searches that look at every object, however many there come to be, since no index leads to those that they ask for. A server may be told to refuse them.
+//! Detects full scans: searches that examine every object because no index serves their conditions. A server can be
+//! configured to reject them.
 //!
-//! 1. Whether a search is one follows from the definition alone, not from what objects have: what is answered today is not refused tomorrow.
+//! 1. Whether a search is a full scan depends only on the definition, not on the data. A search that is accepted today
+//!    is not rejected tomorrow.
 //!
-//! That an index is there does not say how many objects it leads to: `@price:[0 +inf]` is no full scan in this sense, nor a word of which only the middle is known.
+//! An index may yield any number of objects: `@price:[0 +inf]` is not a full scan in this sense, and neither is a
+//! search for the middle part of a word.
 
 use crate::aggregate::Aggregation;
 use crate::error::{Refusal, Result};
@@ -12,10 +15,11 @@ use crate::search::Search;
 use crate::search::request::SortBy;
 
 impl Search {
-    /// `*` is none: it is looked at in the order of the answer, as far as LIMIT says, if there is an index in that order.
+    /// Rejects a full scan. `*` is accepted if there is an index in result order, because the search then examines
+    /// objects in that order and stops at LIMIT.
     ///
     /// # Errors
-    /// It looks at every object; what would help.
+    /// The search examines every object. The error names a remedy.
     pub fn ensure_no_full_scan(&self, definition: &Definition) -> Result<()> {
         if self.options.keys.is_some() || leads(&self.predicate, definition) {
             return Ok(());
@@ -39,10 +43,11 @@ impl Search {
 }
 
 impl Aggregation {
-    /// `*` is none with a cursor, if rows stand for themselves: each read looks at as many objects as it returns.
+    /// Rejects a full scan. `*` is accepted with a cursor if the rows are streamed, because each read then examines as
+    /// many objects as it returns.
     ///
     /// # Errors
-    /// It looks at every object; what would help.
+    /// The aggregation examines every object. The error names a remedy.
     pub fn ensure_no_full_scan(&self, definition: &Definition) -> Result<()> {
         if self.options.keys.is_some() || leads(&self.predicate, definition) {
             return Ok(());
@@ -56,10 +61,10 @@ impl Aggregation {
         }
     }
 
-    /// As [`Aggregation::ensure_no_full_scan`], of objects that are found to be changed.
+    /// Like [`Aggregation::ensure_no_full_scan`], for a search of the objects to change.
     ///
     /// # Errors
-    /// It looks at every object; what would help.
+    /// The search examines every object. The error names a remedy.
     pub fn ensure_no_full_scan_for_change(&self, definition: &Definition) -> Result<()> {
         match leads(&self.predicate, definition) {
             true => Ok(()),
@@ -100,7 +105,7 @@ fn refusal(predicate: &Predicate, definition: &Definition) -> Refusal {
     ))
 }
 
-/// Whether it holds for every object.
+/// Returns whether the predicate holds for every object.
 fn is_all(predicate: &Predicate) -> bool {
     match predicate {
         Predicate::All | Predicate::Optional(_) => true,
@@ -109,7 +114,7 @@ fn is_all(predicate: &Predicate) -> bool {
     }
 }
 
-/// Whether an index leads to the objects that it may hold for.
+/// Returns whether an index yields the objects for which the predicate may hold.
 fn leads(predicate: &Predicate, definition: &Definition) -> bool {
     match predicate {
         Predicate::All | Predicate::Optional(_) => false,
@@ -130,7 +135,7 @@ fn leads(predicate: &Predicate, definition: &Definition) -> bool {
 
 fn leaf_leads(id: AttributeId, test: &Test, definition: &Definition) -> bool {
     let Some(attribute) = definition.attribute(id) else {
-        // It was dropped.
+        // The attribute was dropped.
         return *test != Test::Missing;
     };
     let is_indexed = is_indexed(attribute, definition);
@@ -154,10 +159,10 @@ fn leaf_leads(id: AttributeId, test: &Test, definition: &Definition) -> bool {
     }
 }
 
-/// Whether it is not left out of INDEX.
+/// Returns whether the attribute has an index of its own: INDEX names it, or is omitted.
 fn is_listed(attribute: &Attribute, definition: &Definition) -> bool {
     match &definition.layout.indexes {
-        // INDEX cannot name a place.
+        // INDEX cannot name a GEO attribute.
         Some(lists) if attribute.kind != Kind::Geo => {
             lists.iter().any(|list| list[..] == [attribute.id])
         }
@@ -169,7 +174,7 @@ fn is_indexed(attribute: &Attribute, definition: &Definition) -> bool {
     is_listed(attribute, definition) && !attribute.options.no_index
 }
 
-/// Whether there is an index in the order of its values.
+/// Returns whether there is an index in the order of the attribute's values.
 fn has_order(attribute: &Attribute, definition: &Definition) -> bool {
     match attribute.kind {
         Kind::Geo => false,
@@ -178,7 +183,7 @@ fn has_order(attribute: &Attribute, definition: &Definition) -> bool {
     }
 }
 
-/// Whether an index of several attributes has it first.
+/// Returns whether a composite index starts with the attribute.
 fn begins_index(id: AttributeId, definition: &Definition) -> bool {
     let lists = definition.layout.indexes.iter().flatten();
     let mut several = lists.filter(|list| list.len() > 1);
@@ -198,7 +203,7 @@ mod tests {
         Definition::parse_create(&words).expect("it is one")
     }
 
-    /// Why it is refused.
+    /// Returns the error message of a rejected search.
     fn search(of: &str, line: &str) -> Option<String> {
         let definition = definition(of);
         let words: Vec<&[u8]> = line.split('#').map(str::as_bytes).collect();

@@ -1,25 +1,26 @@
-//! The local index of a space: the objects that one core has, found by their attributes. In memory, without I/O.
+//! The local index of a space: finds the objects of one core by their attributes. It is in memory, without I/O.
 //!
-//! | read | for |
+//! | file | contents |
 //! |---|---|
-//! | `space_index` | the index, and what changes it |
-//! | `rows` | objects as dense numbers, and their keys in order |
-//! | `column` | what each row has of an attribute |
-//! | `attribute`, `composite` | what finds rows by one attribute, or by several |
-//! | `coming` | indexes that are built while the others serve |
-//! | `sorted`, `postings`, `bytes` | rows in an order, the rows of one tag, short strings |
-//! | `access` | the planner: where the rows are that a predicate may hold for, and how many there are |
-//! | `check` | a predicate, tested on columns |
-//! | `finder` | the steps in which a run comes by its rows |
-//! | `search_run`, `aggregate_run` | what is made of them |
-//! | `at_once` | a search that takes one step |
-//! | `full_scan` | searches that no index serves |
-//! | `plan`, `failures` | what is told: how a search is answered, which fields do not fit |
+//! | `space_index` | the index, and its changes |
+//! | `rows` | the numbering of objects as dense rows, and their keys in order |
+//! | `column` | the value of an attribute in each row |
+//! | `attribute`, `composite` | the indexes of one attribute, and of several |
+//! | `coming` | indexes that are being built while the others serve |
+//! | `sorted`, `postings`, `bytes` | ordered lists of rows, the rows of one term, short strings |
+//! | `access` | the planner: access paths of a predicate, and their estimated numbers of rows |
+//! | `check` | predicates compiled for tests on columns |
+//! | `finder` | the steps in which a run finds matching rows |
+//! | `search_run`, `aggregate_run` | runs of searches and aggregations |
+//! | `at_once` | searches that take one step |
+//! | `full_scan` | the detection of searches that no index serves |
+//! | `plan`, `failures` | reports: query plans, and fields of the wrong type |
 //!
-//! 1. A run answers as if every object had been looked at with [`crate::query::matches`], whatever the index does instead.
-//! 2. Between two steps of a run objects may come, go and change. An object that the query holds for from the run's first step to its last is found
-//!    exactly once; another is found or not, by what it is when it is looked at, and never twice.
-//! 3. A step looks at a bounded number of objects.
+//! 1. A run returns the same result as [`crate::query::matches`] applied to every object.
+//! 2. Objects may be added, changed and deleted between two steps of a run. An object that matches from the first step
+//!    to the last is found exactly once. Any other object is found at most once, depending on its state when it is
+//!    examined.
+//! 3. A step examines a bounded number of objects.
 
 mod access;
 mod aggregate_run;
@@ -48,18 +49,19 @@ pub use plan::{Plan, Profile};
 pub use search_run::SearchRun;
 pub use space_index::{Changed, RowColumns, SpaceIndex};
 
-/// The effort of a step that looks at so many objects wherever they lie. One that looks at objects one after the other, by a byte of each, looks at
-/// 256 times as many.
+/// Returns the effort of a step that examines this many objects individually. A sequential scan of sketch bytes
+/// examines 256 times as many with the same effort.
 pub const fn effort(objects: usize) -> usize {
     objects.saturating_mul(finder::APART)
 }
 
-/// Where objects are kept. Rows are those of the index: who keeps objects beside it may keep them by these.
+/// Access to the stored objects. Rows are those of the index, so a store may address its objects by them.
 pub trait Objects {
-    /// Calls `read` with the encoded object of this row and key; not if there is none, or it has expired.
+    /// Calls `read` with the encoded object of this row and key, unless it does not exist or has expired.
     fn object(&self, row: u32, key: &[u8], read: &mut dyn FnMut(&[u8]));
 
-    /// As [`Objects::object`] of several, in their order and with their numbers; `None` where there is no object.
+    /// Like [`Objects::object`], for several objects in order. `read` receives the position of each, and `None` if
+    /// there is no object.
     fn objects(&self, rows: &[(u32, &[u8])], read: &mut dyn FnMut(usize, Option<&[u8]>)) {
         for (at, (row, key)) in rows.iter().enumerate() {
             let mut is_there = false;

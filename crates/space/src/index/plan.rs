@@ -1,4 +1,4 @@
-//! How a search is answered, and what it did, as FT.EXPLAIN and FT.PROFILE show them.
+//! The plan and the profile of a search, as shown by FT.EXPLAIN and FT.PROFILE.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use crate::search::request::SortBy;
 pub struct Plan {
     pub(super) definition: Arc<Definition>,
     pub(super) origin: Origin,
-    /// The order in which objects are looked at until so many are found.
+    /// The order in which objects are examined (true: descending), until this many matches are found.
     pub(super) walk: Option<(SortBy, bool, usize)>,
-    /// How many objects will be looked at, about.
+    /// The estimated number of examined objects.
     pub candidates_estimated: u64,
-    /// The attributes that each is tested by.
+    /// The attributes that are tested on each candidate.
     pub(super) filters: Vec<AttributeId>,
-    /// The total comes from an index.
+    /// The total is taken from an index.
     pub(super) is_counted: bool,
 }
 
-/// Where objects are taken from.
+/// The access path: the origin of the candidates.
 #[derive(Debug, Clone)]
 pub(super) enum Origin {
     Nothing,
@@ -55,7 +55,7 @@ impl Origin {
         }
     }
 
-    /// Those whose index it is; none of a union of several.
+    /// Returns the attributes whose index is used; none for a union.
     pub fn attributes(&self) -> impl Iterator<Item = AttributeId> + '_ {
         let (one, several) = match self {
             Origin::Ranges(id, _) | Origin::Terms(id, _) | Origin::Missing(id) => {
@@ -94,7 +94,7 @@ impl Origin {
     }
 }
 
-/// Such as `index city, a value; about 50 candidates; filter price`.
+/// Formats a plan like `index city, a value; about 50 candidates; filter price`.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |id: AttributeId| self.definition.attribute(id).map_or("?", |it| &it.name);
@@ -122,20 +122,21 @@ impl fmt::Display for Plan {
     }
 }
 
-/// What a run has done so far.
+/// The work of a run so far.
 #[derive(Debug, Clone)]
 pub struct Profile {
     pub plan: Plan,
     pub steps: u64,
-    /// The most work that was done without a pause, planning included: objects that could have been looked at one by one meanwhile.
+    /// The maximum work without a pause, including planning, as a number of objects that could have been examined
+    /// individually.
     pub work_max: u64,
-    /// Objects that were looked at one by one, each time that they were.
+    /// The number of individually examined objects, counting repeated examinations.
     pub candidates: u64,
-    /// Objects that were looked at one behind the other, which takes a fraction of the time.
+    /// The number of objects examined in a sequential scan, which takes a fraction of the time.
     pub scanned: u64,
-    /// Of these, the ones that the query holds for.
+    /// The number of matches among them.
     pub found: u64,
-    /// Stored objects that were read, for what is returned or grouped.
+    /// The number of stored objects that were read, to return or to group them.
     pub objects_read: u64,
 }
 
@@ -152,7 +153,7 @@ impl Profile {
         }
     }
 
-    /// Notes the effort of something that was done without a pause.
+    /// Records the effort of work without a pause.
     pub(super) fn note_effort(&mut self, effort: usize) {
         self.work_max = self
             .work_max

@@ -1,8 +1,9 @@
-//! The rows that have one tag or word, by their numbers. Most tags of a space with many have one row: it takes no place of its own.
+//! A posting list: the rows with one tag or word, by number. In an attribute with many tags, most tags have one row,
+//! which needs no allocation.
 
 use super::sorted::Sorted;
 
-/// More rows than these lie in pages.
+/// Lists with more rows are stored in pages.
 const FEW_MAX: usize = 128;
 
 #[derive(Debug, Clone, Default)]
@@ -15,7 +16,7 @@ pub(super) enum Postings {
 }
 
 impl Postings {
-    /// Of rows by their numbers.
+    /// Creates a list from ascending rows.
     pub fn of(rows: Vec<u32>) -> Postings {
         match rows[..] {
             [] => Postings::None,
@@ -42,7 +43,7 @@ impl Postings {
         }
     }
 
-    /// Adds a row that is not there.
+    /// Adds a row, which must not be present.
     pub fn insert(&mut self, row: u32) {
         match self {
             Postings::None => *self = Postings::One(row),
@@ -58,7 +59,7 @@ impl Postings {
         }
     }
 
-    /// Takes out a row that is there.
+    /// Removes a row, which must be present.
     pub fn remove(&mut self, row: u32) {
         match self {
             Postings::None => {}
@@ -72,7 +73,7 @@ impl Postings {
             }
             Postings::Many(rows) => {
                 rows.remove(row, |other| other < row);
-                // Half of what made it many: it does not go back and forth.
+                // The threshold is half of that for splitting, so the list does not oscillate.
                 if rows.len() <= FEW_MAX / 2 {
                     *self = Postings::Few(rows.iter().collect());
                 }

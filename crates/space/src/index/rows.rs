@@ -1,4 +1,4 @@
-//! The objects of an index as rows: dense numbers, given out again when they are free, and the keys in order.
+//! The rows of an index: dense numbers of objects, reused after a deletion, and the keys in order.
 
 use larder_types::prefetch;
 
@@ -7,15 +7,15 @@ use super::sorted::Sorted;
 
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    /// By row; of a free one empty.
+    /// By row; empty for a free row.
     keys: Vec<Bytes>,
-    /// By row: the index's clock when the object came. A run does not look at objects that came after it began.
+    /// By row: the index's clock when the object was added. A run skips objects that were added after its start.
     born: Vec<u64>,
-    /// A bit for each row that is an object.
+    /// A bit for each row that has an object.
     alive: Vec<u64>,
     free: Vec<u32>,
     by_key: Sorted,
-    /// What keys take that do not lie in `keys`.
+    /// The heap size of long keys.
     long_bytes: usize,
 }
 
@@ -24,7 +24,7 @@ impl Rows {
         self.by_key.len()
     }
 
-    /// One more than the greatest row that was ever given out.
+    /// Returns an exclusive upper bound of the rows ever used.
     pub fn end(&self) -> usize {
         self.keys.len()
     }
@@ -34,7 +34,7 @@ impl Rows {
         &self.keys[row as usize]
     }
 
-    /// Asks the processor to fetch a key that will be read soon.
+    /// Prefetches a key that will be read soon.
     #[inline]
     pub fn prefetch_key(&self, row: u32) {
         prefetch(&self.keys[row as usize]);
@@ -50,7 +50,7 @@ impl Rows {
         self.alive[row as usize / 64] >> (row % 64) & 1 == 1
     }
 
-    /// The bits of the 64 rows from 64 times `word` on.
+    /// Returns the bits of the 64 rows from 64 times `word`.
     #[inline]
     pub fn alive_word(&self, word: usize) -> u64 {
         self.alive[word]
@@ -60,7 +60,7 @@ impl Rows {
         &self.by_key
     }
 
-    /// How many keys come before this one.
+    /// Returns the number of keys that sort before this one.
     pub fn rank_of_key(&self, key: &[u8]) -> usize {
         self.by_key.rank(|row| self.key(row) < key)
     }
@@ -70,7 +70,7 @@ impl Rows {
         (self.key(row) == key).then_some(row)
     }
 
-    /// A row for a key that has none.
+    /// Adds a row for a key, which must not have one.
     pub fn add(&mut self, key: &[u8], now: u64) -> u32 {
         let row = self.free.pop().unwrap_or_else(|| {
             let row = u32::try_from(self.keys.len()).expect("a core has fewer than 4 Gi objects");
@@ -100,7 +100,7 @@ impl Rows {
         self.free.push(row);
     }
 
-    /// All rows that are objects, by their numbers.
+    /// Returns all rows that have an object, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.end() as u32).filter(|row| self.is_alive(*row))
     }
@@ -120,7 +120,7 @@ impl Rows {
     }
 }
 
-/// Drops so many at the end of a list, as long as there are some.
+/// Drops up to `count` elements at the end of a list, and subtracts their number from `count`.
 pub(super) fn drop_last<T>(list: &mut Vec<T>, count: &mut usize) {
     let left = list.len().saturating_sub(*count);
     *count -= list.len() - left;

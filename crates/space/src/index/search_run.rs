@@ -1,4 +1,4 @@
-//! A search that goes on in steps.
+//! A search that runs in steps.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::search::content::put_content;
 use crate::search::request::Content;
 use crate::search::{Partial, Search};
 
-/// Objects that are read before the bytes of the answer are compared with the limit.
+/// The number of objects that are read before the size of the result is compared with the limit.
 const READ_AT_ONCE: usize = 64;
 
-/// It borrows nothing: between two steps the index may change.
+/// A running search. It borrows nothing, so the index may change between two steps.
 #[derive(Debug)]
 pub struct SearchRun {
     search: Arc<Search>,
     finder: Finder,
     partial: Partial,
-    /// Rows that were offered to the partial answer.
+    /// The number of rows offered to the partial result.
     offered: usize,
     bytes_max: usize,
     step_bytes: StepBytes,
@@ -60,10 +60,11 @@ impl SearchRun {
         }
     }
 
-    /// Looks at some objects, with so much [effort](super::effort), at one at least, and at fewer where objects are long. Whether the run
-    /// is done.
+    /// Examines objects within this [effort](super::effort): at least one, and fewer if objects are long. Returns
+    /// whether the run is complete.
     ///
-    /// The index is that which the run was made with. Rows hold what is returned of an object, with the fields that have not expired.
+    /// `index` must be the index with which the run was created. The rows of the result contain the returned content of
+    /// objects, without expired fields.
     pub fn step(
         &mut self,
         index: &SpaceIndex,
@@ -73,11 +74,11 @@ impl SearchRun {
     ) -> bool {
         let search = self.search.clone();
         let asked = asked(&search);
-        // What is done with a row that is found is part of a step, too.
+        // The work for each matching row is part of a step too.
         let row_work = search.row_work();
         let mut left = self.step_bytes.begin(effort, row_work);
         self.profile.steps += 1;
-        // What this step has found, the first of it: objects are read once it is known which are returned of them.
+        // The first matches of this step. Objects are read after it is known which of them are returned.
         let mut rows = Vec::new();
         let mut batch = std::mem::take(&mut self.batch);
         let is_done = loop {
@@ -90,7 +91,7 @@ impl SearchRun {
                     self.offered += batch.len();
                     rows.append(&mut batch);
                     if self.finder.is_walking() {
-                        // It ends when as many could be read as are asked for.
+                        // The walk ends when the requested number of objects has been read.
                         self.keep_first(index, &mut rows);
                         self.take(index, objects, now_ms, &rows);
                         rows.clear();
@@ -124,17 +125,17 @@ impl SearchRun {
         is_done || self.refusal.is_some()
     }
 
-    /// Keeps the first of some rows; the others are only counted.
+    /// Keeps the first rows. The others are only counted.
     fn keep_first(&mut self, index: &SpaceIndex, rows: &mut Vec<u32>) {
         let found = rows.len();
         index.keep_first(&self.search.order, self.search.keep(), rows);
         self.partial.total += (found - rows.len()) as u64;
     }
 
-    /// Adds the first of the rows to the answer.
+    /// Offers the rows to the partial result.
     fn take(&mut self, index: &SpaceIndex, objects: &dyn Objects, now_ms: u64, rows: &[u32]) {
         let search = &self.search;
-        // The ranks of those that are read, one after another, and where each lies.
+        // The concatenated ranks of the rows to read, and the range of each.
         let (mut ranks, mut read) = (Vec::new(), Vec::with_capacity(rows.len()));
         let mut kept: Vec<(u32, &[u8])> = Vec::with_capacity(rows.len());
         for row in rows.iter().copied() {
@@ -170,12 +171,12 @@ impl SearchRun {
         }
     }
 
-    /// What it keeps in memory, about.
+    /// Returns the approximate memory use, in bytes.
     pub fn bytes(&self) -> usize {
         self.partial.bytes()
     }
 
-    /// Why it ended before all objects were looked at.
+    /// Returns the error that ended the run early.
     pub fn refusal(&self) -> Option<&Refusal> {
         self.refusal.as_ref()
     }
@@ -184,10 +185,11 @@ impl SearchRun {
         &self.profile
     }
 
-    /// What was found. The content of its entries is as [`crate::search::content::decode_content`] reads it; empty with NOCONTENT.
+    /// Returns the result. The content of its entries is in the form of [`crate::search::content::decode_content`]; it
+    /// is empty with NOCONTENT.
     ///
     /// # Errors
-    /// The rows took more than they may.
+    /// The rows exceeded the memory limit.
     pub fn finish(self) -> Result<Partial> {
         match self.refusal {
             None => Ok(self.partial),

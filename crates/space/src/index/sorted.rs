@@ -1,14 +1,15 @@
-//! Ids in an order that whoever holds them knows: rows by key, rows by a value, words by their letters.
+//! An ordered list of ids: rows by key, rows by value, or words. The caller defines the order.
 //!
-//! Ids lie in pages of up to 512, four bytes each, so an insertion moves 1 KiB on average, and a number of ids between two places is a difference.
-//! The order is not kept here: to find a place, the holder is asked of ids whether they come before it.
+//! Ids are stored in pages of up to 512, four bytes each, so an insertion moves 1 KiB on average. The number of ids
+//! between two positions is a difference of ranks. To find a position, the list calls `is_before`, a function of the
+//! caller that returns whether an id precedes the position.
 //!
 //! 1. No page is empty.
-//! 2. `firsts` has each page's first id, `sizes` how many it holds.
+//! 2. `firsts` contains the first id of each page, and `sizes` its number of ids.
 
 use std::ops::Range;
 
-/// The ids of one page at most.
+/// The maximum number of ids in a page.
 const PAGE_MAX: usize = 512;
 
 #[derive(Debug, Clone, Default)]
@@ -19,7 +20,7 @@ pub(super) struct Sorted {
     len: usize,
 }
 
-/// Between two ids.
+/// A position between two ids.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     page: usize,
@@ -27,7 +28,7 @@ struct Place {
 }
 
 impl Sorted {
-    /// Of ids that are in order.
+    /// Creates a list from ordered ids.
     pub fn of(ids: &[u32]) -> Sorted {
         let pages: Vec<Vec<u32>> = ids.chunks(PAGE_MAX).map(<[u32]>::to_vec).collect();
         Sorted {
@@ -59,12 +60,12 @@ impl Sorted {
         let Some(page) = behind.checked_sub(1) else {
             return Place { page: 0, offset: 0 };
         };
-        // The first is known to be before.
+        // The first id is known to come before.
         let offset = 1 + self.pages[page][1..].partition_point(|id| is_before(*id));
         Place { page, offset }
     }
 
-    /// How many ids come before. Those for which it is true come first.
+    /// Returns the number of ids for which `is_before` is true. They must precede the others.
     pub fn rank(&self, is_before: impl FnMut(u32) -> bool) -> usize {
         let place = self.place(is_before);
         let before: usize = self.sizes[..place.page]
@@ -74,7 +75,7 @@ impl Sorted {
         before + place.offset
     }
 
-    /// As [`Sorted::rank`], where it is known to be between two ranks.
+    /// Like [`Sorted::rank`], if the rank is known to be within these bounds.
     pub fn rank_within(&self, ranks: Range<usize>, is_before: impl FnMut(u32) -> bool) -> usize {
         if ranks.is_empty() {
             return ranks.start;
@@ -95,7 +96,8 @@ impl Sorted {
         begin + ids.partition_point(|id| is_before(*id))
     }
 
-    /// As [`Sorted::rank`], but not less than this one, near which it is likely to be: few rows are in most ranges.
+    /// Like [`Sorted::rank`], for a rank that is at least this one and probably close to it, because most ranges have
+    /// few rows.
     pub fn rank_behind(&self, rank: usize, mut is_before: impl FnMut(u32) -> bool) -> usize {
         let Place { page, offset } = self.locate(rank);
         let ids = self.pages.get(page).map_or(&[][..], |ids| &ids[offset..]);
@@ -109,7 +111,7 @@ impl Sorted {
         self.rank(is_before).max(rank)
     }
 
-    /// The first id that does not come before.
+    /// Returns the first id for which `is_before` is false.
     pub fn first_behind(&self, is_before: impl FnMut(u32) -> bool) -> Option<u32> {
         let Place { page, offset } = self.place(is_before);
         let here = self.pages.get(page)?.get(offset);
@@ -117,7 +119,7 @@ impl Sorted {
         here.or_else(next).copied()
     }
 
-    /// Puts an id behind all that come before it.
+    /// Inserts an id after all ids for which `is_before` is true.
     pub fn insert(&mut self, id: u32, is_before: impl FnMut(u32) -> bool) {
         let Place {
             mut page,
@@ -130,7 +132,7 @@ impl Sorted {
         }
         if self.pages[page].len() == PAGE_MAX {
             if page + 1 == self.pages.len() && offset == PAGE_MAX {
-                // What comes in order fills its pages.
+                // Insertions in order leave full pages behind.
                 self.put_page(page + 1, vec![id]);
                 return;
             }
@@ -144,10 +146,10 @@ impl Sorted {
         self.note(page);
     }
 
-    /// Takes out an id: the one right behind those that come before it.
+    /// Removes an id, which must be the first one for which `is_before` is false.
     ///
     /// # Panics
-    /// It is another.
+    /// Another id is there.
     pub fn remove(&mut self, id: u32, is_before: impl FnMut(u32) -> bool) {
         let Place {
             mut page,
@@ -194,13 +196,13 @@ impl Sorted {
         self.sizes.remove(at);
     }
 
-    /// Keeps invariant 2 of a page that has changed.
+    /// Restores invariant 2 for a changed page.
     fn note(&mut self, page: usize) {
         self.firsts[page] = self.pages[page][0];
         self.sizes[page] = self.pages[page].len() as u16;
     }
 
-    /// Where the id of this rank is; behind all pages if there is none.
+    /// Returns the position of the id with this rank, or the end if there is none.
     fn locate(&self, rank: usize) -> Place {
         const STEP: usize = 64;
         let (mut page, mut offset) = (0, rank);
@@ -218,7 +220,7 @@ impl Sorted {
         Place { page, offset }
     }
 
-    /// The ids from one rank to another, which is left out.
+    /// Returns the ids from rank `begin` (inclusive) to `end` (exclusive).
     pub fn between(&self, begin: usize, end: usize) -> impl Iterator<Item = u32> + '_ {
         let Place { page, offset } = self.locate(begin);
         let pages = self.pages.get(page..).unwrap_or_default();
@@ -226,7 +228,7 @@ impl Sorted {
         ids.take(end.saturating_sub(begin)).copied()
     }
 
-    /// Appends what [`Sorted::between`] yields.
+    /// Appends the ids that [`Sorted::between`] yields.
     pub fn copy_between(&self, begin: usize, end: usize, out: &mut Vec<u32>) {
         let Place { page, mut offset } = self.locate(begin);
         let mut left = end.saturating_sub(begin);
@@ -241,7 +243,7 @@ impl Sorted {
         }
     }
 
-    /// The id of this rank.
+    /// Returns the id with this rank.
     pub fn at(&self, rank: usize) -> Option<u32> {
         let Place { page, offset } = self.locate(rank);
         self.pages.get(page)?.get(offset).copied()

@@ -1,9 +1,11 @@
 //! The index of one space over the objects of one core.
 //!
-//! What it costs. An object is a row: 37 bytes with its key, if that has 22 bytes at most, and of each attribute a column and the place in the indexes: a number
-//! 9 and 5 bytes, a tag 4 (5 where there are few) and 5, and what distinct tags take once. A change of one attribute reads the object's fields, compares each with its
-//! column, and moves the row in that attribute's indexes: two binary searches and two moves of 1 KiB each. A candidate that is looked at takes
-//! a memory access for each attribute that is tested, and one for its key if it is returned.
+//! - Memory per object: 37 bytes including its key, if that has at most 22 bytes, plus a column and an index entry for
+//!   each attribute. A number takes 9 and 5 bytes. A tag takes 4 bytes (5 if there are few distinct ones) and 5, plus
+//!   the distinct tags once.
+//! - A change of one attribute reads the object's fields, compares each with its column, and moves the row in that
+//!   attribute's indexes: two binary searches, and two moves of 1 KiB each.
+//! - Examining a candidate takes one memory access for each tested attribute, and one for its key if it is returned.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -30,14 +32,15 @@ use crate::search::request::SortBy;
 use crate::search::{Search, SortKey};
 use crate::value::{Column, Columns, Fault};
 
-/// What a put has changed.
+/// The effect of a put.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// The object's row: it keeps this number while it is there.
+    /// The row of the object, which is constant while the object exists.
     pub row: u32,
-    /// There was no such object before.
+    /// The object did not exist before.
     pub is_new: bool,
-    /// The attributes that changed, by their [places](SpaceIndex::attribute_ids), as bits; those beyond the 64th are not told.
+    /// The changed attributes as bits, by [position](SpaceIndex::attribute_ids). Attributes after the 64th are not
+    /// reported.
     pub places: u64,
 }
 
@@ -46,19 +49,19 @@ pub struct SpaceIndex {
     definition: Arc<Definition>,
     pub(super) rows: Rows,
     pub(super) attributes: Vec<AttributeIndex>,
-    /// By attributes' numbers.
+    /// By attribute id.
     places: Vec<Option<u16>>,
     pub(super) composites: Vec<Composite>,
     failures: Failures,
-    /// Rows that were put before attributes were added, and not since.
+    /// The rows that have not been put since attributes were added.
     backfill: BTreeSet<u32>,
-    /// Indexes that are being built.
+    /// The indexes that are being built.
     coming: Option<Coming>,
-    /// Counts changes.
+    /// Incremented by each change.
     clock: u64,
 }
 
-/// One object's columns, as the index has them.
+/// The columns of one object, read from the index.
 #[derive(Debug, Clone, Copy)]
 pub struct RowColumns<'a> {
     index: &'a SpaceIndex,
@@ -105,12 +108,12 @@ impl SpaceIndex {
         }
     }
 
-    /// The attributes of the indexes of several that there are to be, by their places.
+    /// Returns the declared composite indexes, as positions of their attributes.
     fn composites_wanted(&self) -> Vec<Vec<usize>> {
         composites_of(&self.definition, &self.attributes, |id| self.place(id))
     }
 
-    /// Where the attribute's index is; None of one that was dropped.
+    /// Returns the position of an attribute's index, or `None` if the attribute was dropped.
     pub(super) fn place(&self, id: AttributeId) -> Option<usize> {
         let place = self.places.get(id.index()).copied().flatten();
         place.map(usize::from)
@@ -124,17 +127,17 @@ impl SpaceIndex {
         &self.definition
     }
 
-    /// Changes with every change.
+    /// Returns a number that increases with every change.
     pub(super) fn clock(&self) -> u64 {
         self.clock
     }
 
-    /// The attributes, by their places.
+    /// Returns the attributes, by position.
     pub fn attribute_ids(&self) -> impl Iterator<Item = AttributeId> {
         self.attributes.iter().map(|it| it.attribute.id)
     }
 
-    /// Takes in an object as it is now; what has changed. One that the space does not cover is removed, if it was there: `None`.
+    /// Indexes the current state of an object. If the space does not cover it, removes it and returns `None`.
     pub fn put(&mut self, key: &[u8], object: &Object) -> Option<Changed> {
         if !self.definition.covers(key, object) {
             self.remove(key);
@@ -143,7 +146,7 @@ impl SpaceIndex {
         Some(self.put_covered(key, object))
     }
 
-    /// As [`SpaceIndex::put`] of an object that the space is known to cover.
+    /// Like [`SpaceIndex::put`], for an object that the space is known to cover.
     pub(crate) fn put_covered(&mut self, key: &[u8], object: &Object) -> Changed {
         let known = self.rows.find(key);
         let row = known.unwrap_or_else(|| self.add(key));
@@ -209,7 +212,7 @@ impl SpaceIndex {
         }
     }
 
-    /// As [`SpaceIndex::remove`] of the object that has this row.
+    /// Like [`SpaceIndex::remove`], for the object of this row.
     pub fn remove_row(&mut self, row: u32) {
         self.clock += 1;
         for composite in &mut self.composites {
@@ -229,8 +232,9 @@ impl SpaceIndex {
         self.rows.remove(row);
     }
 
-    /// Goes on with a definition in which attributes were added or dropped, or indexes are others. Added attributes are missing in every object until it is put
-    /// again; other indexes are built by [`SpaceIndex::build_on`], and those that are here serve until then.
+    /// Applies a definition with added or dropped attributes, or other indexes. An added attribute is missing in every
+    /// object until the object is put again. [`SpaceIndex::build_on`] builds new indexes, and the current ones serve
+    /// until then.
     pub fn alter(&mut self, definition: Arc<Definition>) {
         self.clock += 1;
         let failures = &mut self.failures;
@@ -264,7 +268,7 @@ impl SpaceIndex {
         }
         self.definition = definition;
         self.take_places();
-        // One that was of an attribute that is dropped goes with it.
+        // A composite index is dropped with any of its attributes.
         let before = std::mem::take(&mut self.composites).into_iter();
         let moved = before.zip(composites).filter_map(|(composite, ids)| {
             let attributes = ids.iter().map(|id| self.place(*id));
@@ -283,7 +287,7 @@ impl SpaceIndex {
         );
     }
 
-    /// Takes so many rows into the indexes that are being built; whether there is more to do.
+    /// Adds at most `rows_max` rows to the indexes being built. Returns whether there are more.
     pub fn build_on(&mut self, rows_max: usize) -> bool {
         let Some(mut coming) = self.coming.take() else {
             return false;
@@ -298,13 +302,13 @@ impl SpaceIndex {
         true
     }
 
-    /// Of how many rows the indexes that are being built have been told, and of how many they will be. `None`: none are being built.
+    /// Returns how many rows the indexes being built have processed, and the total. `None` if none are being built.
     pub fn building(&self) -> Option<(u64, u64)> {
         let coming = self.coming.as_ref()?;
         Some((coming.looked_at().into(), self.rows.end() as u64))
     }
 
-    /// How many objects were put before attributes were added, and not since.
+    /// Returns the number of objects that have not been put since attributes were added.
     pub fn backfill(&self) -> u64 {
         self.backfill.len() as u64
     }
@@ -317,13 +321,13 @@ impl SpaceIndex {
         self.rows.len() == 0
     }
 
-    /// What the object under this key has of each attribute. `None`: there is no such object.
+    /// Returns the columns of the object under this key, or `None` if there is none.
     pub fn columns(&self, key: &[u8]) -> Option<RowColumns<'_>> {
         let row = self.rows.find(key)?;
         Some(RowColumns { index: self, row })
     }
 
-    /// The objects of every so many rows from this one on: the row, the key, and what it has. A row keeps its number while its object is there.
+    /// Returns every `every`-th object from this row: row, key and columns. A row is constant while its object exists.
     pub fn objects_from(
         &self,
         row: u32,
@@ -338,17 +342,17 @@ impl SpaceIndex {
         self.row(key).is_some()
     }
 
-    /// The row of the object under this key.
+    /// Returns the row of the object under this key.
     pub fn row(&self, key: &[u8]) -> Option<u32> {
         self.rows.find(key)
     }
 
-    /// The key of the object that has this row.
+    /// Returns the key of the object in this row.
     pub fn key(&self, row: u32) -> &[u8] {
         self.rows.key(row)
     }
 
-    /// What the index takes, about, without the objects.
+    /// Returns the approximate memory use of the index, without the objects, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let attributes: usize = self.attributes.iter().map(AttributeIndex::heap_bytes).sum();
         let composites: usize = self.composites.iter().map(Composite::heap_bytes).sum();
@@ -356,7 +360,7 @@ impl SpaceIndex {
         self.rows.heap_bytes() + attributes + composites + coming
     }
 
-    /// Gives so many pieces of memory back, of an index that nobody uses any more; whether there are more.
+    /// Frees at most `pieces` allocations of an index that is no longer in use. Returns whether there are more.
     pub fn take_apart(&mut self, mut pieces: usize) -> bool {
         self.rows.take_apart(&mut pieces);
         let attributes = self.attributes.iter_mut();
@@ -368,7 +372,8 @@ impl SpaceIndex {
         &self.failures
     }
 
-    /// The distinct tags, or words, of an attribute in order, at most `count`, from the first behind `after` on. None of one without an index.
+    /// Returns at most `count` distinct tags or words of an attribute, in order, starting after `after`. Empty for an
+    /// attribute without terms.
     pub fn tag_values(
         &self,
         attribute: AttributeId,
@@ -388,7 +393,7 @@ impl SpaceIndex {
         terms.map(|term| values.term_bytes(term).to_vec()).collect()
     }
 
-    /// How a search with this predicate and this order is answered now: the first ten, and their number.
+    /// Returns the current plan of a search with this predicate and order, for the first ten rows and the total.
     pub fn plan(&self, predicate: &Predicate, order: &[SortKey]) -> Plan {
         let asked = super::finder::Asked {
             order,
@@ -398,8 +403,8 @@ impl SpaceIndex {
         Finder::new(self, &asked, None).plan(self, &asked)
     }
 
-    /// About how many objects a search looks at, and the attributes whose index leads to them; none if all are looked at one after the other, which costs a
-    /// fraction for each.
+    /// Returns the approximate number of objects that a search examines, and the attributes whose index yields them.
+    /// There are none for a scan, where the cost of an object is a fraction.
     pub fn estimate(&self, predicate: &Predicate) -> (f64, Vec<AttributeId>) {
         super::finder::estimate(self, predicate)
     }
@@ -408,7 +413,7 @@ impl SpaceIndex {
         Access::of(predicate, self)
     }
 
-    /// As [`crate::search::partial::rank`] has it.
+    /// Appends the rank of a row; see [`crate::search::partial::rank`].
     pub(super) fn put_rank(&self, order: &[SortKey], row: u32, out: &mut Vec<u8>) {
         let key = self.rows.key(row);
         for sort_key in order {
@@ -423,7 +428,7 @@ impl SpaceIndex {
         out.extend_from_slice(key);
     }
 
-    /// Compares two rows as their ranks do.
+    /// Compares two rows like their ranks.
     pub(super) fn compare_ranks(&self, order: &[SortKey], a: u32, b: u32) -> std::cmp::Ordering {
         for sort_key in order {
             let by = match sort_key.by {
@@ -443,13 +448,13 @@ impl SpaceIndex {
         self.rows.key(a).cmp(self.rows.key(b))
     }
 
-    /// A search, to be run in steps. It keeps rows of `bytes_max` bytes at most.
+    /// Starts a search that runs in steps. The kept rows may take at most `bytes_max` bytes.
     pub fn search(&self, search: Arc<Search>, bytes_max: usize) -> SearchRun {
         SearchRun::new(self, search, bytes_max)
     }
 
-    /// An aggregation, to be run in steps. `after`: only objects with keys behind this one, as a cursor goes on with
-    /// [an aggregation that is streamed](Aggregation::is_streamed).
+    /// Starts an aggregation that runs in steps. With `after`, it is restricted to keys after this one, to continue the
+    /// cursor of a [streamed](Aggregation::is_streamed) aggregation.
     pub fn aggregate(
         &self,
         aggregation: Arc<Aggregation>,

@@ -1,19 +1,20 @@
-//! The bytes of objects that a step reads: after a step that has read too many, a run looks at fewer objects in the next.
+//! Limits the bytes of objects that a step reads. After a step that read too many, the run examines fewer objects in
+//! the next one.
 //!
-//! The index does not know how long an object is. So the first step of a run may read more than [`STEP_BYTES`], by as much as its
-//! objects are long.
+//! The index does not know the sizes of objects. The first step of a run may therefore exceed [`STEP_BYTES`], by an
+//! amount that depends on the sizes.
 
 use super::finder::{APART, Left};
 
-/// What a step reads of objects, about: it takes a core some milliseconds to decode as many bytes.
+/// The approximate limit of bytes that a step reads. A core decodes them in a few milliseconds.
 pub(super) const STEP_BYTES: usize = 4 << 20;
-/// The least part of a step's effort that is left: of a step over 256 objects, one.
+/// The maximum divisor of a step's effort: a step of 256 objects is reduced to one.
 const PART_MAX: usize = 256;
 
-/// What a run's steps have read.
+/// The bytes read by the steps of a run.
 #[derive(Debug)]
 pub(super) struct StepBytes {
-    /// A step has the effort divided by this.
+    /// The effort of a step is divided by this.
     part: usize,
     read: usize,
 }
@@ -23,7 +24,7 @@ impl StepBytes {
         StepBytes { part: 1, read: 0 }
     }
 
-    /// Begins a step, and returns what it may take of `effort`; `row_work` is the work for a row that is found.
+    /// Starts a step, and returns its share of `effort`. `row_work` is the work for each matching row.
     pub fn begin(&mut self, effort: usize, row_work: usize) -> Left {
         if self.read > STEP_BYTES {
             let more = self.part.saturating_mul(self.read.div_ceil(STEP_BYTES));
@@ -40,12 +41,12 @@ impl StepBytes {
         }
     }
 
-    /// Counts an object that was read.
+    /// Counts a read object.
     pub fn note(&mut self, bytes: usize) {
         self.read = self.read.saturating_add(bytes);
     }
 
-    /// Whether the step has read as much as it should.
+    /// Returns whether the step has reached its limit.
     pub fn is_used_up(&self) -> bool {
         self.read >= STEP_BYTES
     }

@@ -1,4 +1,4 @@
-//! Numbers, instants and booleans, each as a number that sorts as it does.
+//! Numbers, instants and booleans, encoded as integers that sort like them.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,10 +11,10 @@ use crate::value::Column;
 /// Columns by row.
 pub(in crate::index) type Others = BTreeMap<u32, Column>;
 
-/// What a code is kept in. The two greatest say that there is none.
+/// The integer type of a code. Its two greatest values are reserved.
 pub(in crate::index) trait Code: Copy + Ord {
     const MISSING: Self;
-    /// The object has what no code is.
+    /// The object's value has no code.
     const OTHER: Self;
 
     fn of(code: u64) -> Self;
@@ -88,7 +88,8 @@ pub(in crate::index) fn instant(code: u64) -> i64 {
     (code ^ 1 << 63) as i64
 }
 
-/// The codes of the values in a span, both ends included; None if there are none. The span is of the attribute's kind.
+/// Returns the codes of the values in a span, both bounds inclusive, or `None` if there are none. The span must have
+/// the attribute's type.
 pub(in crate::index) fn range(span: &Span) -> Option<(u64, u64)> {
     let low = match &span.low {
         Bound::Unbounded => 0,
@@ -110,7 +111,7 @@ pub(in crate::index) fn range(span: &Span) -> Option<(u64, u64)> {
     (low <= high).then_some((low, high))
 }
 
-/// A value's code, and what of it the code lacks.
+/// Returns the code of a value, and the remainder that the code does not represent.
 fn code(value: &Scalar) -> Option<(u64, u16)> {
     match value {
         Scalar::Boolean(flag) => Some((u64::from(*flag), 0)),

@@ -1,18 +1,19 @@
-//! Ids by what they stand for, found by its hash: each look-up waits for memory two times, where a search among all in order waits for each of its halvings.
+//! A hash table from byte strings to ids. A lookup has two cache misses; a binary search would have one for each
+//! halving.
 //!
-//! Linear hashing (Litwin 1980): one of the buckets is split in two for each [`SPLIT`] ids that come, so that no write waits until all are moved. What an
-//! id stands for is not kept here: whoever looks one up says.
+//! It uses linear hashing (Litwin 1980): one bucket is split for every [`SPLIT`] new ids, so no write waits for a
+//! complete rehash. The strings are not stored here; the caller provides the string of an id.
 
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 
-/// As many ids as a bucket has on average, at most; with a quarter of them buckets are joined again.
+/// The maximum average number of ids per bucket. Buckets are merged when the average falls to a quarter of it.
 const SPLIT: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Ids {
-    /// Hashes differ from process to process: nobody can choose words that fall together.
+    /// Hashes differ between processes, so that clients cannot choose colliding words.
     state: RandomState,
     buckets: Vec<HashTable<u32>>,
     len: usize,
@@ -23,14 +24,14 @@ impl Ids {
         self.state.hash_one(bytes)
     }
 
-    /// `bytes` says what an id stands for.
+    /// Looks up the id of a string. `bytes` returns the string of an id.
     pub fn find<'b>(&self, sought: &[u8], bytes: impl Fn(u32) -> &'b [u8]) -> Option<u32> {
         let hash = self.hash(sought);
         let bucket = self.buckets.get(bucket_of(hash, self.buckets.len()))?;
         bucket.find(hash, |id| bytes(*id) == sought).copied()
     }
 
-    /// Of something that no other id here stands for.
+    /// Inserts an id, whose string must not be present.
     pub fn insert<'b>(&mut self, id: u32, bytes: impl Fn(u32) -> &'b [u8]) {
         if self.len >= self.buckets.len() * SPLIT {
             self.split(&bytes);
@@ -90,15 +91,15 @@ impl Ids {
     }
 }
 
-/// The bucket of a hash, among so many; 0 if there is none.
+/// Returns the bucket of a hash among `count` buckets; 0 if there are none.
 fn bucket_of(hash: u64, count: usize) -> usize {
     let mask = count.next_power_of_two() - 1;
-    // The table of a bucket goes by the lowest and the highest bits.
+    // The table of a bucket uses the lowest and the highest bits of the hash.
     let at = (hash >> 20) as usize & mask;
     if at < count { at } else { at & (mask >> 1) }
 }
 
-/// The bucket that is split when this one comes; none for the first.
+/// Returns the bucket that is split when bucket `at` is created, or `None` for the first bucket.
 fn origin_of(at: usize) -> Option<usize> {
     Some(at - (at.checked_ilog2().map(|it| 1 << it)?))
 }
@@ -145,7 +146,7 @@ mod tests {
             ids.insert(id, |id| &names[id as usize][..]);
         }
         let largest = ids.buckets.iter().map(HashTable::len).max();
-        // Those that are yet to be split have twice as many.
+        // Buckets that are not split yet have twice as many.
         assert!(largest.is_some_and(|it| it < 3 * SPLIT), "{largest:?}");
         assert!(ids.heap_bytes() < 100_000 * 16, "{}", ids.heap_bytes());
     }

@@ -1,8 +1,13 @@
-//! What one attribute has in every object, by row.
+//! The column of one attribute: its value in each row.
 //!
-//! `codes` holds numbers, instants and booleans as numbers that sort as they do, `points` places, `values` tags and texts, each distinct one once. An object
-//! that has something else of its attribute, such as several numbers or one that no double is, is in a list of *others* beside.
-//! `sketch` has a byte of each row for numbers, and for tags and texts where there are few, which tells most of what searches ask.
+//! - `codes`: numbers, instants and booleans, as integers that sort like them.
+//! - `points`: points on the earth.
+//! - `values`: tags and texts, each distinct one stored once.
+//! - `sketch`: one byte per row, for numbers and for attributes with few distinct tags or texts. It decides most tests
+//!   of searches.
+//!
+//! Values that do not fit the representation, such as several numbers or a number that is not a double, are in a
+//! separate list of *others*.
 
 pub(super) mod codes;
 mod ids;
@@ -33,20 +38,22 @@ pub(super) enum Data {
     Values(Box<Values>),
 }
 
-/// What one object has, as it is kept.
+/// The stored value of one object.
 #[derive(Debug)]
 pub(super) enum Entry<'a> {
     Missing,
     Code(u64),
     Point(Point),
-    /// A hash's field, or a column as bytes.
+    /// The field of a hash, or an encoded column.
     Raw(Cow<'a, [u8]>),
     Other(Column),
 }
 
 impl<'a> Entry<'a> {
+    /// Reads the value of an attribute.
+    ///
     /// # Errors
-    /// The field does not fit.
+    /// The field does not match the attribute's type.
     pub fn read(attribute: &Attribute, object: &'a Object) -> Result<Entry<'a>, String> {
         let has_bytes = matches!(attribute.kind, Kind::Tag { .. } | Kind::Text { .. });
         if let (Object::Hash(hash), true) = (object, has_bytes) {
@@ -87,7 +94,7 @@ impl<'a> Entry<'a> {
 }
 
 impl Data {
-    /// Of an attribute that no object has. `has_terms`: rows are found by tags and words.
+    /// Creates the column of an attribute that no object has. With `has_terms`, rows are found by tags and words.
     pub fn new(attribute: &Attribute, on: ObjectKind, has_terms: bool) -> Data {
         match attribute.kind {
             Kind::Numeric => Data::Numbers(Codes::default()),
@@ -100,7 +107,7 @@ impl Data {
         }
     }
 
-    /// What a row has, as [`Data::set`] takes it.
+    /// Returns the value of a row in the form that [`Data::set`] takes.
     pub fn entry(&self, row: u32) -> Entry<'_> {
         let entry = match self {
             Data::Numbers(codes) | Data::Instants(codes) if codes.get(row) < codes::OTHER => {
@@ -116,7 +123,7 @@ impl Data {
         entry.unwrap_or(Entry::Missing)
     }
 
-    /// Makes room for rows, of which nothing is known.
+    /// Makes room for rows, whose values are missing.
     pub fn grow(&mut self, rows: usize) {
         match self {
             Data::Numbers(codes) | Data::Instants(codes) => codes.grow(rows),
@@ -126,7 +133,7 @@ impl Data {
         }
     }
 
-    /// Whether this is what the row has.
+    /// Returns whether this is the value of the row.
     pub fn is(&self, row: u32, entry: &Entry<'_>) -> bool {
         match (self, entry) {
             (data, Entry::Missing) => data.is_missing(row),
@@ -159,7 +166,7 @@ impl Data {
         }
     }
 
-    /// What the row has.
+    /// Returns the value of a row as a column.
     pub fn column(&self, row: u32) -> Cow<'_, Column> {
         let column = match self {
             _ if self.is_missing(row) => Some(Column::Missing),
@@ -185,7 +192,7 @@ impl Data {
         }
     }
 
-    /// Rows that have what the column cannot hold.
+    /// Returns the rows whose values do not fit the representation.
     pub fn others(&self) -> &codes::Others {
         const NONE: &codes::Others = &codes::Others::new();
         match self {
@@ -196,7 +203,7 @@ impl Data {
         }
     }
 
-    /// Whether the row has a place in the order of the attribute's values: of places, the order of their cells.
+    /// Returns whether the row has a position in the order of the attribute's values. Points are ordered by cell.
     #[inline]
     pub fn has_order(&self, row: u32) -> bool {
         match self {
@@ -207,7 +214,7 @@ impl Data {
         }
     }
 
-    /// Compares two rows that have a place in the order.
+    /// Compares two rows that have a position in the order.
     #[inline]
     pub fn compare(&self, a: u32, b: u32) -> Ordering {
         match self {
@@ -221,12 +228,12 @@ impl Data {
         }
     }
 
-    /// Whether the attribute's order is the one that objects are sorted by.
+    /// Returns whether the attribute's order is the sort order of results.
     pub fn sorts(&self) -> bool {
         !matches!(self, Data::Points(_))
     }
 
-    /// What the object is sorted by; None sorts last.
+    /// Returns the sort value of a row. `None` sorts last.
     pub fn sort_value(&self, row: u32, attribute: &Attribute) -> Option<Scalar> {
         match self {
             Data::Numbers(codes) if codes.get(row) < codes::OTHER => {
@@ -244,7 +251,7 @@ impl Data {
         }
     }
 
-    /// As [`Data::sort_value`] of both, a missing one last in both directions.
+    /// Compares the sort values of two rows. A missing one is last in both directions.
     pub fn compare_sort(
         &self,
         a: u32,

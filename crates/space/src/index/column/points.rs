@@ -1,7 +1,8 @@
-//! Places, and the cells that a circle lies in.
+//! Points on the earth, and the cells that a circle covers.
 //!
-//! A *cell number* has the bits of longitude and latitude in turns (a Morton code, as geohashes are): places in one square of the map are
-//! one range of them. A circle is covered by few such ranges; what lies in these is measured exactly.
+//! A *cell number* interleaves the bits of longitude and latitude (a Morton code, as in geohashes), so the points in
+//! one square of the map form one range. A few such ranges cover a circle. The distance of the points in them is then
+//! computed exactly.
 
 use super::Entry;
 use super::codes::Others;
@@ -14,7 +15,7 @@ pub(in crate::index) struct Points {
     pub others: Others,
 }
 
-/// Beyond the map.
+/// A longitude outside the map.
 const MISSING: (f64, f64) = (1000.0, 0.0);
 const OTHER: (f64, f64) = (2000.0, 0.0);
 
@@ -64,7 +65,7 @@ fn cell(longitude: f64, latitude: f64) -> u64 {
     spread(column_of(longitude)) << 1 | spread(line_of(latitude))
 }
 
-/// A longitude as 32 bits; it is cut to the map.
+/// Scales a longitude to 32 bits, saturating at the edges of the map.
 fn column_of(longitude: f64) -> u32 {
     ((longitude + 180.0) / 360.0 * 4_294_967_296.0) as u32
 }
@@ -73,7 +74,7 @@ fn line_of(latitude: f64) -> u32 {
     ((latitude + 90.0) / 180.0 * 4_294_967_296.0) as u32
 }
 
-/// Each bit two places apart.
+/// Inserts a zero after each bit.
 fn spread(value: u32) -> u64 {
     let mut word = u64::from(value);
     for (shift, mask) in [
@@ -88,17 +89,17 @@ fn spread(value: u32) -> u64 {
     word
 }
 
-/// A rectangle in 32-bit columns and lines, ends included.
+/// A rectangle in 32-bit columns and lines, bounds inclusive.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::index) struct Box32 {
     columns: (u32, u32),
     lines: (u32, u32),
 }
 
-/// What a circle lies in: one rectangle, two where it crosses the date line.
+/// Returns the bounding rectangle of a circle, or two rectangles if it crosses the date line.
 pub(in crate::index) fn boxes(circle: &Circle) -> Vec<Box32> {
     const EARTH_RADIUS_M: f64 = 6_372_797.560_856;
-    // Rounding must not lose what lies on the edge.
+    // Rounding must not exclude points at the edge.
     const MARGIN: f64 = 1e-6;
     let angle = circle.radius_m / EARTH_RADIUS_M;
     let (longitude, latitude) = (circle.center.longitude, circle.center.latitude);
@@ -119,16 +120,16 @@ pub(in crate::index) fn boxes(circle: &Circle) -> Vec<Box32> {
         () if width >= 180.0 => vec![of(-180.0, 180.0)],
         () if west < -180.0 => vec![of(west + 360.0, 180.0), of(-180.0, east)],
         () if east > 180.0 => vec![of(west, 180.0), of(-180.0, east - 360.0)],
-        // 180 degrees east are 180 degrees west.
+        // 180 degrees east and 180 degrees west are the same.
         () if west == -180.0 || east == 180.0 => vec![of(-180.0, 180.0)],
         () => vec![of(west, east)],
     }
 }
 
-/// Ranges of cell numbers, ends included, in order, that hold the rectangle: few, and as close as they can be.
+/// Returns a few ranges of cell numbers, bounds inclusive and ascending, that cover the rectangle closely.
 pub(in crate::index) fn ranges(of: Box32) -> Vec<(u64, u64)> {
     const RANGES_MAX: usize = 24;
-    // Squares of the map: the number of their first cell, and how many bits are left below.
+    // Squares of the map: the number of the first cell, and the number of remaining bits.
     let mut squares: Vec<(u64, u32)> = vec![(0, 32)];
     let mut inside: Vec<(u64, u32)> = Vec::new();
     while !squares.is_empty() && squares.len() + inside.len() < RANGES_MAX {
@@ -175,7 +176,7 @@ pub(in crate::index) fn ranges(of: Box32) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Every second bit.
+/// Extracts every second bit.
 fn gather(word: u64) -> u32 {
     let mut word = word & 0x5555_5555_5555_5555;
     for (shift, mask) in [

@@ -1,34 +1,36 @@
-//! A byte of each row that says about what it has of an attribute: what a wide range, or a frequent tag, holds for is seen in bytes that lie one behind
-//! the other, sixteen in one instruction.
+//! A sketch: one byte per row that approximates its value. Tests of a wide range or of a frequent tag scan these
+//! contiguous bytes, 16 or more per instruction.
 //!
-//! Of a number it is the *block* that the number lies in. Blocks are up to [`BLOCKS_MAX`] ranges of values, in order, with about as many rows each: one that
-//! has many more than its share is split, which takes a look at all bytes, and two that have few are made one where that makes too many. Of a tag
-//! or a text it is the number of the value, as long as there are few.
+//! For a number, the byte is the *block* of the value. Blocks are up to [`BLOCKS_MAX`] value ranges, in order, with
+//! about equal numbers of rows. A block with many more rows than average is split, which scans all bytes. If there are
+//! then too many blocks, the two neighbours with the fewest rows are merged. For a tag or a text, the byte is the
+//! number of the value, as long as there are few values.
 //!
-//! 1. A row's byte is the number of its block, or says that it has several numbers or none ([`OTHER`], [`MISSING`]).
-//! 2. What the rows of a block have is within the block's bounds; these may be wider.
+//! 1. The byte of a row is the number of its block, or [`MISSING`] without a value, or [`OTHER`] if no code represents
+//!    its value.
+//! 2. The values of a block's rows are within the block's bounds, which may be wider.
 
 use std::ops::{Range, RangeInclusive};
 
 use super::codes::{self, Code};
 
-/// The row has what no code is.
+/// The row's value has no code.
 pub(in crate::index) const OTHER: u8 = <u8 as Code>::OTHER;
 const MISSING: u8 = <u8 as Code>::MISSING;
 const BLOCKS_MAX: usize = 250;
-/// No row has this byte.
+/// A range of bytes that no row has.
 const NOTHING: RangeInclusive<u8> = BLOCKS_MAX as u8 + 2..=BLOCKS_MAX as u8 + 2;
-/// A block of so few rows is not split.
+/// The minimum number of rows for a split.
 const ROWS_MIN: usize = 256;
 
-/// Of numbers.
+/// The sketch of numbers.
 #[derive(Debug, Default)]
 pub(in crate::index) struct Blocks {
     bytes: Vec<u8>,
-    /// The least value of each block but the first.
+    /// The lower bound of each block but the first.
     cuts: Vec<u64>,
     blocks: Vec<Block>,
-    /// In all blocks.
+    /// The total of all blocks.
     rows: usize,
 }
 
@@ -39,7 +41,8 @@ struct Block {
     rows: usize,
 }
 
-/// Which bytes stand for values within a range: all of `sure`; of those in `maybe` that are not, each row is to be looked at.
+/// The bytes of values in a range. All rows with a byte in `sure` match. Rows with a byte only in `maybe` must be
+/// tested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::index) struct Within {
     pub sure: RangeInclusive<u8>,
@@ -77,7 +80,7 @@ impl Blocks {
         self.bytes.resize(rows.max(self.bytes.len()), MISSING);
     }
 
-    /// Takes in what a row has now; `codes` are those of all rows.
+    /// Updates the byte of a row. `codes` contains the codes of all rows.
     pub fn set(&mut self, row: u32, codes: &[u64]) {
         if let Some(block) = self.blocks.get_mut(usize::from(self.bytes[row as usize])) {
             block.rows -= 1;
@@ -97,7 +100,8 @@ impl Blocks {
         self.rows += 1;
         let block = &mut self.blocks[at];
         block.add(code);
-        // Two neighbours have less together when there are as many blocks as may be, so that what is joined then is not split at once.
+        // When the number of blocks is at its maximum, two neighbours together have fewer rows than this. Merged blocks
+        // are therefore not split again immediately.
         let many = ROWS_MIN.max(3 * self.rows / BLOCKS_MAX);
         if block.rows > many && block.low < block.high {
             self.split(at, codes);
@@ -126,13 +130,13 @@ impl Blocks {
         let (below, cut, _) = values.select_nth_unstable(middle);
         let (mut cut, lowest) = (*cut, below.iter().copied().min());
         if lowest.is_none_or(|lowest| lowest == cut) {
-            // Half of the rows have the least value: it is a block of its own.
+            // Half of the rows have the lowest value, which becomes a block of its own.
             let lowest = cut;
             let above = values.iter().copied().filter(|value| *value > lowest);
             match above.min() {
                 Some(next) => cut = next,
                 None => {
-                    // All have the same: the bounds were too wide.
+                    // All rows have the same value, so the bounds were too wide.
                     (self.blocks[at].low, self.blocks[at].high) = (lowest, lowest);
                     return;
                 }
@@ -156,7 +160,7 @@ impl Blocks {
         self.cuts.insert(at, cut);
     }
 
-    /// Makes one of the two neighbours that have the fewest rows; which.
+    /// Merges the two neighbours with the fewest rows, and returns the index of the result.
     fn join(&mut self) -> usize {
         let pairs = self.blocks.windows(2).enumerate();
         let fewest = pairs.min_by_key(|(_, pair)| pair[0].rows + pair[1].rows);
@@ -171,7 +175,7 @@ impl Blocks {
         at
     }
 
-    /// Which bytes rows have whose codes are within a range, both ends included.
+    /// Returns the bytes of rows whose codes are in a range, both bounds inclusive.
     pub fn within(&self, low: u64, high: u64) -> Within {
         let (mut sure, mut maybe) = (NOTHING, NOTHING);
         if self.blocks.is_empty() || low > high {
@@ -186,7 +190,7 @@ impl Blocks {
             let block = &self.blocks[*at];
             block.low <= high && low <= block.high
         };
-        // All between the first and the last one are in it.
+        // All blocks between the first and the last one are inside the range.
         let range = |fits: &dyn Fn(&usize) -> bool| -> Option<RangeInclusive<u8>> {
             let begin = (first..=last).find(fits)?;
             let end = (first..=last).rev().find(fits)?;
@@ -201,7 +205,7 @@ impl Blocks {
         Within { sure, maybe }
     }
 
-    /// The ranks of the rows of these blocks, among all that have a number, in the order of these.
+    /// Returns the ranks of these blocks' rows among all rows that have a number, in the order of the numbers.
     pub fn ranks(&self, blocks: &RangeInclusive<u8>) -> Range<usize> {
         let (first, last) = (usize::from(*blocks.start()), usize::from(*blocks.end()));
         let rows = |blocks: &[Block]| blocks.iter().map(|block| block.rows).sum::<usize>();
@@ -214,7 +218,8 @@ impl Blocks {
         }
     }
 
-    /// Ranks as of [`Blocks::ranks`], between which that of this code is: as many rows as that, or more, have less, and no more than the last.
+    /// Returns bounds for the rank of a code, among the ranks of [`Blocks::ranks`]: at least the first number of rows
+    /// and at most the last one have a lower code.
     pub fn around(&self, code: u64) -> Range<usize> {
         let at = self.block_of(code);
         let Some(block) = self.blocks.get(at) else {
@@ -236,7 +241,7 @@ impl Blocks {
     }
 }
 
-/// Of tags and texts, while there are few: the number of each row's value.
+/// The sketch of tags and texts, while there are few: the number of each row's value.
 #[derive(Debug)]
 pub(in crate::index) struct Numbers(Vec<u8>);
 
@@ -253,7 +258,7 @@ impl Numbers {
         self.0.resize(rows.max(self.0.len()), MISSING);
     }
 
-    /// Whether the value's number is small enough; `None` is that of a row without.
+    /// Sets the byte of a row, whose value is missing if `None`. Returns false if the number of the value is too large.
     pub fn set(&mut self, row: u32, value: Option<u32>) -> bool {
         let byte = match value {
             None => MISSING,
@@ -269,7 +274,7 @@ impl Numbers {
     }
 }
 
-/// Of each 64 bytes adds a bit for each that lies within the range to its number.
+/// For each group of 64 bytes, sets the bits of the bytes in the range.
 pub(in crate::index) fn add_within(
     bytes: &[[u8; 64]],
     range: &RangeInclusive<u8>,
@@ -279,7 +284,7 @@ pub(in crate::index) fn add_within(
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx2") {
-            // SAFETY: this processor has AVX2.
+            // SAFETY: the processor has AVX2, which was checked.
             return unsafe { avx2::add_within(bytes, low, width, out) };
         }
     }
@@ -288,12 +293,12 @@ pub(in crate::index) fn add_within(
     }
 }
 
-/// A bit for each byte that is `low` or at most so much more.
+/// Returns a bit for each byte from `low` to `low + width`, inclusive.
 #[inline]
 fn bits_within(bytes: &[u8; 64], low: u8, width: u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: every processor of x86-64 has SSE2.
+        // SAFETY: every x86-64 processor has SSE2.
         unsafe { sse2::bits_within(bytes, low, width) }
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -319,10 +324,10 @@ mod avx2 {
         for (out, bytes) in out.iter_mut().zip(bytes) {
             let half = |bytes: &[u8]| {
                 let bytes: &[u8; 32] = bytes.try_into().expect("half of 64");
-                // SAFETY: 32 bytes are read, and need not be aligned.
+                // SAFETY: the slice has 32 bytes, and the load does not need alignment.
                 let bytes = unsafe { _mm256_loadu_si256(bytes.as_ptr().cast::<__m256i>()) };
                 let above = _mm256_sub_epi8(bytes, low);
-                // What is not more than the width is the lesser of both.
+                // A byte is at most `width` if it equals the minimum of both.
                 let fits = _mm256_cmpeq_epi8(_mm256_min_epu8(above, width), above);
                 u64::from(_mm256_movemask_epi8(fits) as u32)
             };
@@ -338,7 +343,7 @@ mod sse2 {
         _mm_sub_epi8,
     };
 
-    /// A bit for each byte that is `low` or at most so much more.
+    /// Returns a bit for each byte from `low` to `low + width`, inclusive.
     #[inline]
     #[target_feature(enable = "sse2")]
     pub(super) fn bits_within(bytes: &[u8; 64], low: u8, width: u8) -> u64 {
@@ -349,7 +354,7 @@ mod sse2 {
             let word = u128::from_le_bytes(*sixteen);
             let bytes = _mm_set_epi64x((word >> 64) as i64, word as i64);
             let above = _mm_sub_epi8(bytes, low);
-            // What is not more than the width is the lesser of both.
+            // A byte is at most `width` if it equals the minimum of both.
             let fits = _mm_cmpeq_epi8(_mm_min_epu8(above, width), above);
             all |= u64::from(_mm_movemask_epi8(fits) as u32) << (16 * at);
         }
@@ -363,7 +368,7 @@ mod tests {
 
     use super::*;
 
-    /// What the bytes say of each row is what its code is.
+    /// Checks that the byte of each row agrees with its code.
     fn check(blocks: &Blocks, codes: &[u64]) {
         assert_eq!(
             blocks.blocks.len(),

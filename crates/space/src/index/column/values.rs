@@ -1,7 +1,8 @@
-//! Tags and texts: each distinct value once, as it is stored, with its tags or words, its *terms*; and the rows of each term.
+//! Tags and texts. Each distinct value is stored once, with its *terms* (tags or words), and each term with its
+//! postings.
 //!
-//! 1. A value is kept while a row has it, a term while a value has it.
-//! 2. A row is in the postings of exactly the terms of its value, if the attribute has terms.
+//! 1. A value is stored while a row has it, and a term while a value has it.
+//! 2. If the attribute has terms, a row is in the postings of exactly the terms of its value.
 
 use super::Entry;
 use super::ids::Ids;
@@ -29,25 +30,25 @@ pub(in crate::index) struct Values {
     free_terms: Vec<u32>,
     by_term: Ids,
     by_bytes: Sorted,
-    /// What lies elsewhere than in these lists, about.
+    /// The approximate heap size of values and terms, without these lists.
     long_bytes: usize,
     postings: usize,
-    /// Values that are more than one tag or text.
+    /// The number of values that are more than one tag or text.
     pub several: usize,
 }
 
 #[derive(Debug, Default)]
 struct Value {
-    /// A hash's field as it is stored, or a document's column as bytes.
+    /// The stored field of a hash, or the encoded column of a document.
     raw: Bytes,
     rows: u32,
-    /// It is more than one tag or text.
+    /// The value is more than one tag or text.
     is_several: bool,
     terms: Terms,
     sort: Sort,
 }
 
-/// By their numbers, each once.
+/// The numbers of terms, without duplicates.
 #[derive(Debug, Default)]
 enum Terms {
     #[default]
@@ -56,7 +57,7 @@ enum Terms {
     Many(Box<[u32]>),
 }
 
-/// What an object is sorted by.
+/// The sort key of a value.
 #[derive(Debug, Default)]
 enum Sort {
     #[default]
@@ -71,7 +72,7 @@ struct Term {
     rows: Postings,
 }
 
-/// Of a row that has no value.
+/// The id of a missing value.
 pub(in crate::index) const MISSING: u32 = u32::MAX;
 
 impl Terms {
@@ -109,7 +110,7 @@ impl Values {
         self.codes.resize(rows.max(self.codes.len()), MISSING);
     }
 
-    /// The row's value, by its number.
+    /// Returns the id of the row's value.
     #[inline]
     pub fn id(&self, row: u32) -> u32 {
         self.codes[row as usize]
@@ -126,12 +127,12 @@ impl Values {
         self.value(row).map(|value| &value.raw[..])
     }
 
-    /// More than the numbers of all values.
+    /// Returns an upper bound of the ids of values.
     pub fn end(&self) -> usize {
         self.values.len()
     }
 
-    /// What the row is sorted by.
+    /// Returns the sort key of a row.
     #[inline]
     pub fn sort_bytes(&self, row: u32) -> Option<&[u8]> {
         let value = self.value(row)?;
@@ -142,7 +143,7 @@ impl Values {
         }
     }
 
-    /// The terms of a value.
+    /// Returns the terms of a value.
     #[inline]
     pub fn terms_of(&self, id: u32) -> &[u32] {
         self.values[id as usize].terms.list()
@@ -152,7 +153,7 @@ impl Values {
         self.values[id as usize].is_several
     }
 
-    /// What a value means.
+    /// Decodes a value.
     pub fn column(&self, id: u32) -> Column {
         self.column_of(&self.values[id as usize].raw)
     }
@@ -201,7 +202,7 @@ impl Values {
         }
     }
 
-    /// Takes a row from a value, and what nothing has any more with it.
+    /// Removes a row from a value. If it was the last one, also removes the value, and terms that no other value has.
     fn leave(&mut self, id: u32) {
         self.values[id as usize].rows -= 1;
         if self.values[id as usize].rows > 0 {
@@ -297,7 +298,7 @@ impl Values {
         id
     }
 
-    /// The number of a tag or a word.
+    /// Returns the number of a tag or a word.
     pub fn term(&self, bytes: &[u8]) -> Option<u32> {
         self.by_term
             .find(bytes, |id| &self.terms[id as usize].bytes)
@@ -315,12 +316,12 @@ impl Values {
         self.by_bytes.len()
     }
 
-    /// Terms in the order of their bytes.
+    /// Returns the terms in byte order.
     pub fn by_bytes(&self) -> &Sorted {
         &self.by_bytes
     }
 
-    /// How many terms come before these bytes.
+    /// Returns the number of terms that sort before these bytes.
     pub fn rank_of_term(&self, bytes: &[u8]) -> usize {
         let sought = Sought::new(bytes);
         self.by_bytes
@@ -347,7 +348,7 @@ impl Values {
 }
 
 impl Value {
-    /// What it takes beside itself.
+    /// Returns the heap size.
     fn heap_bytes(&self) -> usize {
         let terms = match &self.terms {
             Terms::Many(terms) => 4 * terms.len(),

@@ -1,4 +1,4 @@
-//! Rows that a query may hold for, each looked at once: a list of them, all, or those with given keys.
+//! The candidate rows of a query, each examined once: a list, all rows, or the rows of given keys.
 
 use std::ops::Bound;
 
@@ -15,16 +15,16 @@ pub(super) enum Candidates {
     List {
         rows: Vec<u32>,
         next: usize,
-        /// What is known of all of them as long as the index is what it was at this time.
+        /// The index's clock at which `known` was true for all rows of the list.
         clock: u64,
         known: Known,
     },
-    /// All rows from this one on.
+    /// All rows from this one.
     Scan(u32),
-    /// The keys that are asked for, behind this one.
+    /// The requested keys after this one.
     Keys(Option<Vec<u8>>),
 }
-/// What holds for all rows of a list.
+/// The part of the query that holds for all rows of a list.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Known {
     Nothing,
@@ -32,20 +32,20 @@ pub(super) enum Known {
     Part(usize),
     All,
 }
-/// A list of more rows than these is not made: all rows are looked at instead.
+/// The maximum length of a list. Longer lists are replaced by a scan of all rows.
 const LIST_MAX: usize = 1 << 18;
-/// That of looking at a row of a list: several are fetched from memory at a time.
+/// The effort of examining a row of a list. Several rows are prefetched at a time.
 const LISTED: usize = 16;
-/// Rows of a list that are looked at before the effort of those that were found is counted.
+/// The number of listed rows that are examined before the effort of the matches among them is counted.
 const LISTED_AT_ONCE: usize = 256;
-/// So few rows are listed, whatever there is.
+/// Up to this many rows are always listed.
 const FEW: usize = 64;
-/// That of looking at the next row, where its bytes do not tell.
+/// The effort of examining the next row of a scan, if the sketches do not decide.
 const NEXT: usize = 32;
-/// Rows that are looked at, in words of 64, before the effort of those that were found is counted.
+/// The number of 64-row words that are examined before the effort of the matches among them is counted.
 const FOUND_WORDS: usize = 8;
 
-/// What it takes to look at all rows one after the other.
+/// Returns the effort of a scan of all rows.
 pub(super) fn scan_effort(index: &SpaceIndex, predicate: &Predicate) -> usize {
     let each = if are_sketched(predicate, index) {
         1
@@ -55,7 +55,7 @@ pub(super) fn scan_effort(index: &SpaceIndex, predicate: &Predicate) -> usize {
     (index.rows.end() * each).max(64 * NEXT)
 }
 
-/// Whether the rows of an access are listed, and not found again among all.
+/// Returns whether listing the rows of an access is cheaper than a scan of all rows.
 pub(super) fn is_list_cheaper(access: &Access, index: &SpaceIndex, predicate: &Predicate) -> bool {
     let (count, all) = (access.count, index.rows.end());
     let is_cheaper = count <= FEW
@@ -100,7 +100,8 @@ impl Candidates {
         Candidates::Scan(0)
     }
 
-    /// Puts the rows that it holds for into `out`, which is empty: of as many as the effort that is left allows. Whether there are no more.
+    /// Examines as many rows as the remaining effort allows, and adds the matches to `out`, which must be empty.
+    /// Returns whether all rows have been examined.
     pub fn next(
         &mut self,
         index: &SpaceIndex,
@@ -115,7 +116,7 @@ impl Candidates {
                 clock,
                 known,
             } => {
-                // Not so many that those which are found are much more than the effort allows.
+                // Limit the batch, so that the effort of its matches does not greatly exceed the allowed effort.
                 let most = left.rows(LISTED, asked.weight).min(LISTED_AT_ONCE);
                 let end = rows.len().min(next.saturating_add(most));
                 let looked_at = &rows[*next..end];
@@ -174,7 +175,8 @@ impl Candidates {
         }
     }
 
-    /// Counts what [`Candidates::next`] would add, of rows that have all been there when the run began. `None`: not these candidates.
+    /// Counts the rows that [`Candidates::next`] would add. All rows must be older than the run. Returns `None` if
+    /// these candidates cannot be counted without listing.
     pub fn count(&mut self, index: &SpaceIndex, asked: &Asked<'_>, left: &mut Left) -> Option<u64> {
         let Candidates::Scan(next) = self else {
             return None;
@@ -187,8 +189,8 @@ impl Candidates {
     }
 }
 
-/// Looks at the rows from `next` on, as many as the effort allows, and shows those that the query holds for: 64 with each number. Unless they are
-/// only counted, something is done with each of these, which is part of the effort.
+/// Examines rows from `next` as far as the effort allows, and passes the matches to `each`: the number of a 64-row
+/// word, and its bits. Unless the matches are only counted, the work for each of them counts as effort.
 fn scan(
     index: &SpaceIndex,
     asked: &Asked<'_>,

@@ -1,19 +1,22 @@
-//! How a run comes by the rows that a query holds for, in steps between which the index may change.
+//! Finds the matching rows of a query in steps, between which the index may change.
 //!
 //! ```text
-//!            ┌─► Walk: in the order of the answer, until enough are found ──► Count, if the total is not known ─┐
-//!  Finder::new                 │ too many looked at, or the index changed                                       ├─► Done
-//!            └─► Rows ◄────────┘                                                                                ┘
+//!            ┌─► Walk: in result order, until enough are found ──► Count, if the total is not known ─┐
+//!  Finder::new                 │ too many examined, or the index changed                              ├─► Done
+//!            └─► Rows ◄────────┘                                                                     ┘
 //! ```
 //!
-//! *Rows* looks at the candidates of the query's access once: a list of them, made at the beginning, if they are few, else all rows by number. A row keeps its
-//! number while its object is there, and rows that came after the run began are passed over; so whatever comes and goes in between, each row is looked at
-//! once (invariant 2 of the room).
-//! *Walk* looks at objects in the order in which they are returned, and stops. By key it goes on behind the last key. By an attribute it must end
-//! before the index changes, since an object may move in that order; else what was found is forgotten, and Rows begins.
+//! *Rows* examines each candidate of the query's access path once. If there are few candidates, it lists them at the
+//! start; otherwise it scans all rows by number. A row keeps its number while its object exists, and rows added after
+//! the start of the run are skipped. Each row is therefore examined once, whatever changes meanwhile (invariant 2 of
+//! the module `index`).
 //!
-//! 1. A walk that finds less than was hoped looks at no more rows than what it was to save would have cost.
-//! 2. What a run keeps is bounded: a list of [`candidates::LIST_MAX`] rows, and what was found in one step.
+//! *Walk* examines objects in result order, and stops early. By key, it continues after the last key in the next step.
+//! By an attribute, it must end before the index changes, because an object may move within that order. If the index
+//! changes first, the matches found so far are discarded, and Rows starts.
+//!
+//! 1. A walk that finds fewer matches than expected examines no more rows than the work it was expected to save.
+//! 2. The memory of a run is bounded: a list of [`candidates::LIST_MAX`] rows, and the matches of one step.
 
 mod candidates;
 mod walk;
@@ -33,18 +36,18 @@ use crate::query::Predicate;
 use crate::search::SortKey;
 use crate::search::request::SortBy;
 
-/// What is looked for. The same in every step of a run.
+/// The request of a search. It is the same in every step of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub predicate: &'a Predicate,
     pub order: &'a [SortKey],
-    /// How many rows are kept, the first in order.
+    /// The number of rows to keep, the first ones in order.
     pub keep: usize,
-    /// Whether it must be known how many there are.
+    /// Whether the total is requested.
     pub is_counted: bool,
-    /// Only objects with these keys.
+    /// Restricts the search to these keys.
     pub keys: Option<&'a BTreeSet<Vec<u8>>>,
-    /// How much more than a few conditions on the object a row that is looked at takes: 1 for those.
+    /// The work of testing a row, where 1 is a test of a few conditions.
     pub weight: usize,
 }
 
@@ -60,7 +63,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The extent to which the predicate is made ready for a step: for many conditions, less is done for each.
+    /// Limits the preparation of the predicate. With many conditions, each gets less.
     fn extent(&self, wanted: Extent) -> Extent {
         match self.weight {
             0..=2 => wanted,
@@ -72,16 +75,16 @@ impl<'a> Asked<'a> {
 
 #[derive(Debug)]
 pub(super) struct Finder {
-    /// The index's clock. Rows that came later are passed over.
+    /// The index's clock at the start. Rows added later are skipped.
     began: u64,
-    /// Only objects with keys behind this one.
+    /// Restricts the search to keys after this one.
     after: Option<Vec<u8>>,
     phase: Phase,
-    /// How many the query holds for, once that is known.
+    /// The number of matches, once it is known.
     total: Option<u64>,
-    /// As [`Profile`](super::Profile) tells them.
+    /// The counters for [`Profile`](super::Profile).
     pub work: Work,
-    /// What planning took, in units of [`APART`].
+    /// The cost of planning, in units of [`APART`].
     planned: usize,
     origin: Origin,
     estimate: u64,
@@ -103,28 +106,31 @@ enum Phase {
 }
 
 pub(super) enum Event {
-    /// There may be rows in the batch.
+    /// The batch may contain matches.
     Found,
-    /// All rows that were found are to be forgotten: they will come again.
+    /// All matches so far must be discarded. They will be found again.
     Restarted,
-    /// So many were looked at as may be.
+    /// The effort is spent.
     Paused,
     Done,
 }
 
-/// Conditions that are tested with the effort of one row. Fewer make no difference: most of it is waiting for memory.
+/// The number of conditions that count as the effort of one row. Fewer conditions cost the same, because most of the
+/// time is spent on cache misses.
 const CONDITIONS: usize = 4;
-/// Rows that are looked at in any step of a query with many conditions: to make them ready takes as long as to test some rows.
+/// The minimum number of rows per step of a query with many conditions, because preparing the conditions takes as long
+/// as testing some rows.
 const ROWS_MIN: usize = 16;
 
-/// The effort of looking at a row by itself, wherever it lies; a bit and a byte of one after the other is looked at for one.
+/// The effort of examining one row individually, anywhere in memory. In a sequential scan, the same work examines one
+/// row for an effort of 1.
 pub(super) const APART: usize = 256;
 
-/// The effort that a step may still take, and what it has looked at.
+/// The remaining effort of a step, and the work done so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Left {
     effort: usize,
-    /// The most rows in a batch.
+    /// The maximum number of rows in a batch.
     rows_max: usize,
     looked_at: usize,
     spent: usize,
@@ -140,7 +146,7 @@ impl Left {
         }
     }
 
-    /// With batches of so many rows at most, one at least.
+    /// Limits batches to this many rows, but at least one.
     pub fn in_batches_of(self, rows_max: usize) -> Left {
         Left {
             rows_max: rows_max.max(1),
@@ -152,7 +158,7 @@ impl Left {
         self.effort == 0
     }
 
-    /// How many rows may be looked at, each with so much effort, `weight` times as much for the conditions: one at least.
+    /// Returns how many rows may be examined, at least one, if each takes the effort `each`, multiplied by `weight`.
     fn rows(&self, each: usize, weight: usize) -> usize {
         let rows = match weight {
             1 => self.effort.div_ceil(each),
@@ -168,7 +174,7 @@ impl Left {
         self.spent += effort;
     }
 
-    /// What was spent, also beyond the effort that was allowed.
+    /// Returns the spent effort, including any excess over the allowed effort.
     pub fn spent(&self) -> usize {
         self.spent
     }
@@ -184,7 +190,7 @@ impl Left {
 }
 
 impl Finder {
-    /// `after`: only objects with keys behind this one; they are not counted.
+    /// Plans a query. With `after`, it is restricted to keys after this one, and matches are not counted.
     pub fn new(index: &SpaceIndex, asked: &Asked<'_>, after: Option<Vec<u8>>) -> Finder {
         let mut finder = Finder {
             began: index.clock(),
@@ -229,7 +235,7 @@ impl Finder {
         finder
     }
 
-    /// A walk in the order of the answer, if that is likely to be cheaper.
+    /// Returns a walk in result order, if it is probably cheaper.
     fn walk(&mut self, index: &SpaceIndex, asked: &Asked<'_>, access: &Access) -> Option<Walk> {
         let all = index.rows.len();
         let found = ((access.share * all as f64) as usize)
@@ -254,7 +260,8 @@ impl Finder {
         if self.after.is_some() && (by != SortBy::Key || is_descending) {
             return None;
         }
-        // What looking at all candidates costs, as a number of rows apart; a found one costs another for its place in order.
+        // The cost of examining all candidates, as a number of individually examined rows. Each match costs one more,
+        // to sort it.
         let scan = scan_effort(index, asked.predicate);
         let candidates = match is_list_cheaper(access, index, asked.predicate) {
             true => access.count,
@@ -263,7 +270,8 @@ impl Finder {
         let is_count_saved = self.total.is_some() || !asked.is_counted;
         let saved = found + if is_count_saved { candidates } else { 0 };
         let expected = (asked.keep as f64 * length as f64 / found as f64) as usize;
-        // One that finds too few in that time ends, and the candidates are looked at after all: which costs twice as much at most.
+        // A walk that finds too few matches within this budget ends, and all candidates are examined after all. The
+        // total cost is then at most doubled.
         if expected.saturating_mul(5) / 4 > saved {
             return None;
         }
@@ -308,17 +316,17 @@ impl Finder {
         }
     }
 
-    /// Whether what comes next depends on how many are kept of what was found.
+    /// Returns whether the next rows depend on how many of the previous matches were kept.
     pub fn is_walking(&self) -> bool {
         matches!(self.phase, Phase::Walk(_))
     }
 
-    /// The effort that planning took, and listing rows.
+    /// Returns the effort of planning and of listing rows.
     pub fn effort_of_planning(&self) -> usize {
         self.planned * APART + self.lists()
     }
 
-    /// How many objects it has listed.
+    /// Returns the number of listed rows.
     pub fn lists(&self) -> usize {
         match &self.phase {
             Phase::Rows(Candidates::List { rows, .. })
@@ -327,13 +335,13 @@ impl Finder {
         }
     }
 
-    /// How many the query holds for, if the rows that were found do not tell.
+    /// Returns the number of matches, if it differs from the number of rows found.
     pub fn total(&self) -> Option<u64> {
         self.total
     }
 
-    /// Looks at more rows, with the effort that is left, and fills the batch with those that the query holds for. `kept`: how many were kept of those
-    /// that were found before.
+    /// Examines more rows within the remaining effort, and fills the batch with matches. `kept` is the number of
+    /// previous matches that were kept.
     pub fn next(
         &mut self,
         index: &SpaceIndex,
@@ -366,7 +374,7 @@ impl Finder {
                 Event::Found
             }
             Phase::Count(candidates, count) => {
-                // Rows that are all old enough need not be listed.
+                // If all rows are older than the run, they can be counted without listing them.
                 if index.clock() == self.began
                     && let Some(more) = candidates.count(index, asked, left)
                 {
@@ -397,7 +405,7 @@ impl Finder {
                         Event::Found
                     }
                     Some(WalkEnd::All) => {
-                        // What was found is all there is.
+                        // The rows found are all matches.
                         self.total = None;
                         phase = Phase::Done;
                         Event::Found

@@ -1,4 +1,4 @@
-//! Objects looked at in the order of the answer, until enough are found.
+//! Examines objects in result order until enough matches are found.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,48 +15,48 @@ use crate::search::request::SortBy;
 pub(super) struct Walk {
     pub by: SortBy,
     pub is_descending: bool,
-    /// Further sort keys decide among rows of one value: all of them are looked at.
+    /// There are further sort keys, so all rows with the value of the last match must be examined.
     pub has_ties: bool,
-    /// No object that the query holds for lies beyond.
+    /// No match is outside the order of the walk.
     pub is_whole: bool,
     pub place: WalkPlace,
-    /// Rows of the order that come next, as the index was at this time.
+    /// The next rows of the order, valid at this value of the index's clock.
     pub fetched: VecDeque<u32>,
     pub clock: u64,
-    /// The row that was found last.
+    /// The last match.
     pub last: Option<u32>,
-    /// How many rows it may still look at.
+    /// The number of rows that the walk may still examine.
     pub budget: usize,
-    /// What the query leads to, as it was when the run began.
+    /// The access path at the start of the run.
     pub access: Option<Access>,
 }
 
 #[derive(Debug)]
 pub(super) enum WalkPlace {
-    /// Behind the key that was looked at last; and at this rank, as the index was then.
+    /// After this key, and at this rank if the index has not changed.
     Key(Option<Vec<u8>>, Option<usize>),
-    /// Ranges of ranks of the attribute's order that are left.
+    /// The remaining ranges of ranks in the attribute's order.
     Order {
         ranges: Vec<Range<usize>>,
-        /// Of rows of one value, where the walk descends: they come in the order of their keys.
+        /// In a descending walk, the ranks of rows with equal values. They are visited in key order.
         group: Range<usize>,
     },
 }
 
-/// Rows that are taken from an order in one go.
+/// The maximum number of rows fetched from the order at a time.
 const CHUNK: usize = 256;
 
 pub(super) enum WalkEnd {
-    /// As many were found as are asked for.
+    /// The requested number of matches was found.
     Enough,
-    /// Every object was looked at.
+    /// Every object was examined.
     All,
-    /// Another way is better now.
+    /// The walk is no longer the best method.
     Lost,
 }
 
 impl Walk {
-    /// None if it goes on.
+    /// Examines rows. Returns `None` if the walk is not complete.
     pub fn next(
         &mut self,
         index: &SpaceIndex,
@@ -83,7 +83,7 @@ impl Walk {
         let mut end = None;
         let mut looked_at = None;
         while !left.is_none() {
-            // Whoever asks tells whether what was found is kept.
+            // The caller determines how many of these matches are kept.
             if !is_enough && kept + batch.len() >= asked.keep {
                 break;
             }
@@ -91,7 +91,7 @@ impl Walk {
                 return Some(WalkEnd::Lost);
             }
             if self.fetched.is_empty() {
-                // Where few are asked for, few are fetched.
+                // Fetch few rows if few are requested.
                 let hoped = asked
                     .keep
                     .saturating_sub(kept + batch.len())
@@ -124,7 +124,7 @@ impl Walk {
         end
     }
 
-    /// All that the query may hold for, to be looked at after all.
+    /// Returns all candidates of the query, after the walk failed.
     pub fn candidates(&mut self, index: &SpaceIndex, asked: &Asked<'_>, began: u64) -> Candidates {
         let access = self.access.take().filter(|_| index.clock() == began);
         let access = access.unwrap_or_else(|| index.access(asked.predicate));
@@ -138,7 +138,7 @@ impl Walk {
         }
     }
 
-    /// Whether the row has the same value as the one that was found last.
+    /// Returns whether the row has the same value as the last match.
     fn is_tied(&self, index: &SpaceIndex, row: u32) -> bool {
         match (self.by, self.last) {
             (SortBy::Attribute(id), Some(last)) => index
@@ -148,7 +148,7 @@ impl Walk {
         }
     }
 
-    /// Takes so many rows from the order.
+    /// Fetches `count` rows from the order.
     fn fetch(&mut self, index: &SpaceIndex, count: usize) {
         let Some(order) = self.order(index) else {
             return;
@@ -165,7 +165,7 @@ impl Walk {
                 *rank = Some(begin);
             }
             WalkPlace::Key(after, rank) => {
-                // The last key itself may have gone.
+                // The last key may have been deleted.
                 let behind = || {
                     let key = after.as_ref()?;
                     let rank = index.rows.rank_of_key(key);
