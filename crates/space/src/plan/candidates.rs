@@ -1,18 +1,19 @@
-//! Which layouts are looked at.
+//! The candidate layouts of the configurator.
 //!
-//! Attribute lists: all of the attributes that some query constrains, as far as they are few; of many attributes, short lists and those of the queries. Bits:
-//! all allocations as far as they are few; else an even one, from which the search goes on to its neighbours.
+//! Attribute lists: all lists of the attributes that queries constrain, if there are few attributes; otherwise short
+//! lists, and the lists of the queries. Bits: all allocations, if there are few; otherwise an even one, whose
+//! neighbours the search examines later.
 
 use super::configuration::{AttributeSet, Layout};
 use super::larder::LarderModel;
 
-/// With more searched attributes than this not all their lists are looked at.
+/// The maximum number of searched attributes for which all lists are candidates.
 const ATTRIBUTES_ALL: u32 = 12;
 
-/// If there are no more layouts than this, all allocations of bits are looked at.
+/// The maximum number of layouts for which all allocations of bits are candidates.
 const LAYOUTS_ALL: usize = 3000;
 
-/// The layouts to begin with.
+/// Returns the initial layouts.
 pub(super) fn layouts(model: &LarderModel<'_>) -> Vec<Layout> {
     let lists = lists(model);
     let mut all: Vec<Layout> = Vec::new();
@@ -26,8 +27,8 @@ pub(super) fn layouts(model: &LarderModel<'_>) -> Vec<Layout> {
     all
 }
 
-/// The layout of an attribute list with the bits shared evenly, those that most queries fix outermost. None if a list has more attributes than
-/// there are bits.
+/// Returns the layout of an attribute list with evenly shared bits. The attributes that most queries fix are outermost.
+/// `None` if the list has more attributes than there are bits.
 pub(super) fn even(model: &LarderModel<'_>, list: AttributeSet) -> Option<Layout> {
     let ranked = ranked(model, list);
     let asked = vec![None; ranked.len()];
@@ -86,7 +87,8 @@ fn ranked(model: &LarderModel<'_>, list: AttributeSet) -> Vec<u8> {
     ranked.into_iter().map(|it| it as u8).collect()
 }
 
-/// All ways to give these attributes all bits, at least one each and no more than they have values.
+/// Adds all allocations of all bits to these attributes. Each attribute gets at least one bit, and no more than it has
+/// values for.
 fn allocations(model: &LarderModel<'_>, ranked: &[u8], all: &mut Vec<Layout>) {
     let most: Vec<u8> = ranked.iter().map(|&it| bits_max(model, it)).collect();
     let total = model.deployment.regions.ilog2() as u8;
@@ -129,7 +131,7 @@ fn bits_max(model: &LarderModel<'_>, attribute: u8) -> u8 {
     })
 }
 
-/// Layouts that differ from one by a bit, an attribute, or by which is outermost.
+/// Returns the layouts that differ in one bit, in one attribute, or in the outermost attribute.
 pub(super) fn neighbours(model: &LarderModel<'_>, layout: &Layout) -> Vec<Layout> {
     let mut near = Vec::new();
     let dimensions = &layout.dimensions;
@@ -138,13 +140,13 @@ pub(super) fn neighbours(model: &LarderModel<'_>, layout: &Layout) -> Vec<Layout
     for from in 0..dimensions.len() {
         let mut less = dimensions.clone();
         less[from].1 -= 1;
-        // A bit less, or to another attribute, which may be a new one.
+        // Remove a bit, or move it to another attribute, which may be a new one.
         let cut: Vec<(u8, u8)> = less.iter().copied().filter(|it| it.1 > 0).collect();
         if !cut.is_empty() {
             near.push(cut);
         }
         near.extend(one_more(model, &less));
-        // Another attribute outermost.
+        // Make another attribute the outermost one.
         let mut turned = dimensions.clone();
         let outermost = turned.remove(from);
         turned.insert(0, outermost);

@@ -1,4 +1,4 @@
-//! The best sets of layouts under one model: from many starts, and how sure that is.
+//! Finds the best sets of layouts under one model by local search from many starts, and proves how good they are.
 
 use larder_types::Random;
 use serde::{Deserialize, Serialize};
@@ -11,21 +11,23 @@ use super::model::CostModel;
 use super::problem::{Open, Problem, Top};
 use super::proof::prove;
 
-/// How much is done.
+/// The parameters of the search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// How many of the best configurations are told.
+    /// The number of best configurations to report.
     pub top: usize,
-    /// How many random ones are told, to compare with.
+    /// The number of random configurations to report, for comparison.
     pub random: usize,
-    /// Random starts, beside those that the workload suggests.
+    /// The number of random starts, in addition to those derived from the workload.
     pub starts: usize,
-    /// Steps for the proof. A step is one query of one layout: some nanoseconds. With 0 there is none.
+    /// The maximum number of steps of the proof. A step is one query of one layout, which takes a few nanoseconds. 0
+    /// disables the proof.
     pub proof_steps: u64,
     pub seed: u64,
-    /// What is chosen may cost so much more than the best, as a share of it, if it is simpler: see [`Report::chosen`](super::Report::chosen).
+    /// The relative cost by which the chosen configuration may exceed the best, if it is simpler: see
+    /// [`Report::chosen`](super::Report::chosen).
     pub tolerance: f64,
-    /// The attributes that have local indexes. None: those that are best are chosen, too.
+    /// The attributes with local indexes. `None`: the search chooses them too.
     pub indexes: Option<AttributeSet>,
 }
 
@@ -43,28 +45,28 @@ impl Default for Options {
     }
 }
 
-/// How sure it is that nothing better is among the layouts looked at.
+/// The evidence that no better set of the examined layouts exists.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
     pub layouts: u64,
     /// All sets were tried.
     pub is_exhaustive: bool,
-    /// Nothing better is there.
+    /// It is proven that no set is better.
     pub is_proven: bool,
-    /// No set costs less; in the model's unit.
+    /// A lower bound of the cost of all sets, in the model's unit.
     pub bound: f64,
-    /// What was found costs at most this much more than the best, as a share of it: 0.02 is 2 %.
+    /// The maximum relative excess of the found cost over the optimum: 0.02 is 2 %.
     pub gap: f64,
 }
 
-/// The best sets of layouts that were found.
+/// The best sets of layouts found.
 #[derive(Debug, Clone)]
 pub struct Choice {
     pub problem: Problem,
-    /// By cost, the least first; at most one for the same attribute lists.
+    /// By ascending cost, with at most one set for the same attribute lists.
     pub top: Vec<(f64, Vec<u32>)>,
     pub proof: Proof,
-    /// Layouts compared, query by query.
+    /// The number of layouts compared, counted for each query.
     pub steps: u64,
 }
 
@@ -78,8 +80,9 @@ impl Choice {
     }
 }
 
-/// The best sets of these layouts under a model. `known` is a set to begin with, too; `constrained` has the attributes that each query constrains; `more` gives layouts that are like
-/// one of the best set, to be looked at, too.
+/// Finds the best sets of these layouts under a model. `known` is an additional start. `constrained` contains the
+/// attributes that each query constrains. `more` returns variants of a layout; the variants of the best set's layouts
+/// become candidates too.
 pub fn choose(
     model: &dyn CostModel,
     layouts: Vec<Layout>,
@@ -113,7 +116,7 @@ pub fn choose(
         keep((first.1.clone(), first.0), &mut best);
     }
     let (mut open, mut cost) = best.expect("the empty set is a start");
-    // Layouts near those of the best set come in as long as they make it better.
+    // Add variants of the best set's layouts as long as they improve it.
     loop {
         let near: Vec<Layout> = open
             .iter()
@@ -161,7 +164,8 @@ pub fn choose(
     }
 }
 
-/// Nothing, each single attribute's layout alone and all together, the heuristics, what each query would like, and random sets.
+/// Returns the starts: the empty set, each single attribute's layout alone and all of them together, the heuristics,
+/// the favourites of the queries, and random sets.
 fn starts(problem: &Problem, constrained: &[AttributeSet], options: &Options) -> Vec<Open> {
     let mut starts: Vec<Open> = Heuristic::ALL
         .iter()
@@ -184,7 +188,7 @@ fn starts(problem: &Problem, constrained: &[AttributeSet], options: &Options) ->
     starts
 }
 
-/// One to six layouts.
+/// Returns a random set of one to six layouts.
 pub(super) fn random_set(problem: &Problem, random: &mut Random) -> Open {
     let most = problem.open_max().min(6).min(problem.count() as usize);
     if most == 0 {

@@ -1,8 +1,8 @@
-//! What is chosen: subspaces as lists of attributes with bits, and which attributes have a local index.
+//! The configuration to choose: subspaces as lists of attributes with bits, and the attributes with local indexes.
 
 use super::workload::Workload;
 
-/// Attributes by their index in the workload.
+/// A set of attributes, as bits by their index in the workload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttributeSet(pub u64);
 
@@ -32,7 +32,7 @@ impl AttributeSet {
     }
 }
 
-/// The attributes of a subspace with their bits, the first outermost.
+/// The attributes of a subspace with their bits, outermost first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Layout {
     pub dimensions: Vec<(u8, u8)>,
@@ -48,7 +48,7 @@ impl Layout {
         f64::from(1 << bits)
     }
 
-    /// As in the clause SUBSPACES: `city:4,price:4`.
+    /// Formats the layout as in the clause SUBSPACES: `city:4,price:4`.
     pub fn text(&self, workload: &Workload) -> String {
         let name = |&(attribute, bits): &(u8, u8)| {
             let name = &workload.attributes[usize::from(attribute)].name;
@@ -62,11 +62,11 @@ impl Layout {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Configuration {
     pub subspaces: Vec<Layout>,
-    /// Attributes that every region has an ordered index of.
+    /// The attributes with an ordered index in every region.
     pub indexes: AttributeSet,
 }
 
-/// Why a text is no configuration.
+/// The reason why a text is not a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayoutError(pub String);
 
@@ -79,7 +79,7 @@ impl std::fmt::Display for LayoutError {
 impl std::error::Error for LayoutError {}
 
 impl Configuration {
-    /// As the clauses of FT.CREATE: `SUBSPACES 1 city:4,price:4 INDEX 1 city`.
+    /// Formats the configuration as clauses of FT.CREATE: `SUBSPACES 1 city:4,price:4 INDEX 1 city`.
     pub fn text(&self, workload: &Workload) -> String {
         let subspaces: Vec<String> = self.subspaces.iter().map(|it| it.text(workload)).collect();
         let indexes = self.index_names(workload);
@@ -91,7 +91,7 @@ impl Configuration {
         words.join(" ")
     }
 
-    /// The attributes that have local indexes.
+    /// Returns the attributes with local indexes.
     pub fn index_names(&self, workload: &Workload) -> Vec<String> {
         let indexes = self.indexes.iter();
         indexes
@@ -99,7 +99,8 @@ impl Configuration {
             .collect()
     }
 
-    /// The same with local indexes on these attributes. Those that the workload does not name count for nothing: it neither asks for them nor changes them.
+    /// Returns the configuration with local indexes on these attributes. Attributes that the workload does not name are
+    /// ignored, because it neither searches nor changes them.
     pub fn with_indexes<'n>(
         self,
         names: impl IntoIterator<Item = &'n str>,
@@ -114,10 +115,11 @@ impl Configuration {
         }
     }
 
-    /// A configuration from lists such as `city:4,price`, with local indexes on all attributes. Attributes without a number share the bits that `regions` leaves.
+    /// Parses lists such as `city:4,price` into a configuration with local indexes on all attributes. Attributes
+    /// without a number of bits share those that `regions` leaves.
     ///
     /// # Errors
-    /// An attribute is unknown or twice in a list, or the bits are more than the regions allow.
+    /// An attribute is unknown or occurs twice in a list, or there are more bits than the regions allow.
     pub fn parse(
         lists: &[&str],
         workload: &Workload,

@@ -1,11 +1,11 @@
-//! The servers that a plan is for, and what each step costs on them.
+//! The servers that a plan is for, and their costs.
 
 use serde::{Deserialize, Serialize};
 
-/// The time of one processor that each step takes, in microseconds. `larder space calibrate` measures it.
+/// The processor time of each step, in microseconds. `larder space calibrate` measures it.
 ///
-/// Costs are affine: what does not grow with anything is a cost of its own. Proportional costs, as the thesis has, err most where they matter, on
-/// queries that contact little.
+/// Costs are affine: the constant part of an operation is a cost of its own. Proportional costs, as in the thesis, have
+/// the largest errors where they matter, for queries that contact few regions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Costs {
@@ -13,63 +13,66 @@ pub struct Costs {
     pub get_us: f64,
     /// A query, whatever it contacts: parsing, merging, the reply.
     pub query_us: f64,
-    /// A server that is contacted: a message there and one back.
+    /// A contacted server: a request and its reply.
     pub server_us: f64,
-    /// A subspace that the space has, used or not: it is seen whom a search would ask in it.
+    /// A subspace of the space, used or not: each query estimates its cost as a route.
     pub subspace_us: f64,
-    /// A condition beyond the first, at each server that is contacted.
+    /// A condition after the first, at each contacted server.
     pub condition_us: f64,
-    /// A region that is contacted.
+    /// A contacted region.
     pub region_us: f64,
-    /// An object that an index leads to, and that is looked at since there are other conditions.
+    /// An object that an index yields, and that is examined because there are other conditions.
     pub candidate_us: f64,
-    /// An object of all that are looked at one after the other, where no index leads to few. `None`: a small part of `candidate_us`.
+    /// An object examined in a sequential scan, if no index is selective enough. `None`: a small part of
+    /// `candidate_us`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scan_us: Option<f64>,
-    /// An object that is found, sent or not: the first in order are chosen among them. `None`: it is in `candidate_us`, also where an index leads to nothing else.
+    /// A match, returned or not, because the first ones in order are selected among all. `None`: included in
+    /// `candidate_us`, also if an index yields only matches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub match_us: Option<f64>,
-    /// An object that a server goes through in order where many are found, until it has those that it sends. `None`: each that is found is weighed.
+    /// An object that a server visits in sort order, if there are many matches, until it has the rows to return.
+    /// `None`: servers do not visit objects in order, and each match is examined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub walk_us: Option<f64>,
-    /// A server that finds anything: it reads what it sends, and that is put together.
+    /// A server with at least one match: it reads the rows to return, and they are merged.
     pub found_us: f64,
-    /// A row of what a server gives to the one that answers, beside its bytes: each gives as many as are asked for, if it has them. `None`: `result_us`, and nothing is
-    /// added for those that are answered.
+    /// A row that a server sends to the coordinating server, without its bytes. Each server sends as many rows as the
+    /// search requests, if it has them. `None`: `result_us`, without an additional cost for the rows of the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub row_us: Option<f64>,
-    /// A byte of it.
+    /// A byte of such a row.
     pub row_byte_us: f64,
-    /// A row of the answer, beside its bytes.
+    /// A row of the reply, without its bytes.
     pub result_us: f64,
-    /// A byte of it.
+    /// A byte of such a row.
     pub result_byte_us: f64,
-    /// What the owner of the key does for a write.
+    /// A write, at the owner of the key.
     pub write_us: f64,
-    /// A commit of the writes that are under way at a server: they share it.
+    /// A commit, shared by the concurrent writes at a server.
     pub commit_us: f64,
-    /// A server that a search asks while writes are under way there, which it waits for.
+    /// A server that a query contacts while writes are in progress there, for which it waits.
     pub beside_us: f64,
-    /// What a server does that keeps a copy of what is written, and the owner for it.
+    /// A copy of the written object, at its holder and at the owner.
     pub stage_us: f64,
-    /// What a server does that a copy leaves. `None`: as much as `stage_us`.
+    /// A copy that leaves a server. `None`: `stage_us`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leave_us: Option<f64>,
-    /// One copy that moves to another server, beside that.
+    /// A copy that moves to another server, in addition.
     pub move_us: f64,
-    /// One entry of a local index, added or removed.
+    /// A local index entry, added or removed.
     pub index_entry_us: f64,
 }
 
 impl Costs {
-    /// One copy more of an object, with so many local indexes.
+    /// Returns the cost of one more copy of an object, with this number of local indexes.
     pub fn copy_us(&self, indexes: usize) -> f64 {
         self.stage_us + indexes as f64 * self.index_entry_us
     }
 }
 
 impl Default for Costs {
-    /// A guess, from which plans can be compared roughly until there is a calibration.
+    /// Rough guesses for comparing plans without a calibration.
     fn default() -> Costs {
         Costs {
             get_us: 5.0,
@@ -102,21 +105,21 @@ impl Default for Costs {
 #[serde(deny_unknown_fields, default)]
 pub struct Deployment {
     pub servers: u32,
-    /// Processors of each server that serve.
+    /// The number of processors that each server uses.
     pub cores: u32,
-    /// Copies of each region, the first one counted.
+    /// The number of copies of each region, including the first.
     pub replicas: u32,
-    /// The most regions of a subspace, a power of two.
+    /// The maximum number of regions of a subspace, a power of two.
     pub regions: u32,
-    /// Regions of the key subspace on each server: parts that are searched by themselves.
+    /// The number of regions of the key subspace on each server, which are searched separately.
     pub key_regions: u32,
-    /// Clients that each wait for a reply before they ask again.
+    /// The number of clients, each of which waits for a reply before its next request.
     pub clients: u32,
-    /// From one server to another, or to the client, in microseconds; no processor is busy meanwhile.
+    /// The latency of a message between servers, or to the client, in microseconds. It uses no processor time.
     pub message_us: f64,
-    /// An entry of a local index, in memory or on disk.
+    /// The size of a local index entry, in memory or on disk.
     pub index_entry_bytes: u64,
-    /// The most bytes of all copies together; none is no limit.
+    /// The maximum size of all copies. `None`: no limit.
     pub storage_bytes_max: Option<u64>,
     pub costs: Costs,
 }
@@ -138,13 +141,13 @@ impl Default for Deployment {
     }
 }
 
-/// What takes longer is no step of an operation: a quarter of an hour.
+/// The maximum of any time, a quarter of an hour. No step of an operation takes longer.
 const TIME_MAX_US: f64 = 1e9;
 
-/// What is wrong with a deployment, and where.
+/// An error in a deployment, and its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeploymentError {
-    /// The key, as in `costs.move_us`; of text that is not TOML, or not a deployment's, empty.
+    /// The key, such as `costs.move_us`; empty if the text is not TOML, or not a deployment.
     pub key: String,
     pub what: String,
 }
@@ -161,8 +164,10 @@ impl std::fmt::Display for DeploymentError {
 impl std::error::Error for DeploymentError {}
 
 impl Deployment {
+    /// Parses a deployment.
+    ///
     /// # Errors
-    /// The text is not TOML, has a key that no deployment has, or a value that cannot be. The error says where.
+    /// The text is not TOML, or contains an unknown key or an invalid value. The error contains the location.
     pub fn from_toml(text: &str) -> Result<Deployment, DeploymentError> {
         let parsed = toml::from_str(text).map_err(|error| DeploymentError {
             key: String::new(),
@@ -177,8 +182,10 @@ impl Deployment {
         toml::to_string(self).expect("a deployment has only what TOML has")
     }
 
+    /// Checks all numbers.
+    ///
     /// # Errors
-    /// A number cannot be.
+    /// A number is invalid.
     pub fn check(&self) -> Result<(), DeploymentError> {
         let refuse = |key: &str, what: String| {
             Err(DeploymentError {

@@ -1,14 +1,15 @@
-//! Local search: from a set of layouts to a better one near it, until there is none.
+//! Local search: moves from a set of layouts to a better neighbour until there is none.
 //!
-//! A step takes out none, one or two, and puts in none or one: it adds, drops, swaps, or merges two into one. Without the merge, sets of single attributes are
-//! left only through worse ones, where writes are many.
+//! A step removes up to two layouts and adds at most one: it adds, drops, swaps, or merges two into one. Without
+//! merges, a set of single attributes could only be left through worse sets if writes are frequent.
 
 use super::problem::{Open, Problem, Top};
 
-/// What is gained must be more than what rounding may feign.
+/// The minimum gain of a step, above the rounding errors.
 const GAIN_MIN: f64 = 1e-12;
 
-/// The best set that single steps lead to from `start`, and its cost. `steps` counts the layouts compared, query by query.
+/// Returns the best set that steps from `start` lead to, and its cost. `steps` counts the layouts compared, for each
+/// query.
 pub(super) fn descend(
     problem: &Problem,
     start: Open,
@@ -56,7 +57,7 @@ pub(super) fn descend(
     }
 }
 
-/// All steps that take out these.
+/// Considers all steps that remove these layouts.
 fn explore(
     problem: &Problem,
     open: &[u32],

@@ -1,18 +1,19 @@
-//! All sets of subspaces of which no two have an attribute in common: those that the thesis's program looks at. Four attributes have 51 of them, and none.
+//! All sets of subspaces without a common attribute, which the program of the thesis examines. Four attributes have 51
+//! of them, plus the empty set.
 
 use super::configuration::{AttributeSet, Layout};
 use super::problem::{Open, Problem, Top};
 
-/// With more attributes there are too many such sets: ten have 678,570.
+/// The maximum number of attributes. Ten attributes already have 678,570 such sets.
 pub(super) const ATTRIBUTES_MAX: u32 = 9;
 
-/// One layout for each list of so many attributes, by its bits: the list `set` is at `set - 1`.
+/// Returns one layout for each non-empty list of attributes. As bits, the list `set` is at position `set - 1`.
 pub(super) fn lists(attributes: u32, layout: impl Fn(AttributeSet) -> Layout) -> Vec<Layout> {
     let sets = 1..1u64 << attributes;
     sets.map(|set| layout(AttributeSet(set))).collect()
 }
 
-/// Tries them all, of a problem whose layouts are [`lists`]; returns how many they are.
+/// Tries all such sets of a problem whose layouts are [`lists`]. Returns their number.
 pub(super) fn try_disjoint(problem: &Problem, attributes: u32, top: &mut Top) -> u64 {
     let mut search = Search {
         problem,
@@ -32,7 +33,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The sets in which the attributes before `next` are in these lists, or in none.
+    /// Completes the partial set in which each attribute before `next` is in one of these lists, or in none.
     fn branch(&mut self, next: u32, lists: &mut Vec<u64>) {
         if next == self.attributes {
             self.sets += 1;

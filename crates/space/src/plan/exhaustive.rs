@@ -2,10 +2,10 @@
 
 use super::problem::{Open, Problem, Top};
 
-/// The most layouts of which all sets are tried: a million sets.
+/// The maximum number of layouts for which all sets are tried: a million sets.
 pub(super) const LAYOUTS_MAX: u32 = 20;
 
-/// Tries every set; returns how many they are.
+/// Tries every set. Returns their number.
 pub(super) fn try_all(problem: &Problem, top: &mut Top) -> u64 {
     assert!(problem.count() <= LAYOUTS_MAX);
     let mut search = Search {
@@ -26,7 +26,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The sets that have of the layouts before `next` those that are open, and any of the others.
+    /// Tries all sets that contain the open layouts before `next`, and any of the others.
     fn branch(&mut self, next: u32, upkeep: f64, least: Vec<f64>) {
         if next == self.problem.count() {
             self.sets += 1;

@@ -1,19 +1,20 @@
-//! Whether to follow a workload that changes: when other subspaces are worth the move.
+//! Decides whether a changed workload justifies other subspaces.
 //!
-//! A workload is looked at in windows, and planned for in each. Other subspaces are taken when what they gain, less the cost of the move, is over a
-//! threshold in several windows in a row. Each change doubles how many that are, and a long time in which nothing was to be gained halves it again: a workload that goes to
-//! and fro is followed a few times at most, and then no more.
+//! The workload is observed in windows, and a plan is computed for each. The subspaces change if the gain, after
+//! deducting the cost of the move, exceeds a threshold in several consecutive windows. Each change doubles the required
+//! number of windows, and a long time without a possible gain halves it again. An oscillating workload is therefore
+//! followed a few times at most.
 //!
-//! There is no clock: a window says how long it was.
+//! There is no clock: each window states its length.
 
-/// When a change is worth it.
+/// The conditions for a change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Threshold {
-    /// The least gain, as a share of all work.
+    /// The minimum gain, as a share of all work.
     pub gain: f64,
-    /// In so many windows in a row.
+    /// The number of consecutive windows with that gain.
     pub windows: u32,
-    /// Within how many seconds a move is to have paid for itself, beside that gain.
+    /// The number of seconds within which a move must pay for itself, in addition to the gain.
     pub horizon_seconds: f64,
 }
 
@@ -27,52 +28,54 @@ impl Default for Threshold {
     }
 }
 
-/// What was seen in one window, and what is predicted for it.
+/// The observations of one window, and the predictions for it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
     pub seconds: f64,
     pub operations: f64,
-    /// Microseconds of a processor that one operation takes in the mean: with what there is, and with what would be best.
+    /// The mean processor time of one operation in microseconds, with the current and with the best configuration.
     pub now_us: f64,
     pub best_us: f64,
-    /// What the move to the best takes, once.
+    /// The cost of the move to the best configuration, once.
     pub move_us: f64,
 }
 
-/// What to do after a window.
+/// The decision after a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
-    /// Too little was done to tell.
+    /// There were too few operations to decide.
     Idle,
-    /// What there is is good enough.
+    /// The current configuration is good enough.
     Stay { gain: f64 },
-    /// The best would be better, in so many windows in a row now; it is worth it after as many as `of`.
+    /// The best configuration was better in `windows` consecutive windows. The change needs `of`.
     Wait { gain: f64, windows: u32, of: u32 },
-    /// The best is to be had now.
+    /// The change to the best configuration is justified now.
     Change { gain: f64 },
 }
 
-/// Follows a workload.
+/// The decision state over several windows.
 #[derive(Debug, Clone)]
 pub struct Follower {
     threshold: Threshold,
-    /// How many windows in a row it takes now.
+    /// The required number of consecutive windows.
     needed: u32,
-    /// In how many the best would have been better, up to now.
+    /// The current number of consecutive windows in which the best configuration was better.
     better: u32,
-    /// In how many in a row it would not have been.
+    /// The current number of consecutive windows in which it was not.
     quiet: u32,
 }
 
-/// With fewer operations a window says nothing.
+/// The minimum number of operations in a window for a decision.
 const OPERATIONS_MIN: f64 = 100.0;
-/// A workload that goes to and fro makes it take this many times the windows at most.
+/// The maximum factor by which an oscillating workload increases the required number of windows.
 const TIMES_MAX: u32 = 32;
-/// So many times what a change takes have to be quiet before it takes less again.
+/// The number of windows without a possible gain, as a multiple of the required number, after which the latter is
+/// halved.
 const QUIET_TIMES: u32 = 16;
 
 impl Window {
-    /// The share of all work within the horizon that the best saves, the move subtracted. It may be negative.
+    /// Returns the share of the work within the horizon that the best configuration saves, after deducting the move.
+    /// May be negative.
     pub fn gain(&self, horizon_seconds: f64) -> f64 {
         let operations = self.operations / self.seconds * horizon_seconds;
         let (now, best) = (operations * self.now_us, operations * self.best_us);
@@ -95,7 +98,7 @@ impl Follower {
         }
     }
 
-    /// Takes the next window in. `None`: nothing was done in it.
+    /// Processes the next window. `None`: there were no operations.
     pub fn step(&mut self, window: Option<&Window>) -> Verdict {
         let Some(window) = window.filter(|window| window.operations >= OPERATIONS_MIN) else {
             return Verdict::Idle;

@@ -1,4 +1,4 @@
-//! Simple ways to choose subspaces, those that the thesis compares with.
+//! Simple heuristics for choosing subspaces, as compared in the thesis.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,15 +8,15 @@ use super::problem::{Open, Problem};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Heuristic {
-    /// No subspace: each search asks every server.
+    /// No subspace: each search contacts every server.
     NoSubspace,
-    /// One subspace of all attributes that are searched.
+    /// One subspace of all searched attributes.
     OneHyperspace,
-    /// One subspace for each such attribute.
+    /// One subspace for each searched attribute.
     OnePerAttribute,
-    /// One subspace: the attributes of the query that costs most without it.
+    /// One subspace: the attributes of the query that is most expensive without it.
     Dominant,
-    /// Single attributes, the one that gains most first, as long as one gains.
+    /// Single attributes, added in order of their gain as long as there is one.
     Greedy,
 }
 
@@ -40,9 +40,10 @@ impl Heuristic {
     }
 }
 
-/// What a heuristic chooses of the layouts of a problem. `constrained` has the attributes that each query constrains.
+/// Returns the choice of a heuristic among the layouts of a problem. `constrained` contains the attributes that each
+/// query constrains.
 ///
-/// A list that no layout has is left out, so that what is chosen may be less than the heuristic would.
+/// Lists without a layout are omitted, so the result may have fewer subspaces than the heuristic would choose.
 pub fn heuristic(which: Heuristic, problem: &Problem, constrained: &[AttributeSet]) -> Vec<u32> {
     let all = AttributeSet(constrained.iter().fold(0, |all, it| all | it.0));
     let layout = |list: AttributeSet| cheapest(problem, list);
@@ -90,7 +91,7 @@ fn greedy(problem: &Problem, mut left: Open) -> Open {
     }
 }
 
-/// Of the layouts of a list, the one that is cheapest alone.
+/// Returns the layout of a list that is cheapest on its own.
 fn cheapest(problem: &Problem, list: AttributeSet) -> Option<u32> {
     let of_list = (0..problem.count()).filter(|&at| {
         let layout = &problem.layouts()[at as usize];
@@ -99,7 +100,7 @@ fn cheapest(problem: &Problem, list: AttributeSet) -> Option<u32> {
     of_list.min_by(|&one, &other| problem.cost(&[one]).total_cmp(&problem.cost(&[other])))
 }
 
-/// The same of a list or, if it has more attributes than there are bits, of the longest list within it.
+/// Like [`cheapest`]; for a list with more attributes than bits, uses the longest list within it.
 fn largest(problem: &Problem, list: AttributeSet) -> Option<u32> {
     cheapest(problem, list).or_else(|| {
         let within = problem.layouts().iter().map(|it| it.attributes());

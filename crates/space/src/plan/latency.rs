@@ -1,32 +1,33 @@
-//! How long clients wait, and how much they get done, when they share the servers.
+//! The latency and throughput of clients that share the servers.
 //!
-//! Clients are a closed system: each waits for its reply and asks again. Mean value analysis (Reiser and Lavenberg, 1980) adds one client after the
-//! other: the newcomer finds the queues that the others leave in its absence. All processors are taken to be alike, which they are after the skew
-//! is counted as work of all. An operation that is worked on by several servers at once waits for one path through them, not for
-//! their sum, while its whole work fills the queues; that is an approximation, and exact where there is one server.
+//! Clients form a closed system: each waits for its reply before its next request. Mean value analysis (Reiser and
+//! Lavenberg, 1980) adds one client at a time, which finds the queues that the others have in its absence. All
+//! processors are assumed to be equally loaded, because skew is already counted as work of all. An operation that
+//! several servers execute in parallel waits for one path through them, not for the sum, but all of its work fills the
+//! queues. This is an approximation, which is exact for one server.
 
-/// An operation in the mean.
+/// The mean operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
-    /// On all processors together.
+    /// The total of all processors.
     pub work_us: f64,
-    /// From request to reply when nothing else runs.
+    /// The time from request to reply on idle servers.
     pub idle_us: f64,
-    /// The part of that in which no processor works for it.
+    /// The part of that time in which no processor works on the operation.
     pub waits_us: f64,
     pub processors: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Steady {
-    /// Operations a second.
+    /// Operations per second.
     pub throughput: f64,
     pub latency_us: f64,
-    /// How many times longer work takes than when idle.
+    /// The factor by which load increases the processing time.
     pub stretch: f64,
 }
 
-/// More clients than this make no difference that could be seen.
+/// The maximum number of clients. More make no visible difference.
 const CLIENTS_MAX: u32 = 100_000;
 
 pub(super) fn steady(load: &Load, clients: u32) -> Steady {

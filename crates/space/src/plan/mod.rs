@@ -1,4 +1,4 @@
-//! The configurator: what a workload costs with which subspaces, and which subspaces are best for it.
+//! The configurator: the cost of a workload with a set of subspaces, and the best set for it.
 //!
 //! ```text
 //!  Workload (TOML, or recorded) ─┐
@@ -7,31 +7,32 @@
 //!                                                   └───────► proof: a bound, and branches
 //! ```
 //!
-//! | read | for |
+//! | file | contents |
 //! |---|---|
-//! | `workload` | what is asked and what is changed, how often, of which values |
-//! | `record` | a workload from queries and modifications as they come, and from values of objects |
-//! | `place` | where in a text a key is, for errors |
-//! | `deployment` | the servers, and what each step costs on them |
-//! | `configuration` | subspaces as lists of attributes with bits, and the local indexes |
-//! | `model` | what every model answers, and a prediction with its parts |
-//! | `thesis` | the model of the thesis that this goes back to, as its own program computes it |
-//! | `larder`, `latency` | larder's own model: what its servers do, and how long a client waits |
-//! | `problem` | the choice of subspaces as facility location: queries take the cheapest, writes pay for all |
-//! | `descent`, `exhaustive`, `proof` | three ways to solve it: local search, all sets, branch and bound |
-//! | `disjoint` | the sets that the program of the thesis looks at |
-//! | `candidates`, `heuristics` | which layouts are looked at; simple ways to choose, to compare with |
-//! | `choose` | all of that for one model |
-//! | `simplest` | the simplest of those that cost little more than the best |
-//! | `report` | all of that for one workload: the choice, the best, heuristics, what a shift of the mix costs |
-//! | `yardstick` | what measurements are told in, on processors whose speed changes |
-//! | `follow` | when a workload that changes is worth other subspaces |
+//! | `workload` | the operations of a space, their frequencies, and the distribution of values |
+//! | `record` | a workload from observed queries, modifications and values |
+//! | `place` | the line of a key in a text, for errors |
+//! | `deployment` | the servers and their costs |
+//! | `configuration` | subspaces as lists of attributes with bits, and local indexes |
+//! | `model` | the interface of a cost model, and a prediction with its parts |
+//! | `thesis` | the model of the original thesis, as its program computes it |
+//! | `larder`, `latency` | larder's own model: the work of the servers, and the latency of a client |
+//! | `problem` | the choice of subspaces as facility location: queries use the cheapest one, writes pay for all |
+//! | `descent`, `exhaustive`, `proof` | three solvers: local search, enumeration of all sets, branch and bound |
+//! | `disjoint` | the sets that the program of the thesis examines |
+//! | `candidates`, `heuristics` | candidate layouts; simple heuristics for comparison |
+//! | `choose` | all of these steps for one model |
+//! | `simplest` | the simplest configuration whose cost is close to the best |
+//! | `report` | all results for one workload: the choice, the best ones, heuristics, the effect of a changed mix |
+//! | `yardstick` | normalizes measurements on processors whose speed varies |
+//! | `follow` | decides when a changed workload justifies other subspaces |
 //!
-//! The same arguments give the same report: there is no clock, work is counted in steps, and what is drawn has a seed.
+//! Reports are deterministic: there is no clock, work is counted in steps, and randomness has a seed.
 //!
-//! Sources. The thesis: Orazov's, of the Instituto Superior Técnico, on a configurator for HyperDex; its equations 4.1 to 4.7. Dual ascent: D. Erlenkotter,
-//! "A dual-based procedure for uncapacitated facility location", Operations Research 26, 1978. Bits for attributes: A. Aho and J. Ullman, "Optimal
-//! partial-match retrieval when fields are independently specified", TODS 4, 1979.
+//! Sources. The thesis: Orazov's, of the Instituto Superior Técnico, on a configurator for HyperDex; its equations 4.1
+//! to 4.7. Dual ascent: D. Erlenkotter, "A dual-based procedure for uncapacitated facility location", Operations
+//! Research 26, 1978. Bits for attributes: A. Aho and J. Ullman, "Optimal partial-match retrieval when fields are
+//! independently specified", TODS 4, 1979.
 
 mod candidates;
 mod choose;

@@ -1,27 +1,28 @@
-//! What a model answers: the cost of each query with each subspace, what a subspace costs the writes, and a prediction of the whole.
+//! The interface of a cost model: the cost of each query in each subspace, the cost of a subspace for writes, and a
+//! prediction for a configuration.
 
 use serde::{Deserialize, Serialize};
 
 use super::configuration::{Configuration, Layout};
 
-/// A model of costs. Those of queries and modifications are weighted by their share in the mix, so that sums are the cost of one operation in
-/// the mean; the unit is the model's own.
+/// A cost model. The costs of queries and modifications are weighted by their share of the mix, so their sum is the
+/// mean cost of an operation. The unit is the model's own.
 pub trait CostModel {
     fn queries(&self) -> usize;
 
-    /// The cost of a query that no subspace helps.
+    /// Returns the cost of a query without a subspace.
     fn without(&self, query: usize) -> f64;
 
-    /// The cost of a query by a subspace.
+    /// Returns the cost of a query through a subspace.
     fn with(&self, query: usize, layout: &Layout) -> f64;
 
-    /// What a subspace costs the modifications, and the queries that do not use it.
+    /// Returns the cost of a subspace for modifications, and for the queries that do not use it.
     fn upkeep(&self, layout: &Layout) -> f64;
 
-    /// What is there whatever the subspaces are.
+    /// Returns the cost that does not depend on the subspaces.
     fn fixed(&self) -> f64;
 
-    /// The most subspaces there is room for.
+    /// Returns the maximum number of subspaces that the storage allows.
     fn subspaces_max(&self) -> usize;
 
     fn predict(&self, configuration: &Configuration) -> Prediction;
@@ -35,7 +36,7 @@ pub enum ClassKind {
     Modification,
 }
 
-/// Where the time of an operation goes, in microseconds of a processor, on all servers together.
+/// The parts of an operation's time, in processor microseconds on all servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Parts {
     pub gets: f64,
@@ -47,10 +48,11 @@ pub struct Parts {
     pub stages: f64,
     pub moves: f64,
     pub index_entries: f64,
-    /// What searches take more since writes are under way.
+    /// The additional cost of searches during concurrent writes.
     #[serde(default)]
     pub contention: f64,
-    /// Not work, but what all servers wait for the busiest one: its work above the mean, times the servers.
+    /// Not work, but the wait of all servers for the busiest one: its work above the mean, multiplied by the number of
+    /// servers.
     pub skew: f64,
 }
 
@@ -85,31 +87,31 @@ impl Parts {
     }
 }
 
-/// What one class of operations does.
+/// The prediction for one class of operations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassPrediction {
     pub name: String,
     pub kind: ClassKind,
-    /// Of all operations.
+    /// The share of all operations.
     pub share: f64,
-    /// The subspace that a query uses; none is the key subspace.
+    /// The subspace that a query uses. `None`: the key subspace.
     pub subspace: Option<String>,
-    /// The attribute whose local index it uses.
+    /// The attribute whose local index the query uses.
     pub index: Option<String>,
     pub servers: f64,
     pub regions: f64,
     pub candidates: f64,
     pub results: f64,
-    /// Servers that a write passes, each as often as it does.
+    /// The number of servers that a write passes, with repetitions.
     pub chain: f64,
     pub parts: Parts,
-    /// From the request to the reply, when nothing else runs, and with the deployment's clients.
+    /// From request to reply, on idle servers and with the deployment's clients.
     pub latency_idle_us: f64,
     pub latency_us: f64,
 }
 
 impl ClassPrediction {
-    /// Of a class that does nothing yet.
+    /// Creates the prediction for a class without any work.
     pub(super) fn of(name: &str, kind: ClassKind, share: f64) -> ClassPrediction {
         ClassPrediction {
             name: name.to_owned(),
@@ -131,32 +133,32 @@ impl ClassPrediction {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
-    /// As the clauses of FT.CREATE.
+    /// As clauses of FT.CREATE.
     pub configuration: String,
     pub subspaces: Vec<String>,
-    /// The attributes that have local indexes.
+    /// The attributes with local indexes.
     #[serde(default)]
     pub indexes: Vec<String>,
-    /// Operations a second with the deployment's clients.
+    /// Operations per second with the deployment's clients.
     pub throughput: f64,
-    /// With as many clients as it takes: the busiest server is never idle.
+    /// Operations per second with as many clients as saturate the busiest server.
     pub capacity: f64,
-    /// The same if all servers were as busy.
+    /// The capacity if all servers were equally loaded.
     pub capacity_even: f64,
-    /// Of an operation in the mean, by where it goes.
+    /// The parts of a mean operation.
     pub parts: Parts,
     pub latency_idle_us: f64,
     pub latency_us: f64,
-    /// Of a modification in the mean.
+    /// The mean of the modifications.
     pub chain: f64,
-    /// Of a query in the mean.
+    /// The mean of the queries.
     pub servers: f64,
     pub regions: f64,
     pub storage_bytes: f64,
     pub classes: Vec<ClassPrediction>,
 }
 
-/// The mean of a number of some classes, by their shares; 0 without any.
+/// Returns the weighted mean of a number over the classes of this kind, or 0 if there are none.
 pub(super) fn mean_of(
     classes: &[ClassPrediction],
     kind: ClassKind,

@@ -1,10 +1,10 @@
-//! Where in a TOML text a key is, so that an error can say the line.
+//! Finds the line of a key in a TOML text, for error messages.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The line, from 1, of a key as errors have it: `query[2].range.price`. Of a key that is not there, the line of what it is missing in;
-/// `None` for a text that is not TOML.
+/// Returns the line, counted from 1, of a key such as `query[2].range.price`. For a missing key, returns the line of
+/// the table that lacks it. `None` if the text is not TOML.
 pub fn line_of(text: &str, key: &str) -> Option<usize> {
     let table = DeTable::parse(text).ok()?;
     let mut at = None;
@@ -34,7 +34,7 @@ pub fn line_of(text: &str, key: &str) -> Option<usize> {
     Some(1 + before.iter().filter(|byte| **byte == b'\n').count())
 }
 
-/// Names may have points and brackets themselves: the longest one that the key begins with.
+/// Finds the longest name that is a prefix of the key, because names may contain periods and brackets.
 fn longest<'t, 'a>(
     table: &'t DeTable<'a>,
     key: &str,

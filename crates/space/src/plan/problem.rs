@@ -1,17 +1,19 @@
-//! The choice of subspaces as uncapacitated facility location: subspaces are facilities, query classes are customers.
+//! The choice of subspaces as uncapacitated facility location: subspaces are facilities, and query classes are
+//! customers.
 //!
-//! A query takes the cheapest subspace that there is, or the key subspace; writes pay for every one. The cost of a set is so a sum of minima and
-//! of upkeep, and not all sets need be tried: 12 attributes have 4,095 lists and 2^4095 sets of them.
+//! A query uses the cheapest available subspace, or the key subspace; writes pay for every subspace. The cost of a set
+//! is therefore a sum of minima and of upkeep, and not all sets need to be tried: 12 attributes have 4,095 lists, and
+//! 2^4095 sets of them.
 
 use super::configuration::{AttributeSet, Layout};
 use super::model::CostModel;
 
-/// The costs of some layouts, computed once.
+/// The precomputed costs of some layouts.
 #[derive(Debug, Clone)]
 pub struct Problem {
     layouts: Vec<Layout>,
     attributes: Vec<AttributeSet>,
-    /// Of each query by each layout, and never more than without it.
+    /// The cost of each query with each layout, at most the cost without it.
     costs: Vec<f64>,
     upkeep: Vec<f64>,
     without: Vec<f64>,
@@ -19,7 +21,7 @@ pub struct Problem {
     open_max: usize,
 }
 
-/// Indices of layouts, ascending.
+/// The indices of layouts, ascending.
 pub(super) type Open = Vec<u32>;
 
 impl Problem {
@@ -39,7 +41,7 @@ impl Problem {
         problem
     }
 
-    /// The index of a layout, which is added if it is new.
+    /// Returns the index of a layout, and adds the layout if it is new.
     pub fn add(&mut self, model: &dyn CostModel, layout: Layout) -> u32 {
         if let Some(at) = self.find(&layout) {
             return at;
@@ -60,7 +62,7 @@ impl Problem {
         at.map(|at| at as u32)
     }
 
-    /// The layouts, by index.
+    /// Returns the layouts, by index.
     pub fn layouts(&self) -> &[Layout] {
         &self.layouts
     }
@@ -74,7 +76,7 @@ impl Problem {
         self.without.len()
     }
 
-    /// The cost of an operation in the mean, with these layouts.
+    /// Returns the mean cost of an operation with these layouts.
     pub fn cost(&self, open: &[u32]) -> f64 {
         let upkeep: f64 = open.iter().map(|&at| self.upkeep[at as usize]).sum();
         let queries = (0..self.queries()).map(|query| {
@@ -109,7 +111,7 @@ impl Problem {
         self.layouts.len() as u32
     }
 
-    /// The attribute lists of a set, whatever their bits and order.
+    /// Returns the attribute lists of a set, without their bits and order.
     fn family(&self, open: &[u32]) -> Vec<AttributeSet> {
         let sets = open.iter().map(|&at| self.attributes[at as usize]);
         let mut family: Vec<AttributeSet> = sets.collect();
@@ -118,11 +120,11 @@ impl Problem {
     }
 }
 
-/// Costs that differ by no more than this share are the same: rounding makes as much.
+/// The relative difference up to which costs count as equal, because of rounding.
 const SAME: f64 = 1e-12;
 
-/// The cheapest sets that were seen, at most one for the same attribute lists. Of those that cost the same, the one with the fewest layouts: more of
-/// them take memory, which a model need not count.
+/// The cheapest sets seen, at most one for the same attribute lists. Of sets with equal costs, the one with the fewest
+/// layouts is kept, because layouts take memory that a model may ignore.
 #[derive(Debug, Clone)]
 pub(super) struct Top {
     size: usize,
@@ -137,7 +139,7 @@ impl Top {
         }
     }
 
-    /// Whether a set of this cost would be among them.
+    /// Returns whether a set of this cost would be kept.
     pub fn wants(&self, cost: f64) -> bool {
         self.best.len() < self.size || cost <= self.best[self.size - 1].0 * (1.0 + SAME)
     }
@@ -159,13 +161,13 @@ impl Top {
         self.best.truncate(self.size);
     }
 
-    /// By cost, the least first.
+    /// Returns the sets by ascending cost.
     pub fn best(&self) -> impl Iterator<Item = (f64, &Open)> {
         self.best.iter().map(|(cost, _, open)| (*cost, open))
     }
 }
 
-/// Whether a set is better than one that is known.
+/// Returns whether a set is better than a known one.
 fn is_before((cost, open): (f64, &Open), known: &(f64, Vec<AttributeSet>, Open)) -> bool {
     match (cost - known.0).abs() <= known.0 * SAME {
         true => open.len() < known.2.len(),

@@ -1,30 +1,32 @@
-//! That no set of the layouts is cheaper: branch and bound.
+//! Proves by branch and bound that no set of the layouts is cheaper.
 //!
-//! The bound is the Lagrangian's. Each query is offered a price for being served; a layout that its customers, with what they save below their prices,
-//! pay more than its upkeep for is taken to be open. The sum of all prices, less what those layouts are overpaid, is no more than the cost of any set. Prices
-//! begin by dual ascent (Erlenkotter 1978: raised as long as no layout is overpaid) and are then improved by subgradients: up where nobody serves the query,
-//! down where several do.
+//! The bound is a Lagrangian one. Each query offers a price for being served. A layout is open if its customers pay
+//! more than its upkeep, where each pays the amount that it saves below its price. The sum of all prices, minus the
+//! excess payments to these layouts, is a lower bound of the cost of any set. Dual ascent (Erlenkotter 1978) computes
+//! the initial prices: it raises them as long as no layout is overpaid. A subgradient method then improves them: it
+//! raises the price of a query that no layout serves, and lowers that of a query that several serve.
 //!
-//! What a layout is short of its upkeep is what any set with it costs more than the bound: where that exceeds the best set known, it is closed for good; likewise
-//! one that is overpaid by as much is open. The rest is decided by branches.
+//! The deficit of a layout, its upkeep minus the payments, is the amount by which any set with it exceeds the bound. If
+//! that exceeds the best known set, the layout is closed permanently. Likewise, a layout with such an excess is opened.
+//! Branching decides the others.
 
 use super::problem::{Open, Problem, Top};
 
-/// How many times prices are improved at the root, and at each branch.
+/// The number of price improvements at the root and at each branch.
 const IMPROVED_AT_ROOT: u32 = 400;
 const IMPROVED_AT_BRANCH: u32 = 40;
 
-/// What was found out.
+/// The result of the proof.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bound {
-    /// No set costs less.
+    /// A lower bound of the cost of all sets.
     pub cost: f64,
-    /// Whether the search was completed: then the best set known is the best there is.
+    /// Whether the search is complete, so that the best known set is the optimum.
     pub is_complete: bool,
 }
 
-/// Proves that the best of `top` is the best, or finds a better one, in at most `steps` steps (a step is one query of one layout; `steps` is what
-/// is left of them when it returns).
+/// Proves that the best of `top` is the optimum, or finds a better set, in at most `steps` steps. A step is one query
+/// of one layout. On return, `steps` is the remaining number.
 pub(super) fn prove(problem: &Problem, top: &mut Top, steps: &mut u64) -> Bound {
     let rows = (0..problem.count()).map(|at| {
         let helped = |(query, (&cost, &without)): (usize, (&f64, &f64))| {
@@ -57,26 +59,26 @@ pub(super) fn prove(problem: &Problem, top: &mut Top, steps: &mut u64) -> Bound 
 
 struct Proof<'a> {
     problem: &'a Problem,
-    /// For each layout the queries that it helps.
+    /// For each layout, the queries that benefit from it.
     rows: Vec<Vec<(u32, f64)>>,
     top: &'a mut Top,
     steps: &'a mut u64,
-    /// The least bound of a branch that was left undone.
+    /// The lowest bound of an unexplored branch.
     open_bound: f64,
 }
 
 struct Node {
-    /// Layouts that are not decided.
+    /// The undecided layouts.
     is_free: Vec<bool>,
     open: Open,
     prices: Vec<f64>,
 }
 
-/// Prices and what they mean.
+/// Prices, and the values derived from them.
 struct Priced {
     bound: f64,
     prices: Vec<f64>,
-    /// Of each layout, its upkeep less what is paid for it.
+    /// The deficit of each layout: its upkeep minus the payments.
     short: Vec<f64>,
 }
 
@@ -85,12 +87,12 @@ impl Proof<'_> {
         self.top.best().next().map_or(f64::INFINITY, |best| best.0)
     }
 
-    /// Whether a set of this cost would be no gain.
+    /// Returns whether a set of this cost would not improve the result.
     fn is_no_gain(&self, cost: f64) -> bool {
         cost >= self.best() * (1.0 - 1e-9)
     }
 
-    /// Searches all sets of a node; returns its bound.
+    /// Searches all sets of a node. Returns its lower bound.
     fn branch(&mut self, mut node: Node, is_root: bool) -> f64 {
         let free: Vec<u32> = self.free(&node);
         let improve = if is_root {
@@ -165,7 +167,7 @@ impl Proof<'_> {
     fn price(&mut self, node: &Node, free: &[u32], improve: u32, ascend: bool) -> Priced {
         let problem = self.problem;
         let mut fixed = problem.fixed();
-        // What each query costs at most: no price is higher.
+        // The maximum cost of each query, which also limits its price.
         let mut most = problem.without().to_vec();
         for &at in &node.open {
             fixed += problem.upkeep(at);
@@ -187,7 +189,7 @@ impl Proof<'_> {
             if self.is_no_gain(best.bound) || *self.steps == 0 {
                 break;
             }
-            // A query is to be served once: by the layouts that are open at these prices, or at the most it may cost.
+            // A query must be served once: by a layout that is open at these prices, or at its maximum cost.
             let mut served: Vec<f64> = prices
                 .iter()
                 .zip(&most)
@@ -252,7 +254,8 @@ impl Proof<'_> {
         }
     }
 
-    /// Dual ascent: each price in turn is raised to the next cost of its query, as long as no layout is paid more than its upkeep.
+    /// Dual ascent: raises each price in turn to the query's next cost, as long as no layout is paid more than its
+    /// upkeep.
     fn ascend(&mut self, free: &[u32], most: &[f64]) -> Vec<f64> {
         let mut offers: Vec<Vec<(f64, u32)>> = vec![Vec::new(); most.len()];
         for &at in free {

@@ -1,4 +1,4 @@
-//! What the configurator finds out about a workload, as plain data: for a table, for JSON, for a picture.
+//! The results of the configurator for a workload, as plain data for tables, JSON and charts.
 
 use larder_types::Random;
 use serde::{Deserialize, Serialize};
@@ -16,25 +16,25 @@ use super::simplest::simplest;
 use super::thesis::{Thesis, ThesisModel};
 use super::workload::{Workload, WorkloadError};
 
-/// A prediction that has a name beside its subspaces.
+/// A prediction with a name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Named {
     pub name: String,
     pub prediction: Prediction,
 }
 
-/// What the chosen configuration is worth when the mix is another.
+/// The effect of a changed mix on the chosen configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Shift {
-    /// What changed, as in `by city twice as often`.
+    /// The change, such as `by city twice as often`.
     pub change: String,
-    /// With the configuration that is chosen for the mix as it was.
+    /// With the configuration chosen for the original mix.
     pub throughput: f64,
-    /// With the one that is best for this mix.
+    /// With the best configuration for the changed mix.
     pub throughput_best: f64,
-    /// By how much the first is lower, as a share of the second.
+    /// The relative loss of the former compared with the latter.
     pub loss: f64,
-    /// The one that is best for this mix.
+    /// The best configuration for the changed mix.
     pub best: Vec<String>,
 }
 
@@ -42,28 +42,29 @@ pub struct Shift {
 pub struct Report {
     /// `thesis` or `larder`.
     pub model: String,
-    /// The simplest that costs at most `tolerance` more than the best and no more than what there is now: it has the fewest subspaces, and these the fewest attributes.
+    /// The simplest configuration that costs at most `tolerance` more than the best, and no more than the current one.
+    /// It has the fewest subspaces, and then the fewest attributes in them.
     pub chosen: Prediction,
-    /// As a share of what the best costs.
+    /// As a share of the cost of the best configuration.
     pub tolerance: f64,
-    /// The one that costs least.
+    /// The configuration with the lowest cost.
     pub best: Prediction,
-    /// The best ones, `best` first, at most one for the same attribute lists.
+    /// The best configurations, starting with `best`, at most one for the same attribute lists.
     pub top: Vec<Prediction>,
-    /// As the space is now, if that was told.
+    /// The current configuration of the space, if given.
     pub current: Option<Prediction>,
     pub heuristics: Vec<Named>,
     pub random: Vec<Prediction>,
     pub proof: Proof,
     pub shifts: Vec<Shift>,
-    /// Layouts compared, query by query.
+    /// The number of layouts compared, counted for each query.
     pub steps: u64,
 }
 
-/// The best configuration by larder's model.
+/// Returns the best configuration under larder's model.
 ///
 /// # Errors
-/// The workload or the deployment cannot be; in words.
+/// A description of the invalid part of the workload or the deployment.
 pub fn plan(
     workload: &Workload,
     deployment: &Deployment,
@@ -97,10 +98,10 @@ pub fn plan(
     })
 }
 
-/// The best configuration by the thesis's model, of the attribute lists `layouts`; their bits do not matter to it.
+/// Returns the best configuration of these attribute lists under the thesis's model, which ignores their bits.
 ///
 /// # Errors
-/// The workload cannot be.
+/// The workload is invalid.
 pub fn plan_by_thesis(
     workload: &Workload,
     constants: Thesis,
@@ -113,10 +114,12 @@ pub fn plan_by_thesis(
     Ok(report_by_thesis(&model, workload, &choice, options))
 }
 
-/// The same, of all sets of subspaces that have no attribute in common, as the thesis's own program has them. Of more than nine attributes, of short lists, which may have some in common.
+/// Returns the best configuration under the thesis's model, among all sets of subspaces without a common attribute, as
+/// in the thesis's program. For more than nine attributes, considers short lists instead, which may have common
+/// attributes.
 ///
 /// # Errors
-/// The workload cannot be.
+/// The workload is invalid.
 pub fn plan_disjoint_by_thesis(
     workload: &Workload,
     constants: Thesis,
@@ -127,7 +130,7 @@ pub fn plan_disjoint_by_thesis(
     let layout = |set: AttributeSet| {
         let asked = vec![None; set.count() as usize];
         let bits = crate::mapping::allocate_bits(constants.regions, &asked, |_| None);
-        // What the model makes of a list does not depend on its bits.
+        // The model ignores the bits of a list.
         let bits = bits.unwrap_or_else(|_| vec![1; asked.len()]);
         let attributes = set.iter().map(|it| it as u8);
         Layout {
@@ -183,7 +186,7 @@ fn report_by_thesis(
     }
 }
 
-/// The attributes that each query asks one value of.
+/// Returns the attributes of each query that are constrained to one value.
 fn constrained_by_value(workload: &Workload) -> Vec<AttributeSet> {
     let queries = workload.queries.iter();
     queries
@@ -191,14 +194,14 @@ fn constrained_by_value(workload: &Workload) -> Vec<AttributeSet> {
         .collect()
 }
 
-/// What each simple rule chooses, in their order.
+/// Returns the choice of each heuristic, in order.
 fn heuristics(problem: &Problem, constrained: &[AttributeSet]) -> Vec<Open> {
     let all = Heuristic::ALL.iter();
     all.map(|&which| heuristic(which, problem, constrained))
         .collect()
 }
 
-/// The simplest that costs little more than the best, and no more than what there is `now`.
+/// Returns the simplest set that costs little more than the best, and no more than `now`.
 fn chosen(choice: &Choice, simple: &[Open], tolerance: f64, now: Option<f64>) -> Open {
     let cost_max = choice.cost() * (1.0 + tolerance);
     let cost_max = now.map_or(cost_max, |now| cost_max.min(now));
@@ -252,8 +255,9 @@ fn choose_layouts(model: &LarderModel<'_>, known: &[Layout], options: &Options) 
     choose(model, layouts, known, &constrained(model), options, near)
 }
 
-/// Local indexes are the space's, not a subspace's, and are chosen around the subspaces: from all that are searched by, one is left out or taken in as long as that
-/// is better with the subspaces as they are, and then the subspaces are chosen anew. Those that were given stay.
+/// Chooses the local indexes together with the subspaces, because indexes belong to the space, not to a subspace.
+/// Starting with all searched attributes, adds or removes one index at a time while that is better with the current
+/// subspaces. Then chooses the subspaces again. If the options specify the indexes, uses those.
 fn with_best_indexes<'a>(
     model: LarderModel<'a>,
     known: &[Layout],
@@ -271,7 +275,7 @@ fn with_best_indexes<'a>(
     let searched = model.searched();
     let mut model = model.with_indexes(searched);
     let mut choice = choose_layouts(&model, known, &quick);
-    // Each round is better than the one before, so this ends; the bound is for its time.
+    // Each round improves the result, so the loop ends. The bound limits its time.
     for _ in 0..4 {
         let best = choice.best();
         let flipped = flipped(&model, searched, &best);

@@ -1,13 +1,16 @@
-//! The simplest of the sets that cost little more than the best.
+//! Finds the simplest set whose cost is close to the best.
 //!
-//! What is predicted is not what happens: a model that errs by a tenth cannot tell the best from what is a tenth worse. Fewer subspaces take less memory, and
-//! writes wait for fewer servers; so of what a model cannot tell apart the simplest is chosen. Statistics do the same with trees that fit data about as
-//! well (L. Breiman, J. Friedman, R. Olshen, C. Stone, "Classification and Regression Trees", 1984, section 3.4.3: the 1 SE rule).
+//! Predictions have errors: a model with an error of a tenth cannot distinguish the best set from one that is a tenth
+//! worse. Fewer subspaces use less memory, and writes wait for fewer servers. Of the sets that a model cannot
+//! distinguish, the simplest is therefore chosen. Statistics does the same with trees that fit the data about equally
+//! well (L. Breiman, J. Friedman, R. Olshen, C. Stone, "Classification and Regression Trees", 1984, section 3.4.3: the
+//! 1 SE rule).
 
 use super::problem::{Open, Problem};
 
-/// Of the sets to begin with, and of those that they become when layouts are left out, taken together or given up for shorter ones, the simplest that costs no more
-/// than `cost_max`: it has the fewest layouts and then the fewest attributes in them. Of several, the cheapest. `None`: all starts cost more.
+/// Returns the simplest set with a cost of at most `cost_max`: the one with the fewest layouts, then with the fewest
+/// attributes in them, then the cheapest. It considers the starts, and the sets obtained from them by removing layouts,
+/// merging two, or replacing one by a shorter one. `None` if all starts cost more.
 pub(super) fn simplest(
     problem: &Problem,
     starts: impl IntoIterator<Item = Open>,
@@ -32,7 +35,7 @@ fn simplified(problem: &Problem, mut open: Open, cost_max: f64) -> Open {
     }
 }
 
-/// The cheapest set with one layout less: without one, or with one instead of two.
+/// Returns the cheapest set with one layout fewer, by removing one or by replacing two with one.
 fn fewer(problem: &Problem, open: &Open, cost_max: f64) -> Option<Open> {
     let one_less = (0..open.len()).map(|at| without(open, at));
     let found = cheapest(problem, one_less, cost_max);
@@ -46,7 +49,7 @@ fn fewer(problem: &Problem, open: &Open, cost_max: f64) -> Option<Open> {
     })
 }
 
-/// The cheapest set that has for one of its layouts another of fewer attributes.
+/// Returns the cheapest set in which a layout with fewer attributes replaces one.
 fn shorter(problem: &Problem, open: &Open, cost_max: f64) -> Option<Open> {
     let swapped = (0..open.len()).flat_map(|at| {
         let (left, long) = (without(open, at), length(problem, open[at]));
@@ -93,7 +96,7 @@ mod tests {
     use crate::plan::configuration::{Configuration, Layout};
     use crate::plan::model::{CostModel, Prediction};
 
-    /// Costs that are drawn: of some queries by each list of three attributes.
+    /// Random costs: each list of three attributes helps some queries.
     struct Drawn {
         seed: u64,
     }

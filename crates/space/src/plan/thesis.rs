@@ -1,13 +1,14 @@
-//! The thesis's model, as its own program computes it. That is not quite what it prints.
+//! The thesis's model as its program computes it, which differs slightly from the text.
 //!
-//! - A search of a subspace of `s` attributes, `e` of which the query leaves free, contacts `round(R^(1/s)^e)` regions (equation 4.1), of `O / R`
-//!   objects each, in whole numbers; each object costs `beta` (4.2). Without a subspace all objects are contacted. The cheapest subspace is used (4.6).
-//! - A modification passes a chain of `K (N + 2 M)` servers, where `M` subspaces have an attribute that changes and `N` have none, the
-//!   key subspace counted (4.3, 4.4). A server that the object moves by costs `alpha` times as much (4.5); the request itself is one server more,
-//!   although equation 4.3 leaves it out.
-//! - The throughput is one over the mean of the costs by the shares of the operations (4.7).
+//! - A search of a subspace of `s` attributes, of which the query leaves `e` free, contacts `round(R^(1/s)^e)` regions
+//!   (equation 4.1) of `O / R` objects each, in whole numbers. Each object costs `beta` (4.2). Without a subspace, all
+//!   objects are contacted. The cheapest subspace is used (4.6).
+//! - A modification passes a chain of `K (N + 2 M)` servers, where `M` subspaces have a changed attribute and `N` have
+//!   none, including the key subspace (4.3, 4.4). A server involved in a move costs `alpha` times as much (4.5). The
+//!   request itself counts as one more server, although equation 4.3 omits it.
+//! - The throughput is the reciprocal of the mean cost, weighted by the shares of the operations (4.7).
 //!
-//! Frequencies are taken as they are, not made to sum to 1, since the thesis's own do not always.
+//! Frequencies are not normalized to a sum of 1, because the thesis's own are not always.
 
 use super::configuration::{AttributeSet, Configuration, Layout};
 use super::model::{ClassKind, ClassPrediction, CostModel, Parts, Prediction, mean_of};
@@ -16,20 +17,20 @@ use super::workload::{Workload, WorkloadError};
 /// The constants of the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thesis {
-    /// `R`.
+    /// `R`: the number of regions.
     pub regions: u32,
-    /// `K`.
+    /// `K`: the number of replicas.
     pub replicas: u32,
-    /// Seconds for an object of a region contacted.
+    /// Seconds per object of a contacted region.
     pub beta: f64,
-    /// How many servers' cost a subspace has that the object moves in: `2 alpha`.
+    /// The cost of a subspace in which the object moves, in servers: `2 alpha`.
     pub moved: f64,
-    /// Reads by key a second: one over the cost of a server.
+    /// Reads by key per second: the reciprocal of the cost of a server.
     pub throughput_max: f64,
 }
 
 impl Default for Thesis {
-    /// As in the thesis's evaluation of its configurator.
+    /// The constants of the thesis's evaluation.
     fn default() -> Thesis {
         Thesis {
             regions: 256,
@@ -42,7 +43,7 @@ impl Default for Thesis {
 }
 
 impl Thesis {
-    /// How many regions a search contacts.
+    /// Returns the number of regions that a search contacts.
     pub fn regions_contacted(&self, attributes: AttributeSet, fixed: AttributeSet) -> f64 {
         let free = attributes.count() - attributes.common(fixed).count();
         let side = f64::from(self.regions).powf(1.0 / f64::from(attributes.count()));
@@ -53,20 +54,21 @@ impl Thesis {
         (regions * objects as f64 / f64::from(self.regions)).floor() * self.beta
     }
 
-    /// With so many subspaces that stay, the key's counted, and so many in which the object moves.
+    /// Returns the cost of a modification with this many subspaces in which the object stays, including the key
+    /// subspace, and in which it moves.
     pub fn modification_seconds(&self, stay: u32, moved: u32) -> f64 {
         let servers = f64::from(stay) + self.moved * f64::from(moved);
         (1.0 + f64::from(self.replicas) * servers) / self.throughput_max
     }
 
-    /// The `beta` that a throughput measured shows, of queries alone.
+    /// Returns the `beta` that corresponds to a measured throughput of queries only.
     ///
-    /// The thesis measured with 51 regions' worth of 5,000 objects, and subspaces of three attributes had 7 x 7 x 6 regions.
+    /// The thesis measured with 51 times 5,000 objects, and subspaces of three attributes had 7 x 7 x 6 regions.
     pub fn beta_of(throughput: f64, subspaces: &[AttributeSet], fixed: AttributeSet) -> f64 {
         1.0 / (throughput * Thesis::objects_contacted(subspaces, fixed))
     }
 
-    /// How many objects were in the regions contacted in those measurements.
+    /// Returns the number of objects in the contacted regions of those measurements.
     pub fn objects_contacted(subspaces: &[AttributeSet], fixed: AttributeSet) -> f64 {
         let contacted = |&attributes: &AttributeSet| {
             let count = attributes.count();
@@ -78,7 +80,8 @@ impl Thesis {
         subspaces.iter().map(contacted).fold(none, f64::min)
     }
 
-    /// The `alpha` that a throughput measured shows, of modifications alone that move in `moved` subspaces and stay in `stay`.
+    /// Returns the `alpha` that corresponds to a measured throughput of modifications only, which move objects in
+    /// `moved` subspaces and not in `stay`.
     pub fn alpha_of(&self, throughput: f64, replicas: u32, stay: u32, moved: u32) -> f64 {
         let servers = (self.throughput_max / throughput - 1.0) / f64::from(replicas);
         (servers - 1.0 - f64::from(stay)) / (2.0 * f64::from(moved))
@@ -95,8 +98,10 @@ pub struct ThesisModel<'a> {
 }
 
 impl<'a> ThesisModel<'a> {
+    /// Creates a model.
+    ///
     /// # Errors
-    /// As [`Workload::check`].
+    /// See [`Workload::check`].
     pub fn new(
         workload: &'a Workload,
         constants: Thesis,
@@ -106,7 +111,7 @@ impl<'a> ThesisModel<'a> {
             AttributeSet::of(names.filter_map(|name| workload.attribute(name)))
         };
         let fixed = workload.queries.iter().map(|query| {
-            // It knows equality alone.
+            // The model supports only equality.
             set(&mut query.equal.iter())
         });
         let changes = workload

@@ -1,6 +1,6 @@
-//! A workload: what is asked of a space and what is changed in it, how often, and of which values.
+//! A workload: the queries and modifications of a space, their frequencies, and the distribution of values.
 //!
-//! Its text is TOML:
+//! The text format is TOML:
 //!
 //! ```toml
 //! objects = 256000
@@ -26,23 +26,23 @@
 //! changes = ["price"]
 //! ```
 //!
-//! Frequencies are in any unit. Shares are from 0 to 1: of the objects, or of the queries of a class.
+//! Frequencies may have any unit. Shares are from 0 to 1, of the objects or of the queries of a class.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// The most attributes that a workload may have.
+/// The maximum number of attributes of a workload.
 pub const ATTRIBUTES_MAX: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
     pub objects: u64,
-    /// Of one copy of an object, in the mean.
+    /// The mean size of one copy of an object.
     #[serde(default = "object_bytes")]
     pub object_bytes: u64,
-    /// How often objects are read by their key.
+    /// The frequency of reads by key.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gets: f64,
     #[serde(default, rename = "attribute")]
@@ -53,22 +53,23 @@ pub struct Workload {
     pub modifications: Vec<Modification>,
 }
 
-/// What values an attribute has.
+/// The distribution of an attribute's values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttributeProfile {
     pub name: String,
-    /// Whether its values are ordered, so that they can be asked for by range.
+    /// Whether the values are ordered, so that queries can use ranges.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ordered: bool,
-    /// Whether an object may have several of them, as a `TAG` that is split. Those that do lie in a cell of their own, which each search for a value contacts, too.
+    /// Whether an object may have several values, as a `TAG` with a separator. Such objects are in a cell of their own,
+    /// which each search for a value contacts too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lists: bool,
-    /// How many different values there are. Without it each object has its own.
+    /// The number of distinct values. `None`: each object has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distinct: Option<u64>,
-    /// Values that many objects have, or many queries ask for; one may stand for the objects that have no value. The others share what
-    /// is left in equal parts.
+    /// Values of many objects, or of many queries. One of them may represent the objects without a value. The other
+    /// values have equal shares of the rest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hot: Vec<HotValue>,
 }
@@ -76,50 +77,51 @@ pub struct AttributeProfile {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HotValue {
-    /// The share of objects that have it.
+    /// The share of objects with this value.
     pub objects: f64,
-    /// The share of queries for a value of the attribute that ask for it.
+    /// The share of queries with this value, among those for one value of the attribute.
     #[serde(default)]
     pub queries: f64,
 }
 
-/// Queries that constrain the same attributes in the same way.
+/// Queries with the same constraints on the same attributes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueryClass {
     #[serde(default)]
     pub name: String,
     pub frequency: f64,
-    /// Attributes of which one value is asked for.
+    /// The attributes constrained to one value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub equal: Vec<String>,
-    /// Attributes of which one of several values is asked for, and how many in the mean.
+    /// The attributes constrained to one of several values, with the mean number of values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub one_of: BTreeMap<String, f64>,
-    /// Attributes of which a range is asked for, and the share of objects within it.
+    /// The attributes constrained to a range, with the share of objects in it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub range: BTreeMap<String, f64>,
-    /// The share of objects that pass an attribute's constraint, where it is not what the values of the attribute say.
+    /// The share of objects that satisfy an attribute's constraint, if it differs from what the distribution of values
+    /// implies.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub selectivity: BTreeMap<String, f64>,
-    /// How many objects match in the mean, where it is not what the conditions let through together: they may depend on one another.
+    /// The mean number of matches, if it differs from what independent constraints imply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matches: Option<f64>,
-    /// How many match in which share of the queries, where it is not as often more than the mean as less. `matches` is the mean of it.
+    /// The distribution of the number of matches, if it is skewed. `matches` is its mean.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub histogram: Vec<Bucket>,
-    /// How many objects are sent, where not all that match are.
+    /// The number of returned objects, if it is less than the number of matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub results: Option<f64>,
 }
 
-/// Some queries of a class, which find about as much.
+/// The queries of a class with about the same number of matches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bucket {
-    /// In the mean.
+    /// The mean number of matches.
     pub matches: f64,
-    /// Of the queries of the class.
+    /// The share of the class's queries.
     pub share: f64,
 }
 
@@ -141,7 +143,7 @@ pub struct Modification {
     pub frequency: f64,
     #[serde(default, skip_serializing_if = "is_update")]
     pub kind: Kind,
-    /// Attributes whose value an update changes.
+    /// The attributes that an update changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
 }
@@ -160,10 +162,10 @@ fn is_update(kind: &Kind) -> bool {
     *kind == Kind::Update
 }
 
-/// What is wrong with a workload, and where.
+/// An error in a workload, and its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadError {
-    /// The key, as in `query[2].range.price`; of text that is not TOML, or not a workload's, empty.
+    /// The key, such as `query[2].range.price`; empty if the text is not TOML, or not a workload.
     pub key: String,
     pub what: String,
 }
@@ -180,18 +182,20 @@ impl std::fmt::Display for WorkloadError {
 impl std::error::Error for WorkloadError {}
 
 impl Workload {
+    /// Parses a workload.
+    ///
     /// # Errors
-    /// The text is not TOML, has a key that no workload has, or a value that cannot be. The error says where.
+    /// The text is not TOML, or contains an unknown key or an invalid value. The error contains the location.
     pub fn from_toml(text: &str) -> Result<Workload, WorkloadError> {
         let workload = Workload::from_toml_unchecked(text)?;
         workload.check()?;
         Ok(workload)
     }
 
-    /// As [`Workload::from_toml`], also of one that cannot be, such as an empty one.
+    /// Like [`Workload::from_toml`], but accepts invalid values, such as an empty workload.
     ///
     /// # Errors
-    /// The text is not TOML, or has a key that no workload has.
+    /// The text is not TOML, or contains an unknown key.
     pub fn from_toml_unchecked(text: &str) -> Result<Workload, WorkloadError> {
         toml::from_str(text).map_err(|error| WorkloadError {
             key: String::new(),
@@ -203,13 +207,15 @@ impl Workload {
         toml::to_string(self).expect("a workload has only what TOML has")
     }
 
-    /// The index of an attribute.
+    /// Returns the index of an attribute.
     pub fn attribute(&self, name: &str) -> Option<usize> {
         self.attributes.iter().position(|it| it.name == name)
     }
 
+    /// Checks all names and numbers.
+    ///
     /// # Errors
-    /// A name is unknown or there twice, or a number cannot be.
+    /// A name is unknown or a duplicate, or a number is invalid.
     pub fn check(&self) -> Result<(), WorkloadError> {
         if self.objects == 0 {
             return refuse("objects", "must be at least 1");
@@ -276,7 +282,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Of everything together.
+    /// Returns the sum of all frequencies.
     pub fn frequency(&self) -> f64 {
         let queries: f64 = self.queries.iter().map(|it| it.frequency).sum();
         let modifications: f64 = self.modifications.iter().map(|it| it.frequency).sum();
@@ -382,7 +388,7 @@ impl AttributeProfile {
     }
 }
 
-/// Of objects, or of operations: more are a mistake, and sums of them no numbers.
+/// The maximum number of objects, and of operations. Larger numbers are mistakes, and their sums could overflow.
 const NUMBER_MAX: f64 = 1e15;
 
 fn check_frequency(key: &str, frequency: f64) -> Result<(), WorkloadError> {

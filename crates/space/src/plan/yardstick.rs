@@ -1,12 +1,13 @@
-//! Reads by key as a yardstick: how fast the processors were while something else was measured.
+//! Normalizes measurements by the speed of the processors, measured with reads by key.
 //!
-//! On a machine that is shared a read takes half as much again in one minute as in the next. So one is measured behind each turn of a measurement, and what a turn took is told
-//! in the reads about it.
+//! On a shared machine, a read can take half as long again in one minute as in the next. A read is therefore measured
+//! after each turn of a measurement, and the result of a turn is expressed in the time of the reads around it.
 
-/// So many reads before a turn count, and so many behind it: one differs from the next by a tenth, and all of them from those of the next minute by half.
+/// The number of reads before a turn, and after it, that are used. A read differs from the next by a tenth, and from
+/// those of the next minute by half.
 const READS_BESIDE: usize = 8;
 
-/// The reads about a turn, of which there is one behind each; their median is what the turn is told in.
+/// Returns the reads around a turn. There is one read after each turn. Their median is the unit of the turn's result.
 pub fn reads_beside(reads_us: &[f64], turn: usize) -> &[f64] {
     let behind = (turn + READS_BESIDE + 1).min(reads_us.len());
     &reads_us[turn.saturating_sub(READS_BESIDE)..behind]

@@ -1,23 +1,23 @@
-//! How many objects a class of queries finds: not the same number each time.
+//! The distribution of the number of matches over the queries of a class.
 //!
-//! What is done once for each that is found ends where enough are sent, so a query that finds a hundred thousand takes no hundred times what one takes that finds
-//! a thousand. The mean of both would say so.
+//! The work per match ends when enough rows are found. A query with a hundred thousand matches therefore does not cost
+//! a hundred times as much as one with a thousand, as the mean would suggest.
 
 use super::super::workload::QueryClass;
 
 #[derive(Debug, Clone)]
 pub(in crate::plan) struct Found {
-    /// So many match in this share of the queries; ascending.
+    /// Numbers of matches, ascending, each with its share of the queries.
     spread: Vec<(f64, f64)>,
-    /// Rows that are sent at most.
+    /// The maximum number of rows that are sent.
     sent_max: f64,
 }
 
-/// Where a mean alone is known: that of so many equal parts of an exponential distribution.
+/// The number of equal parts of an exponential distribution, which is assumed if only the mean is known.
 const PARTS: usize = 8;
 
 impl Found {
-    /// `matches` in the mean, `results` of them sent.
+    /// Returns the distribution with `matches` on average, of which `results` are sent.
     pub fn of(class: &QueryClass, matches: f64, results: f64) -> Found {
         let mut spread: Vec<(f64, f64)> = class
             .histogram
@@ -42,12 +42,12 @@ impl Found {
         parts.map(|(matches, share)| share * of(*matches)).sum()
     }
 
-    /// Found on so many servers together, each of which finds no more than are sent.
+    /// Returns the mean total of matches found on this many servers, each of which finds at most as many as it sends.
     pub fn on(&self, servers: f64) -> f64 {
         self.mean(|matches| matches.min(servers * self.sent_max))
     }
 
-    /// On how many of these servers something is found and sent.
+    /// Returns the mean number of these servers that find and send something.
     pub fn servers_that_find(&self, servers: f64) -> f64 {
         if self.sent_max <= 0.0 {
             return 0.0;
@@ -58,9 +58,10 @@ impl Found {
         })
     }
 
-    /// What it takes to choose those that are sent, on so many servers with so many objects together. Each that is found is weighed; or a server goes through its objects in order
-    /// until it has enough, where it expects to go through a fourth less than it would weigh. `is_counted`: an index tells how many there are, and what finds them all has to
-    /// list them, too.
+    /// Returns the cost of selecting the rows to send, on this many servers with this total number of objects. A server
+    /// either examines each match, or visits its objects in order until it has enough rows. It does the latter if it
+    /// expects to visit at most four fifths as many. If an index provides the total (`is_counted`), visiting in order
+    /// also saves listing the matches.
     pub fn chosen_us(
         &self,
         servers: f64,
@@ -72,7 +73,7 @@ impl Found {
         const SURE: f64 = 1.25;
         let wanted = servers * self.sent_max;
         self.mean(|matches| {
-            // Of all that are gone through as many match as of all that there are.
+            // Among the visited objects, the share of matches is the same as among all objects.
             let passed = wanted * (objects / matches).max(1.0);
             let weighed = if is_counted { 2.0 * matches } else { matches };
             match walk_us {
@@ -84,9 +85,10 @@ impl Found {
     }
 }
 
-/// The means of equal parts of an exponential distribution with this mean.
+/// Returns the means of equal parts of an exponential distribution with this mean.
 fn exponential(mean: f64) -> impl Iterator<Item = (f64, f64)> {
-    // Of all above the point that this share is above, what they are above nothing, times the share.
+    // The mean excess above zero of the part of the distribution beyond the point exceeded by this share, times the
+    // share.
     let above = |share: f64| match share > 0.0 {
         true => share * (1.0 - share.ln()),
         false => 0.0,
@@ -98,7 +100,7 @@ fn exponential(mean: f64) -> impl Iterator<Item = (f64, f64)> {
     })
 }
 
-/// The limit by which so many are sent in the mean; no limit if all that match are.
+/// Returns the limit at which `results` rows are sent on average, or infinity if all matches are sent.
 fn sent_max(spread: &[(f64, f64)], results: f64) -> f64 {
     let (mut below, mut left) = (0.0, 1.0);
     for (matches, share) in spread {
@@ -125,7 +127,7 @@ mod tests {
         let found = Found::of(&QueryClass::default(), 40.0, 10.0);
         near(found.mean(|it| it), 40.0);
         near(found.on(1.0), 10.0);
-        // What finds little on one server finds no more on eight.
+        // Queries with few matches on one server do not find more on eight.
         let on_eight = found.on(8.0);
         assert!((34.0..38.0).contains(&on_eight), "{on_eight}");
     }
@@ -140,12 +142,12 @@ mod tests {
         let found = Found::of(&class, 2_503.0, 0.75 * 4.0 + 0.25 * 20.0);
         near(found.on(2.0), 0.75 * 4.0 + 0.25 * 40.0);
         near(found.servers_that_find(2.0), 0.75 * 1.875 + 0.25 * 2.0);
-        // Two servers with 100,000 objects go through ten for each of the twenty.
+        // Two servers with 100,000 objects visit ten for each of the twenty rows.
         let walked = 2.0 * 20.0 * 10.0 * 0.1;
         let us = |walk_us| found.chosen_us(2.0, 100_000.0, false, 0.05, walk_us);
         near(us(Some(0.1)), 0.75 * 4.0 * 0.05 + 0.25 * walked);
         near(us(None), 2_503.0 * 0.05);
-        // To go through 1,000 is not surely less than to weigh 800, unless those are listed, too.
+        // Visiting 1,000 objects is not clearly less than examining 800, unless those must be listed too.
         let class = QueryClass {
             histogram: vec![bucket(800.0, 1.0)],
             ..QueryClass::default()

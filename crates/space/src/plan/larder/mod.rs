@@ -1,49 +1,55 @@
-//! Larder's own model.
+//! larder's cost model.
 //!
-//! **A dimension of `d` cells** is cut so that cells are equally full, and a value that fills more has cells of its own (`mapping/quantiles`). So a value
-//! that a share `s` of the objects has lies in `max(1, s d)` cells, and cells contacted are objects contacted, whatever the skew. In the mean
-//! over the values asked for, `c`, that is:
+//! **A dimension of `d` cells** is divided so that cells are equally full, and a value that exceeds a cell has cells of
+//! its own (`mapping/quantiles`). A value of a share `s` of the objects is therefore in `max(1, s d)` cells, and the
+//! share of contacted cells is the share of contacted objects, whatever the skew. With the mean `c` of this number over
+//! the requested values:
 //!
-//! | constraint | cells contacted |
+//! | constraint | contacted cells |
 //! |---|---|
 //! | equality | `c` |
 //! | one of `n` | `d (1 - (1 - c/d)^n)` |
 //! | range of a share `f` | `1 + f (d - 1)` |
 //! | none | `d` |
 //!
-//! Objects that have several values of an attribute, or none, have a cell of their own; a search for a value of an attribute that may have several contacts that cell as well, with
-//! whatever else it contacts, and so does every other one: it is the hottest.
+//! Objects with several values of an attribute, or none, are in a cell of their own. A search for a value of an
+//! attribute that may have several also contacts that cell. Since all such searches do, it is the most contacted one.
 //!
-//! **Regions** contacted are their product. **Servers**: regions lie on servers in runs (`mapping/placement`), so an outer dimension that is fixed
-//! leaves few of them.
+//! **Regions**: the number of contacted regions is the product over the dimensions. **Servers**: adjacent regions are
+//! on the same server (`mapping/placement`), so fixing an outer dimension leaves few servers.
 //!
-//! **Candidates**: a server keeps all of its regions of a subspace in one index. So what it looks at are its objects that the local index finds for the one
-//! constraint that it finds the fewest for, in whichever of its regions they are; or all that it has, one after the other, where that is less work. The key
-//! subspace has all objects on all servers. Those of a list are looked at where there are further constraints; without, they are what is asked for. Of values some of which many objects have the mean is taken
-//! over values of what each costs, and not of the mean value.
+//! **Candidates**: a server has one index for all its regions of a subspace. It examines the objects that this index
+//! yields for the most selective constraint, in whichever of its regions they are, or scans all its objects if that is
+//! less work. The key subspace has all objects on all servers. Listed objects are examined individually only if there
+//! are further constraints; without any, they are the matches. If the frequencies of values differ, the cost is the
+//! mean of each value's cost, not the cost of the mean frequency.
 //!
-//! **Conditions**: each further constraint is looked up at each server that is contacted, whatever it finds. **Subspaces**: whom a search would ask is seen in each
-//! that there is, which every search pays for.
+//! **Conditions**: each further constraint is looked up at each contacted server, whatever it matches. **Subspaces**:
+//! every search estimates the route of each subspace, and pays for it.
 //!
-//! **Matches**: each is weighed, also those that are not sent. How many there are a recording says, and how far the numbers differ from search to search ([`found`]); else constraints are
-//! taken not to depend on one another, and numbers to be distributed exponentially. Where that takes less, a server goes through its objects in order until it has what is sent: of `n` objects of which `m` match, through
-//! `n/m` for each.
+//! **Matches**: each match is examined, returned or not. A recording contains the numbers of matches, and their
+//! distribution over the searches ([`found`]). Otherwise constraints are assumed to be independent, and the numbers to
+//! be exponentially distributed. If it is less work, a server visits its objects in sort order until it has enough
+//! rows: of `n` objects with `m` matches, it visits `n/m` for each row.
 //!
-//! **Results**: each server finds as many as are sent, if it has them, and they are merged. Of `m` objects that match, of which `r` are sent at most, `min(m, s r)` are found on `s` servers,
-//! on `s (1 - (1 - 1/s)^m)` of them anything. Those have work with it however little it is. What is answered is no more than on one server.
+//! **Results**: each server finds as many rows as are sent, if it has them, and they are merged. If `m` objects match
+//! and at most `r` are sent, `s` servers together find `min(m, s r)`, and `s (1 - (1 - 1/s)^m)` of them find at least
+//! one. A server that finds any has a fixed cost. The reply contains no more rows than with one server.
 //!
-//! **Skew**: the busiest server is the one with the value asked for most often. What it works more than the mean counts for all servers, since the
-//! throughput ends where the first server is full. The most asked for places of several classes are taken to be on one server, which they need
-//! not be: the prediction errs to the low side, by at most that much. Fewer regions than servers leave servers without work, and regions that do not
-//! divide evenly by servers leave some with a region more: that counts as skew, too.
+//! **Skew**: the busiest server is the one with the most requested value. Its work above the mean counts for all
+//! servers, because the throughput is limited by the first saturated server. The hottest cells of several classes are
+//! assumed to be on one server. If they are not, the predicted throughput is too low, by at most that much. With fewer
+//! regions than servers, some servers have no work. If the regions do not divide evenly by the servers, some servers
+//! have one more. Both count as skew.
 //!
-//! **A modification** passes the replicas of each subspace, and those of the server that the object leaves where it moves. It moves where an
-//! attribute changes, unless the new value's region is on the same server by chance. Each copy keeps its local indexes. What the owner of the key does for a
-//! write costs other than what the keeper of a copy does.
+//! **A modification** passes the replicas of each subspace, and those of the server that the object leaves if it moves.
+//! It moves if an attribute changes, unless the new value's region happens to be on the same server. Each copy updates
+//! its local indexes. The cost of a write at the owner of the key differs from that at the holder of a copy.
 //!
-//! **Contention**: of `c` clients, of whose operations a share `w` are writes, `u = c w / s` write at one of `s` servers at a time, if a write takes as long as a
-//! search. They share a commit, so each bears `1 / max(1, u)` of it. A search waits for what is not committed at each server that it asks, of which `1 - exp(-u)` have
-//! something, if writes come independently of one another.
+//! **Contention**: with `c` clients, of whose operations a share `w` are writes, `u = c w / s` of them write at one of
+//! `s` servers at a time, if a write takes as long as a search. They share a commit, so each pays `1 / max(1, u)` of
+//! it. A search waits for uncommitted writes at each contacted server. A share `1 - exp(-u)` of the servers have some,
+//! if writes arrive independently.
 
 mod found;
 mod placed;
@@ -61,7 +67,7 @@ use super::deployment::Deployment;
 use super::model::{CostModel, Prediction};
 use super::workload::Workload;
 
-/// Larder's model of a workload on a deployment, with one choice of local indexes.
+/// larder's model of a workload on a deployment, with one set of local indexes.
 #[derive(Debug, Clone)]
 pub struct LarderModel<'a> {
     pub workload: &'a Workload,
@@ -70,13 +76,15 @@ pub struct LarderModel<'a> {
     queries: Vec<Query>,
     writes: Vec<Write>,
     get_share: f64,
-    /// At one server, at a time.
+    /// The mean number of concurrent writes at one server.
     writes_under_way: f64,
 }
 
 impl<'a> LarderModel<'a> {
+    /// Creates a model.
+    ///
     /// # Errors
-    /// The workload or the deployment cannot be; in words.
+    /// A description of the invalid part of the workload or the deployment.
     pub fn new(
         workload: &'a Workload,
         deployment: &'a Deployment,
@@ -146,13 +154,14 @@ impl<'a> LarderModel<'a> {
         })
     }
 
-    /// The attributes that some query constrains.
+    /// Returns the attributes that queries constrain.
     pub fn searched(&self) -> AttributeSet {
         let constraints = self.queries.iter().flat_map(|it| &it.constraints);
         AttributeSet::of(constraints.map(|it| it.attribute))
     }
 
-    /// How much it helps that an attribute is outermost: the share of operations that fix it, those that ask for a range counted half.
+    /// Returns the benefit of making an attribute outermost: the share of operations that fix it, with range
+    /// constraints counted half.
     pub(super) fn definedness(&self, attribute: usize) -> f64 {
         let of = |query: &Query| {
             let constraint = query
@@ -181,12 +190,12 @@ impl<'a> LarderModel<'a> {
         f64::from(self.deployment.servers)
     }
 
-    /// How many times the mean of all servers the one has that has most of so many regions.
+    /// Returns the load of the server with the most of `regions` regions, as a multiple of the mean.
     fn unevenness(&self, regions: f64) -> f64 {
         self.servers() * (regions / self.servers()).ceil() / regions
     }
 
-    /// The same model with other local indexes.
+    /// Returns the same model with other local indexes.
     pub fn with_indexes(&self, indexes: AttributeSet) -> LarderModel<'a> {
         LarderModel {
             indexes,

@@ -1,18 +1,18 @@
-//! Which servers a search asks: the regions that it contacts, and where these lie.
+//! The servers that a search contacts: its regions, and their servers.
 
 use super::super::configuration::Layout;
 use super::LarderModel;
 use super::search::{Asks, Query};
 
-/// On how many servers the contacted regions are, and how much more often than the mean the busiest one is contacted.
+/// The number of servers with contacted regions, and the excess load of the busiest one.
 #[derive(Debug, Clone)]
 pub(super) struct Placed {
     pub servers: f64,
-    /// Of all objects, those on these servers.
+    /// The share of all objects on these servers.
     pub share: f64,
-    /// What share of the servers each attribute leaves of those that there are by the others.
+    /// For each attribute, the share of the servers that remain after the constraints on the other attributes.
     pub chosen: Vec<(usize, f64)>,
-    /// Beyond the mean, of all times that the query comes.
+    /// The load above the mean, as a share of the queries.
     pub excess: f64,
 }
 
@@ -33,7 +33,7 @@ impl Placed {
 }
 
 impl LarderModel<'_> {
-    /// How many of the cells of a dimension a query contacts.
+    /// Returns the number of cells of a dimension that a query contacts.
     pub(super) fn contacts(&self, query: &Query, attribute: usize, cells: f64) -> f64 {
         let constraint = query
             .constraints
@@ -46,7 +46,7 @@ impl LarderModel<'_> {
                 let values = self.values(attribute);
                 let one = values.cells(cells).min(cells) / cells;
                 let missed = (1.0 - one).powf(count);
-                // Those that have several values, or none, lie in one that has to be asked, too.
+                // The cell of objects with several values, or none, is contacted too.
                 let others = match values.profile.lists {
                     true => missed,
                     false => 0.0,
@@ -56,7 +56,7 @@ impl LarderModel<'_> {
         }
     }
 
-    /// How often the fullest cell of a dimension is contacted, of all times that the query comes.
+    /// Returns the share of the queries that contact the fullest cell of a dimension.
     pub(super) fn hottest(&self, query: &Query, attribute: usize, cells: f64) -> f64 {
         let even = self.contacts(query, attribute, cells) / cells;
         let constraint = query
@@ -87,7 +87,7 @@ impl LarderModel<'_> {
         let (mut contacted, mut even, mut hottest) = (1.0, 1.0, 1.0);
         let mut chosen = Vec::new();
         for &(attribute, bits) in &layout.dimensions {
-            // What is within one server is there whatever the inner dimensions are.
+            // Within one server, inner dimensions make no difference.
             if width <= of_a_server {
                 break;
             }
@@ -97,7 +97,7 @@ impl LarderModel<'_> {
             let contacts = self.contacts(query, attribute, cells);
             even *= contacts / cells;
             hottest *= self.hottest(query, attribute, cells);
-            // Servers that a cell of the dimensions so far is on, of which several cells may share one.
+            // The number of servers that hold a cell of the dimensions so far. Several cells may share one.
             let here = width / of_a_server;
             let (most, of_these) = if inner >= of_a_server {
                 (cells, contacts)
@@ -127,7 +127,7 @@ impl LarderModel<'_> {
         }
     }
 
-    /// How many cells, side by side, a value asked for is in.
+    /// Returns the number of adjacent cells of a requested value.
     pub(super) fn run_of_a_value(&self, query: &Query, attribute: usize, cells: f64) -> f64 {
         let mut constraints = query.constraints.iter();
         match constraints.find(|it| it.attribute == attribute) {
@@ -139,7 +139,7 @@ impl LarderModel<'_> {
         }
     }
 
-    /// Whether the cells contacted are adjacent.
+    /// Returns whether the contacted cells are adjacent.
     pub(super) fn is_run(&self, query: &Query, attribute: usize) -> bool {
         let constraint = query
             .constraints

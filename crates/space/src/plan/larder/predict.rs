@@ -1,4 +1,4 @@
-//! A prediction of everything together.
+//! The prediction for a complete configuration.
 
 use super::super::configuration::Configuration;
 use super::super::latency;
@@ -28,7 +28,7 @@ impl LarderModel<'_> {
             let considered = configuration.subspaces.len() as f64;
             let mut parts = estimate.parts;
             parts.queries += considered * self.deployment.costs.subspace_us;
-            // Servers search side by side; what is sent passes through one.
+            // Servers search in parallel, but the results pass through one of them.
             let searched = parts.servers + parts.regions + parts.candidates + parts.contention;
             let path = parts.queries + parts.results + searched / estimate.servers;
             let index = estimate
@@ -107,7 +107,7 @@ impl LarderModel<'_> {
         }
     }
 
-    /// The time in which messages are under way, and no processor works for the operation.
+    /// Returns the time of messages, during which no processor works on the operation.
     fn waits(&self, class: &ClassPrediction) -> f64 {
         let messages = match class.kind {
             ClassKind::Get => 1.0,

@@ -1,4 +1,4 @@
-//! What a search takes: whom it asks, what these look at, and what they find.
+//! The cost of a search: the contacted servers, their candidates, and their matches.
 
 use super::super::configuration::Layout;
 use super::super::model::Parts;
@@ -9,7 +9,7 @@ use super::placed::Placed;
 #[derive(Debug, Clone)]
 pub(super) struct Query {
     pub share: f64,
-    /// At most one for an attribute.
+    /// At most one for each attribute.
     pub constraints: Vec<Constraint>,
     pub matches: f64,
     pub results: f64,
@@ -20,7 +20,7 @@ pub(super) struct Query {
 pub(super) struct Constraint {
     pub attribute: usize,
     pub asks: Asks,
-    /// The share of objects that pass it.
+    /// The share of objects that satisfy the constraint.
     pub selectivity: f64,
 }
 
@@ -30,10 +30,10 @@ pub(super) enum Asks {
     Range(f64),
 }
 
-/// So many objects are looked at one after the other in the time that it takes to look at one of a list, where that was not measured.
+/// The number of objects that a scan examines in the time of one listed object, if it was not measured.
 const SCANNED: f64 = 64.0;
 
-/// What one query does with one subspace.
+/// The work of one query in one subspace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Estimate {
     pub servers: f64,
@@ -65,7 +65,8 @@ impl LarderModel<'_> {
             if !self.indexes.contains(constraint.attribute) {
                 continue;
             }
-            // The servers contacted are chosen by this attribute, too: among their objects more pass.
+            // This attribute also selected the contacted servers, so a larger share of their objects satisfies the
+            // constraint.
             let of_these = here / placed.chosen_by(constraint.attribute);
             let found = (of_these * constraint.selectivity).min(here);
             if found < candidates {
@@ -87,10 +88,10 @@ impl LarderModel<'_> {
             None => (here / SCANNED + query.matches) * costs.candidate_us,
         };
         let looked_at_us = match leads {
-            // What the index leads to is what is asked for, where nothing else is.
+            // Without other conditions, the index yields only matches.
             Some(_) if further == 0.0 && costs.match_us.is_some() => 0.0,
             Some((constraint, of_these)) => {
-                // At least what matches, where what passes another condition passes this one, too.
+                // At least the matches, if every object that satisfies another condition satisfies this one too.
                 let share = constraint.selectivity.max(query.matches / of_these);
                 self.listed(constraint, share, |share| {
                     ((of_these * share).min(here) * costs.candidate_us).min(scanned_us)
@@ -130,13 +131,14 @@ impl LarderModel<'_> {
         }
     }
 
-    /// The mean, over the values asked for, of what depends on the share of the objects that a condition lets through: `selectivity` in the mean.
+    /// Returns the mean of `us`, a function of the share of objects that satisfy the constraint, over the requested
+    /// values. The mean of that share is `selectivity`.
     fn listed(&self, constraint: &Constraint, selectivity: f64, us: impl Fn(f64) -> f64) -> f64 {
         let Asks::Values(_) = constraint.asks else {
             return us(selectivity);
         };
         let values = self.values(constraint.attribute);
-        // The class may ask for others than all classes together do.
+        // This class may request other values than all classes together.
         let of_class = selectivity / values.selectivity().max(f64::MIN_POSITIVE);
         values.mean(|share| us(share * of_class))
     }

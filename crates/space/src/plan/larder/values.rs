@@ -1,13 +1,13 @@
-//! The values of an attribute.
+//! The distribution of an attribute's values.
 
 use super::super::workload::AttributeProfile;
 
-/// The values of an attribute: the hot ones, and others of equal parts.
+/// The frequent values of an attribute, and equally frequent others.
 pub(super) struct Values<'a> {
     pub profile: &'a AttributeProfile,
-    /// Of the queries, for one of the others.
+    /// The share of queries for one of the other values.
     pub queries: f64,
-    /// Of the objects, that have one certain other.
+    /// The share of objects with a given one of the other values.
     pub objects: f64,
 }
 
@@ -33,7 +33,7 @@ impl Values<'_> {
         let hot: f64 = hot.map(|it| it.queries * number(it.objects)).sum();
         let asked: f64 = self.profile.hot.iter().map(|it| it.queries).sum();
         let sum = hot + self.queries * number(self.objects);
-        // All values are hot, and the queries for them were not given in full.
+        // All values are listed as frequent, and the shares of their queries do not add up to 1.
         let weight = asked + self.queries;
         if weight > 0.0 {
             sum / weight
@@ -42,12 +42,12 @@ impl Values<'_> {
         }
     }
 
-    /// The share of objects that has the value asked for.
+    /// Returns the mean share of objects with the requested value.
     pub(super) fn selectivity(&self) -> f64 {
         self.mean(|share| share)
     }
 
-    /// The cells that the value asked for is in.
+    /// Returns the mean number of cells of the requested value.
     pub(super) fn cells(&self, cells: f64) -> f64 {
         self.mean(|share| (share * cells).max(1.0))
     }

@@ -1,4 +1,4 @@
-//! What a modification takes: the owner, each copy, and what moves.
+//! The cost of a modification: the owner, each copy, and moves.
 
 use super::super::configuration::{AttributeSet, Layout};
 use super::super::model::Parts;
@@ -13,7 +13,7 @@ pub(super) struct Write {
 }
 
 impl LarderModel<'_> {
-    /// What one copy of a subspace, or without a layout of the key subspace, costs a write.
+    /// Returns the cost of one copy in a subspace, or, without a layout, in the key subspace.
     pub(super) fn write_parts(&self, write: &Write, layout: Option<&Layout>) -> (f64, Parts) {
         let costs = &self.deployment.costs;
         let replicas = f64::from(self.deployment.replicas);
@@ -49,7 +49,8 @@ impl LarderModel<'_> {
     }
 }
 
-/// How often an update of these attributes moves the object to another server. Regions lie on servers in runs, so only the outer bits say which it is.
+/// Returns the share of updates of these attributes that move the object to another server. Adjacent regions are on the
+/// same server, so only the outer bits matter.
 fn moves(changes: AttributeSet, layout: &Layout, servers: f64) -> f64 {
     let mut places = servers.min(layout.regions());
     let mut same = 1.0;

@@ -1,7 +1,8 @@
-//! A workload from what is observed: queries and modifications as they come, and the values of objects.
+//! Records a workload from observed queries and modifications, and from the values of objects.
 //!
-//! Memory is bounded: there are at most [`CLASSES_MAX`] classes, and for each attribute three sketches (`sketch`) of a fixed size. So what is recorded is
-//! exact as long as classes are few, and values are right to some hundredths of all. Several recorders of one space can be made one (`wire`).
+//! The memory is bounded: there are at most [`CLASSES_MAX`] classes, and three sketches (`sketch`) of a fixed size for
+//! each attribute. A recording is exact while there are few classes. The shares of values are accurate to a few
+//! percent. Several recorders of one space can be merged (`wire`).
 
 mod sketch;
 mod wire;
@@ -16,26 +17,27 @@ use super::workload::{
 };
 use sketch::{Distinct, Frequent, Sample};
 
-/// The most classes of queries, and of modifications. Of more, those that are rarest are forgotten.
+/// The maximum number of classes of queries, and of modifications. Beyond it, the rarest are dropped.
 pub const CLASSES_MAX: usize = 40;
 
-/// The most values of an attribute that are told one by one.
+/// The maximum number of values of an attribute that are listed individually.
 const HOT_MAX: usize = 16;
 
-/// A value is told if it has more than this share of the objects, or of the queries: with it a cell of 256 would be full.
+/// The minimum share of the objects, or of the queries, for listing a value. A value with this share fills one of 256
+/// cells.
 const HOT_SHARE_MIN: f64 = 1.0 / 256.0;
 
-/// What a query asks of an attribute.
+/// The constraint of a query on one attribute.
 #[derive(Debug, Clone, Copy)]
 pub enum Asked<'a> {
-    /// One value, by the hash of its encoding.
+    /// One value, as the hash of its encoding.
     Equal(u64),
     OneOf(&'a [u64]),
     /// A range of encoded values.
     Range(Bound<&'a [u8]>, Bound<&'a [u8]>),
 }
 
-/// What is observed of a space.
+/// The observations of a space.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     attributes: Vec<Observed>,
@@ -55,7 +57,7 @@ struct Observed {
     sample: Sample,
 }
 
-/// Which attributes a query constrains, and how; sets of attributes as bits.
+/// The attributes that a query constrains, by the kind of constraint, as bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct QueryShape {
     equal: u64,
@@ -65,10 +67,11 @@ struct QueryShape {
 
 #[derive(Debug, Clone, Default)]
 struct QuerySums {
-    /// Of those of which it is known what matched: by its power of four, how many there are, and what matched of all of them.
+    /// For the queries whose number of matches is known: by its power of four, the number of queries and the sum of
+    /// their matches.
     found: BTreeMap<u8, (f64, f64)>,
     results: f64,
-    /// By attribute: of ranges their shares, of lists their sizes.
+    /// By attribute: the sum of the shares of ranges, or of the sizes of lists.
     numbers: BTreeMap<usize, f64>,
 }
 
@@ -80,7 +83,8 @@ struct Classes<K, V> {
 }
 
 impl Recorder {
-    /// `attributes` has the name of each, and whether it is ordered; the others are told by their index.
+    /// Creates a recorder. `attributes` contains the name of each attribute, and whether it is ordered. Other methods
+    /// identify an attribute by its position.
     pub fn new<'a>(attributes: impl IntoIterator<Item = (&'a str, bool)>, seed: u64) -> Recorder {
         let observed = |(name, ordered): (&str, bool)| Observed {
             name: name.to_owned(),
@@ -103,7 +107,8 @@ impl Recorder {
         self.gets += 1.0;
     }
 
-    /// A query, how many objects matched, where that is known, and how many were sent. At most one constraint for an attribute counts.
+    /// Records a query, with the number of matches, if known, and the number of returned objects. Only the first
+    /// constraint on an attribute counts.
     pub fn query(&mut self, asked: &[(usize, Asked<'_>)], matches: Option<u64>, results: u64) {
         let mut shape = QueryShape::default();
         let mut numbers: Vec<(usize, f64)> = Vec::new();
@@ -143,7 +148,7 @@ impl Recorder {
         }
     }
 
-    /// An update that changed these attributes, or a create or a delete.
+    /// Records an update of these attributes, or a create or a delete.
     pub fn modification(&mut self, kind: Kind, changed: &[usize]) {
         let changed = match kind {
             Kind::Update => changed.iter().fold(0, |set, at| set | 1 << at),
@@ -157,7 +162,8 @@ impl Recorder {
         self.modifications.count((kind, changed));
     }
 
-    /// The encoded value that an object has; empty for none. Each object counts as often as it is told, so all are told equally often.
+    /// Records the encoded value of an object; empty if it has none. Each call counts, so all objects must be recorded
+    /// equally often.
     pub fn object(&mut self, attribute: usize, value: &[u8]) {
         let observed = &mut self.attributes[attribute];
         let hash = key_hash(value);
@@ -168,7 +174,7 @@ impl Recorder {
         }
     }
 
-    /// Halves all counts of what is done, so that what comes later weighs more.
+    /// Halves all counts of operations, to give more weight to later ones.
     pub fn age(&mut self) {
         self.gets /= 2.0;
         self.queries.halve(|sums| {
@@ -187,19 +193,19 @@ impl Recorder {
         }
     }
 
-    /// How many operations were seen.
+    /// Returns the number of recorded operations.
     pub fn count(&self) -> f64 {
         self.queries.total() + self.modifications.total() + self.gets
     }
 
-    /// The share of operations whose class was forgotten.
+    /// Returns the share of operations whose class was dropped.
     pub fn forgotten(&self) -> f64 {
         let forgotten = self.queries.forgotten + self.modifications.forgotten;
         let all = self.count();
         if all > 0.0 { forgotten / all } else { 0.0 }
     }
 
-    /// What was observed, of a space that has so many objects. Frequencies are counts.
+    /// Returns the recorded workload of a space with this many objects. Frequencies are counts.
     pub fn workload(&self, objects: u64, object_bytes: u64) -> Workload {
         let objects = objects.max(1);
         let queries = self.queries.seen.iter();
@@ -245,7 +251,7 @@ impl Recorder {
             histogram: sums.found.values().map(|of| bucket(*of, known)).collect(),
             results: Some(sums.results / count),
         };
-        // What a single constraint lets through was seen; of several, the values say it.
+        // The selectivity of a single constraint was observed. For several constraints, the values determine it.
         let set = shape.equal | shape.one_of;
         if set.is_power_of_two() && shape.range == 0 && known > 0.0 {
             let share = (matches / known / objects as f64).min(1.0);
@@ -286,7 +292,7 @@ impl Observed {
             weight(other).total_cmp(&weight(one))
         });
         values.truncate(HOT_MAX);
-        // A value that is hot in queries alone is as frequent in objects as those that are not hot.
+        // A value that is frequent only in queries is as frequent in objects as the values that are not listed.
         let known: f64 = values.iter().map(|it| it.objects).sum();
         let others = distinct.saturating_sub(values.len() as u64).max(1) as f64;
         let cold = values.iter().filter(|it| it.objects == 0.0).count() as f64;
@@ -345,7 +351,7 @@ impl<K: Ord + Copy, V: Default> Classes<K, V> {
     }
 }
 
-/// 0 of nothing, 1 of 1 to 3, 2 of 4 to 15, and so on: 33 of the most.
+/// Returns 0 for no matches, 1 for 1 to 3, 2 for 4 to 15, and so on up to 32.
 fn power_of_four(matches: u64) -> u8 {
     (matches.checked_ilog2()).map_or(0, |log| (log / 2 + 1) as u8)
 }
@@ -357,7 +363,7 @@ fn bucket((count, sum): (f64, f64), known: f64) -> Bucket {
     }
 }
 
-/// Whether an encoded value lies between two bounds.
+/// Returns whether an encoded value is between two bounds.
 fn is_within(value: &[u8], low: Bound<&[u8]>, high: Bound<&[u8]>) -> bool {
     RangeBounds::<[u8]>::contains(&(low, high), value)
 }

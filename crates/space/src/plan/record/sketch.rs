@@ -1,4 +1,4 @@
-//! What is kept of many values: the most frequent ones, how many different ones there are, and some drawn at random.
+//! Sketches of many values: the most frequent ones, the number of distinct ones, and a random sample.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,14 +9,14 @@ use larder_types::{Random, mix};
 use super::is_within;
 use super::wire::{number, put_number};
 
-/// How many values are counted; a value that has more than one part in so many of all is among them.
+/// The number of counters. Every value with a share of more than one part in this number has a counter.
 const COUNTED: usize = 256;
 
-/// The most frequent values: SpaceSaving (Metwally, Agrawal, El Abbadi, 2005). A value that is new takes the place of the one with the least count, and its
-/// count, which is what its own may be too high by.
+/// The most frequent values: SpaceSaving (Metwally, Agrawal, El Abbadi, 2005). A new value replaces the value with the
+/// lowest count. It inherits that count, which is then the maximum error of its own.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Frequent {
-    /// The count of each value, and by how much it may be too high.
+    /// The count of each value, and its maximum error.
     counts: BTreeMap<u64, (f64, f64)>,
     total: f64,
 }
@@ -45,7 +45,7 @@ impl Frequent {
         self.counts.keys().copied()
     }
 
-    /// The share of all that certainly has this value.
+    /// Returns the certain share of this value.
     pub fn share(&self, value: u64) -> f64 {
         let count = self.counts.get(&value);
         let certain = count.map_or(0.0, |(count, error)| count - error);
@@ -56,7 +56,7 @@ impl Frequent {
         }
     }
 
-    /// Takes in those of another: a value that only one has may have been forgotten by the other, if that has forgotten any.
+    /// Merges another sketch. A value that only one of them has may have been dropped by the other.
     pub fn merge(&mut self, other: &Frequent) {
         let (own_least, other_least) = (self.forgotten_max(), other.forgotten_max());
         for (value, (count, error)) in &mut self.counts {
@@ -84,7 +84,7 @@ impl Frequent {
         }
     }
 
-    /// The most that a value may have come that is not here.
+    /// Returns the maximum count of a value that was dropped.
     fn forgotten_max(&self) -> f64 {
         let counts = self.counts.values().map(|it| it.0);
         match self.counts.len() {
@@ -103,8 +103,10 @@ impl Frequent {
         }
     }
 
+    /// Decodes a sketch.
+    ///
     /// # Errors
-    /// [`Frequent::encode`] does not write such bytes.
+    /// The bytes are not an encoded sketch.
     pub fn decode(reader: &mut WireReader<'_>) -> Result<Frequent, Malformed> {
         let total = number(reader)?;
         let mut counts = BTreeMap::new();
@@ -128,7 +130,7 @@ impl Frequent {
 
 const REGISTERS: usize = 1024;
 
-/// How many different values there are, within some 3 %: HyperLogLog (Flajolet, Fusy, Gandouet, Meunier, 2007).
+/// The number of distinct values, with an error of about 3 %: HyperLogLog (Flajolet, Fusy, Gandouet, Meunier, 2007).
 #[derive(Debug, Clone)]
 pub(super) struct Distinct {
     registers: Vec<u8>,
@@ -160,8 +162,10 @@ impl Distinct {
         put_bytes(out, &self.registers);
     }
 
+    /// Decodes a sketch.
+    ///
     /// # Errors
-    /// [`Distinct::encode`] does not write such bytes.
+    /// The bytes are not an encoded sketch.
     pub fn decode(reader: &mut WireReader<'_>) -> Result<Distinct, Malformed> {
         let registers = reader.bytes()?.to_vec();
         match registers.len() == REGISTERS && registers.iter().all(|it| *it <= 64) {
@@ -188,7 +192,7 @@ impl Distinct {
 
 const SAMPLED: usize = 1024;
 
-/// Values drawn at random, each of all that were told as likely as any other (Vitter's algorithm R).
+/// A uniform random sample of all values (Vitter's algorithm R).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sample {
     values: Vec<Box<[u8]>>,
@@ -208,7 +212,7 @@ impl Sample {
         }
     }
 
-    /// Of all that both were told, each is as likely as any other.
+    /// Merges another sample into a uniform sample of the values of both.
     pub fn merge(&mut self, other: &Sample, random: &mut Random) {
         let all = self.told + other.told;
         let mut own = std::mem::take(&mut self.values);
@@ -235,8 +239,10 @@ impl Sample {
         self.values.iter().for_each(|value| put_bytes(out, value));
     }
 
+    /// Decodes a sample.
+    ///
     /// # Errors
-    /// [`Sample::encode`] does not write such bytes.
+    /// The bytes are not an encoded sample.
     pub fn decode(reader: &mut WireReader<'_>) -> Result<Sample, Malformed> {
         let told = reader.u64()?;
         let count = reader.count(4)?;
@@ -250,7 +256,7 @@ impl Sample {
         })
     }
 
-    /// The share of values in a range; none is, as far as is known, before there are any.
+    /// Returns the share of values in a range; 0 for an empty sample.
     pub fn share(&self, low: Bound<&[u8]>, high: Bound<&[u8]>) -> f64 {
         let within = self.values.iter().filter(|it| is_within(it, low, high));
         within.count() as f64 / self.values.len().max(1) as f64

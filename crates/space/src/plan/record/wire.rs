@@ -1,15 +1,15 @@
-//! A recorder as bytes, as nodes send one another what they have seen, and two of them as one.
+//! The encoding of recorders, which nodes exchange, and the merging of two.
 //!
-//! Numbers are little-endian, those with a point as their bits.
+//! Integers are little-endian; floating-point numbers are encoded as their bits.
 //!
-//! | part | what |
+//! | part | contents |
 //! |---|---|
 //! | gets | 8 |
-//! | attributes | count (4), then of each: name (bytes), ordered (1), both lists of frequent values, the registers (bytes), the sample |
-//! | frequent values | total (8), count (4), then of each: hash, count, error (8 each) |
-//! | sample | told (8), count (4), then each as bytes |
-//! | queries | forgotten (8), count (4), then of each: equal, one of, range (8 each), count (8), found: count (4), power (1), count and sum (8 each) of each, results (8), numbers: count (4), attribute (2) and sum (8) of each |
-//! | modifications | forgotten (8), count (4), then of each: kind (1), attributes (8), count (8) |
+//! | attributes | count (4), then for each: name (bytes), ordered (1), both sketches of frequent values, the registers (bytes), the sample |
+//! | frequent values | total (8), count (4), then for each: hash, count, error (8 each) |
+//! | sample | number of values seen (8), count (4), then each as bytes |
+//! | queries | dropped (8), count (4), then for each: equal, one of, range (8 each), count (8), found: count (4), power (1), count and sum (8 each) for each, results (8), numbers: count (4), attribute (2) and sum (8) for each |
+//! | modifications | dropped (8), count (4), then for each: kind (1), attributes (8), count (8) |
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,10 @@ use super::{Classes, Observed, QueryShape, QuerySums, Recorder};
 use crate::plan::workload::ATTRIBUTES_MAX;
 
 impl Recorder {
-    /// Takes in what another has seen of the same space.
+    /// Merges the recording of another node for the same space.
     ///
-    /// Values of objects are to be weighed by how many objects each has seen, which they are if both were told of all of theirs.
+    /// The values of objects should be weighted by the number of objects at each node. They are, if each node has
+    /// recorded all its objects.
     pub fn merge(&mut self, other: &Recorder) {
         self.gets += other.gets;
         for theirs in &other.attributes {
@@ -49,7 +50,7 @@ impl Recorder {
         self.modifications.merge(&other.modifications, |(), ()| ());
     }
 
-    /// The same, without anything that was done: what is known of values alone.
+    /// Returns a copy with the values of objects only, without operations.
     pub fn of_values(&self) -> Recorder {
         let mut recorder = self.clone();
         recorder.gets = 0.0;
@@ -103,8 +104,10 @@ impl Recorder {
         out
     }
 
+    /// Decodes a recorder.
+    ///
     /// # Errors
-    /// [`Recorder::encode`] does not write such bytes.
+    /// The bytes are not an encoded recorder.
     pub fn decode(bytes: &[u8]) -> Result<Recorder, Malformed> {
         const BAD: Malformed = Malformed("these bytes are no record of a workload");
         let reader = &mut WireReader::new(bytes);
@@ -199,8 +202,10 @@ pub(super) fn put_number(out: &mut Vec<u8>, number: f64) {
     out.extend_from_slice(&number.to_bits().to_le_bytes());
 }
 
+/// Reads a number.
+///
 /// # Errors
-/// It is none, or less than nothing: nothing here is.
+/// The number is negative or not finite.
 pub(super) fn number(reader: &mut WireReader<'_>) -> Result<f64, Malformed> {
     let number = f64::from_bits(reader.u64()?);
     match number >= 0.0 && number.is_finite() {
