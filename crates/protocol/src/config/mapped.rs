@@ -1,4 +1,4 @@
-//! `[tables.<name>]`: tables whose rows live in PostgreSQL, and how a row becomes a key and a value.
+//! `[tables.<name>]`: tables whose rows are in PostgreSQL, and how a row maps to a key and a value.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub const MAPPED_KEYS: &[MappedKey] = &[
         name: "pattern",
         kind: "text",
         default: "",
-        doc: "How a key is made of columns: literal text with `<slots>`, beginning with the table's name and `|` or `:`. A slot is a column. `<time:10>` is a number written with 10 digits and leading zeros, or a text of exactly 10 bytes; a slot without a width is a text up to the literal that follows. Required.",
+        doc: "The format of keys: literal text with `<slots>`, beginning with the table's name and `|` or `:`. Each slot stands for a column. `<time:10>` is a number with leading zeros to 10 digits, or a text of exactly 10 bytes; a slot without a width is a text up to the literal that follows. Required.",
     },
     MappedKey {
         name: "table",
@@ -57,19 +57,19 @@ pub const MAPPED_KEYS: &[MappedKey] = &[
         name: "columns",
         kind: "table",
         default: "{}",
-        doc: "Columns of slots that are called otherwise than their slot, as in `columns = { time = \"posted_us\" }`.",
+        doc: "Columns whose names differ from their slots' names, such as `columns = { time = \"posted_us\" }`.",
     },
     MappedKey {
         name: "value",
         kind: "text or list of texts",
         default: "[]",
-        doc: "The column that is the value, as PostgreSQL prints it (`bytea`: its bytes; an array: a JSON array; null: empty). A list of columns makes a JSON object of them. Without it values are empty.",
+        doc: "The column that contains the value, as PostgreSQL prints it (`bytea`: its bytes; an array: a JSON array; null: empty). With a list of columns, the value is a JSON object of them. Without this key, values are empty.",
     },
     MappedKey {
         name: "write",
         kind: "word",
         default: "refuse",
-        doc: "`refuse` refuses SET, DEL and the like: the application writes to PostgreSQL. `through` executes them in PostgreSQL, and answers once the change has come back by replication.",
+        doc: "Handling of clients' writes (SET, DEL and similar commands). `refuse`: reject them; the application writes to PostgreSQL. `through`: execute them in PostgreSQL, and acknowledge them once the change has arrived by replication.",
     },
 ];
 

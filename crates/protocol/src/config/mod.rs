@@ -1,12 +1,12 @@
-//! Every key of `larder.toml`, and how a configuration is put together.
+//! Every key of `larder.toml`, and how a configuration is assembled.
 //!
 //! Later sources win: defaults, then the file, then environment variables, then flags. A key is
 //! written `section.name` in flags and messages, `LARDER_<SECTION>_<NAME>` in the environment.
-//! The one table is [`keys`], and it is here: the reference page, the sample file and `larder config
-//! show` are printed from it. A key that does not exist is refused by name, with the nearest that does.
+//! [`keys`] is the only table: the reference page, the sample file and `larder config show` are generated
+//! from it. An unknown key is rejected with an error that suggests the most similar existing key.
 //!
-//! To add a key, add a field below, with the bounds of a number behind its unit; a setting of few words is an enum of `words.rs`.
-//! `check.rs` is the place for a rule that neither can say. `load.rs` puts a configuration together, `show.rs` prints it.
+//! To add a key, add a field below, with the bounds of a number after its unit. A setting with a fixed set of words is an enum in `words.rs`.
+//! Rules that types and bounds cannot express are in `check.rs`. `load.rs` assembles a configuration, `show.rs` prints it.
 
 mod bounds;
 mod check;
@@ -32,17 +32,17 @@ pub use words::{
     Acknowledge, ClusterMode, CutOffReads, Fsync, LogFormat, NodeRoles, Routing, SlotLife, Writes,
 };
 
-/// A row of the reference: what a key is called, means and holds unless told otherwise.
+/// A row of the reference: a key's name, meaning and default.
 #[derive(Debug, Clone)]
 pub struct Key {
     pub section: &'static str,
     pub name: &'static str,
     /// `text`, `word`, `path`, `boolean`, `number`, `size` or `list`.
     pub kind: &'static str,
-    /// What a number counts; empty for other kinds.
+    /// The unit of a number; empty for other kinds.
     pub unit: &'static str,
     pub bounds: Option<Bounds>,
-    /// What it may be, as text: its words or its bounds; empty where its type says all.
+    /// The allowed words or bounds, as text; empty if every value of the type is allowed.
     pub allowed: String,
     /// As TOML.
     pub default: String,
@@ -58,7 +58,7 @@ impl Key {
     }
 }
 
-/// What the number of a key must be, if it may not be this one: for what changes a setting while the server runs.
+/// Returns the allowed range of a key if `amount` is outside it. Checks settings that change at runtime.
 pub fn beyond_bounds(path: &str, amount: f64) -> Option<String> {
     let key = keys().into_iter().find(|key| key.path() == path)?;
     (!key.bounds?.allow(amount)).then_some(key.allowed)
@@ -85,11 +85,11 @@ macro_rules! sections {
             }
         )*
 
-        /// The whole configuration of a server.
+        /// The complete configuration of a server.
         #[derive(Debug, Clone, PartialEq, Default)]
         pub struct ServerConfig {
             $( pub $section: $Section, )*
-            /// Tables whose rows live in PostgreSQL, by their names.
+            /// Tables whose rows are in PostgreSQL.
             pub mapped: Vec<MappedTable>,
         }
 
@@ -130,7 +130,7 @@ macro_rules! sections {
                 }
             }
 
-            /// The first number that is out of its bounds, as a configuration that was not read from text may have one.
+            /// Checks the bounds of all numbers: a configuration built in code has not been through [`Self::set_value`].
             fn check_bounds(&self) -> Result<(), ConfigError> {
                 $( $( $( if !$bounds.allow(self.$section.$name.amount()) {
                     return Err(ConfigError(format!(
@@ -156,227 +156,227 @@ macro_rules! sections {
 }
 
 sections! {
-    /// Where the server listens and keeps its data, and what one client may ask of it.
+    /// The server's addresses, data folder, and limits for clients.
     server: ServerSection {
-        /// The folder that holds everything the server keeps. It is created if absent; one server at a time uses it.
+        /// The folder with all of the server's data. The server creates it if it does not exist. Only one server can use it at a time.
         data: PathBuf = PathBuf::from("larder-data"), "";
-        /// Address and port of the Redis protocol. Port 0 takes a free one.
+        /// Address and port of the Redis protocol. With port 0, the system chooses a free port.
         resp: String = "127.0.0.1:7379".to_owned(), "";
-        /// Address and port of the HTTP API, the metrics and the console. Port 0 takes a free one.
+        /// Address and port of the HTTP API, the metrics and the console. With port 0, the system chooses a free port.
         http: String = "127.0.0.1:7070".to_owned(), "";
-        /// Threads that serve the Redis protocol. 0 means one per core.
+        /// Number of threads that serve the Redis protocol. 0: one per core.
         threads: u32 = 0, "threads", at_most(1024);
-        /// Threads that wait for the disk, shared by all connections, so that reads from memory never wait.
+        /// Number of threads for disk reads, shared by all connections. Reads from memory never wait for them.
         disk_threads: u32 = 16, "threads", between(1, 1024);
-        /// The password that every client must give: Redis clients with AUTH or HELLO, HTTP clients as `Authorization: Basic` (of any user) or `Bearer`, `larder` commands as `--password` or `LARDER_PASSWORD`. Only `/healthz` and `/readyz` are answered without. Empty asks for none.
+        /// The password that every client must send: Redis clients with `AUTH` or `HELLO`, HTTP clients as `Authorization: Basic` (with any user name) or `Bearer`, `larder` commands with `--password` or `LARDER_PASSWORD`. Only `/healthz` and `/readyz` need no password. Empty: no password is required.
         password: String = String::new(), "";
-        /// The file with this server's certificate, as PEM, and those between it and its authority. With it both ports speak TLS, and nothing else. Files that are replaced are used for new connections, without a restart. Empty: clients speak plainly.
+        /// PEM file with this server's certificate and the intermediate certificates of its authority. If set, both ports accept only TLS. If the file is replaced, new connections use the new certificate without a restart. Empty: no TLS.
         tls_cert: String = String::new(), "";
-        /// The file with its key, as PEM.
+        /// PEM file with the private key of `tls_cert`.
         tls_key: String = String::new(), "";
-        /// The file with the certificates of authorities, as PEM: a client must show a certificate that one of them has signed. Empty: none.
+        /// PEM file with certificates of authorities. If set, every client must present a certificate signed by one of them. Empty: client certificates are not required.
         tls_client_ca: String = String::new(), "";
-        /// Refuse to start where `resp` or `http` is an address that other machines may reach and there is neither a password nor `tls_client_ca`. `false` says that it is meant: everybody who reaches the port may then read and change everything.
+        /// If `true`, the server does not start when `resp` or `http` is an address that other machines can reach and neither `password` nor `tls_client_ca` is set. If `false`, it starts without protection: anyone who can reach the port can read and change all data.
         protected_mode: bool = true, "";
-        /// Connections of the Redis protocol at one time; further ones are told so and closed. Where the limit of open files (`ulimit -n`) is too low for them, and for what the server itself needs, it is lowered: the log says so at the start, and INFO and CONFIG GET show what it is.
+        /// Maximum number of concurrent connections of the Redis protocol. The server sends an error to any further connection and closes it. If the limit of open files (`ulimit -n`) is too low for these connections and the server's own files, the server uses a lower number. The log reports it at startup; `INFO` and `CONFIG GET` show the effective number.
         max_connections: u32 = 20_000, "connections", at_least(1);
-        /// Connections of HTTP at one time; further ones are told so and closed. `/healthz` and `/readyz` are answered beyond that, too.
+        /// Maximum number of concurrent HTTP connections. The server sends an error to any further connection and closes it, but answers `/healthz` and `/readyz` even then.
         max_http_connections: u32 = 1_000, "connections", at_least(1);
-        /// How long HTTP waits for a client: for its next request, for the whole of a request, for it to take some of an answer, and in the queue of `server.http_reads`.
+        /// Timeout of an HTTP connection, applied separately to the wait for the next request, the arrival of a complete request, any progress in sending a response, and the wait in the queue of `server.http_reads`.
         http_timeout_seconds: u64 = 30, "seconds", between(1, 86_400);
-        /// Samples, dumps, comparisons, verifies and large values that HTTP answers at one time. Four times as many may wait; further ones are refused with `OVERLOADED`.
+        /// Maximum number of samples, dumps, comparisons, verifications and large values that HTTP serves concurrently. Up to four times as many wait in a queue; further requests are rejected with `OVERLOADED`.
         http_reads: u32 = 16, "requests", between(1, 1024);
-        /// A connection that is silent for so long is closed. 0 never closes one.
+        /// Time after which the server closes a connection that sends nothing. 0: no limit.
         idle_timeout_seconds: u64 = 0, "seconds";
-        /// The most arguments that one command may have.
+        /// Maximum number of arguments of one command.
         max_arguments: u32 = 1_048_576, "arguments", at_least(1);
-        /// The longest single argument of a command.
+        /// Maximum length of one argument of a command.
         max_argument_bytes: ByteSize = ByteSize(512 << 20), "bytes", between(1 << 10, 4 << 30);
-        /// The length to which SETRANGE may lengthen a value. The bytes between the end of the value and the offset are zeros, which the server makes, logs and replicates though no client has sent them.
+        /// Maximum length to which `SETRANGE` can extend a value. The server fills a gap between the end of the value and the offset with zeros, and it stores, logs and replicates these zeros although no client sent them.
         max_setrange_bytes: ByteSize = ByteSize(64 << 20), "bytes", at_least(1 << 10);
-        /// A connection whose unread replies exceed this is not read from until it takes some.
+        /// Size of unread replies above which the server stops reading requests from a connection, until the client reads some replies.
         output_buffer_bytes: ByteSize = ByteSize(1 << 20), "bytes", at_least(4 << 10);
-        /// A connection that is told of changes (SUBSCRIBE) and does not take them is closed when those that wait exceed this.
+        /// Maximum size of the unread notifications of one connection (`SUBSCRIBE`). The server closes a connection that exceeds it.
         subscriber_buffer_bytes: ByteSize = ByteSize(32 << 20), "bytes", at_least(4 << 10);
-        /// How many keys the server remembers for client-side caching (CLIENT TRACKING), as Redis's tracking-table-max-keys. With more, it has clients forget some.
+        /// Maximum number of keys that the server tracks for client-side caching (`CLIENT TRACKING`), like Redis's `tracking-table-max-keys`. Above it, the server invalidates some keys in the clients' caches.
         tracking_keys_max: u64 = 1_000_000, "keys", at_least(1);
-        /// The most that the server keeps for one client of the Redis protocol: requests that have not come whole, commands that MULTI has queued, replies that were not taken, what a long answer keeps of rows that changed since, its subscriptions and the messages that wait for it, and the keys that are remembered for its cache (CLIENT TRACKING). A client with more is closed, and a SUBSCRIBE beyond it is refused; an argument that is longer than half of it, and an answer that would be, is refused with OOM. Never more than `clients_memory`.
+        /// Maximum memory of one client of the Redis protocol. It includes incomplete requests, commands queued by `MULTI`, unread replies, previous values of rows that a long reply in progress still needs, subscriptions and their pending messages, and tracked keys (`CLIENT TRACKING`). The server closes a client that exceeds it, and rejects a `SUBSCRIBE` that would exceed it. An argument or a reply larger than half of it is rejected with `OOM`. At most `clients_memory`.
         client_memory: ByteSize = ByteSize(1 << 30), "bytes", at_least(1 << 20);
-        /// The most that the server keeps for all clients of the Redis protocol together, as Redis's maxmemory-clients: beyond it those with the most are closed, the largest first. 0 is a quarter of the machine's memory and no more than `tables.memory` where that is set, but 64 MiB at least.
+        /// Maximum memory of all clients of the Redis protocol together, like Redis's `maxmemory-clients`. Above it, the server closes the clients with the most memory, largest first. 0: a quarter of the machine's memory, at most `tables.memory` if that is set, and at least 64 MiB.
         clients_memory: ByteSize = ByteSize(0), "bytes", zero_or(at_least(1 << 20));
-        /// A client of the Redis protocol that takes nothing of its replies for so long is closed, as with Redis's client-output-buffer-limit. 0 never closes one.
+        /// Time after which the server closes a client of the Redis protocol that reads none of its pending replies, like Redis's `client-output-buffer-limit`. 0: no limit.
         unread_timeout_seconds: u64 = 60, "seconds";
-        /// The most commands that MULTI queues: EXEC executes them with nothing in between, so everybody else waits for them.
+        /// Maximum number of commands that `MULTI` queues. `EXEC` executes them without interruption, so all other clients wait for them.
         max_transaction_commands: u32 = 100_000, "commands", at_least(1);
-        /// How long a stopping server waits for replies to be taken.
+        /// Maximum time that a stopping server waits for clients to read their replies.
         stop_timeout_seconds: u64 = 10, "seconds";
     }
-    /// How new versions are pulled.
+    /// Pulls of new versions, and the rate limits of background work.
     fetch: FetchSection {
-        /// The most that all pulls together fetch in a second; filling replicas counts too. 0 is unlimited. PATCH /v1/settings changes it until a restart.
+        /// Maximum combined transfer rate of all pulls and of replica fills. 0: unlimited. `PATCH /v1/settings` changes it until the next restart.
         bytes_per_second: u64 = 0, "bytes a second";
-        /// The most that background work reads of this server's own files in a second: verification, warm-up and compaction together. 0 is unlimited.
+        /// Maximum rate at which background work (verification, warm-up and compaction together) reads this server's own files. 0: unlimited.
         verify_bytes_per_second: u64 = 0, "bytes a second";
-        /// Background work on stores yields to reads: when serving threads that have work wait longer than this for a processor, on average over a tenth of a second, its share of time and of both rates is halved, down to a tenth; when they do not, it comes back. 0 never yields.
+        /// Threshold at which background work on stores yields to reads. If serving threads with work wait longer than this for a processor, averaged over a tenth of a second, the background work's share of time and both of its rates are halved, down to a tenth. When the wait falls below the threshold, they rise again. 0: never yield.
         yield_at_us: u64 = 200, "microseconds";
-        /// Segments that one pull fetches at a time. Of a local source at most one for every four cores: more would only take them from readers.
+        /// Number of segments that one pull fetches concurrently. From a local source, at most one per four cores, because more would take processor time from reads.
         parallel: u32 = 4, "segments", between(1, 256);
-        /// Pulls that run at one time; others wait.
+        /// Maximum number of pulls that run concurrently; others wait in a queue.
         pulls: u32 = 4, "pulls", between(1, 1024);
-        /// Pulls that may wait; further ones are refused with `OVERLOADED`.
+        /// Maximum number of waiting pulls; further pulls are rejected with `OVERLOADED`.
         queue: u32 = 100, "pulls";
-        /// What a pull may read: folders, and beginnings of URLs. `https://` is every host, `s3://bucket/dir` what lies there. Addresses of this machine and its link, where clouds keep secrets too, are read only where an entry names the host, as `http://localhost:8000/` does. In the environment, entries are separated by commas.
+        /// Sources that a pull may read: folders and URL prefixes. `https://` allows every host, `s3://bucket/dir` everything below that path. Addresses of this machine and of its local link, where clouds also serve secrets, are allowed only if an entry names the host, such as `http://localhost:8000/`. In the environment, entries are separated by commas.
         allow: Vec<String> = ["/", "http://", "https://", "s3://", "gs://", "az://", "hdfs://"].map(str::to_owned).to_vec(), "";
-        /// A transfer that brings nothing for so long is broken off and tried again.
+        /// Time without received data after which a transfer is aborted and retried.
         stall_timeout_seconds: u64 = 30, "seconds", at_least(1);
-        /// How often a broken transfer is tried again, from where it stopped, before the pull fails.
+        /// Number of times that an interrupted transfer is resumed from where it stopped before the pull fails.
         retries: u32 = 8, "times";
         /// Read a new version into memory before it goes live.
         warm: bool = true, "";
-        /// Before a version goes live, read so many of the keys that were read most of the live one, also of a version that is too large to be read into memory as a whole. They are estimated from one read in 61. 0 reads none, and draws none.
+        /// Number of the live version's most frequently read keys that are read from a new version before it goes live, even if that version is too large to be read into memory completely. The read frequencies are estimated from a sample of one read in 61. 0: read none, and do not sample.
         warm_keys: u32 = 0, "keys", at_most(1_000_000);
     }
-    /// Which versions are kept, and what a new one must satisfy. A pull may ask for more.
+    /// Retention of versions, and conditions that a new version must meet. A pull can specify stricter conditions.
     stores: StoresSection {
-        /// Versions kept of each store, the live one included. PATCH /v1/settings changes this and the next two for good, until they are given another value here.
+        /// Number of versions kept of each store, including the live one. `PATCH /v1/settings` changes this setting and the next two permanently, until their value here changes.
         retain_versions: u32 = 3, "versions", at_least(1);
-        /// Versions older than this are removed, except the live and the previous one. 0 keeps them.
+        /// Age above which versions are removed, except the live and the previous version. 0: no limit.
         retain_age_hours: u64 = 0, "hours";
-        /// The most that one store's versions may take on disk; the oldest go first, never the live and the previous one. 0 is unlimited.
+        /// Maximum disk space of one store's versions. The oldest versions are removed first, but never the live and the previous version. 0: unlimited.
         retain_bytes: ByteSize = ByteSize(0), "bytes";
-        /// A live version of more layers than this (`larder build --on`) is compacted to a whole one, at low priority; once, until the next start, if that fails. 0 leaves it to `larder store compact`. In a cluster, and where `signed_by` names keys, it is not done: `larder compact` does it where versions are built.
+        /// Maximum number of layers of a live version (`larder build --on`). A version with more layers is compacted into a complete one at low priority. If that fails, it is not retried until the next start. 0: only `larder store compact` compacts. Automatic compaction is disabled in a cluster and if `signed_by` is set; use `larder compact` where versions are built.
         compact_layers: u32 = 6, "layers", between(0, 8);
         /// A new version with fewer records does not go live.
         min_records: u64 = 0, "records";
-        /// A new version that lost more than this share of the live one's records does not go live. 100 allows any.
+        /// A new version does not go live if its number of records is lower than the live version's by more than this percentage. 100: no limit.
         max_shrink_percent: f64 = 100.0, "percent", between(0, 100);
-        /// A new version that has more records than the live one by more than this share does not go live. 0 allows any.
+        /// A new version does not go live if its number of records is higher than the live version's by more than this percentage. 0: no limit.
         max_growth_percent: f64 = 0.0, "percent", at_least(0);
-        /// The most nulls that a column of a new version may have, in percent of its rows, as `STORE/COLUMN:PERCENT`; `*` is every store, or every column. A field that a JSON object does not have is null. In the environment, entries are separated by commas.
+        /// Maximum percentage of nulls in a column of a new version, as `STORE/COLUMN:PERCENT`. `*` stands for every store or every column. A field that is missing from a JSON object counts as null. In the environment, entries are separated by commas.
         max_nulls: Vec<String> = Vec::new(), "";
-        /// The most empty texts that a column may have, written as `max_nulls`.
+        /// Maximum percentage of empty texts in a column of a new version, in the format of `max_nulls`.
         max_empty: Vec<String> = Vec::new(), "";
-        /// How far the values of a column may have shifted from the live version's, as `STORE/COLUMN:INDEX`: a population stability index, of which 0.1 is a small and 0.25 a large shift. docs/guide/quality.md says how it is measured.
+        /// Maximum shift of a column's distribution from the live version's, as `STORE/COLUMN:INDEX`. The index is a population stability index: 0.1 is a small shift, 0.25 a large one. docs/guide/quality.md describes the measurement.
         max_shift: Vec<String> = Vec::new(), "";
-        /// A program and its arguments that judges every new version before it goes live: it is run with the version's folder as its last argument and a description in JSON at its standard input, and an exit status other than 0 refuses the version. Empty: none. In the environment, entries are separated by commas.
+        /// Program with its arguments that checks every new version before it goes live. The server runs it with the version's folder as the last argument and a JSON description on standard input. An exit status other than 0 rejects the version. Empty: none. In the environment, entries are separated by commas.
         gate_program: Vec<String> = Vec::new(), "";
-        /// After so long `gate_program` is ended, and the version refused.
+        /// Timeout of `gate_program`. When it expires, the server ends the program and rejects the version.
         gate_program_seconds: u64 = 300, "seconds", between(1, 86_400);
-        /// Answer `/readyz` with 503 while a store is damaged or its files cannot be read, so that a load balancer sends no client to this server. Otherwise the server is ready, `/readyz` names the store, and only reads of that store are answered with CORRUPTED or IOERR.
+        /// If `true`, `/readyz` answers 503 while a store is damaged or its files cannot be read, so that load balancers avoid this server. If `false`, the server stays ready, `/readyz` names the store, and only reads of that store are answered with `CORRUPTED` or `IOERR`.
         unready_when_damaged: bool = false, "";
-        /// Public keys, as `larder keygen` prints them: only versions that one of them has signed (`larder build --sign`) are pulled and go live. A version that is live when a key is first named stays so. In the environment, keys are separated by commas. Nodes of a cluster should agree on it.
+        /// Public keys as printed by `larder keygen`. If set, only versions signed by one of these keys (`larder build --sign`) are pulled and go live. A version that is already live when the first key is configured stays live. In the environment, keys are separated by commas. Use the same value on all nodes of a cluster.
         signed_by: Vec<String> = Vec::new(), "";
     }
     /// Spaces: searches of objects by their attributes.
     spaces: SpacesSection {
-        /// Refuse searches that no index serves, and which therefore look at all objects of a space: what is asked has no index (`INDEX` leaves it out), is only what an object is not (`-@city:{rome}`), or nothing is asked (`*`) of an aggregation other than a page by page `WITHCURSOR`. `*` is answered as far as `LIMIT` says, in the order of keys or of an attribute with an index. The error says what would help. FT.EXPLAIN tells how a search would go. Nodes of a cluster should agree on it: it counts at the node that a client asks.
+        /// Reject searches that no index can serve and that would therefore examine all objects of a space. These are searches of attributes without an index (not listed in `INDEX`), searches with only negated conditions (`-@city:{rome}`), and `*` in an aggregation that is not read in pages (`WITHCURSOR`). FT.SEARCH with `*` is still answered, up to `LIMIT`, in the order of keys or of an indexed attribute. The error describes the remedy, and FT.EXPLAIN shows the plan of a search. The setting of the node that receives the search applies; use the same value on all nodes of a cluster.
         refuse_full_scans: bool = false, "";
-        /// FLUSHALL and FLUSHDB drop all spaces and their aliases, as RediSearch does, before they remove the rows; within `MULTI` they are refused then. Otherwise spaces stay, and find objects that are written later. Test suites that begin with FLUSHALL and declare their spaces each time need this. Nodes of a cluster should agree on it: it counts at the node that a client asks.
+        /// If `true`, `FLUSHALL` and `FLUSHDB` drop all spaces and their aliases before they remove the rows, as in RediSearch, and are rejected within `MULTI`. If `false`, spaces are kept, and index objects that are written later. Enable it for test suites that begin with `FLUSHALL` and declare their spaces each time. The setting of the node that receives the command applies; use the same value on all nodes of a cluster.
         flush_drops_spaces: bool = false, "";
-        /// A search or an aggregation that takes longer is given up with `Timeout limit was reached`; it never returns part of an answer. `TIMEOUT` of a command replaces this, also by a longer time. Each read of a cursor has this time for itself; FT.CHANGE has no limit. 0: no limit. RediSearch's default is 500 ms, after which it returns what it has found. It counts at each node by itself.
+        /// Timeout of a search or an aggregation. When it expires, the command fails with `Timeout limit was reached` and never returns a partial result. A command's own `TIMEOUT` takes precedence, even if it is longer. The timeout applies to each read of a cursor separately, and not to FT.CHANGE. 0: no limit. In RediSearch the default is 500 ms, after which it returns what it has found. Each node applies its own setting.
         search_timeout_ms: u64 = 10_000, "milliseconds", between(0, 86_400_000);
     }
-    /// Tables and joins: their memory, and when writes are durable.
+    /// Tables and joins: memory, durability and replication.
     tables: TablesSection {
-        /// When a write is on disk: `always` before it is answered, `everysec` within a second, `no` when the system gets to it. Under all three the system has it before it is answered, so a process that dies loses nothing that was answered; a machine that dies loses nothing under `always`, at most the last second under `everysec`, and what the system had not written under `no`. As Redis's appendfsync; docs/guide/joins.md has the details.
+        /// When the journal is synced to disk, like Redis's `appendfsync`: `always` before a write is acknowledged, `everysec` within a second, `no` when the operating system decides. With all three, the operating system has the write before it is acknowledged, so no acknowledged write is lost if only the process dies. If the machine fails, `always` loses nothing, `everysec` at most the last second, and `no` whatever the operating system had not yet written. docs/guide/joins.md has the details.
         fsync: Fsync = Fsync::EverySecond, "";
-        /// After so long without a completed write or sync of the journal, or while every write fails, `/readyz` reports that the server cannot serve, and a node of a cluster gives up its slots to the nodes that have copies of them.
+        /// Time without a completed write or sync of the journal, or with every write failing, after which `/readyz` reports that the server cannot serve requests, and a node of a cluster gives up its slots to their replicas.
         stall_seconds: u64 = 5, "seconds", between(1, 86_400);
-        /// The most memory that tables and join outputs take. Outputs go first and are computed again when read; then writes are refused with OOM. 0 is unlimited.
+        /// Maximum memory of tables and join outputs. At the limit, outputs are evicted first, and computed again when they are read; after that, writes are rejected with `OOM`. 0: unlimited.
         memory: ByteSize = ByteSize(0), "bytes";
-        /// Values of at least so many bytes are kept in a file of the data folder, of which the system has in memory what is used, so that there may be more data than memory. Objects are values too, each as a whole. Keys, what spaces find objects by, and rows that joins read or make stay in memory. 0 keeps all in memory; else the file's blocks are reserved as it grows, and values for which the disk has no room stay in memory.
+        /// Minimum size of values that are stored in a file in the data folder instead of in memory. The operating system caches the parts of the file that are in use, so the data can exceed the memory. An object counts as one value. Keys, the indexes of spaces, and rows that joins read or produce stay in memory. 0: all values stay in memory. Otherwise, the file's blocks are reserved as it grows, and values stay in memory if the disk is full.
         values_on_disk: ByteSize = ByteSize(0), "bytes";
-        /// How many nodes of a cluster have each row, its owner included. It is what a new cluster begins with.
+        /// Number of nodes in a cluster that store each row, including its owner. Initial value for a new cluster.
         replicas: u32 = 1, "nodes", between(1, 16);
-        /// When a write to a cluster is answered: `owner` when the row's owner has it, `replicas` when all its replicas in sync have it too, so that it outlives the loss of any of them. It is what a new cluster begins with.
+        /// When a write in a cluster is acknowledged: `owner` when the row's owner has it, `replicas` when all replicas in sync also have it, so that it survives the loss of any of these nodes. Initial value for a new cluster.
         acknowledge: Acknowledge = Acknowledge::Replicas, "";
     }
-    /// The PostgreSQL database that keeps the rows of the tables declared by `[tables.<name>]`.
+    /// Connection to the PostgreSQL database that holds the rows of the tables declared by `[tables.<name>]`.
     postgres: PostgresSection {
-        /// Where it is: `postgres://user:password@host:port/database?sslmode=verify-full`. The role needs REPLICATION, and SELECT on the tables. In the environment a password is hidden from those who read the file. Empty: no tables are kept there.
+        /// Address of the database: `postgres://user:password@host:port/database?sslmode=verify-full`. The role needs `REPLICATION`, and `SELECT` on the tables. To keep the password out of this file, set the environment variable. Empty: no table is in PostgreSQL.
         url: String = String::new(), "";
-        /// The publication that tells of changes. It must publish inserts, updates, deletes and truncates of every mapped table.
+        /// The publication from which larder receives changes. It must publish inserts, updates, deletes and truncates of every mapped table.
         publication: String = "larder".to_owned(), "";
-        /// `temporary`: the replication slot ends with the connection, so that a larder that is gone never fills PostgreSQL's disk; after a lost connection rows are loaded anew when they are read. `permanent`: the slot outlives a lost connection, and rows that are here stay; it is made anew when larder starts and dropped when larder stops, and one that larder left when it was killed holds PostgreSQL's WAL until larder runs again or it is dropped.
+        /// Lifetime of the replication slot. `temporary`: PostgreSQL drops the slot when the connection ends, so a stopped larder never fills PostgreSQL's disk. After a lost connection, rows are loaded again when they are read. `permanent`: the slot and the loaded rows outlive a lost connection. larder creates the slot again at startup and drops it when it stops. If larder is killed, the slot retains PostgreSQL's WAL until larder runs again or the slot is dropped.
         slot: SlotLife = SlotLife::Temporary, "";
-        /// The name of a permanent slot. Each larder needs its own; a node of a cluster adds its name.
+        /// The name of a permanent slot. Each server needs its own name; a node of a cluster appends its node name.
         slot_name: String = "larder".to_owned(), "";
-        /// Connections for loads and writes, beside the one for replication.
+        /// Number of connections for loads and writes, in addition to the replication connection.
         connections: u32 = 4, "connections", between(1, 100);
-        /// A load that finds more rows is refused: narrow the read.
+        /// Maximum number of rows of one load. A read that needs more is rejected; use a narrower range.
         load_rows_max: u64 = 1_000_000, "rows";
-        /// A load or write that takes longer is given up.
+        /// Timeout of a load or a write.
         statement_timeout_seconds: u64 = 30, "seconds", between(1, 86_400);
-        /// A connection on which nothing comes for so long is lost. PostgreSQL is asked for a sign of life every second.
+        /// Time without received data after which a connection is considered lost. larder requests a keepalive from PostgreSQL every second.
         silence_timeout_seconds: u64 = 20, "seconds", between(1, 86_400);
-        /// After the connection was lost, rows that are here are served as they were for so long; then reads of them are refused until it is back. 0 refuses at once.
+        /// Time after a lost connection during which loaded rows are still served in their last known state. After that, reads of them are rejected until the connection is restored. 0: reject immediately.
         stale_seconds: u64 = 60, "seconds";
     }
-    /// The cluster that this server is a node of, if it is of one.
+    /// Cluster membership of this server.
     cluster: ClusterSection {
-        /// `off`: the server stands alone, and refuses `CLUSTER`. `one`: it is a cluster of one node, which owns every slot, so that clients of Redis Cluster can use it; what they learn is kept in `cluster.json` in the data folder. `etcd`: it is a node of a cluster whose map is kept in etcd.
+        /// `off`: the server is standalone, and rejects `CLUSTER`. `one`: the server is a cluster of one node that owns every slot, for clients of Redis Cluster; the node's id is stored in `cluster.json` in the data folder. `etcd`: the server is a node of a cluster whose map is stored in etcd.
         mode: ClusterMode = ClusterMode::Off, "";
-        /// The name of the cluster. Several may use one etcd.
+        /// The name of the cluster. Several clusters can share one etcd.
         name: String = "larder".to_owned(), "";
         /// The name of this node, which never changes: 1 to 64 letters, digits, `_`, `-` and `.`, beginning with a letter or digit.
         node: String = "node-1".to_owned(), "";
-        /// The address that clients are told, as `host:port` or `host`: needed where they reach the server by another address than it has, as behind a proxy. Empty: the address by which each reached it.
+        /// The address announced to clients, as `host:port` or `host`. Set it if clients reach the server through an address other than its own, such as that of a proxy. Empty: the address through which the client connected.
         announce: String = String::new(), "";
-        /// Address and port for the other nodes of the cluster. Port 0 takes a free one.
+        /// Address and port for the other nodes of the cluster. With port 0, the system chooses a free port.
         peer: String = "127.0.0.1:7380".to_owned(), "";
-        /// The address that the other nodes are told, as `host:port` or `host`. Empty: that of `cluster.peer`.
+        /// The address announced to the other nodes, as `host:port` or `host`. Empty: the address in `cluster.peer`.
         peer_announce: String = String::new(), "";
-        /// etcd's members. In the environment, entries are separated by commas.
+        /// Addresses of etcd's members. In the environment, entries are separated by commas.
         etcd: Vec<String> = vec!["http://127.0.0.1:2379".to_owned()], "";
-        /// The user of etcd, where it asks for one.
+        /// The user name for etcd, if it requires one.
         etcd_user: String = String::new(), "";
-        /// Its password.
+        /// The password of `etcd_user`.
         etcd_password: String = String::new(), "";
-        /// The file with the certificates of authorities that etcd's own certificates are checked by, as PEM. Empty: those of the system.
+        /// PEM file with certificates of authorities, used to verify etcd's certificates. Empty: the system's authorities.
         etcd_ca: String = String::new(), "";
-        /// The file with the certificate that this server shows to etcd, as PEM. Empty: none.
+        /// PEM file with the certificate that this server presents to etcd. Empty: none.
         etcd_cert: String = String::new(), "";
-        /// The file with its key, as PEM.
+        /// PEM file with the private key of `etcd_cert`.
         etcd_key: String = String::new(), "";
-        /// What fails together with this node: a rack, a room, a data centre. Copies of a slot are in different zones where there are enough.
+        /// The failure domain of this node, such as a rack, a room or a data center. Copies of a slot are placed in different zones if there are enough.
         zone: String = String::new(), "";
-        /// This node's share of the slots, in relation to the weights of the others.
+        /// This node's share of the slots, relative to the weights of the other nodes.
         weight: u32 = 1, "shares", between(1, 1_000_000);
-        /// `base`: the node owns rows and data sets. `compute`: it computes what joins define, for reads. `both`: it does both.
+        /// `base`: the node owns rows and data sets. `compute`: the node computes join outputs for reads. `both`: both.
         roles: NodeRoles = NodeRoles::Both, "";
-        /// What a client is told whose key another node has: `proxy` asks that node for it, `redirect` answers MOVED, as Redis Cluster does, and SCAN, KEYS and DBSIZE for the node's own slots alone.
+        /// Handling of a request for a key that another node owns: `proxy` forwards it to that node. `redirect` answers `MOVED`, as in Redis Cluster; SCAN, KEYS and DBSIZE then cover only the node's own slots.
         routing: Routing = Routing::Proxy, "";
-        /// What becomes of reads of stores on a node that cannot reach etcd, once its lease has ended and another node shows a newer map: `forward` asks the nodes that have the versions which are live by then, `refuse` answers CLUSTERDOWN. In both cases `/readyz` reports it.
+        /// Handling of reads of stores on a node that cannot reach etcd, once its lease has expired and another node reports a newer map: `forward` forwards them to nodes that have the versions that are then live, `refuse` answers `CLUSTERDOWN`. In both cases `/readyz` reports the condition.
         cut_off_reads: CutOffReads = CutOffReads::Forward, "";
-        /// The file with the certificate of the authority whose nodes may connect, as PEM.
+        /// PEM file with the certificate of the authority that signs the nodes' certificates. Only nodes with such a certificate can connect.
         tls_ca: String = String::new(), "";
-        /// The file with this node's certificate, as PEM: for its name, or for the host of its address.
+        /// PEM file with this node's certificate, issued for its name or for the host of its address.
         tls_cert: String = String::new(), "";
-        /// The file with its key, as PEM.
+        /// PEM file with the private key of `tls_cert`.
         tls_key: String = String::new(), "";
-        /// Speak to other nodes in plain text though `cluster.peer` is an address that other machines may reach. Everybody who reaches the port may then read and change everything.
+        /// If `true`, communicate with other nodes without TLS even if `cluster.peer` is an address that other machines can reach. Anyone who can reach the port can then read and change all data.
         plain: bool = false, "";
-        /// How many nodes must have registered before a new cluster gives out its slots. It is what a new cluster begins with.
+        /// Number of nodes that must register before a new cluster assigns its slots. Initial value for a new cluster.
         start_nodes: u32 = 1, "nodes", between(1, 10_000);
-        /// After how long without a sign of life a node is taken for dead, and its replicas take over. It is what a new cluster begins with.
+        /// Duration of a node's lease. A node that does not renew it in this time is considered dead, and its replicas take over. Initial value for a new cluster.
         lease_seconds: u64 = 4, "seconds", between(2, 3_600);
-        /// After how long the copies of a dead node are made elsewhere. It is what a new cluster begins with.
+        /// Time after which the copies of a dead node are recreated on other nodes. Initial value for a new cluster.
         replace_after_seconds: u64 = 300, "seconds";
-        /// How many copies of a slot, the owner's among them, must be in sync for its writes to be taken; at most `tables.replicas`. Otherwise they are refused with NOREPLICAS. It is what a new cluster begins with.
+        /// Minimum number of copies of a slot, including the owner's, that must be in sync for the slot to accept writes. With fewer, writes are rejected with `NOREPLICAS`. At most `tables.replicas`. Initial value for a new cluster.
         min_copies: u32 = 1, "copies", between(1, 16);
     }
-    /// What is written to standard error.
+    /// The log, which is written to standard error.
     log: LogSection {
-        /// `error`, `warn`, `info`, `debug` or `trace`, or a filter per module as in `info,larder_server=debug`.
+        /// `error`, `warn`, `info`, `debug` or `trace`, or a filter per module, such as `info,larder_server=debug`.
         level: String = "info".to_owned(), "";
-        /// How a line is written: for people, or as a JSON object.
+        /// Format of a line: plain text, or a JSON object.
         format: LogFormat = LogFormat::Text, "";
     }
-    /// The slow log that SLOWLOG GET shows.
+    /// The slow log that `SLOWLOG GET` shows.
     slowlog: SlowlogSection {
-        /// Commands that take at least so long are kept. 0 keeps every command. PATCH /v1/settings changes it until a restart.
+        /// Minimum duration of a command that the slow log records. 0: record every command. `PATCH /v1/settings` changes it until the next restart.
         threshold_us: u64 = 10_000, "microseconds";
-        /// How many are kept; the oldest go first.
+        /// Maximum number of entries. The oldest are removed first.
         length: u32 = 128, "commands", at_most(1_000_000);
     }
 }

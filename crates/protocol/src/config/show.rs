@@ -1,9 +1,9 @@
-//! A configuration for people: as it is in force, as a sample file, as the reference page.
+//! Prints a configuration: the effective values, a sample file, the reference page.
 
 use super::{Key, MAPPED_KEYS, SECTIONS, ServerConfig, keys};
 
 impl ServerConfig {
-    /// The configuration in force, as a TOML file. The password is shown only as set or not.
+    /// The effective configuration, as a TOML file with passwords masked.
     pub fn to_toml(&self) -> String {
         let mut text = print(|key| {
             let value = self.shown(key.section, key.name);
@@ -16,7 +16,7 @@ impl ServerConfig {
         text
     }
 
-    /// The value of a key as people may see it: passwords are starred out.
+    /// The value of a key, with passwords masked.
     pub fn shown(&self, section: &str, name: &str) -> Option<toml::Value> {
         let stars = |text: String| Some(toml::Value::String(text));
         match (section, name) {
@@ -32,7 +32,7 @@ impl ServerConfig {
     }
 }
 
-/// An address with its password starred out.
+/// An address with its password masked.
 fn without_password(url: &str) -> String {
     let start = url.find("://").map_or(0, |at| at + 3);
     let end = url[start..].find('/').map_or(url.len(), |at| start + at);
@@ -64,9 +64,7 @@ pub fn sample_toml() -> String {
             key.doc, key.env, key.name, key.default
         )
     });
-    text.push_str(
-        "\n# A table that is kept in PostgreSQL, as many as there are.\n# [tables.post]\n#\n",
-    );
+    text.push_str("\n# A table in PostgreSQL; one section for each.\n# [tables.post]\n#\n");
     for key in MAPPED_KEYS {
         let example = match key.name {
             "pattern" => "\"post|<author>|<time:10>\"",
@@ -83,7 +81,7 @@ pub fn sample_toml() -> String {
 /// The reference as a Markdown table per section.
 pub fn reference_markdown() -> String {
     let mut text = String::from(
-        "# Configuration\n\nDefaults, then the file, then environment variables, then flags; later ones win.\n",
+        "# Configuration\n\nA value from the file overrides the default, an environment variable overrides the file, and a flag overrides both.\n",
     );
     for (section, doc) in SECTIONS {
         text.push_str(&format!(
@@ -101,19 +99,23 @@ pub fn reference_markdown() -> String {
                 doc,
                 ..
             } = key;
+            let doc = doc.replace('|', "\\|");
             text.push_str(&format!(
                 "| `{name}` | {kind} | `{default}` | {allowed} | {unit} | `{env}` | {doc} |\n"
             ));
         }
     }
     text.push_str(
-        "\n## [tables.&lt;name&gt;]\n\nTables that are kept in PostgreSQL, one section each; in the file only. \
-         [The guide](../guide/postgres.md) shows one at work.\n\n| key | type | default | meaning |\n|---|---|---|---|\n",
+        "\n## [tables.&lt;name&gt;]\n\nTables in PostgreSQL, one section for each. They can be declared only in the file. \
+         [The guide](../guide/postgres.md) has an example.\n\n| key | type | default | meaning |\n|---|---|---|---|\n",
     );
     for key in MAPPED_KEYS {
         text.push_str(&format!(
             "| `{}` | {} | {} | {} |\n",
-            key.name, key.kind, key.default, key.doc
+            key.name,
+            key.kind,
+            key.default,
+            key.doc.replace('|', "\\|")
         ));
     }
     text
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_reads_back_the_same_and_hides_the_password() {
+    fn shown_configuration_reads_back_unchanged_and_masks_the_password() {
         let mut config = ServerConfig::default();
         config.stores.retain_bytes = ByteSize(12_345);
         config.stores.max_shrink_percent = 12.5;
