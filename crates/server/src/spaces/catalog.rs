@@ -1,4 +1,4 @@
-//! The spaces that there are, and their aliases, at one moment. It never changes: a change makes another.
+//! An immutable snapshot of all spaces and aliases. A change creates a new one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use larder_space::schema::Definition;
 use super::change::Set;
 use super::record::{self, Named};
 
-/// A space as it was declared.
+/// A space as declared.
 #[derive(Debug)]
 pub struct Declared {
     pub definition: Arc<Definition>,
-    /// The same as long as the space is there, whatever it is altered to.
+    /// A number that stays the same for the lifetime of the space, through all alterations.
     pub created: u64,
-    /// Objects that are there when this is declared are to be looked at.
+    /// Objects that exist when the space is declared are indexed.
     pub scans: bool,
-    /// Another of each definition.
+    /// Differs for each definition.
     pub version: u64,
-    /// Another of each definition by which objects are something else: not where only the indexes are others.
+    /// Differs for definitions that map objects to different columns, but not for those that differ only in their indexes.
     pub columns: u64,
-    /// Its subspaces as they are cut now, if it has any.
+    /// Its subspaces with their current cuts, if it has any.
     pub regions: Option<Arc<Regions>>,
 }
 
-/// Names with their records, and what these say.
+/// Names with their records, encoded and decoded.
 #[derive(Debug, Default)]
 pub struct Catalog {
     names: BTreeMap<String, (Arc<[u8]>, Named)>,
-    /// In a cluster: the map's words for it.
+    /// In a cluster: the records as text in the map.
     pub in_map: BTreeMap<String, String>,
 }
 
 impl Catalog {
-    /// Reads records. Of one that cannot be read the name is given, and why.
+    /// Decodes records. Also returns the names of those that cannot be decoded, with the reason.
     pub fn read<'a>(
         records: impl Iterator<Item = (&'a str, &'a [u8])>,
     ) -> (Catalog, Vec<(String, String)>) {
@@ -51,7 +51,7 @@ impl Catalog {
         (catalog, unread)
     }
 
-    /// As this with some names changed, whose records were made here.
+    /// Returns a copy with some names changed. The records were created by this server.
     pub fn with(&self, sets: &[Set]) -> Catalog {
         let mut names = self.names.clone();
         for set in sets {
@@ -72,7 +72,7 @@ impl Catalog {
         }
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub fn names(&self) -> usize {
         self.names.len()
     }
@@ -90,7 +90,7 @@ impl Catalog {
         self.names.get(name).map(|(_, named)| named)
     }
 
-    /// The space of this name or alias.
+    /// Returns the space of this name or alias.
     pub fn space(&self, name: &str) -> Option<&Arc<Declared>> {
         match self.named(name)? {
             Named::Space(declared) => Some(declared),
@@ -101,7 +101,7 @@ impl Catalog {
         }
     }
 
-    /// All spaces, by their names.
+    /// All spaces, sorted by name.
     pub fn spaces(&self) -> impl Iterator<Item = (&str, &Arc<Declared>)> {
         self.names
             .iter()

@@ -1,4 +1,4 @@
-//! What a command changes of the names of spaces: all of its changes are made, or none.
+//! Changes of the names of spaces by a command, applied atomically.
 
 use larder_protocol::errors::Code;
 use larder_space::copies::Regions;
@@ -8,46 +8,46 @@ use super::record::{self, Named};
 use super::{Catalog, Declared};
 use crate::error::Refusal;
 
-/// Spaces and aliases together.
+/// Maximum number of spaces and aliases together.
 const NAMES_MAX: usize = 4096;
 
-/// What stands before the arguments of FT.ALTER: itself, and the name.
+/// The number of words before the arguments of FT.ALTER: the command and the name.
 const ALTER: usize = 2;
 
-/// What is to change.
+/// A requested change.
 #[derive(Debug, Clone)]
 pub enum Change {
     Create(Box<Definition>),
-    /// The arguments of FT.ALTER behind the name.
+    /// The arguments of FT.ALTER after the name.
     Alter(String, Vec<Vec<u8>>),
     Drop(String),
     AddAlias {
         alias: String,
         space: String,
     },
-    /// The alias may be another space's so far.
+    /// The alias may refer to another space so far.
     UpdateAlias {
         alias: String,
         space: String,
     },
     RemoveAlias(String),
-    /// The subspaces of a space, which are as they were when this was decided, are cut so.
+    /// Changes the cuts of a space's subspaces, if the space is still as it was when this was decided.
     Cut {
         space: String,
         before: Before,
         cuts: Box<Regions>,
     },
-    /// A space, which is as it was when this was decided, is laid out so.
+    /// Changes the layout of a space, if the space is still as it was when this was decided.
     LayOut {
         space: String,
         before: Before,
         definition: Box<Definition>,
-        /// `None`: as its clauses say, by hash.
+        /// `None`: cut by hash according to its clauses.
         regions: Option<Box<Regions>>,
     },
 }
 
-/// A space as it was when something was decided that rests on it: the versions of its definition and of its regions.
+/// The state of a space on which a decision is based: the versions of its definition and of its regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Before {
     version: u64,
@@ -63,22 +63,22 @@ impl Before {
     }
 }
 
-/// How it is refused that something rests on a space as it was.
+/// The error for a decision that is based on an outdated state of the space.
 pub const HAS_CHANGED: &str = "the space has changed meanwhile";
 
-/// What a name stands for from now on; `None`: nothing.
+/// The new value of a name; `None` removes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Set {
     pub name: String,
     pub record: Option<Vec<u8>>,
 }
 
-/// What is refused of a space.
+/// An error about a space.
 pub fn refused(message: impl Into<String>) -> Refusal {
     (Code::BadRequest, message.into())
 }
 
-/// How it is answered that a name is no space's: in words that search helpers look for.
+/// The error for an unknown name, with the wording that search clients expect.
 pub fn unknown(name: &str) -> Refusal {
     refused(format!(
         "{}: no such index",
@@ -86,16 +86,16 @@ pub fn unknown(name: &str) -> Refusal {
     ))
 }
 
-/// As [`unknown`], where helpers look for other words: `Unknown index name`, of which the code is the first.
+/// Like [`unknown`], for commands where clients expect `Unknown index name`; the code supplies the first word.
 pub fn unknown_name() -> Refusal {
     (Code::NoSuchSpace, "index name".to_owned())
 }
 
 impl Change {
-    /// What the change comes to. `created` is a number that no space had before.
+    /// Computes the resulting records. `created` is a number that no space has used.
     ///
     /// # Errors
-    /// Why it cannot be made.
+    /// The reason why the change cannot be made.
     pub fn decide(&self, catalog: &Catalog, created: u64) -> Result<Vec<Set>, Refusal> {
         let set = |name: &str, record: Option<Vec<u8>>| Set {
             name: name.to_owned(),
@@ -207,7 +207,7 @@ fn ensure_room(catalog: &Catalog) -> Result<(), Refusal> {
     }
 }
 
-/// A space that is as it was.
+/// Returns a space if it is unchanged since `before`.
 fn unchanged<'a>(
     catalog: &'a Catalog,
     name: &str,
@@ -220,7 +220,7 @@ fn unchanged<'a>(
     }
 }
 
-/// A space by its name or an alias, and its own name.
+/// Returns a space by its name or an alias, with its own name.
 fn by_any_name<'a>(
     catalog: &'a Catalog,
     name: &'a str,
@@ -292,7 +292,7 @@ mod tests {
             why(&catalog, &Change::Alter("inns".into(), add.to_vec())),
             "Duplicate field in schema - stars: name it otherwise with AS (argument 4)"
         );
-        // By its alias, which goes with it.
+        // By its alias, which is removed with it.
         let catalog = after(catalog, &Change::Drop("inns".into()));
         assert_eq!(
             catalog.spaces().map(|(name, _)| name).collect::<Vec<_>>(),

@@ -1,16 +1,19 @@
-//! Copies in the regions of subspaces: those that this core holds, and whom it tells of changes of the objects that it owns.
+//! Copies of objects in the regions of subspaces: those that this core holds, and the readers that it notifies of changes of its
+//! own objects.
 //!
 //! ```text
-//!  own object changes ─► placed: where it was, where it is ─► told: readers whose parts these are ─► exchange
-//!  exchange ─► supplied, changed ─► Holder: objects of others in the regions of own slots
+//!  own object changes ─► placed: its old and new regions ─► told: readers of these parts ─► exchange
+//!  exchange ─► supplied, changed ─► Holder: objects of other owners in the regions of own slots
 //! ```
 //!
-//! What travels is in `larder_join`'s parts, what is held in `larder_space::copies`. Own objects in own regions go the same way without the exchange.
+//! The messages are the parts of `larder_join`; the copies are stored by `larder_space::copies`. Own objects in own regions take
+//! the same path without the exchange.
 //!
-//! 1. Where a space has no subspaces, or there is one place alone, nothing is held.
-//! 2. A part is answered when the index of its space has caught up, so that whatever changes from then on is known by where it was.
-//! 3. Who was supplied with a part is told of changes until it ends that itself, also when the space was altered, cut anew or dropped here meanwhile, or has no subspaces
-//!    any more: a holder that has not heard of it goes on answering, and misses nothing.
+//! 1. Nothing is held for a space without subspaces, or if there is only one place.
+//! 2. A part is supplied when the index of its space has caught up, so that the previous region is known for every later change.
+//! 3. A reader that was supplied with a part receives its changes until the reader ends the part. This also holds if the space
+//!    was altered, cut again or dropped here meanwhile, or no longer has subspaces: a holder that does not know this yet
+//!    continues to serve searches, and misses no change.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -29,10 +32,11 @@ use super::walk::{end_of, tables_of};
 
 type Bytes = Box<[u8]>;
 
-/// Copies that are sent, or put here, at one go: what clients ask for comes between two of them.
+/// The number of copies that are sent or stored per step; client requests are served between two steps.
 const CHUNK_COPIES: usize = 4;
 
-/// An object as it travels: when it goes, in milliseconds since 1970 (8 bytes, little-endian; 0: never), then its bytes.
+/// Encodes an object for the exchange: its expiry time in milliseconds since 1970 (8 bytes, little-endian; 0: never), followed by
+/// its bytes.
 fn travelling(bytes: &[u8], expires_at: Option<u64>) -> Vec<u8> {
     [&expires_at.unwrap_or(0).to_le_bytes(), bytes].concat()
 }
@@ -43,42 +47,42 @@ fn arrived(bytes: &[u8]) -> Option<(&[u8], Option<u64>)> {
     Some((bytes, (at > 0).then_some(at)))
 }
 
-/// Of one core.
+/// The copies of one core.
 #[derive(Default)]
 pub struct Copies {
     held: Vec<Held>,
-    /// By reader and number, what it is told.
+    /// The readers' parts, by reader and number.
     subscribed: BTreeMap<(u16, u32), Subscribed>,
     /// See [`Copies::has_former`].
     has_former: bool,
-    /// Own objects that lie in own regions, and are yet to be put there.
+    /// Own objects in own regions that have not been stored yet.
     own_parts: VecDeque<Own>,
-    /// Questions are to be looked for.
+    /// Missing parts must be looked for.
     is_stale: bool,
     number: u32,
     serial: u64,
-    /// Copies that were put since somebody asked.
+    /// Copies stored since the last query.
     put: usize,
-    /// This place, where there are several.
+    /// The number of this place, if there are several.
     own: u16,
-    /// Another whenever what is held may lack something that it had.
+    /// Changes whenever the held copies may lack something that they had.
     generation: u64,
 }
 
-/// What is held of one subspace.
+/// The copies of one subspace.
 struct Held {
     declared: Arc<Declared>,
     holder: Holder,
 }
 
-/// A part that this core owns and holds.
+/// A part that this core both owns and holds.
 struct Own {
     number: u32,
     part: Part,
     after: Option<Vec<u8>>,
 }
 
-/// What is to be said to other engines.
+/// A message to another engine.
 #[derive(Debug)]
 pub enum Said {
     Ask {
@@ -89,17 +93,17 @@ pub enum Said {
     End(u32),
 }
 
-/// A change, and who is told: the reader, the number of its part, and whether the object is in it now.
+/// A change with the readers to notify: the reader, the number of its part, and whether the object is now in it.
 #[derive(Debug)]
 pub struct Change {
     pub row: Vec<u8>,
-    /// As [`travelling`] has it.
+    /// Encoded by [`travelling`].
     pub value: Option<Vec<u8>>,
     pub readers: Vec<(u16, u32, bool)>,
 }
 
 impl Copies {
-    /// Whether some reader is told of a space that is dropped here, or has no subspaces any more.
+    /// Whether a reader is still notified about a space that is dropped here, or that no longer has subspaces.
     pub fn has_former(&self) -> bool {
         self.has_former
     }
@@ -108,14 +112,14 @@ impl Copies {
         !self.held.is_empty() || !self.subscribed.is_empty() || self.is_stale
     }
 
-    /// What is held of a space, about.
+    /// The approximate memory of a space's copies.
     pub fn memory_bytes(&self, space: &str) -> usize {
         let held = self.held.iter();
         let of_space = held.filter(|held| held.declared.definition.name == space);
         of_space.map(|held| held.holder.memory_bytes()).sum()
     }
 
-    /// Holds what these spaces have.
+    /// Applies a new set of spaces: keeps and creates their holders.
     pub fn follow(&mut self, spaces: &BTreeMap<String, Space>) -> Vec<Said> {
         let mut before = std::mem::take(&mut self.held);
         for space in spaces.values() {
@@ -166,17 +170,18 @@ impl Copies {
         over.into_iter().map(Said::End).collect()
     }
 
-    /// Own parts of these numbers are over.
+    /// Ends own parts with these numbers.
     fn end(&mut self, numbers: &[u32]) {
         let own = self.own;
         self.subscribed
             .retain(|(reader, number), _| *reader != own || !numbers.contains(number));
     }
 
-    /// Slots changed their owner, or their owner was lost: what they have is asked for anew. `all`: so is what was asked and not answered yet.
+    /// Discards the copies of slots whose owner has changed or was lost, to request them again. `all`: also repeats unanswered
+    /// requests.
     pub fn forget(&mut self, is_gone: impl Fn(u16) -> bool, all: bool) {
         let gone: Vec<bool> = (0..SLOTS).map(is_gone).collect();
-        // To forget is to look at every copy.
+        // Discarding examines every copy, so it is skipped if no slot is affected.
         let is_any_gone = gone.contains(&true);
         for held in &mut self.held {
             if all {
@@ -197,7 +202,7 @@ impl Copies {
         self.subscribed.retain(|(of, _), _| *of != reader);
     }
 
-    /// Holds the regions of own slots, and asks for what is lacking. `shard` says who owns what.
+    /// Creates holders for the regions of own slots, and requests missing parts. `shard` maps slots to owners.
     pub fn look(&mut self, shard: &Shard) -> Vec<Said> {
         if !std::mem::take(&mut self.is_stale) {
             return Vec::new();
@@ -240,7 +245,7 @@ impl Copies {
         said
     }
 
-    /// Puts some own objects into own regions; whether there are more.
+    /// Stores some own objects in own regions. Returns whether there are more.
     pub fn supply_own(
         &mut self,
         spaces: &BTreeMap<String, Space>,
@@ -265,7 +270,8 @@ impl Copies {
         !self.own_parts.is_empty()
     }
 
-    /// As the owner: whom a change of an object of this space concerns, as it travels. Holders of this core have it at once.
+    /// As the owner: returns the message for readers that a change of an object concerns. Holders on this core are updated
+    /// immediately.
     pub fn tell(
         &mut self,
         declared: &Declared,
@@ -277,7 +283,7 @@ impl Copies {
         self.tell_those(key, object, &|it| it.told(declared, key, bytes, moved))
     }
 
-    /// As [`Copies::tell`], of spaces that are dropped here, or have no subspaces any more.
+    /// Like [`Copies::tell`], for spaces that are dropped here or no longer have subspaces.
     pub fn tell_of_former(
         &mut self,
         spaces: &BTreeMap<String, Space>,
@@ -320,7 +326,7 @@ impl Copies {
         })
     }
 
-    /// As the owner.
+    /// As the owner: adds or ends a reader's part.
     pub fn subscribe(
         &mut self,
         spaces: &BTreeMap<String, Space>,
@@ -354,7 +360,7 @@ impl Copies {
         is_here.then(|| rows_of(placed, engine, &part, after, rows_max))
     }
 
-    /// As the holder: rows of a part that was asked for.
+    /// As the holder: stores rows of a requested part.
     pub fn arrive(
         &mut self,
         shard: &Shard,
@@ -395,7 +401,7 @@ impl Copies {
         }
     }
 
-    /// As the holder: an object has changed.
+    /// As the holder: applies a change of an object.
     pub fn changed(
         &mut self,
         shard: &Shard,
@@ -412,7 +418,7 @@ impl Copies {
         }
     }
 
-    /// What is held of the subspace of this number (`Regions::id`) at this time.
+    /// Returns the copies in the subspace with this id (`Regions::id`) at this time.
     pub fn holder(&mut self, id: u64, now_ms: u64) -> Option<&Holder> {
         let of = |held: &&mut Held| held.holder.id() == id;
         let held = self.held.iter_mut().find(of)?;
@@ -420,14 +426,14 @@ impl Copies {
         Some(&held.holder)
     }
 
-    /// How many copies of the objects of a space are held.
+    /// The number of copies of a space's objects.
     pub fn count(&self, declared: &Declared) -> u64 {
         let of = |held: &&Held| held.declared.version == declared.version;
         let held = self.held.iter().filter(of);
         held.map(|held| held.holder.len() as u64).sum()
     }
 
-    /// What is held of each subspace of a space, by its place in these regions.
+    /// The copies of each subspace of a space, with its position in these regions.
     pub fn holders<'a>(
         &'a self,
         regions: &'a Regions,
@@ -440,7 +446,8 @@ impl Copies {
         self.generation
     }
 
-    /// Removes so many copies at most that are not to be here any more; whether there may be more. What is lacking is asked for when all are gone.
+    /// Removes up to `copies_max` surplus copies. Returns whether there may be more. Missing parts are requested when all surplus
+    /// copies have been removed.
     pub fn sweep_some(&mut self, copies_max: usize) -> bool {
         let mut holders = self.held.iter_mut().map(|held| &mut held.holder);
         let Some(holder) = holders.find(|it| it.is_sweeping()) else {
@@ -450,7 +457,7 @@ impl Copies {
         true
     }
 
-    /// Takes so many copies into indexes that are being built, of one subspace; `None`: none are being built.
+    /// Adds up to `copies_max` copies of one subspace to indexes that are being built; `None` if there are none.
     pub fn build_some(&mut self, copies_max: usize) -> Option<()> {
         let mut holders = self.held.iter_mut().map(|held| &mut held.holder);
         let holder = holders.find(|it| it.index().building().is_some())?;
@@ -458,7 +465,7 @@ impl Copies {
         Some(())
     }
 
-    /// As [`Space::building`], of the copies of a space.
+    /// Like [`Space::building`], for the copies of a space.
     pub fn building(&self, declared: &Declared) -> Option<(u64, u64)> {
         let of = |held: &&Held| held.declared.version == declared.version;
         let held = self.held.iter().filter(of);
@@ -466,7 +473,7 @@ impl Copies {
         building.reduce(|sum, it| (sum.0 + it.0, sum.1 + it.1))
     }
 
-    /// Whether something is lacking that searches would ask for here.
+    /// Whether copies are missing that searches would use here.
     pub fn lacks_searched(&self) -> bool {
         self.held.iter().any(|held| {
             let regions = held.declared.regions.as_ref();
@@ -478,7 +485,7 @@ impl Copies {
         })
     }
 
-    /// How many copies were supplied since this was asked last.
+    /// Returns the number of copies supplied since the last call.
     pub fn take_put(&mut self) -> usize {
         std::mem::take(&mut self.put)
     }
@@ -489,7 +496,7 @@ fn holder_of(held: &mut [Held], number: u32) -> Option<&mut Holder> {
     holders.find(|holder| holder.numbers().any(|of| of == number))
 }
 
-/// The space that a part is of, where its objects lie, and which of its subspaces is meant.
+/// Returns the definition and placement of a part's space, and the subspace of the part.
 fn placed_of<'a>(
     spaces: &'a BTreeMap<String, Space>,
     part: &Part,
@@ -499,7 +506,7 @@ fn placed_of<'a>(
     Some((&space.declared.definition, space.placed.as_ref()?, subspace))
 }
 
-/// The own objects of a part, from the first behind `after` on; not many.
+/// Returns some own objects of a part, starting after `after`.
 fn rows_of(
     (definition, placed, subspace): (&Definition, &Placed, usize),
     engine: &Engine,

@@ -1,4 +1,5 @@
-//! The spaces that cover a key, found by their prefixes: a lookup for each length that prefixes have, whatever the number of spaces.
+//! Finds the spaces that cover a key by their prefixes, with one lookup per distinct prefix length, regardless of the number of
+//! spaces.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ impl Covering {
         covering
     }
 
-    /// A space without prefixes covers every key.
+    /// Adds a space. A space without prefixes covers every key.
     fn add(&mut self, name: &str, prefixes: &[Vec<u8>]) {
         let name: Arc<str> = Arc::from(name);
         let all = [Vec::new()];
@@ -32,7 +33,7 @@ impl Covering {
         }
     }
 
-    /// The names of the spaces with a prefix that the key begins with, in order, each once.
+    /// Returns the names of the spaces with a prefix of the key, sorted, without duplicates.
     pub fn of(&self, key: &[u8]) -> Vec<Arc<str>> {
         let mut found = Vec::new();
         for &length in self.lengths.range(..=key.len()) {
@@ -71,7 +72,7 @@ mod tests {
         assert_eq!(of("post:"), ["all", "posts"]);
         assert_eq!(of("pos"), ["all"]);
         assert_eq!(of(""), ["all"]);
-        // As many spaces with other prefixes of the same length make no difference.
+        // Many spaces with other prefixes of the same length make no difference.
         (0..4000).for_each(|n| covering.add(&format!("s{n:04}"), &bytes(&[&format!("t{n:04}:")])));
         assert_eq!(covering.lengths.len(), 4);
         let names = covering.of(b"t0007:x");

@@ -1,4 +1,4 @@
-//! Cursors of aggregations: what of an answer is still to be read. A bounded number of them is kept, each for a while.
+//! Cursors of aggregations: the unread rest of a result. Their number and their lifetime are bounded.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,38 +8,38 @@ use larder_space::aggregate::OutRow;
 
 use crate::error::Refusal;
 
-/// Of all spaces.
+/// For all spaces together.
 pub const CURSORS_MAX: usize = 1024;
-/// Without a read a cursor is kept so long, whatever MAXIDLE says.
+/// Maximum idle time, whatever MAXIDLE specifies.
 const IDLE_MS_MAX: u64 = 300_000;
 
 #[derive(Debug)]
 pub struct Cursor {
     pub space: String,
-    /// Which of those that had its name: [`Declared::created`](super::Declared::created).
+    /// Distinguishes spaces that had the same name: [`Declared::created`](super::Declared::created).
     pub created: u64,
-    /// Rows of each part.
+    /// Rows per read.
     pub count: usize,
     pub idle_ms: u64,
     pub left: Left,
 }
 
-/// What is left of an answer.
+/// The rest of a result.
 #[derive(Debug)]
 pub enum Left {
     Rows(RowsLeft),
-    /// What the aggregation, whose arguments these are, finds behind a key.
+    /// The result of the aggregation with these arguments, after a key.
     Behind {
         arguments: Vec<Vec<u8>>,
         after: Option<Vec<u8>>,
     },
 }
 
-/// Rows that are still to be read.
+/// Rows that have not been read yet.
 #[derive(Debug, Default)]
 pub struct RowsLeft {
     rows: VecDeque<OutRow>,
-    /// What they take in memory, about.
+    /// Their approximate memory.
     bytes: usize,
 }
 
@@ -55,7 +55,7 @@ impl RowsLeft {
         self.rows.is_empty()
     }
 
-    /// Takes the next rows out; returns them and what they take in memory, about.
+    /// Removes and returns the next rows, with their approximate memory.
     pub fn take(&mut self, count: usize) -> (Vec<OutRow>, usize) {
         let rows: Vec<OutRow> = self.rows.drain(..count.min(self.rows.len())).collect();
         let bytes = rows.iter().map(size_bytes).sum();
@@ -63,7 +63,7 @@ impl RowsLeft {
         (rows, bytes)
     }
 
-    /// Puts back what [`RowsLeft::take`] has taken.
+    /// Puts rows back that [`RowsLeft::take`] removed.
     pub fn put_back(&mut self, rows: Vec<OutRow>, bytes: usize) {
         self.bytes += bytes;
         rows.into_iter()
@@ -92,16 +92,16 @@ struct All {
     bytes: usize,
 }
 
-/// Of one node.
+/// The cursors of one node.
 #[derive(Default)]
 pub struct Cursors {
     all: Mutex<All>,
-    /// Other nodes give out others.
+    /// Other nodes assign other numbers.
     is_of_node: bool,
 }
 
 impl Cursors {
-    /// Those of a node of a cluster. They have 53 bits, as many as every client's numbers hold.
+    /// The cursors of a cluster node. Their numbers have 53 bits, which every client's number type can represent.
     pub fn of_node(name: &str) -> Cursors {
         let next = (larder_types::key_hash(name.as_bytes()) >> 43) << 32;
         Cursors {
@@ -113,7 +113,7 @@ impl Cursors {
         }
     }
 
-    /// What to do about a cursor that is not there.
+    /// Advice for an unknown cursor.
     pub fn advice(&self) -> &'static str {
         match self.is_of_node {
             true => " (it may be of another node: go on at the node that gave it)",
@@ -121,17 +121,17 @@ impl Cursors {
         }
     }
 
-    /// A number for a new cursor.
+    /// Returns a number for a new cursor.
     pub fn next_id(&self) -> u64 {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.next += 1;
         all.next
     }
 
-    /// Keeps what is left, under the number that it had.
+    /// Stores a cursor, under its previous number if it has one.
     ///
     /// # Errors
-    /// There are too many, or they would take more than `bytes_max`.
+    /// There are too many cursors, or they would take more than `bytes_max`.
     pub fn keep(
         &self,
         id: Option<u64>,
@@ -170,7 +170,7 @@ impl Cursors {
         Ok(id)
     }
 
-    /// Takes a cursor of a space out, which is known by its name and the number that it was created with.
+    /// Removes and returns a cursor of the space with this name and creation number.
     pub fn take(&self, id: u64, (space, created): (&str, u64), now_ms: u64) -> Option<Cursor> {
         let all = &mut *self.locked(now_ms);
         all.kept
@@ -181,12 +181,12 @@ impl Cursors {
         Some(kept.cursor)
     }
 
-    /// How many there are.
+    /// The number of cursors.
     pub fn count(&self, now_ms: u64) -> usize {
         self.locked(now_ms).kept.len()
     }
 
-    /// Without those that nobody has read for too long.
+    /// Locks the cursors, after removing those that have been idle for too long.
     fn locked(&self, now_ms: u64) -> MutexGuard<'_, All> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if all.kept.values().any(|kept| kept.until_ms <= now_ms) {
@@ -198,7 +198,7 @@ impl Cursors {
 }
 
 impl Cursor {
-    /// A copy of a cursor that keeps no rows, so that a read of it can be begun again.
+    /// Returns a copy without rows, so that the read can be repeated.
     pub fn again(&self) -> Cursor {
         Cursor {
             space: self.space.clone(),
@@ -251,13 +251,13 @@ mod tests {
             .expect("there is room");
         assert!(0 < id && id < 1 << 53);
         assert!(cursors.take(id, ("bars", 7), 10).is_none());
-        // Another of its name.
+        // Another space of the same name.
         assert!(cursors.take(id, ("hotels", 8), 10).is_none());
         let taken = cursors.take(id, ("hotels", 7), 10).expect("it is there");
         assert!(cursors.take(id, ("hotels", 7), 10).is_none());
         assert_eq!(cursors.keep(Some(id), taken, 10, 100), Ok(id));
         assert!(cursors.take(id, ("hotels", 7), 1010).is_none());
-        // However long it asks to be kept.
+        // However long the requested idle time.
         let id = cursors.keep(None, cursor(u64::MAX), 0, 100).expect("room");
         assert!(cursors.take(id, ("hotels", 7), IDLE_MS_MAX).is_none());
     }
@@ -275,7 +275,7 @@ mod tests {
             code == Code::OutOfMemory && why.contains("more than 24 bytes"),
             "{why}"
         );
-        // Once some have gone there is room.
+        // After some have expired, there is room.
         assert!(cursors.keep(None, cursor(1000), 1000, 24).is_ok());
         assert_eq!(cursors.count(1000), 1);
     }

@@ -1,11 +1,11 @@
-//! The copies of a core, as exchanges see them.
+//! The copies of a core, in the interface of the exchange.
 
 use larder_join::{Engine, PartRows, Parts, Shard};
 
 use super::Spaces;
 use super::local::Behind;
 
-/// Those of these spaces.
+/// The copies of these spaces.
 pub struct CopiesOf<'a>(pub(super) &'a Spaces);
 
 impl Parts for CopiesOf<'_> {

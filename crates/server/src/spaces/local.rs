@@ -1,15 +1,15 @@
-//! What one core has of all spaces: their definitions, and an index of each over the objects that the core owns.
+//! The state of all spaces on one core: their definitions, and for each an index of the objects that the core owns.
 //!
 //! ```text
-//!  a change of an object ─► note ──────────────────────────► index: in the same turn
-//!  a slot's rows come or go ─► behind: keys to look at ─┐
-//!  a space is declared, or the server starts ─► walk ───┴──► index: some in each turn
-//!  other indexes are asked for ─► built of what the index knows: some in each turn ─► they serve
+//!  an object changes ─► note ─────────────────────────────► index: in the same turn
+//!  a slot's rows arrive or leave ─► behind: keys to check ─┐
+//!  a space is declared, or the server starts ─► walk ──────┴──► index: some in each turn
+//!  further indexes are requested ─► built from the index: some in each turn ─► used by searches
 //! ```
-//!
-//! 1. Where there are no spaces, a change costs one look at a flag; else it costs what the spaces do that cover its key, however many there are.
-//! 2. What is behind is looked at before a search begins, and so is a walk since the start of the server: those who write had their answers before.
-//!    The walk of a space that was just declared is not waited for; FT.INFO tells how far it is.
+//! 1. Without spaces, a change costs one check of a flag. Otherwise, it costs the work for the spaces that cover its key,
+//!    regardless of their total number.
+//! 2. A search first processes the keys that are behind, and the walk after a server start, because their writes were
+//!    acknowledged before. It does not wait for the walk of a space that was just declared; FT.INFO shows the progress.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,15 +29,15 @@ use super::recording::Recording;
 use super::space::{Space, give_back};
 use super::{Catalog, Declared};
 
-/// Of one core.
+/// The spaces of one core.
 #[derive(Default)]
 pub struct Spaces {
     is_any: Cell<bool>,
     is_recording: Cell<bool>,
-    /// Whether indexes may be being built.
+    /// Whether indexes may be under construction.
     is_building: Cell<bool>,
     memory_bytes: Cell<usize>,
-    /// The most work that a search has done in one turn.
+    /// Maximum work of a search in one turn.
     work_max: Cell<u64>,
     all: RefCell<All>,
 }
@@ -47,44 +47,44 @@ pub struct All {
     pub catalog: Arc<Catalog>,
     pub spaces: BTreeMap<String, Space>,
     covering: Covering,
-    /// The spaces that have objects left to look at, or to place: those whose [`Space::behind`] is not [`Behind::Nothing`].
+    /// The spaces with objects left to index or to place: those whose [`Space::behind`] is not [`Behind::Nothing`].
     unfinished: BTreeSet<String>,
-    /// Keys of objects that are to be looked at: their rows came into the engine, or left it.
+    /// Keys of objects to check, because their rows arrived in the engine or left it.
     behind: VecDeque<Vec<u8>>,
-    /// Objects whose bytes could not be read.
+    /// Number of objects whose bytes could not be decoded.
     unread: u64,
     pub copies: Copies,
-    /// What is to be said to other engines of copies, and what of changes.
+    /// Messages to other engines about copies, and about changes.
     said: Vec<Said>,
     untold: Vec<Change>,
 }
 
-/// What is left to look at.
+/// The work that is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Behind {
     Nothing,
-    /// By new cuts, where all is in the indexes: nobody waits for that.
+    /// Placement by new cuts. The indexes are complete, so nothing waits for it.
     Placing,
-    /// For a space that was just declared.
+    /// The walk of a space that was just declared.
     Walk,
-    /// What a search must wait for.
+    /// Work that a search must wait for.
     Owed,
 }
 
-/// What there is of a space, at about one moment.
+/// The statistics of a space, at approximately one instant.
 #[derive(Debug, Clone)]
 pub struct Figures {
     pub name: String,
     pub objects: u64,
-    /// Of its indexes, of copies in regions, and of what is known of where objects lie.
+    /// The memory of its indexes, of copies in regions, and of the placement of objects.
     pub memory_bytes: u64,
-    /// Fields that did not fit.
+    /// Fields whose values did not match their types.
     pub failures: u64,
-    /// Objects that are still to be looked at.
+    /// Objects that have not been indexed yet.
     pub left: u64,
 }
 
-/// Adds what another core has of the same spaces.
+/// Adds another core's statistics of the same spaces.
 pub fn add_figures(all: &mut Vec<Figures>, others: &[Figures]) {
     for other in others {
         let Some(own) = all.iter_mut().find(|own| own.name == other.name) else {
@@ -117,17 +117,17 @@ impl Spaces {
         figures
     }
 
-    /// Notes the work that a search did in one turn: as many objects could have been looked at one by one.
+    /// Records the work of a search in one turn, in units of one examined object.
     pub fn note_work(&self, work: u64) {
         self.work_max.set(self.work_max.get().max(work));
     }
 
-    /// The most work that a search has done in one turn since the server started.
+    /// The maximum work of a search in one turn since the server started.
     pub fn work_max(&self) -> u64 {
         self.work_max.get()
     }
 
-    /// What all spaces took when [`Spaces::figures`] was last asked.
+    /// The memory of all spaces at the last call of [`Spaces::figures`].
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes.get()
     }
@@ -141,7 +141,8 @@ impl Spaces {
         self.all.borrow()
     }
 
-    /// Records from now on what is done with a space, or no longer. `false`: there is no such space, or it is not declared so.
+    /// Starts or stops the recording of a space's workload. Returns `false` if there is no such space, or its declaration
+    /// differs.
     pub fn record(
         &self,
         declared: &Declared,
@@ -163,7 +164,7 @@ impl Spaces {
         self.is_recording.get()
     }
 
-    /// An object was read by its key.
+    /// Records a read of an object by key.
     #[inline]
     pub fn note_get(&self, key: &[u8]) {
         if self.is_recording.get() {
@@ -177,7 +178,7 @@ impl Spaces {
         }
     }
 
-    /// A search, how many objects it found, where that is known, and how many were answered.
+    /// Records a search, the number of objects that it found, if known, and the number that it returned.
     #[inline]
     pub fn note_query(
         &self,
@@ -202,7 +203,7 @@ impl Spaces {
         }
     }
 
-    /// Goes on with these spaces. `at_start`: their objects are not new.
+    /// Applies a new set of spaces. `at_start`: their objects existed before.
     pub fn follow(&self, catalog: &Arc<Catalog>, engine: &Engine, at_start: bool) {
         let all = &mut *self.all.borrow_mut();
         if Arc::ptr_eq(&all.catalog, catalog) {
@@ -237,12 +238,12 @@ impl Spaces {
         if all.spaces.is_empty() {
             all.behind = VecDeque::new();
         }
-        // Those who have not heard yet that the last one is dropped are told of changes.
+        // Readers that do not know yet that the last space was dropped are still notified of changes.
         let is_any = !all.spaces.is_empty() || all.copies.has_former();
         self.is_any.set(is_any);
     }
 
-    /// Takes in changes of rows.
+    /// Applies changes of rows.
     pub fn note(&self, changes: &[LogEntry], engine: &Engine) {
         let all = &mut *self.all.borrow_mut();
         for change in changes {
@@ -271,7 +272,7 @@ impl Spaces {
         }
     }
 
-    /// What changes are to be told to other engines.
+    /// Returns the changes to send to other engines.
     pub fn take_untold(&self) -> Vec<Change> {
         match self.is_any() {
             true => std::mem::take(&mut self.all.borrow_mut().untold),
@@ -279,7 +280,7 @@ impl Spaces {
         }
     }
 
-    /// What is to be said to other engines of copies: `shard` says who owns what.
+    /// Returns the messages about copies to other engines. `shard` maps slots to owners.
     pub fn take_said(&self, shard: &Shard) -> Vec<Said> {
         let all = &mut *self.all.borrow_mut();
         all.said.extend(all.copies.look(shard));
@@ -294,13 +295,13 @@ impl Spaces {
         (space.declared.version == declared.version).then(|| regions.clone())
     }
 
-    /// Whether there is anything to do about copies.
+    /// Whether copies require any work.
     pub fn has_copies(&self) -> bool {
         let all = self.all.borrow();
         all.copies.is_any() || !all.said.is_empty()
     }
 
-    /// Other places own what they did not.
+    /// Handles a change of slot owners.
     pub fn owners_changed(&self, before: &Shard, after: &Shard) {
         if self.has_copies() {
             let is_other = |slot| before.owner_of_slot(slot) != after.owner_of_slot(slot);
@@ -308,7 +309,7 @@ impl Spaces {
         }
     }
 
-    /// This place does not tell of its changes any more.
+    /// Handles the end of updates from this owner.
     pub fn owner_lost(&self, owner: u16, shard: &Shard) {
         if self.has_copies() {
             let is_of = |slot| shard.owner_of_slot(slot) == owner;
@@ -321,18 +322,18 @@ impl Spaces {
         self.all.borrow_mut().copies.sweep_some(copies_max)
     }
 
-    /// Puts some own objects into own regions; whether there are more.
+    /// Stores some own objects in own regions. Returns whether there are more.
     pub fn supply_own(&self, engine: &Engine, shard: &Shard, rows_max: usize) -> bool {
         let All { copies, spaces, .. } = &mut *self.all.borrow_mut();
         copies.supply_own(spaces, engine, shard, rows_max)
     }
 
-    /// How many copies were supplied since this was asked last.
+    /// Returns the number of copies supplied since the last call.
     pub fn take_put(&self) -> usize {
         self.all.borrow_mut().copies.take_put()
     }
 
-    /// What engines say to one another of copies goes there.
+    /// The receiver of the engines' messages about copies.
     pub fn parts(&self) -> CopiesOf<'_> {
         CopiesOf(self)
     }
@@ -341,19 +342,19 @@ impl Spaces {
         self.all.borrow_mut()
     }
 
-    /// Rows of these objects came into the engine, or left it.
+    /// Records that rows of objects arrived in the engine, or left it.
     pub fn note_moved(&self, rows: impl Iterator<Item = Box<[u8]>>) {
         let keys = rows.filter_map(|row| object_key(&row).map(<[u8]>::to_vec));
         self.all.borrow_mut().behind.extend(keys);
     }
 
-    /// Whether indexes may be being built.
+    /// Whether indexes may be under construction.
     #[inline]
     pub fn is_building(&self) -> bool {
         self.is_building.get()
     }
 
-    /// Takes so many objects, or copies, into indexes that are being built; whether there were any.
+    /// Adds up to `objects_max` objects or copies to indexes under construction. Returns whether there were any.
     pub fn build_some(&self, objects_max: usize) -> bool {
         let all = &mut *self.all.borrow_mut();
         let mut spaces = all.spaces.values_mut();
@@ -369,7 +370,7 @@ impl Spaces {
         built
     }
 
-    /// Looks at so many objects that are left; says what is left then.
+    /// Processes up to `objects_max` objects. Returns the work that is left.
     pub fn look_at_some(&self, engine: &Engine, objects_max: usize) -> Behind {
         let all = &mut *self.all.borrow_mut();
         let mut left = objects_max;
@@ -445,7 +446,7 @@ impl All {
         self.untold.extend(change);
     }
 
-    /// `is_told`: it is gone, and not just another's.
+    /// `is_told`: the object is gone, not merely owned by another core.
     fn remove(&mut self, key: &[u8], is_told: bool) {
         for name in self.covering.of(key) {
             let Some(space) = self.spaces.get_mut(&*name) else {
@@ -468,7 +469,7 @@ impl All {
         }
     }
 
-    /// An object stays what it is, and goes at another time.
+    /// An object's expiry time has changed, but not the object.
     fn stays_until(&mut self, key: &[u8], bytes: &[u8], at: Option<u64>) {
         for name in self.covering.of(key) {
             let Some(space) = self.spaces.get(&*name) else {
@@ -506,12 +507,12 @@ impl All {
     }
 }
 
-/// Whether those who hold copies are told of an object.
+/// Whether holders of copies are notified of an object.
 #[derive(Clone, Copy)]
 enum Told {
-    /// It has changed, and goes at this time.
+    /// It has changed, with this expiry time.
     Now(Option<u64>),
-    /// It was there before: who wants it asks for it.
+    /// It existed before: holders request it.
     Later,
 }
 

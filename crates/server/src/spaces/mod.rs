@@ -1,14 +1,20 @@
-//! Spaces: objects that can be searched by their attributes. Which there are, and on each core the index over the objects that it owns.
+//! Spaces: objects that are searchable by their attributes. This module contains the set of spaces, and on each core the indexes
+//! of the objects that it owns.
 //!
 //! ```text
 //!  FT.CREATE ─► change: names and records ─► journal, or in a cluster the map ─► catalog ─► local, on every core
 //!  HSET, DEL, expiry ─► engine ─► `Tables::log` ─► local: the index follows in the same turn
 //! ```
 //!
-//! `record` is what a name stands for, as bytes; `catalog` all names at one moment; `change` what a command makes of them. `local` is what one core has of all
-//! spaces, `covering` finds those of a key, `space` is what it has of one, and `walk` how the index of a space that was just declared is filled. `placed` is where own objects lie in subspaces, `copies` what is
-//! held of regions, which `exchanged` shows to exchanges, `subscribed` what others are told of. `cursors` is what is left of long answers, `recording` what is seen of a workload while somebody wants to know it.
-//! How the tables keep `local` true is in their own `spaces.rs`; the commands are in `resp/spaces`.
+//! - `record` encodes the value of a space's name, `catalog` is a snapshot of all names, and `change` computes the effect of a
+//!   command on them.
+//! - `local` is the state of all spaces on one core. `covering` finds the spaces of a key, `space` is the state of one space, and
+//!   `walk` fills the index of a space that was just declared.
+//! - `placed` is the placement of own objects in subspaces, `copies` the held copies of regions, `exchanged` their interface for
+//!   the exchange, and `subscribed` the parts of which readers are notified.
+//! - `cursors` stores the rest of long results, and `recording` records a workload on request.
+//!
+//! `tables/spaces.rs` keeps `local` up to date; the commands are in `resp/spaces`.
 
 pub mod catalog;
 pub mod change;

@@ -1,7 +1,9 @@
-//! Where the objects of a space lie that one core owns: the region of each in each subspace, and how many lie in each region.
+//! The placement of the objects of a space that one core owns: the region of each in each subspace, and the number of objects per
+//! region.
 //!
-//! Subspaces come and go, and are cut anew, while there may be millions of objects. So where an object lies is kept with the *generation* of the
-//! subspaces by which it was placed: what is of an earlier one is read through the places that its subspaces have now, and becomes of the present one when the object is placed again.
+//! Subspaces are added, removed and cut again, while there may be millions of objects. The placement of an object is therefore
+//! stored with the *generation* of the subspaces by which it was computed. An earlier generation is read through the current
+//! positions of its subspaces, and replaced when the object is placed again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,20 +19,20 @@ type Bytes = Box<[u8]>;
 
 pub struct Placed {
     pub regions: Arc<Regions>,
-    /// Of each object its generation, and then its region in each subspace that there was.
+    /// For each object, its generation, followed by its region in each subspace of that generation.
     of: HashMap<Bytes, Box<[u16]>>,
-    /// Of all their keys.
+    /// The total bytes of all keys.
     key_bytes: usize,
     generation: u16,
-    /// Of earlier generations, for each subspace that there is now the place that it had.
+    /// For earlier generations, the position that each current subspace had.
     earlier: Vec<(u16, Vec<Option<usize>>)>,
-    /// By subspace and region, how many lie there.
+    /// The number of objects, by subspace and region.
     filled: Vec<Vec<u64>>,
-    /// How many have come, gone or moved since somebody looked whether regions have drifted.
+    /// The number of objects added, removed or moved since the regions were last checked for drift.
     changed: u64,
 }
 
-/// Where an object lies that is not placed by the present cuts yet.
+/// The region of an object that is not placed by the current cuts yet.
 const UNPLACED: Region = Region(u16::MAX);
 
 impl Placed {
@@ -49,8 +51,8 @@ impl Placed {
         })
     }
 
-    /// Goes on with these subspaces, as they are cut now. Whether objects are to be placed by them: until they are, they lie nowhere in subspaces that are new,
-    /// or cut anew.
+    /// Applies the current subspaces. Returns whether objects must be placed: until then, they have no region in subspaces that
+    /// are new or cut again.
     pub fn follow(&mut self, regions: &Arc<Regions>) -> bool {
         let places = 0..regions.count();
         let from: Vec<Option<usize>> = places
@@ -74,17 +76,17 @@ impl Placed {
         is_new
     }
 
-    /// All objects were placed since the last [`Placed::follow`].
+    /// Records that all objects were placed since the last [`Placed::follow`].
     pub fn note_all_placed(&mut self) {
         self.earlier.clear();
     }
 
-    /// Piece by piece, for who gives them back to the system.
+    /// Returns the entries one by one, for a caller that frees them in pieces.
     pub fn into_places(self) -> impl Iterator<Item = (Bytes, Box<[u16]>)> {
         self.of.into_iter()
     }
 
-    /// What is known of where objects lie takes so much, about.
+    /// The approximate memory of the placement.
     pub fn memory_bytes(&self) -> usize {
         let places = (1 + self.filled.len()) * size_of::<u16>();
         let entry = size_of::<(Bytes, Box<[u16]>)>() + places;
@@ -95,7 +97,7 @@ impl Placed {
         self.filled.clone()
     }
 
-    /// Whether a tenth of the objects has come, gone or moved to another region since [`Placed::note_look`].
+    /// Whether a tenth of the objects was added, removed or moved to another region since [`Placed::note_look`].
     pub fn has_changed(&self) -> bool {
         self.changed * 10 > self.of.len() as u64
     }
@@ -104,7 +106,7 @@ impl Placed {
         self.changed = 0;
     }
 
-    /// The region in a subspace of an object that was placed so.
+    /// Returns the region in a subspace according to a stored placement.
     fn at(&self, kept: &[u16], subspace: usize) -> Region {
         let (generation, of) = kept.split_first().expect("the generation comes first");
         let place = match *generation == self.generation {
@@ -118,19 +120,19 @@ impl Placed {
         region.map_or(UNPLACED, |region| Region(*region))
     }
 
-    /// Where an object was that was placed so.
+    /// Returns the previous regions of an object with this stored placement.
     fn before<'a>(&'a self, kept: &'a [u16]) -> impl Iterator<Item = Option<Region>> + 'a {
         let subspaces = 0..self.filled.len();
         subspaces.map(|subspace| placed(self.at(kept, subspace)))
     }
 
-    /// Counts an object that has come, gone (`is_other`) or moved.
+    /// Counts an object that was added or removed (`is_other`) or moved.
     fn count(&mut self, mut is_other: bool, moved: &[Moved]) {
         for (filled, moved) in self.filled.iter_mut().zip(moved) {
             if moved.before == moved.after {
                 continue;
             }
-            // What is placed for the first time has not moved.
+            // An object that is placed for the first time has not moved.
             is_other |= moved.before.is_some();
             if let Some(before) = moved.before {
                 filled[usize::from(before.0)] -= 1;
@@ -142,7 +144,7 @@ impl Placed {
         self.changed += u64::from(is_other);
     }
 
-    /// The object has these columns now; where it was and where it is, in each subspace.
+    /// Places an object with these columns. Returns its old and its new region in each subspace.
     pub fn put(&mut self, key: &[u8], columns: &dyn Columns) -> Vec<Moved> {
         let moved = |subspace| Moved {
             before: None,
@@ -178,12 +180,12 @@ impl Placed {
         moved
     }
 
-    /// Where an object lies in one subspace. `None`: it is none of the space's.
+    /// Returns the region of an object in one subspace; `None` if it is not in the space.
     pub fn region(&self, key: &[u8], subspace: usize) -> Option<Region> {
         Some(self.at(self.of.get(key)?, subspace))
     }
 
-    /// Where an object is that has only another time to go.
+    /// Returns the regions of an object of which only the expiry time changes.
     pub fn stays(&self, key: &[u8]) -> Vec<Moved> {
         let of = self.of.get(key).into_iter();
         let stays = of.flat_map(|kept| self.before(kept)).map(|region| Moved {
@@ -193,7 +195,7 @@ impl Placed {
         stays.collect()
     }
 
-    /// The objects go whose rows are from `lo` up to `hi`.
+    /// Removes the objects whose rows are from `lo` (inclusive) to `hi` (exclusive).
     pub fn remove_range(&mut self, lo: &[u8], hi: &[u8]) -> Vec<(Bytes, Vec<Moved>)> {
         let keys = self.of.keys();
         let gone: Vec<Bytes> = keys.filter(|key| lies_in(key, lo, hi)).cloned().collect();
@@ -205,7 +207,7 @@ impl Placed {
     }
 }
 
-/// Whether an object's row is from `lo` up to `hi`.
+/// Whether an object's row is from `lo` (inclusive) to `hi` (exclusive).
 pub fn lies_in(key: &[u8], lo: &[u8], hi: &[u8]) -> bool {
     let row = object_row(key);
     lo <= row.as_slice() && row.as_slice() < hi
@@ -267,7 +269,7 @@ mod tests {
         let cut = regions(&first).altered(&filling, 5).expect("it fits");
         let second = declared(&filling, Some(&cut));
         assert!(placed.follow(&regions(&second)), "one is new");
-        // One is placed again, the other not yet when the change is cancelled.
+        // One object is placed again; the other is not when the change is cancelled.
         let moved = put(&mut placed, &second, "b", 2);
         assert_eq!(moved.len(), 3);
         assert!(moved[0].before.is_some() && moved[2].before.is_none());
@@ -276,7 +278,7 @@ mod tests {
         let cut = regions(&second).altered(&switched, 0).expect("it fits");
         let third = declared(&switched, Some(&cut));
         assert!(!placed.follow(&regions(&third)), "none is new");
-        // Now the one that came is the first, and the one that stays the second.
+        // The new subspace is now the first, and the remaining one the second.
         assert_eq!(placed.region(b"b", 0), moved[2].after);
         assert_eq!(placed.region(b"a", 1), at[1].after);
         assert_eq!(placed.region(b"a", 0), Some(UNPLACED));

@@ -1,13 +1,13 @@
-//! What the name of a space stands for, as the journal and a cluster's map keep it.
+//! The encoding of the value of a space's name, in the journal and in a cluster's map.
 //!
 //! | part | size | meaning |
 //! |---|---|---|
-//! | format | 1 | 1; 2: a space whose subspaces were cut by its objects; 3: and of which some have come or gone; 4: as 3, and regions have another order than the slots |
-//! | kind | 1 | 1: a space, as below; 2: an alias, the rest is the name of its space |
-//! | created | 8 | a number that a space keeps as long as it is there, and no other of its name has |
-//! | scans | 1 | 1: objects that are there when this is declared are to be looked at |
-//! | definition | | [`Definition::encode`]; of formats 2 to 4 behind the number of its bytes (4) |
-//! | cuts | | of formats 2 to 4: [`Regions::encode`], of which so much is [written](Written) |
+//! | format | 1 | 1; 2: a space whose subspaces were cut by its objects; 3: also with added or removed subspaces; 4: like 3, with regions in another order than the slots |
+//! | kind | 1 | 1: a space, as below; 2: an alias, followed by the name of its space |
+//! | created | 8 | a number that a space keeps for its lifetime, and that no other space of its name has |
+//! | scans | 1 | 1: objects that exist when the space is declared are indexed |
+//! | definition | | [`Definition::encode`]; in formats 2 to 4 preceded by its size in bytes (4) |
+//! | cuts | | in formats 2 to 4: [`Regions::encode`], of which this much is [written](Written) |
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ const WITH_ORDERS: u8 = 4;
 const SPACE: u8 = 1;
 const ALIAS: u8 = 2;
 
-/// What a name stands for.
+/// The value of a name.
 #[derive(Debug, Clone)]
 pub enum Named {
     Space(Arc<Declared>),
     Alias(String),
 }
 
-/// `cuts`: of its subspaces, once they were cut by its objects.
+/// `cuts`: the cuts of its subspaces, once they were cut by its objects.
 pub fn of_space(
     definition: &Definition,
     created: u64,
@@ -66,7 +66,7 @@ pub fn of_alias(space: &str) -> Vec<u8> {
 }
 
 /// # Errors
-/// What is wrong, in words.
+/// A description of the problem.
 pub fn read(record: &[u8]) -> Result<Named, String> {
     let malformed = |error: larder_types::wire::Malformed| error.0.to_owned();
     let mut reader = WireReader::new(record);
@@ -101,7 +101,7 @@ pub fn read(record: &[u8]) -> Result<Named, String> {
                 let head = head(FORMAT, created, scans);
                 key_hash(&[&head[..], &plain.encode()].concat())
             };
-            // Other subspaces, or cuts of them, do not make it another definition.
+            // Different subspaces, or cuts of them, do not change the version of the definition.
             let version = hash(definition.without_subspaces());
             let columns = hash(definition.without_layout());
             Ok(Named::Space(Arc::new(Declared {
@@ -123,7 +123,7 @@ pub fn read(record: &[u8]) -> Result<Named, String> {
     }
 }
 
-/// The subspaces of a space; `None`: it has none.
+/// The subspaces of a space; `None` if it has none.
 fn regions_of(
     definition: &Definition,
     version: u64,
@@ -195,7 +195,7 @@ mod tests {
             last.definition.subspace_texts(),
             ["price", "stars:4", "city,price"]
         );
-        // What has gone and comes again takes the number that is free, and is another one.
+        // A subspace that was removed and is added again takes the free number, and has another id.
         let begin = match switched.parse_subspaces(&words("SUBSPACES 1 city")) {
             Ok(Alteration::Begin(filling)) => switched.with_filling(Some(filling)),
             other => panic!("it begins: {other:?}"),

@@ -1,7 +1,7 @@
-//! What is done with the objects of a space while somebody wants to know it: the workload that `larder space plan` computes with.
+//! Records the use of a space's objects on request: the workload that is the input of `larder space plan`.
 //!
-//! Each core keeps what it sees: searches that it is asked, and reads and changes of objects that it owns; SPACE.RECORD (`resp/spaces/record.rs`)
-//! puts them together. Where nothing is recorded this costs a look at a flag.
+//! Each core records the searches that it executes, and the reads and changes of objects that it owns. SPACE.RECORD
+//! (`resp/spaces/record.rs`) merges them. Without a recording, this costs one check of a flag.
 
 use std::ops::Bound;
 
@@ -17,26 +17,26 @@ use larder_types::key_hash;
 
 use super::walk::Walk;
 
-/// The most attributes that a workload has.
+/// Maximum number of attributes in a workload.
 const ATTRIBUTES_MAX: usize = 64;
-/// A query with more conditions is recorded as one that says nothing of any attribute.
+/// A query with more conditions is recorded without conditions.
 const CONDITIONS_MAX: usize = 1024;
 
-/// Of one space, on one core.
+/// The recording of one space on one core.
 #[derive(Debug)]
 pub struct Recording {
     recorder: Recorder,
     attributes: Vec<AttributeId>,
-    /// By the places of attributes in the index, their numbers in the recorder.
+    /// The recorder's number of each attribute, by its position in the index.
     by_place: Vec<Option<usize>>,
-    /// When it ends by itself.
+    /// The time at which it ends automatically.
     until_ms: u64,
-    /// How many objects there were when it began, and their bytes.
+    /// The number of objects at the start, and their bytes.
     measured: (u64, u64),
 }
 
 impl Recording {
-    /// Goes on from the values that were looked at.
+    /// Starts a recording from the values of a walk.
     pub fn begin(values: Values, index: &SpaceIndex, until_ms: u64) -> Recording {
         let attributes = recorded(index.definition());
         let number = |id: AttributeId| attributes.iter().position(|it| *it == id);
@@ -53,12 +53,12 @@ impl Recording {
         &self.recorder
     }
 
-    /// How many objects of the node were there when it began, and their bytes.
+    /// The number of the node's objects at the start, and their bytes.
     pub fn measured(&self) -> (u64, u64) {
         self.measured
     }
 
-    /// Whether the space may be recorded on with this definition.
+    /// Whether the recording can continue with this definition.
     pub fn fits(&self, definition: &Definition) -> bool {
         recorded(definition) == self.attributes
     }
@@ -71,7 +71,7 @@ impl Recording {
         self.recorder.get();
     }
 
-    /// An object was put.
+    /// Records that an object was put.
     pub fn put(&mut self, changed: Changed) {
         if changed.is_new {
             return self.recorder.modification(Done::Create, &[]);
@@ -89,7 +89,7 @@ impl Recording {
         self.recorder.modification(Done::Delete, &[]);
     }
 
-    /// A search, how many objects it found, where that is known, and how many were answered.
+    /// Records a search, the number of objects that it found, if known, and the number that it returned.
     pub fn query(
         &mut self,
         predicate: &Predicate,
@@ -102,7 +102,7 @@ impl Recording {
             Range(Bound<Vec<u8>>, Bound<Vec<u8>>),
         }
         let mut asked: Vec<(usize, Owned)> = Vec::new();
-        // What each attribute is asked for takes as long as there are conditions.
+        // The analysis of each attribute takes time proportional to the number of conditions.
         let is_short = predicate.tests() <= CONDITIONS_MAX;
         let attributes = self.attributes.iter().filter(|_| is_short);
         for (number, id) in attributes.enumerate() {
@@ -145,7 +145,7 @@ impl Recording {
     }
 }
 
-/// A walk over the objects of one core, for their values.
+/// A walk over the objects of one core, which collects their values.
 pub struct ValueWalk {
     walk: Walk,
     pub known: Values,
@@ -171,7 +171,7 @@ impl ValueWalk {
         }
     }
 
-    /// Looks at so many objects at most; whether it is done.
+    /// Processes up to `objects_max` objects. Returns whether the walk is complete.
     pub fn step(&mut self, engine: &Engine, definition: &Definition, objects_max: usize) -> bool {
         let known = &mut self.known;
         self.walk
@@ -189,7 +189,7 @@ impl ValueWalk {
 }
 
 impl Values {
-    /// Takes in what another core has.
+    /// Merges the values of another core.
     pub fn merge(&mut self, other: &Values) {
         self.recorder.merge(&other.recorder);
         self.objects += other.objects;
@@ -197,7 +197,7 @@ impl Values {
     }
 }
 
-/// A recorder of a space, which has seen nothing.
+/// Returns an empty recorder for a space.
 fn new_recorder(definition: &Definition, seed: u64) -> Recorder {
     let attributes = recorded(definition);
     let named = attributes.iter().map(|id| {
@@ -207,13 +207,13 @@ fn new_recorder(definition: &Definition, seed: u64) -> Recorder {
     Recorder::new(named, seed)
 }
 
-/// Tells a recorder of an object that is there.
+/// Adds an existing object to a recorder.
 fn tell(recorder: &mut Recorder, definition: &Definition, object: &Object) {
     let (row, _) = Row::of(definition, object);
     for (number, id) in recorded(definition).into_iter().enumerate() {
         let column = row.column(id);
         let mut values = column.scalars();
-        // As regions have it: an object of several values lies where those without one do.
+        // As in regions: an object with several values counts as one without a value.
         let value = match (values.next(), values.next()) {
             (Some(only), None) => only.encoded(),
             _ => Vec::new(),
@@ -222,14 +222,14 @@ fn tell(recorder: &mut Recorder, definition: &Definition, object: &Object) {
     }
 }
 
-/// The attributes that a search can be helped with.
+/// The attributes by which subspaces can support searches.
 fn recorded(definition: &Definition) -> Vec<AttributeId> {
     let attributes = definition.attributes.iter();
     let some = attributes.filter(|it| !it.options.no_index && it.kind != Kind::Geo);
     some.map(|it| it.id).take(ATTRIBUTES_MAX).collect()
 }
 
-/// Whether ranges of it are asked for.
+/// Whether the attribute supports range conditions.
 fn is_ordered(kind: &Kind) -> bool {
     matches!(kind, Kind::Numeric | Kind::Timestamp)
 }

@@ -1,4 +1,4 @@
-//! One space on one core: the index over the objects that the core owns, and where these lie in its subspaces.
+//! One space on one core: the index of the objects that the core owns, and their placement in its subspaces.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,28 +15,28 @@ use super::placed::{Placed, lies_in};
 use super::recording::Recording;
 use super::walk::{Standing, Walk};
 
-/// What is kept of so many objects or more is given back to the system by a thread of its own, since that takes a while.
+/// From this number of objects on, memory is freed on a separate thread, because that takes a while.
 pub(super) const LARGE: usize = 4096;
-/// Pieces of it that are given back at one go.
+/// Number of pieces that are freed per step.
 const FREED_AT_ONCE: usize = 512;
 
 pub struct Space {
     pub declared: Arc<Declared>,
     pub index: SpaceIndex,
     walk: Option<Walk>,
-    /// Where it has subspaces.
+    /// Present if it has subspaces.
     pub(super) placed: Option<Placed>,
-    /// Subspaces are new, or cut anew: objects of this row and behind it are yet to be placed.
+    /// The first row that is yet to be placed, after subspaces were added or cut again.
     placing: Option<u32>,
-    /// Searches that were answered here from regions.
+    /// Number of searches that were answered here from regions.
     pub region_answers: u64,
-    /// While somebody wants to know what is done with it.
+    /// Present while the workload is recorded.
     pub recording: Option<Box<Recording>>,
 }
 
 impl Space {
     pub fn new(declared: &Arc<Declared>, engine: &Engine, at_start: bool) -> Space {
-        // After a start nobody knows which objects were passed over when the space was declared.
+        // After a start, it is unknown which objects were skipped when the space was declared.
         let walks = declared.scans || at_start;
         Space {
             index: SpaceIndex::new(declared.definition.clone()),
@@ -49,7 +49,8 @@ impl Space {
         }
     }
 
-    /// The same space as it is declared now; or else the index of one that was dropped, and another of its name is declared.
+    /// Returns the space with its current declaration; or the index of a dropped space if another one of the same name was
+    /// declared.
     pub fn altered(
         mut self,
         declared: &Arc<Declared>,
@@ -72,12 +73,12 @@ impl Space {
         Ok(self)
     }
 
-    /// Goes on with the subspaces that the space has now.
+    /// Applies the current subspaces of the space.
     fn place_by(&mut self, declared: &Declared) {
         let is_new = match (&mut self.placed, &declared.regions) {
             (_, None) => {
                 if let Some(placed) = self.placed.take() {
-                    // It may have a place for each of very many objects.
+                    // The placement may have entries for very many objects.
                     let mut places = placed.into_places();
                     free(move |pieces| places.by_ref().take(pieces).count() == pieces);
                 }
@@ -90,19 +91,19 @@ impl Space {
                 true
             }
         };
-        // Those that were placed meanwhile are of what was, too.
+        // Objects that were placed meanwhile have the previous placement as well.
         if is_new || self.placing.is_some() {
             self.placing = Some(0);
         }
     }
 
-    /// Its objects whose rows are from `lo` up to `hi`.
+    /// Its objects whose rows are from `lo` (inclusive) to `hi` (exclusive).
     pub fn keys_in(&self, lo: &[u8], hi: &[u8]) -> impl Iterator<Item = Vec<u8>> {
         let keys = self.index.objects_from(0, 1).map(|(_, key, _)| key);
         keys.filter(|key| lies_in(key, lo, hi)).map(<[u8]>::to_vec)
     }
 
-    /// Rows went that may be objects of this space: what is left is walked again.
+    /// Rows that may be objects of this space were removed: the remaining ones are walked again.
     pub fn begin_anew(&mut self, lo: &[u8], hi: &[u8], engine: &Engine) {
         let prefixes = &self.declared.definition.prefixes;
         let is_of_range = |prefix: &Vec<u8>| {
@@ -122,7 +123,7 @@ impl Space {
         self.walk.as_ref().map(Walk::standing).unwrap_or_default()
     }
 
-    /// Of how many objects indexes that are being built have been told, of how many.
+    /// The progress of indexes under construction: processed objects, and all objects.
     pub fn building(&self) -> Option<(u64, u64)> {
         self.index.building()
     }
@@ -140,13 +141,13 @@ impl Space {
         self.behind() != Behind::Nothing
     }
 
-    /// What its indexes take, and what is known of where objects lie.
+    /// The memory of its indexes and of the placement.
     pub fn memory_bytes(&self) -> usize {
         let placed = self.placed.as_ref().map_or(0, Placed::memory_bytes);
         self.index.memory_bytes() + placed
     }
 
-    /// How many objects lie in each region of each subspace; `None`: it is not known of all yet.
+    /// The number of objects in each region of each subspace; `None` while the placement is incomplete.
     pub fn filled(&self) -> Option<Vec<Vec<u64>>> {
         let is_whole = self.behind() == Behind::Nothing;
         self.placed
@@ -155,7 +156,7 @@ impl Space {
             .map(Placed::filled)
     }
 
-    /// Whether so many objects have changed since [`Space::note_look`] that its regions may have drifted.
+    /// Whether enough objects have changed since [`Space::note_look`] that its regions may have drifted.
     pub fn may_have_drifted(&self) -> bool {
         let is_whole = self.behind() == Behind::Nothing;
         is_whole && self.placed.as_ref().is_some_and(Placed::has_changed)
@@ -172,8 +173,8 @@ impl Space {
         self.placed.as_ref().map(|placed| &placed.regions)
     }
 
-    /// Notes where an object lies that the index has taken in, or has no more: where it was and where it is, in each subspace. `None`: there are no
-    /// subspaces.
+    /// Updates the placement of an object that the index has added or removed. Returns its old and its new region in each
+    /// subspace; `None` if there are no subspaces.
     pub fn place(&mut self, key: &[u8]) -> Option<Vec<Moved>> {
         let placed = self.placed.as_mut()?;
         Some(match self.index.columns(key) {
@@ -182,7 +183,7 @@ impl Space {
         })
     }
 
-    /// Looks at so many objects at most; says how many more could be.
+    /// Processes up to `objects_max` objects. Returns the unused part of `objects_max`.
     pub fn walk_on(&mut self, engine: &Engine, objects_max: usize, unread: &mut u64) -> usize {
         let Some(mut walk) = self.walk.take() else {
             return self.place_on(objects_max);
@@ -207,7 +208,7 @@ impl Space {
         left
     }
 
-    /// Places so many objects at most by new cuts; says how many more could be.
+    /// Places up to `objects_max` objects by new cuts. Returns the unused part of `objects_max`.
     fn place_on(&mut self, objects_max: usize) -> usize {
         let (Some(from), Some(placed)) = (self.placing, &mut self.placed) else {
             return objects_max;
@@ -229,8 +230,8 @@ impl Space {
     }
 }
 
-/// Gives back to the system what is large: `some` does so many pieces of it, and says whether there is more. The thread that answers requests takes memory from
-/// the same place, and waits while that is held, so there are rests.
+/// Frees a large structure on a separate thread. `some` frees the given number of pieces, and returns whether there are more.
+/// Serving threads use the same allocator and wait while it is locked, so the thread pauses between steps.
 pub(super) fn free(mut some: impl FnMut(usize) -> bool + Send + 'static) {
     let all = move || {
         while some(FREED_AT_ONCE) {
@@ -243,7 +244,7 @@ pub(super) fn free(mut some: impl FnMut(usize) -> bool + Send + 'static) {
     }
 }
 
-/// Gives an index back to the system.
+/// Frees an index.
 pub fn give_back(mut index: SpaceIndex) {
     if index.len() >= LARGE as u64 {
         free(move |pieces| index.take_apart(pieces));

@@ -1,4 +1,4 @@
-//! A part that a reader is told of, of a space as it is here, as it was, or as this core has yet to hear.
+//! A part of which a reader is notified. Its space may be the current one, a former one, or one that this core does not know yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,21 +10,22 @@ use larder_space::value::Row;
 use super::Declared;
 use super::space::Space;
 
-/// What a reader is told of.
+/// A reader's part.
 pub struct Subscribed {
     part: Part,
-    /// The space as it was when this part was one of its. `None`: it is of a definition, or of cuts, that this core has yet to hear of.
+    /// The space at the time when this part was one of its. `None` if the part belongs to a definition, or to cuts, that this
+    /// core does not know yet.
     declared: Option<Arc<Declared>>,
 }
 
-/// The subspace that a part is of, if it is one of this space as it is declared and cut now.
+/// Returns the subspace of a part, if it is part of this space with its current declaration and cuts.
 pub fn subspace_of(declared: &Declared, part: &Part) -> Option<usize> {
     let subspace = declared.regions.as_ref()?.position(part.version)?;
     (declared.definition.name == part.space).then_some(subspace)
 }
 
 impl Subscribed {
-    /// To a part of a space that is declared so.
+    /// A subscription to a part of this space.
     pub fn to(part: Part, declared: &Arc<Declared>) -> Subscribed {
         let declared = Some(declared.clone());
         Subscribed { part, declared }
@@ -39,7 +40,7 @@ impl Subscribed {
         subscribed
     }
 
-    /// These are the spaces now.
+    /// Applies the current spaces.
     pub fn follow(&mut self, spaces: &BTreeMap<String, Space>) {
         if self.declared.is_none()
             && let Some(space) = spaces.get(&self.part.space)
@@ -49,7 +50,7 @@ impl Subscribed {
         }
     }
 
-    /// Whether the space of this part is dropped here, or has no subspaces any more.
+    /// Whether the space of this part was dropped here, or no longer has subspaces.
     pub fn is_of_former(&self, spaces: &BTreeMap<String, Space>) -> bool {
         let Some(declared) = &self.declared else {
             return false;
@@ -58,7 +59,8 @@ impl Subscribed {
         now.is_none_or(|now| now.created != declared.created || now.regions.is_none())
     }
 
-    /// What is told of an object of this space that is this now, and has moved so in each subspace. `None`: the part is not concerned.
+    /// Returns the notification about an object of this space with its moves in each subspace; `None` if the part is not
+    /// affected.
     pub fn told(
         &self,
         now: &Declared,
@@ -76,7 +78,8 @@ impl Subscribed {
             .flatten()
     }
 
-    /// The same, when the part is not of the space as it is now. Where the object was is not known then, so it is told of each that does not lie there.
+    /// The same for a part that is not of the current space. The object's previous region is unknown then, so a removal is sent
+    /// for every object that is not in the part.
     pub fn told_of_former(&self, key: &[u8], bytes: Option<&[u8]>) -> Option<Told> {
         let declared = self.declared.as_ref()?;
         let (definition, regions) = (&declared.definition, declared.regions.as_ref()?);

@@ -1,4 +1,5 @@
-//! A walk over all objects that may be of a space, some at a time: those that are there when it is declared, or when the server starts.
+//! An incremental walk over all objects that may belong to a space: those that exist when it is declared, or when the server
+//! starts.
 
 use std::ops::ControlFlow;
 
@@ -7,17 +8,17 @@ use larder_space::schema::Definition;
 use larder_types::{object_key, object_rows};
 
 pub struct Walk {
-    /// Tables that may have some, the next one last.
+    /// Tables that may contain objects, the next one last.
     tables: Vec<Vec<u8>>,
-    /// The row of the next one to go on behind.
+    /// The row after which the next table continues.
     after: Option<Vec<u8>>,
     looked_at: u64,
-    /// How many there were when it began.
+    /// The number of objects at the start.
     of: u64,
     pub is_of_start: bool,
 }
 
-/// How far the index of a space is.
+/// The progress of a space's index.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Standing {
     pub looked_at: u64,
@@ -49,7 +50,7 @@ impl Walk {
         }
     }
 
-    /// Gives the keys and bytes of so many objects at most; says how many more could be.
+    /// Calls `object` with up to `objects_max` keys and bytes. Returns the unused part of `objects_max`.
     pub fn step(
         &mut self,
         definition: &Definition,
@@ -90,7 +91,7 @@ impl Walk {
     }
 }
 
-/// The tables that may have objects of a space, by their names.
+/// The tables that may contain objects of a space, sorted by name.
 pub(super) fn tables_of(engine: &Engine, definition: &Definition) -> Vec<Vec<u8>> {
     let tables = tables_with(engine, definition).into_iter();
     let mut names: Vec<Vec<u8>> = tables.map(|table| table.name).collect();
@@ -112,7 +113,7 @@ fn tables_with(engine: &Engine, definition: &Definition) -> Vec<TableInfo> {
     tables
 }
 
-/// What all rows of a table come before; its name ends with `:` or `|`.
+/// Returns the upper bound (exclusive) of a table's rows. The table's name ends with `:` or `|`.
 pub(super) fn end_of(table: &[u8]) -> Vec<u8> {
     let mut end = table.to_vec();
     if let Some(separator) = end.last_mut() {

@@ -1,7 +1,8 @@
-//! Versions in which a verify or a dump found damage: said so in a file beside them, until a verify finds them whole.
+//! Records damage that a verification or a dump found in a version, in a file in the version's folder, until a verification finds
+//! it intact.
 //!
-//! A rollback passes them over, and no way leads from there to live unless it is forced: going back to bytes that are
-//! known to be wrong helps nobody, and is easily done in the haste in which people roll back.
+//! A rollback skips damaged versions, and a swap to one must be forced: returning to bytes that are known to be wrong is useless,
+//! and a likely mistake in an urgent rollback.
 
 use std::fs;
 use std::io;
@@ -20,13 +21,13 @@ const FILE: &str = "damaged.json";
 
 #[derive(Serialize, Deserialize)]
 struct Record {
-    /// What was found.
+    /// The damage that was found.
     reason: String,
     /// Seconds since 1970.
     found_at: u64,
 }
 
-/// What was found in the version, if it was damage. A file that cannot be read says that as well.
+/// Returns the recorded damage of a version, if any. A record that cannot be read also counts as damage.
 pub fn read(version_dir: &Path) -> Option<String> {
     let path = version_dir.join(FILE);
     match fs::read(&path) {
@@ -39,7 +40,7 @@ pub fn read(version_dir: &Path) -> Option<String> {
     }
 }
 
-/// Says durably what was found, or that nothing is wrong. Doing so twice is the same.
+/// Durably records the damage, or removes the record. Idempotent.
 fn write(version_dir: &Path, reason: Option<&str>) -> Result<(), Error> {
     let path = version_dir.join(FILE);
     match reason {
@@ -65,14 +66,15 @@ fn files_of(version: &Version) -> impl Iterator<Item = PathBuf> {
     entries.map(|entry| version.path().join(&entry.file))
 }
 
-/// The file of a version that an error names.
+/// Returns the file of a version that an error names.
 fn damaged_file(version: &Version, place: &str) -> Option<FileId> {
     let named = |path: &PathBuf| place.contains(&*path.to_string_lossy());
     FileId::at(&files_of(version).find(named)?).ok()
 }
 
 impl Store {
-    /// Keeps what a verify of a kept version found: damage of each version that has the damaged file.
+    /// Records the result of the verification of a kept version. Damage is recorded for every version that shares the damaged
+    /// file.
     pub fn note_verified(
         &self,
         id: VersionId,
@@ -85,7 +87,7 @@ impl Store {
         }
     }
 
-    /// Keeps that reading a kept version found damage, if that is what the error says.
+    /// Records damage found while reading a kept version, if the error reports damage.
     pub fn note_damage(&self, id: VersionId, version: &Version, error: &BatchError) {
         if let BatchError::Corrupted { place, .. } = error {
             let file = damaged_file(version, place);
@@ -118,7 +120,7 @@ impl Store {
     }
 
     /// # Errors
-    /// [`Error::Refused`] for a version that is damaged, or is empty where the live one is not.
+    /// [`Error::Refused`] for a version that is damaged, or empty while the live one is not.
     pub(super) fn check_swap(&self, state: &State, id: VersionId) -> Result<(), Error> {
         const FORCE: &str = "--force (\"force\": true over HTTP) makes it live all the same";
         let name = &self.name;

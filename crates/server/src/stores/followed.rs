@@ -1,10 +1,12 @@
-//! Stores of a node of a cluster: the map says which versions there are and which one is live, and the folder follows.
+//! Stores of a cluster node: the map determines which versions exist and which one is live, and the folder follows.
 //!
-//! 1. Readers see what the map has as live from the moment in which this node takes that map (`show`): the catalog is changed at
-//!    once, the folder's `LIVE` later (`note_live`). A server that starts takes nothing as live before it has a map.
-//! 2. A version that is live and not here is in the catalog all the same, without any partition: its keys are elsewhere, not absent.
-//! 3. What is in the folder and not in the map goes. `cluster.json` in a store's folder says that the store is the cluster's; of a store
-//!    without it, which was made before the node joined, nothing is removed until the map has a store of that name.
+//! 1. Reads use the map's live version from the moment in which this node applies the map (`show`): the catalog changes
+//!    immediately, the folder's `LIVE` later (`note_live`). After a start, no version is live before the node has a map.
+//! 2. A live version that is not on this node is in the catalog nevertheless, without partitions: its keys are elsewhere, not
+//!    absent.
+//! 3. Versions in the folder that are not in the map are removed. `cluster.json` in a store's folder marks the store as the
+//!    cluster's. Without it, the store was created before the node joined, and nothing of it is removed until the map has a store
+//!    of that name.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
@@ -27,7 +29,7 @@ struct Mark {
 }
 
 impl Stores {
-    /// Shows readers what the map says, without waiting for any disk. An older map than that of the time before is passed over.
+    /// Makes the map's live versions visible to reads, without disk access. A map that is older than the current one is ignored.
     pub fn show(&self, map: &Map) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if map.epoch() < *shown {
@@ -52,7 +54,7 @@ impl Stores {
         self.catalog.replace(entries);
     }
 
-    /// Refuses reads of all stores until there is a map of this epoch: other nodes have one, and this node cannot get it.
+    /// Rejects reads of all stores until there is a map of this epoch: other nodes have one, and this node cannot get it.
     pub fn refuse_reads(&self, epoch: Epoch, why: &str) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if epoch <= *shown {
@@ -75,7 +77,7 @@ impl Stores {
         self.catalog.replace(refused);
     }
 
-    /// The store of this name, made if it is not there, as one of the cluster's.
+    /// Returns the store of this name, created as one of the cluster's if necessary.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::DiskFull`].
@@ -94,7 +96,7 @@ impl Stores {
         Ok(store)
     }
 
-    /// Removes stores that were the cluster's and are not in its map any more.
+    /// Removes stores that belonged to the cluster and are no longer in its map.
     pub fn drop_others(&self, map: &Map) {
         for store in self.list() {
             if map.stores().contains_key(&store.name) || !is_marked(store.dir.path()) {
@@ -117,7 +119,7 @@ fn shown_as_empty(name: &StoreName, shown: Option<&Entry>) -> Entry {
     }
 }
 
-/// A version that is not here, or not yet, is shown without partitions.
+/// Returns the catalog entry of a live version. A version that is not present is shown without partitions.
 fn shown_as_live(
     name: &StoreName,
     live: &map::Version,
@@ -149,10 +151,10 @@ fn is_marked(folder: &Path) -> bool {
 }
 
 impl Store {
-    /// Writes down what is live, for who reads the folder and for a server that starts without a cluster.
+    /// Records the live version on disk, for programs that read the folder and for a server that starts without a cluster.
     ///
     /// # Errors
-    /// [`Error::NoSuchStore`]: it was removed meanwhile.
+    /// [`Error::NoSuchStore`] if it was removed meanwhile.
     pub fn note_live(&self, live: Option<&map::Version>) -> Result<(), Error> {
         let is_here = live.is_some_and(|live| self.ready(live).is_some());
         let live = live.map(|live| live.version);
@@ -177,7 +179,7 @@ impl Store {
         Ok(())
     }
 
-    /// The version, if it may be read: it is open, is the one that the map means, and has passed what it had to.
+    /// Returns the version if it may be read: it is open, has the map's digest, and has passed its gates.
     pub fn ready(&self, meant: &map::Version) -> Option<Arc<Version>> {
         let state = self.lock().ok()?;
         let kept = state.kept.get(&meant.version)?;
@@ -190,7 +192,7 @@ impl Store {
             .cloned()
     }
 
-    /// A kept version that has passed what it had to.
+    /// Returns a kept version that has passed its gates.
     ///
     /// # Errors
     /// [`Error::NoSuchVersion`], [`Error::Corrupted`], [`Error::Refused`].
@@ -209,7 +211,7 @@ impl Store {
         self.open_version(&state, id)
     }
 
-    /// As [`Store::ready`], also of one that has yet to pass.
+    /// Like [`Store::ready`], but also returns a version that has not passed its gates yet.
     ///
     /// # Errors
     /// [`Error::NoSuchStore`].
@@ -228,10 +230,10 @@ impl Store {
             .cloned())
     }
 
-    /// In place of a version that was open with other partitions.
+    /// Replaces a version that was open with other partitions.
     ///
     /// # Errors
-    /// [`Error::NoSuchStore`], [`Error::NoSuchVersion`]: it was removed meanwhile.
+    /// [`Error::NoSuchStore`], or [`Error::NoSuchVersion`] if it was removed meanwhile.
     pub fn replace(&self, id: VersionId, version: Arc<Version>) -> Result<(), Error> {
         let mut state = self.lock()?;
         let Some(kept) = state.kept.get_mut(&id) else {
@@ -245,7 +247,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what the map does not mean: other versions, and others with these numbers.
+    /// Removes versions that are not in `meant`, and those with the same number but another digest.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -274,7 +276,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the version with this number, if there is one: it is not the one that the map means.
+    /// Removes the version with this number, if there is one, because it is not the map's.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -286,7 +288,7 @@ impl Store {
         }
     }
 
-    /// As `unlink`, also of the version that `LIVE` names.
+    /// Like `unlink`, but also removes the version to which `LIVE` points.
     fn unlink_any(&self, id: VersionId, kept: Option<Kept>) -> Result<(), Error> {
         if self.dir.live().ok().flatten() == Some(id) {
             self.dir.set_live(None)?;
@@ -295,7 +297,7 @@ impl Store {
     }
 }
 
-/// What a store answers before this node knows the map.
+/// The state of a store before this node has a map.
 pub(super) fn not_heard(name: &StoreName) -> Unavailable {
     Unavailable {
         name: name.clone(),

@@ -1,4 +1,4 @@
-//! What a new version must satisfy before it may go live.
+//! Gates: conditions that a new version must satisfy before it becomes live.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::program::{Program, description};
 use crate::Shared;
 use crate::error::Error;
 
-/// What was asked for, with the configuration's gates where nothing was.
+/// Returns the requested gates, completed with the configured ones.
 pub fn configured(shared: &Shared, store: &StoreName, asked: Option<Gates>) -> Gates {
     let configured = &shared.config.stores;
     let asked = asked.unwrap_or_default();
@@ -37,13 +37,13 @@ pub fn configured(shared: &Shared, store: &StoreName, asked: Option<Gates>) -> G
     }
 }
 
-/// The program that judges every version, if the configuration names one.
+/// The program that checks every version, if one is configured.
 pub fn program(config: &ServerConfig) -> Option<Arc<Program>> {
     let limit = Duration::from_secs(config.stores.gate_program_seconds);
     Program::new(&config.stores.gate_program, limit).map(Arc::new)
 }
 
-/// As the judge takes them.
+/// Converts gates to the limits of `larder_batch`.
 pub fn limits(gates: &Gates) -> Limits {
     let columns = |limits: &[ColumnLimit]| {
         let each = limits.iter().map(|it| profile::ColumnLimit {
@@ -63,10 +63,10 @@ pub fn limits(gates: &Gates) -> Limits {
     }
 }
 
-/// Whose signatures the configuration asks for.
+/// Returns the public keys whose signatures the configuration accepts.
 ///
 /// # Errors
-/// [`Error::BadRequest`] for what is no key.
+/// [`Error::BadRequest`] for an invalid key.
 pub fn signers(config: &ServerConfig) -> Result<Vec<PublicKey>, Error> {
     let keys = config.stores.signed_by.iter();
     let keys = keys.map(|key| {
@@ -77,11 +77,11 @@ pub fn signers(config: &ServerConfig) -> Result<Vec<PublicKey>, Error> {
         .map_err(Error::BadRequest)
 }
 
-/// Judges a version by its manifest, by those of its records that are here (keys whose partition is on another node of the
-/// cluster are judged there), and by the configuration's program. `go_on` is asked while that runs.
+/// Checks a version by its manifest, by its records on this node (keys of other nodes' partitions are checked there), and by the
+/// configured program. `go_on` is checked while the program runs.
 ///
 /// # Errors
-/// [`Error::Refused`] says which gate, its limit, and what the version holds instead.
+/// [`Error::Refused`] with the gate, its limit, and the version's value.
 pub fn check(
     gates: &Gates,
     program: Option<&Program>,
@@ -102,10 +102,10 @@ pub fn check(
 
 const UNCHANGED: &str = "the live version is unchanged";
 
-/// The gates that the manifests alone decide.
+/// Checks the gates that depend only on the manifests.
 ///
 /// # Errors
-/// As [`check`].
+/// Like [`check`].
 pub fn check_manifest(
     gates: &Gates,
     manifest: &Manifest,
@@ -129,10 +129,10 @@ fn check_canaries(gates: &Gates, version: &Version) -> Result<(), Error> {
     }
 }
 
-/// What is wrong with the first canary key that is not as it should be.
+/// Returns a description of the first canary key that fails.
 ///
 /// # Errors
-/// Those of reading the version.
+/// Errors of reading the version.
 pub fn canaries(gates: &Gates, version: &Version) -> Result<Option<String>, Error> {
     let here = |canary: &&Canary| version.holds(canary.key.as_bytes());
     for canary in gates.canary.iter().filter(here) {

@@ -1,13 +1,14 @@
-//! Ends what a program has started and left behind, also what has made itself a session of its own.
+//! Terminates processes that a program has started and left behind, including those that have created their own session.
 //!
-//! A program is started with a mark in its environment, which all that it starts inherits. Afterwards `/proc` is searched for processes that have it. What has
-//! removed it from its environment, or runs as another user, stays.
+//! The program is started with a mark in its environment, which all of its child processes inherit. Afterwards, `/proc` is
+//! searched for processes with the mark. A process that has removed it from its environment, or that runs as another user, is not
+//! found.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// While it is searched, others may be started.
+/// Maximum number of searches, because new processes may be started during one.
 const ROUNDS_MAX: usize = 10;
 
 /// The mark of one program.
@@ -16,10 +17,10 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// The variable of the environment.
+    /// The environment variable.
     pub const NAME: &str = "LARDER_GATE_PROGRAM";
 
-    /// One that no other program has.
+    /// Creates a unique mark.
     pub fn new() -> Mark {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Relaxed);
@@ -36,7 +37,7 @@ impl Mark {
         &self.value
     }
 
-    /// Ends all that have the mark.
+    /// Terminates all processes with the mark.
     pub fn end_all(&self) {
         for _ in 0..ROUNDS_MAX {
             if !self.end_each() {
@@ -45,7 +46,7 @@ impl Mark {
         }
     }
 
-    /// Whether there were any.
+    /// Terminates all processes found. Returns whether there were any.
     fn end_each(&self) -> bool {
         let Ok(entries) = std::fs::read_dir("/proc") else {
             return false;
@@ -56,7 +57,7 @@ impl Mark {
     }
 
     fn end_one(&self, id: Pid) -> bool {
-        // First the descriptor, then the look: a number that is given to another process meanwhile ends nothing.
+        // The descriptor is opened before the check, so that a process id reused meanwhile is not affected.
         let Ok(process) = pidfd_open(id, PidfdFlags::empty()) else {
             return false;
         };

@@ -1,15 +1,15 @@
 //! The small files beside a store's versions that only the server writes.
 //!
-//! | file | holds | lost in a crash |
+//! | file | contents | after a crash |
 //! |---|---|---|
-//! | `<version>/pull.json` | where the version came from and when | the version shows no source |
-//! | `<version>/unchecked.json` | the gates that the version has yet to pass | never: it is published with the version |
-//! | `<version>/damaged.json` | what a verify or a dump found wrong with the version | never: it is synced |
-//! | `history.json` | the versions that were live, oldest first | `previous` is the newest below the live one |
+//! | `<version>/pull.json` | the version's source, and when it was pulled | may be lost: the version shows no source |
+//! | `<version>/unchecked.json` | the gates that the version has not passed yet | never lost: it is published with the version |
+//! | `<version>/damaged.json` | the damage that a verification or a dump found | never lost: it is synced |
+//! | `history.json` | the versions that were live, oldest first | may be lost: `previous` is the newest version below the live one |
 //!
-//! None decides what is served: `LIVE`, which `larder_batch::StoreDir` writes, does. A file that
-//! cannot be read is taken as absent, for that reason; but for `unchecked.json` and `damaged.json`, which the modules
-//! of these names read and write.
+//! None of them determines which version is served; `LIVE`, which `larder_batch::StoreDir` writes, does. A file that cannot be
+//! read therefore counts as absent, except for `unchecked.json` and `damaged.json`, which the modules of these names read and
+//! write.
 
 use std::fs;
 use std::path::Path;
@@ -22,13 +22,13 @@ use crate::error::Error;
 
 pub const PULL_FILE: &str = "pull.json";
 const HISTORY_FILE: &str = "history.json";
-/// More than anyone keeps versions; older entries are forgotten.
+/// More than the number of versions that anyone keeps; older entries are dropped.
 const HISTORY_LEN_MAX: usize = 100;
 
-/// Where a version came from.
+/// The origin of a version.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PullRecord {
-    /// As asked for, without credentials or query.
+    /// As requested, without credentials and query.
     pub source: String,
     /// Seconds since 1970.
     pub pulled_at: u64,
@@ -62,7 +62,7 @@ impl History {
         write_whole(&store_dir.join(HISTORY_FILE), self)
     }
 
-    /// Records that `version` went live: a return to an earlier version forgets those after it.
+    /// Records that `version` went live. A return to an earlier version drops the entries after it.
     pub fn went_live(&mut self, version: VersionId) {
         match self.live.iter().rposition(|past| *past == version) {
             Some(at) => self.live.truncate(at + 1),
@@ -72,8 +72,8 @@ impl History {
         self.live.drain(..excess);
     }
 
-    /// What a rollback from `live` returns to, of the versions that are `kept`, in order: the one that was live before it, or,
-    /// where that is not known, the newest below it. Those that are not `fit` do not count.
+    /// Returns the target of a rollback from `live`, among the `kept` versions (in order) that are `fit`: the previously live
+    /// version or, if that is unknown, the newest below it.
     pub fn previous(
         &self,
         live: VersionId,
@@ -98,7 +98,7 @@ pub fn unix_seconds() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// Readers see the old file or the new one. Not synced: see the table above.
+/// Replaces a file atomically for readers. Not synced: see the table above.
 fn write_whole(path: &Path, value: &impl Serialize) -> Result<(), Error> {
     let bytes = serde_json::to_vec_pretty(value).expect("plain structs become JSON");
     let fresh = path.with_extension("json.new");

@@ -1,19 +1,17 @@
-//! Every store this server holds: its versions on disk, which one is live, and the catalog's view.
+//! All stores of this server: their versions on disk, the live version of each, and the catalog.
 //!
 //! Invariants:
-//! 1. A version becomes visible to readers only after `LIVE` names it durably (`go_live`): an
-//!    acknowledged swap survives a crash.
-//! 2. A published version is never modified; it is added, made live, and removed, whole. In a cluster its folder gains and loses
-//!    partitions, and the version is opened anew.
-//! 3. The live version and the one before it are never removed by retention, and the live one never
-//!    by request.
-//! 4. No version goes live before it was verified and let through by its gates (`unchecked`).
-//!    Nor does one that is known to be damaged, or that is empty where the live one is not, unless it is forced (`damaged`).
-//! 5. In a cluster the map says what is live, and 1 and 3 are its affair: `followed`.
-//! 6. Kept versions stay open, so that a rollback to any of them only writes `LIVE` and moves a pointer.
+//! 1. A version becomes visible to reads only after `LIVE` durably names it (`go_live`): an acknowledged swap survives a crash.
+//! 2. A published version is never modified; it is added, made live, and removed as a whole. In a cluster, its folder gains and
+//!    loses partitions, and the version is reopened.
+//! 3. Retention never removes the live version and the one before it, and a request never removes the live one.
+//! 4. No version becomes live before it was verified and has passed its gates (`unchecked`). A version that is known to be
+//!    damaged, or that is empty while the live one is not, becomes live only if forced (`damaged`).
+//! 5. In a cluster, the map determines the live version, and replaces invariants 1 and 3: see `followed`.
+//! 6. Kept versions stay open, so that a rollback to any of them only writes `LIVE` and changes a pointer.
 //!
-//! Files of a removed version are unlinked at once; the system frees them when the last reader's map
-//! goes. One lock per store covers its folder and list; readers of keys never take it.
+//! Files of a removed version are unlinked immediately; the system frees them when the last reader's mapping is gone. One lock
+//! per store covers its folder and list; reads of keys never take it.
 
 mod damaged;
 mod followed;
@@ -49,28 +47,27 @@ pub use retention::Retention;
 pub struct Stores {
     data: PathBuf,
     catalog: Arc<Catalog>,
-    /// Whether a map says what is live: see `followed`.
+    /// Whether a map determines the live versions: see `followed`.
     is_followed: bool,
-    /// Whose signature a version needs; none needs one if there are none.
+    /// The accepted signers. If empty, versions need no signature.
     signers: Vec<PublicKey>,
-    /// Judges every version before it goes live.
+    /// Checks every version before it becomes live.
     program: Option<Arc<Program>>,
-    /// The epoch of the map that the catalog shows.
+    /// The epoch of the map that the catalog reflects.
     shown: Mutex<Epoch>,
     by_name: Mutex<BTreeMap<StoreName, Arc<Store>>>,
     graveyard: Graveyard,
 }
 
-/// Removed versions that somebody may still read. Unmapping a large deleted file takes long, so the
-/// last to let go should be [`Stores::reap`], not a serving thread.
+/// Removed versions that may still have readers. Unmapping a large deleted file takes long, so [`Stores::reap`] should drop the
+/// last reference, not a serving thread.
 #[derive(Clone, Default)]
 struct Graveyard(Arc<Mutex<Vec<Arc<Version>>>>);
 
-/// One store. Cheap to hold; a removed store answers `NO_SUCH_STORE`.
+/// One store. A handle is cheap to keep; operations on a removed store return `NO_SUCH_STORE`.
 pub struct Store {
     pub name: StoreName,
-    /// The folder. Changes of `LIVE` and removals happen under the lock; publishing, which syncs
-    /// large files, does not.
+    /// The folder. The lock is held for changes of `LIVE` and removals, but not for publishing, which syncs large files.
     pub(crate) dir: StoreDir,
     state: Mutex<State>,
     graveyard: Graveyard,
@@ -88,21 +85,21 @@ struct State {
 
 /// A published version on this server's disk.
 struct Kept {
-    /// Absent if `pull.json` is.
+    /// `None` if `pull.json` is absent.
     record: Option<PullRecord>,
-    /// Why it cannot be read, if it cannot.
+    /// The error, if it cannot be read.
     opened: Result<Arc<Version>, Error>,
-    /// What it has to pass before it may go live; `None` once it has.
+    /// The gates that it must pass before it may become live; `None` once it has passed.
     unchecked: Option<Gates>,
-    /// What a verify or a dump found wrong with it.
+    /// The damage that a verification or a dump found.
     damaged: Option<String>,
 }
 
-/// What a swap or a rollback did.
+/// The result of a swap or a rollback.
 #[derive(Debug, Clone, Copy)]
 pub struct Swapped {
     pub live: VersionId,
-    /// What a rollback would return to now.
+    /// The target of a rollback from now.
     pub previous: Option<VersionId>,
     pub took: Duration,
 }
@@ -119,13 +116,13 @@ impl Stores {
         self.lock().values().cloned().collect()
     }
 
-    /// The store of this name, made (without any version) if it does not exist.
+    /// Returns the store of this name, created without versions if necessary.
     pub fn get_or_create(&self, name: &StoreName) -> Result<Arc<Store>, Error> {
         let mut by_name = self.lock();
         if let Some(store) = by_name.get(name) {
             return Ok(store.clone());
         }
-        // As at a start: the folder may be there, from a start that could not read it.
+        // Recovers it as at a start, because a folder that a start could not read may exist.
         let store = recover::recover_store(
             &self.data,
             name,
@@ -139,13 +136,13 @@ impl Stores {
         Ok(store)
     }
 
-    /// The program that judges every version, if there is one.
+    /// The program that checks every version, if one is configured.
     pub fn program(&self) -> Option<&Program> {
         self.program.as_deref()
     }
 
-    /// Makes a kept version live: on disk first, then for readers. One that a crash left unchecked is
-    /// judged before, which may take long.
+    /// Makes a kept version live: on disk first, then for reads. A version that a crash left unchecked is checked first, which
+    /// may take long.
     pub fn go_live(&self, store: &Store, id: VersionId) -> Result<Swapped, Error> {
         store.judge_unchecked(id)?;
         let started = Instant::now();
@@ -153,10 +150,10 @@ impl Stores {
         self.go_live_locked(store, &mut state, id, started)
     }
 
-    /// As [`Stores::go_live`], if `before` is what is live still.
+    /// Like [`Stores::go_live`], if `before` is still live.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if another is.
+    /// [`Error::Conflict`] if another version is live.
     pub fn go_live_in_place_of(
         &self,
         store: &Store,
@@ -174,10 +171,10 @@ impl Stores {
         self.go_live_locked(store, &mut state, id, started)
     }
 
-    /// Whether the manifest is signed as the configuration asks.
+    /// Checks that the manifest is signed as the configuration requires.
     ///
     /// # Errors
-    /// Why not, to go on from "the version".
+    /// The reason, as a continuation of "the version".
     pub fn check_signature(&self, manifest: &Manifest) -> Result<(), String> {
         match self.signers.is_empty() {
             true => Ok(()),
@@ -185,12 +182,12 @@ impl Stores {
         }
     }
 
-    /// Whether only signed versions go live.
+    /// Whether only signed versions may become live.
     pub fn needs_signature(&self) -> bool {
         !self.signers.is_empty()
     }
 
-    /// As [`Stores::check_signature`], of a version that the map is to make live, if it is here.
+    /// Like [`Stores::check_signature`], for a version that the map is to make live, if it is on this node.
     pub fn check_signature_here(&self, name: &StoreName, id: VersionId) -> Result<(), Error> {
         let Ok(store) = self.get(name.as_str()) else {
             return Ok(());
@@ -200,7 +197,7 @@ impl Stores {
         checked.map_err(|why| Error::Refused(format!("version {id} of {name} {why}")))
     }
 
-    /// Makes a kept version live that somebody named, unless that would do harm: see `damaged`.
+    /// Makes a kept version live at a client's request, unless it is harmful: see `damaged`.
     pub fn swap(&self, store: &Store, to: WhichVersion, force: bool) -> Result<Swapped, Error> {
         let id = {
             let state = store.lock()?;
@@ -256,7 +253,7 @@ impl Stores {
         })
     }
 
-    /// Removes a version that is not live, and says its number. Readers that hold it finish undisturbed.
+    /// Removes a version that is not live, and returns its number. Current readers of the version are not affected.
     pub fn remove_version(&self, store: &Store, which: WhichVersion) -> Result<VersionId, Error> {
         let mut state = store.lock()?;
         let id = store.resolve(&state, which)?;
@@ -273,7 +270,7 @@ impl Stores {
         Ok(id)
     }
 
-    /// Removes a store with all its versions. Readers that hold its live version finish undisturbed.
+    /// Removes a store with all its versions. Current readers of its live version are not affected.
     pub fn remove(&self, store: &Store) -> Result<(), Error> {
         let mut by_name = self.lock();
         let mut state = store.lock()?;
@@ -294,7 +291,7 @@ impl Stores {
         Ok(())
     }
 
-    /// Forgets a store that a failed first pull leaves empty.
+    /// Removes a store that a failed first pull left empty.
     pub fn remove_if_empty(&self, store: &Store) {
         let empty = store.lock().is_ok_and(|state| {
             let pulls_left = store.dir.pulls().map_or(true, |pulls| !pulls.is_empty());
@@ -305,11 +302,11 @@ impl Stores {
         }
     }
 
-    /// Lets go of removed versions that nobody else reads any more, in pieces: `step` is called after each.
+    /// Drops removed versions without other readers, in pieces. `step` is called after each piece.
     pub fn reap(&self, step: &dyn Fn()) {
         let done: Vec<Arc<Version>> = {
             let mut buried = self.graveyard.lock();
-            // Nobody can gain a removed version, so a count of one stays one.
+            // No reader can obtain a removed version, so a count of one stays one.
             buried
                 .extract_if(.., |version| Arc::strong_count(version) == 1)
                 .collect()
@@ -319,7 +316,7 @@ impl Stores {
         }
     }
 
-    /// Which stores have a live version that is damaged or cannot be read, and why: one sentence each.
+    /// One sentence for each store whose live version is damaged or unreadable.
     pub fn damaged(&self) -> Vec<String> {
         let snapshot = self.catalog.load();
         let damaged = snapshot.unavailable().filter(|why| why.cause.is_fault());
@@ -340,14 +337,14 @@ impl Store {
         Ok(state)
     }
 
-    /// The version asked for, or the live one, open.
+    /// Returns the requested version, or the live one, if it is open.
     pub fn version(&self, which: Option<WhichVersion>) -> Result<(VersionId, Arc<Version>), Error> {
         let state = self.lock()?;
         let id = self.resolve(&state, which.unwrap_or(WhichVersion::Live))?;
         Ok((id, self.open_version(&state, id)?))
     }
 
-    /// The number of the version that somebody named; a number stands for itself, kept or not.
+    /// Resolves a requested version to its number. A number is returned unchanged, whether kept or not.
     fn resolve(&self, state: &State, which: WhichVersion) -> Result<VersionId, Error> {
         match which {
             WhichVersion::Number(id) => Ok(id),
@@ -381,7 +378,7 @@ impl Store {
         }
     }
 
-    /// The live version's number and itself, if it is open.
+    /// The live version and its number, if it is open.
     pub fn live(&self) -> Option<(VersionId, Arc<Version>)> {
         let state = self.lock().ok()?;
         let id = state.live?;
@@ -389,18 +386,17 @@ impl Store {
         Some((id, version))
     }
 
-    /// All versions that are kept, the oldest first.
+    /// All kept versions, the oldest first.
     pub fn kept_versions(&self) -> Vec<VersionId> {
         let state = self.lock();
         state.map_or_else(|_| Vec::new(), |state| state.kept.keys().copied().collect())
     }
 
-    /// Times that a version went live since the server started.
+    /// How often a version became live since the server started.
     pub fn swap_count(&self) -> u64 {
         self.lock().map_or(0, |state| state.swap_count)
     }
 
-    /// Every open version.
     pub fn open_versions(&self) -> Vec<Arc<Version>> {
         let Ok(state) = self.lock() else {
             return Vec::new();
@@ -410,8 +406,7 @@ impl Store {
             .collect()
     }
 
-    /// A version newer than the live one that holds the bytes with this digest: what a pull that
-    /// ended between publishing and going live leaves.
+    /// A version newer than the live one with this digest: the remainder of a pull that ended between publishing and going live.
     pub fn published_not_live(&self, digest: &str) -> Result<Option<VersionId>, Error> {
         let state = self.lock()?;
         let mut newer = state.kept.iter().filter(|(id, _)| Some(**id) > state.live);
@@ -423,7 +418,7 @@ impl Store {
         Ok(found.map(|(id, _)| *id))
     }
 
-    /// Whether this version is kept, and has passed its gates.
+    /// Whether this version is kept and has passed its gates.
     pub fn is_judged(&self, id: VersionId) -> bool {
         let state = self.lock();
         state.is_ok_and(|state| {
@@ -432,13 +427,13 @@ impl Store {
         })
     }
 
-    /// Whether damage was found in a version that is kept.
+    /// Whether a kept version is damaged.
     pub fn has_damage(&self) -> bool {
         let state = self.lock();
         state.is_ok_and(|state| state.kept.values().any(|kept| kept.damaged.is_some()))
     }
 
-    /// The segments of all kept versions that are sound, by their digests.
+    /// The segments of all intact kept versions, by digest.
     pub fn segments_here(&self) -> HashMap<String, PathBuf> {
         let mut segments = HashMap::new();
         let Ok(state) = self.lock() else {
@@ -459,7 +454,7 @@ impl Store {
         segments
     }
 
-    /// Versions that are newer than the live one and came from a source that begins like this.
+    /// Versions that are newer than the live one and whose source begins with `source`.
     pub fn newer_than_live_from(&self, source: &str) -> Result<Vec<VersionId>, Error> {
         let state = self.lock()?;
         let newer = state.kept.iter().filter(|(id, _)| Some(**id) > state.live);
@@ -473,7 +468,7 @@ impl Store {
             .collect())
     }
 
-    /// Removes a published version that is not to be kept, listed here or not.
+    /// Removes a published version, whether listed here or not.
     ///
     /// # Errors
     /// [`Error::Conflict`] if it is live.
@@ -490,8 +485,8 @@ impl Store {
         self.unlink(id, kept)
     }
 
-    /// Deletes the files of a version that is no longer listed. It may take long, so the lock is not
-    /// held: nobody can ask for the version any more.
+    /// Deletes the files of a version that is no longer listed. This may take long, so the lock is not held: no request can
+    /// obtain the version any more.
     fn unlink(&self, id: VersionId, kept: Option<Kept>) -> Result<(), Error> {
         self.dir.remove(id)?;
         if let Some(kept) = kept {
@@ -509,7 +504,7 @@ impl Store {
         }
     }
 
-    /// Adds a version that was just published, opened and judged.
+    /// Adds a version that was just published, opened and checked.
     pub fn add(
         &self,
         id: VersionId,
@@ -573,7 +568,7 @@ impl Kept {
     }
 
     fn status(&self, id: VersionId, live: bool) -> VersionStatus {
-        /// So many inputs are named as a version's source.
+        /// Maximum number of inputs that are listed in a version's source.
         const INPUTS_NAMED: usize = 3;
         let manifest = self.opened.as_ref().ok().map(|version| version.manifest());
         let built = manifest.and_then(|m| m.built.as_ref()).map(built_status);
@@ -649,8 +644,8 @@ fn unique_nanos() -> u128 {
         .map_or(0, |since| since.as_nanos())
 }
 
-/// Unlinking large files takes long; nobody should wait for it. What a crash leaves is removed at
-/// the next start.
+/// Deletes a folder on a background thread, because unlinking large files takes long. Leftovers of a crash are removed at the
+/// next start.
 fn remove_in_background(path: PathBuf) {
     let remove = move || remove_tree(&path);
     if let Err(error) = crate::low_priority::spawn_low("larder-trash", remove) {

@@ -1,11 +1,11 @@
-//! The user's own gate: a program that looks at a version and says by its exit status whether it may go live.
+//! The user's own gate: a program that examines a version and accepts or rejects it by its exit status.
 //!
-//! It is run with the version's folder as its last argument. At its standard input it finds a description as JSON ([`description`]); the end of what it writes
-//! to its standard error is told with its refusal, and no more is kept.
+//! The program's last argument is the version's folder. Its standard input contains a description as JSON ([`description`]). The
+//! end of its standard error output is part of the error message if it rejects the version; only that end is kept.
 //!
-//! 1. It runs in a process group of its own. When its word is there, it takes too long or is not wanted any more, the group is ended, and what has left the
-//!    group by the mark that it inherited (`marked.rs`).
-//! 2. What it has started is never waited for, though it may hold the standard error open.
+//! 1. It runs in its own process group. When it exits, exceeds its time limit, or is cancelled, the group is killed, and
+//!    processes that have left the group are found by the mark that they inherited (`marked.rs`).
+//! 2. Its child processes are never waited for, even if they hold the standard error open.
 
 use std::fs::File;
 use std::io::{PipeReader, Read, Seek, SeekFrom, Write};
@@ -20,11 +20,11 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::marked::Mark;
 
-/// Of what it says, the end is told.
+/// The number of bytes of its error output that are reported.
 const SAID_BYTES_MAX: usize = 2 << 10;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// A program and its arguments.
+/// A program with its arguments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
     command: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// `None` of an empty command.
+    /// Returns `None` for an empty command.
     pub fn new(command: &[String], limit: Duration) -> Option<Program> {
         (!command.is_empty()).then(|| Program {
             command: command.to_vec(),
@@ -40,10 +40,10 @@ impl Program {
         })
     }
 
-    /// Runs it to its end. `go_on` is asked while it runs; false ends it.
+    /// Runs the program to its end. `go_on` is checked meanwhile; if it returns false, the program is killed.
     ///
     /// # Errors
-    /// Why the version is not let through, as a sentence.
+    /// The reason why the version is rejected, as a sentence.
     pub fn judge(
         &self,
         folder: &Path,
@@ -142,7 +142,7 @@ enum Ended {
     NotWanted,
 }
 
-/// What a program learns of a version, and of the one that it is to replace: the store, how much there is, and the profiles.
+/// The description of a version, and of the live one that it would replace: store, sizes and profiles.
 pub fn description(version: &Manifest, live: Option<&Manifest>) -> serde_json::Value {
     let of = |manifest: &Manifest| {
         serde_json::json!({
@@ -155,16 +155,16 @@ pub fn description(version: &Manifest, live: Option<&Manifest>) -> serde_json::V
     serde_json::json!({ "store": version.store, "version": of(version), "live": live.map(of) })
 }
 
-/// A file in memory: no pipe that fills.
+/// Creates an in-memory file, which unlike a pipe cannot fill up.
 fn scratch(name: &str) -> std::io::Result<File> {
     Ok(File::from(memfd_create(name, MemfdFlags::CLOEXEC)?))
 }
 
-/// The end of what was written to a pipe. It never waits for a writer.
+/// The end of the output written to a pipe. It never blocks on a writer.
 struct Said {
     pipe: PipeReader,
     end: Vec<u8>,
-    /// All writers have closed it.
+    /// All writers have closed the pipe.
     has_ended: bool,
 }
 
@@ -180,7 +180,7 @@ impl Said {
         })
     }
 
-    /// Takes a part of what has come; whether there was any.
+    /// Reads a part of the available output. Returns whether there was any.
     fn take(&mut self) -> bool {
         let mut part = [0; Said::PART_BYTES];
         let length = match self.pipe.read(&mut part) {
@@ -196,7 +196,7 @@ impl Said {
         true
     }
 
-    /// Waits until something has come, and no longer than `limit`: the program is not held up where it writes much.
+    /// Waits until output is available, but at most `limit`, so that a program that writes much is not delayed.
     fn wait(&self, limit: Duration) {
         if self.has_ended {
             return std::thread::sleep(limit);
@@ -206,18 +206,18 @@ impl Said {
             tv_sec: limit.as_secs() as i64,
             tv_nsec: i64::from(limit.subsec_nanos()),
         };
-        // An interrupted wait is a short one.
+        // If interrupted, the wait is merely shorter.
         let _ = poll(&mut polled, Some(&limit));
     }
 
-    /// Takes what the pipe holds, of which there is an end though somebody still writes.
+    /// Reads the rest of the pipe. Bounded, because a process may still be writing.
     fn take_rest(&mut self) {
         const PIPE_BYTES_MAX: usize = 1 << 20;
         let parts_max = PIPE_BYTES_MAX / Said::PART_BYTES;
         let _ = (0..parts_max).take_while(|_| self.take()).count();
     }
 
-    /// To be put behind a sentence.
+    /// The output as a suffix of a message.
     fn told(&self) -> String {
         match String::from_utf8_lossy(&self.end).trim() {
             "" => String::new(),
@@ -302,7 +302,7 @@ mod tests {
         let (pipe, mut writer) = std::io::pipe().expect("a pipe");
         let mut said = Said::of(pipe).expect("listens");
         writer.write_all(b"x").expect("it has room");
-        // It would end the test's patience if it waited to the end.
+        // Waiting for the end of the output would exceed the test's time limit.
         said.wait(LONG);
         assert!(said.take() && !said.take() && !said.has_ended);
         drop(writer);
@@ -310,7 +310,7 @@ mod tests {
         assert!(!said.take() && said.has_ended);
     }
 
-    /// A program may write for ever, and what it leaves behind may hold its standard error open.
+    /// A program may write endlessly, and processes that it leaves behind may hold its standard error open.
     #[test]
     fn of_what_is_said_no_more_is_kept_than_is_told() {
         let (pipe, mut writer) = std::io::pipe().expect("a pipe");
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(judged(&script, LONG, true), Ok(()));
         let id = std::fs::read_to_string(&file).expect("it was started");
         let stat = format!("/proc/{}/stat", id.trim());
-        // Nobody may have asked yet how it ended.
+        // The process may be a zombie that has not been reaped yet.
         let is_alive = || std::fs::read_to_string(&stat).is_ok_and(|it| !it.contains(") Z "));
         while is_alive() {
             std::thread::yield_now();

@@ -1,15 +1,15 @@
-//! Recovery of stores: what a start finds in the data folder, and makes of it.
+//! Recovery of stores: reads the data folder at a start.
 //!
 //! ```text
-//! <data>/LOCK                     held by the one server of this folder
+//! <data>/LOCK                     held by the only server of this folder
 //! <data>/trash/                   removed stores, deleted at start
 //! <data>/stores/<name>/LIVE       a link to the live version's folder
 //! <data>/stores/<name>/v…         published versions
-//! <data>/stores/<name>/v….pull    an interrupted pull; the next pull of its source goes on from it
+//! <data>/stores/<name>/v….pull    an interrupted pull, which the next pull of its source resumes
 //! ```
 //!
-//! A live version that cannot be opened is said to be damaged, loudly, and the store answers so: an
-//! older version in its place would be an undetected step back in time. The other stores are served.
+//! If a live version cannot be opened, the damage is logged as an error, and the store's reads return it: serving an older
+//! version instead would be an undetected step back in time. Other stores are served.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -32,13 +32,13 @@ use crate::error::Error;
 use crate::loading::Progress;
 use crate::supervision::contain;
 
-/// The data folder's lock; it ends with the process, however that ends.
+/// The lock of the data folder, released whenever the process ends.
 pub struct FolderLock {
     _file: File,
 }
 
 impl FolderLock {
-    /// Creates the data folder if needed, and takes it.
+    /// Creates the data folder if necessary, and locks it.
     pub fn take(data: &Path) -> Result<FolderLock, Error> {
         fs::create_dir_all(data).map_err(Error::io("create the data folder", data))?;
         let path = data.join("LOCK");
@@ -69,10 +69,10 @@ impl FolderLock {
 }
 
 impl Stores {
-    /// The stores of a data folder, of which none is open yet.
+    /// The stores of a data folder, none of them open yet.
     ///
     /// # Errors
-    /// [`Error::Io`] if the stores' folder cannot be made.
+    /// [`Error::Io`] if the stores' folder cannot be created.
     pub fn new(
         data: &Path,
         catalog: Arc<Catalog>,
@@ -98,8 +98,8 @@ impl Stores {
         })
     }
 
-    /// Opens every store in the folder and fills the catalog; where a map `is_followed`, the catalog is left to `Stores::follow`. Nothing
-    /// else makes or removes stores meanwhile.
+    /// Opens every store in the folder and fills the catalog. If the map `is_followed`, the catalog is left to `Stores::show`. No
+    /// stores are created or removed meanwhile.
     ///
     /// # Errors
     /// [`Error::Io`] if the folder cannot be read.
@@ -126,7 +126,7 @@ impl Stores {
                 Ok(store) => {
                     self.lock().insert(name, Arc::new(store));
                 }
-                // The others can be served.
+                // The other stores can be served.
                 Err(error) => {
                     let reason = format!("store {name} cannot be read: {error}");
                     report_fault(&self.catalog, &name, None, Cause::Damaged, reason);
@@ -139,10 +139,10 @@ impl Stores {
     }
 }
 
-/// What a rollback would return to in a store's folder, as the server of that folder says it; only read.
+/// Returns the target of a rollback in a store's folder, like the server of that folder. Read-only.
 ///
 /// # Errors
-/// [`Error::Io`], or [`Error::Corrupted`] for a `LIVE` that cannot be read.
+/// [`Error::Io`], or [`Error::Corrupted`] if `LIVE` cannot be read.
 pub fn previous_version(dir: &StoreDir) -> Result<Option<VersionId>, Error> {
     let Some(live) = dir.live()? else {
         return Ok(None);
@@ -155,7 +155,7 @@ pub fn previous_version(dir: &StoreDir) -> Result<Option<VersionId>, Error> {
     Ok(meta::History::read(dir.path()).previous(live, &dir.versions()?, fit))
 }
 
-/// Opens what a store's folder holds, made if it is not there, and tells the catalog.
+/// Opens a store's folder, creates it if necessary, and updates the catalog.
 pub(super) fn recover_store(
     data: &Path,
     name: &StoreName,
@@ -167,7 +167,7 @@ pub(super) fn recover_store(
     let dir = StoreDir::open_or_create(data, name)?;
     dir.sweep()?;
     let mut versions = dir.versions()?;
-    // If there are too few descriptors for all, it is not the live one that lacks some.
+    // The live version comes first, so that it gets its descriptors if there are not enough for all.
     let said_live = dir.live().ok().flatten();
     versions.sort_by_key(|id| Some(*id) != said_live);
     let kept: BTreeMap<VersionId, Kept> = (versions.into_iter())

@@ -1,7 +1,7 @@
-//! Which old versions go. Pure choice here; the removal is `Store::retain`.
+//! Chooses the old versions to remove. The choice is pure; `Store::retain` removes them.
 //!
-//! Never chosen: the live version, the one a rollback would return to, and anything newer than the
-//! live one (it waits to be swapped in, or was rolled back for someone to look at).
+//! Never chosen: the live version, the target of a rollback, and any version newer than the live one (it waits for a swap, or was
+//! rolled back and may be examined).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Store, Stores, unix_seconds};
 use crate::error::Error;
 
-/// How much of the past to keep. 0 means no limit.
+/// The number, age and size of versions to keep. 0 means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
     /// Including the live version.
@@ -28,7 +28,7 @@ struct Candidate {
 }
 
 impl Stores {
-    /// Applies `retention` to every store. In a cluster the map says what is kept.
+    /// Applies `retention` to every store. In a cluster, the map determines what is kept.
     pub fn retain_all(&self, retention: Retention) {
         if self.is_followed {
             return;
@@ -42,7 +42,7 @@ impl Stores {
 }
 
 impl Store {
-    /// Removes what `retention` no longer keeps; answers which versions went.
+    /// Removes the versions that `retention` does not keep, and returns them.
     pub fn retain(self: &Arc<Self>, retention: Retention) -> Result<Vec<VersionId>, Error> {
         let mut state = self.lock()?;
         let Some(live) = state.live else {
@@ -54,7 +54,7 @@ impl Store {
             .iter()
             .map(|(id, kept)| Candidate {
                 id: *id,
-                // A version of unknown age is not old.
+                // A version of unknown age counts as new.
                 pulled_at: kept
                     .record
                     .as_ref()
@@ -75,7 +75,7 @@ impl Store {
     }
 }
 
-/// The versions to remove, oldest first. `kept` is in order of version.
+/// Returns the versions to remove, oldest first. `kept` is sorted by version.
 fn choose(
     kept: &[Candidate],
     live: VersionId,
@@ -107,7 +107,7 @@ fn choose(
 mod tests {
     use super::*;
 
-    /// Versions 1..=6, each of 10 bytes and one hour younger than the one before; 5 is live, 4 before it.
+    /// Versions 1..=6, each of 10 bytes and one hour younger than the previous one; 5 is live, and 4 was live before it.
     fn check(retention: Retention, expected: &[u64]) {
         let now = 1_000_000;
         let kept: Vec<Candidate> = (1..=6)

@@ -1,14 +1,14 @@
-//! Versions that are published and have not been judged: what a crash leaves in the midst of a pull.
+//! Published versions that have not passed their gates: the remainder of a pull that was interrupted by a crash.
 //!
 //! ```text
 //!  pull ─ publish ─► unchecked ─ verify, gates ─► kept ─ go_live ─► live
 //!                        │ crash                    ▲
-//!                        └─ listed so; a swap to it, or the next pull of the same bytes, judges it
+//!                        └─ listed as unchecked; a swap to it, or the next pull of the same bytes, checks it
 //! ```
 //!
-//! A pull writes the gates that its version must pass into the version's folder before it publishes
-//! it, and removes them when it has passed. So a version with the file is known to be unchecked also
-//! to a server that starts after a crash, and no way leads from there to live but through the gates.
+//! A pull writes the gates that its version must pass into the version's folder before it publishes the version, and removes them
+//! when it has passed. A version with this file is therefore known to be unchecked, even after a crash, and can become live only
+//! through its gates.
 
 use std::fs;
 use std::io;
@@ -25,21 +25,21 @@ use crate::supervision::contain;
 
 const FILE: &str = "unchecked.json";
 
-/// Says that the version in `folder`, which is not published yet, has to pass `gates`.
+/// Marks the version in `folder`, which is not published yet, as having to pass `gates`.
 pub fn mark(folder: &Path, gates: &Gates) -> Result<(), Error> {
     let path = folder.join(FILE);
     let bytes = serde_json::to_vec_pretty(gates).expect("plain structs become JSON");
     fs::write(&path, bytes).map_err(Error::io("write", &path))
 }
 
-/// Says so durably of a version that is kept, and is about to get partitions that nobody has verified.
+/// Durably marks a kept version that is about to receive unverified partitions.
 pub fn mark_kept(version_dir: &Path, gates: &Gates) -> Result<(), Error> {
     mark(version_dir, gates)?;
     files::sync_file(&version_dir.join(FILE))?;
     Ok(files::sync_folder(version_dir)?)
 }
 
-/// Says durably that it has passed them. Doing so twice is the same.
+/// Durably removes the mark of a version that has passed. Idempotent.
 pub fn clear(version_dir: &Path) -> Result<(), Error> {
     let path = version_dir.join(FILE);
     match fs::remove_file(&path) {
@@ -49,7 +49,7 @@ pub fn clear(version_dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// The gates that a version has yet to pass; `None` if it has been judged.
+/// The gates that a version has not passed yet; `None` if it has passed.
 pub fn read(version_dir: &Path) -> Result<Option<Gates>, Error> {
     let path = version_dir.join(FILE);
     let bytes = match fs::read(&path) {
@@ -67,10 +67,11 @@ pub fn read(version_dir: &Path) -> Result<Option<Gates>, Error> {
 }
 
 impl Store {
-    /// Verifies and judges the version, if that has not been done: it may take as long as reading all
-    /// of it. One that fails stays as it is, to be looked at or removed.
+    /// Verifies and checks the version, unless that has been done. This may take as long as reading all of it. A version that
+    /// fails is kept, so that it can be examined or removed.
     ///
     /// # Errors
+    /// [`Error::Corrupted`], or [`Error::Refused`] by one of its gates.
     /// [`Error::Corrupted`], or [`Error::Refused`] by one of its gates.
     pub fn judge_unchecked(&self, id: VersionId) -> Result<(), Error> {
         let (gates, version, live) = {

@@ -1,4 +1,4 @@
-//! What is asked of the nodes: some calls at a time, each in steps between which anything may happen.
+//! The clients of the simulation: several calls at a time, each in steps between which anything may happen.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -19,7 +19,7 @@ use super::world::{NODES, World};
 const OBJECTS: u32 = 10;
 const CITIES: u64 = 4;
 const NUMBERS: u64 = 8;
-/// At a time.
+/// Number of concurrent calls.
 const CALLS: usize = 5;
 
 #[derive(Default)]
@@ -28,11 +28,12 @@ pub struct Clients {
     last: usize,
     events: Vec<Event>,
     notes: u16,
-    /// What is written and committed, and waits until all who were told have it: the call, where, and up to what.
+    /// Writes that are committed and wait for the readers' acknowledgements: the call, the node, and the exchange's sequence
+    /// number.
     told: Vec<(usize, usize, u64)>,
 }
 
-/// A call that has begun.
+/// A call in progress.
 struct Running {
     begun: u64,
     what: What,
@@ -43,7 +44,7 @@ enum What {
         object: u32,
         change: Change,
     },
-    /// Seen at a node in a life of it; what was executed there up to then is to be committed.
+    /// The state that was read at a node in an incarnation. The changes executed there up to `upto` must be committed.
     Read {
         object: u32,
         saw: State,
@@ -69,14 +70,14 @@ enum By {
 
 struct Part {
     node: usize,
-    /// What is asked of it, of a subspace: without, all that it owns.
+    /// The regions requested of a subspace; `None` requests all own objects.
     regions: Option<(u64, Vec<RangeInclusive<u16>>)>,
     state: PartState,
 }
 
 enum PartState {
     Asked,
-    /// Found in a life of the node, in copies of a generation, with so much executed.
+    /// Found in an incarnation of the node, in copies of a generation, with `upto` changes executed.
     Waits {
         found: Found,
         life: u64,
@@ -87,7 +88,7 @@ enum PartState {
 }
 
 impl Clients {
-    /// All calls; those that have not ended may have been done.
+    /// All calls. Those that have not ended may have been executed.
     pub fn events(&self) -> Vec<Event> {
         let mut events = self.events.clone();
         for running in self.running.values() {
@@ -125,7 +126,7 @@ impl Clients {
         }
     }
 
-    /// Nobody asks anything new: what there is comes to its end; then all is looked at.
+    /// Starts no more random calls: current calls finish, then everything is read.
     pub fn calm(&mut self, round: u32, world: &mut World) {
         if round + 1 < 4 {
             return;
@@ -217,7 +218,7 @@ impl Clients {
         self.last
     }
 
-    /// The node that has this object, if it may act for it.
+    /// The node that owns this object, if it may serve it.
     fn owner(object: u32, world: &World) -> Option<usize> {
         let slot = row_slot(&object_row(&key(object)));
         let own = |node: &usize| {
@@ -296,7 +297,7 @@ impl Clients {
             parts: Vec::new(),
             by: By::Regions,
         };
-        // Whoever is asked goes by the map that it has.
+        // The node uses the map that it has.
         let asker = world.random.index(NODES);
         if !world.runs[asker] {
             return;
@@ -353,7 +354,7 @@ enum Going {
     Done,
 }
 
-/// All nodes cost the same to be asked, so that the fewest are.
+/// All nodes have equal costs, so that a search contacts as few as possible.
 struct Alike<'a>(&'a Shard);
 
 impl Places<u16> for Alike<'_> {
@@ -410,7 +411,7 @@ impl Searching {
         true
     }
 
-    /// `false`: somebody owns nothing, or nobody something.
+    /// Returns `false` if a node owns nothing, or if a block has no owner.
     fn ask_owners(&mut self, asker: usize, world: &World) -> bool {
         let epoch = world.nodes[asker].epoch;
         let map = world.maps.iter().find(|map| map.epoch == epoch);
@@ -443,7 +444,7 @@ impl Searching {
             true => Going::On,
             false if self.by != By::Regions => Going::Refused,
             false => {
-                // As without subspaces.
+                // Continues as without subspaces.
                 world.seen.not_ready += 1;
                 let asker = world.random.index(NODES);
                 match world.runs[asker] && self.ask_owners(asker, world) {
@@ -454,7 +455,7 @@ impl Searching {
         }
     }
 
-    /// One place goes on. `false`: it cannot answer.
+    /// Advances one part. Returns `false` if its node cannot answer.
     fn step(&mut self, at: usize, world: &mut World) -> bool {
         let part = &mut self.parts[at];
         let node = part.node;

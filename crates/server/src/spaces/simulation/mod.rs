@@ -1,21 +1,24 @@
-//! Nodes that own objects of one space and hold regions of its subspaces, on one thread, in orders that a seed gives: what clients write, read and find is judged
-//! (`larder_validate::objects`), whatever is lost, late or gone, and whatever map and whatever subspaces each node goes by.
+//! A single-threaded simulation of nodes that own the objects of one space and hold regions of its subspaces, in an order drawn
+//! from a seed. `larder_validate::objects` judges what clients write, read and find, under losses, delays and failures, with any
+//! map and any subspaces on each node.
 //!
 //! ```text
 //!   a client's write ─► the owner: engine, index, `copies` ─► told ─► conversation ─► holders
-//!                        └─ committed, and all told have it: answered
-//!   a client's search ─► by regions: each holder says what it has, or that it lacks something
-//!                        └─ else by owners, each for the slots that it has by one map
+//!                        └─ answered when committed and acknowledged by all notified holders
+//!   a client's search ─► by regions: each holder returns its objects, or reports that it lacks some
+//!                        └─ else by owners, each for its slots under one map
 //! ```
 //!
-//! What is simulated is the server's own code: engines and exchanges of `larder_join`, and all of this folder. The glue between them is `node`, as `tables/spaces.rs`,
-//! `tables/conversations` and `tables/replicated` have it; replication itself is simulated by itself (`crates/cluster`), so that here a write is committed at some later moment,
-//! and of what was not when its owner went down any part may have been kept. `world` has the nodes, the map and what happens to them; `clients` what is asked of them.
+//! The simulation runs the server's own code: engines and exchanges of `larder_join`, and all of this folder. `node` contains the
+//! glue, as in `tables/spaces.rs`, `tables/conversations` and `tables/replicated`. Replication has its own simulation
+//! (`crates/cluster`), so here a write is committed at some later moment, and when an owner goes down, any prefix of its
+//! uncommitted writes may have been kept. `world` contains the nodes, the map and their events, `clients` the requests.
 //!
-//! Conversations are as invariants 1 to 5 of `tables/conversations` have them: one is lost with all that is on its way; the reader trusts what it was told until
-//! its lease ends or it notices; the owner waits that long. Nothing is repeated or comes in another order within one: that connections see to, and what comes of an earlier one is thrown away.
+//! Conversations follow invariants 1 to 5 of `tables/conversations`. A conversation that ends loses all messages in flight. The
+//! reader trusts its rows until its lease ends or it notices the end; the owner waits that long. Within a conversation, no
+//! message is repeated or reordered: connections ensure this, and messages of earlier conversations are discarded.
 //!
-//! Mistakes are planted, to see that they are found.
+//! Deliberate bugs verify that the simulation finds them.
 
 mod clients;
 mod node;
@@ -28,32 +31,32 @@ use larder_validate::objects::{Searches, judge};
 
 use world::{Seen, World};
 
-/// What is done wrong on purpose.
+/// A deliberate bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
-    /// A write is answered before all who are told have it.
+    /// A write is answered before all notified holders have it.
     AnswersUntold,
-    /// An owner whose conversation has ended is not waited for: what is held of its objects stays.
+    /// After a conversation has ended, a holder keeps the copies of that owner's objects.
     KeepsWhatIsNotTold,
-    /// An owner does not wait until a reader surely trusts it no more.
+    /// An owner does not wait until a reader certainly no longer trusts its rows.
     GivesUpEarly,
-    /// What is to be said when something is committed is said in the conversation that there is then.
+    /// A message that was withheld until a commit is sent in the current conversation instead of its own.
     SaysWhatWasKept,
-    /// A holder does not look at who owns what when it hears of a map.
+    /// A holder ignores changes of owners when it receives a map.
     IgnoresOwners,
-    /// A holder answers for regions that it does not have whole.
+    /// A holder answers for regions that it holds incompletely.
     AnswersUnready,
-    /// A holder does not look again whether it was told all, when it has the answer.
+    /// A holder does not check again, after it computed the answer, that it is still subscribed.
     LooksOnce,
-    /// Objects that came with a slot are not looked at.
+    /// Objects that arrived with a slot are not indexed.
     MissesMoved,
-    /// Parts of a search by owners may be of different maps.
+    /// The parts of a search by owners may use different maps.
     MixesMaps,
-    /// An owner whose space has no subspaces any more tells nobody of changes.
+    /// An owner whose space no longer has subspaces notifies no reader of changes.
     TellsNoFormer,
 }
 
-/// `rarity`: of what may go wrong one in so many does, so that regions are whole for longer.
+/// `rarity`: one in this many possible faults happens, so that regions are complete for longer periods.
 fn run(seed: u64, planted: Option<Planted>, rarity: u64) -> Seen {
     let mut world = World::new(seed, planted);
     world.rarity = rarity;
@@ -83,7 +86,7 @@ fn what_is_found_in_regions_is_explained_whatever_is_lost_or_moves() {
     });
     let seen = all.get();
     eprintln!("{seen:?}");
-    // What it is about has happened, also when it is one seed alone.
+    // Checks that the relevant events have happened, also if a single seed is run.
     let is_whole = seen.runs >= 60;
     let enough = seen.by_regions > 1_000 && seen.by_owners > 500 && seen.not_ready > 100;
     let faults = seen.cut > 100 && seen.down > 50 && seen.moved > 50;
@@ -105,7 +108,7 @@ fn what_is_found_in_regions_is_explained_where_little_goes_wrong() {
     assert!(seen.runs < 60 || seen.by_regions > 3_000, "{seen:?}");
 }
 
-/// By some seed from this one on: what is rare is looked for where it is known to be.
+/// Searches for a seed from `from` on that finds the bug. Rare cases are searched where they are known to occur.
 fn is_found(planted: Planted, from: u64, rarity: u64) {
     check_found(300, |seed, is_planted| {
         run(from + seed, is_planted.then_some(planted), rarity);

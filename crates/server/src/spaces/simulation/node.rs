@@ -1,4 +1,4 @@
-//! One node with one core: what it owns, what it holds, and what it says. As the tables put these together.
+//! One node with one core: its slots, its copies and its messages, combined like in the tables.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -17,19 +17,19 @@ use super::super::walk::{end_of, tables_of};
 use super::super::{Behind, Catalog, Spaces};
 use super::Planted;
 
-/// What a copy weighs in a turn of the exchange.
+/// The weight of a copy in a turn of the exchange.
 const COPY_WEIGHT: usize = 128;
 
-/// What of an answer is known when its last step is done: keys, and what each was.
+/// The result of a completed search: keys, and the state of each if known.
 pub type Found = Vec<(u32, Option<State>)>;
 
 /// A write that was executed and is not committed.
 pub struct Executed {
     pub row: Vec<u8>,
     pub value: Option<Vec<u8>>,
-    /// Of the client's call.
+    /// The number of the client's call.
     pub call: usize,
-    /// Who was told of changes up to here is waited for.
+    /// The exchange's sequence number up to which acknowledgements are awaited.
     pub told: u64,
 }
 
@@ -39,15 +39,15 @@ pub struct Node {
     pub spaces: Spaces,
     pub shard: Shard,
     pub catalog: Arc<Catalog>,
-    /// Of the map that it goes by, and of the last one in which others owned something.
+    /// The epoch of its map, and of the last map that changed owners.
     pub epoch: u64,
     pub owners_since: u64,
-    /// Its lease lasts.
+    /// Its lease is valid.
     pub has_lease: bool,
     pub executed: VecDeque<Executed>,
     pub executed_count: u64,
     pub settled: u64,
-    /// What waits until so many are settled: to whom, and the owner's words.
+    /// Messages withheld until this many writes are settled: the receiver, and the owner's messages.
     kept: VecDeque<(u64, u16, Vec<EngineMessage>)>,
     planted: Option<Planted>,
 }
@@ -84,7 +84,7 @@ impl Node {
         self.shard.owner_of_slot(slot) == self.shard.index
     }
 
-    /// Others own what they did not.
+    /// Applies a change of owners.
     pub fn change_owners(&mut self, owners: Arc<SlotOwners>, epoch: u64) {
         let shard = Shard::among(self.shard.index, self.shard.count, owners);
         let is_other = |slot| self.shard.owner_of_slot(slot) != shard.owner_of_slot(slot);
@@ -99,7 +99,8 @@ impl Node {
         (self.shard, self.epoch) = (shard, epoch);
     }
 
-    /// It gives these slots away: nobody owns them for it, and who read of them is to forget that. What they acknowledge that with.
+    /// Starts a hand-over of slots: the node treats them as having no owner, and notifies their readers to discard the rows.
+    /// Returns the sequence number to be acknowledged.
     pub fn disown(&mut self, is_leaving: impl Fn(u16) -> bool, epoch: u64) -> u64 {
         let owner = |slot| match is_leaving(slot) {
             true => NOBODY,
@@ -114,7 +115,7 @@ impl Node {
         self.exchange.withdraw(&slots)
     }
 
-    /// Lets go of rows that it does not own, and of those that it has anew has these.
+    /// Removes rows that it does not own, and loads the rows of newly owned slots.
     pub fn take_rows<'a>(
         &mut self,
         rows: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>,
@@ -189,7 +190,7 @@ impl Node {
         });
     }
 
-    /// What is to be said to others, as far as it may be said.
+    /// Returns the messages to another node that may be sent now.
     pub fn take_out(&mut self, to: u16) -> Vec<EngineMessage> {
         let mut messages = self.exchange.take_out(to);
         let is_settled = self.settled == self.executed_count;
@@ -204,7 +205,7 @@ impl Node {
         messages
     }
 
-    /// What was kept back and may be said now.
+    /// Returns withheld messages that may be sent now.
     pub fn let_go(&mut self) -> Vec<(u16, Vec<EngineMessage>)> {
         let settled = self.settled;
         let free = self.kept.iter().take_while(|(upto, ..)| *upto <= settled);
@@ -213,20 +214,20 @@ impl Node {
         free.map(|(_, to, messages)| (to, messages)).collect()
     }
 
-    /// What was executed and not committed is not kept, or is another's to say.
+    /// Discards uncommitted writes: they are lost, or another node continues them.
     pub fn drop_executed(&mut self) -> Vec<Executed> {
         self.kept.clear();
         self.settled = self.executed_count;
         self.executed.drain(..).collect()
     }
 
-    /// The conversation in which this one reads what another owns has ended.
+    /// Handles the end of the conversation in which this node reads rows of `owner`.
     pub fn owner_lost(&mut self, owner: u16) {
         self.exchange.owner_lost(&mut self.engine, owner);
         if self.planted != Some(Planted::KeepsWhatIsNotTold) {
             self.spaces.owner_lost(owner, &self.shard);
         }
-        // It may be swept in the same turn, or some at a time.
+        // Copies may be swept in the same turn, or incrementally.
         while self.executed_count.is_multiple_of(2) && self.spaces.sweep_some(8) {}
     }
 
@@ -237,7 +238,7 @@ impl Node {
         }
     }
 
-    /// A turn of maintenance: it takes in what has come, asks for copies and supplies them.
+    /// Runs a maintenance turn: processes received messages, requests copies and supplies them.
     pub fn work(&mut self, rows: usize) {
         self.spaces.look_at_some(&self.engine, rows);
         let mut parts = self.spaces.parts();
@@ -254,7 +255,7 @@ impl Node {
                 Said::End(number) => self.exchange.end_part(number),
             }
         }
-        // Else it rests.
+        // Otherwise it rests.
         if rows.is_multiple_of(2) {
             self.exchange.take_part();
             if self.spaces.read().behind() == Behind::Nothing {
@@ -265,19 +266,19 @@ impl Node {
         self.exchange.acknowledge(&self.engine);
     }
 
-    /// Whether this node has what a search may not miss.
+    /// Processes everything that a search must not miss.
     pub fn catch_up(&self) {
         while self.spaces.look_at_some(&self.engine, 8) == Behind::Owed {}
     }
 
-    /// What it finds among the objects that it owns.
+    /// Searches the objects that it owns.
     pub fn find_owned(&self, search: &Arc<Search>) -> Found {
         let all = self.spaces.read();
         let space = &all.spaces["things"];
         found(&space.index, &Rows(&self.engine), search)
     }
 
-    /// What it finds in regions that it holds, and of what generation that is. `None`: it does not have all of them.
+    /// Searches regions that it holds, and returns their generation; `None` if it does not hold all of them.
     pub fn find_held(
         &self,
         id: u64,
@@ -334,7 +335,7 @@ pub fn number_of(key: &[u8]) -> u32 {
     text["thing:".len()..].parse().expect("a number")
 }
 
-/// What an object is: its city, its number and its note.
+/// The state of an object: its city, its number and its note.
 pub fn state_of(object: &Object) -> State {
     let Object::Hash(hash) = object else {
         panic!("only hashes are written");

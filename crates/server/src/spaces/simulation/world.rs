@@ -1,4 +1,4 @@
-//! The nodes, the map, what is on its way, and what happens to them.
+//! The nodes, the map, the messages in flight, and the events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::node::Node;
 pub const NODES: usize = 4;
 const BLOCKS: usize = 8;
 
-/// How often something happened.
+/// Counts of events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub runs: u32,
@@ -34,7 +34,7 @@ pub struct Seen {
     pub switched: u32,
     pub cancelled: u32,
     pub cut_anew: u32,
-    /// Of these, where regions have another order than their slots.
+    /// The number of these after which the order of regions differs from that of their slots.
     pub reordered: u32,
 }
 
@@ -58,12 +58,12 @@ impl Seen {
     }
 }
 
-/// Of one epoch.
+/// The map of one epoch.
 #[derive(Clone)]
 pub struct Map {
     pub epoch: u64,
     pub blocks: Vec<u16>,
-    /// Since which epoch each block is its owner's.
+    /// The epoch since which each block has its owner.
     terms: Vec<u64>,
     pub up: [bool; NODES],
     pub owners: Arc<SlotOwners>,
@@ -74,16 +74,16 @@ pub fn block_of(slot: u16) -> usize {
     usize::from(slot) * BLOCKS / usize::from(SLOTS)
 }
 
-/// The conversation in which one node reads what another owns.
+/// The conversation in which one node reads rows of another.
 #[derive(Default)]
 struct Talk {
     number: u64,
-    /// In which the owner is.
+    /// The number that the owner uses.
     owners: Option<u64>,
     to_owner: VecDeque<(u64, Option<EngineMessage>)>,
     to_reader: VecDeque<(u64, EngineMessage)>,
     is_cut: bool,
-    /// The reader trusts what it was told.
+    /// The reader trusts the rows that it received.
     trusts: bool,
 }
 
@@ -96,22 +96,22 @@ struct Moving {
 
 pub struct World {
     pub nodes: Vec<Node>,
-    /// A node runs; of one that does not all is lost.
+    /// Whether each node runs. A node that does not has lost everything.
     pub runs: [bool; NODES],
-    /// How often each was down.
+    /// How often each node was down.
     pub lives: [u64; NODES],
     pub maps: Vec<Map>,
     pub random: Random,
     pub planted: Option<Planted>,
     pub clock: u64,
     pub seen: Seen,
-    /// One in so many of what may happen does.
+    /// One in this many possible events happens.
     pub rarity: u64,
-    /// By row, what is committed.
+    /// The committed rows.
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     /// By reader and owner.
     talks: BTreeMap<(usize, usize), Talk>,
-    /// By node and block, the term of its rows.
+    /// By node and block, the term of the node's rows.
     terms: [[u64; BLOCKS]; NODES],
     moving: Option<Moving>,
     clients: Clients,
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// Nothing more goes wrong: all comes to its end, and then everything is read once more.
+    /// Ends all faults, lets all calls finish, and then reads everything again.
     pub fn settle(&mut self) {
         for node in 0..NODES {
             self.come_back(node);
@@ -228,7 +228,7 @@ impl World {
             63..=66 => self.notice_some(),
             67 => self.go_on_moving(),
             68..=70 if is_wild => {
-                // At rarity 1 nothing is drawn for that.
+                // At rarity 1, no random number is drawn for this.
                 if self.rarity == 1 {
                     self.happen(node);
                 } else if self.random.one_in(self.rarity) {
@@ -261,7 +261,7 @@ impl World {
         }
     }
 
-    /// What a node says goes on its way.
+    /// Sends a node's pending messages.
     pub fn flush(&mut self, from: usize) {
         for to in (0..NODES).filter(|to| *to != from) {
             let messages = self.nodes[from].take_out(to as u16);
@@ -308,7 +308,7 @@ impl World {
                     continue;
                 }
                 if talk.owners.is_none_or(|present| number > present) {
-                    // It says that it has forgotten what it was told before.
+                    // The reader announces that it has discarded everything received before.
                     talk.owners = Some(number);
                     self.nodes[owner].reader_lost(reader as u16);
                 }
@@ -335,7 +335,7 @@ impl World {
         }
     }
 
-    /// Somebody notices that a conversation has ended.
+    /// A node notices that a conversation has ended.
     fn notice_some(&mut self) {
         let (reader, owner) = (self.random.index(NODES), self.random.index(NODES));
         let what = self.random.below(3);
@@ -358,13 +358,13 @@ impl World {
         }
     }
 
-    /// A reader has forgotten what it was told, and begins another conversation.
+    /// A reader discards the rows that it received, and starts another conversation.
     fn begin_anew(&mut self, reader: usize, owner: usize) {
         if !self.runs[reader] || reader == owner {
             return;
         }
         self.nodes[reader].owner_lost(owner as u16);
-        // Who may not act says nothing that is to be trusted: his rows may be another's.
+        // Rows from a node without a lease must not be trusted, because another node may own them.
         let acts = self.nodes[owner].has_lease;
         let talk = self.talks.get_mut(&(reader, owner)).expect("all are there");
         talk.number += 1;
@@ -373,7 +373,7 @@ impl World {
         talk.to_owner = VecDeque::from([(talk.number, None)]);
     }
 
-    /// Whether a node was surely told of all changes, of what it was told of at all.
+    /// Whether a node has certainly received all changes of everything it received.
     pub fn is_subscribed(&self, reader: usize) -> bool {
         let own = self.talks.iter().filter(|((of, _), _)| *of == reader);
         { own }.all(|(_, talk)| talk.trusts)
@@ -385,7 +385,7 @@ impl World {
         self.clients = clients;
     }
 
-    /// The replicas of a node's slots have its next change.
+    /// Commits a node's next change on the replicas of its slots.
     pub fn commit_with(&mut self, at: usize, clients: &mut Clients) {
         let node = &mut self.nodes[at];
         if !self.runs[at] || !node.has_lease {
@@ -426,7 +426,7 @@ impl World {
         }
     }
 
-    /// A node hears of a map.
+    /// A node receives a map.
     fn learn(&mut self, at: usize, map: usize) {
         if !self.runs[at] || self.nodes[at].epoch >= self.maps[map].epoch {
             return;
@@ -436,7 +436,7 @@ impl World {
         node.spaces.follow(&map.catalog, &node.engine, false);
         node.catalog = map.catalog.clone();
         node.change_owners(map.owners.clone(), map.epoch);
-        // Of blocks that it has in another term than before it has what their replicas have.
+        // For blocks with a new term, it loads the rows of their replicas.
         let mut is_new = [false; BLOCKS];
         for (block, owner) in map.blocks.iter().enumerate() {
             is_new[block] = usize::from(*owner) == at && self.terms[at][block] != map.terms[block];
@@ -451,7 +451,7 @@ impl World {
         }
     }
 
-    /// A node's lease ends. It may be gone with all it had, or go on without it.
+    /// A node's lease ends. The node may lose everything, or continue without a lease.
     fn go_down(&mut self, at: usize) {
         let up = self.map().up;
         let is_up = |node: &usize| up[*node];
@@ -461,13 +461,13 @@ impl World {
         self.seen.down += 1;
         self.lives[at] += 1;
         self.nodes[at].has_lease = false;
-        // Nobody trusts what it said when others may act for it.
+        // No node trusts its rows when other nodes may serve them.
         for other in (0..NODES).filter(|other| *other != at) {
             self.cut(other, at);
             let talk = self.talks.get_mut(&(other, at)).expect("all are there");
             talk.trusts = false;
         }
-        // Of what was not committed its replicas have a part.
+        // Its replicas have a prefix of the uncommitted writes.
         let left = self.nodes[at].drop_executed();
         let kept = self.random.index(left.len() + 1);
         for executed in left.into_iter().take(kept) {
@@ -507,7 +507,7 @@ impl World {
         });
     }
 
-    /// It has its lease again, and nothing else.
+    /// The node gets a lease again.
     fn come_back(&mut self, at: usize) {
         if self.map().up[at] {
             return;
@@ -534,7 +534,7 @@ impl World {
         let (from, to) = (self.map().blocks[block], self.random.index(NODES));
         let is_up = self.map().up[to] && from != NOBODY;
         let from = usize::from(from);
-        // It moves what it has.
+        // Only the current owner moves a block.
         if self.moving.is_some() || !is_up || from == to {
             return;
         }
@@ -552,7 +552,7 @@ impl World {
         self.flush(from);
     }
 
-    /// All that was done with the block is kept, and nobody has anything of it: it is another's.
+    /// Completes a move once all writes of the block are committed and all readers have discarded its rows.
     fn go_on_moving(&mut self) {
         let Some(moving) = &self.moving else { return };
         let node = &self.nodes[moving.from];
@@ -575,7 +575,7 @@ impl World {
             .clone()
     }
 
-    /// Other subspaces begin, take over, or are given up.
+    /// Starts, completes or cancels a change of subspaces.
     fn lay_out(&mut self) {
         let declared = self.declared();
         let definition = &declared.definition;
@@ -600,7 +600,7 @@ impl World {
         self.publish(|map| map.catalog = catalog);
     }
 
-    /// All subspaces are cut by what objects are said to have.
+    /// Cuts all subspaces by the objects' sampled values.
     fn cut_anew(&mut self) {
         let declared = self.declared();
         let Some(regions) = declared.regions.clone() else {
@@ -612,7 +612,7 @@ impl World {
         };
         let anew: Vec<Vec<_>> = (0..regions.count()).map(of).collect();
         let weight = 1 + self.random.below(5);
-        // Half of the cuts are by one owner of all, as if all had changed since.
+        // Half of the cuts assume a single owner, as if all owners had changed since.
         let blocks = match self.random.one_in(2) {
             true => self.map().blocks.clone(),
             false => vec![0; BLOCKS],
@@ -627,7 +627,7 @@ impl World {
     }
 }
 
-/// Ordered values of an attribute, some heavier than others.
+/// Ordered sample values of an attribute, with different weights.
 fn sample(attribute: u16, weight: u64) -> Vec<(Vec<u8>, u64)> {
     use larder_space::base::number::Number;
     use larder_space::base::ordered::Scalar;
