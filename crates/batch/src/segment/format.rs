@@ -25,6 +25,7 @@
 //!                                         reserved          112 32 zero
 //!                                         checksum          144 8  XXH3-64 of bytes 0..144
 //!                                         magic             152 8  "LARDEND1"
+//! ```
 
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -6,6 +6,7 @@
 //! its first record. A lookup therefore knows from memory alone the one or two records that can have its key, or that
 //! there are none.
 //!
+//! ```text
 //! bits 63, 62    the other bits
 //! 0              32 cells, for blocks of up to 31 records
 //! 1 0            16 cells, for up to 46
