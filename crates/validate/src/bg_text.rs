@@ -1,14 +1,16 @@
-//! Text logs of the BG that was released (2013 to 2018), line by line, so that old results can be judged again.
+//! Parses the text logs of the released BG (2013 to 2018) line by line, so that old results can be validated again.
 //!
 //! ```text
 //!   READ,<kind>,<session>,<thread>,<id>,<start>,<end>,<value>,<action>
 //!   UPDATE,<kind>,<session>,<thread>,<id>,<start>,<end>,<count of the thread's updates>,<I|D>,<action>
 //! ```
 //!
-//! `kind` is ACCEPTFRND (friends), PENDFRND (requests) or POSTCOMMENT (comments); an update is one more (I) or one less (D).
-//! Times are Java's `nanoTime`, which may be negative; they are moved, in order, to what [`Span`] holds.
+//! `kind` is ACCEPTFRND (friends), PENDFRND (requests) or POSTCOMMENT (comments); an update adds one (I) or subtracts
+//! one (D). Times are Java's `nanoTime`, which may be negative; they are mapped to the range of [`Span`] in the same
+//! order.
 //!
-//! Left out: reads of the graph (GRPSHORTEST, GRPCOMMON, GRPFOFFRNDS), which BG compares with the graph as loaded.
+//! Reads of the graph (GRPSHORTEST, GRPCOMMON, GRPFOFFRNDS) are not validated. BG compares them with the graph as
+//! loaded.
 
 use std::fmt;
 
@@ -24,7 +26,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of this name in the logs.
+    /// Returns the kind with this name in the logs.
     pub fn named(name: &str) -> Option<Kind> {
         match name {
             "ACCEPTFRND" => Some(Kind::Friends),
@@ -34,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// As the logs have it.
+    /// The name in the logs.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Friends => "ACCEPTFRND",
@@ -43,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// The kind of an item made by [`Kind::item`].
+    /// Returns the kind of an item that [`Kind::item`] created.
     pub fn of(item: u64) -> Option<Kind> {
         match item >> 56 {
             1 => Some(Kind::Friends),
@@ -53,26 +55,26 @@ impl Kind {
         }
     }
 
-    /// The item of the trace that stands for this kind's count at `id`.
+    /// Returns the trace item for this kind's count at `id`.
     pub fn item(self, id: u32) -> u64 {
         (self as u64 + 1) << 56 | u64::from(id)
     }
 }
 
-/// What a line is.
+/// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
     Call(Record),
-    /// A read that the released client logged without a value (`null`). It cannot be judged; count it.
+    /// A read that the released client logged without a value (`null`). It cannot be validated; count it.
     NoValue,
     /// A read of the graph.
     Graph,
 }
 
-/// A line that no BG writes. The log must not be judged without it.
+/// A line that BG never writes. The log must not be validated without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadLine {
-    /// Which field does not fit, from 0.
+    /// The index of the invalid field, from 0.
     pub field: usize,
     pub line: String,
 }
@@ -89,11 +91,11 @@ impl fmt::Display for BadLine {
 
 impl std::error::Error for BadLine {}
 
-/// Reads one line, with or without its line end.
+/// Parses one line, with or without its line end.
 ///
 /// # Errors
 ///
-/// [`BadLine`], also if the line is cut short.
+/// [`BadLine`], also if the line is truncated.
 pub fn parse(line: &str) -> Result<Line, BadLine> {
     let line = line.trim_end();
     let fields: Vec<&str> = line.split(',').collect();
@@ -123,7 +125,7 @@ pub fn parse(line: &str) -> Result<Line, BadLine> {
         Ok(nanos.cast_unsigned() ^ 1 << 63)
     };
     let span = Span::new(instant(5)?, instant(6)?).ok_or_else(|| bad(6))?;
-    // The last field, whatever its text: without it the line was cut.
+    // The last field, whatever its text: if it is missing, the line was truncated.
     field(if is_read { 8 } else { 9 })?;
     let what = match (is_read, field(if is_read { 7 } else { 8 })?) {
         (true, "null") => return Ok(Line::NoValue),
@@ -142,7 +144,7 @@ pub fn parse(line: &str) -> Result<Line, BadLine> {
     }))
 }
 
-/// What each kind's counts were at the start; the same for all ids.
+/// The initial counts of each kind; the same for all ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     pub friends: i32,

@@ -1,7 +1,7 @@
-//! How often values of each size came, in as little memory whatever the values. `hdrhistogram` is finer, and bg measures with it; this crate
-//! links nothing but `types`, and an eighth is enough to show how old reads were.
+//! A histogram of values that takes little memory, whatever the values. `hdrhistogram`, with which bg measures, has a
+//! finer resolution. This crate links only `types`, and an eighth suffices for the age of reads.
 
-/// Buckets an eighth of a power of two wide, so a value is known to 12.5 %; below 16 exactly.
+/// The buckets are an eighth of a power of two wide, so values have a precision of 12.5 %; below 16 they are exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Vec<u64>,
@@ -34,12 +34,13 @@ impl Histogram {
         self.count
     }
 
-    /// Exact; zero if there are none.
+    /// Exact; zero if there are no values.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// What this share of the values (0.0 to 1.0) does not exceed: the upper bound of its bucket. None if there are none.
+    /// Returns the smallest bucket bound that this share of the values (0.0 to 1.0) does not exceed; `None` if there
+    /// are no values.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let wanted = ((share * self.count as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -49,7 +50,7 @@ impl Histogram {
         })
     }
 
-    /// The buckets that hold any: first value, last value, how many.
+    /// Returns the nonempty buckets: first value, last value, count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         let filled = self.buckets.iter().enumerate();
         filled

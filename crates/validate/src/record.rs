@@ -1,4 +1,5 @@
-//! The trace: one record of fixed size for each call, and a footer that tells a whole file from a torn one.
+//! The trace: one record of fixed size per call, and a footer that distinguishes a complete file from a truncated
+//! one.
 //!
 //! ```text
 //!   offset size  header               record                                        footer
@@ -14,13 +15,14 @@
 //!       51   13  zero                 zero                                          zero
 //! ```
 //!
-//! Integers are little-endian, numbers with a sign are extended to 16 bytes. The checksum is chained: that of each record
-//! (`larder_types::checksum32`) is seeded with its place and the checksum before it.
+//! Integers are little-endian; signed numbers are sign-extended to 16 bytes. The checksum is chained: that of each
+//! record (`larder_types::checksum32`) is seeded with its index and the previous checksum.
 //!
 //! Invariants:
 //!
-//! 1. [`decode`] never panics, and returns either all records of an intact trace or an error. Tests damage traces at random.
-//! 2. A cut, a flipped bit, a swapped or a missing record is an error, never a shorter trace.
+//! 1. [`decode`] never panics, and returns either all records of an intact trace or an error. Tests damage traces at
+//!    random.
+//! 2. A truncation, a flipped bit, a swapped or a missing record is an error, never a shorter trace.
 
 use std::fmt;
 
@@ -29,29 +31,30 @@ use larder_types::checksum32;
 use crate::Span;
 use crate::set::Sketch;
 
-/// Bytes of a header, of a record and of a footer.
+/// The size of a header, of a record and of a footer, in bytes.
 pub const RECORD_SIZE: usize = 64;
 
 const HEAD: &[u8; 8] = b"LARDTRC1";
 const FOOT: &[u8; 8] = b"LARDTEND";
 const FORMAT: u64 = 1;
 
-/// The action of reads that look at what is left after a run; they are judged like others, and reported apart.
+/// The action of reads of the end state after a run. They are validated like others and reported separately.
 pub const END_STATE: u8 = 255;
 
-/// What one call did to, or saw of, one item. The records of one call have one span, session and action, and follow one another.
+/// The effect or the result of one call on one item. The records of one call have the same span, session and action,
+/// and are consecutive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     pub item: u64,
     pub span: Span,
     pub session: u32,
-    /// What the client calls such calls; carried for reports.
+    /// The client's number for the kind of call; copied into reports.
     pub action: u8,
     pub outcome: Outcome,
     pub what: What,
 }
 
-/// Of a read, anything but `Done` means that it returned nothing to judge.
+/// For a read, any outcome but `Done` means that it returned nothing to validate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
@@ -71,7 +74,7 @@ pub enum What {
     WriteContent(u64),
 }
 
-/// Why bytes are no trace.
+/// The reason why bytes are not a valid trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Corrupted {
@@ -80,7 +83,7 @@ pub enum Corrupted {
         bytes: usize,
     },
     Header,
-    /// Cut short, or written by a client that died.
+    /// The file is truncated, or its writer died.
     Footer,
     Count {
         records: u64,
@@ -90,7 +93,7 @@ pub enum Corrupted {
         records: u64,
         footer: u64,
     },
-    /// A record that no encoder writes, under a right checksum.
+    /// A record that the encoder never writes, although the checksum matches.
     Record {
         index: u64,
     },
@@ -122,7 +125,7 @@ impl fmt::Display for Corrupted {
 
 impl std::error::Error for Corrupted {}
 
-/// Makes a trace piece by piece: [`Encoder::header`], a piece for each record, [`Encoder::footer`].
+/// Encodes a trace piece by piece: [`Encoder::header`], one piece per record, [`Encoder::footer`].
 #[derive(Default)]
 pub struct Encoder {
     records: u64,
@@ -158,14 +161,15 @@ impl Encoder {
     }
 }
 
-/// Reads a trace piece by piece: the header, a piece for each record, the footer. Nothing of it is to be believed before [`Decoder::finish`].
+/// Decodes a trace piece by piece: the header, one piece per record, the footer. The records are not trustworthy
+/// before [`Decoder::finish`] succeeds.
 pub struct Decoder {
     check: Encoder,
     expected: u64,
 }
 
 impl Decoder {
-    /// Takes the header of a trace of so many bytes.
+    /// Decodes the header of a trace of this total size.
     ///
     /// # Errors
     ///
@@ -186,7 +190,7 @@ impl Decoder {
         }
     }
 
-    /// How many records are between the header and the footer.
+    /// The number of records between the header and the footer.
     pub fn expected(&self) -> u64 {
         self.expected
     }
@@ -200,11 +204,11 @@ impl Decoder {
         decode_record(piece).ok_or(Corrupted::Record { index })
     }
 
-    /// Takes the footer.
+    /// Verifies the footer.
     ///
     /// # Errors
     ///
-    /// What the records read so far are not those that were written.
+    /// If the records differ from those that were written.
     pub fn finish(self, footer: &[u8; RECORD_SIZE]) -> Result<(), Corrupted> {
         if footer[..8] != *FOOT || footer[24..].iter().any(|byte| *byte != 0) {
             return Err(Corrupted::Footer);
@@ -226,11 +230,12 @@ impl Decoder {
     }
 }
 
-/// All records of a trace.
+/// Decodes all records of a trace.
 ///
 /// # Errors
 ///
-/// [`Corrupted`]: the trace must not be judged; what it lacks would look like writes that never were.
+/// [`Corrupted`]: the trace must not be validated, because missing records would look like writes that never
+/// happened.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Record>, Corrupted> {
     let (pieces, rest) = bytes.as_chunks::<RECORD_SIZE>();
     let [head, records @ .., foot] = pieces else {
@@ -297,7 +302,7 @@ fn encode(record: &Record) -> [u8; RECORD_SIZE] {
     bytes
 }
 
-/// None for what [`encode`] does not write.
+/// Returns `None` for bytes that the encoder does not write.
 fn decode_record(bytes: &[u8; RECORD_SIZE]) -> Option<Record> {
     let span = Span::new(word(bytes, 8), word(bytes, 16))?;
     let payload = u128::from(word(bytes, 24)) | u128::from(word(bytes, 32)) << 64;

@@ -1,7 +1,7 @@
-//! When a call ran, as the client saw it, and what a checker says of it.
+//! The interval of a call, as the client observed it, and the verdict on a read.
 
-/// A closed interval of nanoseconds on one monotonic clock: the call began at `start`, and its answer
-/// was there at `end`. Both may be equal.
+/// A closed interval of nanoseconds on one monotonic clock: the call started at `start`, and its reply had arrived at
+/// `end`. They may be equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span {
     pub(crate) start: u64,
@@ -9,12 +9,12 @@ pub struct Span {
 }
 
 impl Span {
-    /// None if `end` is before `start`.
+    /// Returns `None` if `end` is before `start`.
     pub fn new(start: u64, end: u64) -> Option<Span> {
         (start <= end).then_some(Span { start, end })
     }
 
-    /// A write whose outcome nobody knows: it may take effect at any time from `start` on, or never.
+    /// The span of a write with an unknown outcome: it may take effect at any time from `start` on, or never.
     pub fn unanswered(start: u64) -> Span {
         Span {
             start,
@@ -31,19 +31,19 @@ impl Span {
         self.end
     }
 
-    /// Whether this call had ended when the other began. Calls that touch are concurrent.
+    /// Returns whether this call had ended when the other started. Calls that touch are concurrent.
     pub fn precedes(self, other: Span) -> bool {
         self.end < other.start
     }
 }
 
-/// What a checker says of one read.
+/// The verdict of a checker on one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// Some order of the writes explains the answer.
+    /// Some order of the writes explains the result.
     Acceptable,
-    /// None does: the read is *unpredictable* in BG's words.
+    /// No order explains it: the read is *unpredictable* in BG's terms.
     Unacceptable,
-    /// Telling would take too long; see the checker for when that can be.
+    /// The decision would take too long; each checker documents when.
     Undecided,
 }

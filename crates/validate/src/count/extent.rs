@@ -1,4 +1,4 @@
-//! The least and the greatest value at each event, and a tree of them that finds events by value.
+//! The minimum and the maximum value at each event, and a tree over them that finds events by value.
 
 use std::ops::Range;
 
@@ -38,7 +38,8 @@ impl Extent {
     }
 }
 
-/// A complete binary tree in an array: node `i` covers what `2 i` and `2 i + 1` cover, leaf `i` is node `leaves + i`.
+/// A complete binary tree in an array: node `i` covers the leaves of `2 i` and `2 i + 1`; leaf `i` is node `leaves +
+/// i`.
 pub struct ExtentTree {
     nodes: Vec<Extent>,
     leaves: usize,
@@ -55,7 +56,7 @@ impl ExtentTree {
         ExtentTree { nodes, leaves }
     }
 
-    /// The extent of all leaves of a range together.
+    /// Returns the combined extent of a range of leaves.
     pub fn over(&self, range: Range<usize>) -> Extent {
         let (mut left, mut right) = (self.leaves + range.start, self.leaves + range.end);
         let mut extent = Extent::NONE;
@@ -74,7 +75,7 @@ impl ExtentTree {
         extent
     }
 
-    /// The first leaf of a range that holds the value and of which `decide` says yes.
+    /// Returns the first leaf in a range that contains the value and for which `decide` returns true.
     pub fn first_holding(
         &self,
         range: Range<usize>,
@@ -84,7 +85,7 @@ impl ExtentTree {
         self.search(1, 0..self.leaves, &range, value, [0, 1], &mut decide)
     }
 
-    /// The last leaf of a range that holds the value and of which `decide` says yes.
+    /// Returns the last leaf in a range that contains the value and for which `decide` returns true.
     pub fn last_holding(
         &self,
         range: Range<usize>,

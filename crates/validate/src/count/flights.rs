@@ -1,10 +1,11 @@
-//! Deltas by when they were in flight: what a read shows of them, beyond its value being possible.
+//! Deltas by the time at which they were in flight, and what a read reveals about them beyond the validity of its
+//! value.
 
 use super::intervals::{Flight, Intervals};
 use super::{Effect, Write, ended_sums};
 use crate::Span;
 
-/// More writes than this in flight at once are not told apart.
+/// Maximum number of concurrent writes that are analyzed.
 const FLIGHTS_MAX: usize = 64;
 
 /// All deltas of one item.
@@ -16,7 +17,7 @@ pub(crate) struct Flights {
 }
 
 impl Flights {
-    /// `absolute`: the first instant at which an absolute write began. From then on nothing can be told.
+    /// `absolute` is the start of the first absolute write. Reads that end after it reveal nothing.
     pub fn new(initial: i64, writes: &[Write], absolute: Option<u64>) -> Flights {
         let mut deltas = Vec::with_capacity(writes.len());
         for (index, write) in writes.iter().enumerate() {
@@ -37,12 +38,12 @@ impl Flights {
         }
     }
 
-    /// Each different instant after a read's start, by its end, at which a delta begins.
+    /// Returns the distinct instants after a read's start, up to its end, at which a delta starts.
     pub fn begins(&self, read: Span) -> impl Iterator<Item = u64> {
         self.deltas.starts_from(read.start, read.end).skip(1)
     }
 
-    /// What is certain at an instant, and what is in flight; None if that is too much.
+    /// Returns the certain value at an instant and the deltas in flight; `None` if they are too many.
     pub fn at(&self, instant: u64) -> Option<(i64, Vec<Flight>)> {
         self.during(Span {
             start: instant,
@@ -50,7 +51,7 @@ impl Flights {
         })
     }
 
-    /// What is certain from a read's start, and what is in flight during it; None if that is too much.
+    /// Returns the certain value at a read's start and the deltas in flight during it; `None` if they are too many.
     pub fn during(&self, read: Span) -> Option<(i64, Vec<Flight>)> {
         if self.absolute.is_some_and(|begun| begun <= read.end) {
             return None;
@@ -61,8 +62,8 @@ impl Flights {
         (flights.len() <= FLIGHTS_MAX).then_some((self.initial + ended, flights))
     }
 
-    /// The writes of which a read of this value shows whether they had taken effect. At the least and at the greatest that the writes in
-    /// flight can make, there is one way to make it; in between nothing is told. None: nothing is told of writes that are in flight.
+    /// Returns the writes in flight, and whether each had taken effect, if a read of this value reveals that: there
+    /// is only one way to reach the minimum or the maximum of the possible sums. `None` if the read reveals nothing.
     pub fn told(&self, read: Span, value: i64) -> Option<Vec<(usize, bool)>> {
         let (certain, flights) = self.during(read)?;
         let sum = |positive: bool| -> i64 {

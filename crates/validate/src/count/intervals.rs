@@ -1,22 +1,22 @@
-//! Writes by their start, with a tree of their ends: what was in flight at an instant, in O(log n) for each found.
+//! Writes by start, with a tree of their ends: finds the writes in flight at an instant, in O(log n) per result.
 
 use crate::Span;
 
-/// One write: a delta, or an absolute value.
+/// One write: a delta or an absolute value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flight {
     pub span: Span,
     pub value: i32,
-    /// Its place among all writes of the item.
+    /// Its index among all writes of the item.
     pub index: u32,
 }
 
 pub struct Intervals {
-    /// By start.
+    /// Ordered by start.
     writes: Vec<Flight>,
-    /// The sum of the values of the writes up to and with this one.
+    /// Prefix sums of the values, each including its own write.
     sums: Vec<i64>,
-    /// The greatest end below each node; laid out as in `extent`.
+    /// The maximum end below each node, in the layout of `extent`.
     ends: Vec<u64>,
     leaves: usize,
 }
@@ -50,12 +50,12 @@ impl Intervals {
         }
     }
 
-    /// The writes with `start <= begun_by` and `end >= ending_from`.
+    /// Returns the writes with `start <= begun_by` and `end >= ending_from`.
     pub fn holding(&self, begun_by: u64, ending_from: u64) -> Vec<Flight> {
         self.holding_few(begun_by, ending_from, usize::MAX)
     }
 
-    /// As [`Intervals::holding`], but no more than `most` and one.
+    /// Like [`Intervals::holding`], but returns at most `most + 1` writes.
     pub fn holding_few(&self, begun_by: u64, ending_from: u64, most: usize) -> Vec<Flight> {
         let mut found = Vec::new();
         let begun = self.begun(begun_by);
@@ -91,14 +91,14 @@ impl Intervals {
         self.collect(node * 2 + 1, first + half, half, search, found);
     }
 
-    /// The sum of the values of all writes that began by `instant`.
+    /// Returns the sum of the values of all writes that started at or before `instant`.
     pub fn started_sum(&self, instant: u64) -> i64 {
         self.begun(instant)
             .checked_sub(1)
             .map_or(0, |last| self.sums[last])
     }
 
-    /// `first`, and then each different start in `(first, last]`.
+    /// Returns `first`, and then each distinct start in `(first, last]`.
     pub fn starts_from(&self, first: u64, last: u64) -> impl Iterator<Item = u64> {
         let inside = &self.writes[self.begun(first)..self.begun(last).max(self.begun(first))];
         let mut before = first;

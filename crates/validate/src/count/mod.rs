@@ -1,35 +1,37 @@
-//! Counts: which values may a read of a number return while others change it?
+//! Counts: the values that a read of a number may return while others change it.
 //!
-//! At an instant `t`, let `base(t)` be the initial value and the deltas of all writes that ended before
-//! `t`, and `inflight(t)` the writes with `start <= t <= end`. A read may return
+//! At an instant `t`, let `base(t)` be the initial value plus the deltas of all writes that ended before `t`, and
+//! `inflight(t)` the writes with `start <= t <= end`. A read may return
 //!
 //! ```text
 //!   for any t of the read:  base(t) + the sum of any subset of inflight(t)
 //! ```
 //!
-//! That is exact. A linear order puts a set P of writes before the read; P holds whatever precedes one of its
-//! members. Let t be the latest of the read's start and the starts in P: then all of P began by t, and
-//! nothing outside P ended before t. The other way, any such choice at t is closed under precedence.
+//! This is exact. A linear order puts a set P of writes before the read, and P contains all predecessors of its
+//! members. Let t be the maximum of the read's start and the starts in P: then all of P started by t, and no write
+//! outside P ended before t. Conversely, any such choice at t is closed under precedence.
 //!
-//! An absolute write `a` cuts off what was before it. At `t`, let `M(t)` be the latest start of the absolute
-//! writes that ended before `t`. Then `a` may be the last one before the read if `a.start <= t` and
-//! `a.end >= M(t)`; it takes effect at some `u` with `max(M(t), a.start) <= u <= min(a.end, t)`, and
+//! An absolute write `a` overwrites the effects of earlier writes. At `t`, let `M(t)` be the latest start of the
+//! absolute writes that ended before `t`. Then `a` may be the last absolute write before the read if `a.start <= t`
+//! and `a.end >= M(t)`. It takes effect at some `u` with `max(M(t), a.start) <= u <= min(a.end, t)`, and
 //!
 //! ```text
 //!   value = a's + all deltas with u < start and end < t + any subset of the deltas in flight at u or at t
 //! ```
 //!
-//! Only some instants matter: whatever is acceptable between two events is so at the event on either side.
+//! Only the events need to be examined: a value that is acceptable between two events is acceptable at the event on
+//! either side.
 //!
 //! Invariants:
 //!
-//! 1. While all deltas are `+unit` or `-unit` (all of BG's are, with 1) and nothing is absolute, the values acceptable at an
-//!    instant are all multiples of `unit` from `lo(t)` to `hi(t)`, and neighbouring instants share a value. So
-//!    those of a read are all from the least `lo` to the greatest `hi`: [`Counts::new`] takes O(n log n), a read O(log n).
-//! 2. Otherwise `lo` and `hi` only rule out instants, and what remains is tried: O(log n) and a subset sum of what was in
-//!    flight, for each instant tried. With absolute writes beside deltas, all pairs of instants `t`, `u` are.
+//! 1. While all deltas are `+unit` or `-unit` (as in BG, with 1) and there are no absolute writes, the values
+//!    acceptable at an instant are all multiples of `unit` from `lo(t)` to `hi(t)`, and adjacent instants have a
+//!    value in common. The values acceptable for a read therefore range from the least `lo` to the greatest `hi`:
+//!    [`Counts::new`] takes O(n log n), a read O(log n).
+//! 2. Otherwise `lo` and `hi` only exclude instants, and the rest are examined. Each takes O(log n) and a subset sum
+//!    of the deltas in flight. With absolute writes and deltas, all pairs of instants `t`, `u` are examined.
 //!
-//! `intervals` finds what was in flight, `extent` the instants worth a look, `reach` sums subsets.
+//! `intervals` finds the writes in flight, `extent` the instants to examine, and `reach` computes subset sums.
 
 mod extent;
 mod flights;
@@ -44,51 +46,51 @@ pub(crate) use extent::{Extent, ExtentTree};
 pub(crate) use flights::Flights;
 use intervals::{Flight, Intervals};
 
-/// What a write does to a number.
+/// The effect of a write on a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     Add(i32),
     Set(i32),
 }
 
-/// One write of the item; [`Span::unanswered`] if its outcome is unknown.
+/// One write of the item; its span is [`Span::unanswered`] if its outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
     pub span: Span,
     pub effect: Effect,
 }
 
-/// All writes of one item, ready to judge its reads.
+/// All writes of one item, prepared for validating its reads.
 pub struct Counts {
     initial: i64,
-    /// The instants at which a write began or ended, ascending, each once.
+    /// The distinct instants at which a write starts or ends, ascending.
     events: Vec<u64>,
-    /// For each event, what `lo` and `hi` are at it.
+    /// `lo` and `hi` at each event.
     at: ExtentTree,
-    /// For each event, what `lo` and `hi` are just after it.
+    /// `lo` and `hi` just after each event.
     after: Vec<Extent>,
     rule: Rule,
 }
 
-/// How much the extents say.
+/// How verdicts follow from the extents.
 enum Rule {
-    /// All deltas are plus or minus this much: the extents say everything (invariant 1).
+    /// All deltas are plus or minus this value: the extents decide (invariant 1).
     Steps(i64),
-    /// They rule out, and the writes in flight decide (invariant 2).
+    /// The extents only exclude instants; the writes in flight decide (invariant 2).
     Sums(Box<Writes>),
 }
 
 struct Writes {
     deltas: Intervals,
-    /// Ends of deltas, ascending, with the sum of this delta and of those that ended earlier.
+    /// Ends of deltas, ascending, each with the sum of all deltas that ended up to then.
     ended_sums: Vec<(u64, i64)>,
     absolutes: Intervals,
-    /// Ends of absolute writes, ascending, with the latest start among this one and those that ended earlier.
+    /// Ends of absolute writes, ascending, each with the latest start of those that ended up to then.
     ended_starts: Vec<(u64, u64)>,
 }
 
 impl Counts {
-    /// Sorts the writes; they may come in any order. A delta of zero is no write.
+    /// Prepares the writes, which may be in any order. Deltas of zero are ignored.
     pub fn new(initial: impl Into<i64>, writes: &[Write]) -> Counts {
         let initial = initial.into();
         let mut changes = Vec::with_capacity(writes.len() * 2);
@@ -126,13 +128,13 @@ impl Counts {
         }
     }
 
-    /// Whether a read over `read` may have returned `value`. [`Verdict::Undecided`] only with so many different
-    /// deltas in flight at once that their sums are more than a million.
+    /// Returns whether a read over `read` may have returned `value`. The verdict is [`Verdict::Undecided`] only if so
+    /// many different deltas are in flight that they have more than a million sums.
     pub fn judge(&self, read: Span, value: i64) -> Verdict {
         self.judge_moving(read, value).0
     }
 
-    /// The verdict, and whether more than one value was possible.
+    /// Returns the verdict, and whether more than one value was possible.
     pub(crate) fn judge_moving(&self, read: Span, value: i64) -> (Verdict, bool) {
         let window = self.window(read);
         let extent = if window.is_empty() {
@@ -177,19 +179,21 @@ impl Counts {
         }
     }
 
-    /// The last instant before `instant` at which `value` was acceptable. None: at none, or telling takes too long.
+    /// Returns the last instant before `instant` at which `value` was acceptable; `None` if there is none or the
+    /// search is too expensive.
     pub fn last_acceptable_before(&self, instant: u64, value: i64) -> Option<u64> {
         let before = 0..self.events.partition_point(|&event| event < instant);
         let found = self
             .at
             .last_holding(before, value, |event| self.decides(event, value));
         found.map(|event| self.events[event]).or_else(|| {
-            // Before the first write, nothing but the initial value.
+            // Before the first write, only the initial value is acceptable.
             (value == self.initial && instant > 0).then_some(0)
         })
     }
 
-    /// The first instant after `instant` at which `value` is acceptable. None: at none, or telling takes too long.
+    /// Returns the first instant after `instant` at which `value` is acceptable; `None` if there is none or the
+    /// search is too expensive.
     pub fn first_acceptable_after(&self, instant: u64, value: i64) -> Option<u64> {
         let after = self.events.partition_point(|&event| event <= instant)..self.events.len();
         let found = self
@@ -198,7 +202,8 @@ impl Counts {
         found.map(|event| self.events[event])
     }
 
-    /// All that is acceptable for `read`, ascending; None if that is more than `limit` values or takes too long.
+    /// Returns all values that are acceptable for `read`, ascending; `None` if there are more than `limit` or the
+    /// search is too expensive.
     pub fn acceptable(&self, read: Span, limit: usize) -> Option<Vec<i64>> {
         let window = self.window(read);
         if let Rule::Steps(unit) = self.rule {
@@ -233,14 +238,14 @@ impl Counts {
         (values.len() <= limit).then(|| values.into_iter().collect())
     }
 
-    /// The events within `read`. If there are none, the number of events before it is where the range begins.
+    /// Returns the range of events within `read`. If it is empty, its start is the number of events before the read.
     fn window(&self, read: Span) -> Range<usize> {
         let start = self.events.partition_point(|&event| event < read.start);
         let size = self.events[start..].partition_point(|&event| event <= read.end);
         start..start + size
     }
 
-    /// What holds between two events, `before` events being earlier.
+    /// Returns the extent between two events, given the number of earlier events.
     fn between(&self, before: usize) -> Extent {
         before
             .checked_sub(1)
@@ -268,7 +273,7 @@ impl Counts {
         flow.is_break()
     }
 
-    /// Calls `visit` with every sum that is certain at `instant`, and the deltas of which any subset may come to it.
+    /// Calls `visit` with each certain sum at `instant`, and the deltas of which any subset may be added to it.
     fn each_alternative(
         &self,
         instant: u64,
@@ -290,7 +295,7 @@ impl Counts {
             let first = span.start.max(latest_start.unwrap_or(0));
             for cut in writes.deltas.starts_from(first, span.end.min(instant)) {
                 let mut free = deltas.clone();
-                // Neither counted among those that ended, nor cut off for certain.
+                // These are neither counted among the ended ones nor certainly overwritten.
                 let both: i64 = inflight
                     .iter()
                     .filter(|write| write.span.start <= cut)
@@ -359,7 +364,7 @@ impl Writes {
     }
 }
 
-/// Ends, ascending, each with the sum of this delta and of those that ended earlier.
+/// Returns the ends of the deltas, ascending, each with the sum of all deltas that ended up to then.
 fn ended_sums(deltas: &[Flight]) -> Vec<(u64, i64)> {
     let mut sums: Vec<(u64, i64)> = deltas
         .iter()
@@ -379,7 +384,7 @@ enum Change {
     Ends(i32),
 }
 
-/// The events, and the extents at and just after each. Absolute writes make extents unbounded.
+/// Returns the events, and the extents at and just after each. Absolute writes make extents unbounded.
 fn extents(
     initial: i64,
     changes: &[(u64, Change)],

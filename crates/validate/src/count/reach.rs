@@ -1,12 +1,12 @@
-//! Sums of subsets.
+//! Subset sums.
 
-/// More sums than this are not followed up.
+/// Maximum number of sums to examine.
 const SUMS_MAX: usize = 1 << 20;
 
-/// Whether `base` and some subset of `deltas` come to `target`. None if telling takes too long.
+/// Returns whether `base` plus some subset of `deltas` equals `target`; `None` if the search is too expensive.
 pub fn reaches(base: i64, deltas: &[i32], target: i64) -> Option<bool> {
     let mut deltas = deltas.to_vec();
-    // Large ones first: what the rest can still make up for is then little, and few sums stay in play.
+    // Large deltas first: the remaining ones then cover a small range, and few sums stay in the search.
     deltas.sort_unstable_by_key(|delta| std::cmp::Reverse(delta.unsigned_abs()));
     let (mut below, mut above) = (0, 0);
     for &delta in &deltas {
@@ -27,7 +27,7 @@ pub fn reaches(base: i64, deltas: &[i32], target: i64) -> Option<bool> {
     Some(sums.binary_search(&target).is_ok())
 }
 
-/// `base` and every subset of `deltas`, ascending. None if they are too many.
+/// Returns `base` plus every subset sum of `deltas`, ascending; `None` if there are too many.
 pub fn all(base: i64, deltas: &[i32]) -> Option<Vec<i64>> {
     let mut sums = vec![base];
     for &delta in deltas {
@@ -39,7 +39,7 @@ pub fn all(base: i64, deltas: &[i32]) -> Option<Vec<i64>> {
     Some(sums)
 }
 
-/// The sums, and the sums with `delta` added, ascending, each once.
+/// Merges the sums with the same sums plus `delta`, ascending and without duplicates.
 fn with(sums: &[i64], delta: i64) -> Vec<i64> {
     let mut merged = Vec::with_capacity(sums.len() * 2);
     let mut added = sums.iter().map(|sum| sum + delta).peekable();

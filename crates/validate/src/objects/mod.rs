@@ -1,27 +1,35 @@
-//! Objects: what calls on single objects and searches over many of them saw of each object.
+//! Objects: validates calls on single objects and searches over many objects.
 //!
-//! An object is a few attributes that writes change one by one ([`Change`]), so that it is no register: a write of one attribute keeps what others wrote.
-//! A search says something of every object that there may be: that it was found, and as what, or that it was not. Each of these is a call on that object
-//! ([`search`] makes them); nothing is promised of several objects together. So objects are judged one by one, and of each it is asked whether one order of all calls
-//! explains every answer: writes, reads by key and searches, of all clients. That covers what is promised of searches:
+//! An object has a few attributes that writes change individually ([`Change`]). It is therefore not a register: a
+//! write of one attribute preserves what others wrote. A search makes a statement about every possible object: that
+//! it was found, with which state, or that it was not. Each statement is a call on that object ([`search`] creates
+//! them); there are no guarantees about several objects together. Objects are therefore validated one by one: one
+//! order of all calls of all clients on the object (writes, reads by key and searches) must explain every result.
+//! This covers the guarantees of searches:
 //!
-//! * A search sees what was acknowledged before it began: the write comes before the search in any order.
-//! * A read by key after a search does not go back behind it.
-//! * A condition of a write was looked at where the write took effect ([`Call::Change`] has the answer).
+//! * A search sees every write that was acknowledged before it started: the write comes before the search in any
+//!   order.
+//! * A read by key after a search does not see an earlier state.
+//! * The condition of a write was evaluated when the write took effect ([`Call::Change`] has the result).
 //!
 //! Two rules are weaker than for a register:
 //!
-//! 1. A search [in regions](Searches::InRegions) looks at copies in several places, which hear of a write before it is answered, and not all at one moment. So it may be
-//!    behind a write that is not answered yet, though others have seen it: it comes before the write in the order, and what those saw after. And it may miss an object
-//!    that a write changes which is not answered when it begins, even if it fits before and after: where it was it is gone, and where it is it has not come.
-//! 2. An object that goes by its time is a change that nobody answers ([`expiry`]): from the time on it may happen or not. Whoever sees it gone makes it happen.
+//! 1. A search [in regions](Searches::InRegions) reads copies in several places. They receive a write before it is
+//!    acknowledged, but not all at the same instant. The search may therefore miss a write that is not acknowledged
+//!    yet, even if others have seen it: in the order, it comes before that write, and others that saw the write come
+//!    after. It may also miss an object that a concurrent write moves, even if the object matches before and after:
+//!    the old copy is gone, and the new one has not arrived.
+//! 2. The expiry of an object is a change that no reply acknowledges ([`expiry`]): from the due time on it may happen
+//!    or not. A call that sees the object gone implies that it has happened.
 //!
-//! Invariants, beside those of the crate:
+//! Invariants, in addition to those of the crate:
 //!
-//! 1. A verdict is exact for the calls so far: a call is refused if no order explains it together with the calls that ended before it and were not refused.
-//! 2. What takes too long is undecided, and then all later calls on that object are.
+//! 1. A verdict is exact for the calls so far: a call is rejected if no order explains it together with the calls
+//!    that ended before it and were not rejected.
+//! 2. If a verdict takes too long, it is undecided, and so are all later calls on that object.
 //!
-//! `state` is what an object is and what a write does to it, `orders` follows all orders at once.
+//! `state` defines the state of an object and the effect of a write, and `orders` enumerates all orders
+//! simultaneously.
 
 mod orders;
 mod state;
@@ -33,7 +41,7 @@ pub use state::{ATTRIBUTES, Change, Condition, State};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     pub object: u32,
-    /// Without an end if nobody answered: then it may have happened or not.
+    /// Without an end if there was no reply: the call may have happened or not.
     pub span: Span,
     pub call: Call,
 }
@@ -42,30 +50,30 @@ pub struct Event {
 pub enum Call {
     Change {
         change: Change,
-        /// Whether its condition held, where the answer says so.
+        /// Whether the condition held, if the reply states it.
         held: Option<bool>,
     },
-    /// Read by its key: the object is this.
+    /// A read by key returned this state.
     Read(State),
-    /// A search for what fits found it, as this if the search shows it.
+    /// A search with this condition found the object, with this state if the search shows it.
     Found(Condition, Option<State>),
-    /// A search for what fits did not find it.
+    /// A search with this condition did not find the object.
     Missed(Condition),
 }
 
-/// How searches look at objects.
+/// How searches read objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Searches {
-    /// At each at one instant, as a read by key does.
+    /// Each object at one instant, like a read by key.
     AtOnce,
     /// In regions, by rule 1 of this module.
     InRegions,
 }
 
-/// What came of a history.
+/// The result of validating a history.
 #[derive(Clone, Debug, Default)]
 pub struct Judged {
-    /// Of each event, in their order.
+    /// One verdict per event, in order.
     pub verdicts: Vec<Verdict>,
     pub refused: Vec<Refused>,
 }
@@ -73,9 +81,9 @@ pub struct Judged {
 /// A call that no order explains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Its number in the history.
+    /// The event's index in the history.
     pub event: usize,
-    /// What the object may have been when the call ended, by all that ended before.
+    /// The possible states of the object when the call ended, according to all calls that ended before.
     pub states: Vec<State>,
 }
 
@@ -85,7 +93,7 @@ impl Judged {
         verdicts.filter(|it| **it == Verdict::Undecided).count()
     }
 
-    /// The first refusals in sentences, each with the calls on its object that ran at the same time or just before.
+    /// Formats the first rejected calls, each with the calls on its object that were concurrent or just before.
     pub fn tell(&self, history: &[Event], most: usize) -> Vec<String> {
         let told = self.refused.iter().take(most).map(|refused| {
             let event = history[refused.event];
@@ -119,7 +127,7 @@ fn line(event: &Event) -> String {
     format!("{}..{end} {:?}", event.span.start(), event.call)
 }
 
-/// Judges all calls of a history, given in any order. No object is there at the beginning.
+/// Validates all calls of a history, in any order. Initially no object exists.
 pub fn judge(history: &[Event], searches: Searches) -> Judged {
     let mut by_object: Vec<usize> = (0..history.len()).collect();
     by_object.sort_by_key(|event| history[*event].object);
@@ -134,8 +142,8 @@ pub fn judge(history: &[Event], searches: Searches) -> Judged {
     judged
 }
 
-/// What a search of this condition says of all objects from 0 up to `objects`: those that it `found`, with what it showed of them, and the others.
-/// One that is found twice is two calls.
+/// Returns the calls that a search with this condition makes on all objects from 0 up to `objects`: on those that it
+/// `found`, with the state that it showed, and on the others. An object that is found twice has two calls.
 pub fn search(
     span: Span,
     condition: Condition,
@@ -156,7 +164,8 @@ pub fn search(
     found.chain(missed).collect()
 }
 
-/// The object goes when the time has come that a change with this `timer` gave it, at `due` at the earliest.
+/// Returns the expiry of an object: it may be removed from `due` on, if its expiry time is the one that a change with
+/// this `timer` set.
 pub fn expiry(object: u32, timer: u16, due: u64) -> Event {
     let change = Change {
         only_if: Some(Condition::timer_is(timer)),

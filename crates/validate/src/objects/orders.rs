@@ -1,15 +1,18 @@
-//! All orders of the calls on one object, followed at once.
+//! Enumerates all orders of the calls on one object simultaneously.
 //!
-//! Time goes through the beginnings and ends of calls. A *course* is one way in which it may have gone so far: what the object is, and which of the calls that run have taken
-//! effect. A write takes effect as late as can be: when a call ends that needs it. A read takes effect as soon as the object is what it saw, since that changes
-//! nothing. (Wing and Gong, "Testing and verifying concurrent objects", 1993; that late is enough is Lowe's "just in time", 2017.)
+//! Time advances through the starts and ends of calls. A *course* is one possible history so far: the state of the
+//! object, and which of the running calls have taken effect. A write takes effect as late as possible: when a call
+//! ends that depends on it. A read takes effect as soon as the object has the state that it saw, since that changes
+//! nothing. (Wing and Gong, "Testing and verifying concurrent objects", 1993; Lowe's "just in time" linearization,
+//! 2017, shows that late is sufficient.)
 //!
 //! ```text
 //!   begin(call) ─► a place among those that run; a read that fits by now has taken effect
 //!   end(call)   ─► courses in which it has taken effect, after writes that run and have not; none: refused, and left out
 //! ```
 //!
-//! A write that nobody answered runs for ever. It is dropped when it can do nothing any more, or has happened in every course.
+//! A write without a reply runs forever. It is dropped when it can have no more effect, or has happened in every
+//! course.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,24 +20,24 @@ use super::state::{Change, State};
 use super::{Call, Event, Judged, Refused, Searches};
 use crate::Verdict;
 
-/// Calls on one object that run at the same time: one for each bit.
+/// Maximum number of concurrent calls on one object: one bit each.
 const RUNNING_MAX: usize = 64;
 const COURSES_MAX: usize = 1 << 13;
 const STATES_TOLD_MAX: usize = 8;
-/// The place of a write that will never be answered, and need not be followed any more.
+/// The index of a write that will never be acknowledged and need not be tracked.
 const NOWHERE: usize = RUNNING_MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Course {
     state: State,
-    /// By the places of calls that run.
+    /// A bit set by the indexes of running calls.
     done: u64,
-    /// What it was before writes that have taken effect and whose answer is yet to come, each with the place of the write, in their order.
-    /// Searches in regions may be behind these.
+    /// Previous states, before writes that have taken effect but are not acknowledged yet, each with the index of the
+    /// write, in order. Searches in regions may see these.
     behind: Vec<(usize, State)>,
 }
 
-/// A course without unanswered writes.
+/// A course without the unacknowledged writes.
 type Known = (State, u64, Vec<(usize, State)>);
 
 struct Orders<'a> {
@@ -44,17 +47,17 @@ struct Orders<'a> {
     courses: BTreeSet<Course>,
 }
 
-/// It takes too long.
+/// The search is too expensive.
 struct TooMany;
 
-/// Judges the calls on one object, given by their numbers.
+/// Validates the calls on one object, given by their indexes.
 pub(super) fn judge_object(
     history: &[Event],
     events: &[usize],
     searches: Searches,
     judged: &mut Judged,
 ) {
-    // At one instant calls begin before others end.
+    // At equal instants, starts come before ends.
     let ends = |event: &usize| history[*event].span.end() < u64::MAX;
     let begin = events
         .iter()
@@ -144,7 +147,7 @@ impl Orders<'_> {
         Ok(())
     }
 
-    /// How it may go on by one write that runs.
+    /// Returns the possible continuations by one running write.
     fn next(&self, course: &Course) -> Vec<Course> {
         let running = self.running.iter().enumerate();
         let next = running.filter_map(|(place, event)| {
@@ -163,14 +166,14 @@ impl Orders<'_> {
                 true => change.apply(course.state),
                 false => course.state,
             };
-            // One that does nothing, and of which nothing is known, need not have happened.
+            // A write without an effect and without a known outcome need not have happened.
             let is_idle = after == course.state && event.span.end() == u64::MAX;
             (!is_idle).then(|| self.after(course.clone().with(place), place, after))
         });
         next.collect()
     }
 
-    /// The course goes on with the object as this, by a write at this place.
+    /// Continues the course: a write at this index sets the object to this state.
     fn after(&self, mut course: Course, place: usize, state: State) -> Course {
         let has_moved = state.visible() != course.state.visible();
         let is_late = self.searches == Searches::InRegions;
@@ -189,7 +192,8 @@ impl Orders<'_> {
         course
     }
 
-    /// All courses as if this call had not been; a write whose answer cannot be has done what it says.
+    /// Returns all courses without this call. A write that is rejected although it reports success is assumed to have
+    /// happened.
     fn without(&self, event: usize, place: usize) -> BTreeSet<Course> {
         let forced = |course: &Course| match &self.history[event].call {
             Call::Change {
@@ -202,7 +206,8 @@ impl Orders<'_> {
         forced.map(|course| course.answered(place)).collect()
     }
 
-    /// Of courses that differ in which unanswered writes have happened, those with fewer can become the others.
+    /// Removes redundant courses: of those that differ only in which unacknowledged writes have happened, the ones
+    /// with fewer can become the others.
     fn drop_worse(&mut self) {
         let mut unanswered = 0;
         for (place, event) in self.running.iter().enumerate() {
@@ -233,7 +238,8 @@ impl Orders<'_> {
         self.courses = all.collect();
     }
 
-    /// Unanswered writes that have happened in every course, or wait for a timer that nothing has or sets any more.
+    /// Drops unacknowledged writes that have happened in every course, or that wait for a timer that no course has
+    /// and no write sets.
     fn drop_spent(&mut self) {
         for place in 0..RUNNING_MAX {
             let Some(event) = self.running[place] else {
@@ -279,7 +285,7 @@ impl Course {
         self
     }
 
-    /// The call there has its answer: no search that begins later is behind it.
+    /// The call at this index is acknowledged: no later search may see the state before it.
     fn answered(&self, place: usize) -> Course {
         let mut course = self.clone().dropped(place);
         if let Some(last) = self.behind.iter().rposition(|(of, _)| *of == place) {
@@ -288,7 +294,7 @@ impl Course {
         course
     }
 
-    /// The call there is over, and whoever was behind it may stay so.
+    /// The call at this index has ended; searches may continue to see the state before it.
     fn dropped(mut self, place: usize) -> Course {
         self.done &= !(1 << place);
         for (of, _) in &mut self.behind {
@@ -299,7 +305,8 @@ impl Course {
         self
     }
 
-    /// Whether a call that begins now sees it: as it is, or if it is a search, as it was before writes that have no answer yet.
+    /// Returns whether a call that starts now can see this course: its current state or, for a search, a state before
+    /// writes that are not acknowledged yet.
     fn is_seen_by(&self, call: &Call) -> bool {
         let fits = |state: &State| sees(call, *state) == Some(true);
         let before = || self.behind.iter().any(|(_, state)| fits(state));
@@ -315,7 +322,7 @@ impl Course {
     }
 }
 
-/// Whether a read sees the object when it is this. `None`: the call is no read.
+/// Returns whether a read sees this state; `None` if the call is not a read.
 fn sees(call: &Call, state: State) -> Option<bool> {
     match call {
         Call::Change { .. } => None,

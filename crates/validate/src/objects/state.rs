@@ -1,19 +1,19 @@
-//! What an object is, what a query asks of it, and what a write does to it.
+//! The state of an object, the condition of a query, and the effect of a write.
 
 use std::fmt;
 
-/// Of an object, beside its timer.
+/// The number of attributes, without the timer.
 pub const ATTRIBUTES: usize = 3;
 const TIMER: usize = ATTRIBUTES;
 const ALL: usize = ATTRIBUTES + 1;
 
-/// Its attributes, 16 bits each; 0 is none. An object without any attribute is not there. Above them is its *timer*: a number that names by which write it has a
-/// time to go, which no read shows.
+/// Four values of 16 bits: the attributes, where 0 means absent, and the *timer*. An object without attributes does
+/// not exist. The timer identifies the write that set the object's expiry time; reads do not show it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct State(u64);
 
 impl State {
-    /// There is no object.
+    /// The object does not exist.
     pub const NONE: State = State(0);
 
     pub fn of(attributes: [u16; ATTRIBUTES]) -> State {
@@ -28,7 +28,7 @@ impl State {
         (self.0 >> (16 * at)) as u16
     }
 
-    /// What reads show of it.
+    /// Returns the part that reads show.
     pub fn visible(self) -> State {
         State(self.0 & !(0xffff << (16 * TIMER)))
     }
@@ -58,8 +58,9 @@ impl fmt::Debug for State {
     }
 }
 
-/// The states that a query asks for, or on which a write depends: the object is there, and each attribute has a value within its bounds, inclusive; or, if it is
-/// turned round, not each has. What has bounds from 0 on may be missing. Only [`Condition::absent`] fits where there is no object.
+/// A predicate on states, for queries and conditional writes: the object exists, and each attribute is within its
+/// inclusive bounds, or, if negated, at least one is not. An attribute whose bounds include 0 may be absent. Only
+/// [`Condition::absent`] matches if the object does not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Condition {
     bounds: [(u16, u16); ALL],
@@ -68,7 +69,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Any object that is there.
+    /// Any existing object.
     pub const fn any() -> Condition {
         Condition {
             bounds: [(0, u16::MAX); ALL],
@@ -77,7 +78,7 @@ impl Condition {
         }
     }
 
-    /// There is no object.
+    /// The object does not exist.
     pub const fn absent() -> Condition {
         Condition {
             is_absent: true,
@@ -85,13 +86,13 @@ impl Condition {
         }
     }
 
-    /// And this attribute is from `first` to `last`.
+    /// Also requires that this attribute is from `first` to `last`.
     pub const fn within(mut self, at: usize, first: u16, last: u16) -> Condition {
         self.bounds[at] = (first, last);
         self
     }
 
-    /// An object that is there, and does not fit.
+    /// An existing object that does not match.
     pub const fn negated(mut self) -> Condition {
         self.is_negated = !self.is_negated;
         self
@@ -101,7 +102,7 @@ impl Condition {
         Condition::any().within(TIMER, timer, timer)
     }
 
-    /// The timer that it asks for.
+    /// Returns the timer that it requires.
     pub(super) fn timer(&self) -> Option<u16> {
         let (first, last) = self.bounds[TIMER];
         (first == last && !self.is_negated).then_some(first)
@@ -134,19 +135,19 @@ impl fmt::Debug for Condition {
     }
 }
 
-/// What a write does to an object.
+/// The effect of a write on an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Change {
-    /// Else it does nothing. `None`: it always does something.
+    /// The condition under which the write has an effect; `None` means always.
     pub only_if: Option<Condition>,
-    /// What the attributes become; 0 removes one.
+    /// The new values of the attributes; 0 removes one.
     pub sets: [Option<u16>; ATTRIBUTES],
-    /// By which number it has a time to go from then on; 0: it has none.
+    /// The timer that identifies the new expiry time; 0 means none.
     pub timer: Option<u16>,
 }
 
 impl Change {
-    /// The object goes.
+    /// Removes the object.
     pub fn removal() -> Change {
         Change {
             sets: [Some(0); ATTRIBUTES],
@@ -158,7 +159,7 @@ impl Change {
         self.only_if.is_none_or(|condition| condition.fits(state))
     }
 
-    /// What becomes of an object, if the condition holds.
+    /// Returns the new state, if the condition holds.
     pub(super) fn apply(&self, mut state: State) -> State {
         for (at, value) in self.sets.iter().enumerate() {
             if let Some(value) = value {
@@ -168,7 +169,7 @@ impl Change {
         if let Some(timer) = self.timer {
             state.set(TIMER, timer);
         }
-        // Its time goes with it.
+        // A removed object has no timer.
         match state.is_there() {
             true => state,
             false => State::NONE,

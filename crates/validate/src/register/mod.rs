@@ -1,19 +1,20 @@
-//! Registers: contents that writes replace as a whole (a wall, an attribute, an image, a comment's text).
+//! Registers: contents that a write replaces completely (a wall, an attribute, an image, a comment's text).
 //!
-//! What is compared is a `u64` that stands for the content: its version, if the writer puts one in, or a hash. A write `a`
-//! may be what a read returns if it began by the read's end and nothing certainly replaced it before:
+//! A `u64` represents the content: its version, if the writer includes one, or a hash. A read may return the content
+//! of a write `a` if `a` started before or at the read's end and no write certainly replaced it before the read:
 //!
 //! ```text
 //!   a.start <= read.end,  and no write w with  a.end < w.start  and  w.end < read.start
 //! ```
 //!
 //! The second half is `a.end >= M(read.start)`, where `M(t)` is the latest start of the writes that ended before `t`.
-//! This is `count`'s rule for absolute writes without deltas; there, too, it is argued to be exact.
+//! This is the rule of `count` for absolute writes without deltas, where its exactness is also proved.
 //!
 //! Invariants:
 //!
-//! 1. [`Registers::new`] takes O(n log n), a read O(log n), also if many writes wrote the same content.
-//! 2. `order` judges all reads together, in O(n log n): the level above BG's, which judges each read for itself.
+//! 1. [`Registers::new`] takes O(n log n) and a read O(log n), even if many writes wrote the same content.
+//! 2. `order` validates all reads together in O(n log n): a stricter level than BG's, which validates each read
+//!    separately.
 
 mod order;
 
@@ -21,26 +22,26 @@ use crate::{Span, Verdict};
 pub use order::judge_together;
 pub(crate) use order::{Before, Shown, judge_after};
 
-/// One write, or one read, of a whole content.
+/// One write or one read of a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
     pub span: Span,
     pub value: u64,
 }
 
-/// All writes of one item, ready to judge its reads.
+/// All writes of one item, prepared for validating its reads.
 pub struct Registers {
     initial: u64,
-    /// By content, then start; beside each the two latest ends among those of the same content up to it.
+    /// Ordered by content, then start; each with the two latest ends among the writes of the same content up to it.
     by_value: Vec<(Content, Latest)>,
-    /// Ends, ascending, each with the latest start among this write and those that ended earlier.
+    /// Ends, ascending, each with the latest start of the writes that ended up to then.
     ended: Vec<(u64, u64)>,
-    /// Starts, ascending, each with the earliest end among this write and those that began later, and the two latest ends among this and
-    /// those that began earlier.
+    /// Starts, ascending, each with the earliest end among the writes from this one on, and the two latest ends among
+    /// the writes up to it.
     begun: Vec<(u64, u64, Latest)>,
 }
 
-/// The write that ends last of some, and when the next of them ends.
+/// The write with the latest end among several, and the second latest end.
 #[derive(Clone, Copy)]
 struct Latest {
     end: u64,
@@ -48,13 +49,13 @@ struct Latest {
     second: Option<u64>,
 }
 
-/// Which write a read shows.
+/// The write that a read shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writer {
-    /// What was there at the start.
+    /// The initial content.
     Initial,
     Write(usize),
-    /// One of several that wrote the same.
+    /// One of several writes of the same content.
     OneOf,
 }
 
@@ -72,7 +73,7 @@ impl Latest {
 }
 
 impl Registers {
-    /// Sorts the writes; they may come in any order.
+    /// Prepares the writes, which may be in any order.
     pub fn new(initial: u64, writes: &[Content]) -> Registers {
         let alone = |index: usize| Latest {
             end: writes[index].span.end,
@@ -123,7 +124,8 @@ impl Registers {
         self.judge_from(read, self.replaced(read.span.start))
     }
 
-    /// The verdict, and whether reads of this span may differ. If they may not, they tell nothing that the writes do not.
+    /// Returns the verdict, and whether reads of this span may differ. If they may not, they reveal nothing beyond
+    /// the writes.
     pub(crate) fn judge_contested(&self, read: Content) -> (Verdict, bool) {
         let replaced = self.replaced(read.span.start);
         (
@@ -142,10 +144,11 @@ impl Registers {
         }
     }
 
-    /// The last instant before `instant` at which this content was acceptable. None: at none.
+    /// Returns the last instant before `instant` at which this content was acceptable; `None` if there is none.
     pub fn last_acceptable_before(&self, instant: u64, value: u64) -> Option<u64> {
         let latest = instant.checked_sub(1)?;
-        // Acceptable until the first write that came wholly after it ended, or to this day.
+        // A content is acceptable until the earliest end of a write that started after the content's write had ended,
+        // if there is one.
         let until = |begun_from: usize| {
             self.begun
                 .get(begun_from)
@@ -158,18 +161,18 @@ impl Registers {
         initially.max(written)
     }
 
-    /// Whether this is the initial content or any write wrote it.
+    /// Returns whether this is the initial content or was written by any write.
     pub fn knows(&self, value: u64) -> bool {
         value == self.initial || self.latest_end(value, u64::MAX).is_some()
     }
 
-    /// `M(instant)`; None while no write has ended.
+    /// Returns `M(instant)`; `None` if no write has ended.
     pub(crate) fn replaced(&self, instant: u64) -> Option<u64> {
         let ended = self.ended.partition_point(|(end, _)| *end < instant);
         ended.checked_sub(1).map(|last| self.ended[last].1)
     }
 
-    /// The latest end of the writes of `value` that began by `instant`.
+    /// Returns the latest end of the writes of `value` that started at or before `instant`.
     fn latest_end(&self, value: u64, instant: u64) -> Option<u64> {
         self.latest(value, instant).map(|latest| latest.end)
     }
@@ -182,7 +185,7 @@ impl Registers {
         (write.value == value).then_some(*latest)
     }
 
-    /// Whether reads of this span may differ.
+    /// Returns whether reads of this span may differ.
     fn is_contested(&self, read: Span) -> bool {
         self.contested_from(read, self.replaced(read.start))
     }
@@ -198,7 +201,7 @@ impl Registers {
         }
     }
 
-    /// Which write an acceptable read shows.
+    /// Returns the write that an acceptable read shows.
     fn writer(&self, read: Content) -> Writer {
         let replaced = self.replaced(read.span.start);
         let initial = replaced.is_none() && read.value == self.initial;

@@ -1,39 +1,42 @@
-//! Contents, all reads together: is there one order of all calls, writes and reads, that explains every answer?
+//! Validates the reads of a content together: is there one order of all calls, writes and reads, that explains every
+//! result?
 //!
-//! Each write and the reads that returned what it wrote form a *cluster*: in any order they stand together, the write
-//! first. Let `first(A)` be the earliest end in a cluster and `last(A)` the latest start. If `first(A) < last(B)` then A comes before B.
-//! So there is no order exactly if two clusters each come before the other (Gibbons and Korach, "Testing shared
-//! memories", 1997, for histories in which all writes differ).
+//! A write and the reads that returned its content form a *cluster*: in any order they are adjacent, with the write
+//! first. Let `first(A)` be the earliest end in a cluster and `last(A)` the latest start. If `first(A) < last(B)`,
+//! then A comes before B. There is no order exactly if two clusters must each come before the other (Gibbons and
+//! Korach, "Testing shared memories", 1997, for histories in which all writes differ).
 //!
-//! Reads are taken by their end; one that would make two clusters come before each other *goes back* and is left out of
-//! its cluster, so what is counted is how many reads must be left out, one by one, for the rest to have an order.
+//! Reads are processed by their end. A read that would make two clusters come before each other *goes back* and is
+//! excluded from its cluster. The number of such reads is therefore the number that must be excluded, one by one, for
+//! the rest to have an order.
 //!
-//! Only reads during which more than one content was possible matter: else the content's write ended before the read, and all others
-//! wholly precede it or follow the read, so the read changes neither `first` nor `last` in a way that counts.
+//! Only reads during which more than one content was possible matter. Otherwise the content's write ended before the
+//! read, and all others completely precede it or follow the read, so the read changes neither `first` nor `last` in a
+//! relevant way.
 
 use super::{Content, Registers, Writer};
 use crate::Verdict;
 
-/// What the reads accepted so far add to a cluster.
+/// What the accepted reads add to a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub first_end: Option<u64>,
     pub last_start: Option<u64>,
 }
 
-/// What is known from reads judged before.
+/// What earlier reads have established.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Before {
-    /// Of what was there at the start.
+    /// The cluster of the initial content.
     pub initial: Shown,
-    /// Of each write.
+    /// The cluster of each write.
     pub writes: Vec<Shown>,
-    /// The latest `last` of clusters that no read can belong to any more.
+    /// The latest `last` of clusters to which no further read can belong.
     pub late: Option<u64>,
 }
 
-/// A verdict for each read, in their order: [`Verdict::Unacceptable`] if it goes back, undecided if nobody can tell which of several writes of the
-/// same content it shows. All reads must be acceptable by themselves.
+/// Returns a verdict per read, in order: [`Verdict::Unacceptable`] if it goes back, undecided if it may show any of
+/// several writes of the same content. Each read must be acceptable individually.
 pub fn judge_together(
     registers: &Registers,
     writes: &[Content],
@@ -46,7 +49,7 @@ pub fn judge_together(
     judge_after(registers, writes, reads, &mut before)
 }
 
-/// As [`judge_together`], of reads that all end later than those judged before.
+/// Like [`judge_together`], for reads that all end later than those validated before.
 pub(crate) fn judge_after(
     registers: &Registers,
     writes: &[Content],
@@ -92,7 +95,7 @@ pub(crate) fn judge_after(
     verdicts
 }
 
-/// Instants, and -1 for before all.
+/// An instant, or -1 for before all instants.
 type Instant = i128;
 
 const NEVER: Instant = i128::MAX;
@@ -101,7 +104,7 @@ struct Clusters {
     first: Vec<Instant>,
     last: Vec<Instant>,
     late: Instant,
-    /// Those with a `first`, by it; the rest of `coming` is to follow.
+    /// The clusters that have a `first`, ordered by it; the rest of `coming` follows later.
     begun: Vec<Instant>,
     place: Vec<Option<usize>>,
     /// The greatest `last` below each node, by place: a complete binary tree as in `count`.
@@ -137,7 +140,8 @@ impl Clusters {
         }
     }
 
-    /// Whether this cluster, with one more read that starts then, must come after another one that must come after it.
+    /// Returns whether this cluster, with a further read that starts at `start`, must come after another one that
+    /// must come after it.
     fn goes_back(&self, cluster: usize, start: Instant) -> bool {
         let before = self.begun.partition_point(|first| *first < start);
         let others = match self.place[cluster] {

@@ -1,36 +1,38 @@
-//! What became of the reads of a trace, in numbers and in the words of the first failures.
+//! The results of validating a trace: numbers, and descriptions of the first failures.
 //!
-//! A read that no order explains is of one class:
+//! A read that no order explains belongs to one class:
 //!
-//! | class | the answer |
+//! | class | the returned value |
 //! |---|---|
-//! | stale | was acceptable at some instant before the read; its *age* is the read's start less the last such instant, and so many writes *behind* as ended in that time |
-//! | fractured | is a list whose elements were each so during the read, but not together (and never were before) |
+//! | stale | was acceptable at some instant before the read. Its *age* is the time from the last such instant to the read's start, and it is *behind* by the number of writes that ended in that time |
+//! | fractured | is a list whose elements were each acceptable during the read, but not together (and never were before) |
 //! | future | becomes acceptable only after the read: a clock or the tool is wrong |
-//! | phantom | is a content, or a list with an element, that nobody ever wrote |
-//! | never | is of writes that were, as they never were together |
-//! | untold | is of one of the last three, or of a time that is forgotten: said while the run goes on |
+//! | phantom | is a content, or a list with an element, that was never written |
+//! | never | combines existing writes in a way that was never acceptable |
+//! | untold | is of one of the last three classes, or older than the retained history; used only during a run |
 //!
-//! Beside the classes stand the levels, each by itself ([`Report::levels`]) and with those below it ([`Report::refused_up_to`]):
+//! Independently of the classes there are levels. Each has its own result ([`Report::levels`]) and one combined with
+//! the levels below it ([`Report::refused_up_to`]):
 //!
-//! | level | asks of | whether |
+//! | level | validates | condition |
 //! |---|---|---|
-//! | [`Level::Bg`] | counts, sizes of lists | the number may be: BG's own question |
-//! | [`Level::Members`] | lists, contents | each element may be, at an instant of its own |
-//! | [`Level::Snapshot`] | lists, contents | all elements may be at one instant |
-//! | [`Level::Atomic`] | what passed so far | the read goes behind nothing that an earlier read saw |
-//! | [`Level::Joint`] | calls that read several counts | all may be at one instant, and writes of one call show together |
+//! | [`Level::Bg`] | counts, sizes of lists | the number is possible: BG's own check |
+//! | [`Level::Members`] | lists, contents | each element is possible, at an instant of its own |
+//! | [`Level::Snapshot`] | lists, contents | all elements are possible at one instant |
+//! | [`Level::Atomic`] | reads that passed so far | the read misses nothing that an earlier read saw |
+//! | [`Level::Joint`] | calls that read several counts | all are possible at one instant, and the writes of one call become visible together |
 //!
-//! The first three are exact. `Atomic` is exact for contents that were written once each; for counts and lists, and for contents
-//! written twice, it refuses only what no order of all calls explains, but may let pass what only three or more reads together
-//! disprove (`trace/earlier` says which two it compares). `Joint` is exact as far as writes do not replace one another's element; there it may let pass.
+//! The first three levels are exact. `Atomic` is exact for contents that were each written once. For counts and
+//! lists, and for contents that were written twice, it rejects only reads that no order of all calls explains, but
+//! may accept reads that only three or more reads together disprove (`trace/earlier` defines the compared pairs).
+//! `Joint` is exact unless writes replace one another's elements; then it may accept too much.
 //!
 //! Invariants:
 //!
-//! 1. Each read whose outcome is done is acceptable, undecided, or of exactly one class; its verdict is that of `Bg` for a count and of
-//!    `Snapshot` for a list or a content. `Atomic` and `Joint` never change it.
-//! 2. [`Report::refused_up_to`] rises with the level, and is the number of the unpredictable at `Snapshot`.
-//! 3. Reads of the end state are in [`Report::end_state`] and nowhere else.
+//! 1. Each read whose outcome is done is acceptable, undecided, or in exactly one class. Its verdict is that of `Bg`
+//!    for a count and that of `Snapshot` for a list or a content. `Atomic` and `Joint` never change it.
+//! 2. [`Report::refused_up_to`] is nondecreasing in the level; at `Snapshot` it is the number of unpredictable reads.
+//! 3. Reads of the end state are only in [`Report::end_state`].
 
 mod witness;
 
@@ -42,38 +44,38 @@ use crate::histogram::Histogram;
 pub use witness::{Change, Difference, Effect, Failure, Names, Plain, Saw, Witness, seconds};
 pub(crate) use witness::{keep_first, order};
 
-/// What became of the reads of a trace.
+/// The results for the reads of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Writes that were done, or may have been.
+    /// Writes that happened or may have happened.
     pub writes: u64,
-    /// All reads but those of the end state.
+    /// All reads except those of the end state.
     pub total: Tally,
-    /// By the number of the action.
+    /// Indexed by the action's number.
     pub actions: BTreeMap<u8, Tally>,
-    /// By the kind of the item: its highest 8 bits.
+    /// Indexed by the kind of the item: its highest 8 bits.
     pub kinds: BTreeMap<u8, Tally>,
-    /// By [`Level`], each by itself.
+    /// Indexed by [`Level`], each level separately.
     pub levels: [LevelTally; 5],
-    /// By [`Level`]: reads refused there or at one below it, each once.
+    /// Indexed by [`Level`]: reads rejected at that level or below, each counted once.
     pub refused_up_to: [u64; 5],
     /// Sessions with at least one unpredictable read.
     pub unpredictable_sessions: BTreeSet<u32>,
-    /// What was found after the run, against what the writes allow ([`crate::record::END_STATE`]).
+    /// The reads after the run, compared with what the writes allow ([`crate::record::END_STATE`]).
     pub end_state: Tally,
-    /// Of stale reads, nanoseconds.
+    /// Ages of stale reads, in nanoseconds.
     pub ages: Histogram,
-    /// Of stale reads, writes missed.
+    /// The number of writes that stale reads missed.
     pub versions_behind: Histogram,
     pub freshness: Freshness,
-    /// The first failures by start of the read.
+    /// The first failures, ordered by the start of the read.
     pub witnesses: Vec<Witness>,
 }
 
-/// Reads by what became of them.
+/// Numbers of reads by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Those that returned something.
+    /// Reads that returned a value.
     pub reads: u64,
     pub acceptable: u64,
     pub undecided: u64,
@@ -85,7 +87,7 @@ pub struct Tally {
     pub untold: u64,
 }
 
-/// Of one level.
+/// The results at one level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LevelTally {
     pub judged: u64,
@@ -112,17 +114,18 @@ pub enum Class {
     Untold,
 }
 
-/// How sure a read is to see all acknowledged writes, by the time since the last of them: at index i the reads that began so many nanoseconds
-/// after it as have i bits. Reads of items that nobody had written, and undecided ones, are left out.
+/// The probability that a read sees all acknowledged writes, as a function of the time since the last of them. Index
+/// i counts the reads that started a number of nanoseconds with i bits after it. Reads of items without writes, and
+/// undecided reads, are excluded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Freshness {
     pub reads: [u64; 65],
-    /// Of those, how many were acceptable.
+    /// The number of those that were acceptable.
     pub fresh: [u64; 65],
 }
 
 impl Report {
-    /// Reads that no order of the writes explains.
+    /// The number of reads that no order of the writes explains.
     pub fn unpredictable(&self) -> u64 {
         self.total.unpredictable()
     }
@@ -131,12 +134,13 @@ impl Report {
         self.levels[level as usize]
     }
 
-    /// Reads that are not as this level wants them, or not as one below it does. For [`Level::Snapshot`] those are the unpredictable.
+    /// The number of reads that this level or one below it rejects. For [`Level::Snapshot`] those are the
+    /// unpredictable reads.
     pub fn refused_up_to(&self, level: Level) -> u64 {
         self.refused_up_to[level as usize]
     }
 
-    /// Adds what another part of the same trace came to, and keeps so many witnesses of both.
+    /// Adds the report of another part of the same trace, and keeps at most `witnesses_max` witnesses of both.
     pub fn add(&mut self, other: Report, witnesses_max: usize) {
         self.writes += other.writes;
         self.total.add(&other.total);
@@ -168,7 +172,7 @@ impl Report {
 }
 
 impl Tally {
-    /// Reads that no order of the writes explains.
+    /// The number of reads that no order of the writes explains.
     pub fn unpredictable(&self) -> u64 {
         self.stale + self.fractured + self.future + self.phantom + self.never + self.untold
     }
@@ -200,7 +204,7 @@ impl Tally {
     }
 }
 
-/// What was found of one read.
+/// The result for one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Acceptable,
@@ -249,8 +253,8 @@ impl Default for Freshness {
 }
 
 impl Freshness {
-    /// Each step of the curve that any read stands for: less than so many nanoseconds since the last acknowledged write (a power of two), reads, and the
-    /// share of them that was acceptable.
+    /// Returns the nonempty steps of the curve: an upper bound of the time since the last acknowledged write in
+    /// nanoseconds (exclusive, a power of two), the number of reads, and the share of them that was acceptable.
     pub fn curve(&self) -> impl Iterator<Item = (u64, u64, f64)> {
         let steps = self.reads.iter().zip(&self.fresh).enumerate();
         steps

@@ -1,4 +1,5 @@
-//! The first failures, with what a person needs to see why: the read, what it saw, what it could have seen, and the writes that decide.
+//! Witnesses: the first failures, with the evidence that a person needs: the read, its result, the possible results,
+//! and the relevant writes.
 
 use std::fmt::Write as _;
 
@@ -15,16 +16,17 @@ pub struct Witness {
     pub read: Span,
     pub failure: Failure,
     pub saw: Saw,
-    /// Items that the same call read, and the counts it saw there; of [`Failure::Apart`] only.
+    /// Other items that the same call read, and the counts that it returned; only for [`Failure::Apart`].
     pub beside: Vec<(u64, i64)>,
-    /// Counts that were acceptable, if they are few.
+    /// The counts that were acceptable, if they are few.
     pub could: Option<Vec<i64>>,
-    /// The writes that a stale read missed, or the last ones acknowledged before it; then those in flight. A few of each.
+    /// The writes that a stale read missed, or the last ones that were acknowledged before it; then those in flight.
+    /// A few of each.
     pub writes: Vec<Change>,
 }
 
 impl Witness {
-    /// What the read says by itself; the rest is not known.
+    /// Creates a witness with the read's own data; the rest is unknown.
     pub(crate) fn of(read: &Record, failure: Failure, saw: Saw) -> Witness {
         Witness {
             item: read.item,
@@ -43,16 +45,16 @@ impl Witness {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     Class(Class),
-    /// Only the level `Atomic` refuses it.
+    /// Rejected only at the level `Atomic`.
     WentBack,
-    /// Only the level `Joint` refuses it.
+    /// Rejected only at the level `Joint`.
     Apart,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Saw {
     Count(i64),
-    /// Of a list: how many, and how it differs from what it certainly was when the read began, if that can be told.
+    /// The size of a list and, if it can be computed, the difference from its certain state at the read's start.
     List {
         count: u32,
         difference: Option<Difference>,
@@ -60,21 +62,21 @@ pub enum Saw {
     Content(u64),
 }
 
-/// Against what a list certainly was when the read began.
+/// The difference from the certain state of a list at the read's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     pub missing: Vec<u64>,
     pub extra: Vec<u64>,
-    /// Those that came twice.
+    /// Elements that were returned twice.
     pub again: Vec<u64>,
 }
 
-/// A write, as a witness tells it.
+/// A write in a witness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     pub action: u8,
     pub session: u32,
-    /// Without an end: nobody knows whether it happened.
+    /// Without an end if the outcome is unknown.
     pub span: Span,
     pub effect: Effect,
 }
@@ -88,9 +90,9 @@ pub enum Effect {
     Write(u64),
 }
 
-/// What the numbers of a trace mean to those who wrote it.
+/// Names for the numbers of a trace, defined by its writer.
 pub trait Names {
-    /// Such as "friends of member 17".
+    /// For example "friends of member 17".
     fn item(&self, item: u64) -> String {
         format!("item {item}")
     }
@@ -103,22 +105,22 @@ pub trait Names {
         format!("action {action}")
     }
 
-    /// The instant from which times are told, as traces count.
+    /// The origin of displayed times, in the clock of the trace.
     fn origin(&self) -> u64 {
         0
     }
 }
 
-/// Numbers as they are.
+/// Shows the numbers themselves.
 pub struct Plain;
 
 impl Names for Plain {}
 
 impl Witness {
-    /// A few sentences, without a line end.
+    /// Returns a description in a few sentences, without a line end.
     pub fn tell(&self, names: &dyn Names) -> String {
         let mut text = String::new();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = self.write(names, &mut text);
         text
     }
@@ -228,7 +230,7 @@ impl Witness {
     }
 }
 
-/// A time in a unit that reads well: `1.203000 s`, `4.2 ms`, `7 ns`.
+/// Formats a time with a suitable unit: `1.203000 s`, `4.2 ms`, `7 ns`.
 pub fn seconds(nanos: i128) -> String {
     match nanos.unsigned_abs() {
         0..1_000 => format!("{nanos} ns"),
@@ -238,7 +240,7 @@ pub fn seconds(nanos: i128) -> String {
     }
 }
 
-/// The first by start of the read, the same whatever order they come in.
+/// Keeps the first witnesses by the start of the read. The result does not depend on the order of insertion.
 pub(crate) fn keep_first(witnesses: &mut Vec<Witness>, count: usize) {
     witnesses.sort_by_cached_key(|witness| (order(witness), format!("{witness:?}")));
     witnesses.truncate(count);

@@ -1,4 +1,4 @@
-//! Reads of one list, judged by ascending start beside the log.
+//! Validates the reads of one list in ascending order of their starts, in parallel with the log.
 
 use super::history::{History, Known};
 use super::subset::{KEYS_MAX, Subset, subset};
@@ -8,7 +8,7 @@ use crate::{Span, Verdict};
 
 pub(crate) struct Cursor<'a> {
     pub(super) history: &'a History,
-    /// When the last read ended.
+    /// The end of the last read.
     end: u64,
     /// The position of its start.
     pub(super) at: usize,
@@ -16,37 +16,38 @@ pub(crate) struct Cursor<'a> {
     pub(super) until: usize,
     /// The freedoms at `at`.
     active: Vec<u32>,
-    /// All elements free at some position of the read; a few of them, if they are more than can be told apart.
+    /// All elements that are free at some position of the read; incomplete if there are too many to decode.
     pub(super) open: Vec<Open>,
     pub(super) too_many: bool,
     keys: Vec<u128>,
-    /// Of `open`, those that the read saw in; None if that cannot be told.
+    /// The members of `open` that the read saw; `None` if they cannot be determined.
     decoded: Option<u128>,
 }
 
 /// An element that was free during a read.
 pub(super) struct Open {
     pub element: u32,
-    /// When the read began.
+    /// Its state at the read's start.
     pub known: Known,
     freedom: u32,
-    /// Free once only.
+    /// Whether it became free only once.
     once: bool,
 }
 
-/// The write that decides whether a free element is in, if one does, and what it adds to the size.
+/// The write that decides the membership of a free element, if there is one, and its effect on the size.
 pub(crate) type Swing = (Option<usize>, i64);
 
-/// How many open elements were in; those that one write decides, and whether it puts; how many others there are.
+/// The number of open elements that were members; the elements that one write decides, and whether it adds them; the
+/// number of other elements.
 pub(crate) type OpenAt = (i64, Vec<(usize, bool)>, i64);
 
-/// What a read of a list may be called.
+/// The verdicts on a read of a list.
 pub(crate) struct Answer {
-    /// Whether lists of this size were possible.
+    /// Whether a list of this size was possible.
     pub size: Verdict,
-    /// Each element at an instant of its own.
+    /// Whether each element was possible at an instant of its own.
     pub apart: Verdict,
-    /// All at one instant.
+    /// Whether all elements were possible at one instant.
     pub whole: Verdict,
 }
 
@@ -65,7 +66,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads must come by ascending start.
+    /// Validates a read. Reads must come in ascending order of their starts.
     pub fn judge(&mut self, read: Read) -> Answer {
         self.seek(read.span);
         self.decoded = None;
@@ -99,12 +100,12 @@ impl<'a> Cursor<'a> {
         Answer { size, apart, whole }
     }
 
-    /// Whether the list may have had so many elements; reads as for [`Cursor::judge`].
+    /// Validates a read of the list's size. The order of reads is as for [`Cursor::judge`].
     pub fn judge_size(&mut self, span: Span, size: i64) -> Verdict {
         self.seek(span);
         self.decoded = None;
         let holds = self.size_holds(size);
-        // At either end of what may be, all that was free is decided.
+        // The minimum and the maximum size determine the state of all free elements.
         let least = i64::from(self.rest().count);
         let all = self.open.len();
         if holds && !self.too_many && all > 0 {
@@ -117,7 +118,7 @@ impl<'a> Cursor<'a> {
         verdict(holds)
     }
 
-    /// Of the last read: the writes of which it shows whether they had taken effect.
+    /// Returns the writes for which the last read reveals whether they had taken effect.
     pub fn told(&self) -> impl Iterator<Item = (usize, bool)> {
         let members = self.decoded;
         let open = self.open.iter().enumerate();
@@ -129,8 +130,9 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Of the last read, which had this size: how many of the open elements were in, those that one write alone decides, with whether it puts,
-    /// and how many others there are. None if they are too many.
+    /// For the last read, which returned this size: the number of open elements that were members, the elements that
+    /// a single write decides with whether it adds them, and the number of other elements. `None` if there are too
+    /// many.
     pub fn open_at(&self, size: i64) -> Option<OpenAt> {
         if self.too_many {
             return None;
@@ -148,12 +150,12 @@ impl<'a> Cursor<'a> {
         Some((size - i64::from(self.rest().count), decided, others))
     }
 
-    /// Whether one write alone decides of an element throughout the read.
+    /// Returns whether a single write decides the membership of an element throughout the read.
     fn decides(&self, open: &Open) -> bool {
         open.once && self.end < self.history.freedoms[open.freedom as usize].alone_until
     }
 
-    /// Moves to a read: `at`, `until`, `open` and `keys` are then its own.
+    /// Moves to a read and updates `at`, `until`, `open` and `keys`.
     fn seek(&mut self, span: Span) {
         let log = &self.history.log;
         self.end = span.end;
@@ -211,7 +213,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// What is certain when the read begins and stays so until it ends.
+    /// Returns the elements that are certainly in the list throughout the read.
     pub(super) fn rest(&self) -> Sketch {
         let mut rest = self.history.certain(self.at);
         for (open, key) in self.open.iter().zip(&self.keys) {
@@ -222,19 +224,20 @@ impl<'a> Cursor<'a> {
         rest
     }
 
-    /// Neighbouring positions share a size, so those of a read are all from the least to the greatest.
+    /// Adjacent positions have a size in common, so the sizes of a read are all those from the minimum to the
+    /// maximum.
     fn size_holds(&self, size: i64) -> bool {
         self.sizes().holds(size)
     }
 
-    /// The instants at which writes begin that change what may be during the last read.
+    /// Returns the start instants of writes that change the possible states during the last read.
     pub fn begins(&self) -> impl Iterator<Item = u64> {
         let steps = self.history.log[self.at..self.until].iter();
         steps.filter(|step| !step.ends).map(|step| step.time)
     }
 
-    /// The size that is certain at an instant of the last read, and what each free element may add to it, with the write that decides if one
-    /// does. None if that is too much.
+    /// Returns the certain size at an instant of the last read, and the possible contribution of each free element,
+    /// with the write that decides it, if there is one. `None` if there are too many.
     pub fn at(&self, instant: u64) -> Option<(i64, Vec<Swing>)> {
         if self.too_many {
             return None;
@@ -266,22 +269,22 @@ impl<'a> Cursor<'a> {
         Some((certain, free))
     }
 
-    /// Whether the last list's elements may each be so, at instants of their own.
+    /// Returns whether the elements of the last list were each possible, at instants of their own.
     pub fn is_apart(&self) -> bool {
         self.decoded.is_some()
     }
 
-    /// Whether nothing changed during the last read.
+    /// Returns whether nothing changed during the last read.
     pub fn is_quiet(&self) -> bool {
         self.open.is_empty() && !self.too_many
     }
 
-    /// The sizes possible during the last read.
+    /// Returns the sizes that were possible during the last read.
     pub fn sizes(&self) -> Extent {
         self.history.sizes(self.at..self.until + 1)
     }
 
-    /// Whether at one position of the read every open element may be as decoded.
+    /// Returns whether at one position of the read all open elements may have the decoded state.
     fn agrees_somewhere(&self, members: u128) -> bool {
         let wanted = |bit: usize| members >> bit & 1 == 1;
         let open = self.open.iter().enumerate();

@@ -1,5 +1,5 @@
-//! The writes of one list as a log of steps, for the judge of its reads. A step is the begin or the end of a write: from then on one element is
-//! certainly in the list, certainly not in it, or *free*, which is either while a write of it is in flight.
+//! The writes of one list as a log of steps. A step is the start or the end of a write. After it, one element is
+//! certainly in the list, certainly not in it, or *free* (either) while a write of it is in flight.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -7,10 +7,10 @@ use std::ops::Range;
 use super::{Before, Sketch, Write, key};
 use crate::count::{Extent, ExtentTree};
 
-/// So many positions are looked at one by one.
+/// Maximum number of positions to examine sequentially.
 const FEW: usize = 64;
 
-/// What one instant says of an element.
+/// The state of an element at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     In,
@@ -28,7 +28,8 @@ impl Known {
     }
 }
 
-/// What is known of one element changes. At one instant writes begin first and end last: calls that touch are concurrent.
+/// A change of one element's state. At equal instants, starts come before ends, because calls that touch are
+/// concurrent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub time: u64,
@@ -36,34 +37,34 @@ pub(crate) struct Step {
     pub element: u32,
     pub before: Known,
     pub after: Known,
-    /// What is certainly in after it, and how many elements are free.
+    /// The certain elements after the step, and the number of free ones.
     pub certain: Sketch,
     pub free: u32,
-    /// The freedom that it begins or ends.
+    /// The freedom that the step starts or ends.
     pub freedom: u32,
 }
 
-/// An element was free for a while.
+/// A period in which an element is free.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Freedom {
     pub element: u32,
     /// The write that made it free.
     pub write: u32,
-    /// Whether it puts the element in.
+    /// Whether the write adds the element.
     pub member: bool,
-    /// Nothing but that write decides, for reads that end before this instant.
+    /// For reads that end before this instant, only this write decides.
     pub alone_until: u64,
 }
 
-/// All writes of one list, ready to judge its reads. *Position* p is what holds after the first p steps.
+/// All writes of one list, prepared for validating its reads. *Position* p is the state after the first p steps.
 pub(crate) struct History {
     pub seed: u64,
     pub item: u64,
-    /// The elements that any write names, ascending. All others are as they were at the start.
+    /// The elements that occur in writes, ascending. All others keep their initial state.
     pub names: Vec<u64>,
     pub keys: Vec<u128>,
     pub initially: Vec<bool>,
-    /// Whether any write puts the element in.
+    /// Whether any write adds the element.
     pub put: Vec<bool>,
     pub start: Sketch,
     pub log: Vec<Step>,
@@ -73,16 +74,16 @@ pub(crate) struct History {
 }
 
 struct Element {
-    /// Writes that began and that nothing certainly replaced.
+    /// Writes that started and were not certainly replaced.
     live: Vec<u32>,
-    /// The latest start of the writes that ended; None before the first.
+    /// The latest start of the ended writes; `None` before the first.
     replaced: Option<u64>,
     known: Known,
     freedom: u32,
 }
 
 impl History {
-    /// O(n log n), whatever is in flight.
+    /// Builds the log in O(n log n), whatever is in flight.
     pub fn new(seed: u64, item: u64, before: &Before<'_>, writes: &[Write]) -> History {
         let mut names: Vec<u64> = writes.iter().map(|write| write.element).collect();
         names.sort_unstable();
@@ -120,7 +121,8 @@ impl History {
         .build()
     }
 
-    /// The position at an instant: with the writes that begin then, and those that end then not yet ended.
+    /// Returns the position at an instant: writes that start then have started, and writes that end then have not
+    /// ended.
     pub fn position(&self, instant: u64) -> usize {
         self.log
             .partition_point(|step| (step.time, step.ends) < (instant, true))
@@ -132,7 +134,7 @@ impl History {
             .map_or(self.start, |last| self.log[last].certain)
     }
 
-    /// The least and the greatest size at any of these positions.
+    /// Returns the minimum and the maximum size over these positions.
     pub fn sizes(&self, positions: Range<usize>) -> Extent {
         if positions.len() <= FEW {
             return positions
@@ -154,13 +156,13 @@ impl History {
         }
     }
 
-    /// Of all positions; made when first asked for.
+    /// The sizes at all positions; built on first use.
     pub fn sizes_tree(&self) -> &ExtentTree {
         self.sizes
             .get_or_init(|| ExtentTree::new((0..=self.log.len()).map(|at| self.size(at)).collect()))
     }
 
-    /// The positions at which just this was certain, ascending. The index of all is made when first asked for.
+    /// Returns the positions with exactly these certain elements, ascending. The index is built on first use.
     pub fn certain_positions(&self, sketch: Sketch, within: Range<usize>) -> &[(Sketch, u32)] {
         let index = self.by_certain.get_or_init(|| {
             let all = (0..=self.log.len()).map(|at| (self.certain(at), at as u32));
@@ -211,7 +213,7 @@ impl Builder<'_> {
     fn begin(&mut self, index: usize, number: u32, write: &Write, time: u64) {
         let writes = self.writes;
         let element = &mut self.elements[index];
-        // Whatever else is live has ended: then this write comes after it.
+        // If all other live writes have ended, this write comes after them.
         let alone = element
             .live
             .iter()
@@ -230,14 +232,15 @@ impl Builder<'_> {
         let element = &mut self.elements[index];
         let replaced = element.replaced.unwrap_or(0).max(write.span.start);
         element.replaced = Some(replaced);
-        // A write that ended may still be the last one, as long as none began after it and ended too.
+        // An ended write may still be the last one unless another one started after it and ended too.
         element
             .live
             .retain(|other| writes[*other as usize].span.end >= replaced);
         self.settle(index, time, true, None);
     }
 
-    /// What the live writes leave possible, logged if it is new. An element becomes free only as a write begins.
+    /// Computes the state that the live writes allow, and logs it if it changed. An element becomes free only when a
+    /// write starts.
     fn settle(&mut self, index: usize, time: u64, ends: bool, begun: Option<(u32, bool)>) {
         let initially = self.history.initially[index];
         let writes = self.writes;

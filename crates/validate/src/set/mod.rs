@@ -1,13 +1,14 @@
-//! Lists: did a read of a set (friends, invitations, comments) return what the set was at one instant?
+//! Lists: validates that a read of a set (friends, invitations, comments) returned the set's state at one instant.
 //!
-//! A trace does not hold lists. It holds a [`Sketch`]: how many elements there were, and the exclusive or of a 128-bit
-//! key of each, so a record has the same size whatever the list. At an instant each element is certainly in, certainly out,
-//! or *free*: writes in flight decide. What a sketch holds beyond the certain elements must be the sketch of a subset of the
-//! free ones. That is a linear system over GF(2). As long as the free keys are linearly independent (128 random ones nearly
-//! are, a few always) its solution is the one subset that the read saw: the sketch is *decoded*.
+//! A trace does not contain lists. It contains a [`Sketch`]: the number of elements, and the exclusive or of a
+//! 128-bit key of each, so records have a fixed size. At an instant each element is certainly in, certainly out, or
+//! *free*: writes in flight decide. The sketch of a read minus the certain elements must be the sketch of a subset of
+//! the free ones, which is a linear system over GF(2). If the free keys are linearly independent (very probable for
+//! 128 random keys, and practically certain for a few), its solution is the unique subset that the read saw: the
+//! sketch is *decoded*.
 //!
-//! Each element is a register of its own, with *in* and *out* for content, so adding twice is adding once, and a write
-//! of unknown outcome stays free until a later write of the same element ended.
+//! Each element is a register of its own with the contents *in* and *out*. Adding an element twice is the same as
+//! adding it once, and a write of unknown outcome leaves the element free until a later write of it has ended.
 //!
 //! ```text
 //!   writes ──► History: a log of what changed, element by element
@@ -16,12 +17,13 @@
 //!
 //! Invariants:
 //!
-//! 1. What is acceptable between two events is so at the event on either side: a step of the log that begins a write only widens
-//!    what may be, one that ends a write only narrows it.
-//! 2. An acceptable list is never called otherwise. A wrong one is let pass with a chance of about `2^(free - 128)`; a list with an
-//!    element twice never passes, because its count is too large for its keys.
-//! 3. The cost is O(n log n), and for each read O(free^2 + changes during the read), which is one comparison when nothing is free.
-//! 4. More than 128 elements free during one read are undecided, unless the size alone is impossible.
+//! 1. A list that is acceptable between two events is acceptable at the event on either side: the start of a write
+//!    only extends the possible states, and the end of a write only reduces them.
+//! 2. An acceptable list is never rejected. A wrong list is accepted with a probability of about `2^(free - 128)`. A
+//!    list that contains an element twice is never accepted, because its count is too large for its keys.
+//! 3. The cost is O(n log n), plus O(free^2 + changes during the read) per read, which is one comparison if no
+//!    element is free.
+//! 4. A read during which more than 128 elements are free is undecided, unless the size alone is impossible.
 
 mod cursor;
 mod history;
@@ -34,7 +36,7 @@ use crate::{Span, Verdict};
 pub(crate) use cursor::{Answer, Cursor};
 pub(crate) use history::History;
 
-/// A set's elements, summed up.
+/// A summary of a set's elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sketch {
     pub count: u32,
@@ -42,7 +44,7 @@ pub struct Sketch {
 }
 
 impl Sketch {
-    /// Counts an element in. Client and checker must agree on `seed` and `item`.
+    /// Adds an element. Client and checker must use the same `seed` and `item`.
     pub fn add(&mut self, seed: u64, item: u64, element: u64) {
         self.count = self.count.wrapping_add(1);
         self.keys ^= key(seed, item, element);
@@ -74,13 +76,13 @@ impl Sketch {
 const HIGH: u64 = 0x243f_6a88_85a3_08d3;
 const LOW: u64 = 0x1319_8a2e_0370_7344;
 
-/// A key that looks random: two chains of SplitMix64's finalizer over the seed, the item and the element.
+/// Returns a pseudorandom key: two chains of SplitMix64's finalizer over the seed, the item and the element.
 fn key(seed: u64, item: u64, element: u64) -> u128 {
     let chain = |start: u64| mix(mix(mix(seed ^ start) ^ item) ^ element);
     u128::from(chain(HIGH)) << 64 | u128::from(chain(LOW))
 }
 
-/// The element whose key this is, if it is one: the finalizer can be undone.
+/// Returns the element with this key, if there is one: the finalizer is invertible.
 fn element_of(seed: u64, item: u64, wanted: u128) -> Option<u64> {
     let element = unmix(wanted as u64) ^ mix(mix(seed ^ LOW) ^ item);
     (key(seed, item, element) == wanted).then_some(element)
@@ -90,7 +92,7 @@ fn mix(value: u64) -> u64 {
     Random::new(value).word()
 }
 
-/// The value that [`mix`] makes this of: its steps undone, the last one first.
+/// Inverts [`mix`]: undoes its steps in reverse order.
 fn unmix(mixed: u64) -> u64 {
     let mut value = mixed ^ (mixed >> 31) ^ (mixed >> 62);
     value = value.wrapping_mul(0x3196_42b2_d24d_8ec3);
@@ -100,7 +102,7 @@ fn unmix(mixed: u64) -> u64 {
     value.wrapping_sub(0x9e37_79b9_7f4a_7c15)
 }
 
-/// One element put in or taken out; [`Span::unanswered`] if the outcome is unknown.
+/// The addition or removal of one element; the span is [`Span::unanswered`] if the outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
     pub span: Span,
@@ -108,20 +110,21 @@ pub struct Write {
     pub member: bool,
 }
 
-/// One read of the whole set.
+/// One read of the complete set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
     pub span: Span,
     pub sketch: Sketch,
 }
 
-/// What a list was before the writes.
+/// The state of a list before the writes.
 pub(crate) struct Before<'a> {
     pub certain: Sketch,
     pub holds: &'a dyn Fn(u64) -> bool,
 }
 
-/// A verdict for each read of one set, in their order: was it so at one instant? `initial` names each element at the start once.
+/// Returns a verdict per read of one set, in order: whether it was the state at one instant. `initial` has each
+/// initial element once.
 pub fn judge(
     seed: u64,
     item: u64,
@@ -135,8 +138,8 @@ pub fn judge(
         .collect()
 }
 
-/// Whether each element by itself may have been as the read has it, at an instant of its own: the level below [`judge`].
-/// A list that passes here and fails there is fractured.
+/// Returns whether each element was possible at an instant of its own: the level below [`judge`]. A list that passes
+/// here and fails there is fractured.
 pub fn judge_apart(seed: u64, item: u64, initial: &[u64], writes: &[Write], read: Read) -> Verdict {
     answers(seed, item, initial, writes, &[read])[0].0
 }

@@ -1,8 +1,8 @@
-//! Of a list that was not so: when it was, and how it differs.
+//! Classifies a rejected list: finds when it was acceptable, and how it differs.
 //!
-//! Walking from the read along the log, the elements that change are gathered, up to a limit; decoding over them tells how each must be, and the
-//! walk ends where all are. Beyond the limit only what was certain at some position is compared: there a stale list is recognised if
-//! it was the certain one at some time.
+//! The search walks the log from the read and gathers the elements that change, up to a limit. Decoding over them
+//! yields the required state of each, and the walk ends where all have it. Beyond the limit only the certain states
+//! are compared: a stale list is recognized there if it was the certain state at some time.
 
 use super::cursor::Cursor;
 use super::history::Known;
@@ -11,16 +11,16 @@ use super::{Read, Sketch, element_of};
 use crate::Span;
 use crate::report::{Class, Difference};
 
-/// Elements to gather: few enough that their keys are independent.
+/// Maximum number of elements to gather, few enough that their keys are independent.
 const GATHER_MAX: usize = 96;
 
-/// Steps to walk: first few, which is enough for most, then many.
+/// Maximum numbers of steps to walk: first few, which usually suffices, then many.
 const WALKS: [usize; 2] = [32, 4096];
 
-/// Elements of which every subset is tried beside a stranger.
+/// Maximum number of elements of which every subset is tried together with one unknown element.
 const TRIED_MAX: usize = 6;
 
-/// An element and how it must be to make up the list.
+/// An element and its state in the list.
 struct Wanted {
     element: u32,
     /// At the position of the read's start.
@@ -28,15 +28,15 @@ struct Wanted {
     member: bool,
 }
 
-/// One element that explains a list by itself.
+/// One element that explains a list alone.
 enum Stranger {
     Extra(u64),
     Missing(u64),
 }
 
 impl Cursor<'_> {
-    /// Why the last read, which was judged unacceptable, may have been answered so, and until when it was acceptable if it is stale.
-    /// `holds`: whether an element was in at the start.
+    /// Classifies the last read, which was rejected. For a stale read, also returns the last instant at which it was
+    /// acceptable. `holds` returns whether an element was in the list initially.
     pub fn class(&self, read: Read, holds: &dyn Fn(u64) -> bool) -> (Class, Option<u64>) {
         if let Some(last) = self.last_before(read.sketch) {
             let age_ns = read.span.start.saturating_sub(last);
@@ -57,7 +57,7 @@ impl Cursor<'_> {
         (class, None)
     }
 
-    /// As [`Cursor::class`], of the last read of a size.
+    /// Like [`Cursor::class`], for the last read of a size.
     pub fn size_class(&self, read: Span, size: i64) -> (Class, Option<u64>) {
         let tree = self.history.sizes_tree();
         if let Some(position) = tree.last_holding(0..self.at, size, |_| true) {
@@ -72,7 +72,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// Against what the list certainly was when the last read began.
+    /// Returns the difference from the certain state of the list at the start of the last read.
     pub fn difference(&self, sketch: Sketch, holds: &dyn Fn(u64) -> bool) -> Option<Difference> {
         let mut difference = Difference::default();
         let name = |wanted: &Wanted| self.history.names[wanted.element as usize];
@@ -101,7 +101,7 @@ impl Cursor<'_> {
         Some(difference)
     }
 
-    /// The last instant before the read at which the list was so.
+    /// Returns the last instant before the read at which the list had this state.
     fn last_before(&self, sketch: Sketch) -> Option<u64> {
         let log = &self.history.log;
         let walked = WALKS.into_iter().find_map(|most| {
@@ -139,7 +139,8 @@ impl Cursor<'_> {
                 .is_empty()
     }
 
-    /// The open elements and those of the steps, each with what was known of it at the start, and how it must be; and how many steps they cover.
+    /// Returns the open elements and those of the steps, each with its state at the read's start and its state in the
+    /// list; and the number of steps that they cover.
     fn gather(
         &self,
         sketch: Sketch,
@@ -222,7 +223,8 @@ impl Cursor<'_> {
     }
 }
 
-/// The first of the steps after which all is as wanted: each is an element, what was known of it, and what is known then.
+/// Returns the first step after which all elements have the wanted state. A step yields an element, its state before,
+/// and its state after.
 fn find(
     wanted: &[Wanted],
     mut steps: impl Iterator<Item = usize>,

@@ -1,18 +1,18 @@
-//! Which of a few random keys come to a given one: Gaussian elimination over GF(2).
+//! Finds the subset of random keys with a given exclusive or: Gaussian elimination over GF(2).
 
-/// Keys beyond which they cannot be independent.
+/// Maximum number of keys that can be independent.
 pub const KEYS_MAX: usize = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subset {
-    /// The one: bit i is key i.
+    /// The unique subset: bit i represents key i.
     Is(u128),
     None,
-    /// Too many keys, or dependent ones.
+    /// Too many keys, or dependent keys.
     Undecided,
 }
 
-/// The subset of `count` of the keys that comes to `target`.
+/// Returns the subset of `count` keys whose exclusive or is `target`.
 pub fn subset(keys: &[u128], target: u128, count: u32) -> Subset {
     match *keys {
         [] if target == 0 && count == 0 => return Subset::Is(0),
@@ -23,7 +23,8 @@ pub fn subset(keys: &[u128], target: u128, count: u32) -> Subset {
         _ if keys.len() > KEYS_MAX => return Subset::Undecided,
         _ => {}
     }
-    // Each row has a highest bit that no other row has set, and beside it the keys it is made of.
+    // The highest bit of each row is set in no other row; the second number is the set of keys of which the row
+    // consists.
     let mut rows: Vec<(u128, u128)> = Vec::with_capacity(keys.len());
     let mut dependent = false;
     for (index, key) in keys.iter().enumerate() {
@@ -42,13 +43,13 @@ pub fn subset(keys: &[u128], target: u128, count: u32) -> Subset {
 fn fits(chosen: u128, count: u32, dependent: bool) -> Subset {
     match chosen.count_ones() == count {
         true => Subset::Is(chosen),
-        // Another subset with the same keys may have that many.
+        // Another subset with the same exclusive or may have that many keys.
         false if dependent => Subset::Undecided,
         false => Subset::None,
     }
 }
 
-/// Rows in the order they were found: each is already reduced by those before it.
+/// Reduces a key by the rows in the order in which they were found: each is already reduced by those before it.
 fn reduce(rows: &[(u128, u128)], mut left: u128, mut made_of: u128) -> (u128, u128) {
     for (row, parts) in rows {
         if left >> row.ilog2() & 1 == 1 {

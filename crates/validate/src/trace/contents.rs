@@ -1,5 +1,5 @@
-//! Judges the reads of one content, such as a profile, by its writes in the trace. [`crate::register`] says which content a read may have shown;
-//! here is which writes are kept for that, and what is reported of a read that fails.
+//! Validates the reads of one content, such as a profile. [`crate::register`] determines the contents that a read may
+//! return; this module decides which writes are retained, and reports failures.
 
 use super::sink::Sink;
 use super::{Ends, Note, deciding, written};
@@ -13,7 +13,7 @@ pub(super) struct ContentLane {
     initial: u64,
     writes: Vec<Content>,
     notes: Vec<Note>,
-    /// What the reads judged so far showed.
+    /// What the reads validated so far have established.
     shown: Before,
     ends: Ends,
 }
@@ -27,7 +27,7 @@ impl ContentLane {
         self.writes.iter().any(|write| write.span.end < before)
     }
 
-    /// As before any write.
+    /// Resets to the state before any write.
     pub fn start(&mut self, initial: u64) {
         self.initial = initial;
         self.writes.clear();
@@ -52,7 +52,8 @@ impl ContentLane {
         }
     }
 
-    /// `past`: the same item with its older writes, to tell when a content was acceptable; None if they are all here.
+    /// Validates reads. `past` is the same item with its older writes, for the age of stale reads; `None` if all
+    /// writes are still here.
     pub fn judge(&mut self, reads: &[&Record], past: Option<&mut ContentLane>, sink: &mut Sink) {
         let registers = Registers::new(self.initial, &self.writes);
         self.ends.of(self.writes.iter().map(|write| write.span));
@@ -111,7 +112,7 @@ impl ContentLane {
         }
     }
 
-    /// Forgets writes that were certainly replaced before this instant: no read that begins earlier is to come.
+    /// Discards writes that were certainly replaced before this instant. No later read starts before it.
     pub fn settle(&mut self, before: u64) {
         let ended = self.writes.iter().filter(|write| write.span.end < before);
         let Some(replaced) = ended.map(|write| write.span.start).max() else {

@@ -1,5 +1,5 @@
-//! Judges the reads of one number by its writes in the trace. [`crate::count`] says which numbers are possible; here is which writes are kept for
-//! that, and what is reported of a read that fails.
+//! Validates the reads of one number. [`crate::count`] determines the possible numbers; this module decides which
+//! writes are retained, and reports failures.
 
 use super::earlier::{Counted, Earlier};
 use super::joint::Call;
@@ -10,7 +10,7 @@ use crate::count::{self, Counts, Flights};
 use crate::record::{Record, What};
 use crate::report::{Class, Effect, Failure, Found, Level, Saw, Witness};
 
-/// Values that a witness names.
+/// Maximum number of acceptable values in a witness.
 const COULD_MAX: usize = 12;
 
 #[derive(Clone, Default)]
@@ -18,10 +18,10 @@ pub(super) struct CountLane {
     initial: i64,
     writes: Vec<count::Write>,
     notes: Vec<Note>,
-    /// When the first absolute write began.
+    /// The start of the first absolute write.
     absolute: Option<u64>,
     ends: Ends,
-    /// How many writes there were, forgotten ones too.
+    /// The number of writes, including discarded ones.
     pushed: u64,
     earlier: Earlier<Counted>,
 }
@@ -39,7 +39,7 @@ impl CountLane {
         self.writes.iter().any(|write| write.span.end < before)
     }
 
-    /// As before any write.
+    /// Resets to the state before any write.
     pub fn start(&mut self, initial: i64) {
         self.initial = initial;
         self.writes.clear();
@@ -49,7 +49,7 @@ impl CountLane {
         self.forget_reads();
     }
 
-    /// Of a copy that tells ages alone.
+    /// Discards the history of reads, for a copy that only determines ages.
     pub fn forget_reads(&mut self) {
         self.earlier.clear();
     }
@@ -87,7 +87,8 @@ impl CountLane {
         all.map(|(write, note)| note.call(write.span)).collect()
     }
 
-    /// `past`: the same item with its older writes, to tell when a value was acceptable; None if they are all here.
+    /// Validates reads. `past` is the same item with its older writes, for the age of stale reads; `None` if all
+    /// writes are still here.
     pub fn judge(&mut self, reads: &[&Record], past: Option<&mut CountLane>, sink: &mut Sink) {
         let counts = self.counts();
         self.ends.of(self.writes.iter().map(|write| write.span));
@@ -149,7 +150,7 @@ impl CountLane {
         }
     }
 
-    /// Forgets writes that ended before this instant: no read that begins earlier is to come.
+    /// Discards writes that ended before this instant. No later read starts before it.
     pub fn settle(&mut self, before: u64) {
         self.earlier.settle(before);
         let absolute = |write: &count::Write| matches!(write.effect, count::Effect::Set(_));
@@ -175,7 +176,8 @@ impl CountLane {
         self.notes.truncate(kept);
     }
 
-    /// With absolute writes: what the last of them certainly cut off is forgotten, what certainly came after it is added to it.
+    /// With absolute writes: discards what the last of them certainly overwrote, and adds what certainly came after
+    /// it.
     fn settle_absolute(&mut self, before: u64) {
         let sets = |write: &&count::Write| matches!(write.effect, count::Effect::Set(_));
         let ended = self.writes.iter().filter(sets);
@@ -225,7 +227,7 @@ impl CountLane {
         self.notes.truncate(kept);
     }
 
-    /// The level `Atomic`, of reads that were acceptable while something was in flight.
+    /// Validates the level `Atomic`, for reads that were acceptable while writes were in flight.
     fn judge_together(&mut self, counts: &Counts, mut reads: Vec<&Record>, sink: &mut Sink) {
         reads.sort_unstable_by_key(|read| read.span);
         let flights = self.flights();
@@ -251,7 +253,7 @@ impl CountLane {
         }
     }
 
-    /// Whether what earlier reads returned leads to what this one did; then it is one of them.
+    /// Returns whether the read is consistent with the results of earlier reads; if so, it is added to them.
     fn is_after_others(&mut self, flights: &Flights, read: &Record) -> bool {
         let Some((certain, flying)) = flights.during(read.span) else {
             return true;

@@ -1,31 +1,34 @@
-//! What reads that ended tell of writes in flight: the level `Atomic` of counts and of lists, beyond single writes that were seen.
+//! What ended reads reveal about writes in flight: the level `Atomic` of counts and lists, beyond single writes that
+//! were seen.
 //!
-//! Two reads are held against each other in two ways:
+//! Two reads are compared in two ways:
 //!
-//! * *In turn*: the first ended before the second began. What the first returned bounds what the second may return, since no write that had taken effect
-//!   is undone, and only those that were in flight during either, or lie between, can make a difference.
-//! * *At once*: one list shows a write and lacks another, which a second list shows and lacks the first. No order of the two writes explains both,
-//!   whatever the order of the reads.
+//! * *Sequential reads*: the first ended before the second started. The result of the first bounds that of the
+//!   second, since an applied write is never undone; only writes in flight during either read, or between them, can
+//!   make a difference.
+//! * *Contradicting orders*: one list shows a write and lacks another, while a second list shows the latter and lacks
+//!   the former. No order of the two writes explains both, whatever the order of the reads.
 //!
 //! Invariants:
 //!
-//! 1. What is refused has no order of all calls. What only three or more reads together disprove may pass, and so may what differs from a read
-//!    that is none of the last [`READS_MAX`] before it.
-//! 2. A verdict depends on the history alone: reads are compared with those that ended last before they began, and orders of writes are told by reads
-//!    in the order of their ends, whether the run is over or goes on.
+//! 1. A rejected read has no order of all calls. A read that only three or more reads together disprove may be
+//!    accepted, and so may one that contradicts a read that is not among the last [`READS_MAX`] before it.
+//! 2. A verdict depends only on the history: a read is compared with those that ended last before it started, and the
+//!    orders of writes are taken from reads in the order of their ends, whether validation runs during or after the
+//!    run.
 
 use std::collections::HashSet;
 
 use crate::Span;
 use crate::record::{Record, What};
 
-/// Of the reads that ended before one began, so many that ended last are held against it.
+/// The number of reads with which a read is compared: those that ended last before it started.
 const READS_MAX: usize = 16;
 
-/// Writes that a read tells of, beyond which their orders are not kept.
+/// Maximum number of writes of one read whose orders are recorded.
 const TOLD_MAX: usize = 32;
 
-/// Orders reads by their ends; equal for reads of the same answer alone.
+/// Orders reads by their ends; equal only for reads with the same result.
 type Key = (u64, u64, u32, u128, u64);
 
 pub(super) fn key(read: &Record) -> Key {
@@ -37,7 +40,7 @@ pub(super) fn key(read: &Record) -> Key {
     (read.span.end, read.span.start, read.session, what, count)
 }
 
-/// Reads that something was in flight for, by their ends, with what is known of each.
+/// Reads during which writes were in flight, ordered by their ends, with what each revealed.
 #[derive(Clone)]
 pub(super) struct Earlier<T> {
     reads: Vec<(Key, T)>,
@@ -54,7 +57,7 @@ impl<T> Earlier<T> {
         self.reads.clear();
     }
 
-    /// Whether this is so of each of the last that ended before a read began.
+    /// Returns whether `leads` is true for each of the last reads that ended before this one started.
     pub fn lead_to(&self, read: Span, leads: impl Fn(&T) -> bool) -> bool {
         let ended = self.reads.partition_point(|(key, _)| key.0 < read.start);
         let last = &self.reads[ended.saturating_sub(READS_MAX)..ended];
@@ -67,29 +70,29 @@ impl<T> Earlier<T> {
         self.reads.insert(place, (key, told));
     }
 
-    /// No read that begins before this instant is to come.
+    /// Discards old reads. No later read starts before this instant.
     pub fn settle(&mut self, before: u64) {
         let ended = self.reads.partition_point(|(key, _)| key.0 < before);
         self.reads.drain(..ended.saturating_sub(READS_MAX));
     }
 }
 
-/// What a read of a number says of the deltas in flight.
+/// What a read of a number reveals about the deltas in flight.
 #[derive(Clone)]
 pub(super) struct Counted {
     pub value: i64,
-    /// Of all writes that ended before the read.
+    /// The sum of all writes that ended before the read.
     pub certain: i64,
-    /// In flight during the read: which write, what it adds, when it ends.
+    /// The writes in flight during the read: id, delta, end.
     pub flights: Vec<(u64, i64, u64)>,
 }
 
 impl Counted {
-    /// Whether a read that began after this one had ended may return this.
+    /// Returns whether a read that started after this one ended may return the value of `later`.
     pub fn leads_to(&self, later: &Counted, read: Span) -> bool {
         let ended = self.flights.iter().filter(|(_, _, end)| *end < read.start);
         let ended: i64 = ended.map(|(_, delta, _)| delta).sum();
-        // What lies between the two for certain.
+        // The certain change between the two reads.
         let base = self.value + later.certain - self.certain - ended;
         let known = |id: u64| self.flights.iter().any(|(other, ..)| *other == id);
         let others = later.flights.iter().filter(|(id, ..)| !known(*id));
@@ -102,20 +105,20 @@ impl Counted {
     }
 }
 
-/// What a read of a list, or of its size, says of the elements in flight.
+/// What a read of a list, or of its size, reveals about the elements in flight.
 #[derive(Clone)]
 pub(super) struct Sized {
-    /// How many of them were in.
+    /// The number of them that were in the list.
     pub members: i64,
-    /// Those that one write alone decides: which, and whether it puts.
+    /// The elements that a single write decides: the write's id, and whether it adds the element.
     pub decided: Vec<(u64, bool)>,
-    /// How many others.
+    /// The number of other elements.
     pub others: i64,
 }
 
 impl Sized {
-    /// Whether a read that began after this one had ended may have had so many members. Of an element that the same write decides in both, what it did
-    /// stays done.
+    /// Returns whether a read that started after this one ended may have this number of members. If the same write
+    /// decides an element in both reads, its effect is not undone.
     pub fn leads_to(&self, later: &Sized) -> bool {
         let (mut puts, mut removes) = (0, 0);
         for (id, put) in &self.decided {
@@ -128,14 +131,15 @@ impl Sized {
         }
         let own = self.others + self.decided.len() as i64 - puts - removes;
         let theirs = later.others + later.decided.len() as i64 - puts - removes;
-        // As few as can be were put by then, and as many as can be not yet removed.
+        // The first read implies the minimum number of completed additions and the maximum number of pending
+        // removals.
         let kept = removes.min(self.members);
         let put = (self.members - own - kept).max(0);
         put <= later.members && later.members <= puts + kept + theirs
     }
 }
 
-/// Which write took effect before which, as lists told.
+/// The order of pairs of writes, as revealed by lists.
 #[derive(Clone, Default)]
 pub(super) struct Orders(HashSet<(u64, u64)>);
 
@@ -144,7 +148,8 @@ impl Orders {
         self.0.clear();
     }
 
-    /// Takes what a read tells of writes: whether each had taken effect. False, and nothing taken, if earlier ones told otherwise.
+    /// Records which writes a read saw and which not. Returns false, and records nothing, if earlier reads contradict
+    /// it.
     pub fn tell(&mut self, told: &[(u64, bool)]) -> bool {
         if told.len() > TOLD_MAX {
             return true;
@@ -164,7 +169,7 @@ impl Orders {
         true
     }
 
-    /// Forgets writes that no read is to come for.
+    /// Discards writes that no later read can concern.
     pub fn settle(&mut self, is_kept: impl Fn(u64) -> bool) {
         self.0
             .retain(|(first, second)| is_kept(*first) && is_kept(*second));

@@ -1,8 +1,10 @@
-//! Calls that read several counts: were they so at one instant, with what other calls did to several items seen whole or not at all?
+//! Validates calls that read several counts: whether the counts were valid at one instant, with the writes of each
+//! call visible completely or not at all.
 //!
-//! Looking at one's own profile returns how many friends there are and how many invitations wait; accepting an invitation changes both. At an instant
-//! each call in flight adds a vector, with a number for each of the counts read, or nothing. The read fits the
-//! instant if some of these vectors come to what it returned beyond what is certain.
+//! For example, viewing one's own profile returns the numbers of friends and of pending invitations, and accepting an
+//! invitation changes both. At an instant, each call in flight contributes a vector, with one number per count, or
+//! nothing. The read is valid at that instant if some of these vectors add up to the difference between its result
+//! and the certain values.
 
 use std::collections::BTreeSet;
 
@@ -15,21 +17,21 @@ use crate::report::{Failure, Level, Saw, Witness};
 use crate::set::{Cursor, History};
 use crate::{Span, Verdict};
 
-/// Counts that one call reads; of more the first are judged.
+/// Maximum number of counts per call; further ones are ignored.
 const READS_MAX: usize = 4;
 
-/// Vectors beyond which telling takes too long.
+/// Maximum number of vectors to examine.
 const REACH_MAX: usize = 4096;
 
 type Vector = [i64; READS_MAX];
 
-/// What tells calls apart: session, action, and when it wrote.
+/// Identifies a call: session, action, and the span of its writes.
 pub(super) type Call = (u32, u8, Span);
 
-/// The call that may add so much to one count; none if it cannot be told.
+/// The call that may contribute a number to one count; `None` if it is ambiguous.
 type Swing = (Option<Call>, i64);
 
-/// Judges calls of one identity that read several of its counts. `history` gives the writes of an item.
+/// Validates the calls of one identity that read several of its counts. `history` returns the writes of an item.
 pub(super) fn judge(
     mut calls: Vec<Vec<&Record>>,
     history: &mut dyn FnMut(u64) -> ItemHistory,
@@ -49,7 +51,7 @@ pub(super) fn judge(
             .iter()
             .map(|read| items.partition_point(|item| *item < read.item))
             .collect();
-        // Each is moved to the read, whatever the others say.
+        // Each cursor must be moved to the read, even after a failure.
         let mut alone = true;
         for (read, place) in reads.iter().zip(&places) {
             alone &= cursors[*place].judge(read) == Verdict::Acceptable;
@@ -65,7 +67,7 @@ pub(super) fn judge(
     }
 }
 
-/// The reads of several counts that one call made, if this record is the first of them.
+/// Returns the reads of several counts by one call, if this record is the first of them.
 pub(super) fn together(records: &[Record], index: usize) -> Option<Vec<&Record>> {
     let first = &records[index];
     let of_call = |record: &Record| {
@@ -118,7 +120,7 @@ fn at_one_instant(reads: &[&Record], places: &[usize], cursors: &[ItemCursor<'_>
     }
 }
 
-/// Whether all counts are possible at this instant together. None if telling takes too long.
+/// Returns whether all counts are possible together at this instant; `None` if the decision would take too long.
 fn fits(
     instant: u64,
     reads: &[&Record],
@@ -158,7 +160,7 @@ fn fits(
     Some(reached.contains(&wanted))
 }
 
-/// One item's writes, and which call each was part of.
+/// The writes of one item, and the call of each.
 pub(super) struct ItemHistory {
     writes: Writes,
     calls: Vec<Call>,
@@ -201,7 +203,7 @@ struct ItemCursor<'a> {
 }
 
 impl ItemCursor<'_> {
-    /// By itself; reads come by ascending start.
+    /// Validates the read separately. Reads come in ascending order of their starts.
     fn judge(&mut self, read: &Record) -> Verdict {
         match (&self.history.writes, &mut self.list) {
             (Writes::Number(counts, _), _) => counts.judge(read.span, value(read)),
@@ -210,7 +212,7 @@ impl ItemCursor<'_> {
         }
     }
 
-    /// The instants at which writes begin during the last read judged.
+    /// Appends the instants at which writes start during the last validated read.
     fn begins(&self, span: Span, instants: &mut Vec<u64>) {
         match (&self.history.writes, &self.list) {
             (Writes::Number(_, flights), _) => instants.extend(flights.begins(span)),
@@ -219,7 +221,8 @@ impl ItemCursor<'_> {
         }
     }
 
-    /// What is certain at an instant of the last read judged, and what each call in flight may add to it.
+    /// Returns the certain value at an instant of the last validated read, and the possible contribution of each call
+    /// in flight.
     fn at(&self, instant: u64) -> Option<(i64, Vec<Swing>)> {
         let call = |write: usize| Some(self.history.calls[write]);
         match (&self.history.writes, &self.list) {

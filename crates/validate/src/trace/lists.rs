@@ -1,5 +1,5 @@
-//! Judges the reads of one list, and of its size, by the writes of that list in the trace. [`crate::set`] says what a list may have been; here is
-//! which writes are kept for that, and what is reported of a read that fails.
+//! Validates the reads of one list and of its size. [`crate::set`] determines the possible lists; this module decides
+//! which writes are retained, and reports failures.
 
 use super::earlier::{Earlier, Orders, Sized, key};
 use super::joint::Call;
@@ -10,36 +10,36 @@ use crate::record::{Record, What};
 use crate::report::{Class, Effect, Failure, Found, Level, Saw, Witness};
 use crate::set::{self, Answer, Before, Cursor, History, Sketch};
 
-/// Values that a witness names.
+/// Maximum number of acceptable values in a witness.
 const COULD_MAX: i64 = 12;
 
 #[derive(Clone, Default)]
 pub(super) struct ListLane {
     seed: u64,
     item: u64,
-    /// Before the writes that are here.
+    /// The elements before the retained writes.
     certain: Sketch,
-    /// Elements that are not as at the start of the trace, before the writes that are here; ascending.
+    /// Elements whose state before the retained writes differs from that at the start of the trace; ascending.
     changed: Vec<(u64, bool)>,
     writes: Vec<set::Write>,
     notes: Vec<Note>,
     ends: Ends,
-    /// How many writes there were, forgotten ones too.
+    /// The number of writes, including discarded ones.
     pushed: u64,
     earlier: Earlier<Sized>,
     orders: Orders,
 }
 
-/// A read that passed, and what it tells at the level `Atomic`.
+/// An accepted read, and what it reveals at the level `Atomic`.
 struct Passed<'a> {
     read: &'a Record,
-    /// It goes behind an earlier one.
+    /// It misses what an earlier read saw.
     back: bool,
-    /// Which writes had taken effect.
+    /// The writes, and whether each had taken effect.
     told: Vec<(u64, bool)>,
 }
 
-/// Whether an element was in at the start of the trace.
+/// Returns whether an element was in the list at the start of the trace.
 pub(super) type Initially<'a> = &'a dyn Fn(u64) -> bool;
 
 impl ListLane {
@@ -55,7 +55,7 @@ impl ListLane {
         self.writes.iter().any(|write| write.span.end < before)
     }
 
-    /// As before any write.
+    /// Resets to the state before any write.
     pub fn start(&mut self, seed: u64, item: u64, certain: Sketch) {
         self.begin(seed, item, certain);
         self.changed.clear();
@@ -65,7 +65,7 @@ impl ListLane {
         self.forget_reads();
     }
 
-    /// Of a copy that tells ages alone.
+    /// Discards the history of reads, for a copy that only determines ages.
     pub fn forget_reads(&mut self) {
         self.earlier.clear();
         self.orders.clear();
@@ -108,7 +108,8 @@ impl ListLane {
         all.map(|(write, note)| note.call(write.span)).collect()
     }
 
-    /// `past`: the same item with its older writes, to tell when a list was acceptable; None if they are all here.
+    /// Validates reads. `past` is the same item with its older writes, for the age of stale reads; `None` if all
+    /// writes are still here.
     pub fn judge(
         &mut self,
         lists: &[&Record],
@@ -158,7 +159,7 @@ impl ListLane {
         }
     }
 
-    /// By itself, at each level.
+    /// Validates the read separately, at each level.
     fn verdict(&self, cursor: &mut Cursor<'_>, read: &Record, sink: &mut Sink) -> Verdict {
         let answer = seek(cursor, read);
         sink.level(read, Level::Bg, answer.size);
@@ -169,7 +170,7 @@ impl ListLane {
         answer.whole
     }
 
-    /// Of a read that the cursor is at: its class, and the failure told. `ends` are of the newest writes.
+    /// Classifies the read at the cursor, and reports the failure. `ends` has the ends of the newest writes.
     fn refuse(
         &self,
         cursor: &Cursor<'_>,
@@ -197,7 +198,7 @@ impl ListLane {
         sink.judged(read, Found::Failed(class), ends.since(read.span));
     }
 
-    /// What the read that the cursor is at tells of writes, beside reads that ended before it.
+    /// Collects what the read at the cursor reveals about writes, together with reads that ended before it.
     fn hear<'a>(&mut self, cursor: &Cursor<'_>, read: &'a Record) -> Passed<'a> {
         let mut back = false;
         let mut told = Vec::new();
@@ -229,8 +230,8 @@ impl ListLane {
         Passed { read, back, told }
     }
 
-    /// The level `Atomic`, of reads that passed while something was in flight: in the order of their ends, so that they tell the same orders of writes
-    /// whenever they are judged.
+    /// Validates the level `Atomic`, for reads that were accepted while writes were in flight. Processes them in the
+    /// order of their ends, so that the recorded orders of writes do not depend on when they are validated.
     fn judge_together(
         &mut self,
         history: &History,
@@ -258,7 +259,8 @@ impl ListLane {
         }
     }
 
-    /// Forgets writes that were certainly replaced before this instant, and those that left one answer: no read that begins earlier is to come.
+    /// Discards writes that were certainly replaced before this instant, and those that leave only one possible
+    /// state. No later read starts before it.
     pub fn settle(&mut self, before: u64, initially: Initially<'_>) {
         let mut order: Vec<usize> = (0..self.writes.len()).collect();
         order.sort_by_key(|index| self.writes[*index].element);
@@ -309,7 +311,7 @@ impl ListLane {
             .settle(|id| notes.iter().any(|note| note.id == id));
     }
 
-    /// From now on the element is in, or out.
+    /// Sets the state of an element from now on.
     fn leave(&mut self, element: u64, member: bool, initially: Initially<'_>) {
         if self.holds(element, initially) != member {
             let one = Sketch::of(self.seed, self.item, [element]);
@@ -366,7 +368,7 @@ impl ListLane {
     }
 }
 
-/// Moves to a read, and judges it again.
+/// Moves the cursor to a read and validates it again.
 fn seek(cursor: &mut Cursor<'_>, read: &Record) -> Answer {
     match read.what {
         What::ReadSet(sketch) => cursor.judge(question(read, sketch)),

@@ -1,4 +1,5 @@
-//! A whole trace judged: records in any order in, a report out, item by item over the cores.
+//! Validates a complete trace: takes records in any order and returns a report. The items are distributed over the
+//! cores.
 //!
 //! ```text
 //!   records ──► by identity (the low 56 bits of the item: one member, one resource)
@@ -6,14 +7,16 @@
 //!                 └► calls that read several counts of it ──► joint
 //! ```
 //!
-//! An item's count and its list are one thing seen in two ways. Where the changes of its elements are recorded
-//! ([`What::PutElement`], [`What::RemoveElement`]), its count is the size of that list; where its number's are ([`What::AddCount`],
-//! [`What::SetCount`]), it is that number. A trace has one or the other for all changes of an item's count.
+//! An item's count and its list are two views of the same state. If the changes of its elements are recorded
+//! ([`What::PutElement`], [`What::RemoveElement`]), its count is the size of that list. If the changes of its number
+//! are recorded ([`What::AddCount`], [`What::SetCount`]), its count is that number. A trace uses one of the two for
+//! all changes of an item's count.
 //!
 //! Invariants:
 //!
 //! 1. Each read whose outcome is `Done` is in exactly one class of the report, or acceptable, or undecided.
-//! 2. The report does not depend on `cores`, nor on the order of the records except that those of one call stand together.
+//! 2. The report depends neither on `cores` nor on the order of the records, provided that the records of one call
+//!    are consecutive.
 
 mod contents;
 mod counts;
@@ -37,20 +40,21 @@ use lists::ListLane;
 pub use online::{BATCH, Online};
 use sink::Sink;
 
-/// What the items were before the first record. Asked once for each item that the trace names, or not at all.
+/// The state of the items before the first record. Called at most once for each item of the trace.
 pub trait Initial: Sync {
     fn count(&self, item: u64) -> i32;
-    /// Each element once.
+    /// Returns each element once.
     fn set(&self, item: u64) -> Vec<u64>;
     fn content(&self, item: u64) -> u64;
 
-    /// Whether an element is in the set of an item. Worth having where it is known without the others: it is asked often.
+    /// Returns whether an element is in an item's set. Called often; override it if it can be computed without the
+    /// other elements.
     fn contains(&self, item: u64, element: u64) -> bool {
         self.set(item).contains(&element)
     }
 }
 
-/// Nothing is there at first.
+/// All items are empty initially.
 pub struct Empty;
 
 impl Initial for Empty {
@@ -107,13 +111,13 @@ impl<I: Initial + ?Sized> Initial for &I {
 pub struct Options {
     /// The seed of the sketches in the trace.
     pub seed: u64,
-    /// Threads to use; at least one is.
+    /// The number of threads; 0 means 1.
     pub cores: usize,
-    /// Failures told.
+    /// Maximum number of witnesses.
     pub witnesses_max: usize,
 }
 
-/// Judges all reads of a trace.
+/// Validates all reads of a trace.
 pub fn judge(records: &[Record], initial: &dyn Initial, options: &Options) -> Report {
     let cores = options.cores.max(1);
     let mut report = Report::default();
@@ -129,19 +133,20 @@ pub fn judge(records: &[Record], initial: &dyn Initial, options: &Options) -> Re
     report
 }
 
-/// Which of so many parts a record belongs to: those of one identity are in one part, where a part is judged by itself.
+/// Returns the part, out of `parts`, to which a record belongs. All records of one identity are in one part, so parts
+/// can be validated separately.
 pub fn part(item: u64, parts: usize) -> usize {
     let mixed = identity(item).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    // The product's high half: even shares without a division.
+    // The high half of the product: equal shares without a division.
     (mixed as usize * parts) >> 32
 }
 
-/// The member or resource that an item belongs to, whatever its kind.
+/// Returns the member or resource to which an item belongs, independent of the kind.
 fn identity(item: u64) -> u64 {
     item << 8
 }
 
-/// The identities of one core, one by one.
+/// Validates the identities of one core, one by one.
 fn judge_share(
     records: &[Record],
     core: usize,
@@ -181,7 +186,7 @@ fn judge_share(
     sink.into_report()
 }
 
-/// The calls of one item, sorted by what they are about.
+/// The calls of one item, by kind.
 #[derive(Default)]
 struct Item<'a> {
     counts: CountLane,
@@ -248,7 +253,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Of what was gathered.
+    /// Returns the history of the gathered writes.
     fn history(&mut self, item: u64, initial: &dyn Initial, seed: u64) -> ItemHistory {
         if self.counts.is_empty() && !self.lists.is_empty() {
             let list = List::of(initial, item);
@@ -267,7 +272,7 @@ impl<'a> Reads<'a> {
         self.contents.clear();
     }
 
-    /// False if the call is no read.
+    /// Returns false if the call is not a read.
     fn take(&mut self, call: &'a Record) -> bool {
         let reads = match call.what {
             What::ReadCount(_) => &mut self.counts,
@@ -285,7 +290,7 @@ impl<'a> Reads<'a> {
 /// An item's elements at the start of the trace.
 struct List {
     item: u64,
-    /// Ascending.
+    /// In ascending order.
     elements: Vec<u64>,
 }
 
@@ -305,7 +310,7 @@ impl List {
     }
 }
 
-/// A write's interval; that of a write of unknown outcome has no end.
+/// Returns a write's interval, which has no end if the outcome is unknown.
 fn written(record: &Record) -> Span {
     match record.outcome {
         Outcome::Unknown => Span::unanswered(record.span.start()),
@@ -313,14 +318,14 @@ fn written(record: &Record) -> Span {
     }
 }
 
-/// What is told of a write beside its effect.
+/// Data about a write that does not affect verdicts.
 #[derive(Clone, Copy, Debug)]
 struct Note {
-    /// Among all writes of the item, also those that are forgotten.
+    /// The index among all writes of the item, including discarded ones.
     id: u64,
     action: u8,
     session: u32,
-    /// The earliest end of the reads that certainly saw it; `u64::MAX` if none did.
+    /// The earliest end of the reads that certainly saw it; `u64::MAX` if there is none.
     seen_by: u64,
 }
 
@@ -338,7 +343,7 @@ impl Note {
         (self.session, self.action, span)
     }
 
-    /// A read shows whether the write had taken effect. True if an earlier read had seen what this one did not.
+    /// Records whether a read saw the write. Returns true if an earlier read saw it and this one did not.
     fn told(&mut self, read: Span, seen: bool) -> bool {
         if seen {
             self.seen_by = self.seen_by.min(read.end);
@@ -347,7 +352,8 @@ impl Note {
     }
 }
 
-/// Of so many writes at most: those that ended last before the read, from `since` on if that is known; then those in flight.
+/// Returns a limited number of writes: those that ended last before the read, or the first ones from `since` on if
+/// that is given; then those in flight.
 fn deciding(
     writes: impl Iterator<Item = (Span, Effect, Note)>,
     read: Span,
@@ -367,7 +373,7 @@ fn deciding(
         .collect();
     all.sort_by_key(|change| (change.span.end, change.span.start, format!("{change:?}")));
     let ended = all.partition_point(|change| change.span.end < read.start);
-    // The first that a stale read missed are what made it stale; of others the last ones are.
+    // The first writes that a stale read missed made it stale; for other reads the last ones are relevant.
     let missed = match since {
         Some(_) => 0..ended.min(EACH),
         None => ended.saturating_sub(EACH)..ended,
@@ -376,12 +382,12 @@ fn deciding(
     [&all[missed], &all[flying]].concat()
 }
 
-/// The ends of writes that were acknowledged.
+/// The ends of acknowledged writes.
 #[derive(Clone, Default)]
 struct Ends {
-    /// Ascending.
+    /// In ascending order.
     ends: Vec<u64>,
-    /// The last of those that were forgotten.
+    /// The last end among the discarded writes.
     forgotten: Option<u64>,
 }
 
@@ -402,7 +408,7 @@ impl Ends {
         self.forgotten = self.forgotten.max(Some(span.end));
     }
 
-    /// Nanoseconds from the last acknowledged write to the read's start.
+    /// Returns the nanoseconds from the last acknowledged write to the read's start.
     fn since(&self, read: Span) -> Option<u64> {
         let ended = self.ends.partition_point(|end| *end < read.start);
         let last = ended.checked_sub(1).map(|last| self.ends[last]);
@@ -410,7 +416,7 @@ impl Ends {
         last.max(forgotten).map(|last| read.start - last)
     }
 
-    /// How many were acknowledged from an instant on, before the read began.
+    /// Returns the number of writes that were acknowledged between an instant and the read's start.
     fn between(&self, from: u64, read: Span) -> u64 {
         let before = |instant: u64| self.ends.partition_point(|end| *end < instant);
         before(read.start).saturating_sub(before(from)) as u64

@@ -1,4 +1,5 @@
-//! Judging while the run goes on: records in as calls end, verdicts as soon as nothing can change them, the rest forgotten.
+//! Validation during a run: accepts records as calls end, returns verdicts as soon as they are final, and discards
+//! the rest.
 //!
 //! ```text
 //!   feed(records) ──► waiting ── advance(watermark) ──► reads that ended before it ──► judged
@@ -6,15 +7,18 @@
 //!                       └──── reads that ended later ◄────┘
 //! ```
 //!
-//! The *watermark* is an instant before which no call began that is yet to be fed: the lowest start of outstanding calls, or
-//! the present if there are none. Of a read that ended before it, every write that can explain it is here.
+//! All calls that are still to be fed started at or after the *watermark*: it is the lowest start of the outstanding
+//! calls, or the present if there are none. For a read that ended before it, every write that can explain it is
+//! present.
 //!
 //! Invariants:
 //!
-//! 1. The verdicts are those of [`super::judge`] on the whole trace, at each level, whatever the feeding order; classes, too, except that what is neither stale
-//!    nor fractured is untold, and that a stale read is known by its age only as far back as the history that is kept.
-//! 2. Writes are kept as long as a read that is not judged yet may show them, and as history; of items that were written a base remains (a number, or the
-//!    elements that changed). Reads are kept until they are judged: no more than [`BATCH`] beyond those whose verdict must wait.
+//! 1. The verdicts at each level are those of [`super::judge`] on the complete trace, whatever the feeding order. The
+//!    classes are the same, with two exceptions: a read that is neither stale nor fractured is untold, and the age of
+//!    a stale read is known only within the retained history.
+//! 2. Writes are kept as long as a pending read may show them, and then as history. A base remains of items that were
+//!    written (a number, or the elements that changed). Reads are kept until they are validated: at most [`BATCH`] in
+//!    addition to those whose verdict must wait.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -28,36 +32,37 @@ use super::{Initial, List, Options, Reads};
 use crate::record::{Outcome, Record, What};
 use crate::report::Report;
 
-/// Records that may wait together before they are judged: enough to make up for going through the items.
+/// The number of records to collect before they are validated: enough to amortize the pass over the items.
 pub const BATCH: usize = 1 << 18;
 
-/// A judge fed while the run goes on. One core's work: split records by [`super::part`] among several and add up their reports.
+/// A validator that is fed during the run. It uses one core: divide records among several with [`super::part`] and
+/// add up their reports.
 pub struct Online<I> {
     initial: I,
     history_ns: u64,
     sink: Sink,
     watermark: u64,
     waiting: Vec<Record>,
-    /// How many of the waiting were looked at before.
+    /// The number of waiting records that were examined before.
     seen: usize,
-    /// Memory of the batch before, empty: asking for it anew costs as much as a tenth of the judging.
+    /// The empty buffer of the previous batch: allocating it again would cost up to a tenth of the validation.
     spare: Vec<Record>,
     by_item: Vec<(u64, usize)>,
     items: HashMap<u64, Held, BuildHasherDefault<ItemHasher>>,
-    /// Items of which writes are held.
+    /// Items with retained writes.
     unsettled: Vec<u64>,
 }
 
-/// What is kept of an item that was written.
+/// The state of an item that was written.
 #[derive(Default)]
 struct Held {
     now: Lanes,
-    /// The same with older writes, to tell how old an answer is; None while nothing was forgotten.
+    /// The same with older writes, for the age of stale reads; `None` while nothing was discarded.
     past: Option<Lanes>,
-    /// When to forget more of the past.
+    /// When to discard the next part of the past.
     past_until: u64,
     unsettled: bool,
-    /// Its number was written, and its elements were.
+    /// Whether its number was written, and whether its elements were.
     of_number: bool,
     of_elements: bool,
 }
@@ -70,7 +75,8 @@ struct Lanes {
 }
 
 impl<I: Initial> Online<I> {
-    /// `history_ns`: writes are kept this long after they were settled, to tell the age of stale answers; `u64::MAX` for ever.
+    /// `history_ns` is the time for which settled writes are kept, for the age of stale reads; `u64::MAX` keeps them
+    /// forever.
     pub fn new(initial: I, options: &Options, history_ns: u64) -> Online<I> {
         Online {
             initial,
@@ -86,12 +92,14 @@ impl<I: Initial> Online<I> {
         }
     }
 
-    /// Takes records of calls that ended; those of one call together. None of them began before the watermark.
+    /// Adds records of calls that ended; those of one call must be passed together. None of them may have started
+    /// before the watermark.
     pub fn feed(&mut self, records: &[Record]) {
         self.waiting.extend_from_slice(records);
     }
 
-    /// No call that began before this instant is yet to be fed. An earlier one than before changes nothing.
+    /// Raises the watermark: no call that started before it is still to be fed. A lower value than before has no
+    /// effect.
     pub fn advance(&mut self, watermark: u64) {
         self.watermark = self.watermark.max(watermark);
         if self.waiting.len() - self.seen >= BATCH {
@@ -99,20 +107,20 @@ impl<I: Initial> Online<I> {
         }
     }
 
-    /// Judges all that can be judged, and says what came of it so far.
+    /// Validates everything that can be validated, and returns the report so far.
     pub fn report(&mut self) -> &Report {
         self.judge();
         self.sink.report()
     }
 
-    /// The run is over: no more calls.
+    /// Ends the run: there are no more calls.
     pub fn finish(mut self) -> Report {
         self.watermark = u64::MAX;
         self.judge();
         self.sink.into_report()
     }
 
-    /// Records that wait, and writes that are kept.
+    /// The number of waiting records and retained writes.
     pub fn held(&self) -> usize {
         let held = self.items.values();
         let lanes = held.flat_map(|held| [Some(&held.now), held.past.as_ref()]);
@@ -159,7 +167,7 @@ impl<I: Initial> Online<I> {
         (self.spare, self.by_item) = (records, by_item);
     }
 
-    /// Whether a write that is not here yet may explain the read. At the end of the run none may.
+    /// Returns whether a write that is not present yet may explain the read. After the run there is none.
     fn must_wait(&self, read: &Record) -> bool {
         read.span.end >= self.watermark && self.watermark < u64::MAX
     }
@@ -219,7 +227,7 @@ impl<I: Initial> Online<I> {
         }
     }
 
-    /// The level `Joint`.
+    /// Validates the level `Joint`.
     fn judge_calls(&mut self, records: &[Record], unit: &[(u64, usize)]) {
         if unit[0].0 == unit[unit.len() - 1].0 {
             return;
@@ -249,7 +257,7 @@ impl<I: Initial> Online<I> {
         );
     }
 
-    /// Forgets what no read from this instant on can show.
+    /// Discards what no read that starts at or after this instant can show.
     fn settle(&mut self, item: u64, before: u64) {
         let Some(held) = self.items.get_mut(&item) else {
             return;
@@ -263,12 +271,12 @@ impl<I: Initial> Online<I> {
             && oldest >= held.past_until
         {
             past.settle(item, oldest, &self.initial);
-            // Going through the past each time would cost more than what it frees.
+            // A pass over the past on every call would cost more than it frees.
             held.past_until = oldest.saturating_add(self.history_ns / 4);
         }
     }
 
-    /// Items that held writes and of which nothing was fed now.
+    /// Settles items with retained writes that were not in this batch.
     fn settle_untouched(&mut self, records: &[Record], left: &[usize]) {
         let waiting: Vec<u64> = {
             let mut items: Vec<u64> = left.iter().map(|index| records[*index].item << 8).collect();
@@ -297,7 +305,7 @@ fn is_read(record: &Record) -> bool {
 }
 
 impl Held {
-    /// Whether its count is the size of its list.
+    /// Returns whether its count is the size of its list.
     fn is_list(&self) -> bool {
         self.of_elements && !self.of_number
     }
@@ -338,7 +346,7 @@ impl Lanes {
         }
     }
 
-    /// A copy that keeps no more of reads.
+    /// Returns a copy without the history of reads.
     fn to_tell_ages(&self) -> Lanes {
         let mut lanes = self.clone();
         if let Some(lane) = &mut lanes.counts {
@@ -383,7 +391,7 @@ impl Lanes {
     }
 }
 
-/// Items are numbers: mixed, not hashed.
+/// A hasher for item numbers: it mixes the bits.
 #[derive(Default)]
 struct ItemHasher(u64);
 

@@ -1,4 +1,4 @@
-//! Where verdicts go: counters by action and kind, levels, and the first failures.
+//! Collects verdicts: counters by action and kind, levels, and the first failures.
 
 use std::collections::HashSet;
 
@@ -9,14 +9,15 @@ use crate::report::{Class, Failure, Found, Level, Report, Tally, Witness, keep_f
 
 pub(crate) struct Sink {
     pub options: Options,
-    /// The rest of the trace is to come.
+    /// Whether more of the trace follows.
     online: bool,
     report: Report,
     actions: Vec<Tally>,
     kinds: Vec<Tally>,
-    /// Failures that come after it are not among the first.
+    /// The order of the last witness that is kept; later failures are not recorded.
     last_wanted: Option<(u64, u64, u64)>,
-    /// Where the reads lie that a level refused, which no higher one counts again; those of an identity that is done are forgotten.
+    /// The addresses of reads that a level has rejected, so that higher levels do not count them again. Cleared after
+    /// each identity.
     refused: HashSet<usize>,
 }
 
@@ -37,7 +38,7 @@ impl Sink {
         self.report.writes += count as u64;
     }
 
-    /// The class of a read that was never acceptable before it, as far as it can be told by now.
+    /// Returns the class of a read that was never acceptable before it, as far as it is known yet.
     pub fn told(&self, class: Class) -> Class {
         match class {
             Class::Future | Class::Phantom | Class::Never if self.online => Class::Untold,
@@ -45,7 +46,7 @@ impl Sink {
         }
     }
 
-    /// The verdict on a read; `since_ns` is the time since the last acknowledged write of its item.
+    /// Records the verdict on a read; `since_ns` is the time since the last acknowledged write of its item.
     pub fn judged(&mut self, read: &Record, found: Found, since_ns: Option<u64>) {
         if read.action == END_STATE {
             self.report.end_state.count(found);
@@ -73,7 +74,7 @@ impl Sink {
             return;
         }
         self.report.levels[level as usize].count(verdict);
-        // The levels of a read are told from the lowest up.
+        // The levels of a read are recorded in ascending order.
         let place = std::ptr::from_ref(read).addr();
         if verdict == Verdict::Unacceptable && self.refused.insert(place) {
             let higher = &mut self.report.refused_up_to[level as usize..];
@@ -81,12 +82,12 @@ impl Sink {
         }
     }
 
-    /// No more is to come of the reads so far.
+    /// The reads so far are final.
     pub fn forget(&mut self) {
         self.refused.clear();
     }
 
-    /// Keeps what `tell` makes of a failure, if that is among the first.
+    /// Records a failure if it is among the first; `tell` creates the witness.
     pub fn failed(
         &mut self,
         read: &Record,
@@ -100,7 +101,7 @@ impl Sink {
         }
         let witnesses = &mut self.report.witnesses;
         witnesses.push(tell(failure));
-        // Twice as many as asked for are kept before the latest are dropped.
+        // Up to twice the requested number is kept before the latest are dropped.
         if witnesses.len() > most * 2 {
             keep_first(witnesses, most);
             self.last_wanted = witnesses.last().map(order);
@@ -112,7 +113,7 @@ impl Sink {
         self.report
     }
 
-    /// All that was judged so far.
+    /// Returns the report so far.
     pub fn report(&mut self) -> &Report {
         self.sum_up();
         &self.report

@@ -53,7 +53,7 @@ fn a_log_of_the_released_bg_is_judged_again() {
         .iter()
         .find(|witness| witness.item == Kind::Friends.item(7))
         .unwrap();
-    // 101 needs the second write without the first: so it was until the first ended, at 3.
+    // 101 requires the second write without the first, which was possible until the first ended, at 3.
     let class = Class::Stale {
         age_ns: 2,
         behind: 2,

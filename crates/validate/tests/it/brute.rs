@@ -1,12 +1,12 @@
-//! The oracle: every linear order of a small history, tried one by one. It knows precedence and how
-//! a write changes the state, and nothing else of what the checkers know.
+//! The oracle: tries every linear order of a small history. It uses only precedence and the effects of writes, and
+//! shares nothing else with the checkers.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use larder_validate::Span;
 
-/// Everything a read may see: the states at the read in all linear orders of the writes and the read.
+/// Returns every state that a read may see: the state at the read in all linear orders of the writes and the read.
 pub fn states<State: Clone + Ord + Debug, Effect>(
     initial: &State,
     writes: &[(Span, Effect)],
@@ -18,7 +18,7 @@ pub fn states<State: Clone + Ord + Debug, Effect>(
     seen
 }
 
-/// `placed` has a bit for each write that is in the order so far.
+/// `placed` has a bit for each write that is already in the order.
 fn place<State: Clone + Ord + Debug, Effect>(
     state: &State,
     writes: &[(Span, Effect)],
@@ -33,7 +33,7 @@ fn place<State: Clone + Ord + Debug, Effect>(
             .enumerate()
             .any(|(index, (span, _))| placed & 1 << index == 0 && span.precedes(before))
     };
-    // The read may come now if all that precedes it came. The rest of the order always exists.
+    // The read may come now if all its predecessors have. The order can always be completed.
     if !missing(read) {
         seen.insert(state.clone());
     }
@@ -46,8 +46,8 @@ fn place<State: Clone + Ord + Debug, Effect>(
     }
 }
 
-/// Whether one linear order of all calls exists. `apply` gives the state after a call, or none if the call cannot come there. Calls without an end
-/// may be left out.
+/// Returns whether there is a linear order of all calls. `apply` returns the state after a call, or `None` if the
+/// call is impossible there. Calls without an end may be omitted.
 pub fn has_order<State: Clone, Call>(
     initial: &State,
     calls: &[(Span, Call)],

@@ -18,7 +18,7 @@ fn set(value: i32, start: u64, end: u64) -> Write {
     }
 }
 
-/// Every way of asking gives `expected`, and the oracle agrees.
+/// Checks that every method yields `expected`, and that the oracle agrees.
 #[track_caller]
 fn check(initial: i32, writes: &[Write], read: (u64, u64), expected: &[i64]) {
     let read = Span::new(read.0, read.1).unwrap();
@@ -164,7 +164,7 @@ fn judging_equals_trying_all_orders() {
     ];
     for _ in 0..rounds(20_000, 200_000) {
         let palette = random.pick(&palettes);
-        // Few stamps make ties, many make gaps.
+        // Few timestamps cause ties, many cause gaps.
         let stamps = random.pick(&[4, 8, 16]);
         let span = |random: &mut Random| {
             let start = random.below(stamps);
@@ -193,7 +193,8 @@ fn judging_equals_trying_all_orders() {
     }
 }
 
-/// The last instant before the read, and the first after it, at which a value is acceptable: asked of every instant.
+/// Compares the last instant before the read and the first after it at which a value is acceptable with a scan over
+/// all instants.
 fn check_times(initial: i32, writes: &[Write], read: Span, expected: &[i64]) {
     let counts = Counts::new(initial, writes);
     let at = |instant| brute_force(initial, writes, Span::new(instant, instant).unwrap());
@@ -244,7 +245,7 @@ fn too_many_sums_are_undecided_and_the_bounds_still_rule_out() {
 
 #[test]
 fn hot_items_and_numbers_at_their_limits_are_no_trouble() {
-    // All in flight at once, and each read spans all events: a checker that walks would need 10^10 steps.
+    // All writes are in flight together, and each read spans all events: a checker that scans would need 10^10 steps.
     let many = 100_000;
     let writes: Vec<Write> = (0..many)
         .map(|i| add(if i % 2 == 0 { 1 } else { -1 }, i, many * 2 - i % 7))

@@ -1,4 +1,4 @@
-//! The levels against the oracle: small histories, all orders tried.
+//! Compares the levels with the oracle on small histories.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ const SEED: u64 = 21;
 const FRIENDS: u64 = 1 << 56 | 17;
 const INVITATIONS: u64 = 2 << 56 | 17;
 
-/// Lists begin with these, counts with their number.
+/// The initial elements of lists; counts start at their number.
 const FIRST: [u64; 2] = [1, 2];
 
 struct Start;
@@ -102,7 +102,7 @@ fn apply(state: &mut State, what: &What) {
     }
 }
 
-/// What a store may be at a read, by all orders of the writes.
+/// Returns the possible states at a read, by all orders of the writes.
 fn states(writes: &[Record], read: Span) -> BTreeSet<State> {
     let pairs: Vec<(Span, What)> = writes
         .iter()
@@ -166,7 +166,7 @@ fn what_the_atomic_level_refuses_has_no_order() {
             missed += 1;
         }
     }
-    // The level is one-sided for counts and lists. It finds nearly all that there is.
+    // The level is one-sided for counts and lists, but detects most violations.
     assert!(refused > 2 * missed, "{refused} found, {missed} not");
 }
 
@@ -182,7 +182,7 @@ fn a_wrong_answer_is_classed_by_when_it_was_right() {
                 record(FRIENDS, span, 0, change(&mut random, elements))
             })
             .collect();
-        // Long reads, of what changes often, are the ones that lists come apart in.
+        // Lists fracture mostly in long reads of frequently changing state.
         let span = match random.one_in(3) {
             true => Span::new(random.below(3), 16).unwrap(),
             false => any_span(&mut random),
@@ -241,7 +241,7 @@ fn a_wrong_answer_is_classed_by_when_it_was_right() {
             }
             None if apart => Class::Fractured,
             None if after => Class::Future,
-            // One stranger is told from elements in the wrong company.
+            // One unknown element can be distinguished from an impossible combination.
             None if !by_size && list.iter().filter(|element| !put(**element)).count() == 1 => {
                 assert!(matches!(class, Class::Phantom | Class::Never), "{}", tell());
                 class
@@ -267,7 +267,7 @@ fn what_one_call_reads_of_two_counts_is_judged_at_one_instant_exactly() {
     let mut found = [0; 2];
     for _ in 0..rounds(10_000, 100_000) {
         let elements = random.one_in(2);
-        // What each call adds to the friends and to the invitations: acceptances, thaws, invitations, rejections.
+        // The effect of each call on the friends and on the invitations: acceptances, thaws, invitations, rejections.
         let calls: Vec<(Span, (i32, i32))> = (0..1 + random.below(4))
             .map(|_| {
                 let effect = random.pick(&[(1, -1), (-1, 0), (0, 1), (0, -1), (1, 0)]);
@@ -277,7 +277,7 @@ fn what_one_call_reads_of_two_counts_is_judged_at_one_instant_exactly() {
         let mut records = Vec::new();
         for (number, (span, effect)) in calls.iter().enumerate() {
             for (item, delta) in [(FRIENDS, effect.0), (INVITATIONS, effect.1)] {
-                // Each call has elements of its own; those it takes out were there.
+                // Each call has elements of its own; those that it removes exist initially.
                 let element = 100 + number as u64;
                 let what = match (delta, elements) {
                     (0, _) => continue,
@@ -318,7 +318,7 @@ fn what_one_call_reads_of_two_counts_is_judged_at_one_instant_exactly() {
     assert!(found[1] > 100, "{found:?}");
 }
 
-/// Ten friends and ten invitations, among them what the calls will take out.
+/// Ten friends and ten invitations, including those that the calls remove.
 struct Ten<'a> {
     calls: &'a [(Span, (i32, i32))],
 }
@@ -376,7 +376,7 @@ fn later_reads_of_a_count_and_of_a_list_may_not_go_back() {
     }
 }
 
-/// Two writes in flight all the time, and what two reads saw of them.
+/// Two writes are in flight throughout; two reads see different parts of them.
 #[test]
 fn two_reads_that_no_order_of_two_writes_explains_are_refused() {
     let list = |elements: &[u64]| sketch(&elements.iter().copied().collect());
@@ -388,7 +388,7 @@ fn two_reads_that_no_order_of_two_writes_explains_are_refused() {
         let report = report(&[&writes[..], &reads[..]].concat());
         assert_eq!(report.unpredictable(), 0, "{report:?}");
         assert_eq!(report.level(Level::Atomic).judged, 2);
-        // At this level each counts once, at those below none.
+        // Each counts once at this level, and none at lower levels.
         let refused = report.level(Level::Atomic).refused;
         assert_eq!(report.refused_up_to(Level::Atomic), refused);
         assert_eq!(report.refused_up_to(Level::Snapshot), 0);
@@ -396,7 +396,7 @@ fn two_reads_that_no_order_of_two_writes_explains_are_refused() {
     };
     let put = |element| What::PutElement(element);
     let add = |_| What::AddCount(1);
-    // A list with the one alone, and one with the other alone, whichever was read first, or both at once.
+    // One list with only the one element and one with only the other, in either order of the reads or concurrently.
     for second in [(30, 60), (20, 50), (60, 70), (11, 15)] {
         let (start, end) = second;
         let apart = [(20, 50, list(&[1, 2, 3])), (start, end, list(&[1, 2, 4]))];
@@ -409,12 +409,12 @@ fn two_reads_that_no_order_of_two_writes_explains_are_refused() {
             let (first, second) = (What::ReadCount(first), What::ReadCount(second));
             refused(change, [(20, 25, first), (30, 35, second)])
         };
-        // Up to all of it, and then less; one of the two, and then none.
+        // The count falls from the maximum, or from one of two to none.
         assert_eq!((number(4, 3), number(4, 2), number(3, 2)), (1, 1, 1));
         for rising in [(2, 2), (2, 3), (3, 3), (3, 4), (2, 4), (4, 4)] {
             assert_eq!(number(rising.0, rising.1), 0, "{rising:?}");
         }
-        // Reads at once may show either first.
+        // Concurrent reads may show either value first.
         let at_once = [(20, 35, What::ReadCount(4)), (30, 40, What::ReadCount(3))];
         assert_eq!(refused(change, at_once), 0);
     }

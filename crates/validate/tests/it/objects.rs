@@ -1,4 +1,5 @@
-//! The judge of objects and searches, beside all orders of small histories, a model that answers as it should, and models that lie.
+//! Tests the validation of objects and searches with all orders of small histories, a correct model, and faulty
+//! models.
 
 use larder_validate::objects::{
     Call, Change, Condition, Event, Searches, State, expiry, judge, search,
@@ -50,18 +51,18 @@ fn refused_by_both(history: &[Event]) -> Vec<usize> {
 fn a_search_sees_what_was_acknowledged_before_it_began() {
     let found = |from, call| refused_by_both(&[write(1, 5, put(7)), event(from, 20, call)]);
     assert_eq!(found(6, Call::Missed(is(7))), [1]);
-    // They touch.
+    // Calls that touch are concurrent.
     assert_eq!(found(5, Call::Missed(is(7))), []);
     assert_eq!(found(6, Call::Missed(is(8))), []);
     assert_eq!(found(6, Call::Found(is(7), Some(state(7)))), []);
-    // It shows what does not fit, or what never was.
+    // It shows an object that does not match, or that never existed.
     assert_eq!(found(6, Call::Found(is(8), None)), [1]);
     assert_eq!(found(6, Call::Found(is(7).negated(), None)), [1]);
     assert_eq!(
         found(6, Call::Found(is(7), Some(State::of([7, 2, 0])))),
         [1]
     );
-    // What is not there fits nothing.
+    // An object that does not exist matches no condition.
     assert_eq!(
         refused_by_both(&[event(1, 2, Call::Found(is(7).negated(), None))]),
         [0]
@@ -81,12 +82,12 @@ fn a_get_after_a_search_does_not_go_back() {
         assert_eq!(both(read, found, searches), []);
         assert_eq!(both(found, read, searches), [3]);
     }
-    // Where this looked at copies, it may not have heard of a write that has no answer yet.
+    // A search that reads copies may miss a write that is not acknowledged yet.
     for late in [Call::Missed(is(2)), Call::Found(is(1), None)] {
         assert_eq!(both(found, late, Searches::AtOnce), [3]);
         assert_eq!(both(found, late, Searches::InRegions), []);
     }
-    // The same, where nobody answered the write.
+    // The same with a write without a reply.
     let lost = Event {
         span: Span::unanswered(4),
         ..writes[1]
@@ -125,7 +126,7 @@ fn what_moves_while_a_search_runs_may_be_missed_and_nothing_else() {
         (3, 9, put(2), false),
         (3, 40, put(2), true),
         (21, 30, put(2), false),
-        // It stays what it is.
+        // Its state does not change.
         (12, 15, put(1), false),
     ] {
         let history = moved(from, to, change);
@@ -133,7 +134,7 @@ fn what_moves_while_a_search_runs_may_be_missed_and_nothing_else() {
         let refused = refused(&history, Searches::InRegions);
         assert_eq!(refused.is_empty(), is_excused, "{from} {to} {change:?}");
     }
-    // A write that nobody answered may be what moved it, also if others have seen that it has.
+    // A write without a reply may have moved it, even if others have seen the move.
     let mut history = moved(4, 5, put(2)).to_vec();
     history[1].span = Span::unanswered(4);
     assert_eq!(refused(&history, Searches::InRegions), []);
@@ -158,7 +159,7 @@ fn conditions_are_looked_at_where_the_write_takes_effect() {
     assert_eq!(history(5, None, 5), []);
     assert_eq!(history(5, Some(false), 5), []);
     assert_eq!(history(1, Some(false), 1), [1]);
-    // What it said is taken for what it did.
+    // A rejected write is assumed to have done what it reported.
     assert_eq!(history(5, Some(true), 2), [1]);
     assert_eq!(history(5, Some(true), 5), [1, 2]);
 }
@@ -193,7 +194,7 @@ fn an_object_goes_by_its_time_once_and_stays_gone() {
         "too early: and later it is its time"
     );
     assert_eq!(history(&[1, 1, 0, 1]), [6]);
-    // The time is another's: what was written anew has none.
+    // The expiry belongs to another write: the rewritten object has none.
     let anew = [
         write(1, 2, put(1)),
         write(3, 4, expire(9)),
@@ -222,7 +223,7 @@ fn a_search_says_something_of_every_object() {
 
 #[test]
 fn what_would_take_too_long_is_undecided_and_never_a_guess() {
-    // Each may have happened at any time, and all leave it different.
+    // Each may have happened at any time, and all leave a different state.
     let lost = (0..40).map(|at| Event {
         span: Span::unanswered(at),
         ..write(
@@ -240,7 +241,7 @@ fn what_would_take_too_long_is_undecided_and_never_a_guess() {
     history.push(event(100, 101, impossible));
     let verdict = judge(&history, Searches::AtOnce).verdicts.pop();
     assert_ne!(verdict, Some(Verdict::Acceptable));
-    // More than can be kept apart.
+    // More concurrent calls than can be tracked.
     let many = (0..70).map(|at| write(at, 200, put(1)));
     let mut history: Vec<Event> = many.collect();
     history.push(event(201, 202, Call::Read(State::NONE)));
@@ -248,13 +249,14 @@ fn what_would_take_too_long_is_undecided_and_never_a_guess() {
     assert!(judged.undecided() > 0 && judged.refused.is_empty());
 }
 
-/// What an order of calls knows of the object: what it is, how often it has changed, and of each search whether and when it began.
+/// The state of an order of calls: the object, the number of its changes, and for each search whether it started, and
+/// when.
 type Known = (State, u32, Vec<Option<(State, u32)>>);
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Call(Call),
-    /// A search that does not find it begins to look, and has looked. It has its number.
+    /// The start and the end of a search that does not find the object, with its number.
     Begins(usize),
     Ends(usize, Condition),
 }
@@ -293,7 +295,7 @@ fn step(known: &Known, step: &Step) -> Option<Known> {
     Some(next)
 }
 
-/// Without timers.
+/// Applies a change without timers.
 fn naive(change: &Change, state: State) -> State {
     let mut attributes = [0, 1, 2].map(|at| state.attribute(at));
     for (attribute, set) in attributes.iter_mut().zip(change.sets) {
@@ -322,7 +324,7 @@ fn has_order(history: &[Event], searches: Searches) -> bool {
     }
 }
 
-/// As [`brute::has_order`], where a search need not come behind what others read before it began.
+/// Like [`brute::has_order`], but a search may miss what others read before it started.
 fn has_late_order(known: &Known, steps: &[(Span, Step)], placed: u32) -> bool {
     let waiting = |at: &usize| placed & 1 << at == 0;
     let rest = || (0..steps.len()).filter(waiting);
@@ -426,7 +428,7 @@ fn judging_equals_trying_all_orders() {
                 "{searches:?} {history:?}"
             );
             assert_eq!(judged.undecided(), 0);
-            // What a refused write said is taken for what it did, so that is another history.
+            // A rejected write is assumed to have done what it reported, which is a different history.
             let is_write = |it: &usize| matches!(history[*it].call, Call::Change { .. });
             let refused: Vec<usize> = judged.refused.iter().map(|it| it.event).collect();
             if !refused.iter().any(is_write) {
@@ -447,27 +449,27 @@ fn judging_equals_trying_all_orders() {
     );
 }
 
-/// How a model answers.
+/// The fault of a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Lie {
     Nothing,
-    /// An acknowledged write is not done.
+    /// An acknowledged write is not applied.
     LoseWrite,
-    /// A search has not heard of the last write.
+    /// A search misses the last write.
     OldSearch,
-    /// It finds what a removal has just taken.
+    /// A search finds an object that was just removed.
     Ghost,
-    /// It shows an object that does not fit.
+    /// A search returns an object that does not match.
     Unfit,
-    /// It leaves out one that was there all the time.
+    /// A search misses an object that existed throughout.
     Leave,
-    /// A read by key is of a time before a search that has ended.
+    /// A read by key returns a state before a search that has ended.
     GoBack,
-    /// A write is done again when another has come after it.
+    /// A write is applied again after another one.
     Twice,
-    /// A condition is looked at when nobody writes, and the write done later.
+    /// A condition is evaluated earlier than the write is applied.
     LateCondition,
-    /// What has gone by its time comes back.
+    /// An expired object returns.
     Return,
 }
 
@@ -485,19 +487,19 @@ const LIES: [Lie; 9] = [
 
 const OBJECTS: u32 = 3;
 
-/// A server of objects, and how it lies.
+/// A server of objects with a fault.
 struct Model {
     now: [State; OBJECTS as usize],
-    /// Before the last change of each.
+    /// The state of each object before its last change.
     before: [State; OBJECTS as usize],
-    /// The number of the time to go that each has; 0: none.
+    /// The timer of each object; 0 means none.
     timers: [u16; OBJECTS as usize],
-    /// What each was when it went by its time.
+    /// The state of each object when it expired.
     gone: [State; OBJECTS as usize],
     again: Vec<(u32, Change)>,
     last_timer: u16,
     lie: Lie,
-    /// It lies so often.
+    /// The fault occurs once in this many chances.
     one_in: u64,
 }
 
@@ -573,7 +575,7 @@ impl Model {
         })
     }
 
-    /// What a search found that looked at the objects in one half first, when they were so, and in the other now.
+    /// Returns the result of a search that read one half of the objects in the state `first`, and the other half now.
     fn find(
         &self,
         random: &mut Random,
@@ -601,8 +603,8 @@ impl Model {
     }
 }
 
-/// What clients saw of a model in which each call takes effect at an instant of its own; a search looks at two instants, at one half of the objects and then
-/// at the other, and which half an object is in is said by its first attribute.
+/// Returns the calls of clients on a model in which each call takes effect at an instant of its own. A search reads
+/// at two instants, first one half of the objects and then the other; the first attribute determines the half.
 fn model(random: &mut Random, lie: Lie, calls: u64, one_in: u64) -> Vec<Event> {
     let none = [State::NONE; OBJECTS as usize];
     let mut model = Model {

@@ -1,4 +1,4 @@
-//! Judging while the run goes on gives what judging afterwards gives, and keeps little.
+//! Validation during a run yields the same results as validation afterwards, and retains little.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ impl Initial for Start {
     }
 }
 
-/// Calls by two identities on items of four sorts, some answered wrong: each a group of records.
+/// Generates calls by two identities on four kinds of items, some with wrong results; each is a group of records.
 fn calls(random: &mut Random, count: u64, gap: u64, size: u64) -> Vec<Vec<Record>> {
     let kinds = random.pick(&[&[1, 2][..], &[1, 2, 3, 4], &[3], &[4], &[1]]);
     (0..count)
@@ -67,7 +67,7 @@ fn calls(random: &mut Random, count: u64, gap: u64, size: u64) -> Vec<Vec<Record
             let size = random.below(6) as i64;
             let absolute = random.one_in(40);
             match (random.pick(kinds), write) {
-                // Counted by number, two at once; sometimes set.
+                // Counted by number, two together; sometimes absolute.
                 (1, true) if absolute => vec![record(1, What::SetCount(3))],
                 (1, true) => vec![record(1, What::AddCount(1)), record(2, What::AddCount(-1))],
                 (1, false) => vec![
@@ -87,7 +87,7 @@ fn calls(random: &mut Random, count: u64, gap: u64, size: u64) -> Vec<Vec<Record
         .collect()
 }
 
-/// What does not depend on knowing the rest of the trace.
+/// Returns the part of a report that does not depend on the rest of the trace.
 fn told(report: &Report) -> impl PartialEq + std::fmt::Debug {
     let tally = |tally: &Tally| {
         let others = tally.future + tally.phantom + tally.never + tally.untold;
@@ -105,12 +105,12 @@ fn told(report: &Report) -> impl PartialEq + std::fmt::Debug {
     )
 }
 
-/// Feeds calls in some order that a watermark allows: each after it ended, none before the watermark.
+/// Feeds calls in a random order that respects the watermark: each after it ended.
 fn online(random: &mut Random, calls: &[Vec<Record>], history_ns: u64) -> (Report, usize) {
     let mut online = Online::new(&Start, &OPTIONS, history_ns);
     let mut waiting: Vec<&Vec<Record>> = calls.iter().collect();
     waiting.sort_by_key(|call| std::cmp::Reverse(call[0].span.start()));
-    // Started, and not fed.
+    // Started, but not fed yet.
     let mut outstanding: Vec<&Vec<Record>> = Vec::new();
     let mut most = 0;
     while !waiting.is_empty() || !outstanding.is_empty() {
@@ -121,7 +121,7 @@ fn online(random: &mut Random, calls: &[Vec<Record>], history_ns: u64) -> (Repor
             waiting.pop();
         } else {
             let now = waiting.last().map_or(u64::MAX, |call| call[0].span.start());
-            // Any, but no call stays outstanding for ever.
+            // A random call, but none stays outstanding forever.
             let oldest = (0..outstanding.len()).min_by_key(|at| outstanding[*at][0].span.start());
             let some = match outstanding.len() {
                 20 => oldest.unwrap(),
@@ -178,7 +178,7 @@ fn a_judge_without_history_gives_the_same_verdicts_and_no_ages() {
 fn what_is_held_depends_on_what_is_in_flight_and_not_on_how_long_the_run_is() {
     let mut random = Random::new(43);
     let mut held = |count: u64, history_ns: u64| {
-        // No unknown outcomes: those are in flight for ever.
+        // No unknown outcomes, because those stay in flight forever.
         let mut calls = calls(&mut random, count, 4, 30);
         let all = calls.iter_mut().flatten();
         all.for_each(|record| record.outcome = Outcome::Done);

@@ -1,4 +1,4 @@
-//! Random numbers from a seed, so that every failure repeats.
+//! Random numbers from a seed, so that every failure can be reproduced.
 
 pub struct Random(larder_types::Random);
 
@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// Histories to try in a usual run, and in one with `LARDER_SLOW_TESTS=1`.
+/// The number of histories in a normal run, and in one with `LARDER_SLOW_TESTS=1`.
 pub fn rounds(usual: u64, slow: u64) -> u64 {
     match std::env::var_os("LARDER_SLOW_TESTS") {
         Some(_) => slow,

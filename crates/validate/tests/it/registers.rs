@@ -65,7 +65,7 @@ fn judging_equals_trying_all_orders() {
 
 #[test]
 fn going_back_behind_what_was_seen_is_found_by_the_stronger_level_alone() {
-    // One write in flight throughout: each read may see it or not, but not first the new and then the old.
+    // One write is in flight throughout: a read may see it or not, but not first the new content and then the old.
     let writes = [content(1, 1, 2), content(2, 4, 20)];
     let reads = [content(2, 5, 6), content(1, 8, 9)];
     let plain = Registers::new(0, &writes);
@@ -81,7 +81,7 @@ fn going_back_behind_what_was_seen_is_found_by_the_stronger_level_alone() {
 
 #[test]
 fn two_writes_that_were_never_ordered_may_not_take_turns() {
-    // Either may have been the later one. But one was.
+    // Either may have been the later one, but not both.
     let writes = [content(1, 0, 10), content(2, 0, 10)];
     let reads = [content(1, 11, 12), content(2, 13, 14), content(1, 15, 16)];
     let registers = Registers::new(0, &writes);

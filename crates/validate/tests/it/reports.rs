@@ -1,4 +1,4 @@
-//! What a person reads of a report.
+//! The parts of a report that people read.
 
 use larder_validate::Span;
 use larder_validate::record::{END_STATE, Outcome, Record, What};
@@ -6,7 +6,7 @@ use larder_validate::report::{Level, Names, Report, seconds};
 use larder_validate::set::Sketch;
 use larder_validate::trace::{Initial, Options, judge};
 
-/// Members have 1 and 2 for friends.
+/// Members have the friends 1 and 2.
 struct Start;
 
 impl Initial for Start {

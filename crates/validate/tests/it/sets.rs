@@ -51,7 +51,7 @@ fn the_right_number_of_wrong_members_is_found() {
 
 #[test]
 fn a_fractured_list_is_found() {
-    // 1 went out before 2 came in: neither and each alone are states, both together never was one.
+    // 1 was removed before 2 was added: neither and each alone are states, but both together never were.
     let writes = [write(1, false, 2, 3), write(2, true, 5, 6)];
     for list in [&[1][..], &[], &[2]] {
         assert_eq!(verdict(&[1], &writes, (0, 9), list), Verdict::Acceptable);

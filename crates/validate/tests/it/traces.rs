@@ -8,7 +8,7 @@ use crate::random::{Random, rounds};
 
 const SEED: u64 = 77;
 
-/// Counts at 10, the elements 1, 2 and 3, content 0.
+/// Counts of 10, the elements 1, 2 and 3, content 0.
 struct Start;
 
 impl Initial for Start {
@@ -101,7 +101,7 @@ fn a_trace_comes_back_as_it_was() {
     }
 }
 
-/// Piece by piece.
+/// Decodes piece by piece.
 fn decode_slowly(bytes: &[u8]) -> Result<Vec<Record>, Corrupted> {
     let (pieces, _) = bytes.as_chunks::<64>();
     let head = pieces.first().ok_or(Corrupted::Header)?;
@@ -235,7 +235,7 @@ fn each_fault_is_told_from_the_others_with_its_age() {
     assert_eq!(level(Level::Atomic), (4, 0, 0));
 }
 
-/// A correct store: each call takes effect at a point of its own, and reads answer what is there then.
+/// A correct store: each call takes effect at a point of its own, and reads return the state at that point.
 fn correct_trace(random: &mut Random, calls: u64) -> Vec<Record> {
     let mut counts = [10i64; 4];
     let mut lists: [std::collections::BTreeSet<u64>; 4] = std::array::from_fn(|_| [1, 2, 3].into());
@@ -248,7 +248,7 @@ fn correct_trace(random: &mut Random, calls: u64) -> Vec<Record> {
             } else {
                 Outcome::Done
             };
-            // Of unknown outcome: done or not.
+            // Unknown outcome: applied or not.
             let happens = outcome == Outcome::Done || random.one_in(2);
             let element = random.below(8);
             let what = match random.below(7) {
@@ -305,7 +305,7 @@ fn a_correct_store_is_never_blamed_and_injected_faults_are_found_to_the_last() {
             match &mut record.what {
                 What::ReadCount(value) => *value += 5000,
                 What::ReadSet(sketch) => {
-                    // One more element, which nobody ever put in; or one twice.
+                    // One further element that was never added, or the same one twice.
                     sketch.add(SEED, record.item, 1000);
                     if random.one_in(2) {
                         sketch.add(SEED, record.item, 1000);
@@ -318,7 +318,7 @@ fn a_correct_store_is_never_blamed_and_injected_faults_are_found_to_the_last() {
         }
         let found = report(&records, 2);
         assert_eq!(found.unpredictable(), injected);
-        // Neither the cores nor the order matter.
+        // The result depends neither on the cores nor on the order.
         records.reverse();
         assert_eq!(report(&records, 1), found);
         assert_eq!(report(&records, 7), found);
@@ -327,7 +327,7 @@ fn a_correct_store_is_never_blamed_and_injected_faults_are_found_to_the_last() {
 
 #[test]
 fn the_first_format_is_read_as_it_was_written() {
-    // Format 1, as docs/formats/trace.md lays it out. The checksum covers every byte of the records.
+    // Format 1, as defined in docs/formats/trace.md. The checksum covers every byte of the records.
     let records = [
         record(1, 100, 110, What::AddCount(-1)),
         record(2, 300, 310, list(2, &[1, 2, 3])),
