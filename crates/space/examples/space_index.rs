@@ -1,7 +1,8 @@
-//! What the local index of a space costs: 256,000 hotels, fifty in each city; searches, changes and memory.
+//! Measures the local index of a space: searches, changes and memory of 256,000 hotels, fifty in each city.
 //!
-//! `cargo run --release -p larder-space --example space_index [HOTELS]` prints a line for each, in microseconds of processor time (as Linux
-//! accounts it to this process: what else the machine does costs its caches, but no waiting).
+//! `cargo run --release -p larder-space --example space_index [HOTELS]` prints a line for each, in microseconds of
+//! processor time. Linux accounts that time to this process: other load on the machine affects the caches, but is not
+//! counted.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use larder_space::search::Search;
 
 const SPACE: &str = "hotels PREFIX 1 hotel: SCHEMA name TEXT address TAG city TAG kind TAG stars NUMERIC price NUMERIC rooms NUMERIC opened TIMESTAMP place GEO pets BOOLEAN";
 
-/// Seconds that this process has had a processor.
+/// Returns the processor time of this process, in seconds.
 fn spent() -> f64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     let nanos = text.split(' ').next().and_then(|it| it.parse::<f64>().ok());
@@ -31,7 +32,7 @@ impl Objects for Hotels {
     }
 }
 
-/// Numbers that look drawn (splitmix64).
+/// Returns pseudo-random numbers (splitmix64).
 fn draw(seed: &mut u64, below: u64) -> u64 {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut word = *seed;
@@ -215,7 +216,7 @@ fn main() {
         let texts: Vec<String> = (0..1000).map(|_| query(&mut seed)).collect();
         let (mut runs, mut rows, mut looked_at) = (0_u32, 0_u64, 0_u64);
         let begin = spent();
-        // Long enough for the clock, which ticks every few milliseconds.
+        // Run long enough for the clock, whose resolution is a few milliseconds.
         while runs < 20_000 && (runs % 100 != 0 || spent() - begin < 0.5) {
             let mut words: Vec<&[u8]> = vec![texts[runs as usize % texts.len()].as_bytes()];
             words.extend(rest.split(' ').map(str::as_bytes));

@@ -1,5 +1,5 @@
-//! The query language against an oracle that knows nothing of it: random questions are answered by looking at every object, and by writing them down,
-//! parsing them, and asking only the regions that a search contacts.
+//! The query language, compared with an independent oracle. Random questions are answered by examining every object.
+//! They are also written as queries, parsed, and answered by the regions that the search contacts.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ use super::space;
 enum Ask {
     All,
     Missing,
-    /// In quarters: low, whether it is left out, high, whether it is left out.
+    /// In quarters: low, whether it is exclusive, high, whether it is exclusive.
     Between(i32, bool, i32, bool),
     Compare(&'static str, i32),
-    /// Each a tag, and whether only its beginning.
+    /// Tags, each with a flag for a prefix.
     Tags(Vec<(&'static str, bool)>),
     TagsFrom(&'static str),
     Word(&'static str),
@@ -56,7 +56,7 @@ fn quarter(n: i32) -> String {
 }
 
 impl Ask {
-    /// `level`: 0 where an or may stand, 1 where an and may, 2 where neither.
+    /// `level` is 0 if an OR may be written without parentheses, 1 if only an AND may, and 2 if neither may.
     fn write(&self, level: u8, style: usize, out: &mut String) {
         let open = match self {
             Ask::Or(parts) if parts.len() > 1 => level > 0,
@@ -94,7 +94,7 @@ impl Ask {
             Ask::Phrase(words) => {
                 out.push_str(&format!("\"{}\"", words.join([" ", ", "][style % 2])))
             }
-            // One alone stands where its list does.
+            // A single part is written like the list.
             Ask::And(parts) | Ask::Or(parts) if parts.len() == 1 => {
                 parts[0].write(level, style, out);
             }
@@ -112,7 +112,7 @@ impl Ask {
         out.push_str(if open { ")" } else { "" });
     }
 
-    /// None of what is only stopwords, which asks nothing.
+    /// Returns `None` for a question with only stopwords.
     fn holds(&self, thing: &Thing) -> Option<bool> {
         let number = |test: &dyn Fn(i32) -> bool| Some(thing.n.is_some_and(test));
         let tags: Vec<String> = thing
@@ -279,7 +279,7 @@ proptest! {
         let search = Search::parse(&[text.as_bytes(), b"LIMIT", b"0", b"100"], &space);
         let search = search.unwrap_or_else(|refusal| panic!("{text}: {refusal}"));
 
-        // Each object in the region that its values say.
+        // Each object is in the region of its values.
         let subspace = subspace(bits);
         let mut regions: BTreeMap<_, Vec<(Vec<u8>, Vec<u8>)>> = BTreeMap::new();
         for (index, thing) in things.iter().enumerate() {

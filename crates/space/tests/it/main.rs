@@ -1,4 +1,5 @@
-//! The tests of the crate, one binary. `language`, `index` and `story` are spaces from outside: arguments of commands in, rows out.
+//! The tests of the crate, in one binary. `language`, `index` and `story` test spaces from outside, by arguments of
+//! commands and returned rows.
 
 mod index;
 mod language;
@@ -8,7 +9,7 @@ mod story;
 
 use larder_space::schema::Definition;
 
-/// The space that these arguments of FT.CREATE declare; no argument has a blank.
+/// Declares a space with these arguments of FT.CREATE. No argument contains a space.
 fn space(text: &str) -> Definition {
     let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
     Definition::parse_create(&words).unwrap_or_else(|refusal| panic!("{text}: {refusal}"))

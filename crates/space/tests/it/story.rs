@@ -1,4 +1,5 @@
-//! What HyperDex's own clients are tested with, in the commands of spaces: one small store of objects, searched by looking at each.
+//! The scenarios of HyperDex's client tests, as commands of spaces. They use one small store of objects, searched by
+//! examining each.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +39,7 @@ impl Store {
         }
     }
 
-    /// A conditional put: whether it was made.
+    /// A conditional put. Returns whether the condition was met.
     fn put_if(&mut self, key: &str, condition: &Condition, fields: &[(&str, &str)]) -> bool {
         let is_met = condition.is_met(&self.space, self.objects.get(key.as_bytes()));
         if is_met {
@@ -51,7 +52,7 @@ impl Store {
         Condition::Holds(parse(query.as_bytes(), &self.space, &Params::default()).unwrap())
     }
 
-    /// Keys and what is returned of the objects.
+    /// Returns the keys and the returned content of the matches.
     fn search(&self, words: &[&str]) -> String {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         let search = Search::parse(&words, &self.space).unwrap();
@@ -82,7 +83,8 @@ impl Store {
         self.search(&[query, "NOCONTENT", "LIMIT", "0", "100"])
     }
 
-    /// A change of all objects that a query finds, each checked again when it is changed: how many were.
+    /// Changes all objects that match a query. Checks the condition again for each change, and returns the number of
+    /// changed objects.
     fn change_all(&mut self, query: &str, changes: &[(Target, Change)]) -> usize {
         let condition = self.condition(query);
         let keys: Vec<Vec<u8>> = self.objects.keys().cloned().collect();
@@ -251,7 +253,7 @@ fn groups_of_objects_change_and_are_counted() {
         store.change_all("@name:{nobody}", &[(field("balance"), add("5"))]),
         0
     );
-    // All of them or none: a name is no number.
+    // All changes or none: a name is not a number.
     assert_eq!(
         store.change_all(
             "*",

@@ -1,4 +1,4 @@
-//! Aggregations: what they make of objects, and how a cursor goes on.
+//! Aggregations: their results, and the continuation of cursors.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What a search or an aggregation does without a pause is bounded, whatever a client asks for: the counter of work is compared, not the time.
+//! The work of a search or an aggregation without a pause is bounded, whatever a client requests. The tests compare a
+//! counter of work, not the time.
 
 use std::sync::Arc;
 
@@ -10,9 +11,10 @@ use larder_space::search::Search;
 
 use super::{Store, key_of};
 
-/// Objects that a step of the server looks at.
+/// The number of objects that a step of the server examines.
 const STEP: usize = 256;
-/// Planning, or the least number of objects that a step looks at with as many conditions as a query may have.
+/// The bound for planning, and for the minimum number of objects in a step of a query with the maximum number of
+/// conditions.
 const WORK_MAX: u64 = 100_000;
 
 fn store(objects: u16) -> Store {
@@ -62,7 +64,7 @@ fn many_conditions_on_one_attribute_are_planned_in_bounded_work() {
         let (total, profile) = searched(&store, &[&format!("@s:[4 4] {excluded}")]);
         assert_eq!(total, expected as u64, "{count}");
         assert!(profile.work_max <= WORK_MAX, "{count}: {profile:?}");
-        // They are as many spans of one attribute, merged.
+        // These are as many spans of one attribute, merged.
         let (total, profile) = searched(&store, &[&excluded]);
         assert_eq!(total, 200_usize.saturating_sub(count) as u64, "{count}");
         assert!(profile.work_max <= WORK_MAX, "{count}: {profile:?}");
@@ -153,7 +155,7 @@ fn more_conditions_or_terms_than_there_may_be_are_refused() {
     for query in [
         conditions(many, |at| format!("@n:[{at} {at}]")),
         format!("@t:{{{}}}", vec!["a"; many].join("|")),
-        // Each is looked for in both texts.
+        // Each word is searched in both text attributes.
         conditions(CONDITIONS_MAX / 2 + 1, |at| format!("w{at}")),
     ] {
         assert!(refused(&[&query]).contains("at most 16384 conditions"));
@@ -215,7 +217,7 @@ fn a_row_in_too_many_groups_is_refused() {
     );
 }
 
-/// Objects that are all as long, and the bytes that were read of them.
+/// Objects of the same length, and a counter of the bytes read from them.
 struct Long {
     object: Vec<u8>,
     read: std::cell::Cell<usize>,
@@ -250,7 +252,7 @@ fn steps_over_long_objects_look_at_fewer() {
         assert!(read.iter().sum::<usize>() >= 1000 * 100_000);
         read[1..].iter().copied().max().expect("more than one step")
     };
-    // What one step should read, and the batch with which it has read as much.
+    // The limit of a step, plus one batch that reaches it.
     const BYTES_MAX: usize = 8 << 20;
     let words = [
         "*", "LOAD", "1", "@z", "GROUPBY", "0", "REDUCE", "COUNT", "0",

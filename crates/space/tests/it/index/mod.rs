@@ -1,4 +1,4 @@
-//! The local index against looking at every object.
+//! The local index, compared with an examination of every object.
 
 mod aggregates;
 mod bounded_steps;
@@ -25,7 +25,7 @@ const SPACES: [&str; 4] = [
     "s ON JSON INDEX 7 m,n t,m t x n at b SCHEMA $.n AS n NUMERIC INDEXMISSING $.m AS m NUMERIC SORTABLE $.t AS t TAG SORTABLE $.c AS c TAG CASESENSITIVE INDEXEMPTY $.x AS x TEXT $.y AS y TEXT UNF $.g AS g GEO $.at AS at TIMESTAMP $.b AS b BOOLEAN $.u AS u NUMERIC NOINDEX",
 ];
 
-/// Objects, an index over them, and what is known of them without it.
+/// Objects, an index over them, and the expected results without the index.
 pub struct Store {
     pub space: Arc<Definition>,
     pub index: SpaceIndex,
@@ -42,7 +42,7 @@ impl Store {
         }
     }
 
-    /// A hash is a document of the same, where the space is of documents.
+    /// If the space covers documents, a hash is converted to a document.
     pub fn put(&mut self, key: &[u8], object: Object) {
         let object = match (self.space.on, object) {
             (ObjectKind::Json, Object::Hash(hash)) => document(&hash),
@@ -64,7 +64,7 @@ impl Store {
         }
     }
 
-    /// What the index has of each object is what the object has.
+    /// Checks that the index has the same columns as each object.
     pub fn check_columns(&self) {
         for (key, object) in &self.objects {
             let (row, _) = Row::of(&self.space, object);
@@ -85,7 +85,7 @@ impl Store {
     }
 }
 
-/// Fields as JSON; some numbers in arrays of several.
+/// Converts fields to JSON, some numbers to arrays of several.
 fn document(hash: &Hash) -> Object {
     let mut members = serde_json::Map::new();
     for field in &hash.fields {
@@ -122,7 +122,7 @@ pub enum Change {
     Remove(u16),
 }
 
-/// Not in the order of the numbers.
+/// Keys in another order than the numbers.
 pub fn key_of(number: u16) -> Vec<u8> {
     format!("{:02x}:{number}", number.wrapping_mul(37) as u8).into_bytes()
 }

@@ -1,4 +1,4 @@
-//! How searches are answered: what is chosen, and how much is looked at.
+//! The plans of searches, and the number of examined objects.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use proptest::prelude::*;
 
 use super::{Store, key_of};
 
-/// A thousand rooms: a city of 50, one of five kinds, prices that grow with their number, and stars that fall.
+/// A thousand rooms: one of 50 cities, one of five kinds, prices that increase with their number, and stars that
+/// decrease.
 fn rooms(space: &str, count: u16) -> Store {
     let mut store = Store::new(space);
     for number in 0..count {
@@ -30,7 +31,7 @@ const ROOMS: &str =
     "rooms SCHEMA city TAG INDEXMISSING kind TAG price NUMERIC stars NUMERIC name TEXT";
 
 fn search(store: &Store, words: &str) -> Arc<Search> {
-    // The query stands between quotes of its own.
+    // The query precedes a slash, the other arguments follow it.
     let (query, rest) = words.split_once(" / ").unwrap_or((words, ""));
     let mut words: Vec<&[u8]> = vec![query.as_bytes()];
     words.extend(
@@ -48,7 +49,7 @@ fn profile(store: &Store, search: Arc<Search>) -> Profile {
     run.profile().clone()
 }
 
-/// What is asked, and how it is answered, a line each.
+/// Checks the plan and the number of examined objects of each search.
 fn check(store: &Store, cases: &[(&str, &str)]) {
     let shown = cases.iter().map(|(words, _)| {
         let profile = profile(store, search(store, words));
@@ -82,7 +83,7 @@ fn the_most_selective_predicate_is_looked_up_and_the_others_filter() {
                 "@price:[10 12] @kind:{kind1}",
                 "index price, a range; about 3 candidates; filter price, kind; 3 looked at",
             ),
-            // So few are looked at sooner than fewer are found.
+            // Examining these few takes less time than finding fewer.
             (
                 "@price:[10 12] @city:{city7}",
                 "index city, a value; about 20 candidates; filter price, city; 20 looked at",
@@ -160,7 +161,7 @@ fn what_is_wide_is_walked_in_the_order_of_the_answer() {
                 "@kind:{kind1} @price:[100 700] / SORTBY price",
                 "in order of price until 10 are found, else index kind, a value; about 58 candidates; filter kind, price; 1047 looked at",
             ),
-            // There are none where the walk begins.
+            // There are no matches where the walk begins.
             (
                 "@stars:[0 400] / SORTBY price",
                 "in order of price until 10 are found, else index stars, a range; about 25 candidates; the total by index; 1408 looked at",
@@ -239,7 +240,8 @@ fn an_index_of_several_attributes_finds_what_they_say_together() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// A search costs its candidates, a 64th of those that are scanned by their bytes, and what is found for its place in the order.
+    /// The cost of a search: its candidates, a 64th of the objects scanned by their bytes, and one for each match to
+    /// sort it.
     #[test]
     fn adding_a_predicate_never_costs_more_than_twice_what_looking_at_the_objects_of_one_costs(
         ranges in proptest::collection::vec((0_usize..3, 0_u16..3000, 0_u16..3000), 1..5), order in proptest::sample::select(vec!["", "SORTBY price", "SORTBY stars DESC", "SORTBY kind"]),

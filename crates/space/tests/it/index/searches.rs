@@ -1,4 +1,4 @@
-//! Searches: what they find of objects that stay, and of objects that change between their steps.
+//! Searches: their results for unchanged objects, and for objects that change between steps.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn search(
     )
 }
 
-/// What looking at every object finds.
+/// Returns the result of examining every object.
 fn expected(store: &Store, search: &Search) -> Partial {
     let mut partial = Partial::new(search.keep());
     for (key, object) in &store.objects {
@@ -67,7 +67,7 @@ fn expected(store: &Store, search: &Search) -> Partial {
     partial
 }
 
-/// All steps, each of so many candidates.
+/// Runs all steps, each with at most this many candidates.
 fn run(store: &Store, search: &Arc<Search>, candidates_max: usize) -> Partial {
     let mut run = store.index.search(search.clone(), usize::MAX);
     while !run.step(&store.index, store, 0, candidates_max) {}
@@ -81,7 +81,7 @@ fn shown(rows: &InOrder) -> Vec<(Vec<u8>, String)> {
         .collect()
 }
 
-/// What the space has can be indexed so, or is refused.
+/// Index clauses. Each is accepted or rejected depending on the space.
 const INDEXES: [&str; 6] = [
     "INDEX 0",
     "INDEX DEFAULT",
@@ -214,7 +214,7 @@ proptest! {
         if count == 1000 {
             prop_assert!(throughout.is_subset(&found), "{} {} {:?} {:?}", &query, plan, &throughout, &found);
         }
-        // Of objects that nobody touched the first are there, whatever was done to others.
+        // Of the unchanged objects, the first in order are found, whatever happened to others.
         for key in untouched {
             let (row, _) = Row::of(&store.space, &store.objects[&key]);
             let rank = rank(&search.order, &store.space, &row, &key);

@@ -1,4 +1,4 @@
-//! The bits of attributes. HyperDex's faults are in the first tests.
+//! The allocation of bits to attributes. The first tests cover HyperDex's bugs.
 
 use larder_space::mapping::{BitsError, allocate_bits};
 
@@ -6,8 +6,9 @@ fn even(regions: u32, attributes: usize) -> Vec<u8> {
     allocate_bits(regions, &vec![None; attributes], |_| None).expect("a power of two")
 }
 
-/// HyperDex made 289, 343, 625, 1,024 and 729 regions of 256 over 2, 3, 4, 5 and 6 attributes; 81, 81, 243 and 486 of 64; and of 8 over
-/// three 12, over four and more 2, with six of eight servers idle.
+/// HyperDex created 289, 343, 625, 1,024 and 729 regions instead of 256 over 2, 3, 4, 5 and 6 attributes; 81, 81, 243
+/// and 486 instead of 64. Instead of 8 over three it created 12, and over four or more 2, so six of eight servers were
+/// idle.
 #[test]
 fn the_regions_are_as_many_as_asked_for_whatever_the_attributes() {
     for regions in [1, 2, 8, 64, 256, 16_384] {

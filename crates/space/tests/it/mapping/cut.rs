@@ -1,4 +1,4 @@
-//! Cuts of one dimension.
+//! The division of one dimension into cells.
 
 use std::ops::Bound;
 
@@ -13,7 +13,8 @@ fn cell(cut: &Cut, value: u32) -> Cells {
     cut.cells_of(Place::Ordered(&bytes(value)))
 }
 
-/// HyperDex cut numbers by their raw value: prices from 20 to 1,000 all lay in one of 64 parts of all integers, on one server of eight.
+/// HyperDex divided numbers by their raw value: prices from 20 to 1,000 were all in one of 64 parts of all integers, on
+/// one server of eight.
 #[test]
 fn real_prices_fill_all_cells_alike() {
     let prices: Vec<u32> = (0..64_000).map(|at| 20 + (at * 7919) % 981).collect();
@@ -27,7 +28,7 @@ fn real_prices_fill_all_cells_alike() {
 
 #[test]
 fn few_values_have_cells_of_their_own_and_hot_ones_several() {
-    // Six classes of stars; more than half of the hotels have none.
+    // Six classes of stars. More than half of the hotels have none.
     let weights = [5400u32, 200, 800, 1900, 1400, 300];
     let stars: Vec<u32> = (0..)
         .zip(weights)
@@ -120,7 +121,7 @@ fn what_was_kept_is_checked() {
     assert_eq!(Cut::by_hash(15), Err(CutError::TooManyBits(15)));
 }
 
-/// Few different strings, so that some are hot, some equal a bound and some follow one directly.
+/// Few distinct strings, so that some are frequent, some equal a bound, and some are its direct successor.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     vec(
         prop_oneof![Just(0u8), Just(1u8), Just(b'a'), Just(0xff)],

@@ -9,7 +9,7 @@ mod subspace;
 use larder_space::mapping::{Cells, Cut};
 use larder_types::Random;
 
-/// Ranks from 0, in proportion to 1 / (rank + 1).
+/// Draws ranks from 0, with a probability proportional to 1 / (rank + 1).
 struct Zipf {
     sums: Vec<f64>,
 }

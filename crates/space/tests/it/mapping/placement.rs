@@ -1,4 +1,4 @@
-//! Regions on hash slots.
+//! The placement of regions on hash slots.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,13 @@ use larder_space::mapping::{
 };
 use larder_types::{Random, SLOTS};
 
-/// Of eight nodes with a run of slots each.
+/// Returns the owner among eight nodes with a run of slots each.
 fn owner_of(slot: u16) -> u16 {
     slot / (SLOTS / 8)
 }
 
-/// HyperDex's figures: a search by the first of two attributes needs one or two of eight servers, one by the second all.
+/// HyperDex's figures: a search by the first of two attributes contacts one or two of eight servers, a search by the
+/// second contacts all.
 #[test]
 fn a_search_that_fixes_the_first_attribute_contacts_few_nodes() {
     let cut = |attribute| Dimension {
@@ -36,7 +37,7 @@ fn a_search_that_fixes_the_first_attribute_contacts_few_nodes() {
     assert_eq!(regions, (112..=127).collect::<Vec<_>>());
     let by_second = search(1);
     assert_eq!(by_second.len(), 8);
-    // Who asks as many as there are asks them without regions.
+    // A search that contacts as many nodes as there are does not use regions.
     let contacts = subspace.contacts(|_| Constraint::Free);
     let fewer_than = |nodes| placement.requests(&contacts, nodes, owner_of);
     assert_eq!(fewer_than(8), None);
@@ -53,7 +54,7 @@ fn regions_lie_at_equal_distances_and_each_subspace_begins_elsewhere() {
     assert_ne!(slots[0], Placement::even(256, 0).slot(Region(0)));
 }
 
-/// As a cluster has it: blocks of slots, each of which any core of any node may own.
+/// As in a cluster: blocks of slots, each owned by any core of any node.
 #[test]
 fn regions_that_follow_on_one_another_have_the_slots_of_one_owner() {
     let mut random = Random::new(11);

@@ -1,4 +1,4 @@
-//! When to cut anew.
+//! The decision to partition again.
 
 use larder_space::mapping::{Attribute, Balance, Cut, Dimension, Place, Subspace};
 use larder_types::Random;

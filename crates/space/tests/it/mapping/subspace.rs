@@ -1,4 +1,4 @@
-//! Subspaces: objects in regions, searches on regions.
+//! Subspaces: the regions of objects, and the regions that searches contact.
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, RangeBounds};
@@ -35,7 +35,8 @@ fn a_search_contacts_as_many_regions_as_the_cells_it_leaves_free() {
         assert_eq!(contacts.count() as usize, contacts.regions().count());
         (contacts.count(), contacts.runs().count())
     };
-    // Regions, and runs of adjacent ones: those of one value of the first attribute are one run.
+    // The number of regions, and of runs of adjacent ones. The regions of one value of the first attribute form one
+    // run.
     assert_eq!(count(&[]), (256, 1));
     assert_eq!(count(&[0]), (16, 1));
     assert_eq!(count(&[1]), (32, 16));
@@ -145,7 +146,7 @@ fn asked() -> impl Strategy<Value = Asked> {
     ]
 }
 
-/// A value between 0 and 8 of an attribute that is ordered or, the odd ones, not.
+/// Returns the place of a value from 0 to 8. Even attributes are ordered, odd ones are not.
 fn place(attribute: usize, value: &Option<[u8; 1]>) -> Place<'_> {
     match value {
         None => Place::Missing,

@@ -1,4 +1,4 @@
-//! The search for the best configuration, against trying all of them.
+//! The search for the best configuration, compared with trying all of them.
 
 use larder_space::plan::{
     AttributeSet, Choice, CostModel, Deployment, Heuristic, Layout, Options, Problem, Thesis,
@@ -37,7 +37,7 @@ fn choice(workload: &Workload, layouts: Vec<Layout>, options: &Options) -> Choic
     )
 }
 
-/// Costs of all sets of a problem, ascending: the oracle.
+/// The oracle: the costs of all sets of a problem, ascending.
 fn all_costs(problem: &Problem) -> Vec<f64> {
     let count = problem.layouts().len() as u32;
     let sets = 0..1u32 << count;
@@ -68,7 +68,7 @@ fn four_attributes_are_searched_whole() {
     }
 }
 
-/// Without writes a layout costs nothing, so what nobody asks for could be in the best set, too.
+/// Without writes a layout costs nothing, so a layout that no query uses could be in the best set too.
 #[test]
 fn no_layout_of_the_best_set_is_of_no_use() {
     for seed in 0..8 {
@@ -86,7 +86,7 @@ fn no_layout_of_the_best_set_is_of_no_use() {
     }
 }
 
-/// Five attributes have 31 lists; the subset of 16 that begin with few attributes is searched by steps and, here, whole.
+/// Five attributes have 31 lists. A subset of 20 is searched both by steps and exhaustively.
 #[test]
 fn steps_from_many_starts_find_what_trying_all_finds() {
     for (writes, seed) in (0..12).map(|seed| ([0.1, 0.5, 0.9][seed as usize % 3], seed)) {
@@ -101,7 +101,7 @@ fn steps_from_many_starts_find_what_trying_all_finds() {
         let whole = choice(&workload, few.clone(), &options());
         assert!(whole.proof.is_exhaustive);
         let mut padded = few;
-        // One more, that nobody wants: now there are too many to try all.
+        // One more list, which no query uses: now there are too many to try all.
         padded.push(Layout {
             dimensions: vec![(0, 0), (1, 1), (2, 1), (3, 1), (4, 1)],
         });
@@ -111,7 +111,7 @@ fn steps_from_many_starts_find_what_trying_all_finds() {
     }
 }
 
-/// An exact method of its own: the queries' minima by recursion over layouts, cut off by what is certainly paid.
+/// Six additional layouts make the problem too large to try all sets. The proof finds the same optimum.
 #[test]
 fn a_proof_ends_and_agrees_with_trying_all() {
     for seed in 0..10 {
@@ -222,7 +222,7 @@ fn heuristics_choose_what_they_say() {
     assert_eq!(sets(Heuristic::Greedy), [[0], [2]], "c pays, b would not");
 }
 
-/// A model of which the search knows nothing but costs; two subspaces are the most.
+/// A model of which the search knows only the costs, with at most two subspaces.
 struct Limited;
 
 impl CostModel for Limited {
@@ -274,7 +274,7 @@ fn no_more_subspaces_are_chosen_than_there_is_room_for() {
             Vec::new()
         });
         assert!(choice.top.iter().all(|(_, open)| open.len() <= 2));
-        // One of three attributes and one of two: 1 + 9 + 4 + 5.
+        // One list of three attributes and one of two: 1 + 9 + 4 + 5.
         assert_eq!(choice.cost(), 19.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Following a workload that changes: a real change once, and nothing that goes to and fro.
+//! Following a changed workload: a lasting change is followed once, an oscillation is not.
 
 use larder_space::plan::{
     Configuration, Deployment, Follower, Options, Threshold, Verdict, Window, Workload, plan,
@@ -14,7 +14,8 @@ fn window(now_us: f64, best_us: f64) -> Window {
     }
 }
 
-/// Two ways that a workload may be, of which each has its best subspaces; which one it is, window by window. How often they were changed.
+/// Returns the number of changes for a workload that alternates between two states with different best subspaces.
+/// `is_other` is its state in each window.
 fn changes(is_other: impl Iterator<Item = bool>) -> u32 {
     let mut follower = Follower::new(Threshold::default());
     let (mut has_other, mut changes) = (false, 0);
@@ -32,7 +33,7 @@ fn changes(is_other: impl Iterator<Item = bool>) -> u32 {
 fn a_change_that_stays_is_followed_once() {
     assert_eq!(changes((0..1000).map(|at| at >= 10)), 1);
     assert_eq!(changes((0..1000).map(|_| false)), 0);
-    // Another one much later is, too, as fast as the first one.
+    // Another change much later is followed as quickly as the first one.
     let mut follower = Follower::new(Threshold::default());
     let mut steps_until_change = |quiet: u32| {
         for _ in 0..quiet {
@@ -75,12 +76,12 @@ fn a_gain_that_is_small_or_does_not_pay_for_the_move_is_let_go() {
     assert!(matches!(step(&small), Verdict::Stay { gain } if (gain - 0.09).abs() < 1e-9));
     let mut dear = window(100.0, 50.0);
     assert!(matches!(step(&dear), Verdict::Change { .. }));
-    // In an hour 3,600,000 operations gain 180 seconds.
+    // In an hour, 3,600,000 operations gain 180 seconds.
     dear.move_us = 150e6;
     assert!(matches!(step(&dear), Verdict::Stay { .. }));
     dear.move_us = 100e6;
     assert!(matches!(step(&dear), Verdict::Change { .. }));
-    // What nobody uses is left as it is.
+    // A space without traffic is not changed.
     assert_eq!(
         step(&Window {
             operations: 50.0,

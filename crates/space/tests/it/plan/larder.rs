@@ -1,4 +1,4 @@
-//! Larder's own model, term by term.
+//! larder's cost model, term by term.
 
 use larder_space::plan::{
     AttributeSet, Bucket, Configuration, CostModel, Costs, Deployment, HotValue, LarderModel,
@@ -7,7 +7,7 @@ use larder_space::plan::{
 
 use super::{by, hotels, update};
 
-/// One microsecond for everything, eight servers of two processors, messages in no time.
+/// Each cost is one microsecond, on eight servers of two processors, with messages that take no time.
 fn deployment() -> Deployment {
     Deployment {
         servers: 8,
@@ -53,9 +53,9 @@ fn without_a_subspace_a_query_asks_every_server() {
     let prediction = predict(&workload, &[], &[]);
     let class = &prediction.classes[0];
     assert_eq!((class.servers, class.regions), (8.0, 8.0));
-    // All are looked at one after the other, which takes a fraction, and then the one that matches.
+    // All objects are scanned, which takes a fraction of the time each, and then the match is examined.
     assert_eq!(class.candidates, 256_000.0 / 64.0 + 1.0);
-    // A local index finds what matches: each object has a city of its own.
+    // A local index finds the match, because each object has a city of its own.
     let class = &predict(&workload, &[], &[0]).classes[0];
     near(class.candidates, 1.0);
     assert_eq!(class.index.as_deref(), Some("city"));
@@ -108,12 +108,12 @@ fn conditions_subspaces_matches_and_servers_that_find_have_costs_of_their_own() 
     };
     near(two.parts.servers, 8.0 * (1.0 + 2.0));
     near(one.parts.servers, 8.0);
-    // What an index leads to is looked at where there is another condition, and weighed in any case.
+    // Objects that an index yields are examined if there is another condition. Matches are examined in any case.
     near(two.parts.candidates, 10.0 * 0.25 + 10.0 * 4.0);
     near(one.parts.candidates, 4.0);
     let servers_that_find = 8.0 * (1.0 - (7.0f64 / 8.0).powi(10));
     near(two.parts.results, 10.0 + servers_that_find * 3.0);
-    // Without an index all are looked at.
+    // Without an index, all objects are examined.
     near(predict(&[], &[])[1].parts.candidates, 25_600.0 + 4.0);
     let three = &predict(&["city:4", "address:2", "address:4"], &[0])[0];
     near(three.parts.queries, 1.0 + 3.0 * 0.5);
@@ -145,10 +145,11 @@ fn an_outer_attribute_that_is_fixed_saves_servers() {
     let servers: Vec<f64> = prediction.classes.iter().map(|it| it.servers).collect();
     let regions: Vec<f64> = prediction.classes.iter().map(|it| it.regions).collect();
     assert_eq!(servers, [1.0, 8.0]);
-    // By address every region's server would be asked, as without the subspace, which has fewer regions.
+    // A search by address would contact every server through the subspace. The key subspace contacts them too, and has
+    // fewer regions.
     assert_eq!(regions, [16.0, 8.0]);
     assert_eq!(prediction.servers, 4.5);
-    // A server looks at all that it has, whichever of its regions are asked for.
+    // A server scans all its objects, whichever of its regions are requested.
     near(prediction.classes[0].candidates, 32_000.0 / 64.0 + 1.0);
     let work: Vec<f64> = prediction
         .classes
@@ -178,17 +179,18 @@ fn one_of_several_values_contacts_a_cell_for_each_at_most() {
     assert!(class.servers > 2.6 && class.servers < 2.7);
 }
 
-/// The thesis says that stars, of six values, are in one region of 1,000 objects; in the real data a query meets 42,667.
+/// According to the thesis, one value of stars, of six, is in one region of 1,000 objects. With the real data, a query
+/// contacts 42,667 objects.
 #[test]
 fn an_attribute_of_few_values_has_no_small_regions() {
     let mut workload = hotels(&["stars"], vec![by(1.0, &["stars"])], vec![]);
     workload.attributes[0].distinct = Some(6);
     let class = &predict(&workload, &["stars:8"], &[]).classes[0];
-    // Those that match, after all on the servers that have them were looked over.
+    // The matches, after a scan of all objects on the servers that have them.
     let matches = 256_000.0 / 6.0;
     assert!((matches..matches * 1.05).contains(&class.candidates));
     near(class.regions, 256.0 / 6.0);
-    // The cells of a value lie side by side, on as many servers as their share says, and one more.
+    // The cells of a value are adjacent, so their number of servers is their share of all servers, plus one.
     near(class.servers, 1.0 + (256.0 / 6.0 - 1.0) / 32.0);
     workload.attributes[0].hot = vec![HotValue {
         objects: 0.54,
@@ -210,7 +212,7 @@ fn a_value_that_all_ask_for_fills_one_server() {
     }];
     let hot = predict(&workload, &["city:8"], &[]);
     assert!(hot.capacity < even.capacity / 6.0);
-    // Every server does the same for a search that asks all of them, and that is as good here.
+    // A search that contacts all servers loads them equally, and is as good here.
     let all = predict(&workload, &[], &[]);
     near(all.capacity, all.capacity_even);
     near(hot.capacity, all.capacity);
@@ -221,12 +223,12 @@ fn few_regions_leave_servers_without_work() {
     let workload = hotels(&["city"], vec![by(1.0, &["city"])], vec![]);
     let prediction = predict(&workload, &["city:1"], &[0]);
     let parts = prediction.classes[0].parts;
-    // Two of eight servers do all the searching: four times the mean.
+    // Two of eight servers do all the work: four times the mean.
     let searched = parts.servers + parts.regions + parts.candidates + parts.results;
     near(parts.skew, 3.0 * searched);
     let workload = hotels(&["city"], vec![], vec![update(1.0, &["city"])]);
     let capacity = |list| predict(&workload, &[list], &[]);
-    // Two replicas of each region: of four copies all work, of eight none is idle.
+    // With two replicas of each region, four copies leave some servers idle, and eight leave none.
     let (two, four) = (capacity("city:1"), capacity("city:2"));
     assert!(two.capacity < two.capacity_even && four.capacity == four.capacity_even);
 }
@@ -243,7 +245,7 @@ fn a_write_passes_the_replicas_of_each_region_it_is_or_was_in() {
         panic!("two classes");
     };
     assert_eq!(price.chain, 4.0);
-    // Of eight servers one is the old one by chance.
+    // With a probability of one eighth, the new server is the old one.
     let moves = 7.0 / 8.0;
     near(city.chain, 4.0 + 2.0 * moves);
     near(city.parts.moves, 2.0 * moves);
@@ -325,7 +327,7 @@ fn clients_share_the_servers() {
 fn storage_limits_the_subspaces() {
     let workload = hotels(&["city"], vec![by(1.0, &["city"])], vec![]);
     let deployment = Deployment {
-        // Of a copy: 2 replicas of 256,000 objects of 200 bytes.
+        // The size of one copy: 2 replicas of 256,000 objects of 200 bytes.
         storage_bytes_max: Some(3 * 102_400_000 + 1),
         ..deployment()
     };
@@ -356,7 +358,7 @@ fn a_deployment_that_cannot_be_is_refused() {
     );
 }
 
-/// Each server finds as many as are sent, if it has them.
+/// Each server finds as many rows as are sent, if it has them.
 #[test]
 fn servers_find_more_than_is_sent() {
     let mut query = by(1.0, &["city"]);
@@ -366,7 +368,7 @@ fn servers_find_more_than_is_sent() {
     let found = |workload: &Workload, lists: &[&str]| {
         predict(workload, lists, &[0]).classes[0].parts.results
     };
-    // Of 25,600 that match, eight servers find 20 each; the two of city's cells less.
+    // Of 25,600 matches, eight servers find 20 each; the two with the city's cells find fewer in total.
     let (all, few) = (found(&workload, &[]), found(&workload, &["city:8"]));
     assert!((159.0..=160.0).contains(&all), "{all}");
     assert!((20.0..60.0).contains(&few), "{few}");
@@ -374,7 +376,7 @@ fn servers_find_more_than_is_sent() {
     near(found(&workload, &[]), 25_600.0);
 }
 
-/// Clients that write share commits, and are waited for by those that search.
+/// Concurrent writes share commits, and searches wait for them.
 #[test]
 fn searches_and_writes_are_in_one_anothers_way() {
     let mut deployment = deployment();
@@ -391,7 +393,7 @@ fn searches_and_writes_are_in_one_anothers_way() {
         let classes = model.predict(&configuration).classes;
         (classes[0].parts.contention, classes[1].parts.stages)
     };
-    // Four write at each of two servers, or two, or fewer than one.
+    // Four clients write at each of two servers, then two, then fewer than one.
     near(parts(0.0, 1.0).1, 1.0 + 12.0 / 4.0);
     near(parts(1.0, 1.0).1, 1.0 + 12.0 / 2.0);
     near(parts(9.0, 1.0).1, 1.0 + 12.0);
@@ -399,7 +401,7 @@ fn searches_and_writes_are_in_one_anothers_way() {
     near(parts(1.0, 0.0).0, 0.0);
 }
 
-/// What the owner of the key does costs other than what a copy does.
+/// The cost of a write at the owner of the key differs from the cost of a copy.
 #[test]
 fn each_copy_of_a_write_costs_the_same_and_the_owner_something_else() {
     let workload = hotels(&["city"], vec![], vec![update(1.0, &[])]);
@@ -417,7 +419,8 @@ fn each_copy_of_a_write_costs_the_same_and_the_owner_something_else() {
     }
 }
 
-/// A few that find very many do not make the others dear: a server goes through its objects until it has enough.
+/// A few queries with very many matches do not make the others expensive: a server visits its objects in order until it
+/// has enough rows.
 #[test]
 fn what_finds_many_takes_no_more_than_a_walk() {
     let bucket = |matches, share| Bucket { matches, share };
@@ -438,7 +441,7 @@ fn what_finds_many_takes_no_more_than_a_walk() {
         model.predict(&configuration).classes[0].parts.candidates
     };
     near(us(None), 250.5);
-    // Eight servers, twenty rows each, of every 25.6th object.
+    // Eight servers with twenty rows each, where every 25.6th object matches.
     let walked = 8.0 * 20.0 * 256_000.0 / 9_990.0 * 0.2;
     near(us(Some(0.2)), 0.75 * 1.0 + 0.25 * walked);
 }
@@ -464,7 +467,7 @@ fn a_histogram_that_cannot_be_is_refused() {
     }
 }
 
-/// Each server gives as many as are asked for; the answer has as many once.
+/// Each server sends as many rows as the search requests; the reply contains that number once.
 #[test]
 fn what_servers_give_costs_as_often_as_they_do_and_what_is_answered_once() {
     let class = QueryClass {

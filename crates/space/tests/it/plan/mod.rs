@@ -11,7 +11,7 @@ mod workload;
 use larder_space::plan::{AttributeProfile, Kind, Layout, Modification, QueryClass, Workload};
 use larder_types::Random;
 
-/// Every list of so many attributes, each with one bit.
+/// Returns every list of this many attributes, each with one bit.
 fn lists(attributes: u32) -> Vec<Layout> {
     let list = |set: u32| Layout {
         dimensions: (0..attributes as u8)
@@ -60,7 +60,8 @@ fn hotels(names: &[&str], queries: Vec<QueryClass>, modifications: Vec<Modificat
     }
 }
 
-/// Queries of one to five attributes, some of them by range, with Zipf's frequencies, and three classes of updates.
+/// Returns queries of one to five attributes, some of them ranges, with Zipf-distributed frequencies, and three classes
+/// of updates.
 fn random_workload(attributes: usize, queries: usize, writes: f64, seed: u64) -> Workload {
     let mut random = Random::new(seed);
     let names: Vec<String> = (0..attributes).map(|at| format!("a{at}")).collect();

@@ -1,4 +1,4 @@
-//! Workloads as they are recorded, against the mix that was drawn from.
+//! Recorded workloads, compared with the mix from which the operations were drawn.
 
 use std::ops::Bound;
 
@@ -14,7 +14,7 @@ fn near(is: f64, expected: f64, within: f64) {
     assert!((is - expected).abs() <= within, "{is}, not {expected}");
 }
 
-/// Cities of which the first has a tenth of the objects and half of the queries; prices from 0 to 999.
+/// Draws a city. The first city has a tenth of the objects and half of the queries; prices are from 0 to 999.
 fn city(random: &mut Random, first: f64) -> u64 {
     match random.unit() < first {
         true => 0,
@@ -26,7 +26,7 @@ fn recorded(operations: u32) -> Workload {
     recorded_by(1, operations)
 }
 
-/// By several recorders, which are put together as nodes do it.
+/// Records with several recorders, and merges them as nodes do.
 fn recorded_by(recorders: usize, operations: u32) -> Workload {
     let mut random = Random::new(5);
     let new = |seed| Recorder::new([("city", false), ("price", true), ("stars", false)], seed);
@@ -118,7 +118,7 @@ fn as_it_was_drawn(recorders: usize) {
     }
 }
 
-/// What is predicted from a record is what is predicted from the mix itself.
+/// Predictions from a recording agree with predictions from the mix itself.
 #[test]
 fn a_recorded_workload_predicts_what_the_true_one_does() {
     let mut with_price = by(2.0, &["city"]);
@@ -146,7 +146,7 @@ fn a_recorded_workload_predicts_what_the_true_one_does() {
         queries: 0.5,
     };
     truth.attributes[0].hot = vec![hot(0.1)];
-    // All ask for the same two of six.
+    // All queries request the same two of six values.
     truth.attributes[2].hot = vec![hot(1.0 / 6.0), hot(1.0 / 6.0)];
     let seen = recorded(20_000);
     let deployment = Deployment {

@@ -1,4 +1,4 @@
-//! Reports: what the best configuration is worth, beside others.
+//! Reports: the best configuration compared with others.
 
 use larder_space::plan::{
     Configuration, Deployment, Options, Prediction, Report, Thesis, plan, plan_by_thesis,
@@ -52,7 +52,7 @@ fn a_report_ranks_and_nothing_in_it_beats_the_best() {
             );
         }
         assert_eq!((report.heuristics.len(), report.random.len()), (5, 8));
-        // What was best for the mix is never better than what is best for another one.
+        // The configuration for the original mix is never better than the best one for the changed mix.
         assert_eq!(report.shifts.len(), 2 + 8 + 1);
         for shift in &report.shifts {
             assert!(
@@ -65,7 +65,7 @@ fn a_report_ranks_and_nothing_in_it_beats_the_best() {
     }
 }
 
-/// What of a prediction makes it simple: few subspaces, and few attributes in them.
+/// The simplicity of a prediction: its number of subspaces, then the number of attributes in them.
 fn size(it: &Prediction) -> (usize, usize) {
     let attributes = it.subspaces.iter().map(|list| list.split(',').count());
     (it.subspaces.len(), attributes.sum())
@@ -101,7 +101,7 @@ fn the_simplest_of_what_costs_little_more_is_chosen() {
             );
         }
         simpler += usize::from(size(&report.chosen) < size(&report.best));
-        // What there is now is not given up for something worse that is simpler.
+        // The current configuration is not replaced by a simpler one that is worse.
         let now = Configuration {
             subspaces: Configuration::parse(&strs(&report.best.subspaces), &workload, 64)
                 .expect("ok")

@@ -1,4 +1,4 @@
-//! The thesis's own numbers. c is the city, a the address, p the postcode, t the telephone number; `-` is no subspace.
+//! The numbers of the thesis. c is the city, a the address, p the postcode, t the telephone number; `-` is no subspace.
 
 use larder_space::plan::{
     AttributeSet, Configuration, CostModel, Layout, Options, Thesis, ThesisModel, plan_by_thesis,
@@ -53,7 +53,7 @@ const TABLE_4_3: [(&str, &str, f64, f64); 10] = [
 fn tables_4_2_and_4_3_are_reproduced() {
     for (subspaces, query, throughput, expected) in TABLE_4_2.into_iter().chain(TABLE_4_3) {
         let beta = Thesis::beta_of(throughput, &sets(subspaces), set(query)) * 1e7;
-        // Throughputs were printed in whole numbers.
+        // Throughputs were printed as integers.
         let rounding = expected * 0.5 / throughput + 0.0015;
         assert!(
             (beta - expected).abs() <= rounding,
@@ -62,7 +62,8 @@ fn tables_4_2_and_4_3_are_reproduced() {
     }
 }
 
-/// Means of alpha's inputs over replicas 1, 2 and 3, and how many subspaces stay and are moved in, the key's not counted.
+/// Each row has the throughputs for replicas 1, 2 and 3, and the numbers of subspaces in which the object stays and
+/// moves, without the key subspace.
 #[test]
 fn table_4_6_gives_alpha() {
     let thesis = Thesis::default();
@@ -102,7 +103,8 @@ fn best_of(queries: &[(f64, &[&str])], modifications: &[(f64, &[&str])]) -> (f64
     (throughput, report.best.subspaces)
 }
 
-/// The configurator's choices, to its four digits; overlapping subspaces, which its program could not propose, are no better.
+/// The configurator's choices, to the four digits it prints. Overlapping subspaces, which its program could not
+/// propose, are not better.
 #[test]
 fn the_choices_of_the_thesis_are_reproduced() {
     let a_queries: [&[&str]; 4] = [
@@ -168,11 +170,11 @@ fn a_prediction_is_the_sum_of_its_parts() {
     let classes = &prediction.classes;
     assert_eq!(classes[0].regions, 1.0);
     assert_eq!(classes[0].subspace.as_deref(), Some("region:8"));
-    // Two replicas of: the key and region, where it stays, and address, where it moves.
+    // Two replicas of the key subspace and of region, where the object stays, and of address, where it moves.
     assert_eq!(classes[1].chain, 8.0);
 }
 
-/// Every family of disjoint sets of so many attributes, as the thesis's program lists them.
+/// Returns every family of disjoint sets of this many attributes, in the order of the thesis's program.
 fn families(attributes: u8) -> Vec<Vec<Vec<u8>>> {
     let mut all = vec![Vec::new()];
     for attribute in 0..attributes {
@@ -193,7 +195,7 @@ fn families(attributes: u8) -> Vec<Vec<Vec<u8>>> {
     all
 }
 
-/// Searches and modifications in the order of the file: `M` or `S`, a share, and attributes.
+/// A search or a modification as in the file: `M` or `S`, a share, and attributes.
 type Operation = (String, f64, Vec<String>);
 
 #[derive(serde::Deserialize)]
@@ -201,7 +203,7 @@ struct Vectors {
     workloads: std::collections::BTreeMap<String, Computed>,
 }
 
-/// What the thesis's program computes of a workload.
+/// The output of the thesis's program for a workload.
 #[derive(serde::Deserialize)]
 struct Computed {
     ops: Vec<Operation>,
@@ -212,7 +214,7 @@ struct Computed {
     sum: f64,
 }
 
-/// Not the best ones alone: all 51 of four attributes, and all 4,139 of seven.
+/// Not only the best ones: all 51 of four attributes, and all 4,139 of seven.
 #[test]
 fn all_configurations_of_the_thesis_are_predicted_as_by_its_program() {
     let Some(file) = larder_testing::data("hyperdex-configurator-vectors.json") else {

@@ -1,4 +1,4 @@
-//! Workloads as text.
+//! The text format of workloads.
 
 use larder_space::plan::{Configuration, Kind, Workload};
 
@@ -50,7 +50,7 @@ fn a_workload_is_read_and_written() {
     assert_eq!(Workload::from_toml(&written), Ok(workload));
 }
 
-/// The workload with one text replaced.
+/// Returns the error of the workload after replacing one text.
 fn refused(from: &str, to: &str) -> String {
     assert!(HOTELS.contains(from));
     let error = Workload::from_toml(&HOTELS.replacen(from, to, 1)).expect_err("it is refused");
