@@ -1,7 +1,7 @@
 //! Channels of PUBLISH and SUBSCRIBE that are not keys of a table, and the patterns that match them.
 //!
-//! Any thread publishes: a message is put into the mailbox of each client that is subscribed to the channel, or to a pattern that
-//! matches it. Channels belong to this node: a message reaches the clients of this node only.
+//! Any thread can publish: the message is added to the mailbox of each client that is subscribed to the channel, or to a matching
+//! pattern. Channels are local to the node: a message reaches only clients of this node.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,13 +10,13 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::{Client, Note};
 use crate::glob::Glob;
 
-/// The clients that are subscribed to one name, by their numbers.
+/// The subscribers of one name, by client number.
 type Subscribers = BTreeMap<u64, Arc<Client>>;
 
 #[derive(Default)]
 pub struct Channels {
     inner: RwLock<Inner>,
-    /// How many names there are.
+    /// The number of names.
     names: AtomicUsize,
 }
 
@@ -35,7 +35,7 @@ impl Channels {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nobody is subscribed to anything.
+    /// Whether there are no subscriptions.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.names.load(Ordering::Relaxed) == 0
@@ -79,7 +79,7 @@ impl Channels {
         self.count_names(&inner);
     }
 
-    /// Sends a message to the subscribers of a channel; returns how many messages were sent.
+    /// Sends a message to the subscribers of a channel. Returns the number of messages sent.
     pub fn publish(&self, channel: &[u8], payload: &[u8]) -> usize {
         if self.is_empty() {
             return 0;
@@ -114,19 +114,19 @@ impl Channels {
         sent
     }
 
-    /// The channels that clients are subscribed to.
+    /// The channels with subscribers.
     pub fn names(&self, is_meant: impl Fn(&[u8]) -> bool) -> Vec<Arc<[u8]>> {
         let inner = self.read();
         let names = inner.channels.keys();
         names.filter(|name| is_meant(name)).cloned().collect()
     }
 
-    /// How many clients are subscribed to a channel.
+    /// The number of clients that are subscribed to a channel.
     pub fn subscribers(&self, name: &[u8]) -> usize {
         self.read().channels.get(name).map_or(0, BTreeMap::len)
     }
 
-    /// How many patterns clients are subscribed to.
+    /// The number of patterns with subscribers.
     pub fn patterns(&self) -> usize {
         self.read().patterns.len()
     }

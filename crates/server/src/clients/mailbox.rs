@@ -1,22 +1,22 @@
-//! A connection's mailbox: messages that other connections and cores have for its client, until its session encodes them.
+//! A connection's mailbox: messages from other connections and cores for its client, until its session encodes them.
 //!
-//! 1. A mailbox holds no more than its limit. A connection whose mailbox is full is closed: a message was lost.
-//! 2. Messages that one thread puts are taken in the order in which they were put.
-//! 3. The session takes messages only when all requests that it has executed are answered. So an invalidation follows the reply that
-//!    it invalidates.
+//! 1. A mailbox holds no more than its limit. A connection whose mailbox is full is closed, because a message was lost.
+//! 2. Messages from one thread are taken in the order in which they were put.
+//! 3. The session takes messages only when all requests that it has executed are answered. An invalidation therefore follows the
+//!    reply that it invalidates.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// What a message takes beside its bytes.
+/// The memory of a message in addition to its payload.
 const NOTE_BYTES: usize = 96;
 
 /// A message for a client.
 #[derive(Debug, Clone)]
 pub enum Note {
-    /// A message of a channel, because the client is subscribed to the channel or to a pattern that matches it.
+    /// A message of a channel, because the client is subscribed to the channel or to a matching pattern.
     Message {
         pattern: Option<Arc<[u8]>>,
         channel: Arc<[u8]>,
@@ -24,9 +24,9 @@ pub enum Note {
     },
     /// The rows of a channel or pattern moved to another node, and the subscription has ended.
     Ended { name: Arc<[u8]>, is_pattern: bool },
-    /// What the client has cached of a key is stale; `None`: of all keys.
+    /// The client's cached value of a key is stale; `None`: of all keys.
     Invalidate(Option<Arc<[u8]>>),
-    /// The connection that invalidations were redirected to is closed; its number.
+    /// The connection to which invalidations were redirected is closed; its number.
     RedirectionBroken(u64),
 }
 
@@ -81,7 +81,7 @@ impl Mailbox {
             return;
         }
         if matches!(note, Note::Invalidate(None)) {
-            // It says all that earlier invalidations say.
+            // It supersedes all earlier invalidations.
             let before = std::mem::take(&mut inner.notes);
             let is_kept = |note: &Note| !matches!(note, Note::Invalidate(_));
             inner.notes.extend(before.into_iter().filter(is_kept));
@@ -105,7 +105,7 @@ impl Mailbox {
         }
     }
 
-    /// Whether a message did not fit: then the connection is to be closed.
+    /// Whether a message did not fit. The connection must then be closed.
     pub fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
     }
@@ -120,7 +120,7 @@ impl Mailbox {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Drops all messages and takes no more: the connection has ended, and trackers may outlive it.
+    /// Drops all messages and accepts no more. Trackers may outlive the connection.
     pub fn close(&self) {
         let mut inner = self.lock();
         self.is_full.store(true, Ordering::Relaxed);
@@ -142,7 +142,7 @@ impl Mailbox {
         Some(note)
     }
 
-    /// Ready when there is a message, or the mailbox is full.
+    /// Ready when there is a message, or when the mailbox is full.
     pub fn poll_ready(&self, cx: &Context<'_>) -> Poll<()> {
         let mut inner = self.lock();
         if !inner.notes.is_empty() || self.is_full() {

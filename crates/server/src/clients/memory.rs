@@ -1,18 +1,17 @@
-//! What the server keeps for its clients: how much of it one may have, and all together.
+//! The memory that the server holds for its clients: limits for one client, and for all together.
 //!
 //! ```text
-//!  unread requests ── queued by MULTI ── unread replies ── elsewhere: on other cores, long answers, what they keep
-//!  └──────────────────────────── noted once a batch ───────────────────────────┘   └─ as it changes (`Charge`) ─┘
+//!  unread requests ── queued by MULTI ── unread replies ── elsewhere: other cores, long replies, their retained rows
+//!  └────────────────────────── recorded once per batch ─────────────────────────┘   └─ as it changes (`Charge`) ──┘
 //!                                         │
-//!                  more than one may have: that one is closed        more than all may have: the largest are closed first
+//!                  above the limit for one: that client is closed     above the limit for all: the largest are closed first
 //! ```
 //!
-//! 1. A client with little ([`SMALL_BYTES`]) costs nothing but plain stores to memory of its own.
-//! 2. What is counted is never less than what is kept, but for buffers that are shared and for what a single command needs
-//!    while it is executed. What a command may bring, and answer at once, is bounded by what one client may have.
-//! 3. Nobody is closed for a command that is being executed: what is too long is refused before, or its answer is replaced by an
-//!    error that says so. With a request and an answer of half of what one may have, and [`Limits::waiting`] before it,
-//!    there is not too much.
+//! 1. A client with little memory ([`SMALL_BYTES`]) costs only plain stores to its own memory.
+//! 2. The counted memory is never less than the held memory, except for shared buffers and for what a single command needs during
+//!    its execution. The input of a command and its immediate reply are bounded by the limit for one client.
+//! 3. A client is never closed because of a command in execution: an excessive request is rejected before, and an excessive reply
+//!    is replaced by an error. A request and a reply of half the limit each, with [`Limits::waiting`] before them, fit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -24,19 +23,19 @@ use larder_protocol::resp::{Encoder, Proto};
 use super::Client;
 use crate::error::Refusal;
 
-/// Changes smaller than this are not worth to be told to others.
+/// Smaller changes are not published to other threads.
 pub const SMALL_BYTES: usize = 16 << 10;
-/// The least that all clients together may have, unless another number is configured.
+/// The minimum for all clients together, unless configured otherwise.
 const ALL_MIN: u64 = 64 << 20;
-/// What the machine is taken to have if it does not say.
+/// The assumed memory of the machine if it is unknown.
 const MACHINE_BYTES: u64 = 4 << 30;
 
-/// In bytes.
+/// Limits in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub each: usize,
     pub all: usize,
-    /// Of messages that wait for one client (`server.subscriber_buffer_bytes`).
+    /// For the messages that wait for one client (`server.subscriber_buffer_bytes`).
     pub notes: usize,
 }
 
@@ -63,42 +62,42 @@ impl Limits {
         }
     }
 
-    /// How long an answer may be before what comes next is refused: the rest is for its last value, and for the request.
+    /// Maximum size of a reply before the next part is rejected. The rest is reserved for its last value, and for the request.
     pub fn answer(self) -> usize {
         self.each / 2
     }
 
-    /// How long an argument may be. What can be set can be read.
+    /// Maximum size of an argument. Every value that can be set can be read.
     pub fn argument(self) -> usize {
         self.answer()
     }
 
-    /// How long a request may be.
+    /// Maximum size of a request.
     pub fn request(self) -> usize {
         self.each / 2 + self.each / 16
     }
 
-    /// How many bytes of replies may wait before another command is executed.
+    /// Maximum bytes of unsent replies before another command is executed.
     pub fn waiting(self) -> usize {
         self.each / 4
     }
 
-    /// How many bytes of replies there may be at all: the rest is for what has come behind them.
+    /// Maximum bytes of unsent replies. The rest is reserved for requests received after them.
     pub fn most(self) -> usize {
         self.each - self.each / 8
     }
 
-    /// Whether a value may be answered behind what was so far.
+    /// Whether a value may be added to a reply of this size.
     pub fn admits(self, answered: usize, value: usize) -> bool {
         answered.max(value) <= self.answer() && self.fits(answered, value)
     }
 
-    /// Whether there is room for it: what was executed is to be answered if it can be.
+    /// Whether there is room for it: the reply to an executed command should be sent if possible.
     pub fn fits(self, answered: usize, value: usize) -> bool {
         answered + value <= self.most()
     }
 
-    /// How a request is refused that is too long; nothing of it was executed.
+    /// The error for a request that is too long; nothing of it was executed.
     pub fn request_too_long(self, bytes: usize) -> Refusal {
         let message = format!(
             "{bytes} bytes or more in a request are more than server.client_memory allows ({} in an argument, {} in all): nothing of it \
@@ -109,7 +108,7 @@ impl Limits {
         (Code::OutOfMemory, message)
     }
 
-    /// How a command is answered that has changed something, and whose answer is too long.
+    /// The error for a command that has changed something, but whose reply is too long.
     pub fn executed(self, command: &str, bytes: usize) -> Refusal {
         let message = format!(
             "{command} was executed, but its answer of {bytes} bytes is more than may be kept for one client (server.client_memory)"
@@ -117,7 +116,7 @@ impl Limits {
         (Code::OutOfMemory, message)
     }
 
-    /// The refusal of an answer that would be longer than [`Limits::answer`].
+    /// The error for a reply that would exceed [`Limits::answer`].
     pub fn too_long(self) -> Refusal {
         let message = format!(
             "the answer is longer than {} bytes, half of what may be kept for one client (server.client_memory): ask for less at a time",
@@ -126,13 +125,13 @@ impl Limits {
         (Code::OutOfMemory, message)
     }
 
-    /// As [`Limits::too_long`], as a whole reply.
+    /// Like [`Limits::too_long`], as a complete reply.
     pub fn too_long_reply(self) -> Vec<u8> {
         as_reply(self.too_long())
     }
 }
 
-/// A refusal as a whole reply.
+/// Encodes an error as a complete reply.
 pub fn as_reply((code, message): Refusal) -> Vec<u8> {
     let (mut out, proto) = (Vec::new(), Proto::Resp2);
     let out_of = &mut out;
@@ -140,7 +139,7 @@ pub fn as_reply((code, message): Refusal) -> Vec<u8> {
     out
 }
 
-/// What this process may use: of the machine, or of the control group that it is in.
+/// The memory available to this process: of the machine, or of its control group.
 fn machine_bytes() -> u64 {
     let number = |path: &str| {
         std::fs::read_to_string(path)
@@ -165,7 +164,7 @@ fn machine_bytes() -> u64 {
         .min(group.unwrap_or(u64::MAX))
 }
 
-/// Bytes that are counted as a client's, until this is dropped.
+/// Bytes that are charged to a client until this is dropped.
 pub struct Charge {
     to: Arc<AtomicUsize>,
     bytes: usize,
@@ -179,7 +178,7 @@ impl Charge {
         }
     }
 
-    /// For what a command of the client needs while it is executed.
+    /// A charge for what a command of the client needs during its execution.
     pub fn executing(client: &Client) -> Charge {
         Charge {
             to: client.executing.clone(),
@@ -187,7 +186,7 @@ impl Charge {
         }
     }
 
-    /// There are so many now. Small changes are not noted.
+    /// Sets the current number of bytes. Small changes are not recorded.
     #[inline]
     pub fn set(&mut self, bytes: usize) {
         if bytes.abs_diff(self.bytes) >= SMALL_BYTES {

@@ -1,9 +1,9 @@
-//! The clients: their open connections, for CLIENT LIST and KILL, the idle timeout and the stop, and what is kept for each (`memory`).
-//! Nothing here knows a command.
+//! The registry of clients: their open connections, for CLIENT LIST and KILL, the idle timeout and the shutdown, and the memory
+//! held for each (`memory`). It does not depend on any command.
 //!
-//! A connection is ended from outside by shutting its socket down: its own task then reads the end
-//! of the stream and cleans up. Sockets are shut down under the registry's lock and connections leave
-//! the registry before their socket closes, so a descriptor is never one that has been used anew.
+//! To end a connection from outside, its socket is shut down: its own task then reads the end of the stream and cleans up.
+//! Sockets are shut down under the registry's lock, and connections leave the registry before their socket closes, so that a
+//! descriptor is never one that has been reused.
 
 mod channels;
 mod mailbox;
@@ -35,42 +35,43 @@ pub use memory::{Charge, Limits, SMALL_BYTES, as_reply};
 pub use registration::Registration;
 pub use tracking::{Mode, Table, Tracker, Tracking};
 
-/// The descriptor of a client that has none here.
+/// The descriptor of a client without a local connection.
 const NO_SOCKET: RawFd = -1;
 
-/// What others may know of a connection.
+/// The shared state of a connection.
 pub struct Client {
     pub id: u64,
     pub addr: SocketAddr,
     pub local_addr: SocketAddr,
     pub core: AtomicUsize,
     fd: RawFd,
-    /// Milliseconds since the registry was made.
+    /// Milliseconds since the registry was created.
     opened_ms: u64,
     active_ms: AtomicU64,
-    /// Index in [`COMMANDS`] and one; 0 before the first command.
+    /// Index in [`COMMANDS`] plus one; 0 before the first command.
     last_command: AtomicU8,
     pub resp3: AtomicBool,
-    /// Channels and patterns that it is subscribed to.
+    /// The number of channels and of patterns to which it is subscribed.
     subscriptions: [AtomicU32; 2],
-    /// Bytes of what came and was not executed yet, of what MULTI has queued, and of replies that were not taken.
+    /// Bytes of requests that are not executed yet, of requests queued by MULTI, and of replies that are not sent yet.
     pub input_bytes: AtomicUsize,
     pub queued_bytes: AtomicUsize,
     pub output_bytes: AtomicUsize,
-    /// Bytes of what is on other cores, and of long answers.
+    /// Bytes on other cores, and of long replies.
     pub elsewhere: Arc<AtomicUsize>,
-    /// Bytes that a command keeps while it is executed: its client is not closed for them.
+    /// Bytes that a command holds during its execution. They do not cause its client to be closed.
     pub executing: Arc<AtomicUsize>,
-    /// What of all that is in the sum over all clients.
+    /// The part of these bytes that is included in the total of all clients.
     counted_bytes: AtomicUsize,
-    /// Milliseconds since the registry was made when its socket last took replies, while it takes no more of them; else 0.
+    /// The time (milliseconds since the registry was created) at which its socket last accepted replies, while it accepts no
+    /// more; otherwise 0.
     stalled_ms: AtomicU64,
-    /// What the system held of its replies when last looked.
+    /// The bytes of its replies that the system held at the last check.
     unsent_bytes: AtomicUsize,
-    /// Its socket was shut down for what it keeps.
+    /// Its socket was shut down because of the memory that it holds.
     is_doomed: AtomicBool,
     is_closed: AtomicBool,
-    /// What others have for it.
+    /// Messages for it.
     pub mailbox: Mailbox,
     /// Set while CLIENT TRACKING is on.
     pub tracker: ArcSwapOption<Tracker>,
@@ -79,7 +80,7 @@ pub struct Client {
     names: Mutex<Option<Box<Names>>>,
 }
 
-/// Few connections have any, so they are allocated apart.
+/// Allocated separately, because few connections have names.
 #[derive(Default, Clone)]
 pub struct Names {
     pub name: String,
@@ -104,12 +105,12 @@ impl Client {
         }
     }
 
-    /// Whether it waits to be told of changes.
+    /// Whether it has subscriptions.
     pub fn is_subscribed(&self) -> bool {
         self.subscriptions.iter().any(|own| own.load(Relaxed) > 0)
     }
 
-    /// Whether messages reach it: it is subscribed to something, or speaks version 3 of the protocol.
+    /// Whether it can receive messages: it has a subscription, or uses RESP3.
     pub fn takes_notes(&self) -> bool {
         self.resp3.load(Relaxed) || self.is_subscribed()
     }
@@ -118,27 +119,27 @@ impl Client {
         self.is_closed.load(Relaxed)
     }
 
-    /// Whether it took some of its replies since this was asked last, though its socket takes no more. Only while the
-    /// client is registered: its descriptor is open then.
+    /// Whether it received some of its replies since the last call, although its socket accepts no more. Only valid while the
+    /// client is registered, because its descriptor is open then.
     fn has_taken_some(&self) -> bool {
         let unsent = unsent_bytes(self.fd);
         self.unsent_bytes.swap(unsent, Relaxed) != unsent
     }
 
-    /// What the server keeps for it.
+    /// The memory that the server holds for it.
     pub fn memory_bytes(&self) -> usize {
         let of = |bytes: &AtomicUsize| bytes.load(Relaxed);
         self.own_bytes() + of(&self.elsewhere) + of(&self.executing) + self.notified_bytes()
     }
 
-    /// What is kept so that it is notified of changes, and the messages that wait for it.
+    /// The memory of its subscriptions and its tracked keys, and of the messages that wait for it.
     pub fn notified_bytes(&self) -> usize {
         let tracker = self.tracker.load();
         let tracked = tracker.as_ref().map_or(0, |tracker| tracker.memory_bytes());
         self.subscription_bytes.load(Relaxed) + self.mailbox.bytes() + tracked
     }
 
-    /// What of that its own connection keeps.
+    /// The part of the memory that its own connection holds.
     pub fn own_bytes(&self) -> usize {
         let of = |bytes: &AtomicUsize| bytes.load(Relaxed);
         of(&self.input_bytes) + of(&self.queued_bytes) + of(&self.output_bytes)
@@ -148,7 +149,7 @@ impl Client {
         self.counted_bytes.load(Relaxed)
     }
 
-    /// Replies wait, and its socket takes no more of them.
+    /// Whether replies are waiting and its socket accepts no more.
     pub fn has_stalled(&self) -> bool {
         self.stalled_ms.load(Relaxed) != 0
     }
@@ -161,7 +162,7 @@ impl Client {
         self.last_command.store(index as u8 + 1, Relaxed);
     }
 
-    /// The line of CLIENT LIST.
+    /// The client's line of CLIENT LIST.
     fn describe(&self, now_ms: u64) -> String {
         let names = self.names();
         let command = match self.last_command.load(Relaxed) {
@@ -198,7 +199,7 @@ impl Client {
     fn shut_down(&self, how: Shutdown) {
         // SAFETY: the client is in the registry, whose lock the caller holds, so its socket is open.
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
-        // An error means that the other side has gone already.
+        // An error means that the peer is already gone.
         let _ = rustix::net::shutdown(fd, how);
     }
 }
@@ -207,12 +208,12 @@ impl Client {
 pub struct Clients {
     open: Mutex<HashMap<u64, Arc<Client>>>,
     next_id: AtomicU64,
-    /// Of those without a connection here: it takes no number from connections.
+    /// For clients without a local connection, which have separate numbers.
     next_id_elsewhere: AtomicU64,
     epoch: Instant,
-    /// HTTP on this port.
+    /// HTTP requests on this port.
     pub stray_http: LogLimit,
-    /// TLS on this port, which has none.
+    /// TLS connections on this port, which does not use TLS.
     pub stray_tls: LogLimit,
     pub limits: Limits,
     pub figures: Arc<ClientFigures>,
@@ -224,14 +225,14 @@ pub struct Clients {
     pub unaccepted: LogLimit,
 }
 
-/// Which connections CLIENT KILL means; empty fields match all.
+/// The connections that CLIENT KILL selects; empty fields match all.
 #[derive(Default)]
 pub struct Filter {
     pub id: Option<u64>,
     pub addr: Option<String>,
     pub local_addr: Option<String>,
     pub subscribed: Option<bool>,
-    /// Connected then or before, in milliseconds since the registry was made.
+    /// Connected at or before this time, in milliseconds since the registry was created.
     pub opened_until_ms: Option<u64>,
 }
 
@@ -282,7 +283,7 @@ impl Clients {
         self.epoch.elapsed().as_millis() as u64
     }
 
-    /// Registers a connection, unless there are `max` already.
+    /// Registers a connection, unless there are already `max`.
     pub fn open(
         &self,
         max: usize,
@@ -301,7 +302,7 @@ impl Clients {
         Some(client)
     }
 
-    /// A client of another node, which is not among those that are open here.
+    /// A client of another node, which is not among the open connections here.
     pub fn of_other_node(&self, core: usize, addr: Option<SocketAddr>) -> Arc<Client> {
         let addr = addr.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
         let id = self.next_id_elsewhere.fetch_add(1, Relaxed);
@@ -344,14 +345,14 @@ impl Clients {
         })
     }
 
-    /// To be called before the socket is closed.
+    /// Must be called before the socket is closed.
     pub fn close(&self, client: &Client) {
         client.is_closed.store(true, Relaxed);
         self.lock().remove(&client.id);
         self.discount(client);
     }
 
-    /// Brings the sum over all clients up to date with what one has; says what that is.
+    /// Updates the total of all clients with one client's memory, and returns the latter.
     pub fn count(&self, client: &Client) -> usize {
         if client.is_doomed.load(Relaxed) {
             return 0;
@@ -368,12 +369,12 @@ impl Clients {
         self.figures.memory_bytes.fetch_sub(before, Relaxed);
     }
 
-    /// Whether all have more than all may have: then [`Clients::make_room`] is to be called.
+    /// Whether the total exceeds the limit: then [`Clients::make_room`] must be called.
     pub fn is_full(&self) -> bool {
         self.figures.memory_bytes.load(Relaxed) > self.limits.all
     }
 
-    /// Ends the largest clients, until the others have no more than all may have.
+    /// Closes the largest clients until the others are within the limit for all.
     pub fn make_room(&self) {
         let open = self.lock();
         let mut clients: Vec<(usize, &Arc<Client>)> = open
@@ -401,14 +402,14 @@ impl Clients {
         }
     }
 
-    /// Ends a client, which is in the registry, and counts it no more.
+    /// Closes a registered client, and removes it from the total.
     fn doom(&self, client: &Client) {
         client.is_doomed.store(true, Relaxed);
         self.discount(client);
         client.shut_down(Shutdown::Both);
     }
 
-    /// Notes, and logs once in a while, that a client is closed that has more than one may have.
+    /// Records, and logs at a limited rate, that a client is closed because it exceeds the limit for one.
     pub fn note_too_large(&self, client: &Client, bytes: usize) {
         self.figures.closed_too_large.fetch_add(1, Relaxed);
         if let Some(times) = self.too_large.note() {
@@ -422,7 +423,7 @@ impl Clients {
         }
     }
 
-    /// Notes that a client is closed since its long answer cannot be ended.
+    /// Records that a client is closed because its long reply cannot be completed.
     pub fn note_lost(&self, client: &Client) {
         self.figures.closed_answer_lost.fetch_add(1, Relaxed);
         if let Some(times) = self.lost.note() {
@@ -434,13 +435,13 @@ impl Clients {
         }
     }
 
-    /// Notes that a client's socket takes no more of its replies.
+    /// Records that a client's socket accepts no more of its replies.
     pub fn stalled(&self, client: &Client) {
         client.stalled_ms.store(self.now_ms().max(1), Relaxed);
     }
 
-    /// Once a second: ends those that were silent for `idle_seconds` and do not wait to be told of changes, that did not take their replies for `unread_seconds` (0
-    /// is never), and that have more than they may have.
+    /// To be called once per second. Closes clients that were idle for `idle_seconds` and have no subscriptions, that read none
+    /// of their replies for `unread_seconds` (0: never), or that exceed their memory limit.
     pub fn close_overdue(&self, idle_seconds: u64, unread_seconds: u64) {
         let now_ms = self.now_ms();
         let is_over = |since_ms: u64, seconds: u64| {
@@ -458,7 +459,7 @@ impl Clients {
             } else if client.mailbox.is_full() {
                 self.doom(client);
             } else if stalled_ms > 0 && client.has_taken_some() {
-                // Unless its socket takes more again.
+                // Unless its socket accepts data again.
                 let _ =
                     client
                         .stalled_ms
@@ -485,7 +486,7 @@ impl Clients {
         }
     }
 
-    /// The open connection of a number.
+    /// Returns the open connection with this number.
     pub fn find(&self, id: u64) -> Option<Arc<Client>> {
         self.lock().get(&id).cloned()
     }
@@ -494,14 +495,14 @@ impl Clients {
         self.lock().len()
     }
 
-    /// Notes that the connection is not idle, given a clock that was read anyway.
+    /// Records that the connection is not idle, with a clock value that the caller has read already.
     #[inline]
     pub fn active(&self, client: &Client, now: Instant) {
         let ms = now.saturating_duration_since(self.epoch).as_millis() as u64;
         client.active_ms.store(ms, Relaxed);
     }
 
-    /// One line per connection that is meant, oldest first.
+    /// One line per selected connection, oldest first.
     pub fn list(&self, is_meant: impl Fn(&Client) -> bool) -> String {
         let mut clients: Vec<Arc<Client>> = self.lock().values().cloned().collect();
         clients.retain(|client| is_meant(client));
@@ -516,13 +517,13 @@ impl Clients {
         client.describe(self.now_ms())
     }
 
-    /// The time so long ago, in milliseconds since the registry was made; 0 if that is before.
+    /// The time `age` ago, in milliseconds since the registry was created; 0 if that is before it.
     pub fn ms_before(&self, age: Duration) -> u64 {
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         self.now_ms().saturating_sub(age_ms)
     }
 
-    /// Ends the connections that `filter` means but that of `own`, at once; returns how many.
+    /// Closes the connections that match `filter`, except `own`, immediately. Returns their number.
     pub fn kill(&self, filter: &Filter, own: u64) -> usize {
         let open = self.lock();
         let others = open.values().filter(|client| client.id != own);
@@ -532,7 +533,8 @@ impl Clients {
             .count()
     }
 
-    /// Lets no connection of `core` send more (`Read`: replies in hand still go out), or ends them.
+    /// Shuts down the connections of `core`: with `Read`, they accept no more requests but still send pending replies; otherwise
+    /// they end.
     pub fn shut_down(&self, core: usize, how: Shutdown) {
         for client in self
             .lock()

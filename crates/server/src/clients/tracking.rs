@@ -1,4 +1,4 @@
-//! Client-side caching (CLIENT TRACKING): which keys clients have read and may have cached, and to whom a change of a key is reported.
+//! Client-side caching (CLIENT TRACKING): tracks which keys clients have read and may have cached, and notifies them of changes.
 //!
 //! ```text
 //!  a tracked read, on the key's core ──► Table of that core ─┐
@@ -6,10 +6,10 @@
 //!                                        BCAST: prefixes ───────────────────────────────┘
 //! ```
 //!
-//! 1. A read and its entry in the table happen in one step of the key's core, so that no change falls between them.
-//! 2. A key has an entry until its next change, which removes the entry: a client that does not read the key again is not notified
-//!    again.
-//! 3. A table with too many keys loses some, each with an invalidation: no client keeps a value that nobody watches.
+//! 1. A read and its entry in the table happen in one step of the key's core, so that no change occurs between them.
+//! 2. A key has an entry until its next change, which removes the entry: a client that does not read the key again is not
+//!    notified again.
+//! 3. A table with too many keys evicts some, each with an invalidation, so that no client keeps an untracked value.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -21,18 +21,18 @@ use arc_swap::ArcSwap;
 use super::Client;
 use super::mailbox::Note;
 
-/// What an entry of a table takes beside its key, for one client.
+/// The memory of a table entry in addition to its key, per client.
 const ENTRY_BYTES: usize = 160;
 
-/// Which reads of a client are tracked.
+/// The reads of a client that are tracked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     AllReads,
-    /// Those that follow CLIENT CACHING yes.
+    /// Reads that follow CLIENT CACHING yes.
     OptIn,
-    /// All but those that follow CLIENT CACHING no.
+    /// All reads except those that follow CLIENT CACHING no.
     OptOut,
-    /// None: the client is notified of all changes of keys with its prefixes.
+    /// No reads: the client is notified of all changes of keys with its prefixes.
     Broadcast,
 }
 
@@ -42,10 +42,10 @@ pub struct Tracker {
     /// The connection that receives the invalidations, if it is not the client's own.
     pub redirect: Option<Arc<Client>>,
     pub mode: Mode,
-    /// With [`Mode::Broadcast`]; none stands for all keys.
+    /// For [`Mode::Broadcast`]; empty means all keys.
     pub prefixes: Vec<Box<[u8]>>,
     pub noloop: bool,
-    /// The reads that are executed now are tracked.
+    /// The reads in execution are tracked.
     tracks_reads: AtomicBool,
     is_off: AtomicBool,
     is_broken: AtomicBool,
@@ -73,7 +73,7 @@ impl Tracker {
         self.tracks_reads.load(Ordering::Relaxed)
     }
 
-    /// Sets whether the reads that follow are tracked. Nothing that was read before may still be under way.
+    /// Sets whether subsequent reads are tracked. Earlier reads must have completed.
     pub fn set_tracks_reads(&self, tracks: bool) {
         self.tracks_reads.store(tracks, Ordering::Relaxed);
     }
@@ -82,7 +82,7 @@ impl Tracker {
         self.is_broken.load(Ordering::Relaxed)
     }
 
-    /// What its entries in the tables take.
+    /// The memory of its entries in the tables.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -118,11 +118,11 @@ impl Tracker {
 /// All clients with tracking on.
 pub struct Tracking {
     trackers: ArcSwap<Vec<Arc<Tracker>>>,
-    /// There are any.
+    /// Whether there are any.
     is_on: AtomicBool,
     writing: Mutex<()>,
     stores: Mutex<Table>,
-    /// Entries of all tables.
+    /// The number of entries of all tables.
     keys: AtomicUsize,
     keys_max: usize,
 }
@@ -144,7 +144,7 @@ impl Tracking {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// How many keys have entries.
+    /// The number of keys with entries.
     pub fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
@@ -194,7 +194,7 @@ impl Tracking {
         }
     }
 
-    /// Has all clients forget all that they have cached.
+    /// Invalidates everything that clients have cached.
     pub fn invalidate_all(&self) {
         self.trackers
             .load()
@@ -202,13 +202,13 @@ impl Tracking {
             .for_each(|tracker| tracker.send(None));
     }
 
-    /// Notes that a client has read a key of a store.
+    /// Records that a client has read a key of a store.
     pub fn track_record(&self, tracker: &Arc<Tracker>, key: &[u8]) {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         stores.add(self, tracker, key);
     }
 
-    /// Another version of a store is live.
+    /// Notifies clients that another version of a store is live.
     pub fn invalidate_store(&self, name: &[u8]) {
         if !self.is_on() {
             return;
@@ -222,18 +222,18 @@ impl Tracking {
             let is_meant =
                 tracker.prefixes.is_empty() || tracker.prefixes.iter().any(|own| meets(own));
             if tracker.mode == Mode::Broadcast && is_meant {
-                // Nobody knows which of the store's keys it has cached.
+                // It is unknown which of the store's keys the client has cached.
                 tracker.send(None);
             }
         }
     }
 }
 
-/// Keys that clients have read, with the clients by their numbers.
+/// Keys that clients have read, each with these clients.
 #[derive(Default)]
 pub struct Table {
     keys: BTreeMap<Box<[u8]>, Vec<Arc<Tracker>>>,
-    /// The key that made room last.
+    /// The key that was evicted last.
     hand: Box<[u8]>,
 }
 
@@ -242,7 +242,7 @@ impl Table {
         self.keys.is_empty()
     }
 
-    /// Notes that a client has read a key. If there is no room for it, the client is notified that the value is stale already.
+    /// Records that a client has read a key. If there is no room, the client is immediately notified that the value is stale.
     pub fn add(&mut self, tracking: &Tracking, tracker: &Arc<Tracker>, key: &[u8]) {
         let bytes = key.len() + ENTRY_BYTES;
         if tracker.memory_bytes() + bytes > tracker.bytes_max {
@@ -266,7 +266,7 @@ impl Table {
         }
     }
 
-    /// Removes the next key in turn.
+    /// Evicts the next key in turn.
     fn make_room(&mut self, tracking: &Tracking) {
         let after = (Bound::Excluded(&self.hand), Bound::Unbounded);
         let next = self.keys.range::<Box<[u8]>, _>(after).next();
@@ -278,7 +278,7 @@ impl Table {
         self.hand = key;
     }
 
-    /// Notifies the clients that have read a key, but those that `skips`, and forgets them.
+    /// Notifies the clients that have read a key, except those that `skips` selects, and removes the entry.
     pub fn invalidate(
         &mut self,
         tracking: &Tracking,
@@ -307,7 +307,7 @@ impl Table {
         }
     }
 
-    /// Forgets all keys, of which the clients are notified otherwise.
+    /// Removes all keys; the clients are notified by other means.
     pub fn clear(&mut self, tracking: &Tracking) {
         for (key, trackers) in std::mem::take(&mut self.keys) {
             tracking.keys.fetch_sub(1, Ordering::Relaxed);

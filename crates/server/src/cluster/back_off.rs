@@ -1,9 +1,9 @@
-//! How long a node that cannot be reached is left alone.
+//! The pause before an unreachable node is retried.
 
 const FIRST_MS: u64 = 50;
 const LONGEST_MS: u64 = 2_000;
 
-/// Longer each time, and never the same for two nodes.
+/// Exponential backoff with jitter, so that nodes do not retry in lockstep.
 #[derive(Debug, Default)]
 pub struct BackOff {
     tries: u32,
@@ -14,7 +14,7 @@ impl BackOff {
         self.tries = 0;
     }
 
-    /// From half of the time to all of it.
+    /// Returns the next pause: between half and all of the current maximum.
     pub fn next_ms(&mut self, random: u64) -> u64 {
         let doubled = FIRST_MS << self.tries.min(16);
         self.tries += 1;

@@ -1,4 +1,4 @@
-//! The task that has a connection's socket: it writes what was pushed, reads what came, tells of it, and looks at the time.
+//! The task that owns a connection's socket: it writes queued bytes, reads, dispatches events, and handles timeouts.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -16,17 +16,17 @@ use super::incoming::Incoming;
 use super::link::Link;
 use super::{Core, tls};
 
-/// Buffers of one write.
+/// Maximum number of buffers in one vectored write.
 const SLICES: usize = 64;
-/// Room that a read is given at least, and how much is made when there is less.
+/// Minimum free space for a read, and the amount that is reserved when there is less.
 const READ_BYTES_MIN: usize = 4 << 10;
 const READ_BYTES: usize = 64 << 10;
-/// Reads before the other tasks of the core have their turn.
+/// Maximum number of reads before the core's other tasks run.
 const READS_A_TURN: usize = 16;
-/// Last words may take so long to be written.
+/// The timeout for writing a final reason.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Says whether a node that said hello is a member, and of which life; or why it is refused.
+/// Returns the known incarnation of a node that sent a hello, or the reason why it is rejected.
 pub(super) type Judge<'a> = &'a dyn Fn(&Hello) -> Result<Option<Incarnation>, String>;
 
 /// Runs a connection to its end.
@@ -48,11 +48,11 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
     };
     let ended = poll_fn(|cx| driver.poll(cx)).await;
     end(core, link, &ended, whom);
-    // An error means that nobody is there to read them.
+    // An error means that the peer is gone.
     let _ = timeout(LAST_WORDS, last_words(link, &mut socket)).await;
 }
 
-/// Tells everybody of the end of a connection.
+/// Notifies all waiters of the end of a connection.
 pub(super) fn end(core: &Core, link: &Rc<Link>, ended: &Ended, whom: &str) {
     let why = link.ended(ended, whom);
     tracing::debug!(%why, "a connection to another node has ended");
@@ -73,16 +73,16 @@ struct Driver<'a, S> {
     socket: &'a mut S,
     judge: Judge<'a>,
     sleep: Pin<Box<Sleep>>,
-    /// When `sleep` ends.
+    /// The time at which `sleep` ends.
     armed_ms: u64,
-    /// Those who ask and answer wait for room.
+    /// Requests and responses are waiting for room.
     was_full: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<'_, S> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
         self.link.set_driver(cx);
-        // What came before a time-out counts.
+        // Bytes received before a timeout take precedence.
         let read = self.poll_read(cx);
         match read {
             Poll::Ready(Ok(ended)) => return Poll::Ready(ended),
@@ -93,7 +93,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<'_, S> {
         self.link.connection().tick(now_ms);
         let written = poll_write(self.link, self.socket, cx);
         if let Poll::Ready(Err(error)) = written {
-            // What came before is heard: the other may have said why.
+            // Bytes received before the error are processed, because they may contain the peer's reason.
             if let Poll::Ready(Ok(ended)) = self.poll_read(cx) {
                 return Poll::Ready(ended);
             }
@@ -111,7 +111,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<'_, S> {
         Poll::Pending
     }
 
-    /// Reads, and tells of what came, until there is no more: ready at the end, or with an error of the socket.
+    /// Reads and dispatches events until no bytes are available. Ready at the end of the connection, or with an error of the
+    /// socket.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Ended>> {
         for _ in 0..READS_A_TURN {
             if let Some(ended) = self.take_events(cx) {
@@ -188,12 +189,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<'_, S> {
         }
     }
 
-    /// Is woken when something is to be done though nothing comes.
+    /// Schedules the next timeout.
     fn poll_time(&mut self, cx: &mut Context<'_>) {
         loop {
             let next_ms = self.link.connection().next_tick_ms();
             let now_ms = self.core.now_ms();
-            // It may come too early, and is then set again.
+            // The timer may fire too early; it is then set again.
             if self.armed_ms > next_ms || self.armed_ms <= now_ms {
                 self.armed_ms = next_ms.max(now_ms + 1);
                 let after = Duration::from_millis((self.armed_ms - now_ms).min(60_000));
@@ -211,7 +212,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<'_, S> {
     }
 }
 
-/// Writes all there is: ready when the socket has it.
+/// Writes all queued bytes. Ready when the socket has accepted them.
 fn poll_write<S: AsyncWrite + Unpin>(
     link: &Link,
     socket: &mut S,
@@ -231,6 +232,6 @@ fn poll_write<S: AsyncWrite + Unpin>(
             Err(error) => return Poll::Ready(Err(error)),
         }
     }
-    // TLS keeps some of it.
+    // TLS may still buffer some of it.
     Pin::new(socket).poll_flush(cx)
 }

@@ -1,4 +1,4 @@
-//! What comes from other nodes, in its order, for the core to take.
+//! The ordered queue of messages from other nodes for a core.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,21 +10,23 @@ use larder_cluster::peer::{Exchange, Peer, Replicate, Requests};
 
 use super::link::{Answering, Link};
 
-/// While so many wait, nothing more is read: those who send wait.
+/// While this many messages wait, no more is read, so that senders are throttled.
 const WAITING_MAX: usize = 1_024;
 
 pub enum Incoming {
-    /// What follows with this link comes from there.
+    /// The messages that follow with this link come from this peer.
     Connected(Rc<Link>, Peer),
-    /// To be executed, and answered.
+    /// To be executed and answered.
     Requests(Requests, Answering),
     Exchange(Rc<Link>, Exchange),
     Replicate(Rc<Link>, Replicate),
-    /// Nothing more comes over it, and why. Its times say when the other has surely forgotten what it was told.
+    /// The link has ended, with the reason. Its times determine when the peer certainly no longer trusts the rows that it
+    /// received.
     Ended(Rc<Link>, Rc<str>),
 }
 
-/// A queue of one core. Who takes from it must not wait for an answer of another node before it takes the next: answers come behind it.
+/// The queue of one core. Its consumer must not wait for a response of another node before it takes the next message, because
+/// responses arrive after it.
 #[derive(Default)]
 pub struct Arrivals(RefCell<Queue>);
 
@@ -61,7 +63,7 @@ impl Arrivals {
         }
     }
 
-    /// Whether more may be read; if not, the task is woken when it may.
+    /// Whether more may be read. If not, the task is woken when there is room.
     pub(super) fn has_room(&self, cx: &mut Context<'_>) -> bool {
         let mut queue = self.0.borrow_mut();
         if queue.waiting.len() < WAITING_MAX {

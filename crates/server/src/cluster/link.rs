@@ -1,8 +1,10 @@
-//! A connection as the rest of a core sees it: it asks and is answered, and answers what the other side asks.
+//! A connection in the form that the rest of a core uses: it sends requests and receives responses, and answers the peer's
+//! requests.
 //!
-//! 1. An [`Answer`] ends once: with its last piece, or with a [`Failure`] that says whether the requests may have been executed.
-//! 2. An [`Answering`] that is dropped before its end tells the other side so.
-//! 3. Whatever is pushed wakes the task that writes, which writes all that was pushed until it runs.
+//! 1. An [`Answer`] ends once: with its last piece, or with a [`Failure`] that states whether the requests may have been
+//!    executed.
+//! 2. An [`Answering`] that is dropped early notifies the peer.
+//! 3. Everything that is queued wakes the writing task, which writes all that is queued when it runs.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -18,15 +20,15 @@ use larder_cluster::peer::{
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// Mailboxes that are kept for later answers.
+/// Maximum number of mailboxes that are kept for reuse.
 const SPARE_MAX: usize = 64;
 
-/// Why there is no answer, or no more of it.
+/// The reason why a response is missing or incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// The requests were not executed, and will not be.
     NotDone(Rc<str>),
-    /// They may have been.
+    /// The requests may have been executed.
     Unknown(Rc<str>),
 }
 
@@ -49,29 +51,29 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// One connection. It is there before its socket is: what is asked meanwhile waits.
+/// One connection. It exists before its socket is connected; requests sent meanwhile are queued.
 pub struct Link {
     connection: RefCell<Connection>,
-    /// No other has this number in this process.
+    /// Unique within the process.
     pub id: u64,
-    /// The other side has opened it.
+    /// The peer opened the connection.
     is_accepted: bool,
-    /// Kept when it has ended.
+    /// Kept after the end.
     peer: Cell<Option<Peer>>,
     why: RefCell<Option<Rc<str>>>,
-    /// The task that has the socket.
+    /// The task that owns the socket.
     driver: RefCell<Option<Waker>>,
     waiters: RefCell<Waiters>,
 }
 
 #[derive(Default)]
 struct Waiters {
-    /// By the place of the stream that this side asked.
+    /// Indexed by the place of a stream that this side requested.
     answers: Vec<Option<Rc<Mailbox>>>,
     spare: Vec<Rc<Mailbox>>,
-    /// Who waits for room to ask.
+    /// Tasks that wait for room to send a request.
     askers: Vec<Waker>,
-    /// By the place of the stream that the other asked: who waits for room to answer.
+    /// Tasks that wait for room to send a response, indexed by the place of the peer's stream.
     answerers: Vec<Option<Waker>>,
 }
 
@@ -102,17 +104,17 @@ impl Link {
         self.is_accepted
     }
 
-    /// The life of this node in which it began.
+    /// The incarnation of this node in which the connection began.
     pub fn life(&self) -> Incarnation {
         self.connection.borrow().life()
     }
 
-    /// Who is at the other end, or was; none before both have greeted.
+    /// The current or former peer; `None` before both sides have sent their greetings.
     pub fn peer(&self) -> Option<Peer> {
         self.peer.get()
     }
 
-    /// Why it has ended.
+    /// The reason why it has ended.
     pub fn why(&self) -> Option<Rc<str>> {
         self.why.borrow().clone()
     }
@@ -126,24 +128,24 @@ impl Link {
         self.connection.borrow().subscribed_until_ms()
     }
 
-    /// For an owner: see [`Connection::forgotten_after_ms`]. It stays when the connection has ended.
+    /// For an owner: see [`Connection::forgotten_after_ms`]. It remains valid after the connection has ended.
     pub fn forgotten_after_ms(&self) -> u64 {
         self.connection.borrow().forgotten_after_ms()
     }
 
-    /// Asks, as soon as there is room.
+    /// Sends requests as soon as there is room.
     ///
     /// # Errors
-    /// The connection has ended: nothing was sent.
+    /// The connection has ended. Nothing was sent.
     pub async fn ask(self: &Rc<Link>, requests: Requests) -> Result<Answer, Failure> {
         poll_fn(|cx| self.poll_room(cx)).await?;
         self.try_ask(requests).map_err(|_| self.gone())
     }
 
-    /// Asks, if there is room now.
+    /// Sends requests if there is room now.
     ///
     /// # Errors
-    /// Nothing was sent: there is no room, or the connection has ended.
+    /// There is no room, or the connection has ended. Nothing was sent.
     pub fn try_ask(self: &Rc<Link>, requests: Requests) -> Result<Answer, NotSent> {
         let stream = self.connection.borrow_mut().ask(requests)?;
         let mailbox = self.waiters.borrow_mut().open(stream);
@@ -156,7 +158,7 @@ impl Link {
         })
     }
 
-    /// Whether something may be asked now.
+    /// Whether a request may be sent now.
     ///
     /// # Errors
     /// There is no room, or the connection has ended.
@@ -180,7 +182,7 @@ impl Link {
         Failure::NotDone(why.unwrap_or_else(|| "the connection has ended".into()))
     }
 
-    /// Sends a message between engines, after all that was sent before.
+    /// Sends a message between engines, after everything sent before.
     ///
     /// # Errors
     /// The connection has ended.
@@ -190,7 +192,7 @@ impl Link {
         sent
     }
 
-    /// As [`Link::exchange`], a message of `replication`.
+    /// Sends a message of `replication`, like [`Link::exchange`].
     ///
     /// # Errors
     /// The connection has ended.
@@ -200,7 +202,7 @@ impl Link {
         sent
     }
 
-    /// Ends the connection, and tells the other why: as an owner does that will not wait for a reader.
+    /// Ends the connection and sends the reason to the peer, for example if an owner stops waiting for a reader.
     pub fn end(&self, why: &str) {
         self.connection.borrow_mut().refuse(why);
         self.wake();
@@ -212,7 +214,7 @@ impl Link {
         }
     }
 
-    // For the task that has the socket.
+    // For the task that owns the socket.
 
     pub(super) fn connection(&self) -> std::cell::RefMut<'_, Connection> {
         self.connection.borrow_mut()
@@ -248,7 +250,7 @@ impl Link {
         mail.wake();
     }
 
-    /// There is room for a piece, or nobody waits for it any more.
+    /// Wakes the task that sends a response, because there is room, or because the requester no longer waits.
     pub(super) fn wake_answerer(&self, stream: StreamId) {
         let mut waiters = self.waiters.borrow_mut();
         if let Some(waker) = waiters.answerers.get_mut(stream.place as usize) {
@@ -256,7 +258,7 @@ impl Link {
         }
     }
 
-    /// Those who wait for room to ask are woken if there is some, or never will be.
+    /// Wakes the tasks that wait for room to send a request, if there is room or never will be.
     pub(super) fn wake_askers(&self) {
         let mut waiters = self.waiters.borrow_mut();
         if !waiters.askers.is_empty() && self.connection.borrow().can_ask() != Err(NotSent::Full) {
@@ -264,7 +266,7 @@ impl Link {
         }
     }
 
-    /// Few bytes wait again, or the connection has ended.
+    /// Wakes all tasks that wait for room, because the queue is short again or the connection has ended.
     pub(super) fn wake_all(&self) {
         self.wake_askers();
         let mut waiters = self.waiters.borrow_mut();
@@ -275,7 +277,7 @@ impl Link {
             .for_each(Waker::wake);
     }
 
-    /// It has ended: everybody who waits is told. Says why.
+    /// Notifies all waiters of the end of the connection, and returns the reason.
     pub(super) fn ended(&self, ended: &Ended, whom: &str) -> Rc<str> {
         let why: Rc<str> = match ended.is_refused {
             true => format!("{whom} refuses this node: {}", ended.why).into(),
@@ -312,7 +314,7 @@ impl Waiters {
         mailbox
     }
 
-    /// The mailbox is empty, and nobody else has it: another answer may come there.
+    /// Keeps an empty mailbox for reuse if it has no other user.
     fn spare(&mut self, mailbox: Rc<Mailbox>) {
         if self.spare.len() < SPARE_MAX && Rc::strong_count(&mailbox) == 1 {
             *mailbox.0.borrow_mut() = Mail::default();
@@ -329,7 +331,7 @@ impl Mail {
     }
 }
 
-/// The answer to requests, in pieces. Who drops it tells the other side that nobody waits.
+/// The response to requests, in pieces. Dropping it cancels the requests.
 pub struct Answer {
     link: Rc<Link>,
     stream: StreamId,
@@ -338,10 +340,10 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The next piece; none after the last.
+    /// Returns the next piece; `None` after the last.
     ///
     /// # Errors
-    /// There is no more, and not all was answered. Nothing follows.
+    /// The response is incomplete, and nothing follows.
     pub async fn next(&mut self) -> Result<Option<Piece>, Failure> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -387,7 +389,7 @@ impl Drop for Answer {
             self.link.wake();
         }
         let mut waiters = self.link.waiters.borrow_mut();
-        // What was cancelled is heard by nobody.
+        // A cancelled response is not delivered.
         if let Some(place) = waiters.answers.get_mut(self.stream.place as usize)
             && place
                 .as_ref()
@@ -400,7 +402,7 @@ impl Drop for Answer {
     }
 }
 
-/// Where requests of another node are answered.
+/// The sender of a response to another node's requests.
 pub struct Answering {
     link: Rc<Link>,
     stream: StreamId,
@@ -415,16 +417,16 @@ impl Answering {
     /// Sends a piece as soon as there is room.
     ///
     /// # Errors
-    /// Nobody waits for it any more.
+    /// The requester no longer waits.
     pub async fn send(&mut self, piece: Piece) -> Result<(), NotSent> {
         poll_fn(|cx| self.poll_room(cx)).await?;
         self.try_send(piece)
     }
 
-    /// Sends a piece, if there is room now. That there is no answer can always be sent.
+    /// Sends a piece if there is room now. A final [`Last::NotDone`] or [`Last::Unknown`] can always be sent.
     ///
     /// # Errors
-    /// Nothing was sent: there is no room, or nobody waits for it any more.
+    /// There is no room, or the requester no longer waits. Nothing was sent.
     pub fn try_send(&mut self, piece: Piece) -> Result<(), NotSent> {
         let last = piece.last;
         let mut connection = self.link.connection.borrow_mut();
@@ -455,7 +457,7 @@ impl Drop for Answering {
     fn drop(&mut self) {
         if !self.is_done {
             let ended = Piece::told(Last::Unknown, "the other node ended before its answer");
-            // An error means that nobody waits for it.
+            // An error means that the requester no longer waits.
             let _ = self.try_send(ended);
         }
     }

@@ -1,4 +1,4 @@
-//! The listener's side: nodes that connect to this one.
+//! The listening side of peer connections.
 
 use std::cell::Cell;
 use std::io;
@@ -17,10 +17,10 @@ use super::drive::drive;
 use super::link::Link;
 use super::tls;
 
-/// Connections that may be there before they have greeted.
+/// Maximum number of connections without a completed greeting.
 const STRANGERS_MAX: usize = 256;
 
-/// Takes connections until it is dropped.
+/// Accepts connections until it is dropped.
 pub async fn accept(core: Rc<Core>, listener: TcpListener) {
     let strangers = Rc::new(Cell::new(0));
     loop {
@@ -41,7 +41,7 @@ pub async fn accept(core: Rc<Core>, listener: TcpListener) {
 }
 
 async fn serve(core: Rc<Core>, socket: TcpStream, addr: SocketAddr, strangers: Rc<Cell<usize>>) {
-    // Without it small frames wait for acknowledgements; nothing breaks.
+    // On failure, small frames wait for acknowledgements, which is harmless.
     let _ = socket.set_nodelay(true);
     let mut connection = Connection::accept(core.options(), core.now_ms());
     core.limit_trust(&mut connection);
@@ -83,7 +83,7 @@ async fn serve(core: Rc<Core>, socket: TcpStream, addr: SocketAddr, strangers: R
     }
 }
 
-/// What the map knows of who says hello, if its certificate says the same.
+/// Returns the map's entry for a node that sent a hello, if its certificate matches.
 fn judge(
     core: &Core,
     hello: &Hello,

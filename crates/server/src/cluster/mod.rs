@@ -3,16 +3,17 @@
 //! ```text
 //!   Peers::ask, exchange ──► Link ◄── drive ══ socket ══ drive ──► Arrivals ──► Incoming: requests, with an Answering
 //!            Answer ◄────────┘ │                           │
-//!                              └─ larder_cluster::peer::Connection: what is promised, as a value
+//!                              └─ larder_cluster::peer::Connection: the protocol, sans-IO
 //! ```
 //!
-//! Each core has its own [`Peers`], over which it asks, and its own [`Arrivals`], in which it finds what others ask. Both are used on
-//! that core alone. There is one connection from each core to each node; a listener's connection serves whatever core it names.
+//! Each core has its own [`Peers`], to which it sends requests, and its own [`Arrivals`], from which it takes the requests of
+//! others. Both are used only on that core. There is one connection from each core to each node; an accepted connection is served
+//! by the core that listens, for whatever core its requests name.
 //!
-//! `node` is this node's own life in a cluster that is kept in etcd, `one` a cluster of one node, `view` what both give the rest of the server
-//! to go by.
+//! `node` is this node's participation in a cluster whose map is in etcd, `one` a cluster of a single node, and `view` the state
+//! that both provide to the rest of the server.
 //!
-//! Read `link` first, then `drive`.
+//! Start with `link`, then `drive`.
 
 mod back_off;
 mod drive;
@@ -43,12 +44,12 @@ pub use tls::{Tls, TlsFiles};
 pub use view::tests::registration;
 pub use view::{Life, Places, View, core_of, slots_of};
 
-/// How long rows of another node are trusted, at most, when it cannot be heard.
+/// Maximum time for which rows of another node are trusted without contact.
 pub(crate) const SUBSCRIPTION_MS_MAX: u64 = 2_000;
-/// Clocks of nodes that differ in pace by a tenth.
+/// Safety margin for clocks of nodes whose speeds differ by a tenth.
 pub(crate) const MARGIN_MS: u64 = 250;
 
-/// A node, as the map has it.
+/// A node according to the map.
 #[derive(Debug, Clone)]
 pub struct Known {
     pub name: String,
@@ -65,31 +66,31 @@ impl Known {
     }
 }
 
-/// The map, for connections: whatever it is at the time.
+/// The current map, for connections.
 pub trait Members {
-    /// This node, in its present life, where that is not the same from beginning to end.
+    /// This node in its current incarnation, if that can change.
     fn me(&self) -> Option<(NodeId, Incarnation)> {
         None
     }
     fn known(&self, node: NodeId) -> Option<Known>;
     fn epoch(&self) -> Epoch;
 
-    /// Until when this node surely may act for its slots, if it is in this life.
+    /// The time until which this node certainly may serve its slots in this incarnation.
     fn acts_until_ms(&self, _life: Incarnation) -> u64 {
         u64::MAX
     }
 
-    /// A node was reached over a new connection, or why it was not.
+    /// Reports that a node was reached over a new connection, or the reason why it was not.
     fn met(&self, _node: NodeId, _how: Result<(), &str>) {}
 }
 
-/// What the connections of one core share.
+/// The state shared by the connections of one core.
 pub struct Core {
     options: Options,
     members: Rc<dyn Members>,
     tls: Option<Tls>,
     arrivals: Arrivals,
-    /// Any numbers: nodes that lost the same node shall not return to it in the same moment.
+    /// A source of randomness, so that nodes do not all reconnect to a lost node at the same moment.
     random: RefCell<Box<dyn FnMut() -> u64>>,
 }
 
@@ -109,12 +110,12 @@ impl Core {
         })
     }
 
-    /// What others ask of this core's node, in its order.
+    /// The messages from other nodes for this core, in order.
     pub fn arrivals(&self) -> &Arrivals {
         &self.arrivals
     }
 
-    /// What this node says of itself now.
+    /// This node's current description for greetings.
     fn options(&self) -> Options {
         let mut options = self.options.clone();
         options.me.epoch = self.members.epoch();
@@ -124,7 +125,7 @@ impl Core {
         options
     }
 
-    /// Has the other side of a connection trust this node no longer than it may act in its present life.
+    /// Limits the peer's trust in this node's rows to the time for which the node may serve them in its current incarnation.
     fn limit_trust(&self, connection: &mut Connection) {
         let (members, life) = (self.members.clone(), connection.life());
         connection.set_acts_until(Rc::new(move || members.acts_until_ms(life)));

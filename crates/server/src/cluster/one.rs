@@ -1,4 +1,5 @@
-//! A cluster of one node, `cluster.mode = "one"`: its map is kept in `cluster.json` in the data folder, so that the node's id stays the same.
+//! A cluster of a single node, `cluster.mode = "one"`. Its map is stored in `cluster.json` in the data folder, so that the node's
+//! id stays the same.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,15 +15,16 @@ use larder_cluster::map::{
 use super::{Life, View};
 use crate::error::Error;
 
-/// Where the map is in the coordination service.
+/// The key of the map in the coordination service.
 const MAP: &str = "map";
 const MARK: &str = "marks/map";
 
-/// Begins this node's next life: the service, which holds the lock on the file, and the view for as long as the process lives. Of
-/// `registration` the incarnation and the disk are set here.
+/// Begins this node's next incarnation. Returns the service, which holds the lock on the file, and the view for the lifetime of
+/// the process. Sets the incarnation and the disk of `registration`.
 ///
 /// # Errors
-/// [`Error::BadRequest`] if it is another node's folder, [`Error::Corrupted`] or [`Error::Io`] if the map cannot be read or written.
+/// [`Error::BadRequest`] if the folder belongs to another node, [`Error::Corrupted`] or [`Error::Io`] if the map cannot be read
+/// or written.
 pub async fn open(
     data: &Path,
     cluster: &str,
@@ -63,7 +65,7 @@ pub async fn open(
     Ok((service, view))
 }
 
-/// The first map: this node is all there is, and owns every slot.
+/// Returns the first map, in which this node is the only member and owns every slot.
 fn founded(cluster: &str, registration: Registration) -> Result<Map, Refused> {
     let node = NodeId(1);
     let changes = [
@@ -88,7 +90,7 @@ fn founded(cluster: &str, registration: Registration) -> Result<Map, Refused> {
     changed(Map::new(cluster, settings), &changes)
 }
 
-/// The map after this node has started again, in a new life.
+/// Returns the map after this node has started again, with a new incarnation.
 fn returned(map: &Map, node: NodeId, registration: Registration) -> Result<Map, Refused> {
     let changes = [
         map::Change::MembersLost {

@@ -1,5 +1,6 @@
-//! The nodes that one core asks: each is connected to when it is first asked, and again after a time when it was lost; at once where there
-//! is a sign that it may be reached: it has begun a new life, or this node has, or it has connected to this one.
+//! The nodes to which one core sends requests. Each is connected on first use, and reconnected after a pause when it was lost;
+//! immediately if there is a sign that it may be reachable: it or this node has a new incarnation, or it has connected to this
+//! node.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,11 +28,11 @@ pub struct Peers {
 struct Node {
     link: Option<Rc<Link>>,
     back_off: BackOff,
-    /// It is not tried again before.
+    /// The time before which it is not retried.
     not_before_ms: u64,
-    /// Its life, and this node's, when it was tried last.
+    /// Its incarnation, and this node's, at the last attempt.
     lives: Option<(Incarnation, Incarnation)>,
-    /// Why it was lost.
+    /// The reason why it was lost.
     why: Option<Rc<str>>,
 }
 
@@ -50,10 +51,10 @@ impl Peers {
         })
     }
 
-    /// The connection to a node. If there is none it is begun: what is sent waits until it is there.
+    /// Returns the connection to a node, and starts it if there is none: requests are queued until it is established.
     ///
     /// # Errors
-    /// The node was lost a short time ago, or is no member.
+    /// The node was lost a short time ago, or is not a member.
     pub fn link(self: &Rc<Peers>, to: NodeId) -> Result<Rc<Link>, Failure> {
         let now_ms = self.core.now_ms();
         let mut nodes = self.nodes.borrow_mut();
@@ -90,14 +91,14 @@ impl Peers {
         Ok(link)
     }
 
-    /// A node has connected to this one: it may be reached.
+    /// Records that a node has connected to this one, so it may be reachable.
     pub fn heard_from(&self, node: NodeId) {
         if let Some(node) = self.nodes.borrow_mut().get_mut(&node) {
             node.try_at_once();
         }
     }
 
-    /// Asks a node.
+    /// Sends requests to a node.
     ///
     /// # Errors
     /// Nothing was sent.
@@ -131,14 +132,14 @@ impl Peers {
     }
 
     /// # Errors
-    /// There is no connection: it was not begun.
+    /// The connection could not be established.
     async fn connect(&self, known: &Known, link: &Rc<Link>, whom: &str) -> io::Result<()> {
         let core = &self.core;
         let wait = Duration::from_millis(core.options.greeting_ms);
         let nobody = |_: &_| Err("nobody is to greet here".to_owned());
         let connected = timeout(wait, TcpStream::connect(&known.address)).await;
         let socket = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        // Without it small frames wait for acknowledgements; nothing breaks.
+        // On failure, small frames wait for acknowledgements, which is harmless.
         let _ = socket.set_nodelay(true);
         match &core.tls {
             None => drive(core, link, socket, whom, &nobody).await,

@@ -1,4 +1,4 @@
-//! PEM files of certificates, and whether they were replaced.
+//! Reads PEM files of certificates, and detects their replacement.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,10 +7,10 @@ use std::path::Path;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-/// All certificates of a file: one at least.
+/// Reads all certificates of a file, at least one.
 ///
 /// # Errors
-/// Which file cannot be used, and why.
+/// The file that cannot be used, and the reason.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
@@ -24,7 +24,7 @@ pub fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("{} cannot be used: {error}", path.display())
 }
 
-/// What was seen of some files: for each its inode, length and time.
+/// A fingerprint of files: the inode, length and modification time of each.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Looked(Vec<Option<(u64, u64, i64, i64)>>);
 

@@ -1,7 +1,7 @@
-//! What owners of slots want of the map, as changes of it and as reports for the controller.
+//! Requests of slots' owners to change the map, and reports for the controller.
 //!
-//! Cores put their wishes into one queue of the node; who writes the map takes all that there are, and makes one change of them. A wish that
-//! is lost, or late, is said again until the map shows what came of it.
+//! Cores put their requests into one queue of the node. The writer of the map takes all of them and combines them into one
+//! change. A request that is lost or late is repeated until the map shows the result.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use larder_cluster::map::{AtTerm, By, Change, Epoch, Map, NodeId, SlotRange, Ter
 use larder_cluster::replication::{Ask, Wanted};
 use tokio::sync::Notify;
 
-/// The wishes of all cores.
+/// The requests of all cores.
 #[derive(Default)]
 pub struct SlotAsks {
     waiting: Mutex<Vec<Ask>>,
@@ -26,13 +26,13 @@ impl SlotAsks {
         self.added.notify_one();
     }
 
-    /// All that there are.
+    /// Returns all requests.
     pub fn take_now(&self) -> Vec<Ask> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *waiting)
     }
 
-    /// All that there are, as soon as there are any.
+    /// Returns all requests as soon as there are any.
     pub async fn take(&self) -> Vec<Ask> {
         loop {
             let taken = self.take_now();
@@ -44,8 +44,8 @@ impl SlotAsks {
     }
 }
 
-/// The next change that these wishes of the owner `me` come to, of those that the map does not fulfil yet. `None`: there is none. To be asked again with the
-/// map that comes of it.
+/// Returns the next change that fulfills requests of the owner `me` which the map does not fulfill yet; `None` if there is none.
+/// Call it again with the resulting map.
 pub fn change_of(map: &Map, me: NodeId, asks: &[Ask]) -> Option<Change> {
     let mut silent: BTreeMap<u16, (Term, Vec<NodeId>)> = BTreeMap::new();
     let mut ended: BTreeMap<u16, NodeId> = BTreeMap::new();
@@ -66,13 +66,13 @@ pub fn change_of(map: &Map, me: NodeId, asks: &[Ask]) -> Option<Change> {
             Wanted::EndFill(place) if placed.filling(place.node).is_some() => {
                 ended.insert(ask.slot, place.node);
             }
-            // By a later map the owner may answer of the slot again.
+            // Under a later map, the owner may serve the slot again.
             Wanted::Move(place, epoch)
                 if epoch == map.epoch() && map.heir(ask.slot) == Some(place.node) =>
             {
                 given.insert(ask.slot, place.node);
             }
-            // What is filled is the controller's: it is told by the report.
+            // Completed fills are handled by the controller, which learns of them from the report.
             Wanted::Out(_) | Wanted::EndFill(_) | Wanted::Into(..) | Wanted::Move(..) => {}
         }
     }
@@ -95,7 +95,7 @@ pub fn change_of(map: &Map, me: NodeId, asks: &[Ask]) -> Option<Change> {
     (!slots.is_empty()).then_some(Change::OwnersMoved { slots })
 }
 
-/// What the owner `me` reports of replicas that have everything. Of what was asked for, that is dropped which the map does not mean any more.
+/// Returns the owner `me`'s report of replicas that have all changes. Removes requests that no longer match the map.
 pub fn synced_of(map: &Map, me: NodeId, asked: &mut BTreeMap<(u16, NodeId), Ask>) -> Vec<Synced> {
     asked.retain(|(slot, node), ask| {
         let placed = &map.slots().of(*slot).placed;
@@ -125,7 +125,7 @@ pub fn synced_of(map: &Map, me: NodeId, asked: &mut BTreeMap<(u16, NodeId), Ask>
     synced
 }
 
-/// Adjacent slots of which the same is wanted, as one.
+/// Merges adjacent slots with equal values.
 fn runs<T: PartialEq>(by_slot: BTreeMap<u16, T>) -> impl Iterator<Item = (SlotRange, T)> {
     let mut runs: Vec<(SlotRange, T)> = Vec::new();
     for (slot, wanted) in by_slot {

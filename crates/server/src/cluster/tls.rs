@@ -1,6 +1,7 @@
-//! Mutual TLS between nodes: each shows a certificate that the cluster's authority has signed, and that names it.
+//! Mutual TLS between nodes: each presents a certificate that the cluster's authority has signed and that names the node.
 //!
-//! The files are looked at before each new connection. What was replaced is used from then on, once it fits; until then what was there before.
+//! The files are checked before each new connection. A replacement is used from then on if it is valid; otherwise, the previous
+//! contents remain in use.
 
 use std::error::Error as _;
 use std::io;
@@ -28,14 +29,14 @@ use super::pem::{Looked, certificates, unreadable};
 /// PEM files of a node.
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
-    /// Who signs the certificates of all nodes of the cluster, and of nobody else.
+    /// The authority that signs the certificates of all nodes of the cluster, and no others.
     pub authority: PathBuf,
-    /// This node's own certificate, and its key.
+    /// This node's own certificate and its key.
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
-/// Both sides of a node's connections.
+/// The TLS configuration of both sides of a node's connections.
 #[derive(Clone)]
 pub struct Tls(Arc<Shared>);
 
@@ -45,7 +46,7 @@ struct Shared {
     looked: Mutex<Looked>,
 }
 
-/// What the files were when they were read.
+/// The contents of the files when they were read.
 struct Opened {
     acceptor: TlsAcceptor,
     roots: Arc<RootCertStore>,
@@ -103,9 +104,9 @@ impl Opened {
 
 impl Tls {
     /// # Errors
-    /// A file cannot be read, or does not fit the others: which, and why.
+    /// A file cannot be read, or does not match the others: which one, and the reason.
     pub fn open(files: &TlsFiles) -> Result<Tls, String> {
-        // Looked at before they are read: what changes in between is read again.
+        // Checked before they are read, so that a change in between is detected.
         let looked = Mutex::new(files.look());
         Ok(Tls(Arc::new(Shared {
             opened: ArcSwap::from_pointee(Opened::read(files)?),
@@ -114,7 +115,7 @@ impl Tls {
         })))
     }
 
-    /// What the files are now, if they fit.
+    /// Returns the current contents of the files, if they are valid.
     fn opened(&self) -> Arc<Opened> {
         let now = self.0.files.look();
         let mut looked = self.0.looked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,10 +137,10 @@ impl Tls {
         self.0.opened.load_full()
     }
 
-    /// As the side that connects.
+    /// Connects to a node.
     ///
     /// # Errors
-    /// The other's certificate is not that of this node, or no connection came about: see [`explain`].
+    /// The peer's certificate does not belong to this node, or the connection failed: see [`explain`].
     pub async fn connect(
         &self,
         known: &Known,
@@ -169,10 +170,10 @@ impl Tls {
         connector.connect(name, socket).await
     }
 
-    /// As the side that listens: with the certificate that the other showed.
+    /// Accepts a connection, and returns it with the peer's certificate.
     ///
     /// # Errors
-    /// It showed none that the authority has signed, or no connection came about: see [`explain`].
+    /// The peer presented no certificate that the authority has signed, or the connection failed: see [`explain`].
     pub async fn accept(
         &self,
         socket: TcpStream,
@@ -181,7 +182,8 @@ impl Tls {
         let socket = match acceptor.accept(socket).into_fallible().await {
             Ok(socket) => socket,
             Err((error, mut socket)) => {
-                // The other reads why before it finds the connection closed: bytes that nobody took would break it at once.
+                // Reads the rest of the input, so that the peer can read the reason before the connection is closed: unread bytes
+                // would reset it.
                 if socket.shutdown().await.is_ok() {
                     let _ = tokio::io::copy(&mut socket, &mut tokio::io::sink()).await;
                 }
@@ -198,7 +200,8 @@ impl Tls {
     }
 }
 
-/// Checks a server's certificate as usual, with any of a node's names: users' own authorities know hosts, ours knows nodes.
+/// Checks a server's certificate as usual, but accepts any of a node's names: users' own authorities certify hosts, larder's
+/// certify nodes.
 #[derive(Debug)]
 struct AnyName {
     names: Vec<ServerName<'static>>,
@@ -252,10 +255,10 @@ impl ServerCertVerifier for AnyName {
     }
 }
 
-/// Whether a certificate, which was checked before, is that of a node.
+/// Checks whether a certificate, which was verified before, belongs to a node.
 ///
 /// # Errors
-/// It is another's: what to do.
+/// It belongs to another node: what to do.
 pub(super) fn check_names(certificate: &CertificateDer<'_>, known: &Known) -> Result<(), String> {
     let parsed = ParsedCertificate::try_from(certificate).map_err(|error| error.to_string())?;
     let names = known.names();
@@ -272,7 +275,7 @@ pub(super) fn check_names(certificate: &CertificateDer<'_>, known: &Known) -> Re
     }
 }
 
-/// What failed, and what to do where TLS is the reason.
+/// Describes the failure, with advice if TLS is the cause.
 pub(super) fn explain(error: &io::Error) -> String {
     let inner = error
         .get_ref()

@@ -1,12 +1,13 @@
-//! What a node goes by at a time: the map, and the places that it knows.
+//! The cluster state that a node uses at a time: the map, and the known places.
 //!
 //! ```text
-//!   map, epoch 7 ─ View::after ─► View ──► cores, HTTP, pulls: each reads it, nobody changes it
+//!   map, epoch 7 ─ View::after ─► View ──► cores, HTTP, pulls: read-only
 //!                    ▲
-//!   the view before ─┘  keeps the numbers of its places
+//!   previous view ───┘  keeps the numbers of its places
 //! ```
 //!
-//! A *place* is a core of a node. Each process numbers those it knows, and engines know one another by these numbers only.
+//! A *place* is a core of a node. Each process numbers the places that it knows, and engines refer to each other only by these
+//! numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,43 +19,44 @@ use larder_cluster::replication::recovery::Unproven;
 use larder_join::{NOBODY, SlotOwners};
 use larder_types::{SLOTS, StoreName};
 
-/// Replaced whole when the map changes.
+/// An immutable snapshot, replaced when the map changes.
 #[derive(Debug)]
 pub struct View {
     pub map: Arc<Map>,
     pub lookup: Lookup,
-    /// This node; 0 while the map does not know it.
+    /// This node; 0 while it is not in the map.
     pub me: NodeId,
     pub places: Places,
-    /// The place, by its number, that owns each slot.
+    /// For each slot, the number of the place that owns it.
     pub owners: Arc<SlotOwners>,
-    /// The place that computes the outputs of each slot, where that is not its owner.
+    /// For each slot, the place that computes its outputs, if that is not its owner.
     pub computing: Option<Arc<SlotOwners>>,
-    /// This node's present life, once it has one.
+    /// This node's current incarnation, if it has one.
     pub life: Option<Life>,
 }
 
-/// A life of this node: from when it registered until its lease ends. A lease counts only with views of its own life, so who acts for slots
-/// asks the life of the view that says that they are its own.
+/// An incarnation of this node: from its registration until its lease ends. A lease counts only with views of its own
+/// incarnation, so code that serves slots checks the incarnation of the view that assigns them.
 #[derive(Debug, Clone)]
 pub struct Life {
     pub incarnation: Incarnation,
     pub disk: DiskId,
-    /// Whether the lease is surely held.
+    /// Whether the lease is certainly held.
     pub held: Held,
-    /// Why the rows that the data folder had when this life began do not count, if they do not. The map knows that: it has another disk.
+    /// The reason why the rows in the data folder at the start of this incarnation do not count, if so. The map then has another
+    /// disk id.
     pub unproven: Option<Unproven>,
 }
 
 /// The numbers of places.
 ///
-/// 1. Own cores come first, in their order.
-/// 2. A number stays with its place, and is never another's.
+/// 1. The node's own cores come first, in order.
+/// 2. A place keeps its number, which is never reused.
 #[derive(Debug, Clone)]
 pub struct Places {
     own_cores: u16,
     others: Vec<Place>,
-    /// The first number of a node, and how many cores it has had since.
+    /// For each node, its first number and its number of cores.
     runs: BTreeMap<NodeId, (u16, u16)>,
     me: NodeId,
 }
@@ -69,13 +71,14 @@ impl Places {
         }
     }
 
-    /// Numbers the cores of a node, if they have none.
+    /// Numbers the cores of a node, unless they have numbers.
     fn add(&mut self, node: NodeId, cores: u16) {
         if node == self.me || self.runs.get(&node).is_some_and(|run| run.1 == cores) {
             return;
         }
         let first = self.count();
-        // There are numbers for thousands of nodes. Who gets none cannot be asked by this node, which says so where it would.
+        // The numbers suffice for thousands of nodes. A node without numbers cannot be contacted; requests to it fail with an
+        // error.
         if usize::from(first) + usize::from(cores) >= usize::from(NOBODY) {
             return;
         }
@@ -84,17 +87,17 @@ impl Places {
         self.runs.insert(node, (first, cores));
     }
 
-    /// How many have numbers.
+    /// The number of numbered places.
     pub fn count(&self) -> u16 {
         self.own_cores + self.others.len() as u16
     }
 
-    /// How many are of this node: theirs are the first numbers.
+    /// The number of this node's places, which have the first numbers.
     pub fn own_cores(&self) -> u16 {
         self.own_cores
     }
 
-    /// A place by its number.
+    /// Returns a place by its number.
     pub fn get(&self, number: u16) -> Option<Place> {
         match number.checked_sub(self.own_cores) {
             None => Some(Place {
@@ -110,7 +113,7 @@ impl Places {
         (place.core < cores).then_some(first + place.core)
     }
 
-    /// The first number of a node's cores, and how many they are.
+    /// The first number of a node's cores, and their count.
     fn run(&self, node: NodeId) -> Option<(u16, u16)> {
         match node == self.me {
             true => Some((0, self.own_cores)),
@@ -119,21 +122,22 @@ impl Places {
     }
 }
 
-/// Replicas of one node's slots, each counted for each slot.
+/// Replicas of one node's slots, each counted once per slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Replicas {
     pub in_sync: u64,
     pub filling: u64,
-    /// So many more there are to be in sync; those that are filled are among them.
+    /// The number of replicas that are missing in the in-sync sets, including those being filled.
     pub lacking: u64,
 }
 
-/// The core of a node that has a slot.
+/// Returns the core of a node that has a slot.
 pub fn core_of(slot: u16, cores: u16) -> u16 {
     (u32::from(slot) * u32::from(cores) / u32::from(SLOTS)) as u16
 }
 
-/// The slots that this core of a node has: [`core_of`] the other way round. `None`: there are more cores than slots, and it has none.
+/// Returns the slots of a node's core: the inverse of [`core_of`]. `None` if there are more cores than slots and this one has
+/// none.
 pub fn slots_of(core: u16, cores: u16) -> Option<SlotRange> {
     let first = |core: u16| (u32::from(core) * u32::from(SLOTS)).div_ceil(u32::from(cores));
     let (from, next) = (first(core), first(core + 1));
@@ -141,12 +145,12 @@ pub fn slots_of(core: u16, cores: u16) -> Option<SlotRange> {
 }
 
 impl View {
-    /// Before there is a map that knows this node: it owns nothing.
+    /// Returns a view before there is a map with this node: it owns nothing.
     pub fn first(map: impl Into<Arc<Map>>, own_cores: u16) -> View {
         View::build(map.into(), NodeId(0), None, Places::new(own_cores))
     }
 
-    /// The view that follows on this one. What the map says of an earlier life of this node counts no more: it owns nothing then.
+    /// Returns the next view. If the map has an earlier incarnation of this node, the node owns nothing.
     pub fn after(&self, map: impl Into<Arc<Map>>, me: NodeId, life: Option<Life>) -> View {
         View::build(map.into(), me, life, self.places.clone())
     }
@@ -166,7 +170,7 @@ impl View {
             false => None,
         };
         let numbers = |node_of: &dyn Fn(u16) -> Option<NodeId>| {
-            // Neighbours mostly have one owner.
+            // Adjacent slots usually have the same owner.
             let mut last = (None, None);
             let number = |slot: u16| {
                 let node = node_of(slot);
@@ -197,7 +201,7 @@ impl View {
         owned.iter().map(|slots| slots.count()).sum()
     }
 
-    /// Other nodes that are up and should have a store's records of one of these slots; owners first.
+    /// Returns other nodes that are up and should have a store's records of one of these slots, owners first.
     pub fn others_with(
         &self,
         store: &StoreName,
@@ -226,7 +230,7 @@ impl View {
         owners
     }
 
-    /// How many replicas in sync each own slot has at least; 0 without own slots.
+    /// The minimum number of in-sync replicas of own slots; 0 without own slots.
     pub fn in_sync_replicas_min(&self) -> usize {
         let slots = self.map.slots();
         let own = slots.runs().iter();
@@ -234,7 +238,7 @@ impl View {
         own.map(|run| run.placed.in_sync.len()).min().unwrap_or(0)
     }
 
-    /// How many replicas the slots have that this node owns.
+    /// Counts the replicas of this node's slots.
     pub fn replicas(&self) -> Replicas {
         let wanted = usize::from(self.map.settings().replicas).saturating_sub(1);
         let mut all = Replicas::default();
@@ -251,20 +255,20 @@ impl View {
         all
     }
 
-    /// This node, if the map knows it.
+    /// This node, if it is in the map.
     pub fn own(&self) -> Option<&Member> {
         self.map.member(self.me)
     }
 
-    /// Whether the map has this node as up, in its present life.
+    /// Whether this node is up in the map, in its current incarnation.
     pub fn is_up(&self) -> bool {
         let life = self.life.as_ref().map(|life| life.incarnation);
         self.own()
             .is_some_and(|own| own.state == State::Up && Some(own.registration.incarnation) == life)
     }
 
-    /// Whether this node may surely act for what this view says is its own: its lease lasts. The time is
-    /// [`larder_cluster::coordination::boot_ms`], read after whatever rests on the answer was decided.
+    /// Whether this node certainly may serve the slots that this view assigns to it, because its lease is valid. The time is
+    /// [`larder_cluster::coordination::boot_ms`], read after the decision that depends on the answer.
     #[inline]
     pub fn is_held_surely(&self, now_ms: u64) -> bool {
         self.life

@@ -6,6 +6,7 @@
 //!  a space is declared, or the server starts ─► walk ──────┴──► index: some in each turn
 //!  further indexes are requested ─► built from the index: some in each turn ─► used by searches
 //! ```
+//!
 //! 1. Without spaces, a change costs one check of a flag. Otherwise, it costs the work for the spaces that cover its key,
 //!    regardless of their total number.
 //! 2. A search first processes the keys that are behind, and the walk after a server start, because their writes were

@@ -1,7 +1,8 @@
-//! A lease follows the ability to serve: a node whose disk hangs or fails gives up its lease, if other nodes have copies of its slots.
+//! Ties the lease to the ability to serve: a node whose disk stalls or fails gives up its lease if other nodes have copies of its
+//! slots.
 //!
-//! The node first reports that it cannot serve, and gives up a second after etcd has shown it the report. So of two nodes whose disks fail together, each
-//! knows of the other, and neither leaves its slots to the other.
+//! The node first reports that it cannot serve, and gives up its lease one second after etcd has confirmed the report. If the
+//! disks of two nodes fail together, each thus knows about the other, and neither leaves its slots to the other.
 
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ use super::known::Known;
 use super::reports::Reports;
 use crate::ability::{Ability, Inability};
 
-/// Between two looks.
+/// The interval between checks.
 pub const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// For how long the report of an inability has been in etcd before the node gives up its lease.
+/// How long the report must have been in etcd before the node gives up its lease.
 const REPORTED_FOR: Duration = Duration::from_secs(1);
 
-/// Reports whether this node can serve. Returns why it cannot, when others are to serve in its place.
+/// Reports whether this node can serve. Returns the reason why it cannot, once other nodes should take over.
 pub async fn until_unable(
     ability: &Ability,
     reports: &Reports,
@@ -47,8 +48,8 @@ pub async fn until_unable(
     }
 }
 
-/// Whether other nodes that can serve have copies in sync: of all slots that this node owns if it still serves some requests, of any slot if it serves
-/// none.
+/// Whether nodes that can serve have in-sync copies: of all slots that this node owns if it still serves some requests, of any
+/// slot if it serves none.
 fn can_others_serve(known: &Known, name: &NodeName, inability: &Inability) -> bool {
     let Some(map) = known.map.as_ref().map(|it| &it.map) else {
         return false;
@@ -84,7 +85,7 @@ mod tests {
     use crate::cluster::node::KnownMap;
     use crate::cluster::registration;
 
-    /// Slots of `a` whose copies are on `b`, and as many of which only `a` has a copy.
+    /// A map in which replicas of `a`'s slots are on `b`, and optionally as many slots without a replica.
     fn known(are_all_copied: bool) -> Known {
         let settings = Settings {
             replicas: 2,

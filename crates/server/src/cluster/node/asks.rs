@@ -1,4 +1,5 @@
-//! What is asked of the controller from this node: `asks/<id>`, and its answer, `answers/<id>`. Both are bound to this node's lease.
+//! Operator requests from this node to the controller: `asks/<id>`, and the answers, `answers/<id>`. Both are bound to this
+//! node's lease.
 
 use std::collections::HashMap;
 
@@ -12,14 +13,14 @@ use super::write::settle;
 
 pub type Answer = Result<String, String>;
 
-/// A wish on its way.
+/// A request on its way to the controller.
 pub struct Wanted {
     ask: Ask,
     answer: oneshot::Sender<Answer>,
 }
 
 /// # Errors
-/// Why it is refused, or that it is unknown what became of it.
+/// The reason for a rejection, or that the outcome is unknown.
 pub async fn ask(asks: &mpsc::UnboundedSender<Wanted>, ask: Ask) -> Answer {
     let (answer, answered) = oneshot::channel();
     let gone = || "this node is stopping".to_owned();
@@ -29,7 +30,7 @@ pub async fn ask(asks: &mpsc::UnboundedSender<Wanted>, ask: Ask) -> Answer {
     })
 }
 
-/// Writes what is asked for and gives the answers, for one life; ends when that has ended.
+/// Writes requests and delivers answers during one incarnation; returns when it has ended.
 pub async fn run(
     service: &dyn Coordination,
     mut writer: Writer,
@@ -74,7 +75,7 @@ pub async fn run(
         }
         let answers = news.borrow_and_update().answers.clone();
         for (id, answered) in answers.iter() {
-            // Who asked may have gone meanwhile.
+            // The caller may have disconnected meanwhile.
             let Some(answer) = open.remove(id) else {
                 continue;
             };
@@ -84,7 +85,7 @@ pub async fn run(
                 .change()
                 .unless_changed(&key, answered.modified)
                 .delete(&key);
-            // What is not deleted goes with the lease.
+            // An answer that is not deleted here is deleted with the lease.
             let _ = settle(service, &change).await;
         }
     }

@@ -1,8 +1,9 @@
-//! The controller, on the node whose candidacy is the oldest: decides, writes, and looks again.
+//! Runs the controller on the node with the oldest candidacy: decides, writes, and decides again.
 //!
-//! Each change compares the map's revision and this candidacy, so that of two that believe to lead one loses. What a controller has decided by
-//! its copy of the keys holds when it is written: the copy is what they were at one revision, and who has registered since in a new life owns
-//! nothing before the map says so. Against watches that lost something, the loss of members is compared with their registrations too.
+//! Each change compares the map's revision and this candidacy, so that of two presumed leaders one loses. A decision based on the
+//! local copy of the keys is still valid when it is written: the copy is their state at one revision, and a node that has since
+//! registered with a new incarnation owns nothing before the map says so. In case a watch lost an event, a change that removes
+//! members also compares their registrations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +21,12 @@ use super::write::settle;
 use crate::clock::unix_ms;
 use crate::log_limit::LogLimit;
 
-/// How long a change that another came before waits for news of that.
+/// How long to wait for the newer state after a conflict.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The longest time between two looks.
+/// The maximum time between two decisions.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// This node's key among the candidates.
+/// This node's candidate key.
 pub struct Candidacy {
     pub key: String,
     pub lease: LeaseId,
@@ -37,15 +38,15 @@ struct Controller {
     writer: Writer,
     candidacy: Candidacy,
     changes: u64,
-    /// What this controller wrote last, and may not have heard of yet.
+    /// The map that this controller wrote last, if it has not been received yet.
     ahead: Option<KnownMap>,
     answered: Option<AskId>,
-    /// What this node's clock lacks to the cluster's time, in milliseconds; see [`behind`].
+    /// The offset from this node's clock to the cluster's time, in milliseconds; see [`behind`].
     behind_ms: Option<i64>,
     refused: LogLimit,
 }
 
-/// Leads whenever this candidacy is the oldest, for one life; ends when that has ended.
+/// Acts as the controller whenever this candidacy is the oldest, during one incarnation; returns when it has ended.
 pub async fn run(
     service: Arc<dyn Coordination>,
     mut news: watch::Receiver<Known>,
@@ -87,7 +88,7 @@ pub async fn run(
             false => LOOK_AGAIN,
         };
         if wait.is_zero() {
-            // Others of this task go on in between.
+            // Lets other parts of this task run in between.
             tokio::task::yield_now().await;
             continue;
         }
@@ -107,7 +108,7 @@ impl Controller {
         })
     }
 
-    /// One decision. Gives how long to wait for news before the next look.
+    /// Makes one decision. Returns how long to wait for a change before the next.
     async fn turn(&mut self, mut known: Known) -> Result<Duration, Error> {
         if let Some(ahead) = &self.ahead {
             let is_heard = known
@@ -238,7 +239,7 @@ impl Controller {
             .clone()
             .put_bound(format!("{ANSWERS}{id}"), text, token.lease);
         let outcome = match settle(&*self.service, &answered).await {
-            // Of who asked nobody is left.
+            // The requesting node's lease has ended, so no one reads the answer.
             Err(Error::LeaseEnded(_)) => Outcome::Conflict(Vec::new()),
             other => other?,
         };
@@ -255,7 +256,7 @@ impl Controller {
         Ok(Duration::ZERO)
     }
 
-    /// Tells what only a person can mend.
+    /// Publishes the problems that need an operator.
     async fn block(&mut self, known: &Known, blocked: Vec<String>) -> Result<(), Error> {
         if *known.blocked == blocked {
             return Ok(());
@@ -280,8 +281,9 @@ impl Controller {
     }
 }
 
-/// By how much a clock is to be put forward by who begins to lead, so that times of the controller before it mean what they meant: clocks of two machines may be
-/// hours apart. Time never goes back; and it stands still while nobody leads, where else a push would be given up for a silence that nobody kept.
+/// Returns the offset by which a new controller adjusts its clock, so that times of the previous controller keep their meaning:
+/// clocks of two machines may differ by hours. Time never goes back. It stands still while there is no controller, because a push
+/// would otherwise be aborted for a silence that did not occur.
 fn behind(map: &Map, clock_ms: u64) -> i64 {
     let pushes = map
         .stores()
@@ -298,7 +300,7 @@ fn behind(map: &Map, clock_ms: u64) -> i64 {
     }
 }
 
-/// The change's name, without the lists in it.
+/// The change's name, without its lists.
 fn kind(change: &map::Change) -> String {
     let text = format!("{change:?}");
     let end = text.find(|it: char| !it.is_ascii_alphanumeric());
@@ -315,7 +317,7 @@ mod tests {
 
     const HOUR: u64 = 3_600_000;
 
-    /// A node that is there since an hour after the beginning of time.
+    /// A map with a node that has been a member since one hour after time zero.
     fn with_member() -> Map {
         let registration = Registration {
             name: "a".parse().unwrap(),

@@ -1,13 +1,13 @@
-//! Who this data folder is, in `node.json`: what a node that returns is known by.
+//! The identity of the data folder, in `node.json`, by which a returning node is recognized.
 //!
-//! | field | what |
+//! | field | meaning |
 //! |---|---|
-//! | `cluster`, `name` | whose data these are; a node with another name does not start on them |
-//! | `disk` | drawn when the folder was made, and anew when its rows no longer count |
-//! | `incarnation` | of the last life that began. It is on disk before anybody is told of it |
-//! | `boot` | the start of the machine in which it began |
-//! | `home` | the folder itself, as the file system numbers it: a copy is another |
-//! | `is_stopped` | it ended in good order: the journal has all that it acknowledged |
+//! | `cluster`, `name` | the node to which the data belong; a node with another name does not start on them |
+//! | `disk` | drawn when the folder was created, and again when its rows no longer count |
+//! | `incarnation` | the last incarnation that began. It is written to disk before it is announced |
+//! | `boot` | the boot of the machine in which it began |
+//! | `home` | the folder's own identity in the file system, which differs for a copy |
+//! | `is_stopped` | it ended gracefully: the journal has everything that it acknowledged |
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -29,11 +29,11 @@ pub struct Disk {
     cluster: String,
     name: String,
     stored: Option<Stored>,
-    /// What was stored when this process began.
+    /// The stored state when this process began.
     found: Option<Stored>,
-    /// The lives that registered in this process.
+    /// The incarnations that this process has registered.
     registered: Vec<Identity>,
-    /// What the journal acknowledged before this process began is in it.
+    /// The journal has everything that it acknowledged before this process began.
     is_log_whole: bool,
 }
 
@@ -50,21 +50,22 @@ struct Stored {
     is_stopped: bool,
 }
 
-/// A life that may begin: it is on disk.
+/// An incarnation that may begin: it is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begun {
     pub identity: Identity,
-    /// Why the rows of the folder do not count, if they do not; the folder has a new id then.
+    /// The reason why the rows of the folder do not count, if so; the folder then has a new id.
     pub unproven: Option<Unproven>,
-    /// The machine lost power, so that the end of the journal may be missing: as much of it as `tables.fsync` says. The rows count all the same. Where
-    /// another node has them it was dropped from those in sync when it died, and is filled anew; where nobody else has them these are the best there are.
+    /// The machine lost power, so the end of the journal may be missing, as much as `tables.fsync` allows. The rows count
+    /// nevertheless. If another node has them, this node was removed from the in-sync set when it died, and is filled again; if
+    /// none has, these are the best copy.
     pub may_lack_the_end: bool,
 }
 
-/// The identity of a data folder; `None`: no life has begun on it.
+/// Returns the identity of a data folder; `None` if no incarnation has begun on it.
 ///
 /// # Errors
-/// As [`Disk::open`].
+/// Like [`Disk::open`].
 pub fn identity(data: &Path) -> Result<Option<Identity>, Error> {
     let stored = read(&data.join(FILE))?;
     Ok(stored.as_ref().map(Stored::identity))
@@ -89,7 +90,8 @@ impl Stored {
 
 impl Disk {
     /// # Errors
-    /// [`Error::BadRequest`] if it is another node's folder, [`Error::Corrupted`] or [`Error::Io`] if the file cannot be read.
+    /// [`Error::BadRequest`] if the folder belongs to another node, [`Error::Corrupted`] or [`Error::Io`] if the file cannot be
+    /// read.
     pub fn open(data: &Path, cluster: &str, name: &str, fsync: Fsync) -> Result<Disk, Error> {
         let path = data.join(FILE);
         let stored = read(&path)?;
@@ -122,13 +124,13 @@ impl Disk {
         self.stored.as_ref().map(Stored::identity)
     }
 
-    /// Notes that a life has registered.
+    /// Records that an incarnation has registered.
     pub fn note_registered(&mut self, life: Identity) {
         self.registered.push(life);
     }
 
-    /// Whether `other` is an earlier life of this very folder: one of this process, which has lost its lease, or the last one of the process before,
-    /// which has ended, since a folder is one process's at a time.
+    /// Whether `other` is an earlier incarnation of this folder: one of this process that has lost its lease, or the last one of
+    /// the previous process, which has ended, because only one process uses a folder at a time.
     pub fn was(&self, other: &Registration) -> bool {
         let other = Identity {
             disk: other.disk,
@@ -151,7 +153,7 @@ impl Disk {
         Ok(id.to_string())
     }
 
-    /// Begins a life: with the folder's id if what is on it is what the map means, else with a new one.
+    /// Begins an incarnation: with the folder's id if its contents match the map, otherwise with a new one.
     ///
     /// # Errors
     /// [`Error::Io`] or [`Error::DiskFull`]: it has not begun.
@@ -176,7 +178,7 @@ impl Disk {
             home: self.home()?,
             is_stopped: false,
         })?;
-        // From here on the journal is this process's own.
+        // From here on, only this process writes the journal.
         self.is_log_whole = true;
         let identity = Identity { disk, incarnation };
         Ok(Begun {
@@ -186,10 +188,10 @@ impl Disk {
         })
     }
 
-    /// The process ends in good order, and its journal is closed.
+    /// Records a graceful end of the process, after its journal is closed.
     ///
     /// # Errors
-    /// As [`Disk::begin_life`]. The next start then looks at the machine's.
+    /// Like [`Disk::begin_life`]. The next start then checks the machine's boot.
     pub fn stopped(&mut self) -> Result<(), Error> {
         match self.stored.clone() {
             Some(stored) => self.store(Stored {
@@ -224,7 +226,7 @@ fn decode(path: &Path, bytes: &[u8]) -> Result<Stored, Error> {
     }
 }
 
-/// What tells one start of the machine from another.
+/// Identifies a boot of the machine.
 fn boot() -> Result<String, Error> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
     let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
@@ -282,7 +284,7 @@ mod tests {
         let first = disk.begin_life(None).unwrap().identity;
         assert!(!disk.was(&registered(first)), "it has not registered");
         disk.note_registered(first);
-        // The next life has begun, and could not register while the first one's key was there.
+        // The next incarnation has begun, and could not register while the first one's key existed.
         let second = disk.begin_life(Some(first)).unwrap().identity;
         assert!(disk.was(&registered(first)));
         assert!(!disk.was(&registered(second)), "a copy of the folder may");
@@ -297,7 +299,7 @@ mod tests {
         let first = disk.begin_life(Some(identity(7, 5))).unwrap();
         assert_eq!(first.unproven, Some(Unproven::Empty));
         assert_eq!(first.identity.incarnation, Incarnation(6));
-        // A copy of the folder, from before the last two lives.
+        // A copy of the folder, from before the last two incarnations.
         let map = Identity {
             incarnation: Incarnation(8),
             ..first.identity

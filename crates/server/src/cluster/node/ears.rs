@@ -1,4 +1,4 @@
-//! What this node hears: it keeps a copy of the keys, publishes a view for each map, and says how it stands.
+//! Maintains this node's copy of the keys, publishes a view for each map, and updates the node's status.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{Standing, Tell};
 use crate::cluster::{Life, View};
 use crate::log_limit::LogLimit;
 
-/// How often it is looked whether a watch has lost something, and whether etcd answers.
+/// The interval at which the watch is checked for lost events, and etcd for answers.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
 
 pub struct Ears {
@@ -33,7 +33,7 @@ pub struct Ears {
     unsure: LogLimit,
 }
 
-/// What other threads read of how this node stands.
+/// This node's status, as read by other threads.
 pub struct Said {
     pub standing: Arc<ArcSwap<Standing>>,
     pub is_refusing: Arc<AtomicBool>,
@@ -64,12 +64,12 @@ impl Ears {
         }
     }
 
-    /// What is known, as it changes.
+    /// A receiver of changes of the known state.
     pub fn news(&self) -> watch::Receiver<Known> {
         self.told.subscribe()
     }
 
-    /// Goes on hearing until something else has ended.
+    /// Processes events until `what` completes.
     pub async fn until<T>(&mut self, what: impl Future<Output = T>) -> T {
         tokio::pin!(what);
         loop {
@@ -81,19 +81,19 @@ impl Ears {
         }
     }
 
-    /// Goes on hearing until what is known is so.
+    /// Processes events until the known state satisfies the predicate.
     pub async fn until_known(&mut self, holds: impl Fn(&Known) -> bool) {
         while !(self.has_read() && holds(&self.known)) {
             self.hear().await;
         }
     }
 
-    /// Whether the keys were read at all.
+    /// Whether the keys have been read.
     pub fn has_read(&self) -> bool {
         self.follower.confirmed_at_ms().is_some()
     }
 
-    /// Waits for the next news, or that there are none. Nothing is lost if it is dropped.
+    /// Waits for the next events, or for a check without any. Cancel-safe.
     async fn hear(&mut self) {
         let events = self.follower.next().await;
         if !self.has_read() {
@@ -119,7 +119,7 @@ impl Ears {
         self.stand();
     }
 
-    /// A life begins, or has ended: what the map says of another one counts no more.
+    /// Sets the current incarnation, if any: assignments of the map to other incarnations no longer count.
     pub fn set_life(&mut self, life: Option<Life>) {
         self.life = life;
         self.publish();
@@ -141,7 +141,7 @@ impl Ears {
         (self.tell)(view);
     }
 
-    /// Changes what is said of this node.
+    /// Changes this node's status.
     pub fn say(&self, change: impl FnOnce(&mut Standing)) {
         let Said {
             standing,
@@ -154,7 +154,7 @@ impl Ears {
         is_refusing.store(refuses, Ordering::Relaxed);
     }
 
-    /// Tells of etcd's silence, and of its end.
+    /// Logs when etcd stops answering, and when it answers again.
     fn stand(&self) {
         let trouble = self.follower.trouble().map(ToString::to_string);
         let before = self.said.standing.load_full();

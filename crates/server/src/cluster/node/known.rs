@@ -1,4 +1,4 @@
-//! What the keys of the coordination service say, read once when they change.
+//! The state of the coordination service's keys, decoded once when they change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,37 +14,37 @@ pub const NODES: &str = "nodes/";
 pub const REPORTS: &str = "reports/";
 pub const ASKS: &str = "asks/";
 pub const ANSWERS: &str = "answers/";
-/// What only a person can mend, as the controller last saw it: a list of sentences.
+/// Problems that need an operator, according to the controller: a list of sentences.
 pub const BLOCKED: &str = "blocked";
 /// Marks of nodes that have a newer copy of the map than the service.
 pub const NEWER: &str = "newer/";
 
-/// What a person can do about a map that went back.
+/// Advice about a map that went back.
 const ADVICE: &str = "bring the newest data of etcd back, or run larder cluster recover; nobody serves tables until then";
 
-/// The keys at about one moment. Cheap to clone.
+/// The keys at approximately one instant. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     pub map: Option<KnownMap>,
-    /// Why the map cannot be acted on, if it cannot.
+    /// The reason why the map cannot be applied, if so.
     pub map_trouble: Option<Arc<str>>,
-    /// The map is gone or has gone back: a life that goes by what was known before must end.
+    /// The map is gone or has gone back: an incarnation that uses the previous map must end.
     pub is_set_back: bool,
-    /// The newest map that this node followed, also in earlier processes.
+    /// The newest map that this node applied, also in earlier processes.
     pub copy: Option<Arc<Map>>,
-    /// This node was a member of the cluster before: there was a map.
+    /// This node was a member of the cluster before, so there was a map.
     has_lived: bool,
-    /// The map as etcd has it, whether it can be acted on or not.
+    /// The map in etcd, whether it can be applied or not.
     found: Option<Result<KnownMap, Arc<str>>>,
     newer: BTreeMap<NodeName, Newer>,
     /// Nodes that have a lease.
     pub registered: Arc<BTreeMap<NodeName, Registration>>,
-    /// Which keys they are, for compares and to find out whose lease it is.
+    /// The keys of the registrations, for comparisons and to identify the lease.
     pub registrations: Arc<BTreeMap<NodeName, Token>>,
     pub reports: Arc<BTreeMap<NodeName, Report>>,
-    /// Nodes that cannot serve, and why: what each reported last, also after its lease has ended.
+    /// Nodes that cannot serve, with the reason: each node's last report, also after its lease has ended.
     pub unable: Arc<BTreeMap<NodeName, String>>,
-    /// In the order in which they came.
+    /// In order of arrival.
     pub asks: Arc<Vec<Asked>>,
     pub answers: Arc<BTreeMap<AskId, Answered>>,
     pub leader: Option<Arc<Leader>>,
@@ -66,7 +66,7 @@ pub struct KnownMap {
     pub revision: Revision,
 }
 
-/// A key as compares name it.
+/// A key's revisions, as used in comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token {
     pub created: Revision,
@@ -87,7 +87,7 @@ pub struct Answered {
     pub modified: Revision,
 }
 
-/// The candidate that leads.
+/// The candidate that is the leader.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Leader {
     pub name: String,
@@ -96,7 +96,7 @@ pub struct Leader {
 }
 
 impl Known {
-    /// Before anything was read, for a node with this copy of the map.
+    /// The state before the first read, for a node with this copy of the map.
     pub fn with_copy(copy: Option<Map>, has_lived: bool) -> Known {
         Known {
             copy: copy.map(Arc::new),
@@ -105,7 +105,7 @@ impl Known {
         }
     }
 
-    /// Takes what changed; `mirror` has it already, and was read. Returns whether there is another map to act on.
+    /// Applies events that `mirror`, which has been read, already contains. Returns whether there is a different map to apply.
     pub fn take(&mut self, events: &[Event], mirror: &Mirror) -> bool {
         for event in events {
             let (key, entry) = (event.key.as_str(), event.entry.as_ref());
@@ -152,7 +152,7 @@ impl Known {
         self.judge_map()
     }
 
-    /// Decides whether the map of etcd can be acted on. Returns whether it can, and is another than before.
+    /// Decides whether etcd's map can be applied. Returns whether it can, and differs from the previous one.
     fn judge_map(&mut self) -> bool {
         self.is_set_back = false;
         let found = match &self.found {
@@ -178,10 +178,10 @@ impl Known {
         is_new
     }
 
-    /// Why `found` is not the map that this node, or another, has followed.
+    /// Returns the reason why `found` does not follow the map that this or another node has applied.
     fn set_back(&self, found: Option<&Map>) -> Option<String> {
         match self.setback_of_copy(found) {
-            // The others serve, and the message says what to do.
+            // The other nodes serve, and the message contains the advice.
             Some(left_out @ Setback::LeftOut { .. }) => return Some(left_out.to_string()),
             Some(setback) => return Some(format!("{setback}; {ADVICE}")),
             None => {}
@@ -206,8 +206,8 @@ impl Known {
         self.copy.as_ref()?.check_follows(found).err()
     }
 
-    /// The mark that this node is to leave in etcd, so that nodes with older copies stop, too. Only about a map of its own cluster: a node
-    /// that was pointed at the wrong etcd must not stop another cluster.
+    /// Returns the mark that this node must leave in etcd, so that nodes with older copies stop too. Only for a map of its own
+    /// cluster: a node that was configured with the wrong etcd must not stop another cluster.
     pub fn mark_to_leave(&self) -> Option<Newer> {
         let found = match &self.found {
             Some(found) => Some(&*found.as_ref().ok()?.map),
@@ -223,17 +223,17 @@ impl Known {
         }
     }
 
-    /// The mark that a node has left.
+    /// Returns the mark that a node has left.
     pub fn mark_of(&self, node: &NodeName) -> Option<Newer> {
         self.newer.get(node).copied()
     }
 
-    /// Whether somebody has registered under this name, and as what.
+    /// Returns the registration under this name, if any.
     pub fn registration(&self, name: &NodeName) -> Option<(&Registration, Token)> {
         Some((self.registered.get(name)?, *self.registrations.get(name)?))
     }
 
-    /// When [`BLOCKED`] was written last.
+    /// The revision of the last write of [`BLOCKED`].
     pub fn blocked_at(&self) -> Revision {
         self.blocked_at
     }
@@ -303,8 +303,8 @@ pub(super) fn read_map(entry: &Entry) -> Result<KnownMap, Arc<str>> {
     })
 }
 
-/// What a key holds; `None`, and a word in the log, if another program has written it.
-/// The mark of a node whose copy of the map is newer than etcd's; `None` if it cannot be read.
+/// The mark of a node whose copy of the map is newer than etcd's; `None` if it cannot be decoded. That is logged, because another
+/// program may have written it.
 pub fn read_mark(entry: &Entry) -> Option<(ClusterId, Epoch)> {
     read(entry).map(|mark: Newer| (mark.cluster, mark.epoch))
 }

@@ -1,4 +1,4 @@
-//! One life after another.
+//! The sequence of this node's incarnations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,15 +30,15 @@ use crate::cluster::Life;
 use crate::cluster::slot_asks::SlotAsks;
 use crate::cluster::{MARGIN_MS, SUBSCRIPTION_MS_MAX};
 
-/// Between two tries of what somebody must mend.
+/// The pause between attempts at operations that need an operator's action.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The pause before a node looks again whether its mark is in etcd.
+/// The pause before a node checks again whether its mark is in etcd.
 const MARK_AGAIN: Duration = Duration::from_secs(10);
 
 pub struct Node {
     service: Arc<dyn Coordination>,
     ears: Ears,
-    /// As what this node registers; the incarnation and the disk are of the present life.
+    /// This node's registration; the incarnation and the disk are the current ones.
     registration: Registration,
     settings: Settings,
     cluster: String,
@@ -48,21 +48,22 @@ pub struct Node {
     reports: Arc<Reports>,
     slot_asks: Arc<SlotAsks>,
     ability: Arc<Ability>,
-    /// No life of this process has begun.
+    /// No incarnation of this process has begun.
     is_first: bool,
-    /// By when the last life of this folder had ended: when this process began, or when it ended its own last life.
+    /// A time by which the last incarnation of this folder had ended: the start of this process, or the end of its own last
+    /// incarnation.
     last_life_ended_ms: u64,
 }
 
 enum End {
-    /// Its lease has ended, or somebody else has taken the name meanwhile.
+    /// Its lease has ended, or another process has taken the name.
     Over,
-    /// It gave its lease up, because it cannot serve.
+    /// It gave up its lease because it cannot serve.
     Unable,
     Stopped,
 }
 
-/// A life that has registered.
+/// An incarnation that has registered.
 struct Registered {
     session: Session,
     created: Revision,
@@ -89,7 +90,7 @@ impl Node {
         }
     }
 
-    /// Lives until it is stopped. Gives back the folder's identity, which others may note something in.
+    /// Runs until stopped. Returns the folder's identity, so that the caller can record a graceful end.
     pub async fn run(mut self, mut stopped: watch::Receiver<bool>) -> Disk {
         loop {
             let registered = tokio::select! {
@@ -103,7 +104,7 @@ impl Node {
             };
             match self.live(registered, stop).await {
                 End::Stopped => break,
-                // The reason is logged already.
+                // The reason has been logged.
                 End::Unable => {}
                 End::Over => tracing::warn!(
                     "this node's lease has ended: others have taken over what they could; it returns in a new life"
@@ -114,7 +115,7 @@ impl Node {
         self.disk
     }
 
-    /// Everything up to the registration, however long that takes.
+    /// All steps up to the registration, however long they take.
     async fn prepare(&mut self) -> Registered {
         loop {
             self.wait_until_able().await;
@@ -142,7 +143,7 @@ impl Node {
         }
     }
 
-    /// Waits until there is a map that this node may act on. A new cluster's is created if there is none, and never was one.
+    /// Waits for a map that this node may apply. Creates the map of a new cluster if there is none and never was one.
     async fn find_map(&mut self) {
         loop {
             self.ears.until_known(|_| true).await;
@@ -152,7 +153,7 @@ impl Node {
             let known = &self.ears.known;
             if let Some(trouble) = known.map_trouble.clone() {
                 let is_other = |known: &Known| known.map_trouble.as_ref() != Some(&trouble);
-                // A mark that is not in etcd is written again.
+                // Retries a mark that is not in etcd.
                 let _ = timeout(MARK_AGAIN, self.ears.until_known(is_other)).await;
                 continue;
             }
@@ -195,7 +196,7 @@ impl Node {
         }
     }
 
-    /// Notes in etcd that this node's copy of the map is newer. A node with an older copy, or none, must not act on what etcd has.
+    /// Records in etcd that this node's copy of the map is newer. A node with an older copy, or none, must not apply etcd's map.
     async fn leave_mark(&mut self, mark: Newer) {
         let name = &self.registration.name;
         if self.ears.known.mark_of(name) == Some(mark) {
@@ -216,7 +217,8 @@ impl Node {
         }
     }
 
-    /// Until nobody else is registered as this node. An earlier life of this very folder is ended: its process is gone, or is this one.
+    /// Waits until no other process is registered under this name. Ends an earlier incarnation of this folder: its process is
+    /// gone, or is this one.
     async fn wait_for_name(&mut self) {
         let name = self.registration.name.clone();
         let mut is_told = false;
@@ -248,14 +250,15 @@ impl Node {
                     .is_none_or(|(_, now)| now != token)
             };
             let waited = self.ears.until_known(is_gone);
-            // A lease that could not be ended is tried again.
+            // Retries if the lease could not be ended.
             let _ = timeout(Duration::from_secs(10), waited).await;
         }
         self.ears.say(|standing| standing.refused = None);
     }
 
-    /// Where there are joins, other nodes may compute from rows that they were told of in this node's earlier life. Who was cut off from it in
-    /// the moment of its end trusts them for some time, and nobody else is to take writes of them before that is over: with the lease.
+    /// If there are joins, other nodes may compute from rows that they received in this node's earlier incarnation. A node that
+    /// was disconnected at its end trusts them for some time, and no other node may accept writes to them before that has passed;
+    /// waiting before the lease is ended ensures this.
     async fn wait_while_trusted(&mut self) {
         let known = self.ears.known.map.as_ref();
         if known.is_none_or(|known| known.map.joins().is_empty()) {
@@ -272,7 +275,7 @@ impl Node {
         }
     }
 
-    /// The new life is on disk before anybody hears of it.
+    /// Writes the new incarnation to disk before it is announced.
     async fn begin_life(&mut self) -> Option<Begun> {
         let map = self.ears.known.map.as_ref()?;
         let member = map.map.member_named(&self.registration.name);
@@ -304,7 +307,7 @@ impl Node {
         }
     }
 
-    /// `None`: something came between; begin anew.
+    /// Returns `None` if the attempt must start again.
     async fn register(&mut self, begun: Begun) -> Option<Registered> {
         let settings = self.ears.known.map.as_ref()?.map.settings().clone();
         if self.is_first && settings != self.settings {
@@ -337,7 +340,7 @@ impl Node {
                 .unless_changed(&key, Revision(0))
                 .put_bound(&key, text, Some(lease));
         let change = candidacy(change, lease, name.as_str());
-        // From before it is known to others: their next map may have it.
+        // Set before it is visible to other nodes, because their next map may contain it.
         self.ears.set_life(Some(Life {
             incarnation: begun.identity.incarnation,
             disk: begun.identity.disk,
@@ -361,7 +364,7 @@ impl Node {
             }
             Ok(Outcome::Conflict(_)) | Err(ServiceError::LeaseEnded(_)) => {
                 self.ears.set_life(None);
-                // The lease ends by itself where this is not answered.
+                // If there is no answer, the lease expires.
                 let _ = self.ears.until(session.end()).await;
                 self.ears.until(sleep(PAUSE / 10)).await;
                 None
@@ -456,10 +459,11 @@ impl Node {
         session.give_up();
         self.last_life_ended_ms = boot_ms();
         if let End::Unable = end {
-            // Others take over when the lease ends. A node that stops in good order has waited until they owned its slots.
+            // Other nodes take over when the lease ends. A node that stops gracefully has already waited until they owned its
+            // slots.
             self.wait_while_trusted().await;
         }
-        // The lease ends by itself where this is not answered.
+        // If there is no answer, the lease expires.
         let ended = timeout(STOP, session.end()).await;
         if let (End::Stopped, Ok(Ok(()))) = (&end, ended) {
             self.wait_until_down().await;
@@ -467,7 +471,7 @@ impl Node {
         end
     }
 
-    /// Until the others wait for this node no more, whose replicas have acknowledged to them so far: while there are others.
+    /// Waits until the other nodes, if any, no longer wait for this node, whose replicas have acknowledged their changes so far.
     async fn wait_until_down(&mut self) {
         let name = self.registration.name.clone();
         let is_over = |known: &Known| {
@@ -488,7 +492,7 @@ impl Node {
     }
 }
 
-/// Has others own what this node does, as far as they have all of it. Ends when they do.
+/// Requests that other nodes take over this node's slots, as far as they have all changes. Returns when they have.
 async fn give_away(
     asks: &mpsc::UnboundedSender<Wanted>,
     name: &NodeName,
@@ -504,13 +508,13 @@ async fn give_away(
     if let Err(why) = asks::ask(asks, Ask::Stop { node: name.clone() }).await {
         return tracing::warn!(why, "this node cannot give its slots away before it stops");
     }
-    // An error means that this life is over.
+    // An error means that this incarnation is over.
     if news.wait_for(|known| !shares(known)).await.is_ok() {
         tracing::info!("others own what this node did, as far as they have it; it stops");
     }
 }
 
-/// Whether a node owns slots that others could own, which go on when it stops.
+/// Whether a node owns slots with in-sync replicas on nodes that are not stopping.
 fn shares_slots(map: &Map, name: &NodeName) -> bool {
     let Some(me) = map.member_named(name) else {
         return false;
@@ -520,8 +524,8 @@ fn shares_slots(map: &Map, name: &NodeName) -> bool {
     own.any(|run| run.placed.in_sync.iter().any(goes_on))
 }
 
-/// Waits until the map has this life as over. The controller saw no lease of it: there is none, or it could not see it; as one that is down the node
-/// would never be given anything again.
+/// Waits until the map has this incarnation as down. The controller saw no lease of it, because there is none or it was not
+/// visible; a node that is down in the map would never receive slots again.
 async fn dropped(mut news: watch::Receiver<Known>, name: &NodeName, incarnation: Incarnation) {
     let is_down = |known: &Known| {
         let map = known.map.as_ref().map(|known| &known.map);
@@ -531,12 +535,13 @@ async fn dropped(mut news: watch::Receiver<Known>, name: &NodeName, incarnation:
         })
     };
     if news.wait_for(is_down).await.is_err() {
-        // Nobody hears any more.
+        // The receiver is closed.
         std::future::pending::<()>().await;
     }
 }
 
-/// Waits until the map is lost or has gone back. Who serves by the map that was known before would do so beside those who go by the older one.
+/// Waits until the map is lost or has gone back. A node that continued to serve under the previous map would do so concurrently
+/// with nodes that use the older one.
 async fn set_back(mut news: watch::Receiver<Known>) {
     if news.wait_for(|known| known.is_set_back).await.is_err() {
         std::future::pending::<()>().await;

@@ -1,8 +1,8 @@
-//! The copy of the cluster's map that a node keeps in its data folder, `map.json`: the newest map that it followed.
+//! The copy of the cluster's map in a node's data folder, `map.json`: the newest map that the node applied.
 //!
-//! A thread of its own writes it, so that a slow disk delays nobody; of several maps that come while it writes, it writes the last. A node
-//! that is killed may so come back with a copy that is older by some changes. The comparison with etcd's map needs only a lower bound; a
-//! recovery takes the newest copy of all nodes. A copy that cannot be written is tried again each second.
+//! A separate thread writes it, so that a slow disk delays nothing else. If several maps arrive during a write, it writes only
+//! the last. A killed node may therefore return with a copy that is some changes older. The comparison with etcd's map needs only
+//! a lower bound, and a recovery uses the newest copy of all nodes. A failed write is retried every second.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::log_limit::LogLimit;
 
 const FILE: &str = "map.json";
-/// The pause before a copy that could not be written is tried again.
+/// The pause before a failed write is retried.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Writes copies until it is dropped.
@@ -40,7 +40,7 @@ struct Next {
 /// Reads the copy of a data folder; `None` if it has none.
 ///
 /// # Errors
-/// [`Error::Io`] if the file cannot be read, [`Error::Corrupted`] if it is no map.
+/// [`Error::Io`] if the file cannot be read, [`Error::Corrupted`] if it is not a map.
 pub fn read(data: &Path) -> Result<Option<Map>, Error> {
     let path = data.join(FILE);
     let text = match std::fs::read(&path) {
@@ -61,7 +61,7 @@ impl MapCopy {
     /// Starts the thread that writes copies to a data folder.
     ///
     /// # Errors
-    /// [`Error::Io`] if there is no thread to be had.
+    /// [`Error::Io`] if the thread cannot be created.
     pub fn start(data: &Path) -> Result<MapCopy, Error> {
         let shared = Arc::new(Shared::default());
         let (path, its_own) = (data.join(FILE), shared.clone());
@@ -79,7 +79,7 @@ impl MapCopy {
         })
     }
 
-    /// Has this map written soon, unless a newer one follows before.
+    /// Schedules a write of this map, unless a newer one follows first.
     pub fn keep(&self, map: Arc<Map>) {
         self.shared.set(|next| next.map = Some(map));
     }
@@ -102,7 +102,7 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    /// Writes what comes, the last map included, until the end.
+    /// Writes maps as they arrive, including the last one, until the end.
     fn write_all(&self, path: &Path) {
         let failed = LogLimit::default();
         loop {

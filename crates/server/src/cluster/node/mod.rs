@@ -1,19 +1,20 @@
-//! This node's own life in a cluster that is kept in etcd (`cluster.mode = "etcd"`): one thread, `larder-cluster`.
+//! This node's participation in a cluster whose map is in etcd (`cluster.mode = "etcd"`), on one thread, `larder-cluster`.
 //!
 //! ```text
-//!   start ─► read the keys ─► found the map, if there is none ─► the folder's identity ─► lease ─► register ─┐
-//!                  ▲                   (life)                        (disk)                                 │
-//!                  │                                                                                        ▼
-//!                  └──────────────── the lease has ended ◄───────── renew, follow, lead, report, ask ◄──────┘
+//!   start ─► read the keys ─► create the map, if there is none ─► the folder's identity ─► lease ─► register ─┐
+//!                  ▲                   (life)                         (disk)                                  │
+//!                  │                                                                                          ▼
+//!                  └──────────────── the lease has ended ◄──────── renew, follow, lead, report, ask ◄─────────┘
 //!                                                                       (ears)   (control) (reports) (asks)
 //! ```
 //!
-//! 1. The server listens from its start. Until the map gives out slots, commands on tables are refused with the reason, which
-//!    `/readyz` and INFO give too ([`Standing`]).
-//! 2. A view carries the life in which it was published, with that life's lease. So a lease never counts with a map of another life.
-//! 3. What is written is written by compare-and-swap; what is written for this life also compares that its registration, or its
-//!    candidacy, is still there.
-//! 4. When etcd is away nothing changes but what is said, and, when the lease may have ended, that writes are refused.
+//! 1. The server listens from its start. Until the map assigns slots, commands on tables are rejected with the reason, which
+//!    `/readyz` and INFO also show ([`Standing`]).
+//! 2. A view contains the incarnation in which it was published, with that incarnation's lease. A lease therefore never counts
+//!    with a map of another incarnation.
+//! 3. All writes are compare-and-swaps. Writes for this incarnation also compare that its registration, or its candidacy, still
+//!    exists.
+//! 4. While etcd is unavailable, only the status changes, and writes are rejected once the lease may have expired.
 
 mod ability;
 mod asks;
@@ -61,15 +62,16 @@ pub use disk::identity;
 pub use known::{Known, KnownMap};
 pub use standing::Standing;
 
-/// How long others may take to own this node's slots when the server stops: then they wait for the end of its life.
+/// How long other nodes may take to take over this node's slots when the server stops; after that, they wait for the end of its
+/// lease.
 const GIVE_AWAY: Duration = Duration::from_secs(2);
-/// How long the end of a life may take: then its lease ends by itself.
+/// How long the end of an incarnation may take; after that, its lease expires.
 const STOP: Duration = Duration::from_secs(1);
 
 /// This node's cluster, for all threads.
 pub struct Handle {
     standing: Arc<ArcSwap<Standing>>,
-    /// Whether [`Standing::refusal`] is something.
+    /// Whether [`Standing::refusal`] returns a reason.
     is_refusing: Arc<AtomicBool>,
     reports: Arc<Reports>,
     reach: Reach,
@@ -77,9 +79,9 @@ pub struct Handle {
     peer: Mutex<Option<TcpListener>>,
     peer_addr: Option<SocketAddr>,
     etcd: Arc<Etcd>,
-    /// The newest that another node has shown.
+    /// The newest epoch that another node has sent.
     peer_epoch: Arc<AtomicU64>,
-    /// What the thread begins with.
+    /// The initial state of the thread.
     start: Mutex<Option<Start>>,
 }
 
@@ -89,25 +91,25 @@ struct Start {
     settings: Settings,
     cluster: String,
     disk: Disk,
-    /// The newest map that this node followed, and what keeps those that follow.
+    /// The newest map that this node applied, and the writer of its copies.
     known: Known,
     map_copy: MapCopy,
     view: Arc<ArcSwap<View>>,
-    /// This node's own wishes, and all of them.
+    /// The sender and the receiver of requests to the controller.
     own_asks: mpsc::UnboundedSender<Wanted>,
     asks: mpsc::UnboundedReceiver<Wanted>,
     slot_asks: Arc<SlotAsks>,
     ability: Arc<Ability>,
 }
 
-/// Told of each new view.
+/// Called for each new view.
 pub type Tell = Box<dyn Fn(Arc<View>) + Send>;
 
 impl Handle {
-    /// Speaks to nobody yet.
+    /// Creates the handle without connecting.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] if the configuration cannot be used, and as [`Disk::open`].
+    /// [`Error::BadRequest`] for an invalid configuration, and the errors of [`Disk::open`].
     pub fn new(
         config: &ServerConfig,
         registration: Registration,
@@ -164,11 +166,11 @@ impl Handle {
         })
     }
 
-    /// Begins this node's first life, once. The owners of its slots say by `slot_asks` what they want of the map; the lease follows
-    /// `ability`.
+    /// Begins this node's first incarnation, once. The owners of its slots request changes of the map through `slot_asks`; the
+    /// lease depends on `ability`.
     ///
     /// # Errors
-    /// [`Error::Io`] if the system gives no thread.
+    /// [`Error::Io`] if the thread cannot be created.
     pub fn begin(
         &self,
         tell: Tell,
@@ -209,7 +211,7 @@ impl Handle {
         Ok(NodeThread { stop, thread })
     }
 
-    /// How many requests this node has sent to etcd.
+    /// The number of requests that this node has sent to etcd.
     pub fn etcd_requests(&self) -> u64 {
         self.etcd.requests()
     }
@@ -242,22 +244,22 @@ impl Handle {
         self.reports.change(change);
     }
 
-    /// Notes that another node has a map of this epoch.
+    /// Records that another node has a map of this epoch.
     pub fn saw_epoch(&self, epoch: Epoch) {
         self.peer_epoch.fetch_max(epoch.0, Ordering::AcqRel);
     }
 
-    /// Notes whether another node was reached, or why not.
+    /// Records that another node was reached, or the reason why not.
     pub fn met(&self, node: &NodeName, how: Result<(), &str>) {
         if self.reach.met(node, how, boot_ms()) {
             self.report_reach();
         }
     }
 
-    /// Writes a map that was rebuilt, in place of the one that etcd has. `found` is that one, as the plan knew it.
+    /// Writes a rebuilt map in place of etcd's. `found` is etcd's map on which the plan was based.
     ///
     /// # Errors
-    /// Why it is not written, or that it is unknown whether it is; in words.
+    /// A message: the reason why it is not written, or that the outcome is unknown.
     pub async fn write_recovered(
         &self,
         map: &map::Map,
@@ -278,10 +280,10 @@ impl Handle {
         }
     }
 
-    /// Reads the map that etcd has now; `None`: it has none.
+    /// Reads the current map from etcd; `None` if there is none.
     ///
     /// # Errors
-    /// etcd does not answer, or what it has is no map; in words.
+    /// A message: etcd does not answer, or has an invalid map.
     pub async fn read_map(&self) -> Result<Option<KnownMap>, String> {
         let service: &dyn Coordination = &*self.etcd;
         let read = service.read(&Keys::one(MAP)).await;
@@ -290,10 +292,11 @@ impl Handle {
         map.map_err(|why| why.to_string())
     }
 
-    /// Reads up to which epochs nodes have followed the map of a cluster, as they marked it when etcd's went back.
+    /// Reads the epochs up to which nodes have applied the map of a cluster, according to the marks that they left when etcd's
+    /// map went back.
     ///
     /// # Errors
-    /// etcd does not answer; in words.
+    /// A message: etcd does not answer.
     pub async fn read_marks(&self) -> Result<Vec<(map::ClusterId, Epoch)>, String> {
         let service: &dyn Coordination = &*self.etcd;
         let read = service.read(&Keys::below(NEWER)).await;
@@ -301,7 +304,7 @@ impl Handle {
         Ok(read.entries.iter().filter_map(known::read_mark).collect())
     }
 
-    /// Forgets what was noted of nodes that are not these.
+    /// Discards the records about other nodes than these.
     pub fn keep_met(&self, nodes: impl Fn(&NodeName) -> bool) {
         if self.reach.keep(nodes) {
             self.report_reach();
@@ -313,15 +316,15 @@ impl Handle {
     }
 }
 
-/// The running thread.
+/// The thread while it runs.
 pub struct NodeThread {
     stop: watch::Sender<bool>,
     thread: JoinHandle<Disk>,
 }
 
 impl NodeThread {
-    /// Gives what this node owns to others while it still answers them, and then its lease up, so that they wait for nothing.
-    /// Call it before anything else ends.
+    /// Hands over this node's slots while it still serves them, and then ends its lease, so that other nodes wait for nothing.
+    /// Must be called before anything else is stopped.
     pub fn leave(self) -> Left {
         self.stop.send_replace(true);
         let disk = self.thread.join();
@@ -330,11 +333,11 @@ impl NodeThread {
     }
 }
 
-/// The node acts for no slot any more.
+/// The node no longer serves any slot.
 pub struct Left(Option<Disk>);
 
 impl Left {
-    /// Notes that the node stopped in good order. Call it when nothing is written any more, and the journal is closed.
+    /// Records a graceful stop. Must be called when nothing is written any more and the journal is closed.
     pub fn note(self) {
         let Some(mut disk) = self.0 else { return };
         if let Err(error) = disk.stopped() {
@@ -343,13 +346,13 @@ impl Left {
     }
 }
 
-/// A number that no other process has drawn.
+/// A number that is unique to this process.
 fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }
 
-/// What a new cluster begins with.
+/// The initial settings of a new cluster.
 pub fn settings(config: &ServerConfig) -> Settings {
     let (cluster, tables) = (&config.cluster, &config.tables);
     Settings {
@@ -362,7 +365,7 @@ pub fn settings(config: &ServerConfig) -> Settings {
         lease_ms: cluster.lease_seconds * 1000,
         replace_after_ms: cluster.replace_after_seconds * 1000,
         start_nodes: cluster.start_nodes,
-        // The configuration counts the live one.
+        // The configuration counts the live version too.
         versions_kept: config
             .stores
             .retain_versions
@@ -387,13 +390,13 @@ fn etcd_config(config: &ServerConfig, name: &str) -> EtcdConfig {
             certificate: file(&section.etcd_cert),
             key: file(&section.etcd_key),
         },
-        // So that not all nodes are at the same member.
+        // Distributes the nodes over the members.
         first: (larder_types::key_hash(name.as_bytes()) % members as u64) as usize,
         tried_for: None,
     }
 }
 
-/// Refuses to let everybody who reaches the port for nodes be a node, unless that is said to be meant.
+/// Rejects a configuration in which anyone who reaches the peer port could act as a node, unless it is declared as intended.
 fn protect(config: &ServerConfig, peer: Option<&TcpListener>) -> Result<(), Error> {
     let section = &config.cluster;
     let addr = peer.and_then(|peer| peer.local_addr().ok());

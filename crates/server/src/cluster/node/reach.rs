@@ -1,7 +1,8 @@
-//! Which nodes this one cannot reach, and why. What lasts is told: in the log, and in this node's report, from which all nodes know it.
+//! Tracks which nodes this one cannot reach, and why. Lasting failures are logged and included in this node's report, which all
+//! nodes receive.
 //!
-//! What does not last is not told: who lost a connection soon has another, and who has died is soon down in the map. It has to last for longer than a
-//! lease, so that the death of a node is no news of all others.
+//! Short failures are not reported: a lost connection is soon replaced, and a dead node is soon down in the map. A failure must
+//! last longer than a lease, so that the death of a node is not reported by all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use larder_cluster::controller::Report;
 use larder_cluster::map::{Map, NodeName, State};
 
-/// Beyond a lease.
+/// Added to the lease duration.
 const LASTING_MS: u64 = 1_000;
 
 pub struct Reach {
@@ -19,7 +20,7 @@ pub struct Reach {
 
 struct Lost {
     since_ms: u64,
-    /// As it is told, once it has lasted.
+    /// The reported reason, once the failure has lasted long enough.
     told: Option<String>,
 }
 
@@ -31,7 +32,7 @@ impl Reach {
         }
     }
 
-    /// Notes whether a node was reached, or why not. Gives whether [`Reach::lasting`] is another than before.
+    /// Records that a node was reached, or the reason why not. Returns whether [`Reach::lasting`] has changed.
     pub fn met(&self, node: &NodeName, how: Result<(), &str>, now_ms: u64) -> bool {
         let mut all = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let why = match how {
@@ -57,7 +58,7 @@ impl Reach {
         true
     }
 
-    /// Forgets all but these. Gives whether [`Reach::lasting`] is another than before.
+    /// Discards all other nodes. Returns whether [`Reach::lasting`] has changed.
     pub fn keep(&self, nodes: impl Fn(&NodeName) -> bool) -> bool {
         let mut all = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let told = |all: &BTreeMap<NodeName, Lost>| {
@@ -68,7 +69,7 @@ impl Reach {
         told(&all) != before
     }
 
-    /// The nodes that could not be reached for long, and why.
+    /// The nodes that could not be reached for a long time, with the reason.
     pub fn lasting(&self) -> BTreeMap<NodeName, String> {
         let all = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let told = all.iter().filter_map(|(node, lost)| {
@@ -79,7 +80,8 @@ impl Reach {
     }
 }
 
-/// Who says of a node that it cannot be reached, and why the first of them says so. Those that are down are not spoken of, nor listened to.
+/// Returns the nodes that report that they cannot reach `node`, and the first one's reason. Ignores nodes that are down, in both
+/// roles.
 pub fn unreached<'a>(
     map: &'a Map,
     reports: &'a BTreeMap<NodeName, Report>,
@@ -108,7 +110,7 @@ pub fn unreached<'a>(
     (by, first)
 }
 
-/// In one sentence for each node that others cannot reach.
+/// One sentence for each node that others cannot reach.
 pub fn told(map: &Map, reports: &BTreeMap<NodeName, Report>) -> Vec<String> {
     let named: BTreeSet<&NodeName> = reports
         .values()

@@ -1,4 +1,4 @@
-//! What this node reports: `reports/<name>`, all of it each time, a few times a second at most.
+//! Writes this node's report, `reports/<name>`: complete each time, and at most a few times per second.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -12,23 +12,23 @@ use tokio::time::sleep;
 use super::known::{Known, REPORTS};
 use super::write::settle;
 
-/// Between two reports of a node, for each so many that there are.
+/// The pause between two reports of a node, per `NODES_A_PAUSE` nodes of the cluster.
 const PAUSE: Duration = Duration::from_millis(200);
 const NODES_A_PAUSE: usize = 16;
 
-/// A life that reports.
+/// The incarnation for which reports are written.
 pub struct Reporter<'a> {
     pub service: &'a dyn Coordination,
     pub writer: Writer,
     pub name: &'a NodeName,
     pub lease: LeaseId,
     pub incarnation: Incarnation,
-    /// This node's key, and when it was made.
+    /// This node's registration key, and the revision that created it.
     pub registration: (String, Revision),
     pub news: watch::Receiver<Known>,
 }
 
-/// The report, as the parts of the server change it.
+/// The report, updated by the parts of the server.
 #[derive(Default)]
 pub struct Reports {
     report: Mutex<Report>,
@@ -45,7 +45,7 @@ impl Reports {
         }
     }
 
-    /// Writes what changes, for one life; ends when that has ended.
+    /// Writes changes during one incarnation; returns when it has ended.
     pub async fn run(&self, reporter: Reporter<'_>) {
         let Reporter {
             service,
@@ -58,7 +58,7 @@ impl Reports {
         } = reporter;
         let key = format!("{REPORTS}{name}");
         let mut written = Revision(0);
-        // What an earlier life reported is told anew.
+        // The report of an earlier incarnation is written again.
         self.changed.notify_one();
         loop {
             self.changed.notified().await;
@@ -98,7 +98,7 @@ impl Reports {
                     }
                 }
             }
-            // All nodes hear all reports.
+            // Every node receives all reports.
             let map = news.borrow().map.as_ref().map(|known| known.map.clone());
             let nodes = map.map_or(1, |map| map.members().len());
             sleep(PAUSE * nodes.div_ceil(NODES_A_PAUSE) as u32).await;

@@ -1,7 +1,9 @@
-//! What this node wants of the map as the owner of slots: a replica that is silent out of those in sync, by a change of its own; one that has
-//! everything into them, by its report, since the controller knows what else that needs. And it gives away slots that are to be others'.
+//! Executes the requests of this node as the owner of slots. A silent replica is removed from the in-sync set by a change of this
+//! node. A complete replica is reported, because the controller knows the further conditions for adding it. Slots are handed over
+//! to their intended owners.
 //!
-//! A change compares the map's revision and this node's registration. So it is made by who owns the slots by that very map, and has its lease.
+//! A change compares the map's revision and this node's registration. It is therefore made only by the owner according to that
+//! very map, with a valid lease.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,25 +21,25 @@ use super::reports::Reports;
 use super::write::settle;
 use crate::cluster::slot_asks::{SlotAsks, change_of, synced_of};
 
-/// How long a change that another came before waits for news of that.
+/// How long to wait for the newer state after a conflict.
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub struct SlotWriter<'a> {
     pub service: &'a dyn Coordination,
     pub writer: Writer,
     pub name: &'a NodeName,
-    /// This node's key, and when it was made.
+    /// This node's registration key, and the revision that created it.
     pub registration: (String, Revision),
     pub asks: Arc<SlotAsks>,
     pub reports: Arc<Reports>,
 }
 
 impl SlotWriter<'_> {
-    /// Writes what owners ask for, for one life; ends when that has ended.
+    /// Executes owners' requests during one incarnation; returns when it has ended.
     pub async fn run(mut self, mut news: watch::Receiver<Known>) {
-        // By slot and node; said again while the map does not show it.
+        // By slot and node; repeated while the map does not show the result.
         let mut into: BTreeMap<(u16, larder_cluster::map::NodeId), Ask> = BTreeMap::new();
-        // Those that give slots away by a map that is not known here yet.
+        // Hand-overs under a map that has not been received here yet.
         let mut early: Vec<Ask> = Vec::new();
         let mut changes = 0_u64;
         loop {
@@ -82,7 +84,7 @@ impl SlotWriter<'_> {
     }
 
     /// # Errors
-    /// The service refuses.
+    /// The service rejects the change.
     async fn change(
         &mut self,
         mut known: KnownMap,
@@ -132,7 +134,7 @@ impl SlotWriter<'_> {
                 Outcome::Conflict(now) => {
                     let is_ours = now.first().and_then(Option::as_ref);
                     if is_ours.is_none_or(|it| it.created != *created) {
-                        // Another life.
+                        // The registration belongs to another incarnation.
                         return Ok(());
                     }
                     let is_later = |it: &Known| {

@@ -1,4 +1,4 @@
-//! How this node stands with its cluster, in words for people: `/readyz`, INFO, and why commands are refused.
+//! This node's status in its cluster, as messages for operators: `/readyz`, INFO, and the reason why commands are rejected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,21 +9,21 @@ use larder_cluster::map::{NodeName, State};
 use super::{Known, reach};
 use crate::cluster::View;
 
-/// At about one moment.
+/// The status at approximately one instant.
 #[derive(Debug, Clone)]
 pub struct Standing {
     pub name: NodeName,
     /// `cluster.etcd`.
     pub endpoints: String,
-    /// Why etcd does not answer; `None` if it did the last time.
+    /// The error of the last request to etcd; `None` if it succeeded.
     pub trouble: Option<String>,
-    /// What is known was compared with etcd at this time of `boot_ms`; `None`: never.
+    /// The time of `boot_ms` at which the known state was last compared with etcd; `None` if never.
     pub confirmed_at_ms: Option<u64>,
-    /// Why this node takes no part, if somebody has to mend something.
+    /// The reason why this node does not participate, if it needs an operator.
     pub refused: Option<String>,
     pub is_registered: bool,
     pub known: Known,
-    /// The newest map that another node has shown.
+    /// The newest epoch that another node has sent.
     peer_epoch: Arc<AtomicU64>,
 }
 
@@ -46,7 +46,7 @@ impl Standing {
         }
     }
 
-    /// What is missing until this node can do its part; `None` if nothing is.
+    /// Returns what is missing before this node can serve; `None` if nothing is.
     pub fn missing(&self, view: &View) -> Option<String> {
         let name = &self.name;
         if self.confirmed_at_ms.is_none() {
@@ -85,7 +85,7 @@ impl Standing {
         self.unassigned(view).or_else(|| self.is_unreached(view))
     }
 
-    /// Of three nodes or more: that most of the others cannot reach this one.
+    /// With three nodes or more: reports that most of the others cannot reach this one.
     fn is_unreached(&self, view: &View) -> Option<String> {
         let (by, why) = reach::unreached(&view.map, &self.known.reports, &self.name);
         let there = view.map.members().iter();
@@ -95,12 +95,12 @@ impl Standing {
         (by.len() > 1 && 2 * by.len() > others).then(|| reach::sentence(&self.name, &by, why))
     }
 
-    /// Which nodes cannot be reached by which others, in sentences.
+    /// One sentence for each node that others cannot reach.
     pub fn unreached(&self, view: &View) -> Vec<String> {
         reach::told(&view.map, &self.known.reports)
     }
 
-    /// Why this node must not answer by its own map: its lease has ended, and another node has a newer one.
+    /// The reason why this node must not serve by its own map: its lease has expired, and another node has a newer map.
     pub fn cut_off(&self, view: &View) -> Option<String> {
         let (own, newest) = (view.map.epoch().0, self.peer_epoch.load(Ordering::Acquire));
         if newest <= own || self.lease_left_ms(view) > 0 {
@@ -117,7 +117,7 @@ impl Standing {
         ))
     }
 
-    /// Which nodes cannot serve, and why, in sentences.
+    /// One sentence for each node that cannot serve.
     pub fn unable(&self, view: &View) -> Vec<String> {
         let unable = self.known.unable.iter();
         let members = unable.filter(|(name, _)| view.map.member_named(name).is_some());
@@ -125,7 +125,7 @@ impl Standing {
         told.collect()
     }
 
-    /// Why commands on tables are refused, if all of them are.
+    /// The reason why all commands on tables are rejected, if they are.
     pub fn refusal(&self, view: &View) -> Option<String> {
         if view.is_up() && !view.lookup.served().is_empty() {
             return None;
@@ -133,7 +133,7 @@ impl Standing {
         self.missing(view)
     }
 
-    /// What is to be said though this node does its part.
+    /// A warning that does not prevent this node from serving.
     pub fn trouble(&self, view: &View) -> Option<String> {
         let why = self.trouble.as_ref()?;
         let left = self.lease_left_ms(view);
@@ -150,13 +150,13 @@ impl Standing {
         ))
     }
 
-    /// For how long this node surely holds its lease.
+    /// The time for which this node certainly holds its lease.
     pub fn lease_left_ms(&self, view: &View) -> u64 {
         let until = view.life.as_ref().map_or(0, |life| life.held.until_ms());
         until.saturating_sub(boot_ms())
     }
 
-    /// The controller's name, in a half-sentence.
+    /// The controller's name, as a clause.
     fn controller(&self) -> String {
         match &self.known.leader {
             Some(leader) => format!("{} is the controller", leader.name),

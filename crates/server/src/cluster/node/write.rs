@@ -1,4 +1,4 @@
-//! Changes that are made, or refused: nothing between is left.
+//! Retries a change until its outcome is known.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use larder_cluster::coordination::{Change, Coordination, Error, Outcome};
 
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Asks for a change until it is known how it ended, however long the service is away.
+/// Sends a change repeatedly until its outcome is known, however long the service is unavailable.
 ///
 /// # Errors
 /// [`Error::Refused`] and [`Error::LeaseEnded`]: it was not made.
