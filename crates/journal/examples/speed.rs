@@ -1,7 +1,7 @@
-//! What the journal costs: `cargo run --release -p larder-journal --example speed [FOLDER]`.
+//! Measures the cost of the journal: `cargo run --release -p larder-journal --example speed [FOLDER]`.
 //!
-//! Rows of 34-byte keys and 100-byte values, 16 to a turn of the core's loop. Prints CPU time, of the
-//! core's thread and of all threads together; a folder on the disk in question shows its syncs too.
+//! Writes rows with 34-byte keys and 100-byte values, 16 per turn of the core's loop. Prints the CPU time of the
+//! core's thread and of all threads together. With a folder on the disk in question it also shows the cost of syncs.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -120,7 +120,7 @@ fn recovery(folder: &std::path::Path, what: &str) -> Result<(), larder_journal::
     Ok(())
 }
 
-/// One put at a time, each waited for.
+/// Puts one row at a time and waits for each.
 fn commits(folder: &std::path::Path) -> Result<(), larder_journal::Error> {
     const COMMITS: u32 = 500;
     let options = Options {

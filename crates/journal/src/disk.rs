@@ -1,12 +1,12 @@
-//! The outside world as the journal sees it: files, a clock, and numbers that never repeat.
+//! The environment of the journal: files, a clock, and unique numbers.
 //!
-//! [`RealDisk`] is the operating system. Tests put a model in its place that forgets what was not
-//! synced, tears writes and fails on demand.
+//! [`RealDisk`] is the operating system. Tests replace it with a model that loses unsynced data, tears writes and
+//! fails on demand.
 //!
-//! What the journal relies on, and the model grants no more:
-//! 1. Bytes are durable once `sync` of their file returned well; before that any part of them may
-//!    or may not be, in any order. A failed `sync` promises nothing about any later one.
-//! 2. Names are durable once `sync_folder` returned well. A rename happens whole or not at all.
+//! The journal relies on these guarantees, and the model provides no others:
+//! 1. Bytes are durable after a successful `sync` of their file; before that any part of them may be, in any order. A
+//!    failed `sync` guarantees nothing about later ones.
+//! 2. Names are durable after a successful `sync_folder`. A rename is atomic.
 
 use std::any::Any;
 use std::fs::{self, File, OpenOptions};
@@ -18,16 +18,16 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 pub trait Disk: Send + Sync {
-    /// A folder and those around it, durably; nothing happens where it is there.
+    /// Creates a folder and its parents durably, unless it exists.
     fn create_folder(&self, path: &Path) -> io::Result<()>;
 
-    /// Keeps other processes out of a folder until the result is dropped.
+    /// Locks a folder against other processes until the result is dropped.
     fn lock(&self, folder: &Path) -> io::Result<Box<dyn Any + Send + Sync>>;
 
-    /// The names in a folder, in any order.
+    /// Returns the names in a folder, in any order.
     fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
 
-    /// An empty file for writing, in place of any that is there.
+    /// Creates an empty file for writing, and replaces an existing one.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
@@ -39,19 +39,19 @@ pub trait Disk: Send + Sync {
     /// Makes the names in a folder durable.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 
-    /// Time since some moment before the first call; it never goes back.
+    /// The time since an unspecified instant before the first call; monotonic.
     fn now(&self) -> Duration;
 
-    /// A number that no earlier call gave, on this machine or another.
+    /// Returns a number that no earlier call returned, on this machine or another.
     fn new_id(&self) -> io::Result<u64>;
 }
 
-/// Its calls may be made at the same time; writes and changes of the size are made by one at a time.
+/// A file. Concurrent calls are allowed, but only one at a time may write or change the size.
 pub trait DiskFile: Send + Sync {
-    /// Writes all of `parts`, one behind the other, from `offset` on.
+    /// Writes all of `parts` consecutively from `offset` on.
     fn write_at(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()>;
 
-    /// Reads up to `into.len()` bytes; fewer only at the file's end.
+    /// Reads up to `into.len()` bytes; fewer only at the end of the file.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
     fn size(&self) -> io::Result<u64>;
@@ -72,9 +72,8 @@ struct RealLock(File);
 
 impl Drop for RealLock {
     fn drop(&mut self) {
-        // Closing is not enough: a child process that is just being started shares the lock until
-        // it runs its own program.
-        // SAFETY: the descriptor is open; flock touches no memory.
+        // Closing is not enough: a child process that is being started shares the lock until it executes its own
+        // program. SAFETY: the descriptor is open; flock accesses no memory.
         unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
     }
 }
@@ -84,7 +83,7 @@ impl Disk for RealDisk {
         if path.as_os_str().is_empty() || path.exists() {
             return Ok(());
         }
-        // Each name is durable before another is put into it.
+        // Each name is durable before another is created in it.
         let parent = path.parent().unwrap_or(Path::new(""));
         self.create_folder(parent)?;
         fs::create_dir(path)?;
@@ -93,7 +92,7 @@ impl Disk for RealDisk {
 
     fn lock(&self, folder: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
         let held = File::open(folder)?;
-        // SAFETY: the descriptor is open; flock touches no memory.
+        // SAFETY: the descriptor is open; flock accesses no memory.
         if unsafe { libc::flock(held.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -149,7 +148,7 @@ impl Disk for RealDisk {
         let mut bytes = [0u8; 8];
         // SAFETY: the pointer and the size are those of `bytes`, which outlives the call.
         let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-        // Fewer than 256 bytes come whole or not at all.
+        // Requests of fewer than 256 bytes are never interrupted.
         if got != bytes.len() as isize {
             return Err(io::Error::last_os_error());
         }
@@ -159,13 +158,13 @@ impl Disk for RealDisk {
 
 impl DiskFile for RealFile {
     fn write_at(&self, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
-        /// What Linux takes at once (`IOV_MAX`) and more than pays.
+        /// Linux's limit per call (`IOV_MAX`) is higher, but more slices gain nothing.
         const SLICES_MAX: usize = 256;
         for parts in parts.chunks(SLICES_MAX) {
             let mut slices: Vec<IoSlice<'_>> =
                 parts.iter().map(|part| IoSlice::new(part)).collect();
             let mut left = &mut slices[..];
-            // Empty slices must go, or a write of nothing would look like a full disk.
+            // Removes empty slices, since a write of zero bytes would look like a full disk.
             IoSlice::advance_slices(&mut left, 0);
             while !left.is_empty() {
                 // SAFETY: an IoSlice has the layout of an iovec; the slices outlive the call.

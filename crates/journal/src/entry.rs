@@ -1,31 +1,30 @@
-//! What a journal holds: entries, and their bytes.
+//! Journal entries and their encoding.
 //!
-//! 1. Entries are absolute: replaying one that is already in the rows changes nothing in the end.
-//!    (An increment is logged as the value that came of it.) Snapshots rely on that. [`Entry::Slot`] is not: who writes it says in the
-//!    log and in the snapshot from where on records count.
-//! 2. One entry has one spelling: what decodes encodes to the same bytes.
+//! 1. Entries are idempotent: replaying one that the rows already reflect does not change the final result. (An
+//!    increment is logged as its resulting value.) Snapshots rely on that. [`Entry::Slot`] is an exception: its
+//!    writer records in the log and in the snapshot from where on records count.
+//! 2. Every entry has exactly one encoding: decoding and encoding reproduces the bytes.
+//! 3. If several cores write a batch concurrently, each logs its changes in its own order as [`Entry::Part`]s, and an
+//!    [`Entry::Kept`] follows all of them. Once that is present, the batch is complete. `parts` reads them.
 //!
-//! 3. A batch that several cores write at the same time, each its part and in its own order, is in the log as
-//!    [`Entry::Part`]s and, behind them all, an [`Entry::Kept`]: whole, once that is there. `parts` reads them.
-//!
-//! An entry is a kind (1 byte), the varint sizes of its one or two strings, its deadline (8 bytes) if
-//! the kind has one, then the strings.
+//! An entry consists of a kind (1 byte), the varint sizes of its one or two strings, its deadline (8 bytes) if the
+//! kind has one, and the strings.
 
 use larder_types::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use crate::error::Error;
 
-/// One change. Keys of rows are 1 to [`KEY_BYTES_MAX`] bytes, values up to [`VALUE_BYTES_MAX`].
+/// One change. Keys of rows have 1 to [`KEY_BYTES_MAX`] bytes, values up to [`VALUE_BYTES_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry<'a> {
-    /// The row has this value and this deadline, whatever it had before.
+    /// Sets the value and the deadline of a row.
     Put {
         key: &'a [u8],
         value: &'a [u8],
-        /// Milliseconds since 1970 at which the row ends.
+        /// Milliseconds since 1970 at which the row expires.
         deadline_ms: Option<u64>,
     },
-    /// The row, if there is one, has this deadline and keeps its value.
+    /// Sets the deadline of a row, if it exists; its value is unchanged.
     Expire {
         key: &'a [u8],
         deadline_ms: Option<u64>,
@@ -33,12 +32,12 @@ pub enum Entry<'a> {
     Remove {
         key: &'a [u8],
     },
-    /// No row from `lo` to before `hi`; without `hi`, to the end of all keys.
+    /// Removes all rows from `lo` up to, but not including, `hi`; without `hi`, to the end of all keys.
     RemoveRange {
         lo: &'a [u8],
         hi: Option<&'a [u8]>,
     },
-    /// A join definition, in the text of its creation.
+    /// Creates a join, with the text of its definition.
     Define {
         name: &'a [u8],
         text: &'a [u8],
@@ -46,31 +45,32 @@ pub enum Entry<'a> {
     Drop {
         name: &'a [u8],
     },
-    /// How far a source (a database) has been followed. The bytes are the source's own.
+    /// The position up to which a source (a database) has been processed. The source defines the bytes.
     Position {
         source: &'a [u8],
         position: &'a [u8],
     },
-    /// A change that is done only if a later [`Entry::Kept`] is of the same batch: what several cores wrote at the same
-    /// time and is there whole or not at all. `change` is the bytes of one of the entries above.
+    /// A change that takes effect only if a later [`Entry::Kept`] has the same batch: several cores wrote it
+    /// concurrently and it is atomic. `change` has the encoding of one of the entries above.
     Part {
         batch: u64,
         change: &'a [u8],
     },
-    /// All parts of this batch are before this entry, and are done, each at its own place.
+    /// All parts of this batch precede this entry and take effect, each at its own position.
     Kept {
         batch: u64,
     },
-    /// No more of this batch will come, and none of it is done.
+    /// The batch ends without taking effect.
     Abandoned {
         batch: u64,
     },
-    /// What the name of a space, or an alias of one, stands for, in the words of whoever keeps spaces. An empty record: it stands for nothing.
+    /// The definition of a space's name or alias, encoded by the owner of spaces. An empty record removes it.
     Space {
         name: &'a [u8],
         record: &'a [u8],
     },
-    /// What happened to a slot of a cluster, in the words of whoever keeps its rows. These are not absolute: each follows on those before.
+    /// A change of a cluster slot, encoded by the owner of its rows. These are not idempotent: each builds on those
+    /// before.
     Slot {
         slot: u16,
         record: &'a [u8],
@@ -93,7 +93,7 @@ const ABANDONED: u8 = 13;
 const SLOT: u8 = 14;
 const SPACE: u8 = 15;
 
-/// A record of a slot may have one row, of any size, and some words on it; or a chunk of rows.
+/// A record of a slot may contain one row of any size and some metadata, or a chunk of rows.
 const RECORD_BYTES_MAX: u64 = VALUE_BYTES_MAX + (1 << 20);
 
 /// A kind, two varints and a deadline.
@@ -101,7 +101,7 @@ const HEAD_MAX: usize = 1 + 2 * VARINT_MAX + 8;
 const VARINT_MAX: usize = 5;
 
 impl<'a> Entry<'a> {
-    /// Bytes of its strings: nearly all that it takes in a file.
+    /// The size of its strings: nearly all of its encoded size.
     pub fn payload_bytes(&self) -> usize {
         match self {
             Entry::Put { key, value, .. } => key.len() + value.len(),
@@ -130,7 +130,7 @@ impl<'a> Entry<'a> {
             Entry::Drop { name } => (name, &b""[..], 1),
             Entry::Position { source, position } => (source, position, 1),
             Entry::Part { change, .. } => {
-                // The kind first: parts are not in parts, however deep.
+                // Checks the kind first: parts must not be nested, to bound the recursion.
                 let is_change = matches!(change.first(), Some(PUT..=PERSIST));
                 return match is_change.then(|| Entry::decode(change)) {
                     Some(Ok((_, []))) => Ok(()),
@@ -194,10 +194,10 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The entry at the beginning of `bytes`, and what follows it.
+    /// Decodes the entry at the start of `bytes`, and returns it with the rest.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// A description of the problem.
     #[inline]
     pub fn decode(bytes: &'a [u8]) -> Result<(Entry<'a>, &'a [u8]), &'static str> {
         const SHORT: &str = "an entry runs over the end of its frame";
@@ -299,7 +299,7 @@ fn push(out: &mut Vec<u8>, kind: u8, first: &[u8], second: Option<&[u8]>, deadli
     out.extend_from_slice(second);
 }
 
-/// LEB128. Sizes are below 2^35 by the limits.
+/// Writes a LEB128 varint. The limits keep sizes below 2^35.
 #[inline]
 fn put_varint(head: &mut [u8; HEAD_MAX], mut at: usize, mut value: usize) -> usize {
     while value >= 0x80 {

@@ -1,4 +1,4 @@
-//! What can go wrong with a journal, each with the evidence a person needs.
+//! Errors of a journal. Each contains the evidence that a person needs.
 
 use std::fmt;
 use std::io;
@@ -8,34 +8,34 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Bytes are not what was written, or files are missing. Nothing was changed on disk.
+    /// Bytes differ from what was written, or files are missing. Nothing was changed on disk.
     Corrupted {
         path: PathBuf,
         offset: u64,
         detail: String,
     },
-    /// A key, value or batch is outside its bounds. Nothing was appended.
+    /// A key, value or batch is out of bounds. Nothing was appended.
     Limit { what: &'static str, detail: String },
-    /// The file system refused.
+    /// A file system operation failed.
     Io {
         action: &'static str,
         path: PathBuf,
         source: io::Error,
     },
-    /// The journal is not in the state that the call needs.
+    /// The journal is not in the state that the call requires.
     State { detail: String },
-    /// The journal has stopped for good; what was appended with this call is *not done*.
+    /// The journal has stopped permanently; the data of this call is *not done*.
     Stopped(Arc<Failure>),
 }
 
-/// Why a journal stopped. It stays stopped: after a failed sync the kernel may have dropped what it
-/// could not write and call the next sync a success, so nothing later can be believed. (After a failed write it goes on when
+/// The reason why a journal stopped. This is permanent: after a failed sync the kernel may have dropped the data and
+/// report success for the next sync, so later results are not trustworthy. (After a failed write it continues when
 /// the write succeeds: see [`crate::Journal::trouble`].)
 #[derive(Debug)]
 pub enum Failure {
     /// [`crate::Journal::close`] was called, or the journal was dropped.
     Closed,
-    /// A sync failed, or at the close anything.
+    /// A sync failed, or any operation during the close.
     Failed(Error),
 }
 
@@ -54,7 +54,7 @@ impl Error {
         }
     }
 
-    /// For `map_err`: names what was done and to which path.
+    /// For `map_err`: adds the action and the path.
     pub(crate) fn io<'a>(
         action: &'static str,
         path: &'a Path,
@@ -66,7 +66,7 @@ impl Error {
         }
     }
 
-    /// Whether the disk or the quota is full.
+    /// Returns whether the disk or the quota is full.
     pub fn is_disk_full(&self) -> bool {
         match self {
             Error::Io { source, .. } => matches!(

@@ -1,10 +1,9 @@
-//! Fault points: named places at which a test can have the process killed.
+//! Fault points: named places at which a test can kill the process.
 //!
-//! `LARDER_FAULT_POINT=name` kills at the first pass of that point, `name:3` at the third. Release
-//! builds hold no fault points. (The same convention as in `larder-batch`, which this crate does
-//! not link.)
+//! `LARDER_FAULT_POINT=name` kills at the first pass of that point, `name:3` at the third. Release builds have no
+//! fault points. (The same convention as in `larder-batch`, which this crate does not link.)
 
-/// The points of this crate, in the order of a journal's life.
+/// The fault points of this crate, in the order of a journal's life cycle.
 pub const FAULT_POINTS: [&str; 12] = [
     "journal.written",
     "journal.synced",
@@ -20,7 +19,7 @@ pub const FAULT_POINTS: [&str; 12] = [
     "journal.recovery_sealed",
 ];
 
-/// Ends the process by SIGKILL, as a crash would, if the environment asks for it here.
+/// Ends the process by SIGKILL, like a crash, if the environment selects this point.
 #[cfg(debug_assertions)]
 pub(crate) fn fault_point(name: &str) {
     use std::sync::OnceLock;
@@ -42,7 +41,7 @@ pub(crate) fn fault_point(name: &str) {
     });
     let Some(wanted) = wanted else { return };
     if wanted.name == name && wanted.passes_left.fetch_sub(1, Ordering::SeqCst) == 1 {
-        // SAFETY: getpid and kill have no preconditions; the signal goes to this process alone.
+        // SAFETY: getpid and kill have no preconditions; the signal goes only to this process.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     }
 }

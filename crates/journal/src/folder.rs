@@ -6,10 +6,10 @@
 //! <folder>/<either>.tmp            being made; means nothing, and is removed at the next start
 //! ```
 //!
-//! 1. A file under its own name has a whole, durable header; a snapshot is whole and durable. Both
-//!    are made under a temporary name and renamed.
+//! 1. A file with its final name has a complete, durable header; a snapshot is completely durable. Both are created
+//!    under a temporary name and renamed.
 //! 2. Log `n + 1` exists only if log `n` is sealed and durable, and snapshot `n` only if log `n` exists.
-//! 3. Logs before the newest snapshot's number, and older snapshots, mean nothing any more.
+//! 3. Logs before the number of the newest snapshot, and older snapshots, are obsolete.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub(crate) fn temporary(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// What is in a journal's folder; numbers ascend.
+/// The contents of a journal's folder; numbers ascend.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     pub logs: Vec<u64>,
@@ -65,13 +65,13 @@ impl Listing {
     }
 }
 
-/// The number in a name that this crate would give; `None` for any other spelling.
+/// Parses the number in a file name; `None` for any spelling that this crate does not use.
 fn number_of(name: &str, prefix: &str) -> Option<u64> {
     let number: u64 = name.strip_prefix(prefix)?.parse().ok()?;
     (format!("{prefix}{number:010}") == name).then_some(number)
 }
 
-/// A new, durable log without entries; it replaces a file of its name.
+/// Creates a durable log without entries, and replaces a file of the same name.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -85,7 +85,7 @@ pub(crate) fn create_log(
     Ok(file)
 }
 
-/// A new log under its temporary name. What fails leaves no file.
+/// Creates a log under its temporary name. A failure leaves no file.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -102,7 +102,7 @@ pub(crate) fn prepare_log(
         .write_at(0, &[&header.encode()])
         .and_then(|()| file.sync())
     {
-        // What cannot be removed now is replaced by the next try, or removed by the next start.
+        // If the removal fails, the next attempt replaces the file, or the next start removes it.
         let _ = disk.remove(&temporary);
         return Err(Error::io("write", &temporary)(error));
     }
@@ -110,14 +110,14 @@ pub(crate) fn prepare_log(
     Ok(file)
 }
 
-/// Gives a log that was prepared its name. After an error it may have it or not, and may be given it again.
+/// Renames a prepared log to its final name. After an error the rename may have happened; it can be repeated.
 ///
 /// # Errors
 /// [`Error::Io`].
 pub(crate) fn place_log(disk: &dyn Disk, folder: &Path, number: u64) -> Result<(), Error> {
     let path = log_path(folder, number);
     match disk.rename(&temporary(&path), &path) {
-        // A try before this one has renamed it.
+        // An earlier attempt renamed it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         renamed => renamed.map_err(Error::io("rename to its place", &path))?,
     }
@@ -125,10 +125,10 @@ pub(crate) fn place_log(disk: &dyn Disk, folder: &Path, number: u64) -> Result<(
         .map_err(Error::io("sync folder", folder))
 }
 
-/// Removes what invariant 3 gives up, and temporary files if none can be in use.
+/// Removes obsolete files (invariant 3), and temporary files if none can be in use.
 ///
 /// # Errors
-/// [`Error::Io`]; what is left is removed at the next try.
+/// [`Error::Io`]; the next call removes what is left.
 pub(crate) fn sweep(
     disk: &dyn Disk,
     folder: &Path,

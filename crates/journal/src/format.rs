@@ -1,9 +1,9 @@
-//! The bytes of logs and snapshots: a header, then frames. `docs/formats/journal.md` has the tables.
+//! The encoding of logs and snapshots: a header, then frames. `docs/formats/journal.md` has the tables.
 //!
-//! 1. Every byte of a file is under a checksum: the header's own, a frame header's, a body's.
-//! 2. A frame's checksums are bound to its file's id and its offset. So a frame that was left
-//!    behind by an earlier life of the disk's blocks, or stands at another place, is no frame.
-//! 3. A frame is the unit that exists whole or not at all: no batch runs over two.
+//! 1. A checksum covers every byte of a file: the header's own, a frame header's, or a body's.
+//! 2. A frame's checksums depend on its file's id and its offset. Bytes of an older file that used the same disk
+//!    blocks, or bytes at a different offset, are therefore not a valid frame.
+//! 3. A frame is the unit of atomicity: no batch spans two frames.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::error::Error;
 pub const FORMAT: u32 = 1;
 pub const FILE_HEADER_SIZE: usize = 64;
 pub const FRAME_HEADER_SIZE: usize = 40;
-/// What the frame that ends a snapshot holds.
+/// The size of the body of a snapshot's last frame.
 pub const TOTALS_SIZE: usize = 48;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +32,8 @@ impl FileKind {
     }
 }
 
+/// The header of a file.
+///
 /// ```text
 ///  0  8  LARDLOG1 or LARDSNP1          24  8  number of the file
 ///  8  4  format                        32  8  log: sequence of its first entry; snapshot: 0
@@ -63,7 +65,7 @@ impl FileHeader {
     }
 
     /// # Errors
-    /// [`Error::Corrupted`]; [`Error::State`] for a whole header of another format.
+    /// [`Error::Corrupted`]; [`Error::State`] for a valid header of another format.
     pub fn decode(path: &Path, kind: FileKind, bytes: &[u8]) -> Result<FileHeader, Error> {
         let refuse = |detail: String| Err(Error::corrupted(path, 0, detail));
         if bytes.len() < FILE_HEADER_SIZE {
@@ -98,10 +100,12 @@ impl FileHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
     Entries,
-    /// Nothing follows in this file. In a log its body is empty; in a snapshot it is [`Totals`].
+    /// The last frame of the file. In a log its body is empty; in a snapshot it is [`Totals`].
     End,
 }
 
+/// The header of a frame.
+///
 /// ```text
 ///  0  4  checksum of bytes 4 to 40    20  4  kind: 0 entries, 1 end
 ///  4  4  size of the body             24  8  how many bytes of the file were durable when this was written
@@ -119,7 +123,7 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// The header of a frame with `body` at `offset` of the file with the id `file`.
+    /// Returns the header of a frame with `body` at `offset` of the file with the id `file`.
     pub fn of(
         kind: FrameKind,
         first_sequence: u64,
@@ -156,7 +160,7 @@ impl FrameHeader {
         bytes
     }
 
-    /// The header that stands in `bytes`, or `None` where none does.
+    /// Decodes a header; `None` if `bytes` do not start with a valid one.
     pub fn decode(bytes: &[u8], file: u64, offset: u64) -> Option<FrameHeader> {
         let bytes = bytes.get(..FRAME_HEADER_SIZE)?;
         let kind = match u32_at(bytes, 20) {
@@ -177,19 +181,19 @@ impl FrameHeader {
         })
     }
 
-    /// Whether `body` is what was written behind this header.
+    /// Returns whether `body` matches this header's checksum.
     pub fn fits(&self, body: &[u8], file: u64, offset: u64) -> bool {
         body.len() == self.body_size as usize
             && self.body_checksum == xxh3_64(body) ^ place(file, offset)
     }
 
-    /// Header and body.
+    /// The size of header and body.
     pub fn frame_size(&self) -> u64 {
         FRAME_HEADER_SIZE as u64 + u64::from(self.body_size)
     }
 }
 
-/// What ends a snapshot.
+/// The body of a snapshot's last frame.
 ///
 /// ```text
 ///  0  8  entries              24  8  bytes of values
@@ -235,8 +239,8 @@ impl Totals {
     }
 }
 
-/// What binds a checksum to a place. An xor, because a seed of XXH3 itself would cost the
-/// derivation of a secret at each call.
+/// Returns the value that binds a checksum to a position. It is combined by xor, because a seed for XXH3 would
+/// require deriving a secret in each call.
 fn place(file: u64, offset: u64) -> u64 {
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     file ^ offset.wrapping_mul(SPREAD).rotate_left(32)

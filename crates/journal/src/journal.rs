@@ -1,4 +1,4 @@
-//! The journal as a whole: opening, producers, snapshots, closing.
+//! The complete journal: opening, producers, snapshots, closing.
 
 use std::any::Any;
 use std::path::Path;
@@ -20,34 +20,33 @@ use crate::shared::{Group, Item, Shared, State};
 use crate::snapshot::{SnapshotMaker, SnapshotPart, SnapshotShared};
 use crate::writer::{Next, StopOnPanic, Writer};
 
-/// When what was written is made durable. The words and their meaning are those of Redis's
-/// `appendfsync`.
+/// When written data becomes durable. The names and their meaning are those of Redis's `appendfsync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fsync {
-    /// Before it is acknowledged: nothing acknowledged is lost.
+    /// Before the acknowledgement: no acknowledged write is lost.
     Always,
-    /// The system has it before it is acknowledged, so a killed process loses nothing; it is durable within a
-    /// second, so a crash of the machine loses the last second at most, as long as
-    /// [`Producer::has_room`] is heeded.
+    /// Data is written to the operating system before the acknowledgement, so a killed process loses nothing. It is
+    /// durable within a second, so a crash of the machine loses at most the last second, provided that callers
+    /// respect [`Producer::has_room`].
     #[default]
     EverySecond,
-    /// The system has it before it is acknowledged, and makes it durable when it does. The order in which it does
-    /// is its own, so a crash of the machine may cut the log at any frame since the last snapshot began.
+    /// Data is written to the operating system before the acknowledgement, and the system decides when it becomes
+    /// durable, and in which order. A crash of the machine may cut the log at any frame since the last snapshot
+    /// began.
     No,
 }
 
-/// The most that a crash may lose under [`Fsync::EverySecond`].
+/// The maximum that a crash may lose under [`Fsync::EverySecond`].
 pub(crate) const LOSS_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub struct Options {
     pub fsync: Fsync,
-    /// Bytes that wait to be written before [`Producer::has_room`] says no. Default 64 MiB.
+    /// Maximum number of bytes waiting to be written; above it [`Producer::has_room`] returns false. Default 64 MiB.
     pub backlog_bytes_max: u64,
-    /// A snapshot is wanted when the logs since the last one have this many percent of its size.
-    /// Default 100.
+    /// A snapshot is due when the logs since the last one reach this percentage of its size. Default 100.
     pub snapshot_growth_percent: u64,
-    /// ... and at least this many bytes. Default 64 MiB.
+    /// Minimum size of the logs, in bytes, for a snapshot to be due. Default 64 MiB.
     pub snapshot_log_bytes_min: u64,
 }
 
@@ -62,25 +61,26 @@ impl Default for Options {
     }
 }
 
-/// How the last snapshot went.
+/// The result of the last snapshot.
 #[derive(Debug, Clone)]
 pub enum LastSnapshot {
     Made { rows: u64, bytes: u64 },
     Failed(Arc<Error>),
 }
 
-/// Sizes for people who watch.
+/// Sizes for monitoring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// Logs since the newest snapshot: what a start replays beside it.
+    /// The logs since the newest snapshot, which a start replays after it.
     pub log_bytes: u64,
     pub logs: u64,
     pub snapshot_bytes: u64,
-    /// Handed over and not yet written.
+    /// Committed and not written yet.
     pub backlog_bytes: u64,
 }
 
-/// So that a later start need not keep back all that follows.
+/// Returns entries that abandon these batches, so that a later start need not hold back the entries after their
+/// parts.
 fn abandon(batches: &[u64]) -> Group {
     let mut body = Vec::new();
     for batch in batches {
@@ -93,10 +93,10 @@ fn abandon(batches: &[u64]) -> Group {
     }
 }
 
-/// So many logs call for a snapshot, whatever their size: each start begins one.
+/// Maximum number of logs, of any size, before a snapshot is due: each start begins a log.
 const LOGS_MAX: u64 = 64;
 
-/// A folder with the durable rows of a process. One process has it open at a time.
+/// A folder with the durable rows of a process. Only one process at a time can open it.
 ///
 /// Dropping it closes it; what producers have not committed by then is not done.
 pub struct Journal {
@@ -105,26 +105,27 @@ pub struct Journal {
     _lock: Box<dyn Any + Send + Sync>,
 }
 
-/// Whether a journal can write. It does not keep the journal open.
+/// A handle that shows whether a journal can write. It does not keep the journal open.
 #[derive(Clone)]
 pub struct Health(Arc<Shared>);
 
 impl Health {
-    /// For how long the disk has not completed the operation that writes wait for, if it is in one. A disk that fails
-    /// instead of hanging shows in [`Health::trouble`] and [`Health::failure`].
+    /// Returns how long the disk operation that writes wait for has been running, if there is one. This detects a
+    /// disk that hangs; a disk that fails shows in [`Health::trouble`] and [`Health::failure`].
     pub fn stalled_for(&self) -> Option<Duration> {
         let operations = [self.0.writing.since(), self.0.syncing.since()];
         let first = operations.into_iter().flatten().min()?;
         Some(self.0.disk.now().saturating_sub(first))
     }
 
-    /// Why writing fails at present, and for how long it has. The journal holds what is committed meanwhile in memory, and
-    /// writes it as soon as it can; take no new writes until then. `None` if nothing is wrong, or the journal has stopped.
+    /// Returns why writes currently fail, and for how long they have. The journal holds commits in memory and writes
+    /// them as soon as possible; callers should accept no new writes until then. `None` if writes succeed or the
+    /// journal has stopped.
     pub fn trouble(&self) -> Option<(Arc<Error>, Duration)> {
         trouble(&self.0)
     }
 
-    /// Why the journal has stopped, if it has.
+    /// Returns why the journal has stopped, if it has.
     pub fn failure(&self) -> Option<Arc<Failure>> {
         self.0.state().failure.clone()
     }
@@ -148,15 +149,15 @@ struct Threads {
 }
 
 impl Journal {
-    /// Opens or creates the journal in `folder`, gives everything in it to `visit` in order, and
-    /// starts the writer's thread. It blocks until all was read.
+    /// Opens or creates the journal in `folder`, passes all entries to `visit` in order, and starts the writer's
+    /// thread. Blocks until everything has been read.
     ///
-    /// Rows, definitions and positions may come more than once: the last word counts. Definitions
-    /// are best kept until the end, so that no join is maintained during replay.
+    /// Rows, definitions and positions may occur more than once: the last entry is valid. Callers should apply
+    /// definitions at the end, so that no join is maintained during the replay.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] for anything but a torn tail of the last log; [`Error::State`] if another
-    /// process has it open; [`Error::Io`]. What was given to `visit` is then worth nothing.
+    /// [`Error::Corrupted`] for any damage except a torn tail of the last log; [`Error::State`] if another process
+    /// has it open; [`Error::Io`]. The entries that were passed to `visit` must then be discarded.
     pub fn open(
         folder: &Path,
         options: Options,
@@ -178,10 +179,10 @@ impl Journal {
         Ok((journal, recovery))
     }
 
-    /// As [`Journal::open`], on any [`Disk`] and without threads: the caller takes the writer's steps.
+    /// Like [`Journal::open`], on any [`Disk`] and without threads: the caller executes the writer's steps.
     ///
     /// # Errors
-    /// As [`Journal::open`].
+    /// Like [`Journal::open`].
     pub fn open_stepped(
         disk: Arc<dyn Disk>,
         folder: &Path,
@@ -228,7 +229,7 @@ impl Journal {
             folder.to_owned(),
             options,
             journal_id,
-            // Random, as the numbers of batches are to be.
+            // The first batch number: random, so that numbers of different runs do not collide.
             header.id,
             found.recovery.log_bytes,
             found.recovery.logs + 1,
@@ -244,24 +245,24 @@ impl Journal {
         Ok((journal, Writer::new(shared), found.recovery))
     }
 
-    /// A way in for one core. `waker` is called by the journal's threads, and must only call that
-    /// core to look again: something of its own may be acknowledged, there is room again, a snapshot
-    /// has ended, writing fails or works again, or the journal has stopped.
+    /// Returns a producer for one core. The journal's threads call `waker`, which must only notify that core. The
+    /// core then checks whether appends can be acknowledged, whether there is room again, whether a snapshot has
+    /// ended, whether writes fail or succeed again, and whether the journal has stopped.
     pub fn producer(&self, waker: impl Fn() + Send + Sync + 'static) -> Producer {
         Producer::new(self.shared.clone(), Box::new(waker))
     }
 
-    /// Why the journal has stopped, if it has.
+    /// Returns why the journal has stopped, if it has.
     pub fn failure(&self) -> Option<Arc<Failure>> {
         self.shared.state().failure.clone()
     }
 
-    /// As [`Health::trouble`].
+    /// Like [`Health::trouble`].
     pub fn trouble(&self) -> Option<(Arc<Error>, Duration)> {
         trouble(&self.shared)
     }
 
-    /// Whether the journal can write, for threads that outlive it or must not keep it open.
+    /// Returns a health handle for threads that outlive the journal or must not keep it open.
     pub fn health(&self) -> Health {
         Health(self.shared.clone())
     }
@@ -276,8 +277,8 @@ impl Journal {
         }
     }
 
-    /// Whether the logs have grown so large, beside the last snapshot, that it is time for a new
-    /// one. Cheap: to be asked now and then.
+    /// Returns whether the logs have grown so much, relative to the last snapshot, that a new one is due. Cheap; poll
+    /// it periodically.
     pub fn wants_snapshot(&self) -> bool {
         let (sizes, options) = (self.sizes(), &self.shared.options);
         let grown = sizes.snapshot_bytes / 100 * options.snapshot_growth_percent;
@@ -289,11 +290,11 @@ impl Journal {
             && !self.shared.stopped.load(Ordering::Relaxed)
     }
 
-    /// Begins a snapshot in `parts`, one a core, and gives it a thread. Each part may be read from
-    /// this call's return on.
+    /// Starts a snapshot in `parts`, one per core, with a thread of its own. Each part may be read as soon as this
+    /// call returns.
     ///
     /// # Errors
-    /// [`Error::State`] while one is being made; [`Error::Stopped`]; [`Error::Io`].
+    /// [`Error::State`] while another snapshot is running; [`Error::Stopped`]; [`Error::Io`].
     pub fn begin_snapshot(&self, parts: usize) -> Result<Vec<SnapshotPart>, Error> {
         let (parts, maker) = self.begin_snapshot_stepped(parts)?;
         let shared = self.shared.clone();
@@ -309,16 +310,16 @@ impl Journal {
             })?;
         let before = self.threads().snapshot.replace(thread);
         if let Some(before) = before {
-            // It has said that it ended, or this call would have been refused.
+            // The previous snapshot has ended; otherwise this call would have failed.
             let _ = before.join();
         }
         Ok(parts)
     }
 
-    /// As [`Journal::begin_snapshot`]; the caller takes the maker's steps.
+    /// Like [`Journal::begin_snapshot`]; the caller executes the maker's steps.
     ///
     /// # Errors
-    /// As [`Journal::begin_snapshot`].
+    /// Like [`Journal::begin_snapshot`].
     pub fn begin_snapshot_stepped(
         &self,
         parts: usize,
@@ -346,17 +347,17 @@ impl Journal {
         ))
     }
 
-    /// Whether a snapshot is being made.
+    /// Returns whether a snapshot is running.
     pub fn snapshot_running(&self) -> bool {
         self.shared.state().snapshot_running
     }
 
-    /// How the last snapshot since the start went.
+    /// Returns the result of the last snapshot since the start.
     pub fn last_snapshot(&self) -> Option<LastSnapshot> {
         self.shared.state().last_snapshot.clone()
     }
 
-    /// Blocks until no snapshot is being made. For tools and tests.
+    /// Blocks until no snapshot is running. For tools and tests.
     pub fn wait_for_snapshot(&self) -> Option<LastSnapshot> {
         let mut state = self.shared.state();
         state.waiting += 1;
@@ -371,11 +372,11 @@ impl Journal {
         state.last_snapshot.clone()
     }
 
-    /// Writes and syncs everything committed, ends the log, and stops. A snapshot that is being made
-    /// is given up. To be called when the producers are done.
+    /// Writes and syncs everything committed, seals the log, and stops. A running snapshot is abandoned. Call it
+    /// after the producers are done.
     ///
     /// # Errors
-    /// What stopped the journal before, or now.
+    /// The error that stopped the journal, before or during this call.
     pub fn close(self) -> Result<(), Error> {
         self.end();
         match self.failure().as_deref() {
@@ -384,10 +385,10 @@ impl Journal {
         }
     }
 
-    /// As [`Journal::close`] where the caller takes the steps.
+    /// Like [`Journal::close`], for callers that execute the steps.
     ///
     /// # Errors
-    /// As [`Journal::close`].
+    /// Like [`Journal::close`].
     pub fn close_stepped(self, writer: &mut Writer) -> Result<(), Error> {
         self.shared.state().closing = true;
         while writer.step() != Next::Stop {}
@@ -403,10 +404,10 @@ impl Journal {
             self.shared.work.notify_all();
         }
         if let Some(writer) = threads.writer.take() {
-            // A panic in it was told by `stop`.
+            // `stop` has reported a panic of the thread.
             let _ = writer.join();
         }
-        // The writer's end is the journal's, and so the syncer's.
+        // The journal and the syncer end with the writer.
         for thread in [threads.syncer.take(), threads.snapshot.take()]
             .into_iter()
             .flatten()

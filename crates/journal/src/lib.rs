@@ -9,12 +9,11 @@
 //!  start: snapshot-0000000007 ──> log-0000000007 ──> ... ──> rows
 //! ```
 //!
-//! A put becoming durable, file by file: `entry` has its bytes; `producer` appends them to the core's
-//! buffer and hands it over; `log` makes a frame of it (`format`) and writes it, in the core's own thread or in
-//! that of `writer`, which also sees to the sync; the waker calls the core, whose `Producer::outcome` says that the
-//! reply may go. A start is `recover`, which
-//! reads each file by `scan` and puts batches of several cores together (`parts`). `snapshot` keeps both short. `disk` is the outside world, `folder` the
-//! names in it.
+//! A put passes through these files: `entry` encodes it; `producer` appends it to the core's buffer and commits the
+//! buffer; `log` makes a frame of it (`format`) and writes it, in the core's own thread or in that of `writer`, which
+//! also requests the sync. The waker notifies the core, whose `Producer::outcome` then permits the reply. A start is
+//! `recover`, which reads each file with `scan` and combines batches of several cores (`parts`). `snapshot` shortens
+//! both. `disk` is the environment, `folder` defines the file names.
 //!
 //! The format is in `docs/formats/journal.md`, with the reasons for one journal for all cores.
 

@@ -1,15 +1,15 @@
-//! The log that is being written: frames at its end, and what of it is durable.
+//! The current log: appends frames, and tracks which of them are durable.
 //!
-//! Whoever holds its lock writes, and takes from the queue what it writes: so the log has the order of the queue. That is the
-//! writer's thread, or a core at the end of its turn (`producer`).
+//! The holder of the log's lock writes, and takes what it writes from the queue, so the log has the order of the
+//! queue. The holder is the writer's thread, or a core at the end of its turn (`producer`).
 //!
-//! 1. An entry is called written only after a write of its frame, and of all before it, returned well; and durable only
-//!    after a sync of its log that began afterwards did, and so did those of every log before.
+//! 1. An entry is marked as written only after the write of its frame, and of all before it, succeeded. It is marked
+//!    as durable only after a sync of its log that started later succeeded, and so did those of all earlier logs.
 //! 2. A frame's `synced` is never more than what is durable when it is written.
-//! 3. After a failed write the bytes behind `end` may be anything. What was to be written is held, in its order, and nothing
-//!    is written before they are cut off. So an entry is in the log once, and none is behind one that is missing.
-//! 4. After a failed sync of a log nothing is written and no sync tried: the kernel may have dropped what it could not
-//!    write, and then a second sync succeeds and means nothing.
+//! 3. After a failed write the bytes after `end` are undefined. The entries are held in order, and nothing is written
+//!    before those bytes are truncated. An entry is therefore in the log once, and never after a missing one.
+//! 4. After a failed sync of a log, nothing is written and no sync is tried: the kernel may have dropped data that it
+//!    could not write, and then a second sync succeeds without making it durable.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,46 +28,46 @@ use crate::newest::NewestLog;
 use crate::recover::end_frame;
 use crate::shared::{Item, ProducerMark, Shared, State};
 
-/// A spare buffer that is larger than this is given back.
+/// A spare buffer larger than this is freed.
 const SPARE_BYTES_MAX: usize = 4 << 20;
 const SPARES_MAX: usize = 4;
 
 pub(crate) struct Log {
     file: Arc<dyn DiskFile>,
     header: FileHeader,
-    /// Where the next frame goes.
+    /// The offset of the next frame.
     end: u64,
-    /// How many bytes of the file are durable.
+    /// The number of durable bytes of the file.
     synced: u64,
     next_sequence: u64,
-    /// Since when there are entries that no sync covers, or one that has begun will.
+    /// The time since which there are entries that no sync covers; `None` if a started sync covers all.
     unsynced_since: Option<Duration>,
-    /// Written, and neither durable nor covered by a sync that has begun.
+    /// Written, but neither durable nor covered by a started sync.
     unsynced: Vec<(Arc<ProducerMark>, u64)>,
-    /// Taken from the queue and not done yet.
+    /// Taken from the queue and not processed yet.
     held: VecDeque<Item>,
     /// A write failed (invariant 3).
     torn: bool,
-    /// This log is sealed, and the next one has yet to get its name.
+    /// Set when this log is sealed and the next one does not have its final name yet.
     next: Option<(Box<dyn DiskFile>, FileHeader)>,
 }
 
-/// What went wrong, and whether the log may go on.
+/// An error, and whether the log can continue.
 pub(crate) enum Trouble {
-    /// Nothing that was called written is in doubt; to be tried again.
+    /// Everything that was marked as written is intact; retry the operation.
     Passing(Error),
     /// A sync failed (invariant 4).
     Lasting(Error),
 }
 
-/// A sync that is to be made while others write.
+/// A sync that runs concurrently with writes.
 pub(crate) struct SyncJob {
     file: Arc<dyn DiskFile>,
     number: u64,
     end: u64,
     next_sequence: u64,
     marks: Vec<(Arc<ProducerMark>, u64)>,
-    /// The newest request that it answers, or 0.
+    /// The newest request that it completes, or 0.
     request: u64,
 }
 
@@ -95,7 +95,8 @@ impl Log {
         !self.unsynced.is_empty()
     }
 
-    /// Takes from the queue: all, or only the groups at its front. Says whether the wait for a sync begins with it.
+    /// Takes items from the queue: all, or only the groups at its front. Returns whether this starts the time until
+    /// the next sync.
     pub fn take(&mut self, state: &mut State, all: bool) -> bool {
         let since = state.queue_since.take();
         let begins = self.unsynced_since.is_none() && since.is_some();
@@ -110,10 +111,10 @@ impl Log {
         begins
     }
 
-    /// Does what is held, in order, but for requests to sync: gives the newest one.
+    /// Processes the held items in order, except for sync requests, and returns the number of the newest of these.
     ///
     /// # Errors
-    /// What could not be done is still held.
+    /// Items that could not be processed are still held.
     pub fn advance(
         &mut self,
         shared: &Shared,
@@ -143,7 +144,7 @@ impl Log {
         Ok(request)
     }
 
-    /// Writes the groups at the front as frames, all at once.
+    /// Writes the groups at the front as frames, in one operation.
     fn write(&mut self, shared: &Shared, own: Option<&Arc<ProducerMark>>) -> Result<(), Error> {
         if self.torn {
             shared
@@ -192,7 +193,7 @@ impl Log {
         self.end = at;
         self.next_sequence = sequence;
         self.wrote(shared, count, own);
-        // A stop may have come between, and have set it to 0.
+        // A concurrent stop may have set it to 0.
         let _ = shared
             .backlog_bytes
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |bytes| {
@@ -202,7 +203,7 @@ impl Log {
         Ok(())
     }
 
-    /// Says of the first `count` groups that they are written.
+    /// Marks the first `count` groups as written.
     fn wrote(&mut self, shared: &Shared, count: usize, own: Option<&Arc<ProducerMark>>) {
         let mut spare = Vec::new();
         let mut called: Vec<Arc<ProducerMark>> = Vec::new();
@@ -239,7 +240,7 @@ impl Log {
         }
     }
 
-    /// Begins to make everything written durable. `request` is the newest sync request that this answers, or 0.
+    /// Starts to make everything written durable. `request` is the newest sync request that this completes, or 0.
     pub fn begin_sync(&mut self, request: u64) -> SyncJob {
         self.unsynced_since = None;
         SyncJob {
@@ -252,7 +253,7 @@ impl Log {
         }
     }
 
-    /// Says what is durable now.
+    /// Marks the result of a sync as durable.
     pub fn end_sync(&mut self, shared: &Shared, job: SyncJob) {
         if job.number == self.header.number {
             self.synced = self.synced.max(job.end);
@@ -277,7 +278,7 @@ impl Log {
         shared.room_again();
     }
 
-    /// Makes everything written durable, and says so.
+    /// Makes everything written durable, and marks it.
     pub fn sync(&mut self, shared: &Shared, request: u64) -> Result<(), Trouble> {
         let job = self.begin_sync(request);
         if self.synced < self.end {
@@ -289,7 +290,7 @@ impl Log {
         Ok(())
     }
 
-    /// Ends this log; everything in it is durable then.
+    /// Seals this log, which makes everything in it durable.
     pub fn seal(&mut self, shared: &Shared) -> Result<(), Trouble> {
         self.sync(shared, 0)?;
         if self.torn {
@@ -314,7 +315,7 @@ impl Log {
         Ok(())
     }
 
-    /// Seals the log for good, and records that the journal was closed in order.
+    /// Seals the log permanently, and records that the journal was closed in order.
     pub fn close(&mut self, shared: &Shared) -> Result<(), Trouble> {
         self.seal(shared)?;
         let record = NewestLog::of(&self.header, Some(self.end));
@@ -323,10 +324,12 @@ impl Log {
             .map_err(Trouble::Lasting)
     }
 
-    /// Ends this log and begins the next one; its number. `Ok(Err(_))`: that cannot be, and this log goes on.
+    /// Seals this log and starts the next one; returns its number. `Ok(Err(_))` means that this is impossible and
+    /// that this log continues.
     fn rotate(&mut self, shared: &Shared) -> Result<Result<u64, Error>, Trouble> {
         if self.next.is_none() {
-            // Before this log ends: without a descriptor or room for the next one it goes on.
+            // Prepares the next log before this one is sealed: without a descriptor or disk space for it, this log
+            // continues.
             let disk = shared.disk.as_ref();
             let id = disk.new_id();
             let prepared = id
@@ -352,7 +355,7 @@ impl Log {
                 Err(lasting) => return Err(lasting),
             }
         }
-        // From here on there is no way back: nothing may be behind a log's end.
+        // From here on the rotation must complete: nothing may follow the end of a log.
         let number = self.header.number + 1;
         let place = || place_log(shared.disk.as_ref(), &shared.folder, number);
         shared.writing(place).map_err(Trouble::Passing)?;
@@ -360,7 +363,7 @@ impl Log {
             return Ok(Ok(number));
         };
         (self.file, self.header) = (file.into(), header);
-        // Without it the loss of this log might not be noticed; nothing else depends on it.
+        // Best effort: without the record the loss of this log might go unnoticed; nothing else depends on it.
         let record = NewestLog::of(&header, None);
         let _ = shared.writing(|| record.write(shared.disk.as_ref(), &shared.folder));
         fault_point("journal.rotated");
@@ -383,7 +386,7 @@ impl Log {
 
 impl SyncJob {
     /// # Errors
-    /// [`Error::Io`]: nothing more of this log can be trusted.
+    /// [`Error::Io`]: the rest of this log is no longer trustworthy.
     pub fn run(&self, shared: &Shared) -> Result<(), Error> {
         let path = log_path(&shared.folder, self.number);
         self.file.sync().map_err(Error::io("sync", &path))?;
@@ -392,22 +395,22 @@ impl SyncJob {
     }
 }
 
-/// So many bytes a core writes itself; more it leaves to the writer's thread.
+/// Maximum number of bytes that a core writes itself; it leaves more to the writer's thread.
 pub(crate) const OWN_BYTES_MAX: u64 = 256 << 10;
-/// A write by a core that took so long...
+/// A write by a core that takes longer than this...
 const SLOW: Duration = Duration::from_millis(2);
-/// ... has all cores leave writes to the writer's thread for this time.
+/// ... makes all cores leave writes to the writer's thread for this time.
 const LEAVE_FOR: Duration = Duration::from_millis(100);
 
 impl Shared {
-    /// A core writes what is at the front of the queue, if nobody else is writing and the disk was quick of late; else the
-    /// writer's thread is called. `own` need not be called.
+    /// Writes the front of the queue in the core's thread, if no other thread is writing and the disk was fast
+    /// recently; else wakes the writer's thread. The waker of `own` need not be called.
     pub fn write_here(&self, own: &Arc<ProducerMark>) {
         let Ok(mut log) = self.log.try_lock() else {
             return self.call_writer(&mut self.state());
         };
         if self.troubled.load(Ordering::Acquire) {
-            // It is the writer who tries again.
+            // The writer retries.
             return;
         }
         let begun = self.disk.now();

@@ -1,18 +1,18 @@
-//! The record of the newest log: which log is the last one, and whether the journal was closed in order.
+//! The record of the newest log: identifies the last log, and records whether the journal was closed in order.
 //!
-//! A log that was cut, or removed, looks like one whose last frames a crash tore off. The record tells them apart: after an orderly
-//! close the last log must be there, sealed, with the size that the record has.
+//! A truncated or removed log looks like one whose last frames were lost in a crash. The record distinguishes them:
+//! after an orderly close the last log must be present and sealed, with the recorded size.
 //!
 //! ```text
 //! newest-log    0  64  record of the log that is being written; written by each start and each rotation
 //!             512  64  record of the last log of a journal that was closed, with its size; zero before
 //! ```
 //!
-//! 1. A record is written only after its log has its name, and that of a closed journal after its log is sealed and durable. So a
-//!    record may be older than the newest log, and never newer.
-//! 2. Records are overwritten in place, which needs no room on a full disk. One whose checksum does not fit counts as none: a
-//!    crash may have cut its writing short.
-//! 3. The file is not needed: without it, as in journals of earlier builds, nothing is checked.
+//! 1. A record is written only after its log has its final name, and that of a closed journal only after its log is
+//!    sealed and durable. A record may therefore be older than the newest log, but never newer.
+//! 2. Records are overwritten in place, which needs no space on a full disk. A record with an invalid checksum is
+//!    ignored: a crash may have interrupted its write.
+//! 3. The file is optional: without it, as in journals of earlier versions, nothing is checked.
 
 use std::path::{Path, PathBuf};
 
@@ -27,10 +27,12 @@ use crate::scan::{Ending, LogScan};
 const NAME: &str = "newest-log";
 const MAGIC: &[u8; 8] = b"LARDNEW1";
 const RECORD_SIZE: usize = 64;
-/// In a sector of its own.
+/// In a different sector.
 const CLOSED_AT: u64 = 512;
 const FILE_SIZE: usize = 1024;
 
+/// One record.
+///
 /// ```text
 ///  0  8  LARDNEW1                      24  8  number of the log
 ///  8  4  1 if the journal was closed   32  8  id of the log's file
@@ -82,7 +84,7 @@ impl NewestLog {
         })
     }
 
-    /// The newest record in a journal's folder, if there is one.
+    /// Returns the newest record in a journal's folder, if there is one.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -100,7 +102,7 @@ impl NewestLog {
             Ok(NewestLog::decode(&bytes[..read]))
         };
         let (written, closed) = (record(0)?, record(CLOSED_AT)?);
-        // Of the same log the one of the close is the later one.
+        // Of two records of the same log, that of the close is newer.
         Ok([written, closed]
             .into_iter()
             .flatten()
@@ -137,7 +139,7 @@ impl NewestLog {
         }
     }
 
-    /// Writes the record of a log that is about to be written, in a new file.
+    /// Creates the file with the record of a log before that log is written.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -1,7 +1,8 @@
-//! Batches that several cores wrote at the same time, as they are read back: done whole or not at all, each part at its place.
+//! Reads batches that several cores wrote concurrently: each takes effect completely or not at all, with each part at
+//! its own position.
 //!
-//! A part whose batch is still open is kept back, and with it all that follows, so that the order stays. Between a part and the
-//! end of its batch is what the cores wrote within some milliseconds, so little is kept back at any time.
+//! A part whose batch is still open is held back, and so is everything after it, to preserve the order. The parts of
+//! a batch and its end are written within a few milliseconds, so little is held back at any time.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,9 +11,9 @@ use crate::entry::Entry;
 /// Passes on the entries of all logs, in order.
 #[derive(Default)]
 pub(crate) struct Parts {
-    /// From the first part on whose batch is open.
+    /// The entries from the first part of an open batch on.
     held: VecDeque<(Option<u64>, Vec<u8>)>,
-    /// Batches with parts in `held`: how many, and how the batch ended.
+    /// Batches with parts in `held`: the number of parts, and how the batch ended.
     batches: HashMap<u64, (usize, Option<End>)>,
 }
 
@@ -41,7 +42,7 @@ impl Parts {
     }
 
     fn end(&mut self, batch: u64, end: End, visit: &mut dyn FnMut(Entry<'_>)) {
-        // Without parts they were before a snapshot, which has their rows.
+        // A batch without parts here precedes the snapshot, which has its rows.
         if let Some((_, ended)) = self.batches.get_mut(&batch) {
             *ended = Some(end);
         }
@@ -71,7 +72,7 @@ impl Parts {
         }
     }
 
-    /// There are no more entries: what is still open was not answered, and is not done. Gives those batches.
+    /// Ends the input: batches that are still open were not acknowledged and do not take effect. Returns them.
     pub fn finish(self, visit: &mut dyn FnMut(Entry<'_>)) -> Vec<u64> {
         let is_kept = |batch: &u64| {
             let batch = self.batches.get(batch);
@@ -90,7 +91,7 @@ impl Parts {
 }
 
 fn pass_on(change: &[u8], visit: &mut dyn FnMut(Entry<'_>)) {
-    // It was decoded before it was kept back.
+    // It was decoded before it was held back.
     if let Ok((entry, _)) = Entry::decode(change) {
         visit(entry);
     }

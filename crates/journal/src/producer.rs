@@ -1,13 +1,13 @@
-//! Appending: entries into a buffer of the core's own, and the buffer to the writer.
+//! Appending: entries go into a buffer of the core, and the buffer to the writer.
 //!
-//! 1. `append` touches the producer's memory only. `commit` takes the journal's lock once for all
-//!    that was appended since the last one.
-//! 2. The entries of one call or one batch are in one frame: after a crash there are all or none.
-//! 3. The entries of one producer are in the log in the order of their appends. Between producers
-//!    there is no order but that of their commits.
-//! 4. Rules for the caller, on which exact snapshots rest: a change is in the rows before `commit`
-//!    hands its entry over; and a range that is removed holds rows of this producer alone (a
-//!    producer logs what *it* removed: replaying its range must not hit newer rows of another).
+//! 1. `append` accesses only the producer's memory. `commit` takes the journal's lock once for everything that was
+//!    appended since the last commit.
+//! 2. The entries of one call or one batch are in one frame: after a crash all of them are present, or none.
+//! 3. The entries of one producer are in the log in the order of their appends. Entries of different producers are
+//!    ordered only by commits.
+//! 4. The caller must follow two rules, on which exact snapshots depend. A change must be in the rows before `commit`
+//!    passes its entry on. A removed range must contain only rows of this producer, and a producer logs only what
+//!    *it* removed: replaying its range must not remove newer rows of another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,32 +19,33 @@ use crate::journal::{Fsync, LOSS_MAX};
 use crate::log::OWN_BYTES_MAX;
 use crate::shared::{Group, Item, ProducerMark, Shared, SyncState};
 
-/// Says which append is meant; grows with each entry of one producer.
+/// Identifies an append; increases with each entry of a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ticket(pub u64);
 
-/// What has become of an append.
+/// The state of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendOutcome {
-    /// It may be acknowledged: under [`Fsync::Always`] it is durable, else the system has it, and the process may die.
+    /// It may be acknowledged: under [`Fsync::Always`] it is durable, else it is written to the operating system and
+    /// survives the process.
     Done,
-    /// It was not committed, or the waker will be called when there is more to say.
+    /// It was not committed, or its state is still open; the waker will be called.
     Pending,
-    /// The journal stopped while it was on its way to disk: a restart may find it or not.
+    /// The journal stopped while it was being written: it may survive a restart or not.
     Unknown,
-    /// The journal stopped before it was tried: no restart will find it.
+    /// The journal stopped before it was tried: it will not survive a restart.
     NotDone,
 }
 
-/// The most bytes that the entries of one batch may take together.
+/// Maximum total size of the entries of one batch, in bytes.
 pub const BATCH_BYTES_MAX: usize = 2 << 30;
 
-/// A buffer of this size is handed over without being asked.
+/// A buffer of this size is committed automatically.
 const HAND_OVER_BYTES: usize = 256 << 10;
-/// Buffers are joined to one frame up to this size.
+/// Buffers are combined into one frame up to this size.
 const FRAME_BYTES: usize = 1 << 20;
 
-/// One core's way into the journal. Entries that were not committed are gone when it is dropped.
+/// One core's access to the journal. Dropping it discards uncommitted entries.
 pub struct Producer {
     shared: Arc<Shared>,
     mark: Arc<ProducerMark>,
@@ -74,8 +75,8 @@ impl Producer {
     /// Appends one entry.
     ///
     /// # Errors
-    /// [`Error::Limit`]: the entry is not done, others may be. [`Error::Stopped`]: not done, and
-    /// nothing will be any more.
+    /// [`Error::Limit`]: the entry is not done, others may be. [`Error::Stopped`]: neither this nor any later entry
+    /// is done.
     #[inline]
     pub fn append(&mut self, entry: Entry<'_>) -> Result<Ticket, Error> {
         entry.check()?;
@@ -91,10 +92,10 @@ impl Producer {
         Ok(Ticket(self.last))
     }
 
-    /// Appends entries that are all replayed or none.
+    /// Appends entries that are replayed atomically.
     ///
     /// # Errors
-    /// As [`Producer::append`]; then none of them is done.
+    /// Like [`Producer::append`]; none of them is done then.
     pub fn append_all(&mut self, entries: &[Entry<'_>]) -> Result<Ticket, Error> {
         let mut batch = self.batch();
         for entry in entries {
@@ -103,13 +104,13 @@ impl Producer {
         batch.end()
     }
 
-    /// The number for a batch that several producers write at the same time, by [`Batch::add_part`]. When all have committed
-    /// their parts, one of them appends [`Entry::Kept`].
+    /// Returns the number for a batch that several producers write concurrently with [`Batch::add_part`]. After all
+    /// have committed their parts, one of them appends [`Entry::Kept`].
     pub fn new_shared_batch(&self) -> u64 {
         self.shared.batches.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Begins a batch: its entries are all replayed or none. Dropped without [`Batch::end`], none is done.
+    /// Starts a batch, whose entries are replayed atomically. Dropping it without [`Batch::end`] discards them.
     pub fn batch(&mut self) -> Batch<'_> {
         let (size, entries) = (self.body.len(), self.entries);
         Batch {
@@ -120,9 +121,9 @@ impl Producer {
         }
     }
 
-    /// Hands everything appended so far over, to be written. To be called at the end of every turn of the
-    /// core's loop. Under [`Fsync::EverySecond`] and [`Fsync::No`] it writes little itself, into the
-    /// system's memory, as long as that is quick; it does not wait for the disk.
+    /// Commits everything appended so far, to be written. Call it at the end of every turn of the core's loop. Under
+    /// [`Fsync::EverySecond`] and [`Fsync::No`] it writes small amounts itself, to the operating system, while that
+    /// is fast; it never waits for the disk.
     pub fn commit(&mut self) {
         if self.entries == 0 {
             return;
@@ -132,12 +133,12 @@ impl Producer {
         let now = shared.disk.now();
         let mut state = shared.state();
         if state.failure.is_some() || state.closing {
-            // Not done: `outcome` says so once the journal has stopped.
+            // Not done: `outcome` reports it once the journal has stopped.
             self.body.clear();
             self.entries = 0;
             return;
         }
-        // Only everysec bounds the age of what is not durable.
+        // Only everysec bounds the age of data that is not durable.
         if shared.options.fsync == Fsync::EverySecond && state.queue_since.is_none() {
             state.queue_since = Some(now);
             if shared.unsynced_since.load(Ordering::Relaxed) == 0 {
@@ -171,7 +172,7 @@ impl Producer {
         self.entries = 0;
         let backlog = shared.backlog_bytes.fetch_add(size, Ordering::Relaxed) + size;
         if state.trouble.is_some() {
-            // The writer tries again by itself.
+            // The writer retries on its own.
             return;
         }
         let is_left = shared.options.fsync == Fsync::Always
@@ -185,7 +186,7 @@ impl Producer {
         shared.write_here(&self.mark);
     }
 
-    /// What has become of the append that gave `ticket`.
+    /// Returns the state of the append that returned `ticket`.
     pub fn outcome(&self, ticket: Ticket) -> AppendOutcome {
         let stopped = self.shared.stopped.load(Ordering::Acquire);
         if self.mark.durable.load(Ordering::Acquire) >= ticket.0 {
@@ -216,15 +217,15 @@ impl Producer {
         Ticket(self.last)
     }
 
-    /// Whether the disk keeps up. When it does not, the core is to take no more writes from its
-    /// clients until the waker was called and this is true again: that bounds the memory of what
-    /// waits to be written, and under [`Fsync::EverySecond`] what a crash can lose to one second.
+    /// Returns whether the disk keeps up. If it does not, the core must apply back-pressure: accept no more writes
+    /// until the waker is called and this returns true again. That bounds the memory of pending writes and, under
+    /// [`Fsync::EverySecond`], limits the loss in a crash to one second.
     #[inline]
     pub fn has_room(&self) -> bool {
         let shared = &*self.shared;
         if self.is_pressed() {
             shared.pressed.store(true, Ordering::Release);
-            // It may have ended just before that store, when nobody was to be called.
+            // The pressure may have ended just before the store, when no producer was to be notified.
             return !self.is_pressed();
         }
         true
@@ -233,7 +234,7 @@ impl Producer {
     fn is_pressed(&self) -> bool {
         let shared = &*self.shared;
         if shared.stopped.load(Ordering::Relaxed) || shared.troubled.load(Ordering::Relaxed) {
-            // Nobody needs to wait to learn that.
+            // There is no need to wait before reporting that.
             return false;
         }
         if shared.backlog_bytes.load(Ordering::Acquire) > shared.options.backlog_bytes_max {
@@ -245,11 +246,11 @@ impl Producer {
             && shared.disk.now() >= Duration::from_nanos(since - 1) + LOSS_MAX
     }
 
-    /// Commits, and blocks until `ticket` is durable, whatever the policy. For tools and tests: a
-    /// core must not block.
+    /// Commits, and blocks until `ticket` is durable, whatever the policy. For tools and tests: a core must not
+    /// block.
     ///
     /// # Errors
-    /// [`Error::Stopped`]; [`Producer::outcome`] then says whether it is unknown or not done.
+    /// [`Error::Stopped`]; [`Producer::outcome`] then returns whether it is unknown or not done.
     pub fn wait_durable(&mut self, ticket: Ticket) -> Result<(), Error> {
         self.commit();
         let shared = &*self.shared;
@@ -287,7 +288,7 @@ impl Drop for Producer {
     }
 }
 
-/// Entries that are all replayed or none. See [`Producer::batch`].
+/// Entries that are replayed atomically. See [`Producer::batch`].
 pub struct Batch<'a> {
     producer: &'a mut Producer,
     /// The producer's buffer before the batch.
@@ -298,16 +299,16 @@ pub struct Batch<'a> {
 
 impl Batch<'_> {
     /// # Errors
-    /// [`Error::Limit`]; the batch is as it was before.
+    /// [`Error::Limit`]; the batch is then unchanged.
     pub fn add(&mut self, entry: Entry<'_>) -> Result<(), Error> {
         entry.check()?;
         self.push(entry)
     }
 
-    /// Adds what is part of a batch of several producers, too: it counts only once an [`Entry::Kept`] says so.
+    /// Adds a part of a batch of several producers: it takes effect only with an [`Entry::Kept`].
     ///
     /// # Errors
-    /// As [`Batch::add`].
+    /// Like [`Batch::add`].
     pub fn add_part(&mut self, batch: u64, entry: Entry<'_>) -> Result<(), Error> {
         entry.check()?;
         let mut change = Vec::new();
@@ -330,7 +331,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Appends the batch. An empty one has the ticket of the append before it.
+    /// Appends the batch. An empty batch has the ticket of the previous append.
     ///
     /// # Errors
     /// [`Error::Stopped`].

@@ -1,4 +1,4 @@
-//! From the files in a folder to the rows: the newest snapshot, then the logs from its number on.
+//! Recovery: reads the rows from the newest snapshot and then from the logs with its number and above.
 //!
 //! ```text
 //!   list ──> snapshot n ──> log n ──> log n+1 ──> ... ──> last log ──(torn tail cut)──> sealed ──> new log
@@ -6,15 +6,13 @@
 //! ```
 //!
 //! 1. Only the last log may have a torn tail.
-//! 2. Every other gap or damage is an error, before anything on disk is changed.
-//! 3. What was replayed is durable before the journal opens: a process may have been killed with
-//!    frames in the kernel's memory alone. A sync is not enough: where one has failed in that process's time the kernel
-//!    may show bytes that it has given up writing, and a sync that succeeds now says nothing of them. So what the log
-//!    does not say to be durable is written once more before it is synced (not under [`Fsync::No`], which promises
-//!    nothing of it).
-//! 4. A journal that was closed in order has no torn tail: `newest` records that, and which log is the newest.
-//! 5. Nothing is ever appended to a log of an earlier start, so bytes behind a cut cannot be
-//!    taken for new ones.
+//! 2. Any other gap or damage is an error, before anything on disk is changed.
+//! 3. Everything replayed is durable before the journal opens, because a killed process may have left frames only in
+//!    the kernel's memory. A sync is not enough: if one failed in that process, the kernel may show bytes that it no
+//!    longer tries to write, and a later sync succeeds without them. Bytes that the log does not mark as durable are
+//!    therefore written again before the sync (except under [`Fsync::No`], which guarantees nothing about them).
+//! 4. A journal that was closed in order has no torn tail: `newest` records that, and the number of the newest log.
+//! 5. Nothing is ever appended to a log of an earlier start, so bytes after a cut cannot be mistaken for new ones.
 
 use std::path::{Path, PathBuf};
 
@@ -32,23 +30,23 @@ use crate::scan::{Ending, LogScan, scan_log, scan_snapshot};
 /// What a start found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovery {
-    /// Whether the folder held no journal.
+    /// Whether the folder had no journal.
     pub new: bool,
-    /// Rows that came from the snapshot.
+    /// Rows that were read from the snapshot.
     pub snapshot_rows: u64,
-    /// Entries that came from logs.
+    /// Entries that were read from logs.
     pub log_entries: u64,
-    /// Size of the snapshot's file.
+    /// The size of the snapshot's file.
     pub snapshot_bytes: u64,
-    /// Sizes of the logs.
+    /// The total size of the logs.
     pub log_bytes: u64,
-    /// Logs that were read.
+    /// The number of logs that were read.
     pub logs: u64,
-    /// The torn tail that was cut off, if there was one.
+    /// The torn tail that was truncated, if there was one.
     pub cut: Option<Cut>,
 }
 
-/// A torn tail: bytes behind the last whole frame of a log that was not closed in order.
+/// A torn tail: bytes after the last complete frame of a log that was not closed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
     pub path: PathBuf,
@@ -56,7 +54,7 @@ pub struct Cut {
     pub bytes: u64,
 }
 
-/// What `replay` learnt that a writer needs to go on.
+/// The results of a replay that the writer needs to continue.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub recovery: Recovery,
@@ -64,13 +62,13 @@ pub(crate) struct Found {
     pub next_sequence: u64,
     pub snapshot: Option<u64>,
     pub last_log: Option<LogScan>,
-    /// Batches that no one will end.
+    /// Batches that will never be ended.
     pub open_batches: Vec<u64>,
 }
 
-/// Gives everything in the journal to `visit`, in order, and changes nothing.
+/// Passes all entries of the journal to `visit`, in order, and changes nothing.
 ///
-/// After an error the entries that were given are worth nothing.
+/// After an error, the passed entries must be discarded.
 ///
 /// # Errors
 /// [`Error::Corrupted`] with the file and offset; [`Error::Io`].
@@ -82,7 +80,8 @@ pub fn replay(
     Ok(find(disk, folder, visit)?.recovery)
 }
 
-/// Bytes of the files that a start reads from a journal's folder, as far as they can be looked at: for reports of progress.
+/// Returns the total size of the files that a start reads from a journal's folder, as far as it is accessible: for
+/// progress reports.
 pub fn size_on_disk(folder: &Path) -> u64 {
     let Ok(listing) = Listing::read(&RealDisk, folder) else {
         return 0;
@@ -223,8 +222,8 @@ impl Found {
         Ok(())
     }
 
-    /// Makes the last log end where its whole frames end, and durable (invariants 3 and 5). Gives
-    /// the number of the log to write next.
+    /// Truncates the last log after its last complete frame, and makes it durable (invariants 3 and 5). Returns the
+    /// number of the next log.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -234,7 +233,7 @@ impl Found {
         folder: &Path,
         fsync: Fsync,
     ) -> Result<u64, Error> {
-        // Names that a killed process left in the kernel's memory, before any of them is relied on.
+        // Makes names durable that a killed process left in the kernel's memory, before any of them is relied on.
         disk.sync_folder(folder)
             .map_err(Error::io("sync folder", folder))?;
         let Some(last) = &self.last_log else {
@@ -242,7 +241,7 @@ impl Found {
         };
         let number = last.header.number;
         if last.entries == 0 {
-            // It is replaced, so that starts without writes do not pile up logs.
+            // It is replaced, so that starts without writes do not accumulate logs.
             return Ok(number);
         }
         let path = log_path(folder, number);
@@ -254,7 +253,7 @@ impl Found {
         if last.ending != Ending::Sealed && fsync != Fsync::No {
             write_again(&path, file.as_ref(), last.synced, last.end)?;
         }
-        // Before the end frame: or that might stand, after a crash, before bytes of the tail.
+        // Before the end frame is written: otherwise, after a crash, the end frame might precede bytes of the tail.
         file.sync().map_err(Error::io("sync", &path))?;
         fault_point("journal.recovery_cut");
         if last.ending != Ending::Sealed {
@@ -268,7 +267,7 @@ impl Found {
     }
 }
 
-/// Writes the bytes of a file from `from` to before `to` once more, as they are.
+/// Writes the bytes of a file from `from` up to, but not including, `to` again, unchanged.
 fn write_again(path: &Path, file: &dyn DiskFile, from: u64, to: u64) -> Result<(), Error> {
     const PIECE_BYTES: u64 = 1 << 20;
     let mut buffer = Vec::new();
@@ -286,7 +285,7 @@ fn write_again(path: &Path, file: &dyn DiskFile, from: u64, to: u64) -> Result<(
     Ok(())
 }
 
-/// The frame that seals a log whose bytes before `at` are durable.
+/// Returns the frame that seals a log whose bytes before `at` are durable.
 pub(crate) fn end_frame(
     header: &FileHeader,
     next_sequence: u64,
@@ -300,7 +299,7 @@ fn missing(folder: &Path, number: u64) -> Error {
     Error::corrupted(&log_path(folder, number), 0, "the file is missing")
 }
 
-/// Says so where an older snapshot and all the logs since then still hold the same rows.
+/// Adds advice to the error if an older snapshot and all logs since then still contain the same rows.
 fn advise(error: Error, listing: &Listing, damaged: u64) -> Error {
     let Error::Corrupted {
         path,

@@ -1,15 +1,15 @@
-//! Reading one file of a journal: its frames in order, and what its end says.
+//! Reads one file of a journal: its frames in order, and the state of its end.
 //!
-//! A log that a crash cut short ends in a *torn tail*: frames of which not all bytes reached the
-//! disk. Nothing in a torn tail was ever acknowledged as durable. Damage is something else: bytes
-//! that were durable and are no longer what they were. The two are told apart thus:
+//! A log that was cut short by a crash ends in a *torn tail*: frames of which not all bytes reached the disk. Nothing
+//! in a torn tail was ever acknowledged as durable. *Damage* is different: bytes that were durable and have changed.
+//! These rules distinguish the two:
 //!
-//! 1. A frame says how many bytes of its file were durable when it was written. If any whole frame
-//!    behind a broken one says that the broken one's beginning was durable, it is damage.
-//! 2. A log that has an end frame, or a successor, has no torn tail; nor has a snapshot.
+//! 1. A frame records how many bytes of its file were durable when it was written. If any complete frame after a
+//!    broken one records that the start of the broken one was durable, the break is damage.
+//! 2. A log with an end frame or a successor has no torn tail; neither has a snapshot.
 //!
-//! What cannot be told apart is damage to the very last frames of a log that was not closed: it
-//! looks like a torn tail, and is reported as one, with its size.
+//! Damage to the very last frames of a log that was not closed cannot be distinguished: it looks like a torn tail and
+//! is reported as one, with its size.
 
 use std::io;
 use std::path::Path;
@@ -21,34 +21,34 @@ use crate::format::{
     FILE_HEADER_SIZE, FRAME_HEADER_SIZE, FileHeader, FileKind, FrameHeader, FrameKind, Totals,
 };
 
-/// What a whole, or almost whole, log was found to hold.
+/// The contents of a log that is complete, possibly except for a torn tail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogScan {
     pub header: FileHeader,
     pub entries: u64,
-    /// The sequence that the entry behind this log's last one has.
+    /// The sequence number of the entry that follows this log's last one.
     pub next_sequence: u64,
-    /// Where the last whole frame ends.
+    /// The end of the last complete frame.
     pub end: u64,
-    /// So many bytes were durable when that frame was written.
+    /// The number of bytes that were durable when that frame was written.
     pub synced: u64,
     pub ending: Ending,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// By an end frame.
+    /// With an end frame.
     Sealed,
-    /// Behind a whole frame, without an end frame: the writer did not close it.
+    /// After a complete frame, without an end frame: the writer did not close it.
     Open,
-    /// In so many bytes that are no whole frame.
+    /// With this number of bytes that are not a complete frame.
     Torn { bytes: u64 },
 }
 
-/// Gives every entry of a log to `visit`, each after its frame was verified.
+/// Passes every entry of a log to `visit`, each after its frame was verified.
 ///
 /// # Errors
-/// [`Error::Corrupted`] for anything but a whole log with or without a torn tail; [`Error::Io`].
+/// [`Error::Corrupted`] for anything but a complete log with or without a torn tail; [`Error::Io`].
 pub fn scan_log(
     path: &Path,
     file: &dyn DiskFile,
@@ -91,7 +91,7 @@ pub fn scan_log(
                 ),
             ));
         }
-        // Never beyond the frame itself, whatever it says.
+        // Never beyond the frame itself, whatever its header states.
         scan.synced = scan.synced.max(frame.synced.min(at));
         match frame.kind {
             FrameKind::Entries => {
@@ -119,11 +119,10 @@ pub fn scan_log(
     Ok(scan)
 }
 
-/// Gives every entry of a snapshot to `visit`, each after its frame was verified.
+/// Passes every entry of a snapshot to `visit`, each after its frame was verified.
 ///
 /// # Errors
-/// [`Error::Corrupted`] for anything but a whole snapshot, possibly after some entries were given;
-/// [`Error::Io`].
+/// [`Error::Corrupted`] for anything but a complete snapshot, possibly after some entries were passed; [`Error::Io`].
 pub fn scan_snapshot(
     path: &Path,
     file: &dyn DiskFile,
@@ -185,7 +184,7 @@ fn visit_entries(
             Entry::decode(rest).map_err(|detail| Error::corrupted(path, at, detail))?;
         visit(entry);
         rest = after;
-        // As many as the body has bytes at most, which fit 32 bits.
+        // At most the number of bytes in the body, which fits 32 bits.
         count += 1;
     }
     if count != frame.entries || count == 0 {
@@ -198,7 +197,7 @@ fn visit_entries(
     Ok(())
 }
 
-/// A file seen through a buffer, so that reading it takes no memory of its size.
+/// A buffered view of a file, so that reading it does not take memory of its size.
 struct Window<'a> {
     path: &'a Path,
     file: &'a dyn DiskFile,
@@ -228,7 +227,7 @@ impl<'a> Window<'a> {
         FileHeader::decode(path, kind, bytes)
     }
 
-    /// The whole frame at `at`, or `None` where there is none.
+    /// Returns the complete frame at `at`, or `None` if there is none.
     fn frame(&mut self, file: u64, at: u64) -> Result<Option<(FrameHeader, &[u8])>, Error> {
         let Some(bytes) = self.bytes(at, FRAME_HEADER_SIZE)? else {
             return Ok(None);
@@ -243,14 +242,15 @@ impl<'a> Window<'a> {
         Ok(frame.fits(body, file, at).then_some((frame, body)))
     }
 
-    /// Where behind the broken frame at `scan.end` a whole one says that the broken one was durable.
+    /// Returns the position of a complete frame after the broken one at `scan.end` that records the broken one as
+    /// durable, if there is one.
     fn proof_of_durability(&mut self, scan: &LogScan) -> Result<Option<u64>, Error> {
         let broken = scan.end;
         for at in broken + 1..self.size.saturating_sub(FRAME_HEADER_SIZE as u64 - 1) {
             let Some(bytes) = self.bytes(at, FRAME_HEADER_SIZE)? else {
                 return Ok(None);
             };
-            // First what costs little: almost every place fails here.
+            // A cheap check first: almost every position fails here.
             let synced = crate::format::u64_at(bytes, 24);
             if synced <= broken || synced > at {
                 continue;
@@ -264,7 +264,7 @@ impl<'a> Window<'a> {
         Ok(None)
     }
 
-    /// `size` bytes from `at`, or `None` where the file does not have them.
+    /// Returns `size` bytes from `at` on, or `None` if the file is shorter.
     #[inline]
     fn bytes(&mut self, at: u64, size: usize) -> Result<Option<&[u8]>, Error> {
         let held = at >= self.start && at + size as u64 <= self.start + self.buffer.len() as u64;

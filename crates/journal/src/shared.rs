@@ -1,8 +1,8 @@
-//! What producers, the writer and a snapshot's maker have in common.
+//! The state that producers, the writer and a snapshot's maker share.
 //!
-//! One lock, held for moments: to hand a buffer over, to take what was handed over, to say what is
-//! durable. Nobody does I/O under it. Another one is the log's (`log`), held while it is written, and never taken by who
-//! holds the first.
+//! One lock is held only briefly: to commit a buffer, to take the queue, or to mark data as durable. No I/O is done
+//! under it. The log has a second lock (`log`), which is held while it is written. A thread that holds the first lock
+//! never takes the second.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -22,49 +22,49 @@ pub(crate) struct Shared {
     pub journal_id: u64,
     /// The number of the next batch of several cores.
     pub batches: AtomicU64,
-    /// Set once, when the journal stops; `State::failure` says why.
+    /// Set once, when the journal stops; `State::failure` has the reason.
     pub stopped: AtomicBool,
-    /// A write fails, and is tried again; `State::trouble` says why.
+    /// Writes fail and are retried; `State::trouble` has the reason.
     pub troubled: AtomicBool,
-    /// Bytes handed over and not yet written.
+    /// Bytes committed and not written yet.
     pub backlog_bytes: AtomicU64,
-    /// When the oldest entry that is not durable was handed over: nanoseconds plus 1, or 0 for none.
+    /// The commit time of the oldest entry that is not durable: nanoseconds plus 1, or 0 for none.
     pub unsynced_since: AtomicU64,
-    /// A producer was told that there is no room, and waits for a call.
+    /// A producer or a snapshot part was refused for lack of room and waits for its waker.
     pub pressed: AtomicBool,
     /// Bytes of the logs since the newest snapshot.
     pub log_bytes: AtomicU64,
-    /// How many of them are before the newest rotation.
+    /// The part of them before the newest rotation.
     pub rotated_bytes: AtomicU64,
     pub logs: AtomicU64,
     pub snapshot_bytes: AtomicU64,
-    /// After a snapshot failed: ask again when the logs have this size.
+    /// After a failed snapshot: the size of the logs at which the next one is due.
     pub retry_at_bytes: AtomicU64,
-    /// Until then cores leave writes to the writer's thread: nanoseconds of the disk's clock.
+    /// Cores leave writes to the writer's thread until this time: nanoseconds of the disk's clock.
     pub leave_until: AtomicU64,
-    /// The write, or the sync by whoever writes, that the disk has not completed.
+    /// The disk operation in progress: a write, or a sync by the writing thread.
     pub writing: Operation,
-    /// The sync that the syncer's thread waits for.
+    /// The sync in progress in the syncer's thread.
     pub syncing: Operation,
     pub log: Mutex<Log>,
     state: Mutex<State>,
-    /// Something for the writer to do.
+    /// Notifies the writer of work.
     pub work: Condvar,
-    /// A sync is to be made apart, or the journal has stopped.
+    /// Notifies the syncer of a sync, or of the end of the journal.
     pub sync_work: Condvar,
-    /// Something has become durable, or the journal has stopped.
+    /// Notifies waiting threads that data has become durable, or that the journal has stopped.
     pub progress: Condvar,
 }
 
-/// An operation of the disk while it is in progress, for whoever watches whether the disk hangs.
+/// A disk operation in progress, for detecting a disk that hangs.
 #[derive(Default)]
 pub(crate) struct Operation {
-    /// Nanoseconds of the disk's clock plus 1, or 0 for none.
+    /// Its start: nanoseconds of the disk's clock plus 1, or 0 for none.
     since: AtomicU64,
 }
 
 impl Operation {
-    /// Runs an operation that begins `now`.
+    /// Runs an operation that starts at `now`.
     pub fn run<T>(&self, now: Duration, operation: impl FnOnce() -> T) -> T {
         self.since
             .store(now.as_nanos() as u64 + 1, Ordering::Relaxed);
@@ -81,37 +81,37 @@ impl Operation {
 
 pub(crate) struct State {
     pub queue: VecDeque<Item>,
-    /// When the oldest group of the queue was handed over.
+    /// The commit time of the oldest group in the queue.
     pub queue_since: Option<Duration>,
-    /// Buffers to use again.
+    /// Buffers for reuse.
     pub spare: Vec<Vec<u8>>,
     pub is_writer_asleep: bool,
-    /// The writer's thread is to look again.
+    /// The writer's thread must check for work again.
     pub is_writer_called: bool,
     pub closing: bool,
     pub failure: Option<Arc<Failure>>,
-    /// Why writing fails, and since when.
+    /// Why writes fail, and since when.
     pub trouble: Option<(Arc<Error>, Duration)>,
     pub sync: SyncState,
     pub syncs_requested: u64,
     pub syncs_done: u64,
     pub rotations_requested: u64,
-    /// The last rotation that was tried: its request, and the number of the log that it began.
+    /// The last rotation that was tried: its request, and the number of the log that it started.
     pub rotation: (u64, Result<u64, Arc<Error>>),
-    /// The log that is being written, and the sequence that it begins with.
+    /// The current log, and its first sequence number.
     pub newest_log: u64,
     pub newest_log_first: u64,
-    /// The last sequence that is durable.
+    /// The last durable sequence number.
     pub durable_sequence: u64,
     pub snapshot_running: bool,
     pub last_snapshot: Option<LastSnapshot>,
     pub producers: Vec<Arc<ProducerMark>>,
-    /// Threads in a blocking wait for `progress`.
+    /// The number of threads that block on `progress`.
     pub waiting: u32,
 }
 
 impl State {
-    /// Of a journal whose log `newest_log` begins with the sequence `first`.
+    /// The state of a journal whose log `newest_log` starts with the sequence number `first`.
     pub fn new(newest_log: u64, first: u64) -> State {
         State {
             queue: VecDeque::new(),
@@ -138,7 +138,7 @@ impl State {
     }
 }
 
-/// A sync while others write.
+/// A sync concurrent with writes.
 pub(crate) enum SyncState {
     None,
     Wanted(SyncJob),
@@ -147,27 +147,27 @@ pub(crate) enum SyncState {
 
 pub(crate) enum Item {
     Group(Group),
-    /// End this log and begin the next one; requests are numbered.
+    /// Seal this log and start the next one; requests are numbered.
     Rotate(u64),
-    /// Make everything before this durable, whatever the policy; requests are numbered.
+    /// Make everything before this item durable, whatever the policy; requests are numbered.
     Sync(u64),
 }
 
-/// Entries that make one frame.
+/// Entries that become one frame.
 pub(crate) struct Group {
     pub body: Vec<u8>,
     pub entries: u32,
-    /// The last ticket of each producer that has entries in it.
+    /// The last ticket of each producer with entries in the group.
     pub marks: Vec<(Arc<ProducerMark>, u64)>,
 }
 
-/// How far a producer's entries have come.
+/// The progress of a producer's entries.
 pub(crate) struct ProducerMark {
-    /// Up to this ticket they are durable.
+    /// Entries up to this ticket are durable.
     pub durable: AtomicU64,
-    /// Up to this ticket the system has them.
+    /// Entries up to this ticket are written to the operating system.
     pub written: AtomicU64,
-    /// Behind this ticket no write was tried.
+    /// No write was tried for entries after this ticket.
     pub attempted: AtomicU64,
     pub waker: Box<dyn Fn() + Send + Sync>,
 }
@@ -217,17 +217,17 @@ impl Shared {
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
-        // No holder leaves it half changed; a thread that panics elsewhere stops the journal.
+        // No holder leaves the state inconsistent; a thread that panics elsewhere stops the journal.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a request behind everything that was handed over.
+    /// Appends a request to the queue.
     pub fn request(&self, state: &mut State, item: Item) {
         state.queue.push_back(item);
         self.call_writer(state);
     }
 
-    /// Asks for everything handed over so far to become durable, and gives the request's number.
+    /// Requests that everything committed so far becomes durable, and returns the request's number.
     pub fn request_sync(&self, state: &mut State) -> u64 {
         state.syncs_requested += 1;
         let number = state.syncs_requested;
@@ -243,13 +243,13 @@ impl Shared {
         }
     }
 
-    /// The log, when nobody else is writing it.
+    /// Locks the log for writing.
     pub fn log(&self) -> MutexGuard<'_, Log> {
         // A holder that panics stops the journal.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writing failed: it is tried again, and says so meanwhile.
+    /// Records that writes fail and are retried, and notifies the producers.
     pub fn begin_trouble(&self, error: Error) {
         let now = self.disk.now();
         let mut state = self.state();
@@ -263,7 +263,7 @@ impl Shared {
         }
     }
 
-    /// Writing works again.
+    /// Records that writes succeed again.
     pub fn end_trouble(&self) {
         if self.troubled.load(Ordering::Acquire) {
             self.state().trouble = None;
@@ -277,7 +277,7 @@ impl Shared {
         self.unsynced_since.store(value, Ordering::Relaxed);
     }
 
-    /// Stops the journal for good. The first reason stays.
+    /// Stops the journal permanently. The first reason is kept.
     pub fn stop(&self, failure: Failure) {
         let mut state = self.state();
         if state.failure.is_none() {
@@ -294,13 +294,13 @@ impl Shared {
         self.wake_all();
     }
 
-    /// Why the journal has stopped, as an error.
+    /// Returns the reason why the journal has stopped, as an error.
     pub fn stopped_error(&self) -> Error {
         let failure = self.state().failure.clone();
         Error::Stopped(failure.unwrap_or_else(|| Arc::new(Failure::Closed)))
     }
 
-    /// Runs an operation of the disk as the one that writes or syncs the log.
+    /// Runs a disk operation of the thread that writes or syncs the log.
     pub fn writing<T>(&self, operation: impl FnOnce() -> T) -> T {
         self.writing.run(self.disk.now(), operation)
     }
@@ -313,7 +313,7 @@ impl Shared {
         }
     }
 
-    /// Calls the producers that were told to wait for room.
+    /// Calls the wakers if a producer waits for room.
     pub fn room_again(&self) {
         if self.pressed.swap(false, Ordering::AcqRel) {
             self.wake_all();

@@ -1,4 +1,4 @@
-//! Snapshots: the rows, taken while they change, in place of the logs before.
+//! Snapshots: the rows, copied while they change, which replace the logs before.
 //!
 //! ```text
 //! begin_snapshot ── rotates: log n begins
@@ -6,12 +6,12 @@
 //!   every part has finished ──> log n is synced ──> totals, sync, rename, sync folder ──> older files go
 //! ```
 //!
-//! 1. A row of the snapshot is as it was at some moment after log `n` began. Every later change of it is
-//!    in log `n`; replaying a change that the row already shows leaves it as the last change has it.
-//! 2. The snapshot gets its name only when the log is durable up to every change that a row may
-//!    show: or a crash could leave half of a batch. It says up to where that is, and a start checks
-//!    that the logs reach so far.
-//! 3. What fails here costs the snapshot, not the journal.
+//! 1. A row of the snapshot has its state at some instant after log `n` started. Every later change of it is in log
+//!    `n`; replaying a change that the row already reflects leaves the row in the state of the last change.
+//! 2. The snapshot gets its final name only when the log is durable up to every change that a row may reflect.
+//!    Otherwise a crash could leave half of a batch. The snapshot records that position, and a start checks that the
+//!    logs reach it.
+//! 3. A failure here aborts the snapshot, not the journal.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -31,16 +31,16 @@ use crate::journal::LastSnapshot;
 use crate::producer::Producer;
 use crate::shared::Shared;
 
-/// A frame of a snapshot has about this size.
+/// The approximate size of a snapshot's frames.
 const CHUNK_BYTES: usize = 256 << 10;
-/// So much may wait to be written.
+/// Maximum number of bytes waiting to be written.
 const BACKLOG_BYTES_MAX: u64 = 4 << 20;
 /// A snapshot is synced in pieces of this size, so that the log's syncs do not wait long for it.
 const SYNC_BYTES: u64 = 16 << 20;
 
 pub(crate) struct SnapshotShared {
     queue: Mutex<Queue>,
-    /// Chunks, the end of a part, or nothing more.
+    /// Notifies the maker of chunks, of the end of a part, or of the end of the journal.
     work: Condvar,
     backlog_bytes: AtomicU64,
     ended: AtomicBool,
@@ -52,7 +52,7 @@ struct Queue {
     parts_left: usize,
     /// A part was dropped before it was finished.
     abandoned: bool,
-    /// Set by the last part: the sync of the log that must be done first.
+    /// Set by the last part: the sync of the log that must complete first.
     sync_request: u64,
 }
 
@@ -83,8 +83,8 @@ impl SnapshotShared {
     }
 }
 
-/// One core's share of a snapshot: its rows, definitions and positions, each once, rows in the
-/// order of their keys. Dropped before [`SnapshotPart::finish`], it gives the whole snapshot up.
+/// One core's share of a snapshot: its rows, definitions and positions, each once, with the rows in key order.
+/// Dropping it before [`SnapshotPart::finish`] abandons the complete snapshot.
 pub struct SnapshotPart {
     journal: Arc<Shared>,
     shared: Arc<SnapshotShared>,
@@ -102,11 +102,11 @@ impl SnapshotPart {
         }
     }
 
-    /// Adds a row ([`Entry::Put`]), a definition, a position, the name of a space or a record of a slot, as it is now. It does not wait;
-    /// between chunks of rows the caller asks [`SnapshotPart::has_room`].
+    /// Adds a row ([`Entry::Put`]), a definition, a position, the name of a space or a record of a slot, in its
+    /// current state. It never blocks; between chunks of rows the caller checks [`SnapshotPart::has_room`].
     ///
     /// # Errors
-    /// [`Error::Limit`]; [`Error::State`] once the snapshot has failed: drop the part then.
+    /// [`Error::Limit`]; [`Error::State`] if the snapshot has failed: drop the part then.
     pub fn add(&mut self, entry: Entry<'_>) -> Result<(), Error> {
         entry.check()?;
         if self.shared.ended.load(Ordering::Relaxed) {
@@ -136,8 +136,8 @@ impl SnapshotPart {
         Ok(())
     }
 
-    /// Whether the snapshot's file keeps up. When it does not, the producers' wakers are called as
-    /// soon as it does again.
+    /// Returns whether the snapshot's file keeps up. If it does not, the producers' wakers are called as soon as it
+    /// does again.
     pub fn has_room(&self) -> bool {
         let full = || {
             self.shared.backlog_bytes.load(Ordering::Acquire) > BACKLOG_BYTES_MAX
@@ -150,13 +150,13 @@ impl SnapshotPart {
         true
     }
 
-    /// Says that all rows of this part are in. `producer` is the one that logs changes to them.
+    /// Marks all rows of this part as added. `producer` must be the one that logs changes to them.
     pub fn finish(mut self, producer: &mut Producer) {
         assert!(
             producer.is_of(&self.journal),
             "the producer belongs to the snapshot's journal"
         );
-        // What the rows show is handed over before the sync is asked for (invariant 2).
+        // The changes that the rows reflect are committed before the sync is requested (invariant 2).
         producer.commit();
         self.hand_over();
         self.finished = true;
@@ -190,12 +190,12 @@ impl Drop for SnapshotPart {
     }
 }
 
-/// Makes a snapshot's file in steps. [`crate::Journal::begin_snapshot`] gives it a thread; a
-/// simulation takes the steps itself.
+/// Writes a snapshot's file in steps. [`crate::Journal::begin_snapshot`] gives it a thread; a simulation executes the
+/// steps itself.
 pub struct SnapshotMaker {
     journal: Arc<Shared>,
     shared: Arc<SnapshotShared>,
-    /// The request for the log that the snapshot goes before, and that log's number once it has begun.
+    /// The request for the log that follows the snapshot, and that log's number once it has started.
     rotation: u64,
     number: u64,
     path: PathBuf,
@@ -206,16 +206,16 @@ pub struct SnapshotMaker {
     ended: bool,
 }
 
-/// When [`SnapshotMaker::step`] has more to do.
+/// When to call [`SnapshotMaker::step`] again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotNext {
-    /// At once.
+    /// Immediately.
     Again,
-    /// When a part gives more.
+    /// When a part has added more.
     WaitForParts,
-    /// When the log has begun, or was synced.
+    /// When the log has started or was synced.
     WaitForLog,
-    /// Never: the snapshot is there, or was given up.
+    /// Never: the snapshot is complete or was abandoned.
     Ended,
 }
 
@@ -239,7 +239,7 @@ impl SnapshotMaker {
         }
     }
 
-    /// Writes what the parts have given; publishes the snapshot when they have given all.
+    /// Writes what the parts have added; publishes the snapshot when all parts are finished.
     pub fn step(&mut self) -> SnapshotNext {
         if self.ended {
             return SnapshotNext::Ended;
@@ -253,7 +253,7 @@ impl SnapshotMaker {
             Ok(next) => return next,
             Err(error) => {
                 if self.file.take().is_some() {
-                    // What cannot be removed now is removed by the next start.
+                    // If the removal fails, the next start removes the file.
                     let _ = self.journal.disk.remove(&temporary(&self.path));
                 }
                 LastSnapshot::Failed(Arc::new(error))
@@ -270,7 +270,7 @@ impl SnapshotMaker {
         self.shared.backlog_bytes.store(0, Ordering::Release);
         let journal = &*self.journal;
         if matches!(result, LastSnapshot::Failed(_)) {
-            // Not at once again: when the logs have grown by half.
+            // The next attempt is due when the logs have grown by half.
             let bytes = journal.log_bytes.load(Ordering::Relaxed);
             journal
                 .retry_at_bytes
@@ -423,15 +423,15 @@ impl SnapshotMaker {
         journal.logs.store(1, Ordering::Relaxed);
         journal.snapshot_bytes.store(self.end, Ordering::Relaxed);
         journal.retry_at_bytes.store(0, Ordering::Relaxed);
-        // The snapshot stands. Old files that cannot be removed now go after the next one.
+        // The snapshot is valid. Old files that cannot be removed now are removed after the next one.
         let _ = sweep(disk, &journal.folder, Some(self.number), false);
         fault_point("journal.snapshot_swept");
         Ok(())
     }
 
-    /// Steps until the snapshot has ended.
+    /// Executes steps until the snapshot has ended.
     pub(crate) fn run(mut self) {
-        /// How often the end of the journal is looked for.
+        /// The interval of checks for the end of the journal.
         const LOOK: Duration = Duration::from_millis(50);
         loop {
             match self.step() {

@@ -1,4 +1,4 @@
-//! The writer: takes what was handed over, writes it once, syncs it once, and says so.
+//! The writer: takes committed data from the queue, writes it once, syncs it once, and notifies the producers.
 //!
 //! ```text
 //!            commit                write                      sync
@@ -8,10 +8,10 @@
 //!                       │ a sync fails: stopped for good, nothing is tried again
 //! ```
 //!
-//! Under [`Fsync::Always`] the writer's thread writes and syncs. Else a core writes what it hands over, as long as the disk
-//! is quick, no sync is on its way (the kernel may hold up a write for as long), and nobody else writes; what it leaves, the
-//! writer's thread writes. Syncs are then made by a thread of their own, [`Syncer`], so that replies need not wait for them.
-//! `log` has the rules.
+//! Under [`Fsync::Always`] the writer's thread writes and syncs. Otherwise a core writes what it commits, if the disk
+//! is fast, no sync is in progress (the kernel may delay a write until its end), and no other thread writes; the
+//! writer's thread writes the rest. A separate thread, [`Syncer`], then makes the syncs, so that replies need not
+//! wait for them. `log` defines the rules.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,29 +22,29 @@ use crate::journal::Fsync;
 use crate::log::Trouble;
 use crate::shared::{Shared, SyncState};
 
-/// How long what is not durable may wait for its sync under [`Fsync::EverySecond`]: half of what a
-/// crash may lose, so that the sync has the other half.
+/// How long data waits for its sync under [`Fsync::EverySecond`]: half of what a crash may lose, which leaves the
+/// other half for the sync.
 const SYNC_AFTER: Duration = Duration::from_millis(500);
-/// How soon a write that failed is tried again.
+/// The delay before a failed write is retried.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 
-/// Does the journal's I/O in steps. [`crate::Journal::open`] gives it a thread; a simulation takes
-/// the steps itself.
+/// Performs the journal's I/O in steps. [`crate::Journal::open`] gives it a thread; a simulation executes the steps
+/// itself.
 pub struct Writer {
     shared: Arc<Shared>,
-    /// The newest request to sync that no sync has begun for, or 0.
+    /// The newest sync request for which no sync has started, or 0.
     sync_request: u64,
     /// A [`Syncer`] makes the syncs.
     syncs_apart: bool,
     stopped: bool,
 }
 
-/// When [`Writer::step`] has more to do.
+/// When to call [`Writer::step`] again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// When something is handed over.
+    /// When data is committed.
     Wait,
-    /// Then, or at this time at the latest.
+    /// When data is committed, or at this time at the latest.
     WaitUntil(Duration),
     /// Never: the journal has stopped.
     Stop,
@@ -60,7 +60,8 @@ impl Writer {
         }
     }
 
-    /// From now on syncs are made by the steps of this, while the writer goes on; but under [`Fsync::Always`] by the writer.
+    /// Moves the syncs to the returned syncer, whose steps run concurrently with the writer. Under [`Fsync::Always`]
+    /// the writer continues to make them.
     pub fn split_syncs(&mut self) -> Syncer {
         self.syncs_apart = self.shared.options.fsync != Fsync::Always;
         Syncer {
@@ -68,7 +69,7 @@ impl Writer {
         }
     }
 
-    /// Writes what was handed over, and syncs if it is time to.
+    /// Writes committed data, and syncs if it is due.
     pub fn step(&mut self) -> Next {
         if self.stopped || self.shared.stopped.load(Ordering::Acquire) {
             self.stopped = true;
@@ -133,7 +134,7 @@ impl Writer {
                 shared.state().sync = SyncState::Wanted(job);
                 shared.sync_work.notify_one();
             } else {
-                // The one that is on its way calls when it is done.
+                // The running sync notifies the writer when it is done.
                 return Ok(retry.map_or(Next::Wait, Next::WaitUntil));
             }
         }
@@ -145,7 +146,7 @@ impl Writer {
         Ok(until.map_or(Next::Wait, Next::WaitUntil))
     }
 
-    /// Steps until the journal stops.
+    /// Executes steps until the journal stops.
     pub(crate) fn run(mut self) {
         let guard = StopOnPanic(self.shared.clone());
         loop {
@@ -158,7 +159,7 @@ impl Writer {
         drop(guard);
     }
 
-    /// Until somebody calls, or the time has come.
+    /// Blocks until the writer is called or the time is reached.
     fn wait(&self, until: Option<Duration>) {
         let shared = &*self.shared;
         let mut state = shared.state();
@@ -192,13 +193,13 @@ fn lasting(trouble: Trouble) -> Result<(), Error> {
     }
 }
 
-/// Makes the syncs that are not the writer's, in steps.
+/// Makes the syncs that the writer does not make, in steps.
 pub struct Syncer {
     shared: Arc<Shared>,
 }
 
 impl Syncer {
-    /// Makes the sync that is wanted; says whether one was.
+    /// Makes the requested sync; returns whether there was one.
     pub fn step(&mut self) -> bool {
         let shared = &*self.shared;
         let job = {
@@ -223,7 +224,7 @@ impl Syncer {
         true
     }
 
-    /// Steps until the journal stops.
+    /// Executes steps until the journal stops.
     pub(crate) fn run(mut self) {
         let guard = StopOnPanic(self.shared.clone());
         loop {
@@ -246,7 +247,7 @@ impl Syncer {
     }
 }
 
-/// Stops the journal when its thread panics, so that nobody waits for that thread.
+/// Stops the journal when its thread panics, so that no other thread waits for it.
 pub(crate) struct StopOnPanic(pub Arc<Shared>);
 
 impl Drop for StopOnPanic {

@@ -1,8 +1,8 @@
-//! Random operations by two cores, snapshots among them, and crashes at every kind of moment.
+//! Random operations by two cores with snapshots, and crashes at all kinds of moments.
 //!
-//! After each crash the rows of each core must be those after some of its batches: at least all that
-//! were acknowledged, and never half of one. Then the run goes on from there, to the next crash. The disk is full now and
-//! then, for some steps, and the journal goes on by itself when it no longer is.
+//! After each crash the rows of each core must be those after some of its batches: at least all acknowledged ones,
+//! and never a part of one. The run then continues to the next crash. The disk is full occasionally, for some steps,
+//! and the journal recovers automatically when it has space again.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -22,17 +22,17 @@ const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 
-/// One core: its rows as they are, as they were after each batch that is not known to be durable, and its producer.
+/// One core: its current rows, its rows after each batch that is not known to be durable, and its producer.
 struct Core {
     name: u8,
     rows: Rows,
-    /// What may be found after a crash, oldest first. The first is durable.
+    /// The possible states after a crash, oldest first. The first is durable.
     possible: VecDeque<Possible>,
     producer: Producer,
     counter: u64,
 }
 
-/// What may be found.
+/// A possible state after a crash.
 struct Possible {
     ticket: Ticket,
     rows: Rows,
@@ -41,7 +41,7 @@ struct Possible {
 }
 
 impl Possible {
-    /// This is found for certain, or more.
+    /// Returns this state as the oldest possible one.
     fn durable(rows: Rows) -> VecDeque<Possible> {
         VecDeque::from([Possible {
             ticket: Ticket(0),
@@ -51,7 +51,7 @@ impl Possible {
     }
 }
 
-/// A snapshot that is being made, as far as one core has walked its rows.
+/// A running snapshot, and the progress of one core's walk over its rows.
 struct Walk {
     part: Option<SnapshotPart>,
     core: usize,
@@ -80,7 +80,7 @@ struct Stats {
     from_snapshots: u64,
     appended: u64,
     lost: u64,
-    /// Of what a killed process left to the system, what was acknowledged.
+    /// The number of acknowledged batches that survived a kill because the system had them.
     kept: u64,
     troubles: u64,
 }
@@ -144,13 +144,13 @@ impl Run {
             }
             19 => drop(self.syncer.step()),
             20 => {
-                // Some steps later there is room again.
+                // The disk has space again some steps later.
                 let errno = [ENOSPC, EIO, EROFS][self.random.below(3)];
                 let full = self.random.one_in(4).then_some(errno);
                 self.disk.fill(full);
             }
             _ => {
-                // The threads would not sleep past their time.
+                // The threads would not sleep longer than their deadlines.
                 self.cores
                     .iter_mut()
                     .for_each(|core| core.producer.commit());
@@ -167,7 +167,7 @@ impl Run {
         self.forget();
     }
 
-    /// A batch of one to four changes by one core.
+    /// Writes a batch of one to four changes by one core.
     fn write(&mut self) {
         let random = &mut self.random;
         let core = &mut self.cores[random.below(2)];
@@ -178,7 +178,7 @@ impl Run {
         for _ in 0..1 + random.below(4) {
             core.counter += 1;
             let key = |random: &mut Random| vec![core.name, b'0' + random.below(12) as u8];
-            // Each value is its own, so that rows tell after which batch they are.
+            // Values are unique, so that rows identify the batch after which they were read.
             let mut value = core.counter.to_le_bytes().to_vec();
             value.resize(8 + random.below(60), b'v');
             changes.push(match random.below(16) {
@@ -234,7 +234,7 @@ impl Run {
             .collect();
     }
 
-    /// One core gives a few rows to the snapshot.
+    /// Adds a few rows of one core to the snapshot.
     fn walk(&mut self) {
         if self.walks.is_empty() {
             return;
@@ -271,7 +271,7 @@ impl Run {
         }
     }
 
-    /// What was acknowledged will be found: older rows are no longer possible.
+    /// Acknowledged batches must survive: removes older states from the possible ones.
     fn forget(&mut self) {
         let now = self.disk_now();
         for core in &mut self.cores {
@@ -298,7 +298,7 @@ impl Run {
         }
     }
 
-    /// The machine (or just the process) goes down and comes up again, perhaps not at the first try.
+    /// Crashes the machine, or only the process, and restarts it, possibly after several attempts.
     fn crash(&mut self, mut machine: bool) {
         self.forget();
         self.stats.crashes += 1;
@@ -312,7 +312,7 @@ impl Run {
             } else {
                 self.disk.restart_process();
             }
-            // A start that a kill follows may be followed by one that the power ends.
+            // A start that ends in a kill may be followed by one that ends in a power failure.
             machine |= self.random.one_in(2);
             tries += 1;
             if tries < 4 && self.random.one_in(2) {
@@ -355,7 +355,7 @@ impl Run {
                     )
                 });
             if !machine {
-                // The system goes on, so it has all that was acknowledged.
+                // The system continues, so it has everything that was acknowledged.
                 let acknowledged = core.possible.iter().filter(|it| it.acknowledged.is_some());
                 let acknowledged = acknowledged.count();
                 assert!(at + 1 >= acknowledged, "{at} of {acknowledged} is found");
@@ -369,14 +369,14 @@ impl Run {
     }
 }
 
-/// `runs` runs of some crashes each.
+/// Executes `runs` runs with several crashes each.
 fn check(fsync: Fsync, first_seed: u64, runs: u64) -> Stats {
     let mut all = Stats::default();
     for seed in first_seed..first_seed + runs {
         let told = Told(seed);
         let mut run = Run::start(seed, fsync);
         for _ in 0..6 {
-            // Either at a moment that chance picks, or at the next few operations, one by one.
+            // At a random moment, or at each of the next few operations.
             let operation = 1 + run.random.below(60) as u64;
             run.disk.crash_at(Some(operation));
             let steps = 40 + run.random.below(400);
@@ -397,7 +397,7 @@ fn check(fsync: Fsync, first_seed: u64, runs: u64) -> Stats {
         all.lost += run.stats.lost;
         all.kept += run.stats.kept;
         all.troubles += run.stats.troubles;
-        // The run's journal ends as a crash would end it.
+        // The run's journal ends like in a crash.
         std::mem::forget(run.journal.take());
         std::mem::forget(told);
     }
@@ -424,7 +424,7 @@ fn runs() -> u64 {
 #[test]
 fn nothing_acknowledged_under_always_is_lost_in_any_crash() {
     let stats = check(Fsync::Always, 1, runs());
-    // The test would say little if crashes had nothing to take.
+    // The test would be weak if crashes had nothing to destroy.
     assert!(stats.crashes >= 4000 && stats.cuts > 100 && stats.lost > 1000);
     assert!(stats.snapshots > 100 && stats.from_snapshots > 300);
     assert!(stats.troubles > 1000);

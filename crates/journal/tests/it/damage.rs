@@ -1,5 +1,4 @@
-//! Bytes that are not what was written, and files that are not there: an error that names the
-//! place, and never fewer rows in silence.
+//! Changed bytes and missing files must yield an error that names the place, and never silently fewer rows.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ fn path(name: &str) -> PathBuf {
     Path::new("j").join(name)
 }
 
-/// A log of a process that was killed: `puts` in frames of their own, under `fsync`.
+/// The log of a killed process: `puts` in separate frames, under `fsync`.
 fn killed_log(puts: u32, fsync: Fsync) -> (ModelDisk, PathBuf) {
     let disk = ModelDisk::new(7);
     let options = Options {
@@ -69,7 +68,7 @@ fn a_flipped_bit_anywhere_in_a_closed_journal_is_found() {
                 Err(Error::Corrupted { path: named, .. }) => {
                     assert_eq!(named, path(&name), "byte {at}");
                 }
-                // The record of the newest log is not needed; broken, it counts as none.
+                // The record of the newest log is optional; a damaged one is ignored.
                 Ok((read, recovery)) if name == "newest-log" => {
                     assert_eq!((read, recovery.cut), (rows.clone(), None));
                 }
@@ -133,7 +132,7 @@ fn a_log_cut_at_any_byte_keeps_its_whole_frames_and_goes_on() {
 
 #[test]
 fn a_hole_in_what_was_never_synced_is_a_torn_tail() {
-    // No sync came between these frames: the disk may write the second and not the first.
+    // There was no sync between these frames: the disk may write the second and not the first.
     let (disk, log) = killed_log(10, Fsync::No);
     let mut bytes = disk.contents(&log);
     let frame = (bytes.len() - 64) / 10;
@@ -146,8 +145,8 @@ fn a_hole_in_what_was_never_synced_is_a_torn_tail() {
 
 #[test]
 fn blocks_of_an_older_file_do_not_come_back_to_life() {
-    // A file in used blocks: a younger log's bytes, then those of an older and longer one, whose
-    // frames have the right sequence, size and place.
+    // A file in reused blocks: the bytes of a newer log, followed by those of an older and longer one, whose frames
+    // have the right sequence number, size and position.
     let (old, log) = killed_log(10, Fsync::Always);
     let old = old.contents(&log);
     let frame = (old.len() - 64) / 10;
@@ -186,7 +185,7 @@ fn frames_that_have_moved_are_no_frames() {
     let frame = (bytes.len() - 64) / 10;
     bytes.drain(64 + 3 * frame..64 + 4 * frame);
     disk.put(&log, &bytes);
-    // The frames behind are not at their place: they prove nothing, and are told as cut.
+    // The frames after the gap are at the wrong offset: they prove nothing and are reported as truncated.
     let (rows, recovery) = Rows::replayed(&disk, Path::new("j")).unwrap();
     assert_eq!(rows.rows.len(), 3);
     assert_eq!(recovery.cut.unwrap().bytes, 6 * frame as u64);
@@ -217,7 +216,7 @@ fn missing_and_foreign_files_are_named() {
     check_corrupted(&disk, &path("log-0000000003"), "missing");
     disk.delete(&path("log-0000000004"));
 
-    // A log that ends before what its snapshot was made of.
+    // A log that ends before the changes that its snapshot contains.
     disk.put(&log, &log_bytes[..64]);
     check_corrupted(&disk, &log, "the journal was closed in order");
     disk.delete(&path("newest-log"));
@@ -226,7 +225,7 @@ fn missing_and_foreign_files_are_named() {
     Rows::replayed(&disk, Path::new("j")).unwrap();
 }
 
-/// Wherever it is cut: without the record it looks as a crash leaves it.
+/// Wherever it is truncated: without the record this is indistinguishable from a crash.
 #[test]
 fn a_log_that_was_cut_after_an_orderly_close_is_damage() {
     let (disk, rows) = example();
@@ -241,7 +240,7 @@ fn a_log_that_was_cut_after_an_orderly_close_is_damage() {
     check_corrupted(&disk, &log, "bytes behind the log's end");
     disk.put(&log, &whole);
     assert_eq!(Rows::replayed(&disk, Path::new("j")).unwrap().0, rows);
-    // A journal of an earlier version has no record, and opens as ever.
+    // A journal of an earlier version has no record and opens as before.
     disk.delete(&path("newest-log"));
     assert_eq!(Rows::replayed(&disk, Path::new("j")).unwrap().0, rows);
 }
@@ -266,7 +265,7 @@ fn a_missing_newest_log_is_named() {
     check_corrupted(&disk, &newest, "it was the newest log");
     assert!(open(&disk).is_err(), "the start is refused");
     disk.put(&newest, &bytes);
-    // ... after a crash, and if nothing else is left.
+    // ... after a crash, and if no other log is left.
     std::mem::forget(open(&disk).unwrap());
     disk.delete(&newest);
     check_corrupted(&disk, &newest, "it was the newest log");
@@ -274,7 +273,7 @@ fn a_missing_newest_log_is_named() {
     check_corrupted(&disk, &newest, "it was the newest log");
 }
 
-/// A server of an earlier version went on with the journal, and left the record as it was.
+/// A server of an earlier version continued the journal and did not update the record.
 #[test]
 fn a_record_that_is_older_than_the_newest_log_is_no_damage() {
     let (disk, log) = killed_log(3, Fsync::Always);
@@ -290,7 +289,7 @@ fn a_record_that_is_older_than_the_newest_log_is_no_damage() {
     disk.put(&path("newest-log"), &record);
     let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
     assert_eq!(rows.rows.len(), 3);
-    // The log that the record names was replaced by another without entries.
+    // The log in the record was replaced by another one without entries.
     let (other, _) = killed_log(2, Fsync::Always);
     disk.delete(&path("log-0000000002"));
     disk.put(&log, &other.contents(&log));
@@ -332,7 +331,7 @@ fn a_snapshot_whose_log_ends_too_early_is_damage() {
 #[test]
 fn a_damaged_snapshot_says_where_the_same_rows_still_are() {
     let (disk, _) = example();
-    // As after a crash between a snapshot's rename and the removal of what it replaces.
+    // The state after a crash between a snapshot's rename and the removal of the files that it replaces.
     let (older, log) = killed_log(1, Fsync::Always);
     disk.put(&log, &older.contents(&log));
     let snapshot = path("snapshot-0000000002");

@@ -1,6 +1,8 @@
-//! A process whose descriptors have run out: the log that is open goes on, and a snapshot is made when they come back.
+//! A process without free file descriptors: the open log continues, and a snapshot succeeds when descriptors are
+//! available again.
 //!
-//! The limit is a whole process's, so this runs in a child: this test binary, told to run `child` alone.
+//! The limit applies to the complete process, so the test runs in a child process: this test binary with the filter
+//! `child`.
 
 use std::process::Command;
 
@@ -13,7 +15,7 @@ fn limit_descriptors(current: u64) {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: both calls are given a valid struct of ours.
+    // SAFETY: both calls receive a valid local struct.
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
         limit.rlim_cur = current.min(limit.rlim_max);
@@ -21,7 +23,7 @@ fn limit_descriptors(current: u64) {
     }
 }
 
-/// Not a test of its own: it does something in a child process only.
+/// Does nothing except in a child process.
 #[test]
 fn child() {
     let Some(folder) = std::env::var_os(FOLDER) else {

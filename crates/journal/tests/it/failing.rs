@@ -1,5 +1,5 @@
-//! Disks that fail and go on: after a failed write the journal holds what it has and goes on when it can, after a failed
-//! sync it stops for good, and says of every append what became of it; and disks that are slow.
+//! Failing disks and slow disks. After a failed write the journal holds its entries and continues when it can. After
+//! a failed sync it stops permanently, and reports the state of every append.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,14 +79,15 @@ fn a_failed_sync_stops_the_journal_and_nothing_is_tried_again() {
     assert!(journal.close_stepped(&mut writer).is_err());
     assert_eq!(disk.operations(), operations, "nothing is tried again");
 
-    // The machine goes down: what was acknowledged is there.
+    // The machine crashes: what was acknowledged survives.
     disk.restart(&mut Random::new(3));
     let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
     assert!(rows.rows.contains_key(&b"done"[..]));
     assert!(!rows.rows.contains_key(&b"not done"[..]));
 }
 
-/// What PostgreSQL learnt in 2018: the kernel shows bytes that a sync failed to write, and calls the next sync a success.
+/// The fsync problem that PostgreSQL discovered in 2018: the kernel shows bytes that a sync failed to write, and
+/// reports success for the next sync.
 #[test]
 fn what_a_start_finds_after_a_failed_sync_is_written_once_more_before_it_counts() {
     let disk = ModelDisk::new(1);
@@ -184,7 +185,7 @@ fn a_journal_closed_while_its_disk_is_full_says_so() {
     assert_eq!(producer.outcome(ticket), AppendOutcome::Unknown);
 }
 
-/// Descriptors or room for it may be wanting; the log that is open needs neither.
+/// A lack of descriptors or disk space for it must not affect the open log.
 #[test]
 fn a_log_goes_on_when_the_next_one_cannot_be_made() {
     for errno in [EMFILE, ENOSPC] {
@@ -195,7 +196,7 @@ fn a_log_goes_on_when_the_next_one_cannot_be_made() {
             producer.commit();
             let (parts, mut maker) = journal.begin_snapshot_stepped(1).unwrap();
             let before = disk.names();
-            // Create, write and sync the next one; sync this one; and end it.
+            // Create, write and sync the next log; sync this one; and seal it.
             match operation {
                 4 => disk.fail_at(5, errno),
                 _ => disk.fail_at(operation, errno),
@@ -220,7 +221,7 @@ fn a_log_goes_on_when_the_next_one_cannot_be_made() {
             producer.commit();
             writer.step();
             assert_eq!(producer.outcome(ticket), AppendOutcome::Done);
-            // The next snapshot is made.
+            // The next snapshot succeeds.
             let (parts, mut maker) = journal.begin_snapshot_stepped(1).unwrap();
             for mut part in parts {
                 part.add(put(b"a")).unwrap();
@@ -241,7 +242,7 @@ fn a_log_goes_on_when_the_next_one_cannot_be_made() {
     }
 }
 
-/// Nothing may follow a log's end, so what comes then waits until the next one has its name.
+/// Nothing may follow a log's end, so later writes wait until the next log has its final name.
 #[test]
 fn a_log_that_has_ended_waits_for_the_next_ones_name() {
     for operation in [7, 8] {
@@ -274,11 +275,11 @@ fn under_everysec_and_no_a_reply_waits_until_the_system_has_its_write() {
         let (journal, mut writer, mut producer) = open(&disk, fsync);
         let ticket = producer.append(put(b"k")).unwrap();
         assert_eq!(producer.outcome(ticket), AppendOutcome::Pending);
-        // The core writes it itself: the writer's thread is not waited for.
+        // The core writes it itself, without waiting for the writer's thread.
         producer.commit();
         assert_eq!(producer.outcome(ticket), AppendOutcome::Done);
         assert_eq!(producer.durable().0, 0);
-        // But not while a sync is on its way, which may hold a write up.
+        // But not while a sync is in progress, which may delay a write.
         let mut syncer = writer.split_syncs();
         producer.append(put(b"l")).unwrap();
         producer.commit();
@@ -298,7 +299,7 @@ fn under_everysec_and_no_a_reply_waits_until_the_system_has_its_write() {
         let third = producer.append(put(b"n")).unwrap();
         producer.commit();
         assert_eq!(producer.outcome(third), AppendOutcome::Done);
-        // Killed now, nothing is lost.
+        // If the process is killed now, nothing is lost.
         std::mem::forget(journal);
         disk.restart_process();
         let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
@@ -414,7 +415,7 @@ fn a_snapshot_that_fails_leaves_the_journal_going_and_waits_before_the_next() {
     assert_eq!(journal.sizes().log_bytes, 0, "the new log has no entries");
 }
 
-/// Restart time and disk space follow the rows that are there, not the writes that there were.
+/// Restart time and disk space are proportional to the number of rows, not to the number of writes.
 #[test]
 fn logs_and_snapshots_stay_in_proportion_to_the_rows() {
     let disk = ModelDisk::new(1);
@@ -453,9 +454,9 @@ fn logs_and_snapshots_stay_in_proportion_to_the_rows() {
         most = most.max(sizes.log_bytes + sizes.snapshot_bytes);
         assert!(disk.names().len() <= 3);
     }
-    // A log up to the size of the snapshot, and the turn in which it passes that.
+    // A log up to the size of the snapshot, and the turn in which it exceeds that.
     assert!(most < 3 * row_bytes, "{most} bytes for {row_bytes} of rows");
-    // And no more often than each time the log has grown so large.
+    // There are no more snapshots than the growth of the log requires.
     assert!((500..=1001).contains(&snapshots), "{snapshots} snapshots");
 }
 
@@ -498,7 +499,7 @@ fn everysec_takes_no_more_writes_once_the_oldest_unsynced_one_is_a_second_old() 
     disk.advance(Duration::from_millis(499));
     writer.step();
     assert_eq!(disk.syncs(), syncs);
-    // The writer is held up by its disk; the core goes on until a second is over.
+    // The disk delays the writer; the core continues until a second has passed.
     assert!(producer.has_room());
     disk.advance(Duration::from_millis(501));
     assert!(!producer.has_room());

@@ -1,6 +1,5 @@
-//! Journals of every format ever published must stay readable, and today's code must still write
-//! them byte for byte. `testdata/golden/journal-1` was made by
-//! `LARDER_BLESS=1 cargo test -p larder-journal golden`.
+//! Journals of every published format must stay readable, and the current code must reproduce them byte for byte.
+//! `LARDER_BLESS=1 cargo test -p larder-journal golden` created `testdata/golden/journal-1`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/golden/journal-1")
 }
 
-/// A snapshot, a log with every kind of entry behind it, and the rows that they amount to.
+/// Returns a snapshot, a log with every kind of entry after it, and the resulting rows.
 pub fn example() -> (ModelDisk, Rows) {
     let disk = ModelDisk::new(1);
     let options = Options {
@@ -119,7 +118,7 @@ fn the_golden_journal_is_read_and_written_as_ever() {
         let _ = fs::remove_dir_all(golden());
         fs::create_dir_all(golden()).unwrap();
     }
-    // The golden journal is of a version that had no record of the newest log.
+    // The golden journal is from a version without a record of the newest log.
     for name in disk.names().into_iter().filter(|it| it != "newest-log") {
         let now = disk.contents(&Path::new("j").join(&name));
         let path = golden().join(&name);

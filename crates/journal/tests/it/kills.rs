@@ -1,7 +1,7 @@
-//! A process under load, killed by SIGKILL at any moment and at every fault point. What it printed
-//! as acknowledged must be there.
+//! Kills a process under load with SIGKILL, at random moments and at every fault point. What it reported as
+//! acknowledged must survive.
 //!
-//! The child is this test binary, told by an environment variable to run `child` alone.
+//! The child is this test binary with the filter `child`; an environment variable activates it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::rows::Rows;
 const FOLDER: &str = "LARDER_JOURNAL_TEST_FOLDER";
 const PUTS: &str = "LARDER_JOURNAL_TEST_PUTS";
 
-/// The child's rows: put number `n` is of this key, and a batch of two.
+/// The keys of put number `n`, and of a batch of two.
 fn keys(n: u64) -> [Vec<u8>; 2] {
     [
         format!("a{n:08}").into_bytes(),
@@ -23,8 +23,8 @@ fn keys(n: u64) -> [Vec<u8>; 2] {
     ]
 }
 
-/// Not a test of its own: it does something in a child process only. Writes, acknowledges on its
-/// output, and makes snapshots all the while.
+/// Does nothing except in a child process. Writes, reports acknowledgements on its output, and makes snapshots
+/// throughout.
 #[test]
 fn child() {
     let Some(folder) = std::env::var_os(FOLDER) else {
@@ -74,19 +74,19 @@ fn child() {
         }
     }
     drop(producer);
-    // Long enough for a snapshot's last steps to be killed in.
+    // Long enough to be killed during the last steps of a snapshot.
     journal.wait_for_snapshot();
     journal.close().unwrap();
 }
 
-/// Runs a child until it is killed: by `fault`, or soon after it has said so many `lines`. Gives the last put it acknowledged
-/// and whether it was killed.
+/// Runs a child until it is killed: by `fault`, or soon after it has printed `lines` lines. Returns the last put that
+/// it acknowledged, and whether it was killed.
 fn run(folder: &Path, fault: Option<&str>, lines: Option<usize>) -> (Option<u64>, bool) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", "kills::child", "--nocapture", "--test-threads=1"])
         .env(FOLDER, folder)
-        // Enough to pass every fault point; or more than it will come to.
+        // Enough puts to pass every fault point, or more than it can reach.
         .env(PUTS, if lines.is_some() { "100000000" } else { "600" })
         .env_remove("LARDER_FAULT_POINT")
         .stdout(Stdio::piped())
@@ -105,7 +105,7 @@ fn run(folder: &Path, fault: Option<&str>, lines: Option<usize>) -> (Option<u64>
             said += 1;
         }
         if lines.is_some_and(|lines| said >= lines) {
-            // What it has said by now and we have not read counts too: the loop reads on.
+            // Lines that it has already printed count too, so the loop continues to read.
             child.kill().unwrap();
         }
     }
@@ -154,7 +154,7 @@ fn a_process_killed_at_any_fault_point_loses_nothing_acknowledged() {
             killed += u64::from(was_killed);
             check(folder.path(), last);
         }
-        // A start passes the points of recovery once, and only where there is something to do.
+        // A start passes the points of recovery once, and only if there is something to recover.
         if point.contains("recovery") {
             run(folder.path(), Some("journal.written:5"), None);
             let (last, was_killed) = run(folder.path(), Some(point), None);

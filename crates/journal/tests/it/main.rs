@@ -1,5 +1,5 @@
-//! The journal against its promises: nothing acknowledged is lost, nothing is there by half, damage
-//! is an error. `crashes` runs it on a model of a disk, `kills` on real files in a real process.
+//! Tests the guarantees of the journal: nothing acknowledged is lost, batches are atomic, and damage is an error.
+//! `crashes` uses a model of a disk, `kills` real files in a real process.
 
 mod crashes;
 mod damage;

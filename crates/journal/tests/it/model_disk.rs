@@ -1,9 +1,9 @@
-//! A disk that keeps what it must and no more.
+//! A disk that provides only the guarantees of the `Disk` trait.
 //!
-//! Bytes that were not synced may survive a crash or not, piece by piece, in any order; so may
-//! changes of names before their folder's sync, each whole or not at all. Operations can be made
-//! to fail: once (an I/O error; then what a failed sync should have written is lost for good, and
-//! the next sync says nothing of it), while the disk is full (what takes room), or for ever (the machine has crashed).
+//! Unsynced bytes may survive a crash or not, piece by piece, in any order. So may name changes before their folder's
+//! sync, each atomically. Operations can be made to fail in three ways: once (an I/O error; the data of a failed sync
+//! is then lost permanently, and the next sync does not report it), while the disk is full (operations that need
+//! space), or forever (the machine has crashed).
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use larder_journal::{Disk, DiskFile};
 
-/// xorshift64*: the tests' only source of chance.
+/// xorshift64*: the only source of randomness of the tests.
 #[derive(Clone)]
 pub struct Random(u64);
 
@@ -47,21 +47,21 @@ type Hook = Arc<dyn Fn() + Send + Sync>;
 #[derive(Default)]
 struct Model {
     inodes: Vec<Inode>,
-    /// Names as processes see them, and as they are on the medium.
+    /// The names that processes see, and those on the medium.
     names: BTreeMap<PathBuf, usize>,
     durable_names: BTreeMap<PathBuf, usize>,
-    /// Changes of names since the folder's sync, each atomic.
+    /// Name changes since the folder's sync, each atomic.
     name_changes: Vec<Vec<(PathBuf, Option<usize>)>>,
     now: Duration,
     ids: u64,
     operations: u64,
     crash_at: Option<u64>,
     fail_at: Option<(u64, i32)>,
-    /// What takes room fails with this error.
+    /// Operations that need space fail with this error.
     full: Option<i32>,
     /// Called while a file is written or synced.
     during: Option<Hook>,
-    /// Operations before the last crash go on failing for those who hold files from then.
+    /// Files opened before the last crash keep failing.
     generation: u64,
     crashed: bool,
     pub syncs: u64,
@@ -105,19 +105,20 @@ impl ModelDisk {
         self.0.lock().unwrap()
     }
 
-    /// The machine crashes at the so-manieth operation that changes something, counted from now.
+    /// Makes the machine crash at the given modifying operation, counted from now.
     pub fn crash_at(&self, operation: Option<u64>) {
         let mut model = self.model();
         model.crash_at = operation.map(|operation| model.operations + operation);
     }
 
-    /// That operation fails with this error, and the machine goes on.
+    /// Makes that operation fail with this error; the machine continues.
     pub fn fail_at(&self, operation: u64, errno: i32) {
         let mut model = self.model();
         model.fail_at = Some((model.operations + operation, errno));
     }
 
-    /// Until it is `None`, new files and writes fail with this error, the latter after any part of their bytes.
+    /// Until this is `None`, creating files and writing fail with this error; a failed write may have written any
+    /// part of its bytes.
     pub fn fill(&self, errno: Option<i32>) {
         self.model().full = errno;
     }
@@ -150,11 +151,11 @@ impl ModelDisk {
         self.model().now += time;
     }
 
-    /// The machine starts again with what chance left of what was not synced.
+    /// Restarts the machine with a random part of the unsynced data.
     pub fn restart(&self, random: &mut Random) {
         let mut model = self.model();
         let changes = std::mem::take(&mut model.name_changes);
-        // All kept, none, or each as it comes.
+        // All changes survive, none, or each at random.
         let kept = random.below(3);
         for change in changes {
             if kept == 0 || (kept == 1 && random.one_in(2)) {
@@ -178,7 +179,7 @@ impl ModelDisk {
         model.begin_again();
     }
 
-    /// The process starts again on a machine that went on: the kernel has all that was written.
+    /// Restarts the process on a machine that kept running: the kernel has everything that was written.
     pub fn restart_process(&self) {
         self.model().begin_again();
     }
@@ -196,7 +197,7 @@ impl ModelDisk {
         model.inodes[model.names[path]].seen.clone()
     }
 
-    /// Puts a file there, durably.
+    /// Creates a durable file.
     pub fn put(&self, path: &Path, bytes: &[u8]) {
         let mut model = self.model();
         let number = model.inodes.len();
@@ -220,7 +221,7 @@ fn survive(durable: &mut Vec<u8>, change: &Change, kept: usize, random: &mut Ran
     match (kept, change) {
         (0, change) => apply(durable, change),
         (1, Change::Write(offset, bytes)) => {
-            // Cut into pieces at any byte; each is there, or not, or only as zeros.
+            // Cut into pieces at arbitrary bytes; each is present, missing, or zeros.
             let mut at = 0;
             while at < bytes.len() {
                 let size = (1 + random.below(bytes.len())).min(bytes.len() - at);
@@ -230,7 +231,7 @@ fn survive(durable: &mut Vec<u8>, change: &Change, kept: usize, random: &mut Ran
                     _ => None,
                 };
                 if let Some(piece) = piece {
-                    // Zeros stand for space that was given and not filled: never over old bytes.
+                    // Zeros represent allocated but unwritten space: they never replace old bytes.
                     let place = offset + at as u64;
                     let over_old = (place as usize) < durable.len();
                     if !(over_old && piece.iter().all(|byte| *byte == 0)) {
@@ -256,7 +257,7 @@ fn set_names(names: &mut BTreeMap<PathBuf, usize>, change: &[(PathBuf, Option<us
 
 enum Passed {
     Done,
-    /// The operation is to fail with this error, having done part of its work.
+    /// The operation must fail with this error after part of its work.
     Failed(io::Error),
 }
 
@@ -269,7 +270,7 @@ impl Model {
         self.full = None;
     }
 
-    /// Counts an operation that changes something.
+    /// Counts a modifying operation.
     fn pass(&mut self, generation: u64) -> Result<Passed, io::Error> {
         if self.crashed || generation != self.generation {
             return Err(io::Error::other("the machine has crashed"));
@@ -293,7 +294,7 @@ impl Model {
         change: Vec<(PathBuf, Option<usize>)>,
     ) -> io::Result<()> {
         let passed = self.pass(generation)?;
-        // At the moment of a crash the change may have been made; when it just fails it was not.
+        // In a crash the change may have been made; in a plain failure it was not.
         if matches!(passed, Passed::Done) || self.crashed {
             set_names(&mut self.names, &change);
             self.name_changes.push(change);
@@ -330,7 +331,7 @@ impl Disk for ModelDisk {
             return Err(io::Error::from_raw_os_error(errno));
         }
         let generation = model.generation;
-        // A file that is emptied and a new one differ in nothing that a journal relies on.
+        // The journal does not distinguish between a truncated file and a new one.
         let inode = model.inodes.len();
         model.inodes.push(Inode::default());
         model.change_names(generation, vec![(path.to_owned(), Some(inode))])?;
@@ -405,7 +406,7 @@ impl ModelFile {
             passed = Passed::Failed(io::Error::from_raw_os_error(errno));
         }
         let change = match (&passed, change) {
-            // A write that fails may have written any beginning of its bytes.
+            // A failed write may have written any prefix of its bytes.
             (Passed::Failed(_), Change::Write(offset, mut bytes)) => {
                 bytes.truncate(model.operations as usize * 7919 % (bytes.len() + 1));
                 Change::Write(offset, bytes)
@@ -460,8 +461,8 @@ impl DiskFile for ModelFile {
             }
             Passed::Failed(error) => {
                 if !crashed {
-                    // What could not be written is dropped and counts as clean: the next sync is
-                    // well, the bytes are seen, and they are not on the medium.
+                    // Unwritten data is dropped and marked clean: the next sync succeeds, and the bytes are visible
+                    // but not on the medium.
                     inode.unsynced.clear();
                 }
                 Err(error)

@@ -1,5 +1,5 @@
-//! Batches that two cores write at the same time, and crashes at every kind of moment: such a batch is there whole or not at
-//! all, for every later start too, and what the cores wrote around it keeps its order.
+//! Batches that two cores write concurrently, with crashes at all kinds of moments: such a batch is atomic, also for
+//! every later start, and the surrounding writes of the cores keep their order.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::rows::Rows;
 
 struct Batch {
     number: u64,
-    /// Of each core, how many parts are still to be written.
+    /// The number of parts that each core still has to write.
     left: [u64; 2],
     keys: Vec<Vec<u8>>,
 }
@@ -58,9 +58,9 @@ fn a_batch_of_two_cores_is_found_whole_or_not_at_all_after_any_crash() {
         for _ in 0..4 {
             round += 1;
             let mut batches: Vec<Batch> = Vec::new();
-            // Keys of each batch that ended, and the ticket of its end.
+            // The keys of each batch that ended, and the ticket of its end.
             let mut ended: Vec<(Vec<Vec<u8>>, Ticket)> = Vec::new();
-            // The last value of a key that a core writes again and again, alone, each with its ticket.
+            // The values of a key that one core overwrites repeatedly outside of batches, each with its ticket.
             let mut alone: Vec<(Ticket, u64)> = Vec::new();
             disk.crash_at(Some(1 + random.below(40) as u64));
             for _ in 0..60 {
@@ -129,7 +129,7 @@ fn a_batch_of_two_cores_is_found_whole_or_not_at_all_after_any_crash() {
                 let value = u64::from_be_bytes(value[..].try_into().unwrap());
                 assert!(value >= least, "seed {seed}: {value} is before {least}");
             }
-            // What an earlier start has found, every later one finds.
+            // What an earlier start found, every later start finds.
             let parts = rows.rows.iter().filter(|(key, _)| key[0] == b'p');
             let parts: BTreeMap<_, _> = parts.map(|(k, v)| (k.clone(), v.clone())).collect();
             let earlier = |key: &[u8]| key[1] < round;
@@ -145,7 +145,7 @@ fn a_batch_of_two_cores_is_found_whole_or_not_at_all_after_any_crash() {
     );
 }
 
-/// A part in an older log, whose end came in the next one; and one that was never ended.
+/// A part in an older log whose batch ends in the next one; and one whose batch never ends.
 #[test]
 fn batches_end_in_a_later_log_or_are_abandoned_by_the_next_start() {
     let disk = ModelDisk::new(1);
@@ -155,7 +155,7 @@ fn batches_end_in_a_later_log_or_are_abandoned_by_the_next_start() {
     put(&mut cores[1], Some(second), b"second", 1);
     put(&mut cores[1], None, b"after", 1);
     cores.iter_mut().for_each(Producer::commit);
-    // A snapshot that is given up leaves a new log.
+    // An abandoned snapshot leaves a new log.
     let (parts, _maker) = journal.begin_snapshot_stepped(1).unwrap();
     writer.step();
     cores[1].append(Entry::Kept { batch: first }).unwrap();

@@ -1,4 +1,4 @@
-//! The oracle: what entries mean, in maps.
+//! The oracle: the effect of entries, in maps.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -60,7 +60,7 @@ impl Rows {
         Ok((rows, recovery))
     }
 
-    /// Those whose first byte is `owner`.
+    /// Returns the rows whose first byte is `owner`.
     pub fn of(&self, owner: u8) -> Rows {
         fn part<V: Clone>(map: &BTreeMap<Vec<u8>, V>, owner: u8) -> BTreeMap<Vec<u8>, V> {
             map.iter()

@@ -1,4 +1,4 @@
-//! The journal as a server has it: with threads, on real files.
+//! The journal as in a server: with threads, on real files.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn read(folder: &Path) -> Rows {
     Rows::replayed(&RealDisk, folder).unwrap().0
 }
 
-/// Three cores write and give their rows to snapshots at once; nothing is lost over restarts.
+/// Three cores write and add their rows to snapshots concurrently; nothing is lost over restarts.
 #[test]
 fn cores_write_while_snapshots_are_made_and_every_start_finds_all() {
     for fsync in [Fsync::Always, Fsync::EverySecond, Fsync::No] {
@@ -73,7 +73,7 @@ fn cores_write_while_snapshots_are_made_and_every_start_finds_all() {
     }
 }
 
-/// One core: writes its rows, and gives them to each snapshot that the first core begins.
+/// One core: writes its rows, and adds them to each snapshot that the first core starts.
 fn core(journal: &Journal, slots: &Slots, name: u8, start: u64, mut rows: Rows) -> Rows {
     let mut producer = journal.producer(|| ());
     for n in 0..4000u64 {
@@ -104,7 +104,7 @@ fn core(journal: &Journal, slots: &Slots, name: u8, start: u64, mut rows: Rows) 
             };
             give(part, &rows, &mut producer);
             if name == 0 {
-                // The next one may not begin before this one has ended.
+                // The next snapshot may not start before this one has ended.
                 match journal.wait_for_snapshot() {
                     Some(LastSnapshot::Made { .. }) => {}
                     other => panic!("{other:?}"),
@@ -118,7 +118,7 @@ fn core(journal: &Journal, slots: &Slots, name: u8, start: u64, mut rows: Rows) 
     rows
 }
 
-/// Where the first core leaves each core's part.
+/// The first core stores each core's part here.
 type Slots = [Mutex<Option<SnapshotPart>>; 3];
 
 fn give(mut part: SnapshotPart, rows: &Rows, producer: &mut Producer) {
@@ -146,7 +146,7 @@ fn under_always_the_waker_is_called_when_a_reply_may_go() {
             calls.recv().unwrap();
         }
         assert_eq!(producer.outcome(ticket), AppendOutcome::Done);
-        // Another process would find it: a copy of the folder is enough of one.
+        // Another process would find it; a copy of the folder shows that.
         if n % 25 == 0 {
             assert_eq!(read(folder.path()).rows.len() as u64, n + 1);
         }
@@ -200,7 +200,7 @@ fn starts_without_writes_leave_one_log_and_starts_with_writes_ask_for_a_snapshot
     assert_eq!(read(folder.path()).rows.len(), 1);
 }
 
-/// Needs to mount a small file system, so root.
+/// Needs to mount a small file system, which requires root.
 #[test]
 fn a_full_disk_holds_writes_until_there_is_room_and_then_has_each_once() {
     for fsync in [Fsync::Always, Fsync::EverySecond] {
@@ -237,7 +237,7 @@ fn a_full_disk_holds_writes_until_there_is_room_and_then_has_each_once() {
         while producer.outcome(last) != AppendOutcome::Done {
             calls.recv().unwrap();
         }
-        // It says so a moment after the write is done, and calls again.
+        // The journal updates this just after the write, and calls again.
         while journal.trouble().is_some() {
             calls.recv().unwrap();
         }
@@ -249,7 +249,7 @@ fn a_full_disk_holds_writes_until_there_is_room_and_then_has_each_once() {
         larder_journal::replay(&RealDisk, &journal_folder, &mut |_| found += 1).unwrap();
         assert_eq!(found, acknowledged + 2, "each once");
 
-        // Not even a new log fits: the start says so, and changes nothing.
+        // There is no space even for a new log: the start reports it and changes nothing.
         fs::write(disk.path.join("filler"), vec![0; 8 << 20]).unwrap_err();
         match Journal::open(&journal_folder, options(fsync), &mut |_| ()) {
             Ok((journal, _)) => drop(journal),
@@ -259,7 +259,7 @@ fn a_full_disk_holds_writes_until_there_is_room_and_then_has_each_once() {
     }
 }
 
-/// A file system of its own in memory, unmounted when dropped.
+/// An in-memory file system, unmounted on drop.
 struct SmallDisk {
     path: std::path::PathBuf,
 }
@@ -296,7 +296,7 @@ impl Drop for SmallDisk {
 #[test]
 fn a_slow_core_is_called_for_room() {
     let folder = tempfile::tempdir().unwrap();
-    // Each write waits for its sync, so that entries come much quicker than they are written.
+    // Each write waits for its sync, so entries arrive much faster than they are written.
     let options = Options {
         backlog_bytes_max: 100_000,
         ..options(Fsync::Always)
