@@ -1,12 +1,13 @@
-//! Rows as bundles: they are made once, before an engine that is not ours brings those of a partition together.
+//! Converts rows to bundles before a foreign engine shuffles them by partition. Keys and values are computed only
+//! once.
 //!
 //! ```text
 //!  batches ──► a row's key and value ──► the open bundle of its partition ──► batches of two columns: target, bundle
 //! ```
 //!
-//! 1. Every row of a partition is in a bundle with the partition's target, and a bundle has rows of one partition.
-//! 2. Open bundles take [`BundleOptions::open_bytes_max`] together, whatever the partitions and the rows: each has room for its share, and a row that is
-//!    longer than that is a bundle of its own, which is handed on at once.
+//! 1. Every row is in a bundle with its partition's target, and a bundle has rows of only one partition.
+//! 2. Open bundles together take at most [`BundleOptions::open_bytes_max`], independent of the partitions and rows.
+//!    Each has an equal share, and a longer row becomes a bundle of its own, which is emitted immediately.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,35 +26,35 @@ use crate::record_batch::{BatchPlan, project, push_batch};
 use crate::rows::Rows;
 use crate::run::{Budget, check_columns, sink_fault};
 
-/// The columns of what [`assemble`] makes.
+/// The columns of the output of [`assemble`].
 pub const TARGET_COLUMN: &str = "target";
 pub const BUNDLE_COLUMN: &str = "bundle";
 
-/// A batch is handed on when it has so many bytes.
+/// The size at which a batch is emitted.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Of a key, the partition that its row is of.
+/// Returns the partition of a key.
 pub type PartitionOf = Box<dyn Fn(&[u8]) -> u32 + Send + Sync>;
 
-/// Of a row's value, the bytes that stand in the bundle.
+/// Writes the encoding of a row's value in a bundle.
 pub type WriteValue = Box<dyn Fn(&[u8], &mut Vec<u8>) + Send + Sync>;
 
 /// How rows become bundles.
 pub struct BundleOptions {
     pub partition_of: PartitionOf,
     pub written: WriteValue,
-    /// By partition, what stands in the column of targets: by it the engine brings bundles together.
+    /// The value in the target column for each partition; the engine shuffles bundles by it.
     pub targets: Vec<i32>,
-    /// A bundle of several rows has no more.
+    /// Maximum size of a bundle with several rows.
     pub bundle_bytes_max: usize,
-    /// All bundles that are open have no more together.
+    /// Maximum total size of all open bundles.
     pub open_bytes_max: usize,
 }
 
-/// Batches of two columns: the target of a partition, and a bundle of rows of it.
+/// Returns batches of two columns: the target of a partition, and a bundle of its rows.
 ///
 /// # Errors
-/// Of the options or the columns; those of rows come with the batches.
+/// For invalid options or columns. Errors of rows are returned with the batches.
 pub fn assemble(
     batches: Batches,
     options: InputOptions,
@@ -72,10 +73,10 @@ pub fn assemble(
     })
 }
 
-/// As [`assemble`], for who takes the Arrow C stream interface.
+/// Like [`assemble`], for consumers of the Arrow C stream interface.
 ///
 /// # Errors
-/// As [`assemble`].
+/// Like [`assemble`].
 pub fn assemble_c_stream(
     batches: Batches,
     options: InputOptions,
@@ -117,7 +118,7 @@ impl Assembled {
         })
     }
 
-    /// Does a part of what is left; true, if nothing is.
+    /// Processes a part of the remaining input; returns true if nothing is left.
     fn step(&mut self) -> Result<bool, Error> {
         if self.is_at_end {
             return Ok(true);
@@ -153,7 +154,7 @@ impl Iterator for Assembled {
 
 struct Bundles {
     options: BundleOptions,
-    /// Of each partition the one that is open. Its room is taken once, with the first row.
+    /// The open bundle of each partition. Its memory is allocated once, with the first row.
     open: Vec<Vec<u8>>,
     room_bytes: usize,
     full: Full,
@@ -175,7 +176,7 @@ impl Bundles {
         let partition = (self.options.partition_of)(key) as usize;
         let target = self.options.targets[partition];
         let written = |out: &mut Vec<u8>| (self.options.written)(value, out);
-        // What is written of a value is the value and at most one byte more.
+        // The encoding of a value is at most one byte longer than the value.
         let row_bytes = ROW_OVERHEAD_BYTES + key.len() + value.len() + 1;
         if row_bytes > self.room_bytes {
             let mut alone = Vec::with_capacity(row_bytes);
@@ -194,7 +195,7 @@ impl Bundles {
         Ok(())
     }
 
-    /// Hands on what is open.
+    /// Emits the open bundles.
     fn finish(&mut self) -> Result<(), SinkError> {
         for (bundle, target) in self.open.iter_mut().zip(&self.options.targets) {
             let bundle = std::mem::take(bundle);
@@ -206,7 +207,7 @@ impl Bundles {
     }
 }
 
-/// Bundles that are handed on, as batches.
+/// Emitted bundles, as batches.
 #[derive(Default)]
 struct Full {
     targets: Int32Builder,
@@ -241,7 +242,7 @@ impl Full {
     }
 }
 
-/// Rows of one batch on their way.
+/// Receives the rows of one batch.
 struct Rowwise<'a>(&'a mut Bundles);
 
 impl RowSink for Rowwise<'_> {

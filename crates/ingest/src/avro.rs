@@ -1,10 +1,11 @@
-//! Avro object container files: framed and unpacked here, decoded row by row by the Arrow crate. Their schema is
-//! looked at by `avro_schema` first.
+//! Avro object container files. This module parses and unpacks the blocks; the Arrow crate decodes the rows.
+//! `avro_schema` checks the schema first.
 //!
-//! The framing is ours because a file may end only between two blocks, a block must hold
-//! exactly the rows it says, and an unpacked block must fit the memory; a reader that takes what comes would load a part of a cut-off file.
+//! The framing is implemented here for three reasons: a file may end only between two blocks, a block must have
+//! exactly the rows that it declares, and an unpacked block must fit in memory. A more tolerant reader would load
+//! part of a truncated file.
 //!
-//! | part | holds |
+//! | part | contents |
 //! |---|---|
 //! | header | `Obj` 1, a map with `avro.schema` and `avro.codec`, 16 bytes of sync marker |
 //! | block | number of rows, number of bytes, the bytes, the sync marker again |
@@ -96,8 +97,8 @@ impl Task for AvroTask {
             let unpacked = header.codec.unpack(&packed, room(&claim));
             let unpacked = match unpacked.map_err(|f| f.or_at(at))? {
                 Some(unpacked) => unpacked,
-                // Packed better than was reckoned: once more, with all the memory. What was claimed is given back first, so
-                // that nobody waits for us.
+                // It is larger than estimated: retry with all of the memory. The first claim is released before, so
+                // that threads do not deadlock.
                 None => {
                     drop(claim);
                     claim = budget.claim(budget.total()).expect("all is never too much");
@@ -114,7 +115,7 @@ impl Task for AvroTask {
     }
 }
 
-/// Decodes exactly `count` rows, which must take all of `data`, and returns the next row's number.
+/// Decodes exactly `count` rows, which must consume all of `data`, and returns the next row's number.
 fn decode_block(
     data: &[u8],
     count: u64,
@@ -132,7 +133,7 @@ fn decode_block(
     let mut at = 0;
     for decoded in 0..count {
         if at == data.len() && count > BATCH_ROWS as u64 && decoded > data.len() as u64 {
-            // Rows of no bytes are possible, millions of them in a block are an attack.
+            // Rows without bytes are valid, but millions of them in a block are an attack.
             return Err(damaged(
                 row,
                 "a block says to hold more rows than bytes".into(),
@@ -185,10 +186,10 @@ struct Header {
     sync: [u8; 16],
 }
 
-/// What a block says of itself.
+/// The header of a block.
 struct BlockHead {
     rows: u64,
-    /// As it is stored.
+    /// The stored size.
     bytes: u64,
 }
 
@@ -234,7 +235,7 @@ impl Stream {
         })
     }
 
-    /// The next block's head; `None` at an end that lies between two blocks.
+    /// Reads the next block's header; `None` at an end between two blocks.
     fn block_head(&mut self) -> Result<Option<BlockHead>, Fault> {
         let mut first = [0];
         let read = loop {
@@ -254,7 +255,7 @@ impl Stream {
         Ok(Some(BlockHead { rows, bytes }))
     }
 
-    /// What follows a block's head.
+    /// Reads the rest of a block.
     fn block_data(&mut self, bytes: u64, sync: &[u8; 16]) -> Result<Vec<u8>, Fault> {
         let data = self.take(bytes)?;
         let mut own_sync = [0; 16];
@@ -296,7 +297,7 @@ impl Stream {
             .map_err(|_| Fault::file("a length is negative; the file is damaged"))
     }
 
-    /// A length and as many bytes, in the header.
+    /// Reads a length and that number of bytes, in the header.
     fn bytes(&mut self) -> Result<Vec<u8>, Fault> {
         let length = self.length()?;
         if length > HEADER_BYTES_MAX {
@@ -361,12 +362,12 @@ impl Codec {
         })
     }
 
-    /// How often the bytes of a block are there at once, at least: as they are stored, and as rows.
+    /// The minimum number of simultaneous copies of a block's bytes: as stored, and as rows.
     fn copies(self) -> u64 {
         2
     }
 
-    /// What a block of so many stored bytes most likely takes.
+    /// The probable memory for a block with this stored size.
     fn likely_bytes(self, stored: u64) -> u64 {
         match self {
             Codec::Null => stored.saturating_mul(3),
@@ -374,7 +375,7 @@ impl Codec {
         }
     }
 
-    /// The bytes unpacked: `Some(None)` where they are not packed, `None` where they would be more than `max`.
+    /// Unpacks the bytes. Returns `Some(None)` if they are not packed, `None` if the result would exceed `max`.
     fn unpack(self, packed: &[u8], max: u64) -> Result<Option<Option<Vec<u8>>>, Fault> {
         let unpacked = match self {
             Codec::Null => return Ok(Some(None)),
@@ -390,7 +391,7 @@ impl Codec {
     }
 }
 
-/// `None` where there is more than `max`.
+/// Returns `None` if there are more than `max` bytes.
 fn limited(unpacker: impl Read, max: u64) -> Result<Option<Vec<u8>>, Fault> {
     let mut unpacked = Vec::new();
     let read = unpacker
@@ -405,7 +406,7 @@ fn limited(unpacker: impl Read, max: u64) -> Result<Option<Vec<u8>>, Fault> {
     Ok((unpacked.len() as u64 <= max).then_some(unpacked))
 }
 
-/// Raw snappy, then the CRC-32 of the unpacked bytes.
+/// Unpacks raw snappy, followed by the CRC-32 of the unpacked bytes.
 fn unpack_snappy(packed: &[u8], max: u64) -> Result<Option<Vec<u8>>, Fault> {
     let damaged = |reason: &str| {
         Fault::file(format!(

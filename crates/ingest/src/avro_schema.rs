@@ -1,8 +1,8 @@
-//! What an Avro file's schema says, looked at before its decoder sees it: that its values are records, that no record
-//! holds itself, and which columns have no faithful text.
+//! Checks the schema of an Avro file before its decoder does: its values must be records, no record may contain
+//! itself, and columns without a lossless text form are marked.
 //!
-//! A logical type that is not known is passed over, as Avro's specification demands: its values are those of the type beneath
-//! it. But for types whose stored form means nothing without the logical type: these are refused, with their column.
+//! An unknown logical type is ignored, as Avro's specification requires: its values are those of the underlying type.
+//! The exceptions are types whose stored form is meaningless without the logical type: these columns are rejected.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::cell::{REFUSED_NOTE, with_note};
 use crate::error::{Fault, one_line};
 
-/// The columns that cannot be read, by name, and why.
+/// The columns that cannot be read, by name, and the reasons.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedColumns(BTreeMap<String, String>);
 
@@ -49,7 +49,7 @@ impl RefusedColumns {
         Ok(RefusedColumns(refused))
     }
 
-    /// The file's columns, with notes on those that are refused.
+    /// Returns the file's columns, with notes on rejected ones.
     pub fn note(&self, fields: &Fields) -> Fields {
         let noted = fields.iter().map(|field| match self.0.get(field.name()) {
             Some(reason) => with_note(field, (REFUSED_NOTE, reason.as_str())),
@@ -59,13 +59,13 @@ impl RefusedColumns {
     }
 }
 
-/// A file whose schema is not a record has values without names, of which none could be a key.
+/// A file whose schema is not a record has values without names, none of which can be a key.
 fn record_of(schema: &Value) -> Result<&Value, Fault> {
     let what = match schema {
         Value::Object(fields) => match fields.get("type") {
             Some(Value::String(name)) if name == "record" => return Ok(schema),
             Some(Value::String(name)) => name.as_str(),
-            // A type may stand around another one.
+            // A type may be nested in another type object.
             Some(inner @ Value::Object(_)) => return record_of(inner),
             _ => "of no type",
         },
@@ -79,20 +79,20 @@ fn record_of(schema: &Value) -> Result<&Value, Fault> {
     )))
 }
 
-/// The full name of a record that holds itself, however deep inside.
+/// The full name of a record that contains itself, at any depth.
 struct HoldsItself(String);
 
-/// Named types, as they are met from the schema's begin on.
+/// Collects named types in the order of the schema.
 #[derive(Default)]
 struct Walk {
-    /// The records that the walk is inside of, by full name.
+    /// The full names of the records that enclose the current position.
     open: Vec<String>,
-    /// Why each type that has been met cannot be read, if it cannot.
+    /// For each type visited, the reason why it cannot be read, if there is one.
     met: HashMap<String, Option<String>>,
 }
 
 impl Walk {
-    /// Why a type cannot be read, if it cannot. The depth is bounded by that of the JSON.
+    /// Returns the reason why a type cannot be read, if there is one. The JSON parser bounds the depth.
     fn refused(&mut self, node: &Value, namespace: &str) -> Result<Option<String>, HoldsItself> {
         match node {
             Value::String(name) => {
@@ -148,16 +148,16 @@ impl Walk {
     }
 }
 
-/// Why a logical type cannot be read, where what it is stored as says nothing by itself.
+/// Returns the reason why a logical type cannot be read, if its stored form is meaningless by itself.
 fn refused_logical_type(name: &str) -> Option<String> {
     match name {
         "big-decimal" => Some(
             "it is of the type big-decimal, in which each value has a scale of its own; write it as a decimal, or as text"
                 .into(),
         ),
-        // Numbers, whatever their width.
+        // Numbers of a different width.
         "arrow.int8" | "arrow.int16" | "arrow.uint8" | "arrow.uint16" | "arrow.uint32" => None,
-        // Values, however they are stored in memory.
+        // Values with a different in-memory encoding.
         "arrow.run-end-encoded" => None,
         _ if name.starts_with("arrow.") => Some(format!(
             "it is of the type {:?}, which is no type of Avro's; write it without the writer's custom types",
@@ -171,7 +171,7 @@ fn fields_of(record: &Value) -> impl Iterator<Item = &Value> {
     record["fields"].as_array().into_iter().flatten()
 }
 
-/// A named type's full name, and the namespace of what stands in it.
+/// Returns a named type's full name, and the namespace of its contents.
 fn names_of(node: &Value, namespace: &str) -> (String, String) {
     let name = node["name"].as_str().unwrap_or_default();
     let namespace = match name.rsplit_once('.') {

@@ -1,4 +1,4 @@
-//! Rows of Arrow record batches that a caller has, from wherever they come: a data frame, an engine's partition.
+//! Reads rows from Arrow record batches that the caller has, such as a data frame or an engine's partition.
 //!
 //! ```text
 //!  batches ── lock ─ next() ─ unlock ──► rows of one batch ──► sink      (one sink a thread, as of files)
@@ -21,10 +21,10 @@ use crate::record_batch::{BatchPlan, project, push_batch};
 use crate::rows::Rows;
 use crate::run::{Budget, check_columns, sink_fault};
 
-/// Errors name this in place of a file.
+/// The name in error messages, in place of a file.
 pub(crate) const NAME: &str = "the frame";
 
-/// Record batches of one schema.
+/// Record batches with a common schema.
 pub struct Batches {
     schema: SchemaRef,
     reader: Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>,
@@ -38,15 +38,16 @@ impl Batches {
         }
     }
 
-    /// What another library hands over by the Arrow C stream interface.
+    /// Imports a stream from another library through the Arrow C stream interface.
     ///
     /// # Errors
-    /// Its schema cannot be read.
+    /// If its schema cannot be read.
     ///
     /// # Safety
-    /// `stream` points to a stream that is valid by the interface's specification. It is moved out: what is left is released.
+    /// `stream` must point to a stream that is valid by the interface's specification. It is moved out; what remains
+    /// is a released stream.
     pub unsafe fn from_c_stream(stream: *mut FFI_ArrowArrayStream) -> Result<Batches, Error> {
-        // SAFETY: the caller promises it.
+        // SAFETY: guaranteed by the caller.
         let reader = unsafe { RecordBatchStreamReader::from_raw(stream) };
         let reader = reader.map_err(|error| told(&error))?;
         Ok(Batches {
@@ -73,11 +74,11 @@ fn told(error: &ArrowError) -> Error {
     Fault::file(one_line(error)).into_error(NAME)
 }
 
-/// Hands the rows of batches to the sinks, one sink a thread, in no order but with their numbers: the first row is 0. Of the options those are used that
-/// say what the columns are, the limits, and how many threads there are. Blocks until all is read.
+/// Passes the rows of batches to the sinks, one sink per thread, in no particular order but with their numbers: the
+/// first row is 0. Uses only the options about columns, limits and threads. Blocks until everything is read.
 ///
 /// # Errors
-/// As [`crate::ingest`]; a run that returns an error has handed out only some of the rows.
+/// Like [`crate::ingest`]; a run that returns an error has passed on only some of the rows.
 pub fn ingest_batches<'s>(
     batches: Batches,
     options: &InputOptions,
@@ -104,10 +105,11 @@ pub fn ingest_batches<'s>(
     })
 }
 
-/// Hands the rows of the bundles that [`crate::assemble`] made to the sinks, one sink a thread, in no order. Blocks until all is read.
+/// Passes the rows of the bundles of [`crate::assemble`] to the sinks, one sink per thread, in no particular order.
+/// Blocks until everything is read.
 ///
 /// # Errors
-/// As [`ingest_batches`]; a bundle that is damaged.
+/// Like [`ingest_batches`]; also for a damaged bundle.
 pub fn ingest_bundles<'s>(
     batches: Batches,
     threads: usize,
@@ -127,7 +129,7 @@ pub fn ingest_bundles<'s>(
                         Ok(Value::Bytes(bundle)) => bundle,
                         _ => return Err(damaged("it is no string of bytes")),
                     };
-                    // So many rows, of eight bytes and more each, no bundle has.
+                    // A row has at least eight bytes, so no bundle has 2^32 rows.
                     let first_seq = (first + row as u64) << 32;
                     for (seq, row) in (first_seq..).zip(rows_of_bundle(bundle)) {
                         let (key, value) = row.map_err(|error| damaged(error.0))?;
@@ -146,7 +148,8 @@ pub fn ingest_bundles<'s>(
     })
 }
 
-/// What one thread does with the batches that it takes: it gives how many rows it has handed out and left out, or a fault and where it was.
+/// The work of one thread on its batches: returns the numbers of rows passed on and skipped, or a fault and its
+/// position.
 type Work<'w> = dyn Fn(&Mutex<Source>) -> Result<(u64, u64), (u64, Fault)> + Sync + 'w;
 
 fn on_threads(batches: Batches, threads: usize, work: &Work<'_>) -> Result<Summary, Error> {
@@ -181,7 +184,7 @@ fn on_threads(batches: Batches, threads: usize, work: &Work<'_>) -> Result<Summa
     })
 }
 
-/// The batches that are left, and the first fault.
+/// The remaining batches, and the first fault.
 struct Source {
     batches: Batches,
     first_row: u64,
@@ -189,7 +192,7 @@ struct Source {
 }
 
 impl Source {
-    /// The next batch and the number of its first row; none after a fault.
+    /// Returns the next batch and the number of its first row; `None` after a fault.
     fn take(&mut self) -> Option<(u64, RecordBatch)> {
         if self.failed.is_some() {
             return None;
@@ -207,7 +210,7 @@ impl Source {
         }
     }
 
-    /// Keeps what failed first in the order of rows.
+    /// Keeps the fault that is first in row order.
     fn fail(&mut self, at: u64, error: Error) {
         if self.failed.as_ref().is_none_or(|(first, _)| at < *first) {
             self.failed = Some((at, error));

@@ -1,25 +1,25 @@
-//! Rows in *bundles*: a string of bytes that holds many rows of one partition. An engine that is not ours, and brings the rows of a partition together,
-//! moves a bundle where it would have moved many rows.
+//! *Bundles* of rows: a byte string with many rows of one partition. A foreign engine that shuffles rows by partition
+//! moves one bundle instead of many rows.
 //!
-//! | bytes | a row |
+//! | bytes | part of a row |
 //! |---|---|
 //! | 4 | length of the key |
 //! | | the key |
 //! | 4 | length of the value |
 //! | | the value |
 //!
-//! Row follows row to the end; numbers are little-endian. A bundle lives as long as its job, and both of its ends are the same release: there is no
-//! number of a format in it.
+//! A bundle is a sequence of rows; numbers are little-endian. A bundle lives only as long as its job, and writer and
+//! reader are of the same release, so it has no format number.
 
 use larder_types::wire::{Malformed, WireReader, put_bytes};
 
-/// What a row takes beside its key and its value.
+/// The size of a row in addition to its key and value.
 pub(crate) const ROW_OVERHEAD_BYTES: usize = 8;
 
-/// Appends a row whose value is what `write` appends.
+/// Appends a row whose value `write` appends.
 ///
 /// # Panics
-/// The key or the value has 4 GiB or more.
+/// If the key or the value has 4 GiB or more.
 pub(crate) fn push_row(out: &mut Vec<u8>, key: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
     put_bytes(out, key);
     let begin = out.len();
@@ -29,7 +29,7 @@ pub(crate) fn push_row(out: &mut Vec<u8>, key: &[u8], write: impl FnOnce(&mut Ve
     out[begin..begin + 4].copy_from_slice(&size.to_le_bytes());
 }
 
-/// The rows of a bundle, as key and value; an error is the last that it gives.
+/// Iterates over the rows of a bundle, as key and value. The iterator ends after an error.
 pub fn rows_of_bundle(bytes: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), Malformed>> {
     let mut reader = WireReader::new(bytes);
     let mut is_damaged = false;
@@ -43,7 +43,7 @@ pub fn rows_of_bundle(bytes: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]
     })
 }
 
-/// A bundle of these rows.
+/// Returns a bundle of these rows.
 pub fn bundle_of<'r>(rows: impl IntoIterator<Item = (&'r [u8], &'r [u8])>) -> Vec<u8> {
     let mut out = Vec::new();
     for (key, value) in rows {

@@ -1,13 +1,14 @@
-//! Cutting a stream of text into chunks of whole records.
+//! Divides a stream of text into chunks of complete records.
 //!
-//! One worker at a time holds the cutter: it reads (and decompresses) the next chunk into its own buffer, finds
-//! the last record's end, keeps the rest for the next chunk, and lets go; parsing happens outside.
+//! One worker at a time holds the cutter. It reads (and decompresses) the next chunk into its own buffer, finds the
+//! end of the last record, keeps the rest for the next chunk, and releases the cutter. Parsing happens afterwards.
 //!
 //! Invariants:
-//! 1. Every chunk begins at a record's begin and ends at a record's end, or at the end of the file.
-//! 2. Chunks are numbered from 0 without gaps, and do not depend on who cuts them.
-//! 3. Of all files together one chunk at a time is longer than `chunk_bytes`: who cuts another one
-//!    waits until the first is parsed. So the longest record counts once, however many threads there are.
+//! 1. Every chunk begins at the start of a record and ends at the end of a record, or at the end of the file.
+//! 2. Chunks are numbered from 0 without gaps, independent of the cutting thread.
+//! 3. Of all files together, only one chunk at a time is longer than `chunk_bytes`: a worker that cuts another one
+//!    waits until the first is parsed. The longest record is therefore in memory once, however many threads there
+//!    are.
 
 use std::io::Read;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -19,7 +20,7 @@ use crate::csv::parse::never_closed;
 use crate::csv::scan::{Scan, scan};
 use crate::error::{At, Fault};
 
-/// What ends a record.
+/// The end of a record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Boundary {
     Newline,
@@ -35,29 +36,29 @@ pub(crate) struct Cutter {
     long_chunk: Arc<LongChunk>,
     pub next_chunk: u64,
     ended: bool,
-    /// Where `carry` had to grow beyond a chunk.
+    /// Held if `carry` had to grow beyond a chunk.
     turn: Option<Turn>,
 }
 
 pub(crate) struct Cut {
     pub chunk: u64,
     pub has_quotes: bool,
-    /// To be kept until the chunk is parsed.
+    /// Held until the chunk is parsed.
     pub turn: Option<Turn>,
 }
 
-/// Who may have a long chunk.
+/// A lock for the long chunk.
 #[derive(Default)]
 pub(crate) struct LongChunk {
     taken: Mutex<bool>,
     returned: Condvar,
 }
 
-/// The right to have the one long chunk.
+/// The exclusive right to the long chunk.
 pub(crate) struct Turn(Arc<LongChunk>);
 
 impl Turn {
-    /// Waits for it. Who has it takes no file's lock, so it comes.
+    /// Blocks until the right is free. Its holder takes no file's lock, so there is no deadlock.
     fn take(of: &Arc<LongChunk>) -> Turn {
         let mut taken = of.taken.lock().unwrap_or_else(PoisonError::into_inner);
         while *taken {
@@ -97,8 +98,8 @@ impl Cutter {
         }
     }
 
-    /// Reads on until `carry` holds something to look at: a chunk's worth, or all there is.
-    /// For the first chunk, before the boundary is known.
+    /// Reads until `carry` has a full chunk or the end of the input. For the first chunk, before the boundary is
+    /// known.
     pub fn peek(&mut self) -> Result<&mut Vec<u8>, Fault> {
         let mut carry = std::mem::take(&mut self.carry);
         let filled = self.fill(&mut carry, self.chunk_bytes);
@@ -107,7 +108,7 @@ impl Cutter {
         Ok(&mut self.carry)
     }
 
-    /// As [`Cutter::peek`], and reads on until `holds_record` says of what there is that the first record ends in it.
+    /// Like [`Cutter::peek`], but reads on until `holds_record` returns that the first record ends in the data.
     pub fn peek_record(
         &mut self,
         holds_record: impl Fn(&[u8]) -> bool,
@@ -136,12 +137,12 @@ impl Cutter {
         Fault::memory(what.into(), None, self.record_bytes_max as u64).or_at(At::Line(1))
     }
 
-    /// Whether all of the text is read, if not cut.
+    /// Returns whether all of the text has been read, even if not all is cut.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// The next chunk, in `buffer`; `None` at the end.
+    /// Reads the next chunk into `buffer`; `None` at the end.
     pub fn cut(&mut self, boundary: Boundary, buffer: &mut Vec<u8>) -> Result<Option<Cut>, Fault> {
         buffer.clear();
         buffer.extend_from_slice(&self.carry);
@@ -193,7 +194,7 @@ impl Cutter {
             return Ok(());
         }
         let wanted = target - buffer.len();
-        // One byte over lets `read_to_end` see the limit without growing the buffer.
+        // With one spare byte `read_to_end` reaches the limit without growing the buffer.
         buffer.reserve(wanted + 32);
         let read = self.reader.by_ref().take(wanted as u64).read_to_end(buffer);
         match read {

@@ -1,16 +1,17 @@
-//! Writing values as JSON or MessagePack, without a tree in between.
+//! Writes values as JSON or MessagePack, without an intermediate tree.
 //!
-//! JSON: bytes are base64, and the numbers that JSON cannot say are the strings "NaN", "Infinity" and "-Infinity", as protobuf's JSON
-//! has them. MessagePack: bytes are `bin`, integers take their shortest form.
+//! In JSON, bytes are base64, and floats that are not numbers in JSON are the strings "NaN", "Infinity" and
+//! "-Infinity", as in protobuf's JSON. In MessagePack, bytes are `bin`, and integers have their shortest form.
 //!
-//! A writer has a bound, beyond which it is *full*: it may go past it by one item, and what it holds then is not whole.
+//! A writer has a size limit, beyond which it is *full*. It may exceed the limit by one item, and its contents are
+//! then incomplete.
 
 use arrow_array::types::{ArrowPrimitiveType, Float16Type};
 use base64::prelude::{BASE64_STANDARD, Engine};
 
 use crate::cell::non_finite;
 
-/// A writer of nested values. Lengths come first because MessagePack needs them.
+/// A writer of nested values. Lengths come first because MessagePack requires them.
 pub(crate) trait Emit {
     fn null(&mut self);
     fn bool(&mut self, value: bool);
@@ -18,19 +19,19 @@ pub(crate) trait Emit {
     fn uint(&mut self, value: u64);
     fn float(&mut self, value: f64);
     fn float32(&mut self, value: f32);
-    /// A half-precision number.
+    /// Writes a half-precision number.
     fn float16(&mut self, value: f32);
     fn str(&mut self, value: &str);
     fn bytes(&mut self, value: &[u8]);
     fn array(&mut self, len: usize);
-    /// Before each item, with its index.
+    /// Called before each item, with its index.
     fn item(&mut self, index: usize);
     fn array_end(&mut self);
     fn map(&mut self, len: usize);
-    /// Before each value, with its index and name.
+    /// Called before each value, with its index and name.
     fn name(&mut self, index: usize, name: &str);
     fn map_end(&mut self);
-    /// Whether more was written than the bound allows.
+    /// Returns whether the size limit was exceeded.
     fn is_full(&self) -> bool;
 }
 
@@ -49,12 +50,12 @@ impl<'a> Json<'a> {
         Json { out, bytes_max }
     }
 
-    /// For numbers and other short things.
+    /// Creates a writer without a limit, for numbers and other short values.
     pub fn scalar(out: &'a mut Vec<u8>) -> Self {
         Json::new(out, usize::MAX)
     }
 
-    /// Appends what is JSON already.
+    /// Appends text that is already JSON.
     pub fn raw(&mut self, json: &[u8]) {
         self.out.extend_from_slice(json);
     }
@@ -66,18 +67,19 @@ impl<'a> MessagePack<'a> {
     }
 }
 
-/// Writing a number into memory does not fail.
+/// Writing a number to memory cannot fail.
 fn number(out: &mut Vec<u8>, value: impl serde::Serialize) {
     serde_json::to_writer(out, &value).expect("a number has a JSON form and memory takes it");
 }
 
-/// The number of fewest digits that is read back as the half-precision number `value`; an integer as it is.
+/// Returns the number with the fewest digits that parses as the half-precision number `value`; integers are
+/// unchanged.
 fn shortest_half(value: f32) -> f32 {
     if value.fract() == 0.0 {
         return value;
     }
     type Half = <Float16Type as ArrowPrimitiveType>::Native;
-    // A half has no more than five significant digits.
+    // A half has at most five significant digits.
     let mut shorter = (0..5).filter_map(|digits| format!("{value:.digits$e}").parse::<f32>().ok());
     shorter
         .find(|it| Half::from_f32(*it) == Half::from_f32(value))
@@ -163,7 +165,7 @@ impl Emit for Json<'_> {
     }
 }
 
-/// Escapes may make a text six times as long, so the bound is looked at within it.
+/// Escapes may make a text six times as long, so the limit is checked inside.
 fn json_string(out: &mut Vec<u8>, text: &str, bytes_max: usize) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     out.push(b'"');
@@ -205,12 +207,12 @@ pub(crate) fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 impl MessagePack<'_> {
-    /// Where an array or a map of unknown length begins. See [`MessagePack::close`].
+    /// Starts an array or a map of unknown length. See [`MessagePack::close`].
     pub fn open(&self) -> usize {
         self.out.len()
     }
 
-    /// Puts the head of an array or a map of `len` items before what was written since it was opened.
+    /// Inserts the header of an array or a map of `len` items before what was written since it was opened.
     pub fn close(&mut self, begin: usize, is_map: bool, len: usize) {
         let end = self.out.len();
         if is_map {
@@ -227,7 +229,7 @@ impl MessagePack<'_> {
         self.out.extend_from_slice(big_endian);
     }
 
-    /// A length in the shortest of its forms; `tags` are those of 8, 16 and 32 bits.
+    /// Writes a length in its shortest form; `tags` are those for 8, 16 and 32 bits.
     fn length(&mut self, fixed: Option<(u8, usize)>, tags: (Option<u8>, u8, u8), len: usize) {
         match (fixed, tags.0) {
             (Some((tag, max)), _) if len <= max => self.out.push(tag | len as u8),

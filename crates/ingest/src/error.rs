@@ -1,4 +1,4 @@
-//! Why an input was refused. Every message names the file, the place in it, and what to do.
+//! Reasons why an input is rejected. Every message names the file, the position in it, and the remedy.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use larder_types::ByteSize;
 
 use crate::options::SinkError;
 
-/// A place inside a file, counted from 1 as people do.
+/// A position in a file, counted from 1 as people do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum At {
@@ -16,38 +16,38 @@ pub enum At {
     RowGroup(u64),
 }
 
-/// Why the run ended. Nothing of it should be used.
+/// The reason why a run ended. None of its output should be used.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The options do not name a possible run. Fix the options.
+    /// The options are invalid. Correct the options.
     Options { reason: String },
     /// An input cannot be found, opened or listed.
     Input { input: String, reason: String },
-    /// The bytes are not what the format says, or a row breaks a rule. Fix the file or the options.
+    /// The bytes violate the format, or a row violates a rule. Correct the file or the options.
     Data {
         file: String,
         at: At,
         reason: String,
     },
-    /// A part of the input takes more memory at once than there is. Give more, or write the input in smaller parts.
+    /// A part of the input needs more memory than available. Provide more, or write the input in smaller parts.
     Memory {
         file: String,
         at: At,
-        /// What takes it.
+        /// The part that needs it.
         what: String,
-        /// Bytes, where they are known.
+        /// In bytes; `None` if it is unknown.
         needed_bytes: Option<u64>,
         available_bytes: u64,
     },
-    /// A column that was asked for is not there.
+    /// A requested column does not exist.
     Column {
         file: String,
         at: At,
         wanted: String,
         have: Vec<String>,
     },
-    /// The receiver of the rows refused one.
+    /// The receiver of the rows rejected one.
     Sink {
         file: String,
         at: At,
@@ -110,7 +110,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A name in one line of bounded length: a header may hold anything.
+/// Returns a name in one line of bounded length: a header may contain anything.
 fn shortened(name: &str) -> String {
     let mut shown = String::new();
     for (number, c) in name.chars().enumerate() {
@@ -123,7 +123,7 @@ fn shortened(name: &str) -> String {
     shown
 }
 
-/// An error before the file's name is known to it.
+/// An error without the file's name.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub at: At,
@@ -133,7 +133,7 @@ pub(crate) struct Fault {
 #[derive(Debug)]
 pub(crate) enum FaultKind {
     Data(String),
-    /// It cannot be opened.
+    /// The file cannot be opened.
     Input(String),
     Memory {
         what: String,
@@ -159,7 +159,7 @@ impl Fault {
         Fault::data(At::File, reason)
     }
 
-    /// Something takes more memory at once than there is.
+    /// A part needs more memory than there is in total.
     pub fn memory(what: String, needed_bytes: Option<u64>, available_bytes: u64) -> Fault {
         Fault {
             at: At::File,
@@ -171,7 +171,7 @@ impl Fault {
         }
     }
 
-    /// The same fault at a place, where none is known yet.
+    /// Sets the position if none is known yet.
     pub fn or_at(mut self, at: At) -> Fault {
         if self.at == At::File {
             self.at = at;
@@ -179,7 +179,7 @@ impl Fault {
         self
     }
 
-    /// The same fault, where so many lines stand before those that it was looked for in.
+    /// Adds the number of preceding lines to the position.
     pub fn after_lines(mut self, lines: u64) -> Fault {
         if let At::Line(line) = &mut self.at {
             *line += lines;
@@ -217,8 +217,8 @@ impl Fault {
     }
 }
 
-/// The fault of a file that a library cannot decode: it uses what the library does not support, or it is damaged. Libraries tell the two
-/// apart in their messages only.
+/// Returns the fault for a file that a library cannot decode: it uses an unsupported feature, or it is damaged.
+/// Libraries distinguish the two only in their messages.
 pub(crate) fn undecodable(error: &dyn fmt::Display) -> Fault {
     let text = one_line(error);
     let lower = text.to_ascii_lowercase();
@@ -229,7 +229,8 @@ pub(crate) fn undecodable(error: &dyn fmt::Display) -> Fault {
     })
 }
 
-/// What is wrong with one line of JSON. The library's own message counts lines within that line, which says nothing of the file's.
+/// Returns the problem of one line of JSON. The library's own message counts lines within that line, which is useless
+/// for the file.
 pub(crate) fn json_reason(error: &serde_json::Error) -> String {
     let text = one_line(error);
     match text.rsplit_once(" at line ") {
@@ -238,7 +239,7 @@ pub(crate) fn json_reason(error: &serde_json::Error) -> String {
     }
 }
 
-/// A library's message in one line of bounded length: some quote the bytes they choked on.
+/// Returns a library's message in one line of bounded length: some quote the invalid bytes.
 pub(crate) fn one_line(error: &dyn fmt::Display) -> String {
     let text: String = error
         .to_string()

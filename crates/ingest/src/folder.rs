@@ -1,13 +1,14 @@
-//! Columns that stand in the names of folders: `day=2024-01-02/part-0.parquet`, as Hive and Spark write tables.
+//! Columns in folder names: `day=2024-01-02/part-0.parquet`, the layout of Hive and Spark tables.
 //!
-//! All of them are text: a name does not say a type. Names and values are unescaped as those tools escape them (`%3A` is a colon), and
-//! `__HIVE_DEFAULT_PARTITION__` is null. A column that a file has itself too is taken from the folder, as Spark and DuckDB do.
+//! All of them are text, because a name has no type. Names and values are unescaped as those tools escape them (`%3A`
+//! is a colon), and `__HIVE_DEFAULT_PARTITION__` is null. If a file has the column too, the folder's value is used,
+//! as in Spark and DuckDB.
 
 use crate::plan::FolderColumns;
 
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// The columns of a file that lies in these folders.
+/// Returns the columns of a file in these folders.
 pub(crate) fn columns_of(folders: &[String]) -> FolderColumns {
     let named = folders.iter().filter_map(|folder| {
         let (name, value) = folder.split_once('=')?;
@@ -20,7 +21,7 @@ pub(crate) fn columns_of(folders: &[String]) -> FolderColumns {
     named.collect()
 }
 
-/// `%` and two hexadecimal digits are a byte; what would not be text then stays as it is.
+/// `%` and two hexadecimal digits are a byte. If the result is not UTF-8, the text is unchanged.
 fn unescaped(text: &str) -> String {
     if !text.contains('%') {
         return text.to_owned();

@@ -1,5 +1,5 @@
-//! Decoders of other people's formats panic on some damaged files. Here such a panic becomes a
-//! refusal of the file, without a stack trace on the user's screen.
+//! Third-party decoders panic on some damaged files. This module converts such a panic to a rejection of the file,
+//! without printing a stack trace.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -12,7 +12,7 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `decode`; a panic inside it is a fault. What `decode` was working on must not be used again.
+/// Runs `decode` and converts a panic to a fault. The data that `decode` was processing must not be used afterwards.
 pub(crate) fn guarded<T>(decode: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     install_hook();
     let before = QUIET.replace(true);
@@ -27,7 +27,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "its decoder gave up".to_owned())
 }
 
-/// The process's own hook still sees every panic outside of `guarded`.
+/// The process's own hook still receives every panic outside of `guarded`.
 fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

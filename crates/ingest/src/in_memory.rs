@@ -1,7 +1,8 @@
-//! CSV and JSON lines that are in memory already, read on the caller's thread: for who has bytes and no file, as tests and fuzz targets do.
+//! Reads CSV and JSON lines from memory on the caller's thread, for callers without a file, such as tests and fuzz
+//! targets.
 //!
-//! The same cutting and parsing as for files, with two differences: the caller says how long chunks are, and a panic of a decoder is
-//! not caught.
+//! Cutting and parsing are the same as for files, with two differences: the caller chooses the chunk size, and a
+//! panic of a decoder is not caught.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -14,14 +15,14 @@ use crate::options::{Format, InputOptions, RowSink};
 use crate::rows::Rows;
 use crate::run::{Budget, Tasks};
 
-/// Errors name this in place of a file.
+/// The name in error messages, in place of a file.
 const NAME: &str = "the text";
 
-/// Reads `text` in chunks of about `chunk_bytes` and hands its rows to `sink`. Returns how many rows there were.
-/// Of the options those are used that say what the columns are.
+/// Reads `text` in chunks of about `chunk_bytes` and passes its rows to `sink`. Returns the number of rows. Uses only
+/// the options about columns.
 ///
 /// # Errors
-/// As [`crate::ingest`]; and for formats that are not text.
+/// Like [`crate::ingest`]; also for formats that are not text.
 pub fn ingest_text(
     text: Vec<u8>,
     format: Format,

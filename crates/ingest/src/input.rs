@@ -1,4 +1,4 @@
-//! From what the user names to open files: globs and folders are expanded, formats are found, compressed text is unpacked.
+//! Opens the inputs that the user names: expands globs and folders, detects formats, and decompresses text.
 
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -20,13 +20,13 @@ use crate::plan::FolderColumns;
 use crate::run::Tasks;
 use crate::unpack::Compression;
 
-/// One file, not yet open.
+/// One file, not opened yet.
 pub(crate) struct Input {
-    /// What messages call it: no credentials, no query string.
+    /// The name in messages, without credentials and query string.
     pub name: String,
-    /// Stored bytes, where known before reading.
+    /// The stored size; `None` if it is unknown before reading.
     pub size: Option<u64>,
-    /// The columns that its folders name.
+    /// The columns in the names of its folders.
     folder: Arc<FolderColumns>,
     source: Source,
 }
@@ -36,7 +36,7 @@ enum Source {
     Location(Location),
 }
 
-/// All files that the inputs name, in the order given and by name within a glob or folder.
+/// Returns all files that the inputs name, in the given order, and by name within a glob or folder.
 pub(crate) fn expand(options: &InputOptions) -> Result<Vec<Input>, Error> {
     let mut inputs = Vec::new();
     for text in &options.inputs {
@@ -76,7 +76,7 @@ pub(crate) fn expand(options: &InputOptions) -> Result<Vec<Input>, Error> {
     Ok(inputs)
 }
 
-/// Files that are one table lie in folders that name the same columns.
+/// Checks that the files of one table are in folders with the same columns.
 fn check_folders(named: &str, files: &[Input]) -> Result<(), Error> {
     let names = |file: &Input| -> Vec<String> {
         file.folder.iter().map(|(name, _)| name.clone()).collect()
@@ -100,7 +100,7 @@ fn check_folders(named: &str, files: &[Input]) -> Result<(), Error> {
     }
 }
 
-/// The reason alone, where the message begins with the location that is already being told.
+/// Returns only the reason, if the message begins with the location, which the caller adds.
 pub(crate) fn without_name(error: &larder_remote::Error) -> String {
     use larder_remote::Error as Remote;
     match error {
@@ -113,7 +113,7 @@ pub(crate) fn without_name(error: &larder_remote::Error) -> String {
 const MAGIC_BYTES: usize = 512;
 
 impl Input {
-    /// Opens the file and finds out how to read it.
+    /// Opens the file and detects its format.
     pub fn open(
         &self,
         options: &Arc<InputOptions>,
@@ -215,7 +215,7 @@ impl Input {
 }
 
 impl Input {
-    /// By what it is called; other files show what they are when they are read.
+    /// Decides by the name; other formats are detected when they are read.
     fn is_parquet(&self, options: &InputOptions) -> bool {
         options.format.map_or_else(
             || self.name.ends_with(".parquet"),
@@ -223,8 +223,8 @@ impl Input {
         )
     }
 
-    /// The input as a file that can be read at any place, for formats that are read from their end. What is not a local file is
-    /// copied to a temporary one, whose bytes `reader` counts.
+    /// Returns the input as a file with random access, for formats that are read from their end. Anything but a local
+    /// file is copied to a temporary one; `reader` counts its bytes.
     fn local_file(
         &self,
         reader: &mut dyn Read,
@@ -245,7 +245,7 @@ impl Input {
     }
 }
 
-/// What only CSV has must not be asked of other files.
+/// Rejects options that apply only to CSV for other formats.
 fn check_csv_options(options: &InputOptions, format: Format) -> Result<(), Fault> {
     let asked = [
         (options.columns.is_some(), "names of columns"),
@@ -262,7 +262,7 @@ fn check_csv_options(options: &InputOptions, format: Format) -> Result<(), Fault
     }
 }
 
-/// The text after so many lines. Fewer lines than that are refused where it seems that something else ends them.
+/// Skips a number of lines. If there are fewer, and another line ending seems to be in use, the file is rejected.
 fn skip_lines(mut text: Box<dyn Read + Send>, lines: u64) -> Result<Box<dyn Read + Send>, Fault> {
     let mut left = lines;
     let mut is_odd = false;
@@ -294,8 +294,8 @@ fn cutter(
     options: &InputOptions,
     long_chunk: &Arc<LongChunk>,
 ) -> Cutter {
-    // Each thread holds a chunk and each open file a carry, which takes half of the memory; the one
-    // record at a time that may be longer may take all of it, and a little for its key.
+    // Each thread has a chunk and each open file a carry, which together take half of the memory. The one record at a
+    // time that may be longer may take all of it, and a little for its key.
     let share = options.memory.0 / (4 * options.threads.max(1) as u64);
     let chunk_bytes = share.clamp(64 << 10, 4 << 20) as usize;
     let record_bytes_max = (options.memory.0.max(1 << 20) + (1 << 20)).min(1 << 31) as usize;
@@ -324,7 +324,7 @@ impl Read for Counted {
     }
 }
 
-/// The lower-case name without a compression's ending, and that ending.
+/// Returns the lower-case name without the suffix of a compression, and that suffix.
 fn split_compression(name: &str) -> (String, Option<&'static str>) {
     let name = name.to_ascii_lowercase();
     for (ending, compression) in [
@@ -340,7 +340,7 @@ fn split_compression(name: &str) -> (String, Option<&'static str>) {
     (name, None)
 }
 
-/// The format by the name's ending, else by the first bytes.
+/// Determines the format from the name's suffix, or else from the first bytes.
 fn detect(stem: &str, head: &[u8]) -> Result<Format, Fault> {
     let ending = stem.rsplit_once('.').map_or("", |(_, ending)| ending);
     match ending {

@@ -1,6 +1,7 @@
-//! JSON lines: one object per line. Values pass through as they are written, so numbers keep all their digits.
+//! JSON lines: one object per line. Values are passed through unchanged, so numbers keep all their digits.
 //!
-//! Objects may differ in their fields; each must hold the key's, unless nulls are skipped. An object that names a field twice is refused.
+//! Objects may have different fields. Each must have the key's fields, unless nulls are skipped. An object with a
+//! duplicate field is rejected.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -111,7 +112,8 @@ impl Task for JsonLinesTask {
     }
 }
 
-/// Whether a first line does not end the value that it begins: then it most likely belongs to a document of several lines.
+/// Returns whether the first line does not complete the value that it begins: it is then most likely part of a
+/// document of several lines.
 fn begins_document(line: &[u8]) -> bool {
     let opens = matches!(line.first(), Some(b'{' | b'['));
     opens && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err_and(|e| e.is_eof())
@@ -174,7 +176,7 @@ fn not_json(line: &[u8], error: &serde_json::Error) -> Fault {
     Fault::file(format!("it is not JSON: {}{lone_cr}", json_reason(error)))
 }
 
-/// Each field takes some dozens of bytes beside its text.
+/// Each field takes some dozens of bytes in addition to its text.
 const FIELDS_MAX: usize = 1 << 18;
 
 fn make<'o>(
@@ -248,7 +250,7 @@ fn make<'o>(
     Ok(Made::Row)
 }
 
-/// The fields of a line, in its order.
+/// The fields of a line, in order.
 struct Object<'l>(Vec<(Cow<'l, str>, &'l RawValue)>);
 
 enum Scalar<'l> {
@@ -263,8 +265,8 @@ impl<'l> Object<'l> {
         found.map(|(_, raw)| *raw)
     }
 
-    /// The field's text: a string without quotes and escapes, or a number as it is written. A field that is missing
-    /// is as one that is null where nulls are skipped; else it is an error, since the name seems wrong.
+    /// Returns the field's text: a string without quotes and escapes, or a number as written. If nulls are skipped, a
+    /// missing field is null; otherwise it is an error, because the name is probably wrong.
     fn scalar(&self, name: &str, nulls: NullPolicy) -> Result<Scalar<'l>, Fault> {
         let Some(raw) = self.field(name) else {
             if nulls == NullPolicy::Skip {
@@ -301,7 +303,7 @@ impl<'l> Object<'l> {
         names.find(|name| !seen.insert(*name))
     }
 
-    /// The folder's columns, instead of fields of their names.
+    /// Adds the folder's columns, and replaces fields with the same names.
     fn put_folder(&mut self, folder: &'l FolderFields) {
         for (name, value) in folder {
             self.0.retain(|(own, _)| own != name);
@@ -332,7 +334,7 @@ impl<'de: 'l, 'l> Deserialize<'de> for Object<'l> {
     }
 }
 
-/// A string that borrows from the line unless it holds escapes.
+/// A string that borrows from the line unless it contains escapes.
 struct Text<'l>(Cow<'l, str>);
 
 impl<'de: 'l, 'l> Deserialize<'de> for Text<'l> {

@@ -1,7 +1,7 @@
-//! JSON text that was found to be valid, written as MessagePack without a tree in between: a tree of a line takes many times
-//! the line's bytes.
+//! Converts valid JSON text to MessagePack without an intermediate tree, which would take many times the size of a
+//! line.
 //!
-//! Whole numbers keep all their digits or are refused; other numbers become the nearest double, as everywhere.
+//! Integers keep all their digits or are rejected; other numbers become the nearest double.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,10 +11,11 @@ use crate::error::one_line;
 
 const DEPTH_MAX: u32 = 128;
 
-/// Writes one value. Stops where `out` is full.
+/// Writes one value. Stops when `out` is full.
 ///
 /// # Errors
-/// For what MessagePack or its readers do not take: a whole number beyond 64 bits, a name twice in an object, too deep a nesting.
+/// For values that MessagePack or its readers do not support: an integer beyond 64 bits, a duplicate name in an
+/// object, or excessive nesting.
 pub(crate) fn pack(json: &str, out: &mut MessagePack<'_>) -> Result<(), String> {
     let mut text = Text { json, at: 0 };
     text.value(out, 0)
@@ -37,7 +38,7 @@ impl<'j> Text<'j> {
         Err("it ends within a value".into())
     }
 
-    /// Steps over the next byte that is no space.
+    /// Consumes the next byte that is not whitespace.
     fn next(&mut self) -> Result<u8, String> {
         let byte = self.peek()?;
         self.at += 1;
@@ -122,7 +123,7 @@ impl<'j> Text<'j> {
         Ok(())
     }
 
-    /// The string that begins here.
+    /// Parses the string that begins here.
     fn string(&mut self) -> Result<Cow<'j, str>, String> {
         let begin = self.at;
         let bytes = self.json.as_bytes();

@@ -1,9 +1,10 @@
-//! A key of several columns: their texts with a separator between them, and no two different rows of texts in one key.
+//! Keys of several columns: their texts with a separator between them. Different column values yield different keys.
 //!
-//! In every part but the last, `%` becomes `%25` and the separator `%3A` (as URLs have it). The last part stays as it
-//! is: who splits the key at its first separators, one fewer than there are columns, has the parts. A key of one column is its text.
+//! In every part but the last, `%` becomes `%25` and the separator `%3A` (percent-encoding). The last part is
+//! unchanged: splitting the key at its first separators, one fewer than there are columns, yields the parts. A key of
+//! one column is its text.
 
-/// Ends the part that begins at `begin`, when others follow it.
+/// Ends the part that begins at `begin`, before further parts.
 #[inline]
 pub(crate) fn end_part(key: &mut Vec<u8>, begin: usize, separator: u8) {
     if memchr::memchr2(b'%', separator, &key[begin..]).is_some() {
@@ -29,7 +30,7 @@ fn escape(key: &mut Vec<u8>, begin: usize, separator: u8) {
     }
 }
 
-/// Whether a byte can stand between two parts: it must not be taken for a part of an escape.
+/// Returns whether a byte can be a separator: it must not be ambiguous with an escape sequence.
 pub(crate) fn is_separator(byte: u8) -> bool {
     byte != b'%' && !byte.is_ascii_alphanumeric()
 }

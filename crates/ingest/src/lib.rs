@@ -1,5 +1,5 @@
-//! Files in, rows out: everything between `larder build INPUT...` and a key with its value.
-//! Also rows in, a Parquet file out (`write`): what `larder space dump` makes can be read here again.
+//! Reads files and yields rows: everything between `larder build INPUT...` and a key with its value. Also writes rows
+//! to a Parquet file (`write`); the output of `larder space dump` can be read here again.
 //!
 //! ```text
 //!  inputs ──► input: expand, open, detect ──► Tasks (one per file) ──► Task ──► Rows ──► RowSink
@@ -8,11 +8,11 @@
 //!                                              └ ipc/, avro: the whole file
 //! ```
 //!
-//! Read `options` for the words, `run` for who does what on which thread, then one format:
-//! `csv/mod` is the one to read for speed, `parquet` and `pages` for how memory stays bounded.
+//! Read `options` for the terms, `run` for the threads, and then one format: `csv/mod` for performance, `parquet` and
+//! `pages` for bounded memory.
 //!
-//! A file is loaded in whole or refused with its name: any error ends the run, and the caller
-//! drops what it has built. This is the only crate that links Arrow.
+//! A file is loaded completely or rejected with its name: any error ends the run, and the caller discards what it has
+//! built. This is the only crate that links Arrow.
 
 mod assemble;
 mod avro;

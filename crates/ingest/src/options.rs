@@ -1,4 +1,4 @@
-//! The options of a run: what to read, which columns, and where rows go.
+//! The options of a run: the inputs, the columns, and the receiver of the rows.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use larder_types::{ByteSize, VALUE_BYTES_MAX};
 use crate::csv::types::CellType;
 use crate::places::Places;
 
-/// A file format. Compression of text (gzip, zstd) is found by its magic and is not part of it.
+/// A file format. The compression of text (gzip, zstd) is detected by its magic bytes and is not part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Parquet,
@@ -52,10 +52,10 @@ impl fmt::Display for Format {
     }
 }
 
-/// What a row's value is made of.
+/// The contents of a row's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueSpec {
-    /// One column: text and bytes as they are, numbers as text, nested values as JSON.
+    /// One column: text and bytes unchanged, numbers as text, nested values as JSON.
     Column(String),
     /// The columns that are not in the key, as a JSON object.
     Json,
@@ -63,55 +63,58 @@ pub enum ValueSpec {
     MessagePack,
 }
 
-/// What happens to a row whose key (or single value column) is null. A field that a JSON object does not have
-/// is null too; an empty text is not.
+/// The policy for rows whose key (or single value column) is null. A missing field of a JSON object is null too; an
+/// empty text is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NullPolicy {
     /// The run ends with an error that names the row.
     #[default]
     Error,
-    /// The row is left out and counted in [`Summary::skipped`].
+    /// The row is skipped and counted in [`Summary::skipped`].
     Skip,
 }
 
 /// What to read and how. `InputOptions::default()` reads nothing; set `inputs` and `key`.
 #[derive(Debug, Clone)]
 pub struct InputOptions {
-    /// Paths, folders, globs, URLs, or `-` for the standard input.
+    /// Paths, folders, globs, URLs, or `-` for standard input.
     pub inputs: Vec<String>,
-    /// `None`: by the file's name, then by its first bytes.
+    /// `None`: determined by the file's name, or else by its first bytes.
     pub format: Option<Format>,
     /// The columns whose texts, joined by `key_separator`, are the key.
     pub key: Vec<String>,
-    /// Rows have no key: the value is made of all columns, an empty cell of CSV is null, and `key` is empty.
+    /// Rows have no key: the value consists of all columns, an empty cell of CSV is null, and `key` is empty.
     pub whole_rows: bool,
-    /// Neither `%` nor a letter or digit: where a part of the key holds it, it stands there as `%` and two hexadecimal digits.
+    /// Neither `%` nor a letter or digit. In a part of the key it is encoded as `%` and two hexadecimal digits.
     pub key_separator: u8,
     pub value: ValueSpec,
-    /// CSV's delimiter; `None`: a tab for `.tsv` and `.tab`, else the first of `,` tab `;` `|` that the first line holds.
+    /// The delimiter of CSV; `None`: a tab for `.tsv` and `.tab`, otherwise the first of `,` tab `;` `|` that occurs
+    /// in the first line.
     pub delimiter: Option<u8>,
-    /// The character that stands before a quote, or before itself, inside a quoted field of CSV. `None`, or the quote: quotes are doubled.
+    /// The character that escapes a quote, or itself, in a quoted field of CSV. `None`, or the quote: quotes are
+    /// doubled.
     pub escape: Option<u8>,
-    /// Whether CSV begins with the columns' names; `None` means yes. Without, columns are named 1, 2, 3...
+    /// Whether the first record of CSV has the column names; `None` means yes. Without names, columns are named 1, 2,
+    /// 3...
     pub header: Option<bool>,
-    /// The names of a CSV file's columns, one for each; the first line is data then, unless `header` says otherwise.
+    /// The names of all columns of a CSV file; the first line is then data, unless `header` is set.
     pub columns: Option<Vec<String>>,
-    /// So many lines at a CSV file's begin are left out, before anything is looked at.
+    /// The number of lines to skip at the start of a CSV file, before anything is parsed.
     pub skip_lines: u64,
-    /// A line of CSV that begins with this byte is left out.
+    /// Lines of CSV that begin with this byte are skipped.
     pub comment: Option<u8>,
-    /// The types of CSV columns by their names; others are text.
+    /// The types of CSV columns by name; others are text.
     pub types: Vec<(String, CellType)>,
-    /// Rows are parsed on this many threads; at least one.
+    /// The number of parsing threads; at least one.
     pub threads: usize,
-    /// The bound for what parsing holds at once, over all threads.
+    /// Maximum memory for parsing, over all threads.
     pub memory: ByteSize,
-    /// A record that cannot be parsed goes to [`RowSink::malformed`] instead of ending the run. Only CSV and JSON lines have such records: the
-    /// other formats have no way to find the next one.
+    /// Passes a record that cannot be parsed to [`RowSink::malformed`] instead of ending the run. Only CSV and JSON
+    /// lines have such records: in other formats, the next record cannot be located.
     pub skip_malformed: bool,
     pub null_key: NullPolicy,
     pub null_value: NullPolicy,
-    /// Longer values are refused.
+    /// Longer values are rejected.
     pub value_bytes_max: u64,
 }
 
@@ -142,19 +145,19 @@ impl Default for InputOptions {
 }
 
 impl InputOptions {
-    /// The escape character of CSV, where it is not the quote.
+    /// The escape character of CSV, if it is not the quote.
     pub(crate) fn csv_escape(&self) -> Option<u8> {
         self.escape.filter(|escape| *escape != b'"')
     }
 }
 
-/// Whatever the receiver of the rows has to say.
+/// An error of the receiver of the rows.
 pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a receiver has to say of a row that it took before: the run's error is told of that row's place.
+/// A receiver's error for a row that it accepted earlier: the run's error names the position of that row.
 #[derive(Debug)]
 pub struct AtRow {
-    /// As [`RowSink::row`] was given it.
+    /// The argument of [`RowSink::row`].
     pub seq: u64,
     pub reason: String,
 }
@@ -167,48 +170,48 @@ impl fmt::Display for AtRow {
 
 impl std::error::Error for AtRow {}
 
-/// Where rows go; each thread has its own.
+/// The receiver of rows; each thread has its own.
 pub trait RowSink: Send {
-    /// Takes a row. `seq` orders the rows of all inputs and does not depend on the threads: it is
-    /// `file << 44 | chunk << 24 | line in the chunk` for text, and `file << 44 | row in the file` otherwise.
+    /// Receives a row. `seq` orders the rows of all inputs and does not depend on the threads: it is `file << 44 |
+    /// chunk << 24 | line in the chunk` for text, and `file << 44 | row in the file` otherwise.
     fn row(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError>;
 
-    /// Takes a record that could not be parsed, and why. Called only where [`InputOptions::skip_malformed`] is set. `seq` is as in
-    /// [`RowSink::row`].
+    /// Receives a record that could not be parsed, and the reason. Called only if [`InputOptions::skip_malformed`] is
+    /// set. `seq` is as in [`RowSink::row`].
     fn malformed(&mut self, seq: u64, reason: String) -> Result<(), SinkError> {
         Err(Box::new(AtRow { seq, reason }))
     }
 
-    /// Asked now and then, also where rows are left out: at least once in some thousand rows or some megabytes of values.
-    /// An error ends the run.
+    /// Called periodically, also while rows are skipped: at least once in some thousand rows or some megabytes of
+    /// values. An error ends the run.
     fn check(&mut self) -> Result<(), SinkError> {
         Ok(())
     }
 
-    /// All rows of this thread have come. Not called when the run fails.
+    /// All rows of this thread have been received. Not called if the run fails.
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         Ok(())
     }
 }
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Bytes of the inputs as they are stored, so compressed where they are.
+    /// Bytes of the inputs as stored, that is, compressed if they are.
     pub bytes_read: u64,
-    /// `None` when an input does not say how long it is.
+    /// `None` if the size of an input is unknown.
     pub bytes_total: Option<u64>,
     pub rows: u64,
 }
 
-/// What a run that went well has done.
+/// The results of a successful run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Summary {
     pub files: u64,
     pub rows: u64,
-    /// Rows left out by [`NullPolicy::Skip`].
+    /// Rows skipped by [`NullPolicy::Skip`].
     pub skipped: u64,
-    /// Those of them whose object has no field of the key's, or value's, name at all.
+    /// The part of them whose object lacks the key's or value's field.
     pub skipped_missing: u64,
     pub bytes_read: u64,
     pub places: Places,

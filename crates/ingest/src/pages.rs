@@ -1,43 +1,45 @@
-//! What a Parquet column chunk will take to decode, read from its page headers before any page is unpacked.
+//! Determines the memory for decoding a Parquet column chunk from its page headers, before any page is unpacked.
 //!
-//! A page of a few kilobytes can say that it unpacks to gigabytes, and decoders believe it. The headers say so
-//! in the clear (Thrift's compact protocol; `PageHeader` in parquet.thrift), so walking them costs little and bounds memory.
+//! A page of a few kilobytes can declare that it unpacks to gigabytes, and decoders trust it. The headers are not
+//! compressed (Thrift's compact protocol; `PageHeader` in parquet.thrift), so reading them is cheap and bounds the
+//! memory.
 
 use crate::parquet::FileReader;
 use crate::thrift::{Cut, Thrift, kind};
 
-/// The rows of a batch, in the sizes that are considered.
+/// The batch sizes, in rows, that are considered.
 pub(crate) const BATCH_ROWS: [u64; 6] = [1024, 256, 64, 16, 4, 1];
 
-/// The needs of one column chunk, in bytes.
+/// The memory for one column chunk, in bytes.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct ChunkNeeds {
-    /// The largest page unpacked, and packed.
+    /// The largest page, unpacked and packed.
     pub page_bytes_max: u64,
     pub packed_bytes_max: u64,
-    /// All data pages unpacked.
+    /// All data pages, unpacked.
     pub pages_bytes: u64,
-    /// Dictionary pages stay until the chunk is done.
+    /// Dictionary pages, which are kept until the end of the chunk.
     pub dictionary_bytes: u64,
-    /// The most values that one page says to hold.
+    /// The maximum number of values that a page declares.
     pub page_values_max: u64,
-    /// Whether values may repeat the begins of those before them, so that a page unpacks to more than its size.
+    /// Whether values may share prefixes with earlier values, so that a page decodes to more than its size.
     pub has_shared_prefixes: bool,
-    /// For each of [`BATCH_ROWS`], the most bytes of pages that one batch touches; `None` where pages do not say their rows.
+    /// For each of [`BATCH_ROWS`], the maximum size of the pages that one batch touches; `None` if pages do not
+    /// declare their rows.
     pub windows: Option<Windows>,
 }
 
-/// Batches are cut from a chunk's first row on; a batch keeps every page that it touches.
+/// Batches start at a chunk's first row; a batch keeps every page that it touches.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Windows {
-    /// Where the next page begins.
+    /// The first row of the next page.
     row: u64,
     sizes: [Window; BATCH_ROWS.len()],
 }
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Window {
-    /// The last batch that was touched, and the bytes of the pages that it touches so far.
+    /// The last batch that was touched, and the size of its pages so far.
     batch: u64,
     bytes: u64,
     bytes_max: u64,
@@ -60,17 +62,18 @@ impl Windows {
         self.row = end;
     }
 
-    /// The most bytes of pages in one batch of `BATCH_ROWS[size]` rows.
+    /// The maximum size of the pages in one batch of `BATCH_ROWS[size]` rows.
     pub fn bytes_max(&self, size: usize) -> u64 {
         self.sizes[size].bytes_max
     }
 }
 
-/// A header is some dozens of bytes, and more when it holds statistics of long values.
+/// A header takes some dozens of bytes, or more with statistics of long values.
 const HEADER_BYTES_FIRST: usize = 4 << 10;
 const HEADER_BYTES_MAX: usize = 16 << 20;
 
-/// Walks the pages in `[begin, begin + length)` until `values` values are seen. In a flat column every value is a row.
+/// Reads the page headers in `[begin, begin + length)` until `values` values are covered. In a flat column every
+/// value is a row.
 pub(crate) fn walk(
     file: &FileReader,
     (begin, length): (u64, u64),
@@ -133,7 +136,7 @@ struct PageHeader {
     packed_bytes: i64,
     values: i64,
     encoding: i64,
-    /// Only pages of version 2 say so.
+    /// Present only in pages of version 2.
     rows: Option<i64>,
 }
 
@@ -160,7 +163,7 @@ fn read_header(file: &FileReader, at: u64, end: u64) -> Result<(PageHeader, usiz
     }
 }
 
-/// How deep values that are passed over may be nested.
+/// Maximum nesting of skipped values.
 const NESTING_MAX: u32 = 17;
 
 fn page_header(thrift: &mut Thrift<'_>) -> Result<PageHeader, Cut> {
@@ -175,7 +178,7 @@ fn page_header(thrift: &mut Thrift<'_>) -> Result<PageHeader, Cut> {
             (5 | 7, kind::STRUCT) => {
                 [header.values, header.encoding, ..] = numbers_of_struct(thrift)?;
             }
-            // Those of data pages v2 with the numbers of values, nulls and rows, and the encoding.
+            // Those of data pages v2 begin with the numbers of values, nulls and rows, and the encoding.
             (8, kind::STRUCT) => {
                 let [values, _, rows, encoding] = numbers_of_struct(thrift)?;
                 (header.values, header.rows, header.encoding) = (values, Some(rows), encoding);
@@ -186,7 +189,7 @@ fn page_header(thrift: &mut Thrift<'_>) -> Result<PageHeader, Cut> {
     Ok(header)
 }
 
-/// The fields 1 to 4 of a struct, where they are 32-bit numbers.
+/// Returns the fields 1 to 4 of a struct, if they are 32-bit numbers.
 fn numbers_of_struct(thrift: &mut Thrift<'_>) -> Result<[i64; 4], Cut> {
     let (mut id, mut numbers) = (0, [0; 4]);
     while let Some(kind) = thrift.field(&mut id)? {
@@ -205,7 +208,7 @@ mod tests {
     #[test]
     fn a_batch_keeps_every_page_that_it_touches() {
         let mut windows = Windows::default();
-        // Two small pages, one long value alone in its page, and a page that reaches over several batches.
+        // Two small pages, one long value alone in its page, and a page that spans several batches.
         for (rows, bytes) in [(1000, 10), (10, 10), (1, 5000), (4000, 40)] {
             windows.add(rows, bytes);
         }

@@ -1,10 +1,10 @@
-//! Parquet: a task per row group, and only the columns that are needed.
+//! Parquet: one task per row group; only the required columns are read.
 //!
 //! Invariants:
-//! 1. A row group is decoded only when what its pages say to need fits the memory budget, and
-//!    waits for other threads' row groups where it does not yet. Batches have as many rows as keep the pages that they touch, and
-//!    the values that must be copied, within that; of lists in pages that do not say their rows it is reckoned from the average.
-//! 2. A row group gives as many rows as its footer says, or the file is refused.
+//! 1. A row group is decoded only when the memory that its pages declare fits the budget; until then it waits for the
+//!    row groups of other threads. The batch size keeps the pages of a batch, and the values to copy, within the
+//!    budget. For lists in pages that do not declare their rows, it is estimated from the average.
+//! 2. A row group must yield as many rows as its footer declares, or the file is rejected.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -36,12 +36,12 @@ use crate::record_batch::{BatchPlan, push_batch};
 use crate::rows::Rows;
 use crate::run::{Task, Tasks};
 
-/// A file that threads read at their own offsets.
+/// A file that threads read at independent offsets.
 #[derive(Clone)]
 pub(crate) struct FileReader {
     file: Arc<File>,
     size: u64,
-    /// Where bytes are counted, of a file that was not copied.
+    /// The counter for bytes of a file that was not copied.
     bytes_read: Option<Arc<AtomicU64>>,
 }
 
@@ -56,7 +56,7 @@ impl FileReader {
         })
     }
 
-    /// Has [`FileReader::count`] add to `bytes_read`.
+    /// Makes [`FileReader::count`] add to `bytes_read`.
     pub fn counted(self, bytes_read: &Arc<AtomicU64>) -> FileReader {
         FileReader {
             bytes_read: Some(Arc::clone(bytes_read)),
@@ -64,7 +64,7 @@ impl FileReader {
         }
     }
 
-    /// Counts bytes that were read for good, not only looked at.
+    /// Counts bytes that were actually read, not only inspected.
     pub fn count(&self, bytes: u64) {
         if let Some(all) = &self.bytes_read {
             all.fetch_add(bytes, Ordering::Relaxed);
@@ -81,7 +81,7 @@ impl FileReader {
         Ok(bytes)
     }
 
-    /// The bytes from `at` to the end.
+    /// Returns a reader from `at` to the end.
     pub fn read_from(&self, at: u64) -> From {
         From {
             file: Arc::clone(&self.file),
@@ -155,7 +155,7 @@ impl ParquetFile {
         ParquetFile::of(reader, footer_size, folder, options)
     }
 
-    /// Of a file elsewhere, of which only what is needed is copied.
+    /// Opens a remote file, of which only the required parts are copied.
     pub fn open_elsewhere(
         location: &Location,
         bytes_read: &AtomicU64,
@@ -195,7 +195,7 @@ impl ParquetFile {
     }
 }
 
-/// Decodes the footer; if it cannot be decoded, without the fields that the format does not have.
+/// Decodes the footer; if that fails, retries without the fields that the format does not define.
 fn load(reader: &FileReader, footer_size: u64) -> Result<ArrowReaderMetadata, ParquetError> {
     let error = match ArrowReaderMetadata::load(reader, ArrowReaderOptions::new()) {
         Ok(loaded) => return Ok(loaded),
@@ -211,7 +211,8 @@ fn load(reader: &FileReader, footer_size: u64) -> Result<ArrowReaderMetadata, Pa
     read().ok_or(error)
 }
 
-/// The footer's size. It is read in whole: refuse one that alone would not fit, and say what is no Parquet at all.
+/// Returns the footer's size. The footer is read completely, so one that exceeds the memory is rejected, and so is a
+/// file that is not Parquet.
 fn check_footer_size(reader: &FileReader, memory: u64) -> Result<u64, Fault> {
     let not_parquet =
         || Fault::file("it does not end as a Parquet file does; is it cut off, or another format?");
@@ -231,7 +232,7 @@ fn check_footer_size(reader: &FileReader, memory: u64) -> Result<u64, Fault> {
     let length = u64::from(u32::from_le_bytes([
         length[0], length[1], length[2], length[3],
     ]));
-    // Decoded, a footer takes several times its bytes.
+    // A decoded footer takes several times its size.
     if length.saturating_mul(4) > memory.max(64 << 20) {
         return Err(Fault::memory(
             format!("its footer of {length} bytes takes four times as much"),
@@ -245,7 +246,7 @@ fn check_footer_size(reader: &FileReader, memory: u64) -> Result<u64, Fault> {
 impl Tasks for ParquetFile {
     fn next(&mut self, _buffer: &mut Vec<u8>) -> Result<Option<(u64, Box<dyn Task>)>, Fault> {
         let metadata = self.shared.metadata.metadata();
-        // A row group without rows may have columns without pages, which decoders take for damage.
+        // A row group without rows may have columns without pages, which decoders treat as damage.
         while metadata
             .row_groups()
             .get(self.next_group)
@@ -280,7 +281,7 @@ struct RowGroupTask {
     row_count: u64,
 }
 
-/// What the fixed-size values of a batch may take, and what its pages may beyond those that no batch can do without.
+/// The limit for the fixed-size values of a batch, and for its pages in addition to the unavoidable ones.
 const BATCH_BYTES: u64 = 16 << 20;
 
 impl Task for RowGroupTask {
@@ -330,7 +331,7 @@ impl RowGroupTask {
         Ok(())
     }
 
-    /// What decoding holds at once, with batches as large as the memory allows and speed asks for.
+    /// Returns the memory for decoding, with batches as large as memory permits and speed requires.
     fn needs(&self, budget: u64) -> Result<Needs, Fault> {
         let Shared {
             reader,
@@ -391,11 +392,11 @@ struct Needs {
     batch_rows: usize,
 }
 
-/// What batches of the size `BATCH_ROWS[size]`, or smaller where values are large, take over all columns.
+/// Returns the memory of batches of `BATCH_ROWS[size]` rows, or fewer if values are large, over all columns.
 fn total(columns: &[ColumnNeeds], size: usize, budget: u64) -> Needs {
     let row_bytes = columns.iter().map(|column| column.row_bytes).sum::<u64>();
     let mut batch_rows = (BATCH_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS[size]);
-    // Columns are decoded one after another: of packed pages there is one at a time.
+    // Columns are decoded one after another, so there is one packed page at a time.
     let mut bytes = columns
         .iter()
         .map(ColumnNeeds::packed_bytes)
@@ -414,14 +415,14 @@ fn total(columns: &[ColumnNeeds], size: usize, budget: u64) -> Needs {
 
 struct ColumnNeeds {
     needs: ChunkNeeds,
-    /// Where a row of a list is read, the next page is looked at for its end.
+    /// To find the end of a row of a list, the next page is read too.
     is_flat: bool,
     is_packed: bool,
-    /// What one value takes in an array, where that is known.
+    /// The size of one value in an array, if it is known.
     value_bytes: u64,
     /// The same for a row of a flat column.
     row_bytes: u64,
-    /// The longest that a copied value may be; 0 where values are views.
+    /// The maximum length of a copied value; 0 if values are views.
     copied_bytes_max: u64,
     row_count: u64,
 }
@@ -457,7 +458,7 @@ impl ColumnNeeds {
         }
     }
 
-    /// A packed page, while it is unpacked.
+    /// The size of a packed page while it is unpacked.
     fn packed_bytes(&self) -> u64 {
         if self.is_packed {
             self.needs.packed_bytes_max
@@ -466,13 +467,13 @@ impl ColumnNeeds {
         }
     }
 
-    /// The bytes that this column takes, unpacked, in batches of a size, and the most rows that a batch may have.
+    /// Returns the unpacked size of this column in batches of a size, and the maximum number of rows in a batch.
     fn bytes(&self, size: usize, budget: u64) -> (u64, u64) {
         let needs = &self.needs;
         let mut rows_max = BATCH_ROWS[size];
         let pages = match &needs.windows {
             Some(windows) => windows.bytes_max(size),
-            // Rows of lists, in pages that do not say how many: as many rows as take about the bytes of a batch.
+            // Rows of lists, in pages that do not declare their rows: as many rows as take about the size of a batch.
             None => {
                 let share = BATCH_BYTES.max(needs.page_bytes_max).min(needs.pages_bytes);
                 let rows = u128::from(self.row_count) * u128::from(share)
@@ -483,7 +484,7 @@ impl ColumnNeeds {
         };
         let mut bytes = pages.saturating_add(needs.dictionary_bytes);
         if !self.is_flat {
-            // A row of a list may hold a whole page's values, however few bytes encode them.
+            // A row of a list may have all values of a page, however few bytes encode them.
             let values = needs.page_values_max.saturating_mul(self.value_bytes);
             bytes = bytes
                 .saturating_add(needs.page_bytes_max)

@@ -1,5 +1,5 @@
-//! A Parquet file in an object store or in HDFS: only its footer and the columns that are read are copied, into a temporary file that has
-//! holes where the others are.
+//! A Parquet file in an object store or in HDFS: copies only its footer and the required columns to a sparse
+//! temporary file.
 
 use std::fs::File;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use parquet::file::metadata::ParquetMetaData;
 
 use crate::error::Fault;
 
-/// What is copied first: most footers fit.
+/// The size of the first copy: most footers fit.
 const TAIL_BYTES: u64 = 64 << 10;
 
-/// Ranges nearer than this are asked for as one.
+/// Ranges closer than this are requested together.
 const GAP_BYTES: u64 = 256 << 10;
 
 pub(crate) struct Elsewhere<'a> {
@@ -49,7 +49,7 @@ impl<'a> Elsewhere<'a> {
             .map_err(|e| Fault::file(format!("it cannot be read: {e}")))
     }
 
-    /// Copies a footer of so many bytes, as far as it has not come with the end.
+    /// Copies a footer of this size, except for what was copied with the end of the file.
     pub fn copy_footer(&self, length: u64) -> Result<(), Fault> {
         let begin = self.size.saturating_sub(length.saturating_add(8));
         let tail = self.size.saturating_sub(TAIL_BYTES);
@@ -92,12 +92,12 @@ impl<'a> Elsewhere<'a> {
     }
 }
 
-/// The reason alone: the location is told beside it.
+/// Returns only the reason: the caller adds the location.
 fn reason(error: &larder_remote::Error) -> String {
     crate::input::without_name(error)
 }
 
-/// In order, and those that are near as one.
+/// Sorts ranges and joins close ones.
 fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_by_key(|range| range.start);
     let mut all: Vec<Range<u64>> = Vec::new();

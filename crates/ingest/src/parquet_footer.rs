@@ -1,17 +1,17 @@
-//! Parquet footers with fields that the format does not have.
+//! Parquet footers with fields that the format does not define.
 //!
-//! Thrift tells readers to pass over a field whose type is not the expected one. The parquet crate reads it as the expected type, and
-//! then finds no sense in what follows. Some writers put fields of their own under numbers that the format took later: Dremio writes
-//! page headers as field 15 of a column's metadata, which is `bloom_filter_length` now.
+//! Thrift requires readers to skip a field whose type is not the expected one. The parquet crate reads it as the
+//! expected type and then fails on the following bytes. Some writers use private fields with numbers that the format
+//! assigned later: Dremio writes page headers as field 15 of a column's metadata, which is now `bloom_filter_length`.
 
 use crate::thrift::Thrift;
 use crate::thrift::kind::{BINARY, I16, I32, I64, LIST, STRUCT};
 
-/// How deep values that are passed over may be nested: more than in any footer.
+/// Maximum nesting of skipped values, which is more than in any footer.
 const NESTING_MAX: u32 = 32;
 
-/// A struct of parquet.thrift: for each number, from 1 on, a type, and of a struct or a list of structs what these hold, if fields of
-/// theirs are to be left out as well.
+/// A struct of parquet.thrift: the type of each field, from number 1 on; and the shape of structs and lists of
+/// structs in which fields may have to be removed too.
 struct Shape(&'static [(u8, Option<&'static Shape>)]);
 
 const FILE: Shape = Shape(&[
@@ -68,7 +68,7 @@ const COLUMN_METADATA: Shape = Shape(&[
     (STRUCT, None),
 ]);
 
-/// The footer without the fields that the format does not have; `None` if it is not Thrift.
+/// Returns the footer without fields that the format does not define; `None` if it is not Thrift.
 pub fn known_fields(footer: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(footer.len());
     copy_struct(&mut reader(footer), &mut out, &FILE)?;
@@ -96,7 +96,7 @@ fn copy_struct(thrift: &mut Thrift<'_>, out: &mut Vec<u8>, shape: &Shape) -> Opt
         else {
             continue;
         };
-        // Numbers of known fields are small, and ascend in all that is written so; other orders are not repaired.
+        // Known fields have small, ascending numbers in footers of this kind; other orders are not repaired.
         let step = u8::try_from(number - written).ok()?;
         if !(1..16).contains(&step) {
             return None;
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_field_of_another_type_is_left_out_and_the_next_is_kept() {
-        // Version 1, a list as field 3 instead of rows, text as field 6, a field 20 of the writer's own.
+        // Version 1, a list as field 3 instead of rows, text as field 6, and a private field 20.
         let footer = [0x15, 2, 0x29, 0x1c, 0x15, 9, 0, 0x38, 1, b'x', 0xe5, 7, 0];
         assert_eq!(known_fields(&footer).unwrap(), [0x15, 2, 0x58, 1, b'x', 0]);
     }

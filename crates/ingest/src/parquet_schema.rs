@@ -1,6 +1,6 @@
-//! What a Parquet file's schema and footer say, put right and noted before anything is decoded.
+//! Corrects and annotates a Parquet file's schema and footer before decoding.
 //!
-//! The leaves of the Arrow schema, in its order, are the file's columns: that is how notes of a column reach its field.
+//! The leaves of the Arrow schema, in order, are the file's columns: this maps annotations of a column to its field.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
 use crate::cell::{REFUSED_NOTE, UUID_NOTE, with_note};
 
-/// A file's metadata, ready to read by.
+/// A file's metadata, prepared for reading.
 pub(crate) struct FileSchema {
     pub metadata: ArrowReaderMetadata,
-    /// The columns with what the file says of them beyond their Arrow types.
+    /// The columns, annotated with what the file declares beyond their Arrow types.
     pub fields: Fields,
     /// Whether text and bytes are read as views, so that rows share the bytes of a page or a dictionary.
     pub is_viewed: bool,
@@ -40,8 +40,8 @@ impl FileSchema {
     }
 }
 
-/// Some writers say that a column's dictionary begins at byte 0, where no page can be: then the column begins with its first
-/// page, as other readers have it.
+/// Some writers declare that a column's dictionary begins at byte 0, which is impossible. The column then begins with
+/// its first page, as in other readers.
 fn with_sound_offsets(file: &Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
     let is_sound = |group: &RowGroupMetaData| {
         group.columns().iter().all(|column| {
@@ -84,8 +84,8 @@ fn with_sound_offsets(file: &Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
     }
 }
 
-/// The footer with the number of rows that its row groups have. Early writers in Rust left it 0, and the decoder gives no more rows in a
-/// batch than it says.
+/// Replaces the row count of the footer by that of its row groups. Early writers in Rust left it 0, and the decoder
+/// returns no more rows in a batch than it declares.
 fn with_sound_row_count(file: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
     let counts = file
         .row_groups()
@@ -107,14 +107,14 @@ fn with_sound_row_count(file: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
     Arc::new(ParquetMetaData::new(new, file.row_groups().to_vec()))
 }
 
-/// Walks the leaves of fields together with the file's columns.
+/// Iterates over the leaves of fields together with the file's columns.
 struct Leaves<'s> {
     columns: &'s SchemaDescriptor,
     next: usize,
 }
 
 impl Leaves<'_> {
-    /// Rebuilds a field with every leaf as `change` has it.
+    /// Rebuilds a field and applies `change` to every leaf.
     fn map(&mut self, field: &Field, change: &dyn Fn(&Field, &ColumnDescriptor) -> Field) -> Field {
         let mut inner = |item: &FieldRef| Arc::new(self.map(item, change));
         let data_type = match field.data_type() {
@@ -138,8 +138,8 @@ impl Leaves<'_> {
     }
 }
 
-/// The file's schema with text and bytes as views, dictionaries as their values, and INT96 instants in microseconds, whose
-/// range holds every date.
+/// Returns the file's schema with text and bytes as views, dictionaries as their values, and INT96 instants in
+/// microseconds, whose range includes every date.
 fn viewed_schema(metadata: &ArrowReaderMetadata) -> SchemaRef {
     let mut leaves = Leaves {
         columns: metadata.parquet_schema(),
@@ -197,14 +197,14 @@ fn noted_fields(metadata: &ArrowReaderMetadata) -> Fields {
     fields.collect()
 }
 
-/// A leaf with what Arrow's types do not say of it.
+/// Annotates a leaf with what its Arrow type does not express.
 fn noted(field: &Field, column: &ColumnDescriptor) -> Field {
     let is_uuid = matches!(column.logical_type_ref(), Some(LogicalType::Uuid));
     if is_uuid {
         return with_note(field, UUID_NOTE);
     }
     if column.converted_type() == ConvertedType::INTERVAL {
-        // The decoder gives its days without its months, or its months without its days.
+        // The decoder returns its days without its months, or its months without its days.
         return with_note(
             field,
             (

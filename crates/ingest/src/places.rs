@@ -1,11 +1,11 @@
-//! From a row's sequence number back to its file and its place there, for messages.
+//! Maps a row's sequence number to its file and position, for messages.
 
 use std::collections::BTreeMap;
 
 use crate::csv::CHUNK_BITS;
 use crate::error::At;
 
-/// The places of all rows of a run that is over.
+/// The positions of all rows of a finished run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Places(pub(crate) Vec<FilePlaces>);
 
@@ -14,12 +14,12 @@ pub(crate) struct FilePlaces {
     pub name: String,
     /// Lines before the first chunk.
     pub lines_skipped: u64,
-    /// Lines per chunk of text; none where a file is read as one.
+    /// Lines per chunk of text; empty if the file is not read in chunks.
     pub lines: BTreeMap<u64, u64>,
 }
 
 impl Places {
-    /// The file that a row came from, and its line, or its row counted from 1; `None` for a number that no row has.
+    /// Returns the file of a row, and its line or its row number from 1; `None` for a number that no row has.
     pub fn of(&self, seq: u64) -> Option<(&str, At)> {
         let file = self.0.get(usize::try_from(seq >> 44).ok()?)?;
         let inside = seq & ((1 << 44) - 1);
@@ -35,13 +35,13 @@ impl Places {
         Some((&file.name, At::Line(file.lines_skipped + before + line + 1)))
     }
 
-    /// Of a run after this one, whose rows are numbered by [`seq_after`] as many files.
+    /// Adds the positions of a later run, whose rows [`seq_after`] renumbers by the number of files.
     pub fn append(&mut self, more: Places) {
         self.0.extend(more.0);
     }
 }
 
-/// The number of a row of a run that comes after so many files of another.
+/// Returns the number of a row of a run that follows another with this number of files.
 pub fn seq_after(files: u64, seq: u64) -> u64 {
     files.saturating_mul(1 << 44).saturating_add(seq)
 }

@@ -1,21 +1,22 @@
-//! Which columns of a file make the key and which the value.
+//! Determines which columns of a file form the key and which the value.
 
 use std::collections::BTreeMap;
 
 use crate::error::{At, Fault, FaultKind};
 use crate::options::{InputOptions, ValueSpec};
 
-/// The columns that the names of a file's folders give, such as `day=2024-01-02`: the same value in every row, `None` for null.
+/// The columns in the names of a file's folders, such as `day=2024-01-02`: the same value in every row, `None` for
+/// null.
 pub(crate) type FolderColumns = Vec<(String, Option<String>)>;
 
-/// Column indices for a file whose columns are known up front.
+/// Column indexes for a file whose columns are known in advance.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Of the file's own columns, then of those that only its folder has.
+    /// The file's own columns, followed by those that only its folder has.
     pub names: Vec<String>,
     pub key: Vec<usize>,
     pub value: PlanValue,
-    /// The columns whose value the folder's name gives, those among them that the file has too.
+    /// The columns whose value comes from the folder's name, including those that the file has too.
     pub constants: BTreeMap<usize, Option<String>>,
 }
 
@@ -67,7 +68,7 @@ impl Plan {
         })
     }
 
-    /// The file's columns to read, sorted, each once.
+    /// Returns the file's columns to read, sorted and without duplicates.
     pub fn columns(&self) -> Vec<usize> {
         let mut columns = self.key.clone();
         match &self.value {

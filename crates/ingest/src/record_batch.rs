@@ -1,4 +1,4 @@
-//! Rows of Arrow record batches, from whatever format they were decoded.
+//! Rows of Arrow record batches, for all formats that decode to them.
 
 use std::ops::Deref;
 
@@ -16,7 +16,7 @@ use crate::rows::{Made, Rows};
 /// The plan of a file whose columns have Arrow types.
 pub(crate) struct BatchPlan {
     plan: Plan,
-    /// Of the columns that are read; of others their default.
+    /// The shapes of the columns to read; the default for others.
     shapes: Vec<Shape>,
 }
 
@@ -30,7 +30,7 @@ impl Deref for BatchPlan {
 
 impl BatchPlan {
     /// # Errors
-    /// For columns that are not there, and for those whose type cannot be read.
+    /// For missing columns, and for columns whose type cannot be read.
     pub fn new(
         fields: &Fields,
         folder: &crate::plan::FolderColumns,
@@ -55,10 +55,10 @@ fn shape_of(field: &Field) -> Result<Shape, Fault> {
     })
 }
 
-/// The columns of one batch, by their places in the plan.
+/// The columns of one batch, by their indexes in the plan.
 struct Columns<'b> {
     plan: &'b BatchPlan,
-    /// `None` for columns that are not read, and for those that the folder's name gives.
+    /// `None` for columns that are not read, and for those whose value comes from the folder's name.
     arrays: Vec<Option<&'b ArrayRef>>,
 }
 
@@ -94,7 +94,7 @@ impl<'b> Columns<'b> {
     }
 }
 
-/// Sends the rows on. `first_row` is the batch's first row in the file, from 0.
+/// Passes on the rows. `first_row` is the batch's first row in the file, from 0.
 pub(crate) fn push_batch(
     batch: &RecordBatch,
     plan: &BatchPlan,
@@ -114,7 +114,7 @@ pub(crate) fn push_batch(
     Ok(())
 }
 
-/// The batch with only the plan's columns, in the plan's order, for decoders that cannot leave columns out.
+/// Returns the batch with only the plan's columns, in the plan's order, for decoders that always decode all columns.
 pub(crate) fn project(batch: &RecordBatch, plan: &Plan) -> Result<RecordBatch, Fault> {
     batch
         .project(&plan.columns())

@@ -1,10 +1,10 @@
-//! The last step of a row: it is assembled, its limits are checked and it goes to the sink.
+//! The last step for a row: it is assembled, checked against the limits, and passed to the sink.
 //!
 //! Invariants:
-//! 1. A value longer than [`SHORT_VALUE_BYTES_MAX`] is assembled and handed over by one thread at a time, and its room is
-//!    given back after it. So the longest value counts once, however many threads there are.
-//! 2. The sink is asked whether to go on at least once in [`CHECK_ROWS`] rows or a kilobyte of values for each of them,
-//!    rows that are left out included.
+//! 1. Only one thread at a time assembles and passes on a value longer than [`SHORT_VALUE_BYTES_MAX`], and its memory
+//!    is freed afterwards. The longest value is therefore in memory once, however many threads there are.
+//! 2. The sink's `check` is called at least once per [`CHECK_ROWS`] units of work; each row and each kilobyte of
+//!    values is a unit, including skipped rows.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -14,14 +14,14 @@ use crate::error::{At, Fault, FaultKind};
 use crate::options::{InputOptions, NullPolicy, RowSink};
 use crate::run::Budget;
 
-/// Every thread may hold a value as long as this.
+/// Every thread may have a value of up to this length.
 const SHORT_VALUE_BYTES_MAX: usize = 4 << 20;
-/// Room for a value that grew beyond this is given back after it.
+/// A larger buffer is freed after the value that needed it.
 const ROOM_KEPT_MAX: usize = 1 << 20;
-/// How many rows pass between two looks at whether the run is to end.
+/// The number of rows between two checks whether to end the run.
 const CHECK_ROWS: usize = 4096;
 
-/// One thread's way to its sink, with what formats need on the way.
+/// One thread's access to its sink, and the buffers that formats need.
 pub(crate) struct Rows<'a> {
     pub options: &'a InputOptions,
     pub budget: &'a Budget,
@@ -29,26 +29,26 @@ pub(crate) struct Rows<'a> {
     /// Rows that reached the sink.
     pub count: u64,
     pub skipped: u64,
-    /// Of these, for want of a field of the name.
+    /// The part of them that lacks the field.
     pub skipped_missing: u64,
     /// Lines of the last text chunk, set by its task even when it fails.
     pub lines: Option<u64>,
-    /// Room for a key or a value in the making.
+    /// Buffers for the current key and value.
     key: Vec<u8>,
     value: Vec<u8>,
-    /// Rows, and kilobytes of values, since the sink was asked whether to go on.
+    /// Rows, and kilobytes of values, since the last call of the sink's `check`.
     unchecked: usize,
 }
 
-/// What a format made of a row.
+/// What a format produced for a row.
 pub(crate) enum Made<'v> {
-    /// Key and value are in the room given. A value that was cut off at its bound is longer than that.
+    /// Key and value are in the provided buffers. A value that was cut off at its limit is longer than the limit.
     Row,
-    /// The key is in the room given, the value is here.
+    /// The key is in the provided buffer, the value is here.
     Borrowed(&'v [u8]),
     /// There is no key, for this reason.
     NullKey(String),
-    /// The value's one column is null.
+    /// The value's only column is null.
     NullValue(&'v str),
 }
 
@@ -68,8 +68,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Has `make` write a key and a value of at most so many bytes, and sends them on. A value that turns out to be long is
-    /// made again when its turn has come.
+    /// Calls `make` to write a key and a value of limited size, and passes them on. A value that turns out to be long
+    /// is written again when this thread may hold a long value.
     pub fn assemble<'v>(
         &mut self,
         seq: u64,
@@ -108,10 +108,10 @@ impl<'a> Rows<'a> {
         sent
     }
 
-    /// Leaves a record out that could not be parsed, if malformed ones are to be skipped.
+    /// Skips a record that could not be parsed, if malformed records are to be skipped.
     ///
     /// # Errors
-    /// The fault, if they are not, or if it is another than the record's own.
+    /// The fault, if they are not, or if the fault is not the record's own.
     #[cold]
     pub fn malformed(&mut self, seq: u64, fault: Fault) -> Result<(), Fault> {
         match fault.kind {
@@ -123,7 +123,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Sends on a row whose key and value are at hand.
+    /// Passes on a row whose key and value are available.
     #[inline]
     pub fn push(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), Fault> {
         self.send(seq, key, value, None)
@@ -153,7 +153,7 @@ impl<'a> Rows<'a> {
         self.passed(value.len())
     }
 
-    /// Counts work done, and now and then asks the sink whether to go on.
+    /// Counts work, and periodically calls the sink's `check`.
     #[inline]
     fn passed(&mut self, value_bytes: usize) -> Result<(), Fault> {
         self.unchecked += 1 + value_bytes / 1024;
@@ -202,7 +202,7 @@ impl<'a> Rows<'a> {
         )
     }
 
-    /// A row without a key: skipped or a fault.
+    /// Skips a row without a key, or returns a fault.
     pub fn null_key(&mut self, what: &str) -> Result<(), Fault> {
         if self.options.null_key == NullPolicy::Skip {
             self.skipped += 1;
@@ -213,7 +213,7 @@ impl<'a> Rows<'a> {
         )))
     }
 
-    /// A row without its one value: skipped or a fault.
+    /// Skips a row without its value, or returns a fault.
     pub fn null_value(&mut self, column: &str) -> Result<(), Fault> {
         if self.options.null_value == NullPolicy::Skip {
             self.skipped += 1;
@@ -233,7 +233,7 @@ fn sink_fault(source: crate::options::SinkError) -> Fault {
 }
 
 impl Budget {
-    /// The right to hold a long value.
+    /// Locks the right to hold a long value.
     fn long_value(&self) -> MutexGuard<'_, ()> {
         self.long_value
             .lock()

@@ -1,4 +1,4 @@
-//! The run of a build's input: which thread reads, decodes and hands out rows, in which order.
+//! Runs the input of a build: assigns reading, decoding and passing on rows to threads.
 //!
 //! ```text
 //!  worker:  take a file's lock ── next() ──► a task and its bytes ── unlock ──► run(task) ──► sink
@@ -7,9 +7,10 @@
 //! ```
 //!
 //! Invariants:
-//! 1. The tasks of a file are handed out in order, and each that was handed out is run to its end or its fault. So when
-//!    chunk `n` fails, the lines of all chunks before it are known, and of several faults in a file the first one in the file is told.
-//! 2. After a fault no new task begins, and no sink is finished.
+//! 1. The tasks of a file are taken in order, and each one that was taken is run to its end or its fault. When chunk
+//!    `n` fails, the lines of all chunks before it are therefore known, and of several faults in a file the first one
+//!    is reported.
+//! 2. After a fault no new task starts, and no sink is finished.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,31 +30,32 @@ pub(crate) type NextTask = Option<(u64, Box<dyn Task>)>;
 
 /// A file as a list of tasks, used by one worker at a time.
 pub(crate) trait Tasks: Send {
-    /// The next task and its number; what it needs from the stream is put in `buffer`.
+    /// Returns the next task and its number; writes the data that it needs from the stream to `buffer`.
     fn next(&mut self, buffer: &mut Vec<u8>) -> Result<NextTask, Fault>;
 
-    /// The number that the task would have had that `next` failed to make.
+    /// The number of the task that `next` failed to create.
     fn failed_at(&self) -> u64 {
         u64::MAX
     }
 }
 
-/// A part of a file, used by one worker outside of any lock.
+/// A part of a file, processed by one worker outside of any lock.
 pub(crate) trait Task: Send {
     fn run(self: Box<Self>, file: u64, data: &[u8], rows: &mut Rows<'_>) -> Result<(), Fault>;
 }
 
-/// A buffer that one long record grew beyond this is given back after it.
+/// A larger buffer is freed after the record that needed it.
 const BUFFER_KEPT_MAX: usize = 16 << 20;
 
-/// Files whose rows fit the sequence number: 20 bits.
+/// The sequence number has 20 bits for the file.
 const FILES_MAX: usize = 1 << 20;
 
-/// Reads all inputs and hands their rows to the sinks, one sink per thread. Blocks until all is read; must not be called on a runtime's thread.
-/// A run that returns an error has handed out only some of the rows: drop what was made of them.
+/// Reads all inputs and passes their rows to the sinks, one sink per thread. Blocks until everything is read; must
+/// not be called on a thread of an async runtime. A run that returns an error has passed on only some of the rows:
+/// discard what was made of them.
 ///
 /// # Errors
-/// The first fault found, with its file and place. See [`Error`].
+/// The first fault, with its file and position. See [`Error`].
 pub fn ingest<'s>(
     options: &InputOptions,
     make_sink: &(dyn Fn() -> Result<Box<dyn RowSink + 's>, SinkError> + Sync),
@@ -93,7 +95,7 @@ pub fn ingest<'s>(
             .map(|_| scope.spawn(|| run.work(&shared_options, make_sink)))
             .collect();
         for worker in workers {
-            // A panic outside the guarded decoders is a bug of ours: let it be seen as one.
+            // A panic outside the guarded decoders is a bug in this crate and is propagated.
             if let Err(panic) = worker.join() {
                 std::panic::resume_unwind(panic);
             }
@@ -113,7 +115,7 @@ fn check(options: &InputOptions) -> Result<(), Error> {
 }
 
 /// # Errors
-/// What says of the columns how they make keys is not right.
+/// If the options about columns and keys are invalid.
 pub(crate) fn check_columns(options: &InputOptions) -> Result<(), Error> {
     let reason = if options.whole_rows && !options.key.is_empty() {
         "whole rows have no key"
@@ -149,7 +151,7 @@ struct Run<'a> {
     skipped: AtomicU64,
     skipped_missing: AtomicU64,
     stop: AtomicBool,
-    /// By file and task, so that the first in the data comes first.
+    /// Ordered by file and task, so that the first fault in the data comes first.
     faults: Mutex<BTreeMap<(usize, u64), Fault>>,
     budget: Budget,
     progress: &'a (dyn Fn(Progress) + Sync),
@@ -202,7 +204,7 @@ impl Slot {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Panics of decoders never pass through a guard, so a poisoned lock holds whole data.
+    // Panics of decoders never pass a lock guard, so the data of a poisoned lock is consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -247,8 +249,8 @@ impl Run<'_> {
         }
     }
 
-    /// The next task of any open file; `None` when all is done or a fault was found. `first` is the first file
-    /// that this worker has not seen done.
+    /// Returns the next task of any open file; `None` when everything is done or a fault was found. `first` is the
+    /// first file that this worker has not seen done.
     fn take(
         &self,
         options: &Arc<InputOptions>,
@@ -302,7 +304,7 @@ impl Run<'_> {
 
     fn finish(self) -> Result<Summary, Error> {
         let faults = std::mem::take(&mut *lock(&self.faults));
-        // Only CSV has lines to skip.
+        // Only CSV can have skipped lines.
         let lines_skipped = self.options.skip_lines;
         if let Some(((file, number), fault)) = faults.into_iter().next() {
             let slot = lock(&self.slots[file]);
@@ -331,7 +333,7 @@ impl Run<'_> {
         })
     }
 
-    /// An error of the receiver's that is of a row before, with that row's place.
+    /// Adds the position of the row to a receiver's error for an earlier row.
     fn at_its_row(&self, error: Error) -> Error {
         let Error::Sink { file, at, source } = error else {
             return error;
@@ -362,12 +364,12 @@ pub(crate) fn sink_fault(source: SinkError) -> Fault {
     }
 }
 
-/// Memory that decoders share: each says how much it will need and waits until it is there.
+/// Memory that decoders share: each claims the amount that it needs and waits until it is available.
 pub(crate) struct Budget {
     total: u64,
     free: Mutex<u64>,
     freed: Condvar,
-    /// Held by who holds a long value; see `rows`.
+    /// Held by the thread that has a long value; see `rows`.
     pub long_value: Mutex<()>,
 }
 
@@ -386,7 +388,7 @@ impl Budget {
         }
     }
 
-    /// Waits for `bytes`; `None` when that is more than there is in all.
+    /// Waits for `bytes`; `None` if that exceeds the total.
     pub fn claim(&self, bytes: u64) -> Option<Claim<'_>> {
         if bytes > self.total {
             return None;

@@ -1,4 +1,4 @@
-//! A reader of Thrift's compact protocol, with just enough for Parquet's page headers and footers.
+//! A minimal reader of Thrift's compact protocol, for Parquet's page headers and footers.
 
 /// The types of the protocol, as in the header of a field.
 pub(crate) mod kind {
@@ -17,18 +17,18 @@ pub(crate) mod kind {
     pub const UUID: u8 = 13;
 }
 
-/// Why bytes cannot be read.
+/// The reason why bytes cannot be read.
 pub(crate) enum Cut {
-    /// They end too early.
+    /// They are truncated.
     TooShort,
     Malformed,
 }
 
 pub(crate) struct Thrift<'b> {
     pub bytes: &'b [u8],
-    /// The next byte.
+    /// The position of the next byte.
     pub at: usize,
-    /// The most bytes that one value may have.
+    /// Maximum length of one value, in bytes.
     pub value_bytes_max: u64,
 }
 
@@ -56,7 +56,7 @@ impl Thrift<'_> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// The type of a struct's next field, with `id` moved on to it; `None` at the struct's end.
+    /// Returns the type of a struct's next field, and advances `id` to it; `None` at the struct's end.
     pub fn field(&mut self, id: &mut i64) -> Result<Option<u8>, Cut> {
         let byte = self.byte()?;
         if byte == 0 {
@@ -69,7 +69,7 @@ impl Thrift<'_> {
         Ok(Some(byte & 15))
     }
 
-    /// The number of a list's elements, and their type.
+    /// Returns the number of a list's elements, and their type.
     pub fn list(&mut self) -> Result<(u64, u8), Cut> {
         let head = self.byte()?;
         let count = match head >> 4 {
@@ -90,7 +90,7 @@ impl Thrift<'_> {
         Ok(())
     }
 
-    /// Passes over the value of a field, in which values are nested at most `depth` deep.
+    /// Skips the value of a field, in which values are nested at most `depth` deep.
     pub fn skip(&mut self, kind: u8, depth: u32) -> Result<(), Cut> {
         match kind {
             // Their value is in the header.
@@ -99,7 +99,7 @@ impl Thrift<'_> {
         }
     }
 
-    /// Passes over an element of a list, which has at least a byte.
+    /// Skips an element of a list, which has at least one byte.
     fn skip_element(&mut self, kind: u8, depth: u32) -> Result<(), Cut> {
         let depth = depth.checked_sub(1).ok_or(Cut::Malformed)?;
         match kind {

@@ -1,7 +1,8 @@
-//! Instants, dates, times of day, durations and intervals in ISO 8601, for any 64-bit count and without a calendar library's range.
+//! Instants, dates, times of day, durations and intervals in ISO 8601, for any 64-bit count and without the range
+//! limits of a calendar library.
 //!
-//! Instants are written in UTC: with a final `Z` when the column has a time zone. A fraction has the digits that it needs and no
-//! final zeros, so that one instant has one text whatever the column's unit. Years past 9999 or before 0 carry a sign.
+//! Instants are in UTC, with a final `Z` if the column has a time zone. A fraction has no trailing zeros, so an
+//! instant has the same text whatever the column's unit. Years past 9999 or before 0 have a sign.
 
 use std::io::Write;
 
@@ -22,7 +23,7 @@ impl Ticks {
     }
 }
 
-/// A span of the calendar. Its three parts do not convert into each other: a month has no fixed number of days.
+/// A calendar interval. Its three parts do not convert into each other: a month has no fixed number of days.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Interval {
     pub months: i32,
@@ -57,7 +58,7 @@ fn write_clock(out: &mut Vec<u8>, second: i64, fraction: i64, ticks: Ticks) {
     write_fraction(out, fraction.unsigned_abs(), ticks);
 }
 
-/// A point and the digits behind it without final zeros; nothing for zero.
+/// Writes a decimal point and the digits after it without trailing zeros; nothing for zero.
 fn write_fraction(out: &mut Vec<u8>, fraction: u64, ticks: Ticks) {
     if fraction == 0 {
         return;
@@ -69,7 +70,7 @@ fn write_fraction(out: &mut Vec<u8>, fraction: u64, ticks: Ticks) {
     }
 }
 
-/// As seconds: `PT90.5S`, `-PT1S`.
+/// Writes seconds: `PT90.5S`, `-PT1S`.
 pub(crate) fn write_duration(out: &mut Vec<u8>, value: i64, ticks: Ticks) {
     if value < 0 {
         out.push(b'-');
@@ -85,7 +86,8 @@ fn write_seconds(out: &mut Vec<u8>, value: u64, ticks: Ticks) {
     out.push(b'S');
 }
 
-/// Part by part, each with its own sign, as PostgreSQL's `iso_8601`: `P1Y2M3DT4H5M6.5S`, `P-1M`, and `PT0S` for none.
+/// Writes each part with its own sign, like PostgreSQL's `iso_8601`: `P1Y2M3DT4H5M6.5S`, `P-1M`, and `PT0S` for an
+/// empty interval.
 pub(crate) fn write_interval(out: &mut Vec<u8>, interval: Interval) {
     let Interval {
         months,
@@ -122,7 +124,7 @@ fn part(out: &mut Vec<u8>, value: i64, unit: u8) {
     }
 }
 
-/// The date `days` after 1970-01-01.
+/// Writes the date `days` after 1970-01-01.
 pub(crate) fn write_date(out: &mut Vec<u8>, days: i64) {
     let (year, month, day) = larder_types::civil_date(days);
     match year {

@@ -1,4 +1,4 @@
-//! Compressed text: gzip and zstd, found by their first bytes.
+//! Compressed text: gzip and zstd, detected by their first bytes.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read};
 
@@ -18,7 +18,7 @@ impl Compression {
     pub fn of(head: &[u8]) -> Option<Compression> {
         match head {
             [0x1f, 0x8b, ..] => Some(Compression::Gzip),
-            // A skippable frame may stand first: pzstd writes one before each frame of data.
+            // A skippable frame may come first: pzstd writes one before each frame of data.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
                 Some(Compression::Zstd)
             }
@@ -40,9 +40,10 @@ impl Compression {
     }
 }
 
-/// The members of a gzip file, one after another. As in `gzip`, zeros after a member are skipped: tapes and block devices pad with them.
+/// Reads the members of a gzip file consecutively. Like `gzip`, it skips zeros after a member: tapes and block
+/// devices pad with them.
 struct Gzip {
-    /// `None` after the last.
+    /// `None` after the last member.
     member: Option<GzDecoder<Packed>>,
 }
 

@@ -1,7 +1,7 @@
-//! Parquet out: columns of texts that may be null, a row at a time.
+//! Writes Parquet: nullable text columns, row by row.
 //!
-//! Rows are kept until there are so many, or so much of them; then they are encoded, and a row group is written when it is large enough. So what is held
-//! does not depend on how many rows there are.
+//! Rows are buffered up to a number and size, and then encoded; a row group is written when it is large enough. The
+//! memory does not depend on the number of rows.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 
-/// Rows that are encoded together.
+/// Limits for rows that are encoded together.
 const BATCH_ROWS: usize = 4096;
 const BATCH_BYTES: usize = 4 << 20;
-/// A row group is ended when it has so much, encoded.
+/// The encoded size at which a row group ends.
 const GROUP_BYTES: usize = 32 << 20;
 
-/// A Parquet file in the making. It is one only after [`ParquetWriter::finish`].
+/// A Parquet file under construction. It is valid only after [`ParquetWriter::finish`].
 pub struct ParquetWriter<W: Write + Send> {
     writer: ArrowWriter<W>,
     schema: Arc<Schema>,
@@ -31,7 +31,7 @@ pub struct ParquetWriter<W: Write + Send> {
 
 impl<W: Write + Send> ParquetWriter<W> {
     /// # Errors
-    /// `out` takes no bytes, or two columns have one name.
+    /// If `out` fails, or two columns have the same name.
     pub fn new(out: W, columns: &[String]) -> Result<ParquetWriter<W>, String> {
         let mut names: Vec<&String> = columns.iter().collect();
         names.sort();
@@ -57,10 +57,10 @@ impl<W: Write + Send> ParquetWriter<W> {
         })
     }
 
-    /// A row: a cell for each column.
+    /// Adds a row: one cell per column.
     ///
     /// # Errors
-    /// `out` takes no bytes.
+    /// If `out` fails.
     pub fn row<'a>(
         &mut self,
         cells: impl ExactSizeIterator<Item = Option<&'a str>>,
@@ -96,10 +96,10 @@ impl<W: Write + Send> ParquetWriter<W> {
         Ok(())
     }
 
-    /// Writes the rest and what makes it a file; gives `out` back.
+    /// Writes the rest and the footer; returns `out`.
     ///
     /// # Errors
-    /// `out` takes no bytes.
+    /// If `out` fails.
     pub fn finish(mut self) -> Result<W, String> {
         self.encode()?;
         self.writer.into_inner().map_err(told)

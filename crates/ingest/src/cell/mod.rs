@@ -1,13 +1,13 @@
-//! One value of an Arrow array: what it is, as plain text, and as a nested value.
+//! One value of an Arrow array, its plain text form and its nested form.
 //!
-//! Every type goes through [`value_of`], which knows it by name; [`write_text`] and [`emit_value`] are its two
-//! spellings. What a user is told about them is the table in `larder_protocol::columns`, and a test holds the two together.
+//! [`value_of`] handles every type explicitly; [`write_text`] and [`emit_value`] write the two forms. The table in
+//! `larder_protocol::columns` documents them for users, and a test keeps the two consistent.
 //!
 //! Invariants:
-//! 1. No type passes through another library's idea of showing it: what has no faithful text is refused, by [`Shape::of`]
-//!    before the first row where the type alone says so, else with the row.
-//! 2. Two values of one column that differ have different texts, and one value has one text, whatever the
-//!    encoding (dictionary, run-end, view) and the unit.
+//! 1. No type is formatted by another library. A value without a lossless text form is rejected: by [`Shape::of`]
+//!    before the first row if the type alone decides it, else with the row.
+//! 2. Different values of a column have different texts, and equal values have the same text, whatever the encoding
+//!    (dictionary, run-end, view) and the unit.
 
 mod nested;
 mod shape;

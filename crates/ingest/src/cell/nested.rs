@@ -1,4 +1,5 @@
-//! Writes one cell of a column to an [`Emit`] (JSON or MessagePack): lists become arrays, structs and maps become objects, however deeply nested.
+//! Writes one cell of a column to an [`Emit`] (JSON or MessagePack): lists become arrays, structs and maps become
+//! objects, at any depth.
 
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
@@ -8,7 +9,7 @@ use super::text::{Text, write_text};
 use super::value::{Value, value_of};
 use crate::emit::{Emit, base64};
 
-/// Writes the value at `row`, nested as it is. Stops where `out` is full.
+/// Writes the value at `row` with its nesting. Stops when `out` is full.
 pub(crate) fn emit_cell<E: Emit>(
     shape: &Shape,
     array: &dyn Array,
@@ -62,7 +63,7 @@ pub(crate) fn emit_value<E: Emit>(value: &Value<'_>, out: &mut E) -> Result<(), 
     Ok(())
 }
 
-/// A map becomes an object: its keys as text, bytes among them in base64.
+/// A map becomes an object with its keys as text; keys that are bytes are in base64.
 fn emit_map<E: Emit>(
     array: &dyn Array,
     row: usize,

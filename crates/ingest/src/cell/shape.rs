@@ -1,13 +1,13 @@
-//! The shape of a column: what its fields say beyond their Arrow types, such as that 16 bytes are a UUID. A type that has no faithful
-//! form is refused here, before the first row.
+//! The shape of a column: metadata of its fields beyond their Arrow types, such as that 16 bytes are a UUID. A type
+//! without a lossless form is rejected here, before the first row.
 
 use arrow_schema::{DataType, Field};
 
-/// What a column's fields say beyond their Arrow types, level by level.
+/// The metadata of a column's fields beyond their Arrow types, level by level.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shape {
     pub(super) meaning: Meaning,
-    /// Of a list its items, of a struct and a union their fields, of a map its keys and its values.
+    /// The items of a list, the fields of a struct or union, or the keys and values of a map.
     children: Vec<Shape>,
 }
 
@@ -26,13 +26,13 @@ pub(super) static PLAIN: Shape = Shape {
     children: Vec::new(),
 };
 
-/// What a decoder notes on a field of 16 bytes that hold a UUID.
+/// The note of a decoder on a field of 16 bytes that contains a UUID.
 pub(crate) const UUID_NOTE: (&str, &str) = (EXTENSION, "arrow.uuid");
 const EXTENSION: &str = "ARROW:extension:name";
-/// What a decoder notes on a field that it cannot read faithfully: why, and what to do.
+/// The note of a decoder on a field that it cannot read without loss: the reason and advice.
 pub(crate) const REFUSED_NOTE: &str = "larder:refused";
 
-/// The field with something noted on it.
+/// Returns the field with an additional note.
 pub(crate) fn with_note(field: &Field, (key, value): (&str, &str)) -> Field {
     let mut notes = field.metadata().clone();
     notes.insert(key, value);
@@ -40,10 +40,10 @@ pub(crate) fn with_note(field: &Field, (key, value): (&str, &str)) -> Field {
 }
 
 impl Shape {
-    /// Of a column's field.
+    /// Returns the shape of a column's field.
     ///
     /// # Errors
-    /// For a type that has no faithful form, with what to do instead.
+    /// For a type without a lossless form, with advice.
     pub fn of(field: &Field) -> Result<Shape, String> {
         let note = |key: &str| field.metadata().get(key).map(String::as_str);
         if let Some(reason) = note(REFUSED_NOTE) {
@@ -116,7 +116,7 @@ impl Shape {
     }
 }
 
-/// The type of the values, however they are encoded.
+/// Returns the type of the values, independent of their encoding.
 fn encoded_type(data_type: &DataType) -> &DataType {
     match data_type {
         DataType::Dictionary(_, values) => encoded_type(values),
@@ -125,7 +125,7 @@ fn encoded_type(data_type: &DataType) -> &DataType {
     }
 }
 
-/// What people call values of a type that holds others, in the plural; `None` of other types.
+/// Returns the common name for values of a nested type, in the plural; `None` for other types.
 fn nested_name(data_type: &DataType) -> Option<&'static str> {
     Some(match data_type {
         DataType::Struct(_) => "structs",

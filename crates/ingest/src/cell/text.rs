@@ -1,18 +1,18 @@
-//! A value as plain text: bytes and strings as they are, all others as JSON or ISO 8601 write them.
+//! The plain text form of a value: bytes and strings are unchanged, all others are as in JSON or ISO 8601.
 
 use super::value::{Digits, Value};
 use crate::emit::{Emit, Json};
 use crate::time::{write_date, write_duration, write_instant, write_interval, write_time_of_day};
 
-/// A text form was written, or there is none to write.
+/// The result of writing a text form.
 pub(crate) enum Text {
     Written,
     Null,
-    /// A list, map or struct, as it is called: it has no text form.
+    /// A list, map or struct, by its common name: it has no text form.
     Nested(&'static str),
 }
 
-/// Appends a value as plain text: bytes and strings as they are, numbers as JSON writes them, instants in ISO 8601.
+/// Appends a value as plain text: bytes and strings unchanged, numbers as in JSON, instants in ISO 8601.
 pub(crate) fn write_text(value: &Value<'_>, out: &mut Vec<u8>) -> Text {
     match value {
         Value::Null => return Text::Null,
@@ -56,7 +56,7 @@ pub(crate) fn write_text(value: &Value<'_>, out: &mut Vec<u8>) -> Text {
     Text::Written
 }
 
-/// The names of floats that JSON has no number for.
+/// The names of floats that JSON cannot represent as numbers.
 pub(crate) fn non_finite(value: f64) -> Option<&'static str> {
     if value.is_nan() {
         Some("NaN")
@@ -69,7 +69,7 @@ pub(crate) fn non_finite(value: f64) -> Option<&'static str> {
     }
 }
 
-/// 8-4-4-4-12 digits, lower case.
+/// Writes 8-4-4-4-12 digits in lower case.
 fn write_uuid(out: &mut Vec<u8>, bytes: &[u8]) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     for (index, byte) in bytes.iter().enumerate() {
@@ -81,7 +81,7 @@ fn write_uuid(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Sets the point in a whole number: `scale` digits stand behind it, and all of them are shown.
+/// Inserts the decimal point into an integer: `scale` digits follow it, including trailing zeros.
 fn write_decimal(out: &mut Vec<u8>, digits: &str, scale: i8) {
     let digits = match digits.strip_prefix('-') {
         Some(digits) => {

@@ -1,4 +1,4 @@
-//! The value of a cell, decoded by its Arrow type and not yet written.
+//! Decodes the value of a cell according to its Arrow type.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::*;
@@ -9,13 +9,13 @@ use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 use super::shape::{Meaning, PLAIN, Shape};
 use crate::time::{Interval, Ticks};
 
-/// A value, decoded and not yet written.
+/// A decoded value.
 pub(crate) enum Value<'a> {
     Null,
     Bool(bool),
     Int(i64),
     UInt(u64),
-    /// Of half precision.
+    /// Half precision.
     Float16(f32),
     Float32(f32),
     Float64(f64),
@@ -37,16 +37,16 @@ pub(crate) enum Value<'a> {
     Map(&'a dyn Array, usize, &'a Shape),
 }
 
-/// A decimal's number before its point is set.
+/// A decimal's unscaled number.
 pub(crate) enum Digits {
     Of128(i128),
     Of256(i256),
 }
 
-/// The value at `row`.
+/// Returns the value at `row`.
 ///
 /// # Errors
-/// For a value that its own type does not allow.
+/// For a value that its own type does not permit.
 pub(crate) fn value_of<'a>(
     shape: &'a Shape,
     array: &'a dyn Array,
@@ -232,7 +232,7 @@ fn run_of<K: RunEndIndexType>(array: &dyn Array, row: usize) -> (&ArrayRef, usiz
 fn dictionary_index(array: &dyn Array, row: usize) -> Result<usize, String> {
     let dictionary = array.as_any_dictionary();
     let keys = dictionary.keys();
-    // Normalized keys cost a vector per call, so look at the one key.
+    // `normalized_keys` would allocate a vector per call, so only the one key is read.
     let key = match value_of(&PLAIN, keys, row)? {
         Value::Int(key) => usize::try_from(key).ok(),
         Value::UInt(key) => usize::try_from(key).ok(),

@@ -1,20 +1,22 @@
-//! CSV and TSV: from a stream of bytes to rows, on all threads.
+//! CSV and TSV: converts a stream of bytes to rows, on all threads.
 //!
-//! `CsvFile` (a worker at a time) cuts chunks of whole records, see `cut` and `scan`; `CsvTask` (outside the lock)
-//! parses one: [`parse::parse_plain`] for chunks without a quote, which is nearly all data, and
+//! `CsvFile` (used by one worker at a time) cuts chunks of complete records, see `cut` and `scan`. `CsvTask` (outside
+//! the lock) parses one: [`parse::parse_plain`] for chunks without a quote, which is nearly all data, and
 //! [`parse::parse_quoted`] for the rest.
 //!
 //! The dialect is that of RFC 4180:
 //!
 //! - Records end with LF or CRLF. Empty lines are skipped. Every record has as many fields as the first.
-//! - A field that begins with `"` ends at its closing quote, and `""` inside it is one quote. If an escape character is set, that
-//!   character before a quote, or before itself, stands for the character that follows, and `""` has no meaning.
-//! - Text between a closing quote and the end of the field is an error: most likely the file uses an escape character.
-//! - A quote inside an unquoted field is an ordinary character.
-//! - A CR in the first record that no LF follows is an error: all lines of such a file most likely end with CR.
+//! - A field that begins with `"` ends at its closing quote, and `""` in it is one quote. If an escape character is
+//!   set, that character before a quote, or before itself, represents the following character, and `""` has no
+//!   special meaning.
+//! - Text between a closing quote and the end of the field is an error: most likely the file uses an escape
+//!   character.
+//! - A quote in an unquoted field is an ordinary character.
+//! - A CR in the first record without a following LF is an error: most likely all lines of the file end with CR.
 //! - Lines that begin with the comment character, if one is set, are skipped.
 //!
-//! Values are text, unless the user gives their columns types (`types`).
+//! Values are text, unless the user specifies column types (`types`).
 
 pub(crate) mod parse;
 pub(crate) mod scan;
@@ -34,7 +36,7 @@ use crate::plan::{FolderColumns, Plan, PlanValue};
 use crate::rows::{Made, Rows};
 use crate::run::{Task, Tasks};
 
-/// A line within its chunk takes 24 bits of the sequence number, so a chunk may hold this many.
+/// The number of bits of the sequence number for a line within its chunk, which limits a chunk to this many lines.
 pub(crate) const CHUNK_BITS: u32 = 24;
 
 pub(crate) struct CsvFile {
@@ -46,18 +48,18 @@ pub(crate) struct CsvFile {
     plan: Option<Arc<Dialect>>,
 }
 
-/// What every chunk of a file is parsed by.
+/// The parameters for parsing every chunk of a file.
 pub(crate) struct Dialect {
     pub plan: Plan,
     pub syntax: Syntax,
-    /// How many columns the file has: the plan may have more.
+    /// The number of columns in the file: the plan may have more.
     pub width: usize,
     separator: u8,
-    /// Of every column of the plan.
+    /// The type of every column of the plan.
     types: Vec<CellType>,
 }
 
-/// The bytes that have a meaning in CSV, beside quotes and line ends.
+/// The special bytes of CSV, in addition to quotes and line ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Syntax {
     pub delimiter: u8,
@@ -67,7 +69,7 @@ pub(crate) struct Syntax {
 }
 
 impl CsvFile {
-    /// `delimiter`: given by the user or the file's name; else the first line tells.
+    /// `delimiter` is that of the user or of the file's name; if it is `None`, it is detected in the first line.
     pub fn new(
         cutter: Cutter,
         delimiter: Option<u8>,
@@ -84,8 +86,8 @@ impl CsvFile {
         }
     }
 
-    /// Reads the first record: the columns' names, or only their number. Returns the plan and where
-    /// rows begin; `None` for a file without any record.
+    /// Reads the first record: the column names, or only their number. Returns the offset of the rows; `None` for a
+    /// file without records.
     fn read_head(&mut self) -> Result<Option<usize>, Fault> {
         check_encoding(self.cutter.peek()?)?;
         let (comment, escape) = (self.options.comment, self.options.csv_escape());
@@ -98,7 +100,7 @@ impl CsvFile {
         let head = self.cutter.peek_record(|head| {
             let head = head.strip_prefix(BOM).unwrap_or(head);
             let head = &head[lines_before_records(head, comment)..];
-            // Empty lines and comments alone need no further reading.
+            // If there are only empty lines and comments, no further reading is necessary.
             head.is_empty() || parse::holds_record(head, syntax(head))
         })?;
         let begin = if head.starts_with(BOM) { BOM.len() } else { 0 };
@@ -157,7 +159,7 @@ impl CsvFile {
     }
 }
 
-/// The bytes of the empty lines and comments that a text begins with.
+/// Returns the length of the empty lines and comments at the start of a text.
 fn lines_before_records(text: &[u8], comment: Option<u8>) -> usize {
     let mut at = 0;
     while let Some(first) = text.get(at) {
@@ -176,7 +178,7 @@ fn count_lines(text: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', text).count() as u64
 }
 
-/// Whether a CR stands before anything but an LF. One at the end of what was read may have its LF behind that.
+/// Returns whether a CR is followed by anything but LF. At the end of the input an LF may still follow.
 pub(crate) fn has_lone_cr(text: &[u8]) -> bool {
     memchr::memchr_iter(b'\r', text).any(|at| text.get(at + 1).is_some_and(|next| *next != b'\n'))
 }
@@ -192,11 +194,11 @@ pub(crate) fn lone_cr(at: At) -> Fault {
     Fault::data(at, format!("it {LONE_CR}"))
 }
 
-/// What is to be said of text whose lines may end as those of old Macs do.
+/// The message for text whose lines may end as on classic Mac OS.
 pub(crate) const LONE_CR: &str = "holds a carriage return (CR) that no line feed (LF) follows, and lines end with LF or CRLF; \
      if CR ends the lines of this file, convert it (tr '\\r' '\\n' < FILE > NEW)";
 
-/// The type of each column, text where none was given.
+/// Returns the type of each column, text if none was specified.
 fn types_of(names: &[String], options: &InputOptions) -> Result<Vec<CellType>, Fault> {
     let untyped = match options.whole_rows {
         true => CellType::TextOrNull,
@@ -219,7 +221,7 @@ fn types_of(names: &[String], options: &InputOptions) -> Result<Vec<CellType>, F
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// Refuses what is not text in UTF-8 or a relative of it.
+/// Rejects anything that is not text in UTF-8 or an ASCII-compatible encoding.
 pub(crate) fn check_encoding(head: &[u8]) -> Result<(), Fault> {
     if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
         return Err(Fault::file(
@@ -241,7 +243,7 @@ fn not_utf8_header(at: At) -> Fault {
     )
 }
 
-/// The first of `,` tab `;` `|` that the first line holds outside quotes.
+/// Returns the first of `,` tab `;` `|` that occurs in the first line outside quotes.
 fn sniff_delimiter(head: &[u8], escape: Option<u8>) -> u8 {
     let mut seen = [false; 4];
     const CANDIDATES: [u8; 4] = *b",\t;|";
@@ -319,7 +321,7 @@ impl Task for CsvTask {
     }
 }
 
-/// Sends one row on: its key's columns joined, and its value.
+/// Passes on one row: its joined key columns and its value.
 #[inline]
 pub(crate) fn push_row<'d, C: Cells<'d>>(
     dialect: &Dialect,
@@ -337,7 +339,7 @@ pub(crate) fn push_row<'d, C: Cells<'d>>(
     })
 }
 
-/// The text of a column, from the record or from the folder's name; `None` for the null of a folder's name.
+/// Returns the text of a column, from the record or from the folder's name; `None` for a null in a folder's name.
 fn text_of<'c, 'd>(
     dialect: &'c Dialect,
     cells: &'c impl Cells<'d>,

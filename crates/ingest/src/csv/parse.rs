@@ -1,4 +1,4 @@
-//! Parsing one chunk of CSV, which begins and ends with whole records.
+//! Parses one chunk of CSV, which consists of complete records.
 
 use memchr::{memchr, memchr2, memchr2_iter};
 
@@ -26,7 +26,8 @@ impl<'d> Cells<'d> for PlainCells<'d, '_> {
     }
 }
 
-/// A chunk without any quote: one pass over delimiters and newlines, nothing copied. `seq`: of the chunk's first line.
+/// Parses a chunk without quotes: one pass over delimiters and newlines, without copying. `seq` is that of the
+/// chunk's first line.
 pub(crate) fn parse_plain(
     dialect: &Dialect,
     data: &[u8],
@@ -88,7 +89,7 @@ fn is_comment(dialect: &Dialect, data: &[u8], record_begin: usize) -> bool {
     comment.is_some() && data.get(record_begin).copied() == comment
 }
 
-/// Where a field's text is: in the chunk, or unescaped in the scratch buffer.
+/// The position of a field's text: in the chunk, or unescaped in the scratch buffer.
 #[derive(Clone, Copy)]
 struct Place {
     in_scratch: bool,
@@ -114,7 +115,7 @@ impl<'d> Cells<'d> for QuotedCells<'d, '_> {
     }
 }
 
-/// A chunk that holds quotes: field by field. `seq`: of the chunk's first line.
+/// Parses a chunk with quotes, field by field. `seq` is that of the chunk's first line.
 pub(crate) fn parse_quoted(
     dialect: &Dialect,
     data: &[u8],
@@ -153,14 +154,14 @@ pub(crate) fn parse_quoted(
     Ok(())
 }
 
-/// Whether the first record ends in `data`.
+/// Returns whether the first record ends in `data`.
 pub(crate) fn holds_record(data: &[u8], syntax: Syntax) -> bool {
-    // A quote that is open may be closed later.
+    // An open quote may be closed later.
     let end = Record::default().read(data, 0, syntax);
     end.is_ok_and(|end| data[..end].ends_with(b"\n"))
 }
 
-/// The fields of the first record and where the next one begins.
+/// Returns the fields of the first record and the position of the next one.
 pub(crate) fn first_record(data: &[u8], syntax: Syntax) -> Result<(Vec<Vec<u8>>, usize), Fault> {
     let mut record = Record::default();
     let end = record.read(data, 0, syntax)?;
@@ -181,15 +182,15 @@ struct Record {
     places: Vec<Place>,
     scratch: Vec<u8>,
     has_quotes: bool,
-    /// The first malformed field: where it is malformed in the chunk, and why.
+    /// The first malformed field: its position in the chunk, and the reason.
     fault: Option<(usize, String)>,
 }
 
 impl Record {
-    /// Reads the record at `at` and returns where the next one begins.
+    /// Reads the record at `at` and returns the position of the next one.
     ///
     /// # Errors
-    /// A quote is never closed, so the record has no end.
+    /// If a quote is never closed, so that the record has no end.
     fn read(&mut self, data: &[u8], mut at: usize, syntax: Syntax) -> Result<usize, Fault> {
         let delimiter = syntax.delimiter;
         self.places.clear();
@@ -277,7 +278,7 @@ fn field_end(data: &[u8], from: usize, delimiter: u8) -> usize {
     memchr2(delimiter, b'\n', &data[from..]).map_or(data.len(), |found| from + found)
 }
 
-/// The end of a field's text: before the CR of a CRLF, or of a CR that ends the file.
+/// Returns the end of a field's text: before the CR of a CRLF, or before a CR at the end of the file.
 fn without_cr(data: &[u8], begin: usize, end: usize) -> usize {
     let at_record_end = end == data.len() || data[end] == b'\n';
     if at_record_end && end > begin && data[end - 1] == b'\r' {
@@ -287,12 +288,12 @@ fn without_cr(data: &[u8], begin: usize, end: usize) -> usize {
     }
 }
 
-/// The line, from 1, of the byte at `at`.
+/// Returns the line, from 1, of the byte at `at`.
 fn line_of(data: &[u8], at: usize) -> u64 {
     1 + count_lines(&data[..at])
 }
 
-/// Describes text between a closing quote and the field's end. `field` counts from 1.
+/// Returns the message for text between a closing quote and the field's end. `field` counts from 1.
 #[cold]
 fn text_after_quote(data: &[u8], closing: usize, field: usize) -> String {
     let before = &data[..closing];
@@ -309,7 +310,7 @@ fn text_after_quote(data: &[u8], closing: usize, field: usize) -> String {
 
 const BACKSLASH: &str = "; if the file escapes quotes with a backslash, as Spark does, read it with the escape character \\";
 
-/// Describes the quote that `text` begins with.
+/// Returns the message for the unclosed quote with which `text` begins.
 #[cold]
 pub(crate) fn never_closed(text: &[u8]) -> String {
     let advice = match memchr::memmem::find(text, b"\\\"") {

@@ -1,7 +1,7 @@
-//! Finding the end of the last whole record in text that holds quotes.
+//! Finds the end of the last complete record in text with quotes.
 //!
-//! Counting quotes is not enough: a quote inside an unquoted field (`5" pipe`) is an ordinary
-//! character, and would shift the count for all that follows. So this walks from quote to quote.
+//! Counting quotes is not enough: a quote in an unquoted field (`5" pipe`) is an ordinary character, and would shift
+//! the count for the rest. The scan therefore goes from quote to quote.
 
 use memchr::{memchr, memchr2, memrchr};
 
@@ -9,13 +9,13 @@ use crate::csv::Syntax;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Scan {
-    /// Just after the last newline outside quotes.
+    /// The position just after the last newline outside quotes.
     pub records_end: Option<usize>,
-    /// Where the quote stands that is open at the end.
+    /// The position of a quote that is open at the end.
     pub open_quote: Option<usize>,
 }
 
-/// Walks `data`, which begins at a record's begin. Quotes in comments are ordinary characters.
+/// Scans `data`, which begins at the start of a record. Quotes in comments are ordinary characters.
 pub(crate) fn scan(data: &[u8], syntax: Syntax) -> Scan {
     let Syntax {
         delimiter,
@@ -66,7 +66,7 @@ pub(crate) fn scan(data: &[u8], syntax: Syntax) -> Scan {
     }
 }
 
-/// The quote that ends a quoted field whose text begins at `from`. Doubled, or escaped, quotes are text.
+/// Returns the quote that ends a quoted field whose text begins at `from`. Doubled or escaped quotes are text.
 pub(crate) fn closing_quote(data: &[u8], from: usize, escape: Option<u8>) -> Option<usize> {
     let mut at = from;
     if let Some(escape) = escape {
@@ -90,8 +90,8 @@ pub(crate) fn closing_quote(data: &[u8], from: usize, escape: Option<u8>) -> Opt
     }
 }
 
-/// The positions of a record's bytes that are not in quotes, the quotes themselves left out. Quotes are counted, so what follows
-/// a quote inside an unquoted field is taken for quoted.
+/// Returns the positions of a record's bytes outside quotes, without the quotes themselves. Quotes are counted, so
+/// text after a quote in an unquoted field is treated as quoted.
 pub(crate) fn outside_quotes(text: &[u8], escape: Option<u8>) -> impl Iterator<Item = usize> + '_ {
     let (mut in_quotes, mut is_escaped) = (false, false);
     text.iter().enumerate().filter_map(move |(at, byte)| {

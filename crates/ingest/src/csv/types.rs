@@ -1,5 +1,5 @@
-//! The types that a user gives to columns of CSV: what becomes of a cell in a JSON or MessagePack value. Keys and
-//! values of one column are the cell's text, whatever its type.
+//! Column types for CSV: how a cell is encoded in a JSON or MessagePack value. Keys, and values of one column, are
+//! the cell's text, whatever its type.
 
 use std::str::FromStr;
 
@@ -9,20 +9,20 @@ use crate::emit::{Emit, Json, MessagePack};
 use crate::error::json_reason;
 use crate::json_text::pack;
 
-/// A type of a column of CSV.
+/// The type of a CSV column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CellType {
     #[default]
     Text,
-    /// As text, but an empty cell is null.
+    /// Like text, but an empty cell is null.
     TextOrNull,
-    /// A whole number of 64 bits, signed or not.
+    /// A 64-bit integer, signed or unsigned.
     Int,
     /// A double; `NaN`, `inf` and `-inf` are numbers too.
     Float,
-    /// `true` or `false`, also `t`, `f`, `1` and `0`, in any case.
+    /// `true` or `false`, also `t`, `f`, `1` and `0`, in upper or lower case.
     Bool,
-    /// JSON, which stands in the value as it is.
+    /// JSON, which is included in the value unchanged.
     Json,
 }
 
@@ -45,9 +45,9 @@ impl FromStr for CellType {
     }
 }
 
-/// A writer into which JSON text can be put.
+/// A writer that accepts JSON text.
 pub(crate) trait EmitJson: Emit {
-    /// `json` was found to be valid.
+    /// `json` must be valid.
     fn json(&mut self, json: &str) -> Result<(), String>;
 }
 
@@ -90,7 +90,7 @@ impl CellType {
             }
             CellType::Float => {
                 let value: f64 = text.parse().map_err(|_| refused("number"))?;
-                // Infinity has no digits: a number with some is only too large.
+                // Infinity has no digits; a number with digits is merely too large.
                 if value.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) {
                     return Err(refused("number that fits a double"));
                 }

@@ -1,11 +1,12 @@
-//! Repairs messages of some versions of Polars (1.12 is one), which do not align the vector `variadicBufferCounts` to 8 bytes.
+//! Repairs messages of some versions of Polars (such as 1.12) that do not align the vector `variadicBufferCounts` to
+//! 8 bytes.
 //!
-//! The flatbuffers library refuses such a message. Here the vector is copied to an aligned place at the message's end, and the offset
-//! that leads to it is changed. The result is verified like any other message.
+//! The flatbuffers library rejects such a message. This module copies the vector to an aligned position at the end of
+//! the message and updates the offset that points to it. The result is verified like any other message.
 
 use arrow_ipc::root_as_message;
 
-/// The message `head`, whose metadata begins at `prefix`, repaired where that is needed and helps.
+/// Returns the message `head`, whose metadata begins at `prefix`, repaired if necessary and possible.
 pub(super) fn with_aligned_counts(head: Vec<u8>, prefix: usize) -> Vec<u8> {
     let Some(metadata) = head.get(prefix..) else {
         return head;
@@ -19,7 +20,7 @@ pub(super) fn with_aligned_counts(head: Vec<u8>, prefix: usize) -> Vec<u8> {
     }
 }
 
-/// The numbers of fields in `Message.fbs`, from 0.
+/// Field numbers in `Message.fbs`, from 0.
 const MESSAGE_HEADER: usize = 2;
 const DICTIONARY_DATA: usize = 1;
 const BATCH_COUNTS: usize = 4;
@@ -36,7 +37,7 @@ fn repaired(metadata: &[u8]) -> Option<Vec<u8>> {
     let bytes = number(metadata, vector)?.checked_mul(8)?.checked_add(4)?;
     let vector = metadata.get(vector..vector.checked_add(bytes)?)?;
     let mut out = metadata.to_vec();
-    // The vector's length of 4 bytes stands before its aligned numbers.
+    // The vector's length of 4 bytes precedes its aligned numbers.
     while out.len() % 8 != 4 {
         out.push(0);
     }
@@ -51,12 +52,12 @@ fn number(bytes: &[u8], at: usize) -> Option<usize> {
     Some(u32::from_le_bytes(*number) as usize)
 }
 
-/// Where the offset at `at` leads.
+/// Returns the target of the offset at `at`.
 fn target(bytes: &[u8], at: usize) -> Option<usize> {
     at.checked_add(number(bytes, at)?)
 }
 
-/// Where a field of the table at `table` is, if it is there.
+/// Returns the position of a field of the table at `table`, if it is present.
 fn field(bytes: &[u8], table: usize, index: usize) -> Option<usize> {
     let back = i32::from_le_bytes(*bytes.get(table..)?.first_chunk()?);
     let layout = usize::try_from(i64::try_from(table).ok()? - i64::from(back)).ok()?;

@@ -1,6 +1,7 @@
-//! Decoding Arrow IPC messages: a schema, dictionaries and record batches, whose bytes were read before.
+//! Decodes Arrow IPC messages: a schema, dictionaries and record batches.
 //!
-//! A message is decoded when what it takes fits the memory, together with the file's dictionaries. Nothing is held while waiting for memory.
+//! A message is decoded when its memory fits the budget, together with the file's dictionaries. A thread holds no
+//! memory while it waits for memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{ErrorKind, Read};
@@ -29,9 +30,9 @@ pub(super) struct Decoder {
     folder: Arc<FolderColumns>,
     schema: Option<(SchemaRef, BatchPlan)>,
     dictionaries: HashMap<i64, ArrayRef>,
-    /// The bytes of each dictionary.
+    /// The size of each dictionary.
     kept: BTreeMap<i64, u64>,
-    /// Rows decoded so far.
+    /// The number of rows decoded so far.
     row: u64,
 }
 
@@ -47,7 +48,7 @@ impl Decoder {
         }
     }
 
-    /// Where the next message's rows are.
+    /// The position of the next message's rows.
     pub fn at(&self) -> At {
         At::Row(self.row + 1)
     }
@@ -69,13 +70,13 @@ impl Decoder {
         Ok(())
     }
 
-    /// Whether a dictionary of this message's id came before, which it replaces.
+    /// Returns whether the message replaces an earlier dictionary with the same id.
     pub fn replaces_dictionary(&self, message: &Message<'_>) -> bool {
         let dictionary = message.header_as_dictionary_batch();
         dictionary.is_some_and(|it| !it.isDelta() && self.kept.contains_key(&it.id()))
     }
 
-    /// Reads a message's body from `reader` once its memory is free, and decodes it.
+    /// Waits for memory, reads a message's body from `reader`, and decodes it.
     pub fn message(
         &mut self,
         message: &Message<'_>,
@@ -102,8 +103,8 @@ impl Decoder {
         if let Some(bytes) = bytes
             && kept + body_bytes + bytes > claim.bytes()
         {
-            // It is packed better than estimated. The first claim is given back before the second is made, so that two threads
-            // never wait for each other.
+            // The batch is larger than estimated. The first claim is released before the second is made, so that two
+            // threads never wait for each other.
             drop(claim);
             claim =
                 claim_batch(budget, kept + body_bytes + bytes).map_err(|fault| fault.or_at(at))?;
@@ -153,7 +154,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A file without rows must still have a schema with the columns asked for.
+    /// A file without rows must still have a schema with the requested columns.
     pub fn finish(self) -> Result<(), Fault> {
         self.schema.map(drop).ok_or_else(no_schema)
     }
@@ -163,16 +164,16 @@ fn no_schema() -> Fault {
     Fault::file("it holds no schema; it is damaged or empty")
 }
 
-/// What a message will take, before its body is read.
+/// The estimated memory for a message, before its body is read.
 struct Reckoned {
-    /// What it takes at least: packed buffers are seldom larger than what they hold.
+    /// The minimum: packed buffers are seldom larger than their contents.
     least: u64,
-    /// What it most likely takes: packed buffers say their unpacked sizes in the body.
+    /// The probable size: packed buffers have their unpacked sizes in the body.
     likely: u64,
 }
 
 impl Reckoned {
-    /// `kept`: what the file's dictionaries take meanwhile.
+    /// `kept` is the size of the file's dictionaries.
     fn of(message: &Message<'_>, body_bytes: u64, kept: u64) -> Reckoned {
         let is_packed = batch_of(message).is_some_and(|batch| batch.compression().is_some());
         let (least, likely) = if is_packed { (2, 8) } else { (1, 1) };
@@ -200,7 +201,8 @@ fn claim_batch(budget: &Budget, bytes: u64) -> Result<Claim<'_>, Fault> {
     })
 }
 
-/// What the buffers of a packed batch unpack to, `None` where they are not packed: each says so in its first 8 bytes.
+/// Returns the unpacked size of a packed batch's buffers, `None` if they are not packed. The first 8 bytes of each
+/// buffer have its size.
 fn unpacked_bytes(message: &Message<'_>, body: &[u8]) -> Result<Option<u64>, Fault> {
     let Some(batch) = batch_of(message).filter(|batch| batch.compression().is_some()) else {
         return Ok(None);
@@ -216,7 +218,7 @@ fn unpacked_bytes(message: &Message<'_>, body: &[u8]) -> Result<Option<u64>, Fau
             .ok_or_else(|| {
                 Fault::file("a buffer lies outside of its batch; the file is damaged")
             })?;
-        // A buffer that would not get smaller is stored as it is, and says -1.
+        // A buffer that would not become smaller is stored unpacked, with size -1.
         let size = match i64::from_le_bytes(*prefix) {
             -1 => buffer.length(),
             size => size,
@@ -228,21 +230,21 @@ fn unpacked_bytes(message: &Message<'_>, body: &[u8]) -> Result<Option<u64>, Fau
     Ok(Some(sum))
 }
 
-/// Notes what a dictionary takes as long as the file is read.
+/// Records the size of a dictionary, which is kept while the file is read.
 fn keep_dictionary(dictionaries: &mut BTreeMap<i64, u64>, message: &Message<'_>, bytes: u64) {
     if let Some(dictionary) = message.header_as_dictionary_batch() {
         let kept = dictionaries.entry(dictionary.id()).or_default();
         *kept = match dictionary.isDelta() {
-            // The old and the new part are put together in a new array.
+            // The old and the new part are combined in a new array.
             true => kept.saturating_add(bytes),
             false => bytes,
         };
     }
 }
 
-/// The length of what stands before a message's metadata.
+/// Returns the length of a message's prefix before its metadata.
 pub(super) fn prefix_bytes(head: &[u8]) -> usize {
-    // Before format version 5 the length stood first, without a marker.
+    // Before format version 5 the length came first, without a marker.
     match head.starts_with(&[0xff; 4]) {
         true => 8,
         false => 4,

@@ -1,7 +1,7 @@
 //! Arrow IPC files, read through their footer.
 //!
-//! The footer holds the schema and the place of every message. What else lies between messages, or before the first, has no meaning: some
-//! writers pad there, and some put a copy of the schema there without a length.
+//! The footer has the schema and the position of every message. Other bytes between messages, or before the first,
+//! have no meaning: some writers add padding, and some a copy of the schema without a length.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! Arrow IPC.
 //!
-//! A stream is read message by message (here), a file through its footer (`file`): only the footer says where a file's messages are.
-//! Both frame messages themselves and leave decoding to the Arrow crate (`decode`), so that sizes are checked before memory is taken for them.
+//! A stream is read message by message (here), a file through its footer (`file`), since only the footer has the
+//! positions of a file's messages. Both parse the framing themselves and leave decoding to the Arrow crate
+//! (`decode`), so that sizes are checked before memory is allocated.
 
 mod align;
 mod decode;
@@ -24,14 +25,14 @@ pub(crate) struct IpcFile {
     task: Option<Box<dyn Task>>,
 }
 
-/// What a file, other than a stream, begins and ends with.
+/// The magic bytes at the start and the end of a file; a stream has none.
 const FILE_MAGIC: &[u8; 6] = b"ARROW1";
 const END_MARKER: &[u8; 8] = b"\xff\xff\xff\xff\0\0\0\0";
-/// A longer schema, message or footer is refused.
+/// Maximum size of a schema, message or footer.
 const METADATA_BYTES_MAX: u64 = 64 << 20;
 
 impl IpcFile {
-    /// Whether `head`, with which some Arrow data begins, is that of a file. It is a stream otherwise.
+    /// Returns whether the first bytes of Arrow data are those of a file. Otherwise it is a stream.
     pub fn is_file(head: &[u8]) -> bool {
         head.starts_with(FILE_MAGIC)
     }

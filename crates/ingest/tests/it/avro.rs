@@ -1,10 +1,10 @@
-//! What a schema of Avro says of its columns. The files are written here, byte by byte: other writers refuse some of them.
+//! Avro schemas and their columns. The files are written byte by byte, because other writers reject some of them.
 
 use larder_ingest::ValueSpec;
 
 use crate::support::{column, options, texts};
 
-/// An Avro file of one row, which is these bytes.
+/// Returns an Avro file with one row, which consists of these bytes.
 fn avro_file(schema: &str, row: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
     let long = |value: usize| {
         let mut rest = 2 * value;
@@ -39,7 +39,7 @@ fn avro_file(schema: &str, row: &[u8]) -> (tempfile::TempDir, std::path::PathBuf
 
 #[test]
 fn types_of_avro_whose_stored_form_says_nothing_are_refused_where_they_are_read() {
-    // 12.50 as Avro's Java library writes it: the digits' bytes, then the scale.
+    // 12.50 as Avro's Java library writes it: the bytes of the digits, then the scale.
     let big_decimal = r#"{"type":"bytes","logicalType":"big-decimal"}"#;
     let list = format!(r#"{{"type":"array","items":["null",{big_decimal}]}}"#);
     let fixed = r#"{"type":"fixed","name":"f","size":8,"logicalType":"arrow.uint64"}"#;

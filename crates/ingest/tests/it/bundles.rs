@@ -1,4 +1,4 @@
-//! Rows that an engine brings together in bundles: those that were made of them, each once, and bundles that are damaged.
+//! Rows that an engine shuffles in bundles: each arrives once; and damaged bundles.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

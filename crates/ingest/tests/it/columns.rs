@@ -1,4 +1,4 @@
-//! The table of columns, line by line, and what other readers make of the same files.
+//! Tests the table of column types line by line, and compares with the output of other readers for the same files.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn array(array: impl Array + 'static) -> ArrayRef {
     Arc::new(array)
 }
 
-/// The example in every type that the line names, with what the field says beside the type.
+/// Returns the example in every type that the line names, with the extension name of the field.
 fn variants(line: &Column, example: &Example) -> Vec<(&'static str, ArrayRef)> {
     let text = example.text.unwrap_or_default();
     let plain = |arrays: Vec<ArrayRef>| arrays.into_iter().map(|array| ("", array)).collect();
@@ -285,7 +285,7 @@ fn instants(text: &str, zone: Option<&str>) -> Vec<ArrayRef> {
     arrays
 }
 
-/// An Arrow file of one row: `k` is 1, `v` the array.
+/// Returns an Arrow file with one row: `k` is 1, `v` is the array.
 fn arrow_file(extension: &str, values: &ArrayRef) -> (tempfile::TempDir, std::path::PathBuf) {
     let mut field = Field::new("v", values.data_type().clone(), true);
     if !extension.is_empty() {
@@ -341,7 +341,7 @@ fn check_message_pack(path: &std::path::Path, line: &Column, example: &Example, 
                 0xca => {
                     let mut expected = text.parse::<f32>().unwrap();
                     if story.contains("Float16") {
-                        // A half has no size of its own in MessagePack: its exact value is there.
+                        // MessagePack has no half precision: it has the exact value.
                         type Half = <Float16Type as ArrowPrimitiveType>::Native;
                         expected = Half::from_f32(expected).to_f32();
                     }
@@ -399,7 +399,7 @@ fn check_text(path: &std::path::Path, line: &Column, example: &Example, story: &
     assert_eq!(as_value.unwrap().0[0].2, expected, "{story}");
 }
 
-/// The values of one column each, of a golden file of one row; see golden/make.py for how it was made, and by whom.
+/// Checks the values of single columns in a golden file with one row; golden/make.py created it.
 #[track_caller]
 fn check_golden(file: &str, key: &str, expected: &[(&str, &str)]) {
     let path = golden(file);
@@ -421,7 +421,7 @@ const ID: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
 #[test]
 fn a_parquet_file_of_duckdb_reads_as_duckdb_shows_it() {
-    // What DuckDB 2.0.0 prints with CAST(... AS VARCHAR), and how we spell the same.
+    // The output of DuckDB 2.0.0 with CAST(... AS VARCHAR), and larder's form of the same values.
     let spelled = |shown: &str| shown.replace(' ', "T").replace("+00", "Z");
     for (name, duckdb, ours) in [
         ("text", "né\"x", "né\"x"),
@@ -451,7 +451,7 @@ fn a_parquet_file_of_duckdb_reads_as_duckdb_shows_it() {
         assert_eq!(spelled(duckdb), ours);
         check_golden("duckdb.parquet", "text", &[(name, ours)]);
     }
-    // Of these DuckDB spells all but the first otherwise: nan, -inf, [1, NULL, 3], {'a': 1, 'b': x}, {k=1, l=2}.
+    // DuckDB writes all of these but the first differently: nan, -inf, [1, NULL, 3], {'a': 1, 'b': x}, {k=1, l=2}.
     check_golden(
         "duckdb.parquet",
         "id",
@@ -528,7 +528,7 @@ fn local_arrow_and_parquet_files_count_in_the_bytes_that_were_read() {
         let path = golden(file);
         let (_, summary) = rows_of(&options(&path, key, ValueSpec::Json)).unwrap();
         let size = std::fs::metadata(&path).unwrap().len();
-        // What is looked at to find the format is read again.
+        // The bytes that are read to detect the format are read again.
         let bytes = size / 2..=size + 512;
         assert!(bytes.contains(&summary.bytes_read), "{file}: {summary:?}");
         assert!(summary.bytes_read > 512, "{file}: more than its begin");
@@ -580,7 +580,7 @@ fn what_cannot_be_read_faithfully_is_refused_by_name() {
             assert!(error.contains(part), "{file}: {error}");
         }
     }
-    // A column that is not read harms nobody.
+    // A column that is not read causes no error.
     check_golden("interval.parquet", "id", &[("id", "1")]);
 
     let keys = StringArray::from(vec!["a", "a"]);
@@ -601,7 +601,7 @@ fn what_cannot_be_read_faithfully_is_refused_by_name() {
         (array(twice), "twice"),
         (array(Date64Array::from(vec![1])), "within a day"),
         (array(Time32SecondArray::from(vec![-1])), "within a day"),
-        // 24:00:00 is the next day's begin.
+        // 24:00:00 is the start of the next day.
         (array(Time32SecondArray::from(vec![86_400])), "within a day"),
         (
             array(Time64NanosecondArray::from(vec![i64::MAX])),

@@ -1,4 +1,4 @@
-//! CSV: the dialect, its errors, and the same rows whatever the threads.
+//! CSV: the dialect, its errors, and results that do not depend on the threads.
 
 use std::io::Write;
 
@@ -59,7 +59,7 @@ fn the_dialect() {
 
 #[test]
 fn a_header_may_be_longer_than_a_chunk() {
-    // Chunks are of 64 KiB where there is little memory.
+    // Chunks have 64 KiB if there is little memory.
     let names: Vec<String> = (0..20_000)
         .map(|number| format!("column{number}"))
         .collect();
@@ -102,10 +102,10 @@ fn text_after_a_closing_quote_is_refused_with_its_line_and_column() {
         "line 3: column 2: text follows the closing quote, which is byte 2",
     );
     check_error("\"k\"x,v\na,1\n", "line 1: column 1: text follows");
-    // What Spark writes without options.
+    // The default output of Spark.
     check_error("k,v\na,\"x\\\"y\"\n", "escape character \\");
     check_error("k,v\na,\"x\\\"\"\nb,1\n", "escape character \\");
-    // The first such field is reported, also where the line has other faults.
+    // The first such field is reported, even if the line has other faults.
     check_error("k,v\n\"a\"x,1,2,\"b\"y\n", "column 1: text follows");
 }
 
@@ -142,10 +142,10 @@ fn lines_that_end_with_cr_alone_are_refused_and_not_taken_for_none() {
     ] {
         check_error(content, "carriage return (CR)");
     }
-    // The first line ends otherwise.
+    // The first line has another line ending.
     check_error("k,v\na,1\rb,2\r", "line 2: it has 3 fields");
     check_error("k,v\na,1\rb,2\r", "carriage return (CR)");
-    // A CR is text in quotes, and ends the file.
+    // In quotes a CR is text; at the end of the file it is a line ending.
     check("\"k\",v\r\na,\"x\ry\"\r\nb,2\r", &["a=x\ry", "b=2"]);
     let with = |change: &dyn Fn(&mut larder_ingest::InputOptions)| {
         let (_folder, path) = file("t.csv", b"#made by hand\rk,v\ra,1\r");
@@ -201,7 +201,7 @@ fn lines_are_skipped_and_comments_left_out_and_errors_still_name_the_line() {
     wanted.inputs = options(&path, "k", column("v")).inputs;
     assert_eq!(texts(&wanted).unwrap(), ["a=1"]);
 
-    // An open quote, and a header that is not UTF-8, are told with the file's lines too.
+    // Errors for an open quote, and for a header that is not UTF-8, also have the file's line numbers.
     for (content, line) in [
         (&b"junk\njunk\n#c\nk,v\na,\"1\n"[..], "line 5"),
         (b"junk\njunk\n#c\n\nk,\xff\na,1\n", "line 5"),
@@ -313,7 +313,7 @@ fn threads_and_chunks_do_not_change_the_rows() {
     }));
     wanted.threads = 4;
     assert_eq!(rows_of(&wanted).unwrap().0, alone);
-    // An error in a late chunk still knows its line: each multiple of 7 takes two.
+    // An error in a late chunk still has the right line: each multiple of 7 takes two lines.
     content.push_str("bad\n");
     std::fs::write(&path, &content).unwrap();
     let line = content.lines().count();
@@ -346,7 +346,7 @@ fn many_files_in_order() {
     assert!(error.contains("q*.csv"), "{error}");
 }
 
-/// What csv-core makes of a text: records of fields, without empty lines.
+/// Returns the records that csv-core parses from a text, without empty lines.
 fn oracle(text: &[u8], escape: Option<u8>) -> Vec<Vec<Vec<u8>>> {
     let mut reader = csv_core::ReaderBuilder::new()
         .escape(escape)
@@ -389,7 +389,7 @@ proptest! {
                 None => quoted.replace('"', "\"\""),
                 Some(_) => quoted.replace('\\', r"\\").replace('"', r#"\""#),
             };
-            // A plain field must not begin with a quote, which would open it.
+            // A plain field must not begin with a quote, which would make it quoted.
             let plain = format!("p{plain}");
             match style {
                 0 => text.push_str(&format!("{index},\"{quoted}\",{plain}")),

@@ -1,4 +1,4 @@
-//! Tables in folders, as Hive and Spark lay them out.
+//! Tables in folders, in the layout of Hive and Spark.
 
 use larder_ingest::ValueSpec;
 
@@ -40,7 +40,7 @@ fn folders_of_a_table_are_columns_of_its_rows() {
         texts(&options(path, "day,id", column("v"))).unwrap(),
         ["2024-01-02:1=a", "2024-01-02:2=b", "2024-01-03:3=c"]
     );
-    // From the first wildcard on, and nothing of what was named before it.
+    // Columns come from the first wildcard on, not from the path before it.
     let pattern = path.join("day=2024-01-0[23]/at=*/*.csv");
     assert_eq!(
         texts(&options(&pattern, "day,id", column("v")))

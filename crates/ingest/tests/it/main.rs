@@ -1,4 +1,4 @@
-//! One binary: small files made here, and the real ones where they are at hand.
+//! One binary: small files that are generated here, and real files where they are available.
 
 mod avro;
 mod bundles;

@@ -1,4 +1,4 @@
-//! Records that cannot be parsed: left out where that is asked for, each with one place.
+//! Records that cannot be parsed: skipped on request, each with its position.
 
 use std::sync::Mutex;
 

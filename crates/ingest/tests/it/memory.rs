@@ -1,4 +1,4 @@
-//! What is too large for the memory says so with the figure, and does not depend on the threads.
+//! Errors about insufficient memory state the required amount, which does not depend on the threads.
 
 use std::sync::Arc;
 
@@ -39,7 +39,8 @@ fn stream(compression: Option<CompressionType>, rows: usize) -> Vec<u8> {
     stream.into_inner().unwrap()
 }
 
-/// The bytes that the run says it needs at least, whatever the threads; it succeeds with them, and not with much less.
+/// Checks the minimum memory that the run reports, for any number of threads; the run succeeds with it, and not with
+/// much less.
 fn check_needs(wanted: &InputOptions, rows: u64, at_most: u64) {
     let mut wanted = wanted.clone();
     wanted.memory = ByteSize(64 << 10);

@@ -1,4 +1,4 @@
-//! JSON lines, Parquet, Arrow and Avro: small files made here.
+//! JSON lines, Parquet, Arrow and Avro: small files that are generated here.
 
 use std::sync::Arc;
 
@@ -128,7 +128,7 @@ fn parquet_files() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x55;
         let (_folder, path) = write("damaged.parquet", &damaged);
-        // Refused or read: never a panic, and never more or fewer rows.
+        // Rejected or read: never a panic, and never more or fewer rows.
         if let Ok((rows, _)) = rows_of(&options(&path, "id", ValueSpec::Json)) {
             assert_eq!(rows.len(), 3);
         }
@@ -194,7 +194,7 @@ fn avro_files() {
     for cut in (1..bytes.len()).step_by(5) {
         let (_folder, path) = write("cut.avro", &bytes[..cut]);
         match rows_of(&options(&path, "id", ValueSpec::Json)) {
-            // The header alone is a file without rows.
+            // The header alone is a valid file without rows.
             Ok((rows, _)) => assert!(rows.is_empty()),
             Err(error) => assert!(error.to_string().contains("cut.avro"), "{error}"),
         }

@@ -1,4 +1,4 @@
-//! Parquet files as writers of other times and places made them, written here column by column.
+//! Parquet files in the style of other and older writers, written column by column.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn file(bytes: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
     (folder, path)
 }
 
-/// People with phones, in a group that is repeated and says nothing of being a list: as parquet-mr's object model writes it.
+/// People with phones, in a repeated group without a list annotation: the output of parquet-mr's object model.
 fn phones() -> Vec<u8> {
     let schema = "message user {
         required int32 id;
@@ -41,7 +41,7 @@ fn phones() -> Vec<u8> {
     let typed = next.typed::<Int32Type>();
     typed.write_batch(&[1, 2, 3, 4], None, None).unwrap();
     next.close().unwrap();
-    // Nobody's list; an empty one; one number; three, of which one has no kind.
+    // No list; an empty one; one number; three, of which one has no kind.
     let repeated = [0, 0, 0, 0, 1, 1];
     let mut next = group.next_column().unwrap().unwrap();
     let typed = next.typed::<Int64Type>();
@@ -82,7 +82,8 @@ fn a_repeated_group_without_an_annotation_is_a_list() {
     );
 }
 
-/// The file with its footer written anew, and every column's dictionary said to begin at byte 0: parquet-mr did so for years.
+/// Returns the file with a new footer in which every column's dictionary begins at byte 0: parquet-mr did so for
+/// years.
 fn with_dictionaries_at_zero(bytes: &[u8]) -> Vec<u8> {
     let old = ParquetMetaDataReader::new()
         .parse_and_finish(&bytes::Bytes::copy_from_slice(bytes))
@@ -139,7 +140,7 @@ fn a_footer_with_fields_of_other_types_than_the_format_has_is_read_without_them(
     assert_eq!(rows, ["1552=1552"; 39]);
 }
 
-/// The parquet crate of Rust left the count 0 until its version 0.4.
+/// Rust's parquet crate left the count 0 before version 0.4.
 #[test]
 fn row_groups_have_rows_if_the_footer_says_that_the_file_has_none() {
     let rows = texts(&options(golden("no_row_count.parquet"), "id", column("id"))).unwrap();
@@ -153,7 +154,7 @@ fn row_groups_have_rows_if_the_footer_says_that_the_file_has_none() {
     );
 }
 
-/// One long text that every row shares, as a dictionary has it.
+/// One long text that every row shares through a dictionary.
 fn one_value_many_rows(value_bytes: usize, rows: usize) -> Vec<u8> {
     let schema = "message t { required int32 id; required binary v (UTF8); }";
     let schema = Arc::new(parse_message_type(schema).unwrap());
@@ -222,7 +223,7 @@ fn a_run_ends_within_a_batch_when_its_sink_says_so() {
     let wanted = options(&path, "id", column("v"));
     let error = larder_ingest::ingest(&wanted, &|| Ok(Box::new(Stop(&rows))), &|_| {});
     assert!(error.unwrap_err().to_string().contains("enough"));
-    // A megabyte each: four of them are what is handed out between two questions.
+    // A megabyte each: four of them are passed on between two calls of `check`.
     assert_eq!(rows.load(std::sync::atomic::Ordering::Relaxed), 4);
 }
 

@@ -1,4 +1,5 @@
-//! Real files, good, odd and bad: the good load with their rows, the bad are refused by name, none panics.
+//! Real files, valid, unusual and damaged: the valid ones load with their rows, the damaged ones are rejected by
+//! name, and none panics.
 
 use std::path::Path;
 
@@ -6,7 +7,7 @@ use larder_ingest::{InputOptions, NullPolicy, ValueSpec};
 
 use crate::support::{options, real_data, rows_of, texts, untar};
 
-/// Keys may repeat or be null in these files: count the rows over the first column that can be a key.
+/// Keys may repeat or be null in these files: counts the rows by the first column that can be a key.
 fn load(path: &Path) -> Result<u64, String> {
     let probe = texts(&options(path, "no such column", ValueSpec::Json)).unwrap_err();
     let Some((_, columns)) = probe.split_once("the columns are ") else {
@@ -56,7 +57,7 @@ fn good_files_load_with_all_their_rows() {
     }
 }
 
-/// These have no column that can be a key, or only inside others: refused for that alone.
+/// These have no column that can be a key, except inside others: they are rejected only for that reason.
 #[test]
 fn files_of_lists_and_structs_only_say_so() {
     for name in [
@@ -146,7 +147,7 @@ fn csv_spectrum_reads_as_expected() {
         let (rows, _) = rows_of(&options(&file, &first, ValueSpec::Json)).unwrap();
         assert_eq!(rows.len(), expected.len(), "{stem}");
         checked += 1;
-        // Its two halves hold different telephone numbers.
+        // Its two halves have different telephone numbers.
         if stem == "location_coordinates" {
             continue;
         }
@@ -164,7 +165,7 @@ fn csv_spectrum_reads_as_expected() {
     assert_eq!(checked, 12);
 }
 
-/// Each document as a field of a line, where it is on one line: valid ones load, invalid ones are refused.
+/// Each document is a field of a line, if it is on one line: valid ones load, invalid ones are rejected.
 #[test]
 fn json_test_suite() {
     let Some(path) = real_data("json/JSONTestSuite-test_parsing.tar.zst") else {
@@ -190,7 +191,7 @@ fn json_test_suite() {
         let packed = rows_of(&options(&file, "id", ValueSpec::MessagePack));
         if name.starts_with("y_") {
             json.unwrap_or_else(|e| panic!("{name}: {e}"));
-            // JSON keeps the text as it is; a map of MessagePack cannot hold a name twice.
+            // JSON keeps the text unchanged; a MessagePack map cannot have duplicate names.
             if name.starts_with("y_object_duplicated_key") {
                 let refused = packed.unwrap_err().to_string();
                 assert!(refused.contains("\"a\" twice"), "{name}: {refused}");
@@ -198,7 +199,8 @@ fn json_test_suite() {
                 packed.unwrap_or_else(|e| panic!("{name}: {e}"));
             }
             valid += 1;
-        // Wrapped, a document that only lacks its end or goes on after it may become another: judge the rest.
+        // A document that is only truncated, or has trailing text, may become valid when it is wrapped: only the rest
+        // is checked.
         } else if name.starts_with("n_")
             && serde_json::from_slice::<serde_json::Value>(
                 &[b"{\"id\":1,\"v\":", content.as_slice(), b"}"].concat(),

@@ -1,4 +1,4 @@
-//! Running an ingest and looking at its rows.
+//! Helpers that run an ingest and return its rows.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ impl RowSink for Collect {
     }
 }
 
-/// All rows by their sequence numbers.
+/// Returns all rows by their sequence numbers.
 pub fn rows_of(options: &InputOptions) -> Result<(Vec<Row>, Summary), Error> {
     let all = Arc::new(Mutex::new(Vec::new()));
     let make = || {
@@ -45,7 +45,7 @@ pub fn rows_of(options: &InputOptions) -> Result<(Vec<Row>, Summary), Error> {
     Ok((rows, summary))
 }
 
-/// `key=value` per row, lossily as text.
+/// Returns `key=value` per row, as text with replacement characters.
 pub fn texts(options: &InputOptions) -> Result<Vec<String>, String> {
     let (rows, _) = rows_of(options).map_err(|e| e.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -69,12 +69,12 @@ pub fn column(name: &str) -> ValueSpec {
     ValueSpec::Column(name.to_owned())
 }
 
-/// The folder of real files; `None` with a note where it is absent.
+/// Returns a real data file; `None`, with a message, if it is absent.
 pub fn real_data(name: &str) -> Option<PathBuf> {
     larder_testing::data(&format!("ingest/{name}"))
 }
 
-/// The files of a tar archive, packed with zstd: names and contents.
+/// Returns the files of a tar archive that is packed with zstd: names and contents.
 pub fn untar(path: &Path) -> Vec<(String, Vec<u8>)> {
     let mut tar = Vec::new();
     zstd::Decoder::new(std::fs::File::open(path).unwrap())

@@ -1,4 +1,4 @@
-//! One table, written by other programs in every format and with every option of theirs, as `tests/golden/writers.py` has it.
+//! One table, written by other programs in every format and with all of their options; see `tests/golden/writers.py`.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{column, options, rows_of, texts, untar};
 
-/// The rows by their key. A file may lack columns that its format, or its writer, does not have.
+/// The rows by key. A file may lack columns that its format or its writer does not support.
 fn rows() -> [(&'static str, Value); 3] {
     [
         (
@@ -43,7 +43,7 @@ const TEXTS: [&str; 6] = [
     "6=a,\\b",
 ];
 
-/// How many columns beside the key a file has.
+/// The number of columns of a file, without the key.
 fn width(name: &str) -> usize {
     match name {
         _ if name.contains("fastparquet") => 4,
