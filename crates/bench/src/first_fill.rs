@@ -1,5 +1,5 @@
-//! What others notice of a large first fill: one client reads what a join has yet to compute from a million rows, and another
-//! one reads and writes other rows meanwhile, one request at a time.
+//! The effect of a large first fill on other clients. One client reads outputs that a join must first compute from a
+//! million rows. Meanwhile, another client reads and writes other rows, one request at a time.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ pub struct FirstFillArgs {
     out: Option<PathBuf>,
 }
 
-/// What is read first: a name for it, the join, and the request.
+/// The cases of a first read: a name, the join, and the request.
 const CASES: [(&str, &[&str], &[&str]); 6] = [
     (
         "one count of all votes",
@@ -108,7 +108,7 @@ pub fn run(args: &FirstFillArgs) -> Result<()> {
         works += &if large.peek().is_some() {
             bench.measure(&server, &client, case)?
         } else {
-            // What there is, and one of its two timelines, fits in memory.
+            // The memory suffices for the existing rows and one of the two timelines.
             let bytes = memory_bytes(&client)? + args.rows * 32;
             let small = start("small", &[format!("tables.memory={bytes}")])?;
             let client = connect(&small);
@@ -138,7 +138,7 @@ pub fn run(args: &FirstFillArgs) -> Result<()> {
 struct Bench<'a> {
     args: &'a FirstFillArgs,
     raw: Vec<serde_json::Value>,
-    /// That anybody waited.
+    /// The longest wait of any client.
     longest_ms: f64,
 }
 
@@ -156,7 +156,7 @@ fn connect(server: &process::Server) -> RespClient {
     RespClient::with_options(server.resp.to_string(), options)
 }
 
-/// What the tables take.
+/// Returns the memory use of the tables.
 fn memory_bytes(client: &RespClient) -> Result<u64> {
     let info = match client.command(&[b"INFO", b"tables"])? {
         Reply::Bulk(info) => info,
@@ -173,7 +173,7 @@ fn memory_bytes(client: &RespClient) -> Result<u64> {
 }
 
 impl Bench<'_> {
-    /// Does a piece of work some times; a line of the report.
+    /// Executes a piece of work several times. Returns a line of the report.
     fn measure(
         &mut self,
         server: &process::Server,
@@ -195,7 +195,7 @@ impl Bench<'_> {
                 let begun = Instant::now();
                 let done = command(reader, case.work);
                 let took_ms = begun.elapsed().as_secs_f64() * 1e3;
-                // What has yet to go when the answer is given is not the others' concern either.
+                // Data that is dropped after the reply must not delay other clients either.
                 std::thread::sleep(AFTER);
                 ended.store(true, Ordering::Release);
                 done?;
@@ -211,7 +211,7 @@ impl Bench<'_> {
                 "p99_ns": seen.value_at_quantile(0.99), "longest_ns": seen.max()}),
             );
             for number in (0..case.joins.len()).rev() {
-                // The work may have been this.
+                // The work itself may have dropped the join.
                 let _ = command(reader, &["JOIN.DROP", &format!("j{number}")]);
             }
             large_work::put_back(reader, case, self.args.rows)?;
@@ -234,10 +234,10 @@ pub fn command(client: &RespClient, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// So long the others go on when the work has been answered.
+/// The time for which the other client continues after the reply.
 const AFTER: std::time::Duration = std::time::Duration::from_millis(250);
 
-/// So many have posts.
+/// The number of authors with posts.
 pub const AUTHORS: u64 = 1_000;
 
 fn load(client: &RespClient, rows: u64) -> Result<()> {
@@ -268,7 +268,8 @@ pub fn load_posts(client: &RespClient, rows: u64) -> Result<()> {
     Ok(())
 }
 
-/// Reads and writes rows of its own until the other one has ended, or so often; how long each request took, in ns.
+/// Reads and writes its own rows until `ended` is set or `times` requests were sent. Returns the latencies in
+/// nanoseconds.
 fn others(
     client: &RespClient,
     table: &str,

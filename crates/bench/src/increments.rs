@@ -1,5 +1,6 @@
-//! What a daily change of a store costs, beside a whole build; and what layers cost lookups, beside one layer. In process, on one
-//! core, in CPU time, the best of the rounds; all of it in memory.
+//! The cost of a daily change of a store compared with a complete build, and the cost of lookups in several layers
+//! compared with one. Runs in process on one core, with all data in memory. Results are CPU times, the best of all
+//! rounds.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -78,7 +79,7 @@ fn bytes_of(folder: &Path) -> Result<u64> {
     Ok(manifest.own_bytes() + text.len() as u64)
 }
 
-/// Changes every so many-th record, on each day others.
+/// Changes every `step`-th record, different ones on each day.
 fn build_on(base: &Path, out: &Path, args: &IncrementsArgs, day: u64) -> Result<()> {
     let base = Base::open(base, &base.to_string_lossy(), &out.to_string_lossy())?;
     let options = BuildOptions {
@@ -114,7 +115,7 @@ fn lookups(args: &IncrementsArgs, one: &Version, layered: &Version) -> Result<()
             .collect()
     };
     let hits = drawn(0);
-    // Behind all that there are.
+    // After all existing keys.
     let misses = drawn(args.keys);
     for (name, keys) in [("hit", &hits), ("miss", &misses)] {
         let single = best_of(
@@ -136,7 +137,7 @@ fn lookups(args: &IncrementsArgs, one: &Version, layered: &Version) -> Result<()
     Ok(())
 }
 
-/// Nanoseconds a lookup. The two take turns, so that both meet the same machine.
+/// Returns nanoseconds per lookup. The two kinds take turns, so that both meet the same conditions.
 fn best_of<F: Fn() -> Result<u64>>(args: &IncrementsArgs, kinds: [F; 2]) -> Result<[f64; 2]> {
     let mut best = [f64::INFINITY; 2];
     for _ in 0..args.rounds {

@@ -1,9 +1,8 @@
-//! Counts, in process: votes on articles, counted for each author, against the join engine alone.
+//! Counts in process: votes on articles, counted for each author, with the join engine alone.
 //!
-//! *Bulk*: all votes are there, and one read counts them. *Live*: all counts are filled, and each vote is put, counted at
-//! once; the time is of the put with all that follows from it. Votes are distinct. They come *anywhere*, in random order
-//! over all authors, where waiting for memory is most of the time; or *together*, those for one article after those for
-//! another, where the work itself is.
+//! *Bulk*: all votes exist, and one read counts them. *Live*: all counts are filled, and each put of a vote updates
+//! them; the measured time includes the update. Votes are distinct. They arrive either *anywhere*, in random order over
+//! all authors, where cache misses dominate, or *together*, one article after another, where the work itself dominates.
 
 use std::ops::ControlFlow;
 
@@ -51,7 +50,7 @@ pub fn run(args: &KarmaArgs) -> Result<()> {
     Ok(())
 }
 
-/// Keys of votes, one behind the other.
+/// Returns the keys of the votes.
 fn votes(args: &KarmaArgs) -> Vec<[u8; KEY]> {
     let mut random = Random::new(11);
     let mut keys: Vec<[u8; KEY]> = (0..args.votes)
@@ -84,7 +83,7 @@ fn read_all(engine: &mut Engine) -> Result<(usize, usize)> {
     failed.map_or(Ok((rows, sum)), |why| Err(why.into()))
 }
 
-/// Nanoseconds a vote.
+/// Returns nanoseconds per vote.
 fn bulk(keys: &[[u8; KEY]], args: &KarmaArgs) -> Result<f64> {
     let mut engine = Engine::new();
     engine.create("karma", KARMA, 0)?;
@@ -100,7 +99,7 @@ fn bulk(keys: &[[u8; KEY]], args: &KarmaArgs) -> Result<f64> {
     Ok(seconds * 1e9 / args.votes as f64)
 }
 
-/// Nanoseconds a vote.
+/// Returns nanoseconds per vote.
 fn live(keys: &[[u8; KEY]], args: &KarmaArgs) -> Result<f64> {
     let mut engine = Engine::new();
     engine.create("karma", KARMA, 0)?;

@@ -1,5 +1,6 @@
-//! What others notice of one client's large work that is no first fill: answers and removals of a million rows, joins that are
-//! computed at each read, all that is dropped at once. `first_fill` has the million rows, and the client that waits.
+//! The effect of one client's large work on others, apart from first fills: replies and removals of a million rows,
+//! joins computed on each read, and drops of large tables. `first_fill` provides the million rows and the measuring
+//! client.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,13 +12,13 @@ use crate::first_fill::{AUTHORS, command, load_posts};
 /// One piece of work.
 pub struct Case {
     pub name: &'static str,
-    /// What the other client writes to: `own|` of nobody's concern, or a table that is being read.
+    /// The table that the measuring client writes to: `own|`, which the work does not use, or a table that it reads.
     pub beside: &'static str,
     pub joins: &'static [&'static str],
-    /// What is done before, and is not timed.
+    /// The preparation, which is not timed.
     pub before: fn(&RespClient, u64) -> Result<()>,
     pub work: &'static [&'static str],
-    /// Whether the rows that were there are put back.
+    /// Whether the original rows must be loaded again afterwards.
     pub reloads: bool,
 }
 
@@ -142,7 +143,7 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// Puts what a case took.
+/// Loads the rows that a case removed.
 pub fn put_back(client: &RespClient, case: &Case, rows: u64) -> Result<()> {
     if case.reloads {
         load_posts(client, rows)
@@ -164,7 +165,7 @@ fn each(rows: u64, add: impl Fn(u64, &mut Vec<Vec<Vec<u8>>>), client: &RespClien
     Ok(())
 }
 
-/// Rows that go together, just after this returns.
+/// Writes rows that expire together, shortly after this returns.
 fn expire_soon(client: &RespClient, rows: u64) -> Result<()> {
     let now = || {
         SystemTime::now()
@@ -190,5 +191,5 @@ fn expire_soon(client: &RespClient, rows: u64) -> Result<()> {
     Ok(())
 }
 
-/// So many authors have posts.
+/// The names of the cases contain the number of authors with posts.
 const _: () = assert!(AUTHORS == 1_000, "the cases' names say so");

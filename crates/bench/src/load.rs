@@ -1,8 +1,8 @@
-//! A load generator: many connections to one server or several, pipelined, in one thread.
+//! A load generator: many pipelined connections to one or several servers, in one thread.
 //!
-//! Requests are encoded before the clock starts. A connection sends `depth` of them, and when all replies are in, the
-//! next; so at most `depth` are under way on each. All replies of a run are alike (`$100`, 100 bytes), so they are counted by
-//! their size, and the head of each is checked.
+//! Requests are encoded before the clock starts. A connection sends `depth` requests, and sends the next ones after all
+//! replies have arrived, so at most `depth` are in flight on each. All replies of a run have the same size (`$100`, 100
+//! bytes). They are counted by size, and the head of each is verified.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,7 +17,7 @@ use crate::store::{self, VALUE_BYTES};
 
 const VALUE_HEAD: &[u8] = b"$100\r\n";
 
-/// Encoded requests, one after another, and what each is answered.
+/// Encoded requests, with the expected form of each reply.
 pub struct Requests {
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -26,7 +26,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// GETs of random keys.
+    /// Returns GETs of random keys.
     pub fn new(keys: u64, count: usize) -> Requests {
         let mut random = Random::new(42);
         let mut requests = Requests::of_values();
@@ -37,20 +37,20 @@ impl Requests {
         requests
     }
 
-    /// None yet, of which each is answered by one value of the benchmark's size.
+    /// Returns an empty list of requests, each of which is answered with one value of the benchmark's size.
     pub fn of_values() -> Requests {
         let reply_bytes = VALUE_HEAD.len() + VALUE_BYTES + 2;
         Requests::answered(VALUE_HEAD, reply_bytes)
     }
 
-    /// None yet, of which each is answered by so many values.
+    /// Returns an empty list of requests, each of which is answered with an array of values.
     pub fn of_arrays(values: usize) -> Requests {
         let array = format!("*{values}\r\n").into_bytes();
         let reply_bytes = array.len() + values * (VALUE_HEAD.len() + VALUE_BYTES + 2);
         Requests::answered(&[&array, VALUE_HEAD].concat(), reply_bytes)
     }
 
-    /// None yet, of which each is answered with OK.
+    /// Returns an empty list of requests, each of which is answered with OK.
     pub fn of_writes() -> Requests {
         Requests::answered(b"+OK\r\n", 5)
     }
@@ -78,7 +78,7 @@ impl Requests {
     }
 }
 
-/// Stores all records with SET, for a server that is not filled otherwise.
+/// Stores all records with SET, for a server without another method.
 pub fn fill(address: SocketAddr, keys: u64) -> Result<()> {
     const BATCH: u64 = 256;
     let mut stream = TcpStream::connect(address)?;
@@ -122,14 +122,14 @@ pub fn send_all(address: SocketAddr, requests: &Requests) -> Result<()> {
 struct Connection<'a> {
     stream: TcpStream,
     requests: &'a Requests,
-    /// Bytes of replies still to come for what was sent.
+    /// The bytes of outstanding replies.
     awaited: usize,
-    /// Where the next byte falls in its reply.
+    /// The position of the next byte in its reply.
     in_reply: usize,
     next: usize,
 }
 
-/// Drives requests for about `duration`; returns how many were answered and how long it took.
+/// Drives requests for about `duration`. Returns the number of replies, and the elapsed time.
 pub fn drive(
     address: SocketAddr,
     requests: &Requests,
@@ -140,7 +140,7 @@ pub fn drive(
     drive_all(&[(address, requests)], connections, depth, duration)
 }
 
-/// As [`drive`], on several servers, each with connections and requests of its own.
+/// Like [`drive`], for several servers, each with its own connections and requests.
 pub fn drive_all(
     servers: &[(SocketAddr, &Requests)],
     connections_each: usize,
@@ -195,12 +195,12 @@ impl Connection<'_> {
         let bytes = requests.slice(self.next, depth);
         self.next += depth;
         self.awaited = depth * requests.reply_bytes;
-        // A few kilobytes always fit the socket's buffer, which is empty now.
+        // A few kilobytes always fit in the socket's buffer, which is empty now.
         self.stream.write_all(bytes)?;
         Ok(())
     }
 
-    /// Takes what has come; true when all awaited replies are in.
+    /// Reads available bytes. Returns true if all outstanding replies have arrived.
     fn receive(&mut self, buffer: &mut [u8]) -> Result<bool> {
         let count = match self.stream.read(buffer) {
             Ok(0) => return Err("the server closed a connection".into()),
@@ -231,12 +231,12 @@ impl Connection<'_> {
     }
 }
 
-/// epoll, for reading.
+/// An epoll instance for reading.
 pub struct Poll(i32);
 
 impl Poll {
     pub fn new() -> Result<Poll> {
-        // SAFETY: takes a number.
+        // SAFETY: the call takes only a number.
         let poll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if poll < 0 {
             Err(std::io::Error::last_os_error().into())
@@ -250,7 +250,7 @@ impl Poll {
             events: libc::EPOLLIN as u32,
             u64: token as u64,
         };
-        // SAFETY: both descriptors are open, and the event lives through the call.
+        // SAFETY: both descriptors are open, and the event outlives the call.
         let added =
             unsafe { libc::epoll_ctl(self.0, libc::EPOLL_CTL_ADD, stream.as_raw_fd(), &mut event) };
         if added < 0 {
@@ -263,7 +263,7 @@ impl Poll {
     pub fn wait(&self) -> Result<impl Iterator<Item = usize> + use<>> {
         const EVENTS: usize = 128;
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
-        // SAFETY: the array has room for that many events.
+        // SAFETY: the array has room for this number of events.
         let count = unsafe { libc::epoll_wait(self.0, events.as_mut_ptr(), EVENTS as i32, 100) };
         let count = match count {
             0.. => count as usize,
@@ -279,7 +279,7 @@ impl Poll {
 
 impl Drop for Poll {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is ours and is closed once.
+        // SAFETY: we own the descriptor, and close it once.
         unsafe { libc::close(self.0) };
     }
 }

@@ -1,5 +1,6 @@
-//! Lookups in a version, in process, on one core: out of the map, many at a time, and by position. All of it is in the page
-//! cache, so that what differs is the way, not the disk. Time is CPU time, the best of the rounds.
+//! Lookups in a version, in process on one core: from the mapped file, many at a time, and by positional reads. All
+//! data is in the page cache, so the results compare the methods, not the disk. Results are CPU times, the best of all
+//! rounds.
 
 use clap::Args;
 use larder_batch::Version;
@@ -28,7 +29,8 @@ pub fn run(args: &LookupsArgs) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("version");
     store::build(&out, args.keys, b'a')?;
-    // Opened and not looked at, it counts as not in memory, and is read by position; the page cache has it all the same.
+    // A version that is opened but not warmed counts as not resident, and is read by position. Its data is in the page
+    // cache nevertheless.
     let by_position = Version::open(&out)?;
     let mapped = Version::open(&out)?;
     mapped.warm(&|_| true);

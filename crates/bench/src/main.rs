@@ -1,13 +1,14 @@
-//! Benchmarks of a running server, as a client sees it; and of the ordered table alone (`table`). Stores alone, beside
-//! other engines: `bench/peers`.
+//! Benchmarks: a running server as seen by a client, the join engine, and the ordered table (`table`). `bench/peers`
+//! compares stores with other engines.
 //!
 //! ```text
 //!  store (a small version, built here) ──> process (larder, redis-server) <── load (RESP over loopback)
-//!                                                └── server, swap_latency: what is asked, and the report
+//!                                                └── server, swap_latency: the requests, and the report
 //! ```
 //!
 //! Read `server` first, then `load`. `twip` and `karma` drive the join engine in process, `twip` over the graph of
-//! `twip_graph`; `twip_bars` runs both and holds their figures beside the bars. `validate` judges traces in memory; `net` drives servers over loopback, beside Redis, memcached and PostgreSQL.
+//! `twip_graph`; `twip_bars` runs both and compares their results with the targets. `validate` judges traces in memory.
+//! `net` drives servers over loopback: larder, Redis, memcached and PostgreSQL.
 
 mod cluster;
 mod first_fill;

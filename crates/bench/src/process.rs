@@ -1,4 +1,4 @@
-//! Servers as processes: started on one core, asked for their CPU time, stopped when dropped.
+//! Servers as processes: started on one core, measured by CPU time, stopped when dropped.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
@@ -11,13 +11,13 @@ use crate::Result;
 pub struct Server {
     child: Child,
     pub resp: SocketAddr,
-    /// The HTTP API, which redis has not.
+    /// The HTTP API; `None` for Redis.
     pub http: Option<String>,
-    /// What ends it.
+    /// The signal that stops the process.
     pub stop_signal: i32,
 }
 
-/// The binary given, or the one built beside this program.
+/// Returns the given binary, or builds one beside this program.
 pub fn larder_binary(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(given) = given {
         return Ok(given.to_owned());
@@ -39,7 +39,7 @@ pub fn larder_binary(given: Option<&Path>) -> Result<PathBuf> {
         .join("larder"))
 }
 
-/// `larder serve` with one thread for RESP, on `core` if one is given.
+/// Starts `larder serve` with this number of threads for RESP, on `core` if given.
 pub fn start_larder(
     binary: &Path,
     data: &Path,
@@ -49,7 +49,7 @@ pub fn start_larder(
     start_larder_with(binary, data, core, threads, &[])
 }
 
-/// As [`start_larder`], with settings, `name=value`.
+/// Like [`start_larder`], with settings in the form `name=value`.
 pub fn start_larder_with(
     binary: &Path,
     data: &Path,
@@ -79,7 +79,7 @@ pub fn start_larder_with(
     serve(&mut command)
 }
 
-/// Starts `larder serve --json`, and waits until it says where it listens.
+/// Starts `larder serve --json`, and waits until it reports its addresses.
 pub fn serve(command: &mut Command) -> Result<Server> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().ok_or("larder has no output")?;
@@ -101,7 +101,7 @@ pub fn serve(command: &mut Command) -> Result<Server> {
     })
 }
 
-/// `redis-server` without persistence, on `core`.
+/// Starts `redis-server` without persistence, on `core`.
 pub fn start_redis(binary: &str, core: usize) -> Result<Server> {
     let port = larder_testing::free_port();
     let mut command = on_core(Path::new(binary), Some(core));
@@ -120,7 +120,7 @@ pub fn start_redis(binary: &str, core: usize) -> Result<Server> {
     start_listening(command, port, binary)
 }
 
-/// Starts a server and waits until it accepts connections.
+/// Starts a server, and waits until it accepts connections.
 pub fn start_listening(mut command: Command, port: u16, name: &str) -> Result<Server> {
     let child = command.stdout(Stdio::null()).spawn()?;
     let resp = SocketAddr::from(([127, 0, 0, 1], port));
@@ -157,17 +157,17 @@ impl Server {
         self.child.id()
     }
 
-    /// Ends it at once.
+    /// Kills the process immediately.
     pub fn kill(mut self) {
         self.stop_signal = libc::SIGKILL;
     }
 
-    /// CPU time used so far, by all threads and by child processes that are running.
+    /// Returns the CPU time so far of all threads and of running child processes, in seconds.
     pub fn cpu_s(&self) -> Result<f64> {
         self.stats()?.iter().map(|stat| cpu_s(stat)).sum()
     }
 
-    /// Memory in use; what child processes share counts for each.
+    /// Returns the resident memory. Memory shared by child processes counts for each of them.
     pub fn resident_bytes(&self) -> Result<u64> {
         let mut pages = 0;
         for stat in self.stats()? {
@@ -176,7 +176,7 @@ impl Server {
         Ok(pages * 4096)
     }
 
-    /// `/proc/PID/stat` of the process and of its children.
+    /// Returns `/proc/PID/stat` of the process and of its children.
     fn stats(&self) -> Result<Vec<String>> {
         let read = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/stat"));
         let own = u64::from(self.child.id());
@@ -186,7 +186,7 @@ impl Server {
             let Some(pid) = name.to_str().filter(|name| name.parse::<u32>().is_ok()) else {
                 continue;
             };
-            // A process that has ended meanwhile is none of ours.
+            // A process that has ended meanwhile is not one of ours.
             if let Ok(stat) = read(pid)
                 && field(&stat, 1).is_ok_and(|parent| parent == own)
             {
@@ -197,7 +197,7 @@ impl Server {
     }
 }
 
-/// CPU time that a process has used so far, by all its threads.
+/// Returns the CPU time so far of all threads of a process, in seconds.
 pub fn cpu_s_of(pid: u32) -> Result<f64> {
     cpu_s(&std::fs::read_to_string(format!("/proc/{pid}/stat"))?)
 }
@@ -205,12 +205,12 @@ pub fn cpu_s_of(pid: u32) -> Result<f64> {
 fn cpu_s(stat: &str) -> Result<f64> {
     // User and system time are the 12th and 13th fields after the name.
     let ticks = field(stat, 11)? + field(stat, 12)?;
-    // SAFETY: `sysconf` takes a number.
+    // SAFETY: `sysconf` takes only a number.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
     Ok(ticks as f64 / per_second)
 }
 
-/// A number after the name, which stands in parentheses and may hold anything.
+/// Returns a number after the name, which is in parentheses and may contain any characters.
 fn field(stat: &str, at: usize) -> Result<u64> {
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let field = fields.split_whitespace().nth(at);
@@ -220,15 +220,15 @@ fn field(stat: &str, at: usize) -> Result<u64> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // SAFETY: the child is ours and has not been waited for, so the id is still its own.
+        // SAFETY: the child is ours and has not been waited for, so its process id has not been reused.
         unsafe { libc::kill(self.child.id() as i32, self.stop_signal) };
         let _ = self.child.wait();
     }
 }
 
-/// Keeps this thread, and those it starts, on one core.
+/// Pins this thread, and the threads it starts, to one core.
 pub fn pin_self(core: usize) -> Result<()> {
-    // SAFETY: all-zero bytes are an empty set; the set lives through the call.
+    // SAFETY: an all-zero set is a valid empty set, and the set outlives the call.
     let pinned = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(core, &mut set);
@@ -242,7 +242,7 @@ pub fn pin_self(core: usize) -> Result<()> {
 }
 
 pub fn core_count() -> usize {
-    // `available_parallelism` would count only the cores of this thread's own set.
-    // SAFETY: `sysconf` takes a number.
+    // `available_parallelism` would count only the cores of this thread's affinity. SAFETY: `sysconf` takes only a
+    // number.
     unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize
 }

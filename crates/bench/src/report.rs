@@ -1,11 +1,11 @@
-//! Results: printed, and kept where `--out` says.
+//! Results: printed, and written to the folder of `--out`.
 
 use std::fs;
 use std::path::Path;
 
 use crate::Result;
 
-/// The median of some values, with the least and the greatest beside it.
+/// Returns the median of some values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -16,6 +16,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// Formats the median of some values, with the minimum and the maximum.
 pub fn spread(values: &[f64], digits: usize) -> String {
     let min = values.iter().copied().fold(f64::INFINITY, f64::min);
     let max = values.iter().copied().fold(0.0, f64::max);
@@ -25,7 +26,7 @@ pub fn spread(values: &[f64], digits: usize) -> String {
     )
 }
 
-/// Of a bar.
+/// Returns whether a target was met, as text.
 pub fn verdict(is_met: bool) -> &'static str {
     if is_met { "met" } else { "missed" }
 }
@@ -46,7 +47,7 @@ pub fn keep(
     Ok(())
 }
 
-/// The command that does this run again.
+/// Returns the command that repeats this run.
 pub fn command() -> String {
     let args: Vec<String> = std::env::args().skip(1).collect();
     format!("cargo run --release -p larder-bench -- {}", args.join(" "))

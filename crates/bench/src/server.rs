@@ -1,4 +1,4 @@
-//! One core of larder beside one core of redis-server: GETs per second, and per second of the server's CPU.
+//! Compares one core of larder with one core of redis-server: GETs per second, and per second of the server's CPU time.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -137,13 +137,13 @@ fn measure(
     })
 }
 
-/// Has a server pull a version and waits until it is live.
+/// Lets a server pull a version, and waits until it is live.
 pub fn publish(server: &Server, version: &std::path::Path) -> Result<()> {
     let http = server.http.as_deref();
     publish_at(http.ok_or("this server has no HTTP API")?, version)
 }
 
-/// The same, by the address of the HTTP API.
+/// Like [`publish`], by the address of the HTTP API.
 pub fn publish_at(http: &str, version: &std::path::Path) -> Result<()> {
     let admin = AdminClient::new(http)?;
     let store: StoreName = store::NAME.parse()?;

@@ -1,4 +1,4 @@
-//! The small store that all server benchmarks serve: keys `bench:10000000` and up, values of 100 bytes.
+//! The small store of all server benchmarks: keys from `bench:10000000`, values of 100 bytes.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::Result;
 pub const NAME: &str = "bench";
 pub const VALUE_BYTES: usize = 100;
 
-/// The key as a client asks for it.
+/// Returns the key in the form that clients use.
 pub fn redis_key(i: u64) -> String {
     format!("{NAME}:{}", key(i))
 }
@@ -19,7 +19,7 @@ pub fn key(i: u64) -> u64 {
     10_000_000 + i
 }
 
-/// A value that begins with its version's tag.
+/// Returns a value that begins with the tag of its version.
 pub fn value(i: u64, tag: u8) -> [u8; VALUE_BYTES] {
     let mut value = [0; VALUE_BYTES];
     let mut state = Random::new(i);

@@ -1,11 +1,12 @@
-//! What readers notice of pulls and swaps: latency quiet, and while versions are pulled at full speed and go live.
+//! The effect of pulls and swaps on readers: latency without them, and while versions are pulled at full speed and go
+//! live.
 //!
-//! Copying files takes something from readers whoever does it: memory, the disk, the caches; in a virtual machine each
-//! page that the host must back first. So there is a third part, in which a thread of the same low
-//! priority outside the server only copies the same files at the same pace.
+//! Copying files affects readers, whichever process does it: it uses memory, disk and caches, and in a virtual machine
+//! the host must first back each page. A third part therefore measures a thread outside the server that only copies the
+//! same files, with the same low priority and at the same rate.
 //!
-//! Reads come at a steady rate, and each is timed from the moment it was due: a server that stalls is charged for
-//! every read that had to wait.
+//! Reads are sent at a steady rate, and each is timed from its scheduled time. A stalled server is charged for every
+//! read that had to wait.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -174,8 +175,8 @@ impl Reads {
     }
 }
 
-/// Reads at the rate asked for, until time is up or `go_on` is false. Each connection has a thread, so that a read that
-/// waits delays only what was to follow on its own connection.
+/// Reads at the requested rate until the time is over or `go_on` is false. Each connection has a thread, so a slow read
+/// delays only the following reads of its own connection.
 fn read_steadily(address: SocketAddr, args: &SwapLatencyArgs, go_on: &AtomicBool) -> Result<Reads> {
     let started = Instant::now();
     let step = Duration::from_nanos(1_000_000_000 / args.rate.max(1));
@@ -204,7 +205,7 @@ fn read_steadily(address: SocketAddr, args: &SwapLatencyArgs, go_on: &AtomicBool
     Ok(all)
 }
 
-/// When one connection's reads are due.
+/// The scheduled times of one connection's reads.
 struct Schedule {
     first: Instant,
     step: Duration,
@@ -245,7 +246,7 @@ fn read_on_one(
             .latency_ns
             .saturating_record(due.elapsed().as_nanos() as u64);
         if !good {
-            // What is left of an unexpected reply is lost with its connection.
+            // Reconnect, to discard the rest of an unexpected reply.
             reads.failed += 1;
             stream = connect()?;
         }
@@ -254,7 +255,7 @@ fn read_on_one(
     Ok(reads)
 }
 
-/// Reads steadily while `work` is done beside it, which stops when it is told.
+/// Reads at a steady rate while `work` runs, which must stop when its flag becomes false.
 fn read_during(
     server: &process::Server,
     args: &SwapLatencyArgs,
@@ -276,7 +277,7 @@ fn read_during(
     })
 }
 
-/// Copies the versions' files in turn, durably, as a pull does; keeps as many copies as the server keeps versions.
+/// Copies the files of the versions in turn, durably like a pull. Keeps as many copies as the server keeps versions.
 fn copy_in_turns(
     versions: &[PathBuf],
     folder: &Path,
@@ -285,7 +286,7 @@ fn copy_in_turns(
 ) -> Result<u64> {
     const NICE: i32 = 15;
     const KEPT: u64 = 3;
-    // SAFETY: takes integers; 0 is the calling thread.
+    // SAFETY: the call takes only integers; 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
     let place = |number: u64| folder.join(format!("copy-{number}"));
     let mut copies = 0;
@@ -318,7 +319,7 @@ fn rest(started: Instant, seconds: f64, go_on: &AtomicBool) {
     }
 }
 
-/// Pulls the versions in turn, each going live, until `go_on` is false.
+/// Pulls the versions in turn, making each live, until `go_on` is false.
 fn pull_in_turns(
     server: &process::Server,
     versions: &[PathBuf],
@@ -335,7 +336,7 @@ fn pull_in_turns(
     Ok(swapped)
 }
 
-/// Rolls back and forth; how long the server took for each, in microseconds.
+/// Rolls back and forth. Returns the server's time for each rollback, in microseconds.
 fn roll_back(server: &process::Server) -> Result<Vec<f64>> {
     let admin = AdminClient::new(
         server

@@ -1,8 +1,9 @@
-//! The ordered table alone, in process, on one core, beside the maps one would use instead.
+//! The ordered table alone, in process on one core, compared with other maps.
 //!
-//! Rows are timeline rows: keys of 34 bytes (`tline|uuuuuuuu|tttttttttt|pppppppp`), values of 100. They are put in
-//! time order over random groups, as posts arrive, and in wholly random order. A range read copies 20 rows into a
-//! buffer, as a reply would. Time is this thread's CPU time; p99 is of calls timed singly, clock reading included.
+//! Rows are timeline rows: keys of 34 bytes (`tline|uuuuuuuu|tttttttttt|pppppppp`), values of 100. They are put in time
+//! order over random groups, as posts arrive, and in completely random order. A range read copies 20 rows into a
+//! buffer, like a reply. Results are CPU times of this thread. The p99 is of individually timed calls, including the
+//! time to read the clock.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -38,7 +39,7 @@ pub struct TableArgs {
 const KEY: usize = 34;
 const VALUE: usize = 100;
 const BATCH: u64 = 4096;
-/// One batch in so many has its calls timed singly.
+/// One batch in this many has its calls timed individually.
 const SINGLY: u64 = 16;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -47,7 +48,7 @@ enum Order {
     Random,
 }
 
-/// A rate over batches, and the 99th percentile of calls timed singly.
+/// A rate over batches, and the 99th percentile of individually timed calls.
 #[derive(Default)]
 struct Meter {
     calls: u64,
@@ -136,8 +137,8 @@ fn measure<M: Map>(args: &TableArgs, order: Order) -> Figures {
     }
 }
 
-/// One post into a thousand timelines: rows of a shared value appended by group ids, with prefetches. Returns rows a
-/// second and bytes a row, of five-byte values and of shared ones of 140 bytes.
+/// Measures one post into a thousand timelines: rows with a shared value, appended by group ids with prefetches.
+/// Returns rows per second and bytes per row, for values of 5 bytes and for shared values of 140 bytes.
 fn fan_out(args: &TableArgs) -> Vec<(&'static str, f64, f64)> {
     let cases: [(&'static str, &[u8]); 2] = [
         ("value of 5 bytes", b"tweet"),
@@ -205,18 +206,18 @@ impl Keys<'_> {
         ((u128::from(self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)) * u128::from(n)) >> 64) as u64
     }
 
-    /// The next row's key.
+    /// Returns the key of the next row.
     fn next(&mut self) -> [u8; KEY] {
         self.clock += 1;
         let time = match self.order {
             Order::Time => self.clock,
-            // A permutation of the clock: every time once.
+            // A permutation of the clock, which yields every time once.
             Order::Random => self.clock.wrapping_mul(0x9e37_79b1) % 4_294_967_291,
         };
         self.key(time)
     }
 
-    /// A key of some group, somewhere in its first four fifths.
+    /// Returns a key of a random group, in the first four fifths of its times.
     fn somewhere(&mut self) -> [u8; KEY] {
         let last = if self.order == Order::Time {
             self.args.rows
@@ -339,13 +340,13 @@ fn markdown(args: &TableArgs, figures: &[Figures], fan_out: &[(&str, f64, f64)])
     text
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread, in seconds.
 fn cpu_seconds() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the call writes into the struct that is passed.
+    // SAFETY: the call writes only to the given struct.
     let answer = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     assert_eq!(answer, 0, "the thread has a CPU clock");
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,5 +1,5 @@
-//! An allocator that counts, so that every rival's bytes are counted the same way: what was asked for, by each thread.
-//! An atomic count for all threads would cost a write as much as the memory that it asks for.
+//! A counting allocator, which measures the memory of every map in the same way: the bytes requested by each thread. An
+//! atomic counter for all threads would cost a write as much as the allocation itself.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,33 +10,33 @@ thread_local! {
 
 struct Counting;
 
-/// Bytes that this thread has asked of the allocator and not given back.
+/// Returns the bytes that this thread has allocated and not freed.
 pub fn asked() -> usize {
     ASKED.get()
 }
 
-/// Memory may be given back by another thread than asked for it, so a count may pass zero.
+/// Memory may be freed by another thread than the one that allocated it, so a counter may wrap below zero.
 fn count(more: usize, less: usize) {
     ASKED.set(ASKED.get().wrapping_add(more).wrapping_sub(less));
 }
 
-// SAFETY: everything is passed to the system's allocator.
+// SAFETY: all calls are passed to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), 0);
-        // SAFETY: by the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         count(0, layout.size());
-        // SAFETY: by the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size, layout.size());
-        // SAFETY: by the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.realloc(at, layout, size) }
     }
 }

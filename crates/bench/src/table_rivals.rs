@@ -1,4 +1,4 @@
-//! The maps that are measured side by side.
+//! The compared maps.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,11 +14,11 @@ pub trait Map {
     fn new() -> Self;
     fn put(&mut self, key: &[u8], value: &[u8]);
     fn get(&self, key: &[u8]) -> Option<&[u8]>;
-    /// Appends up to `limit` rows of the key's group, from `lo` on, to `out`, and says how many.
+    /// Appends up to `limit` rows of the key's group, starting with `lo`, to `out`. Returns their number.
     fn range(&self, lo: &[u8], limit: usize, out: &mut Vec<u8>) -> usize;
 }
 
-/// The least key after all of a group.
+/// Returns the smallest key after all keys of a group.
 fn end(lo: &[u8]) -> [u8; GROUP] {
     let mut end: [u8; GROUP] = lo[..GROUP].try_into().expect("a key has a group");
     end[GROUP - 1] += 1;
@@ -55,7 +55,7 @@ impl Map for Table {
     }
 }
 
-/// The same table, told nothing about groups.
+/// larder's table, without a division into groups.
 pub struct OneGroup(Table);
 
 impl Map for OneGroup {
@@ -101,7 +101,7 @@ impl Map for BTreeMap<Vec<u8>, Vec<u8>> {
     }
 }
 
-/// A B-tree of suffixes per group, found by a quick hash.
+/// A B-tree of suffixes for each group, in a hash map with a fast hash.
 pub struct HashOfTrees(HashMap<Vec<u8>, Tree, BuildHasherDefault<Quick>>);
 
 type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -160,7 +160,7 @@ fn copy<'m>(
     count
 }
 
-/// Multiplies eight bytes at a time: quicker than the standard hasher, so that the rival is not held back by it.
+/// Multiplies eight bytes at a time. The standard hasher is slower, and would put this map at a disadvantage.
 #[derive(Default)]
 pub struct Quick(u64);
 

@@ -1,8 +1,8 @@
-//! Twip, in process: users post, follow and read timelines, against the join engine alone.
+//! Twip in process: users post, follow and read timelines, with the join engine alone.
 //!
-//! The load is that of the Pequod paper: per post 10 new subscriptions, 5 logouts and 100 timeline checks; 70 % of the
-//! users are active and have their timelines filled before the clock starts; one operation is one tick of time; a check
-//! reads what came since the last one, but not the newest 100,000 ticks.
+//! The load is that of the Pequod paper. There are 10 new subscriptions, 5 logouts and 100 timeline checks for each
+//! post. 70 % of the users are active, and their timelines are filled before the clock starts. One operation is one
+//! tick of time. A check reads the rows since the last one, without the newest 100,000 ticks.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -76,7 +76,7 @@ pub fn run(args: &TwipArgs) -> Result<()> {
     let mut graph = graph;
     let mut twip = Twip::new(args, &graph, &mut random)?;
     twip.subscribe_all(&graph)?;
-    // The client's own memory is not what is measured.
+    // Free the client's own memory, which must not be measured.
     let subscriptions = std::mem::take(&mut graph.edges).len();
     for user in twip.active.clone() {
         twip.check(user, START)?;
@@ -142,10 +142,10 @@ struct Twip {
     last_read: Vec<Option<u64>>,
     logged_in: VecDeque<u32>,
     posters: Weighted,
-    /// Who posts to the celebrities' table.
+    /// The users who post to the celebrities' table.
     celebrities: Vec<bool>,
     is_limited: bool,
-    /// The most that the engine took, where it is limited.
+    /// The peak memory use of the engine, if it is limited.
     engine_bytes_max: usize,
     posts: u64,
     rows_read: u64,
@@ -371,7 +371,7 @@ impl Twip {
         Ok(())
     }
 
-    /// What follows `table|user|` in a table's keys.
+    /// Passes to `each` the part of every key after `table|user|`.
     fn scan(&mut self, table: u8, user: u32, mut each: impl FnMut(&[u8])) -> Result<()> {
         key(&mut self.key, self.text_keys, table, &[Part::User(user)]);
         self.end.clone_from(&self.key);
@@ -396,7 +396,8 @@ impl Twip {
     }
 }
 
-/// Users without followers do not post, those with few hardly, the others by the magnitude of their audience.
+/// Users without followers do not post, users with few rarely do, and the others in proportion to the magnitude of
+/// their audience.
 pub fn poster_weight(followers: u32, random: &mut Random) -> f64 {
     match followers {
         0 => 0.0,
@@ -437,7 +438,7 @@ fn push(out: &mut Vec<u8>, text: bool, part: Part) {
     }
 }
 
-/// User and system time of this process.
+/// Returns the user and system time of this process, in seconds.
 pub fn cpu_seconds() -> f64 {
     // SAFETY: an all-zero rusage is valid, and getrusage writes only to it.
     let usage = unsafe {

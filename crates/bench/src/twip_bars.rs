@@ -1,7 +1,8 @@
-//! The join engine's figures in process, beside their bars.
+//! The results of the join engine in process, compared with their targets.
 //!
-//! Each case runs in a process of its own, so that memory is its own, and in turn, so that the machine's moods meet all
-//! alike. What timelines hold is checked: cases of one load read the same number of rows.
+//! Each case runs in a process of its own, which isolates its memory. Cases take turns, so that changes in the
+//! machine's speed affect all equally. The contents of timelines are verified: cases with the same load read the same
+//! number of rows.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -108,7 +109,7 @@ impl Case {
     }
 }
 
-/// All cases with the default load read the same rows.
+/// Checks that all cases with the default load read the same number of rows.
 fn same_rows(cases: &[Case]) -> Result<()> {
     let load = |case: &Case| (case.get("users"), case.get("operations"));
     let first = &cases[0];

@@ -1,4 +1,4 @@
-//! Who follows whom: generated with a few very popular users, or read from an edge list.
+//! The graph of followers: generated with a few very popular users, or read from an edge list.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,7 +9,7 @@ use larder_types::Random;
 
 use crate::Result;
 
-/// Picks numbers by weight.
+/// Draws numbers by weight.
 pub struct Weighted {
     sums: Vec<f64>,
 }
@@ -41,8 +41,8 @@ pub struct Graph {
     pub popularity: Weighted,
 }
 
-/// Each user follows 20 to 200 others; user number i of n attracts by 10 + (i/n)^8 * max, where max is the first of
-/// n, 0.7 n, 0.49 n, ... that is at most n/4.
+/// Generates a graph in which each user follows 20 to 200 others. User number i of n has the weight 10 + (i/n)^8 * max,
+/// where max is the first of n, 0.7 n, 0.49 n, ... that is at most n/4.
 pub fn generate(users: usize, random: &mut Random) -> Graph {
     let mut max = users as f64;
     while max > users as f64 / 4.0 {
@@ -74,8 +74,8 @@ pub fn generate(users: usize, random: &mut Random) -> Graph {
     }
 }
 
-/// Reads lines of two numbers, the follower first; lines that begin with `#` and self-loops are left out. A file that
-/// ends in `.gz` is unpacked.
+/// Reads lines of two numbers, the follower first. Lines that begin with `#` and self-loops are skipped. A file that
+/// ends in `.gz` is decompressed.
 pub fn read(path: &Path) -> Result<Graph> {
     let mut numbers: HashMap<u64, u32> = HashMap::new();
     let mut edges = Vec::new();

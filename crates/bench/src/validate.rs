@@ -1,4 +1,5 @@
-//! Records judged per second: as BG draws members, all on one item, and while a run goes on.
+//! The number of records validated per second: with items drawn as in BG, with a single item, and while a run is in
+//! progress.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -33,7 +34,7 @@ pub struct ValidateArgs {
     out: Option<PathBuf>,
 }
 
-/// What is read.
+/// The kind of values that are read.
 #[derive(Clone, Copy)]
 enum Kind {
     Counts,
@@ -41,13 +42,13 @@ enum Kind {
     Contents,
 }
 
-/// Calls that take effect one after another, so far apart in nanoseconds.
+/// The interval in nanoseconds at which consecutive calls take effect.
 const STEP_NS: u64 = 100;
 
-/// A call takes twice up to so long: some 200 are in flight at once.
+/// The maximum half of a call's duration, so that about 200 calls are in flight.
 const HALF_NS: u64 = 20_000;
 
-/// Of calls on one item, some 20 are.
+/// The same for calls on one item, of which about 20 are in flight.
 const HOT_HALF_NS: u64 = 2_000;
 
 const SEED: u64 = 1;
@@ -137,7 +138,7 @@ pub fn run(args: &ValidateArgs) -> Result<()> {
         out,
         "\nWritten down {encoded:.1}, read again and checked {decoded:.1} million records a second, one core.\n"
     )?;
-    // n log n: four times the calls take 4 * 20/18 times as long, and caches hold less of them.
+    // n log n: four times the calls take 4 * 20/18 times as long, plus the effect of more cache misses.
     let met = |yes: bool| if yes { "met" } else { "missed" };
     writeln!(out, "| | measured | bar | |\n|---|---|---|---|")?;
     writeln!(
@@ -167,7 +168,7 @@ fn options(cores: usize) -> Options {
     }
 }
 
-/// Seconds of one judging, whose verdict is known.
+/// Returns the seconds of one validation, whose result is known.
 fn timed(reads: u64, judge: &dyn Fn() -> Report) -> f64 {
     let began = Instant::now();
     let report = judge();
@@ -181,14 +182,14 @@ fn timed(reads: u64, judge: &dyn Fn() -> Report) -> f64 {
     seconds
 }
 
-/// Fed as the calls ended, the watermark behind them.
+/// Feeds the records in the order in which the calls ended, followed by the watermark.
 fn online(records: &[Record]) -> Report {
     let mut online = Online::new(Zero, &options(1), 0);
     let mut latest = 0;
     for some in records.chunks(1_000) {
         online.feed(some);
         latest = some.last().map_or(latest, |record| record.span.start());
-        // A call that takes effect later began at most so long before.
+        // A call that takes effect later began at most this long before.
         online.advance(latest.saturating_sub(2 * HALF_NS));
     }
     online.finish()
@@ -210,7 +211,7 @@ fn coding(records: &[Record]) -> (f64, f64) {
     (encoded, rate(began))
 }
 
-/// What a correct store answers: every call takes effect within its interval, in the order of the records.
+/// Returns the history of a correct store: every call takes effect within its interval, in the order of the records.
 fn trace(kind: Kind, items: usize, reads: u64, writes: u64, half_ns: u64) -> Vec<Record> {
     let mut random = 1u64;
     let mut draw = move || {

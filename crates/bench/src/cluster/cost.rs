@@ -1,8 +1,9 @@
-//! What a cluster costs: CPU time of all servers for an operation, as nodes are added, as requests are passed on, and beside Redis.
+//! The cost of a cluster: CPU time of all servers per operation, for different numbers of nodes, for forwarded
+//! requests, and compared with Redis Cluster.
 //!
-//! All nodes run on one core and the load on the other, so what is compared is work, not speed: an operation costs the
-//! CPU time of all nodes together, divided by the operations answered. Rows are of a table, spread over all slots by the hash
-//! tags of their keys, so that every client of Redis Cluster knows the owner of each.
+//! All nodes run on one core and the load generator on the other, so the results compare work, not speed. The cost of
+//! an operation is the CPU time of all nodes divided by the number of answered operations. Rows are in a table, spread
+//! over all slots by the hash tags of their keys, so every client of Redis Cluster knows the owner of each row.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -19,11 +20,11 @@ use crate::net::services;
 use crate::report::{self, median, spread};
 use crate::{Result, process, store};
 
-/// Rows that share a hash tag, and so a slot.
+/// The number of rows that share a hash tag, and therefore a slot.
 const GROUP: u64 = 10;
-/// Requests that are encoded for each node.
+/// The number of requests encoded in advance, divided among the nodes.
 const REQUESTS: usize = 50_000;
-/// A cluster takes all writes by then.
+/// The time limit until a new cluster accepts all writes.
 const BEGUN_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Args)]
@@ -64,11 +65,11 @@ impl ClusterArgs {
     }
 }
 
-/// What is asked.
+/// The kind of request.
 #[derive(Clone, Copy, PartialEq)]
 pub enum What {
     Get,
-    /// Of ten rows of one slot.
+    /// Reads ten rows of one slot.
     MGet,
     Set,
 }
@@ -109,20 +110,20 @@ fn key(row: u64) -> Vec<u8> {
     format!("row|{{{}}}|{:02}", row / GROUP, row % GROUP).into_bytes()
 }
 
-/// How requests are sent.
+/// The load on a cluster.
 pub struct Load {
-    /// Of all nodes together.
+    /// The total for all nodes.
     pub connections: usize,
     pub seconds: u64,
-    /// Requests under way on each connection.
+    /// The number of requests in flight on each connection.
     pub depth: usize,
 }
 
 /// One measurement.
 pub struct Sample {
-    /// Microseconds of CPU time of all nodes for an operation.
+    /// CPU time of all nodes per operation, in microseconds.
     pub cpu_us: f64,
-    /// The busiest node's share of that.
+    /// The share of the busiest node in that time.
     busiest: f64,
     pub per_second: f64,
     coordinator_cpu_s: f64,
@@ -209,7 +210,7 @@ pub fn run(args: &ClusterArgs) -> Result<()> {
     report::keep(args.out.as_deref(), "cluster", &markdown, &raw)
 }
 
-/// A request for a row of one node, asked of that node and of the other.
+/// Compares requests for rows of one node, sent to that node and to the other one.
 fn passed_on(
     name: &str,
     cluster: &Cluster,
@@ -254,7 +255,7 @@ fn told(cluster: &str, what: What, way: &str, depth: usize, sample: &Sample) -> 
     })
 }
 
-/// Requests of random rows for each node that owns them.
+/// Returns requests for random rows, grouped by owner.
 pub fn direct(cluster: &Cluster, rows: u64, what: What) -> Vec<Requests> {
     (0..cluster.nodes.len())
         .map(|node| owned_by(cluster, rows, what, node))
@@ -275,14 +276,14 @@ fn owned_by(cluster: &Cluster, rows: u64, what: What, node: usize) -> Requests {
     requests
 }
 
-/// Writes every row, at its owner.
+/// Writes every row at its owner.
 pub fn fill(cluster: &Cluster, rows: u64) -> Result<()> {
     let mut requests: Vec<Requests> = cluster.nodes.iter().map(|_| What::Set.requests()).collect();
     for row in 0..rows {
         What::Set.push(&mut requests[cluster.owner_of(&key(row))], row);
     }
     for (node, requests) in cluster.nodes.iter().zip(&requests) {
-        // Nodes that have just begun do not take writes for all their slots yet.
+        // New nodes do not accept writes for all their slots yet.
         let begun = Instant::now();
         while let Err(error) = load::send_all(node.resp, requests) {
             if begun.elapsed() > BEGUN_MAX {

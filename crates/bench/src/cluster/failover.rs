@@ -1,4 +1,5 @@
-//! Nodes that die and nodes that are cut off: how long what they owned is not answered, and what is lost; beside a Redis Cluster.
+//! Node failures and network partitions: how long the keys of the affected node are unavailable, and which writes are
+//! lost, compared with Redis Cluster.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -16,13 +17,13 @@ use crate::{Result, process, server, store};
 
 const READ_BAR_S: f64 = 2.0;
 const WRITE_BAR_S: f64 = 5.0;
-/// Redis Cluster's own.
+/// The default timeout of Redis Cluster.
 const REDIS_TIMEOUT: Duration = Duration::from_secs(15);
-/// Shorter and shorter ones, until the cluster changes masters though nothing has happened.
+/// Decreasing timeouts, which are tried until the cluster changes masters without a failure.
 const REDIS_TIMEOUTS_MS: [u64; 4] = [1_000, 500, 250, 100];
-/// So long nothing happens, under the same load, before a time-out counts as one that the cluster bears.
+/// The duration for which the cluster must be stable under the same load with a timeout, without any fault.
 const BORNE_FOR: Duration = Duration::from_secs(6);
-/// A fault lasts for so much longer than it takes to be noticed.
+/// The time by which a fault exceeds the time to detect it.
 const LASTS_MORE: Duration = Duration::from_secs(2);
 
 #[derive(Args)]
@@ -47,7 +48,7 @@ pub struct ClusterFailoverArgs {
     out: Option<PathBuf>,
 }
 
-/// What was found about a system with one of its settings.
+/// The results for a system with one of its settings.
 struct Found {
     title: String,
     is_larder: bool,
@@ -160,7 +161,7 @@ fn of_redis(
     if args.few > 0 {
         found.push(play(&mut redis, REDIS_TIMEOUT, "the default", args.few)?);
     }
-    // The shortest with which all slots are served again after each fault.
+    // Use the shortest timeout with which all slots are served again after each fault.
     while let Some(timeout) = borne.pop() {
         match play(
             &mut redis,
@@ -189,7 +190,7 @@ fn tell(raw: &mut Vec<Value>, line: Value) {
 }
 
 impl Found {
-    /// Kills so many nodes that own something, one after another, and cuts as many off.
+    /// Kills nodes that own slots, one after another, and then partitions nodes, `faults` times each.
     fn play(
         &mut self,
         service: &mut dyn Service,
@@ -299,7 +300,7 @@ impl Found {
     }
 }
 
-/// What larder is held to.
+/// Returns the targets for larder, and whether they were met.
 fn bars(system: &Found) -> String {
     let mut text = String::new();
     let title = &system.title;

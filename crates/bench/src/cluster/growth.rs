@@ -1,4 +1,5 @@
-//! A fourth node joins three that are read and written: how long requests take meanwhile, and how much moves.
+//! Adds a fourth node to a cluster of three under load: the latency of requests during the change, and the amount of
+//! moved data.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -22,17 +23,17 @@ const LATENCY_BAR: f64 = 2.0;
 const MOVED_BAR: f64 = 1.1;
 const NODES: usize = 3;
 const COPIES: usize = 2;
-/// Rows written by one request while the cluster is filled.
+/// The number of rows written by one request while the cluster is filled.
 const BATCH: u64 = 200;
-/// Clients that read; as many again write.
+/// The number of reading clients. As many others write.
 const CLIENTS: u64 = 2;
-/// Between two requests of a client.
+/// The pause between two requests of a client.
 const PACE: Duration = Duration::from_millis(2);
-/// Asking is work for the nodes, too.
+/// The polling interval. Requests for the status are load on the nodes too.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// After it requests that were due while the node was filled are through.
+/// The time after which requests that were due during the change have completed.
 const HELD_UP: Duration = Duration::from_secs(2);
-/// A node is filled by then.
+/// The time limit for filling a node.
 const FILLED_MAX: Duration = Duration::from_secs(120);
 const PHASES: [&str; 3] = ["before", "while it is filled", "after"];
 
@@ -59,12 +60,12 @@ pub struct ClusterGrowthArgs {
 }
 
 struct Sample {
-    /// 99 of 100 took at most so long, in microseconds, by phase: reads and writes.
+    /// The 99th percentile in microseconds, by phase, for reads and writes.
     p99_us: [[u64; 2]; 3],
     requests: [u64; 3],
     failed: usize,
     filled_s: f64,
-    /// Bytes of rows that were copied, against those that must be.
+    /// The bytes of the rows that were copied, as a multiple of the necessary bytes.
     moved: f64,
     moved_bytes: u64,
 }
@@ -136,7 +137,8 @@ fn one(args: &ClusterGrowthArgs, mut nodes: Nodes) -> Result<Sample> {
     })
 }
 
-/// Starts a fourth node among clients that go on, and waits until it has its share; how long that took, and the bytes of the rows copied.
+/// Starts a fourth node under load, and waits until it has its share. Returns the time this takes, and the bytes of the
+/// copied rows.
 fn grow(
     args: &ClusterGrowthArgs,
     nodes: &mut Nodes,
@@ -151,7 +153,7 @@ fn grow(
     nodes.add()?;
     let mut moved = 0;
     loop {
-        // What is there and was not before was copied; also what was given up, and is begun anew.
+        // A copy that did not exist before was copied, including one that was abandoned and started again.
         let status = nodes.status(0)?;
         let has = copies(&status);
         let new = (has.iter().zip(&had)).map(|(has, had)| u64::from((has & !had).count_ones()));
@@ -170,14 +172,14 @@ fn grow(
         std::thread::sleep(LOOK_EVERY);
     }
     let filled_s = began.elapsed().as_secs_f64();
-    // What was held up meanwhile counts as that.
+    // Requests that were delayed by the change still count for this phase.
     std::thread::sleep(HELD_UP);
     phase.store(2, Ordering::Relaxed);
     pause();
     Ok((filled_s, moved))
 }
 
-/// The members that have each slot, or are given it, a bit for each in the order of their joining.
+/// Returns the members that have each slot, or are being filled with it, as bits in the order of joining.
 fn copies(status: &ClusterStatus) -> Vec<u64> {
     let bit = |node: &String| {
         let at = status.members.iter().position(|it| it.name == *node);
@@ -196,7 +198,7 @@ fn key(row: u64) -> String {
     format!("row|{row:08}|")
 }
 
-/// Writes all rows; the bytes of each slot's.
+/// Writes all rows. Returns the bytes of each slot.
 fn fill(addresses: &[String], rows: u64) -> Result<Vec<u64>> {
     let mut bytes = vec![0; usize::from(SLOTS)];
     let client = RespClient::new(&*addresses[0]);
@@ -222,15 +224,15 @@ fn fill(addresses: &[String], rows: u64) -> Result<Vec<u64>> {
     Ok(bytes)
 }
 
-/// What a client saw.
+/// The measurements of a client.
 struct Client {
     is_write: bool,
-    /// By phase, from when a request was due.
+    /// By phase, measured from the time a request was due.
     latency_us: [Histogram<u64>; 3],
     failed: usize,
 }
 
-/// Reads or writes random rows, one at a time and at a steady pace, through each node in turn.
+/// Reads or writes random rows, one at a time and at a steady rate, through each node in turn.
 fn drive(
     number: u64,
     rows: u64,

@@ -1,11 +1,11 @@
-//! Who owns which slot, as a node tells it.
+//! The owners of slots, as reported by a node.
 
 use larder_client::RespClient;
 use larder_protocol::resp::client::Reply;
 
 use crate::Result;
 
-/// `CLUSTER SLOTS`: from, to, and the port of the owner.
+/// Executes `CLUSTER SLOTS`. Returns the first slot, the last slot and the owner's port of each range.
 pub fn slots(client: &RespClient) -> Result<Vec<(usize, usize, u16)>> {
     let Reply::Array(entries) = client.command(&[b"CLUSTER", b"SLOTS"])? else {
         return Err("CLUSTER SLOTS is answered by something else than an array".into());

@@ -1,10 +1,10 @@
-//! Clusters: what they cost, and how they bear what happens to them. Each file is a command of its own.
+//! Benchmarks of clusters: their cost, and their reaction to failures and changes. Each file is one command.
 //!
 //! ```text
-//!  servers (nodes on one core, the load on the other) ◄── cost: GET, MGET, SET by the number of nodes, requests passed on, Redis Cluster
+//!  servers (nodes on one core, the load on the other) ◄── cost: GET, MGET, SET by number of nodes, forwarded requests, Redis Cluster
 //!                                                     ◄── twip: timelines over 1 to 8 nodes
-//!                                                     ◄── replicas: what a write costs with 1, 2 and 3 copies
-//!  nodes   (killed, cut off, started again, added)    ◄── failover: how long nothing is answered, what is lost; beside Redis Cluster
+//!                                                     ◄── replicas: the cost of a write with 1, 2 and 3 copies
+//!  nodes   (killed, partitioned, restarted, added)    ◄── failover: unavailability and lost writes, compared with Redis Cluster
 //!                                                     ◄── growth: a fourth node, under load
 //! ```
 

@@ -1,4 +1,5 @@
-//! Nodes of larder that are killed, cut off, started again and added; each keeps its addresses and its folder. They run on all cores.
+//! Nodes of larder that are killed, partitioned, restarted and added. Each keeps its addresses and its folder. They run
+//! on all cores.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,7 +16,7 @@ use super::probes::Service;
 use crate::Result;
 use crate::process::{self, Server};
 
-/// A cluster comes to rest by then.
+/// The time limit for a cluster to settle.
 const SETTLED_MAX: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -23,7 +24,7 @@ pub struct Nodes {
     pub etcd: Etcd,
     binary: PathBuf,
     folder: PathBuf,
-    /// Of every node.
+    /// The settings of every node.
     settings: Vec<String>,
     is_proxied: bool,
     nodes: Vec<Node>,
@@ -32,17 +33,18 @@ pub struct Nodes {
 struct Node {
     name: String,
     resp: String,
-    /// With the scheme.
+    /// Includes the scheme.
     http: String,
     settings: Vec<String>,
-    /// What others reach it over, and over what it reaches etcd.
+    /// The proxy through which other nodes reach this one, and the one through which it reaches etcd.
     peer_proxy: Option<Proxy>,
     etcd_proxy: Option<Proxy>,
     server: Option<Server>,
 }
 
 impl Nodes {
-    /// So many nodes with these settings, and each with proxies of its own if its links are to be cut; waits until all are at rest.
+    /// Starts nodes with these settings, and waits until the cluster has settled. With `is_proxied`, each node has
+    /// proxies of its own, so that its links can be cut.
     pub fn start(
         binary: &Path,
         folder: &Path,
@@ -67,7 +69,7 @@ impl Nodes {
         Ok(all)
     }
 
-    /// Starts one more node, and does not wait for what becomes of it.
+    /// Starts another node, without waiting for it.
     pub fn add(&mut self) -> Result<()> {
         let name = format!("node-{}", self.nodes.len() + 1);
         let peer = format!("127.0.0.1:{}", free_port());
@@ -124,23 +126,24 @@ impl Nodes {
         &self.nodes[at].http
     }
 
-    /// The name of the node that was added last.
+    /// Returns the name of the most recently added node.
     pub fn newest(&self) -> &str {
         &self.nodes[self.nodes.len() - 1].name
     }
 
-    /// Changes settings of the map.
+    /// Changes settings in the cluster map.
     pub fn set(&self, settings: ClusterSettingsWanted) -> Result<()> {
         AdminClient::new(&self.nodes[0].http)?.cluster_ask(&ClusterAsk::Set { settings })?;
         Ok(())
     }
 
-    /// The cluster as a node knows it.
+    /// Returns the status of the cluster as one node sees it.
     pub fn status(&self, seen_by: usize) -> Result<ClusterStatus> {
         Ok(AdminClient::new(&self.nodes[seen_by].http)?.cluster()?)
     }
 
-    /// Whether, as every node that runs knows, all of them take part, and each slot is where it is to be, with all its copies.
+    /// Returns whether, according to every running node, all running nodes are members, and each slot is at its target
+    /// with all its copies.
     pub fn is_at_rest(&self) -> bool {
         let running = (0..self.nodes.len()).filter(|at| self.nodes[*at].server.is_some());
         let running: Vec<usize> = running.collect();
@@ -161,7 +164,7 @@ impl Nodes {
         running.iter().all(sees_rest)
     }
 
-    /// Waits until every slot is where it is to be, with all its copies.
+    /// Waits until every slot is at its target with all its copies.
     pub fn settle(&self) -> Result<()> {
         let began = Instant::now();
         while !self.is_at_rest() {

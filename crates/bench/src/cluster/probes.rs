@@ -1,14 +1,15 @@
-//! What clients see of a fault: how long a key of the node at fault is not answered, and which acknowledged writes are gone afterwards.
+//! The effect of a fault on clients: how long keys of the affected node are unavailable, and which acknowledged writes
+//! are lost.
 //!
 //! ```text
-//!      0.5 s        it lasts, and until all is answered again         started again or healed, until all is at rest
+//!      0.5 s        the fault, until all keys are available again     restarted or healed, until the cluster settles
 //!  |---------|fault|----------------------------------------------|back|------------------------------------------|  writes are counted
-//!  probes: a few keys of the node at fault, asked in turn, each by a thread ─────────────────────────────────────►
-//!  writers: rows that are written once, at the node at fault as long as it takes them, and wherever their owner is ►
+//!  probes: read a few keys of the affected node in turn, each probe in a thread ─────────────────────────────────►
+//!  writers: write each row once, at the affected node while it accepts writes, and at the owner of the row ───────►
 //! ```
 //!
-//! A key is unanswered from one answer to the next; what counts is the longest such time, so a request that waits counts as one that
-//! fails does.
+//! A key is unavailable between two successful replies. The longest such interval counts, so a request that waits
+//! counts like one that fails.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,35 +22,35 @@ use larder_types::{Random, SLOTS, slot_of};
 use super::map;
 use crate::{Result, store};
 
-/// Records of the store that is probed, if there is one.
+/// The number of records in the probed store, if there is one.
 pub const RECORDS: u64 = 2_000;
-/// Keys that each probe asks in turn.
+/// The number of keys that each probe reads in turn.
 pub const KEYS: usize = 8;
-/// Between two requests of a probe.
+/// The pause between two requests of a probe.
 const PROBE_PAUSE: Duration = Duration::from_millis(4);
-/// Writes that are sent together, and the pause before the next.
+/// The number of writes that are sent together, and the pause until the next ones.
 const BATCH: usize = 8;
 const BATCH_PAUSE: Duration = Duration::from_millis(10);
-/// Of each writer, where nothing holds it up.
+/// The rate of each writer without delays.
 pub const WRITES_A_SECOND: u128 = BATCH as u128 * 1_000 / BATCH_PAUSE.as_millis();
-/// Of all writers' rows.
+/// The number of hash tags in the rows of all writers.
 const TAGS: u64 = 1_000;
 const AROUND: Duration = Duration::from_millis(500);
-/// All is answered again by then, or never.
+/// The time limit until all keys are available again.
 const AGAIN_MAX: Duration = Duration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(10);
 const WRITERS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Servers that things happen to.
+/// The servers that are subject to faults.
 pub trait Service {
-    /// Where clients connect to each node.
+    /// Returns the address of each node for clients.
     fn addresses(&self) -> Vec<String>;
     fn kill(&mut self, node: usize);
     fn restart(&mut self, node: usize) -> Result<()>;
-    /// Cuts a node from all others, and not from its clients.
+    /// Partitions a node from all others, but not from its clients.
     fn cut(&mut self, node: usize);
     fn heal(&mut self);
-    /// Waits until nothing is to be done any more.
+    /// Waits until the cluster has nothing left to do.
     fn settle(&mut self) -> Result<()>;
 }
 
@@ -57,18 +58,18 @@ pub trait Service {
 pub enum Fault {
     Kill,
     Cut,
-    /// What clients see without.
+    /// No fault, for comparison.
     Nothing,
 }
 
-/// Whom a client asks.
+/// The node to which a client sends its requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// One node that survives.
+    /// One node that survives the fault.
     Survivor,
-    /// The owner, as the survivors tell; they are asked again after each failure.
+    /// The owner according to the survivors. The client fetches the owners again after each failure.
     Owner,
-    /// As the Rust client does.
+    /// The route of the Rust client.
     Rust,
 }
 
@@ -101,25 +102,25 @@ impl Probe {
     }
 }
 
-/// What a probe saw.
+/// The measurements of a probe.
 #[derive(Clone, Copy, Default)]
 pub struct Seen {
-    /// The longest that a key was not answered: in the fault, and when the node came back.
+    /// The longest time for which a key was unavailable: during the fault, and after the node came back.
     pub unanswered_s: f64,
     pub unanswered_back_s: f64,
-    /// Requests that failed.
+    /// The number of failed requests.
     pub failed: usize,
     pub failed_back: usize,
 }
 
-/// What came of one fault.
+/// The result of one fault.
 pub struct Outcome {
-    /// As the probes that were asked for.
+    /// In the order of the requested probes.
     pub seen: Vec<Seen>,
     pub acknowledged: usize,
-    /// Of those acknowledged, rows that are not there afterwards.
+    /// The number of acknowledged rows that are missing afterwards.
     pub lost: usize,
-    /// Until all was at rest when the node was back.
+    /// The time from the node's return until the cluster settled.
     pub back_s: f64,
 }
 
@@ -130,13 +131,13 @@ struct Attempt {
     is_answered: bool,
 }
 
-/// A row of a writer that was acknowledged.
+/// A row whose write was acknowledged.
 struct Row {
     slot: u16,
     key: String,
 }
 
-/// Lets something happen to a node for so long, while clients ask and write.
+/// Causes a fault of this duration at a node, while clients read and write.
 pub fn play(
     service: &mut dyn Service,
     fault: Fault,
@@ -144,7 +145,7 @@ pub fn play(
     lasts: Duration,
     probes: &[Probe],
 ) -> Result<Outcome> {
-    // Rows are written once, over all faults.
+    // Each row is written only once, over all faults.
     static PLAYED: AtomicU64 = AtomicU64::new(0);
     let played = PLAYED.fetch_add(1, Ordering::Relaxed);
     let addresses = service.addresses();
@@ -251,7 +252,7 @@ pub fn play(
     })
 }
 
-/// The longest time between two answers of one key, before a node came back and then.
+/// Returns the longest time between two successful replies for one key, before and after the node came back.
 fn longest(attempts: &[Attempt], [began, fault_at, back_at, ended]: [Instant; 4]) -> Seen {
     let mut seen = Seen::default();
     for key in 0..KEYS {
@@ -270,7 +271,7 @@ fn longest(attempts: &[Attempt], [began, fault_at, back_at, ended]: [Instant; 4]
     seen
 }
 
-/// The threads end also where something fails.
+/// Stops the threads even if an error occurs.
 pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -279,7 +280,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Asks for one key after another until it is stopped.
+/// Reads one key after another until stopped.
 fn ask(
     probe: Probe,
     keys: &[String],
@@ -330,7 +331,7 @@ fn slot_of_tag(tag: u64) -> u16 {
     slot_of(tag.to_string().as_bytes())
 }
 
-/// Writes rows at one node, whatever happens to it; those that were acknowledged.
+/// Writes rows at one node, whatever happens to it. Returns the acknowledged rows.
 fn write_at(address: &str, tags: &[u64], played: u64, stop: &AtomicBool) -> Vec<Row> {
     let node = client(address, WRITERS_TIMEOUT);
     let mut written = Vec::new();
@@ -346,7 +347,7 @@ fn write_at(address: &str, tags: &[u64], played: u64, stop: &AtomicBool) -> Vec<
     written
 }
 
-/// Writes rows of all slots, each at its owner; those that were acknowledged.
+/// Writes rows of all slots, each at its owner. Returns the acknowledged rows.
 fn write_at_owners(survivors: &[String], played: u64, stop: &AtomicBool) -> Vec<Row> {
     let mut owners = Owners::default();
     survivors.clone_into(&mut owners.told_by);
@@ -364,7 +365,7 @@ fn write_at_owners(survivors: &[String], played: u64, stop: &AtomicBool) -> Vec<
             Err(_) => false,
         };
         if !is_done {
-            // What failed is told by the next request.
+            // If this fails, the next request fails too and reports it.
             let _ = owners.learn();
         }
         std::thread::sleep(BATCH_PAUSE);
@@ -372,7 +373,7 @@ fn write_at_owners(survivors: &[String], played: u64, stop: &AtomicBool) -> Vec<
     written
 }
 
-/// Writes some rows whose keys begin so; whether all were acknowledged.
+/// Writes some rows with this key prefix. Returns whether all were acknowledged.
 fn write(node: &RespClient, rows: &str, slot: u16, written: &mut Vec<Row>) -> bool {
     let keys = (0..BATCH).map(|at| format!("{rows}|{at}"));
     let keys: Vec<String> = keys.collect();
@@ -393,11 +394,11 @@ fn write(node: &RespClient, rows: &str, slot: u16, written: &mut Vec<Row>) -> bo
     written.len() == before + BATCH
 }
 
-/// A client that asks owners, as some nodes tell who they are.
+/// A client that sends requests to the owners reported by some nodes.
 #[derive(Default)]
 pub struct Owners {
     told_by: Vec<String>,
-    /// Address; empty where a slot has none.
+    /// The address of each slot's owner; empty if it has none.
     of_slot: Vec<String>,
     clients: HashMap<String, RespClient>,
 }
@@ -412,7 +413,7 @@ impl Owners {
         Ok(owners)
     }
 
-    /// Every owner once, in the order of its first slot.
+    /// Returns every owner once, in the order of its first slot.
     pub fn all(&self) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
         for owner in &self.of_slot {
@@ -445,7 +446,7 @@ impl Owners {
         Ok(known.or_insert_with(|| client(owner, TIMEOUT)))
     }
 
-    /// Asks the owner of the key that follows the command's name.
+    /// Sends a command to the owner of its first key.
     fn ask(&mut self, parts: &[&[u8]]) -> std::result::Result<Reply, Error> {
         let slot = slot_of(parts[1]);
         let unknown = |error: Box<dyn std::error::Error>| Error::Protocol {
@@ -459,7 +460,7 @@ impl Owners {
         reply
     }
 
-    /// How many of these rows are not there.
+    /// Returns the number of these rows that are missing.
     fn lost(&mut self, rows: &[Row]) -> Result<usize> {
         let mut by_owner: HashMap<u16, Vec<&Row>> = HashMap::new();
         for row in rows {

@@ -1,5 +1,5 @@
-//! A Redis Cluster of three masters and three replicas, whose nodes are killed, cut off and started again. What nodes say to each other goes over
-//! proxies: they announce those as their own addresses.
+//! A Redis Cluster of three masters and three replicas, whose nodes are killed, partitioned and restarted. Nodes
+//! announce the addresses of proxies as their own, so their messages pass through the proxies.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,14 +17,14 @@ use crate::process::{self, Server};
 
 const MASTERS: usize = 3;
 const NODES: usize = 2 * MASTERS;
-/// A cluster comes to rest by then.
+/// The time limit for a cluster to settle.
 const SETTLED_MAX: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub struct Redis {
     program: PathBuf,
     folder: PathBuf,
-    /// After which a node that says nothing is taken for dead.
+    /// The time without messages after which a node is considered dead.
     timeout: Duration,
     nodes: Vec<Node>,
 }
@@ -32,7 +32,7 @@ pub struct Redis {
 struct Node {
     port: u16,
     bus_port: u16,
-    /// What clients and replicas reach it over, and what other nodes do.
+    /// The proxies through which clients and replicas, and other nodes, reach this one.
     data: Proxy,
     bus: Proxy,
     server: Option<Server>,
@@ -74,7 +74,7 @@ impl Redis {
             let id = String::from_utf8(id)?;
             let began = Instant::now();
             while let Err(error) = redis.ask(MASTERS + master, &["CLUSTER", "REPLICATE", &id]) {
-                // It has not heard of its master yet.
+                // The node does not know its master yet.
                 if began.elapsed() > SETTLED_MAX {
                     return Err(error);
                 }
@@ -105,7 +105,7 @@ impl Redis {
             ("cluster-announce-ip", "127.0.0.1"),
             ("cluster-announce-port", &data),
             ("cluster-announce-bus-port", &bus),
-            // A replica that comes back is filled at once, and not after 5 seconds.
+            // A restarted replica is filled immediately, instead of after 5 seconds.
             ("repl-diskless-sync-delay", "0"),
         ] {
             command.args([&format!("--{name}"), value]);
@@ -118,7 +118,7 @@ impl Redis {
         Ok(())
     }
 
-    /// Of all nodes, also of those that are started again.
+    /// Sets the timeout of all nodes, including later restarted ones.
     pub fn set_timeout(&mut self, timeout: Duration) -> Result<()> {
         self.timeout = timeout;
         let ms = timeout.as_millis().to_string();
@@ -128,7 +128,7 @@ impl Redis {
         Ok(())
     }
 
-    /// How many elections there were.
+    /// Returns the number of elections.
     pub fn elections(&self) -> Result<u64> {
         let text = self.text(0, &["CLUSTER", "INFO"])?;
         let mut lines = text.lines();
@@ -136,7 +136,7 @@ impl Redis {
         Ok(epoch.ok_or("CLUSTER INFO has no epoch")?.trim().parse()?)
     }
 
-    /// Not over the proxies.
+    /// Sends a command without using the proxies.
     fn ask(&self, at: usize, parts: &[&str]) -> Result<Reply> {
         let client = RespClient::new(format!("127.0.0.1:{}", self.nodes[at].port));
         let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
@@ -150,7 +150,7 @@ impl Redis {
         }
     }
 
-    /// Whether all that run know all slots served, by masters that each have a replica.
+    /// Returns whether all running nodes consider all slots served, by masters that each have a replica.
     fn is_at_rest(&self) -> Result<bool> {
         let (mut masters, mut replicas) = (0, 0);
         for at in (0..NODES).filter(|at| self.nodes[*at].server.is_some()) {
@@ -171,7 +171,7 @@ impl Redis {
 }
 
 impl Node {
-    /// The ports that others are told of.
+    /// Returns the ports that the node announces to others.
     fn announced(&self) -> [String; 2] {
         [&self.data, &self.bus].map(|proxy| {
             let address = proxy.address();

@@ -1,4 +1,4 @@
-//! What a write costs with 1, 2 and 3 copies of each row, answered when the owner has it, and when all have it.
+//! The cost of a write with 1, 2 and 3 copies of each row, acknowledged by the owner alone and by all copies.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use crate::net::services::{CLIENT_CORE, SERVER_CORE};
 use crate::process;
 use crate::report::{self, median, spread};
 
-/// Of a write that one replica more acknowledges, beside one without.
+/// The maximum cost of a write that one more replica acknowledges, as a multiple of the cost without it.
 const BAR: f64 = 2.0;
 const NODES: usize = 3;
-/// A setting is everywhere, and every copy in sync, by then.
+/// The time limit until all nodes apply a setting and every copy is in sync.
 const SETTLED_MAX: Duration = Duration::from_secs(60);
 const ACKNOWLEDGE: [&str; 2] = ["owner", "replicas"];
 
@@ -48,7 +48,7 @@ pub struct ClusterReplicasArgs {
     out: Option<PathBuf>,
 }
 
-/// A cluster with so many copies, as it is compared.
+/// A cluster with this number of copies.
 struct Compared {
     copies: u8,
     cluster: Cluster,
@@ -77,7 +77,7 @@ pub fn run(args: &ClusterReplicasArgs) -> Result<()> {
         });
     }
     let mut raw = Vec::new();
-    // By depth, then by copies and by who acknowledges.
+    // Indexed by depth, then by number of copies and acknowledgement.
     let mut samples = vec![[const { Vec::new() }; 2 * NODES]; args.depths.len()];
     for round in 0..args.rounds {
         for (acknowledge, word) in ACKNOWLEDGE.into_iter().enumerate() {
@@ -149,7 +149,7 @@ pub fn run(args: &ClusterReplicasArgs) -> Result<()> {
 }
 
 impl Compared {
-    /// Says who acknowledges, and waits until every node goes by it, and every copy is in sync.
+    /// Sets which copies acknowledge a write, and waits until every node applies the setting and every copy is in sync.
     fn set(&self, acknowledge: &str) -> Result<()> {
         let settings = ClusterSettingsWanted {
             acknowledge: Some(acknowledge.to_owned()),
@@ -172,11 +172,11 @@ impl Compared {
         }
     }
 
-    /// How many copies are missing that there should be.
+    /// Returns the number of missing copies.
     fn out_of_sync(&self) -> Result<usize> {
         let status = self.admins[0].cluster()?;
         let missing = status.slots.iter().map(|run| {
-            // One is the owner's.
+            // The owner has one of the copies.
             let wanted = usize::from(self.copies) - 1;
             wanted.saturating_sub(run.in_sync.len()) * usize::from(run.to - run.from + 1)
         });

@@ -1,4 +1,4 @@
-//! Clusters as processes on one core: larder's, by `larder cluster local`, and Redis's.
+//! Clusters as processes on one core: larder's, started by `larder cluster local`, and Redis's.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -14,10 +14,10 @@ use crate::Result;
 use crate::net::services::{CLIENT_CORE, SERVER_CORE};
 use crate::process::{self, Server};
 
-/// One node: where it listens, and its process.
+/// One node: its addresses and its process.
 pub struct Node {
     pub resp: SocketAddr,
-    /// The HTTP API, which Redis has not.
+    /// The HTTP API; `None` for Redis.
     pub http: Option<String>,
     pid: u32,
 }
@@ -30,27 +30,27 @@ impl Node {
 
 pub struct Cluster {
     pub nodes: Vec<Node>,
-    /// The node that owns each slot.
+    /// The owner of each slot, as an index into `nodes`.
     pub owners: Vec<usize>,
-    /// What the nodes are coordinated by.
+    /// The process id of the coordinator.
     coordinator: Option<u32>,
     _local: Option<Local>,
     _servers: Vec<Server>,
 }
 
-/// `larder cluster local`, which ends its nodes when it is ended.
+/// `larder cluster local`, which stops its nodes when it is stopped.
 struct Local(Child);
 
 impl Drop for Local {
     fn drop(&mut self) {
-        // SAFETY: the child is ours and has not been waited for, so the id is still its own.
+        // SAFETY: the child is ours and has not been waited for, so its process id has not been reused.
         unsafe { libc::kill(self.0.id() as i32, libc::SIGTERM) };
         let _ = self.0.wait();
     }
 }
 
 impl Cluster {
-    /// Starts so many nodes of larder with one thread each, all on one core.
+    /// Starts nodes of larder with one thread each, all on one core.
     pub fn of_larder(binary: &Path, data: &Path, nodes: usize, replicas: usize) -> Result<Cluster> {
         let mut command = process::on_core(binary, Some(SERVER_CORE));
         command.args(["cluster", "local", "--json", "--set", "server.threads=1"]);
@@ -92,7 +92,8 @@ impl Cluster {
         )
     }
 
-    /// Starts so many masters of a Redis Cluster, all on one core: with a log that is synced every second, as larder's is, or without.
+    /// Starts masters of a Redis Cluster, all on one core. With `logs`, they write a log that is synced every second,
+    /// like larder's.
     pub fn of_redis(program: &Path, folder: &Path, nodes: usize, logs: bool) -> Result<Cluster> {
         let appendonly = if logs { "yes" } else { "no" };
         let mut servers = Vec::new();
@@ -127,7 +128,7 @@ impl Cluster {
         Cluster::found(nodes, None, None, servers)
     }
 
-    /// Asks who owns what, until every slot is owned.
+    /// Requests the owners until every slot has one.
     fn found(
         nodes: Vec<Node>,
         coordinator: Option<u32>,
@@ -160,12 +161,12 @@ impl Cluster {
         }
     }
 
-    /// CPU time of each node so far.
+    /// Returns the CPU time of each node so far, in seconds.
     pub fn cpu_s(&self) -> Result<Vec<f64>> {
         self.nodes.iter().map(Node::cpu_s).collect()
     }
 
-    /// CPU time of the coordinator so far; nothing where there is none.
+    /// Returns the CPU time of the coordinator so far, in seconds; 0 without one.
     pub fn coordinator_cpu_s(&self) -> Result<f64> {
         self.coordinator.map_or(Ok(0.0), process::cpu_s_of)
     }

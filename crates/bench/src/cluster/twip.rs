@@ -1,8 +1,8 @@
 //! Timelines over 1, 2, 4 and 8 nodes.
 //!
-//! The client knows the map, as clients of a cluster do: a timeline is checked at the node that owns the reader's slot, where what they follow
-//! is, too; a post goes to the node of its poster, and is heard from there by every node that has a follower. The load, and what must be read, are those of
-//! `twip-net`.
+//! The client knows the cluster map, as cluster clients do. It checks a timeline at the owner of the reader's slot,
+//! which also has the reader's subscriptions. It sends a post to the poster's node, from which every node with a
+//! follower receives it. The load and the expected results are those of `twip-net`.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -27,13 +27,13 @@ use crate::process;
 use crate::report::{self, median, spread};
 use crate::twip_graph;
 
-/// Of eight nodes together, beside one.
+/// The maximum cost on eight nodes, as a multiple of that on one.
 const COST_BAR: f64 = 1.6;
-/// Of the busiest of eight, beside an equal share.
+/// The maximum load of the busiest of eight nodes, as a multiple of the mean.
 const BUSIEST_BAR: f64 = 1.3;
-/// All nodes know a join by then.
+/// The time limit until all nodes know a join.
 const KNOWN_MAX: Duration = Duration::from_secs(30);
-/// Rows that show that a cluster takes writes.
+/// The number of rows written to verify that a cluster accepts writes.
 const FIRST_ROWS: u64 = 2_000;
 
 #[derive(Args)]
@@ -70,9 +70,9 @@ pub struct ClusterTwipArgs {
 }
 
 struct Sample {
-    /// Microseconds of CPU time of all nodes for an operation.
+    /// CPU time of all nodes per operation, in microseconds.
     cpu_us: f64,
-    /// The busiest node's part of that, in equal shares.
+    /// The CPU time of the busiest node, as a multiple of the mean.
     busiest: f64,
     per_second: f64,
     coordinator_cpu_s: f64,
@@ -120,7 +120,7 @@ pub fn run(args: &ClusterTwipArgs) -> Result<()> {
     report::keep(args.out.as_deref(), "cluster-twip", &markdown, &raw)
 }
 
-/// One run, on nodes of its own.
+/// One run, on new nodes.
 fn one(binary: &Path, nodes: usize, run: &Run, window: usize) -> Result<Sample> {
     let folder = tempfile::tempdir()?;
     let cluster = Cluster::of_larder(binary, folder.path(), nodes, 1)?;
@@ -157,7 +157,7 @@ fn one(binary: &Path, nodes: usize, run: &Run, window: usize) -> Result<Sample> 
     })
 }
 
-/// Declares the timeline at one node, and waits until all know it.
+/// Declares the timeline at one node, and waits until all nodes know it.
 fn declare(cluster: &Cluster) -> Result<()> {
     let join = Larder::new(Mode::Join).join().ok_or("it has a join")?;
     let client = |at: usize| RespClient::new(cluster.nodes[at].resp.to_string());

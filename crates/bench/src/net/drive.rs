@@ -1,8 +1,8 @@
-//! The client: one thread, one connection to each server, many requests under way.
+//! The client: one thread with one connection to each server and many requests in flight.
 //!
-//! A [`Store`] turns an operation into requests and takes their replies; what a reply asks for (a post goes to each
-//! follower that was just read) is sent like any other request. New operations start while fewer than [`WINDOW`]
-//! requests are under way.
+//! A [`Store`] turns an operation into requests and processes their replies. Requests that follow from a reply (a post
+//! is sent to each follower that was just read) are sent like any other. New operations start while fewer than
+//! [`WINDOW`] requests are in flight.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -13,25 +13,25 @@ use super::workload::Seen;
 use crate::Result;
 use crate::keys::put_digits;
 
-/// Requests under way before no new operation starts.
+/// The number of requests in flight above which no new operation starts.
 pub const WINDOW: usize = 4096;
-/// Bytes not sent yet before no new operation starts.
+/// The number of unsent bytes above which no new operation starts.
 const UNSENT_MAX: usize = 64 << 10;
 const READ_BYTES: usize = 256 << 10;
 
-/// How an application is kept in one data store.
+/// The implementation of an application on one data store.
 pub trait Store {
     type Operation;
-    /// What a reply is for.
+    /// The context of an outstanding reply.
     type Awaited: Copy;
     fn start(&mut self, pipe: &mut Pipe<Self::Awaited>, operation: Self::Operation);
-    /// Operations that have started, and whose requests wait for replies to others.
+    /// Returns the number of started operations whose requests wait for replies to others.
     fn deferred(&self) -> usize {
         0
     }
-    /// How many bytes the reply at the start of `bytes` takes; `None` if it is not whole.
+    /// Returns the size of the reply at the start of `bytes`, or `None` if it is incomplete.
     fn reply_len(&mut self, bytes: &[u8], awaited: Self::Awaited) -> Result<Option<usize>>;
-    /// Takes a whole reply. What was read goes to `seen`.
+    /// Processes a complete reply. Rows that were read are added to `seen`.
     fn reply(
         &mut self,
         pipe: &mut Pipe<Self::Awaited>,
@@ -41,7 +41,7 @@ pub trait Store {
     ) -> Result<()>;
 }
 
-/// Requests to be sent, and what is awaited of those that were.
+/// The requests to send, and the contexts of outstanding replies.
 pub struct Pipe<A> {
     pub out: Vec<u8>,
     awaited: VecDeque<A>,
@@ -68,7 +68,7 @@ impl<A: Copy> Connection<A> {
         Ok(Connection::over(stream))
     }
 
-    /// Takes over a connection on which nothing is under way.
+    /// Uses an idle connection.
     pub fn over(stream: TcpStream) -> Connection<A> {
         Connection {
             stream,
@@ -82,7 +82,7 @@ impl<A: Copy> Connection<A> {
         }
     }
 
-    /// Runs operations to their end; what they read.
+    /// Runs operations to completion. Returns the rows they read.
     pub fn run<S: Store<Awaited = A>>(
         &mut self,
         store: &mut S,
@@ -99,7 +99,7 @@ impl<A: Copy> Connection<A> {
         )
     }
 
-    /// Sends what it can, and takes what has come; whether there was anything.
+    /// Sends and receives as much as possible. Returns whether there was anything.
     fn turn<S: Store<Awaited = A>>(&mut self, store: &mut S, seen: &mut Seen) -> Result<bool> {
         if self.is_idle() {
             return Ok(false);
@@ -112,7 +112,7 @@ impl<A: Copy> Connection<A> {
         Ok(sent || received)
     }
 
-    /// Nothing is to be sent, and nothing awaited.
+    /// Returns whether nothing is unsent or outstanding.
     fn is_idle(&self) -> bool {
         self.pipe.awaited.is_empty() && self.unsent() == 0
     }
@@ -121,7 +121,7 @@ impl<A: Copy> Connection<A> {
         self.pipe.out.len() - self.sent
     }
 
-    /// Takes all whole replies.
+    /// Processes all complete replies.
     fn take<S: Store<Awaited = A>>(&mut self, store: &mut S, seen: &mut Seen) -> Result<()> {
         let mut at = 0;
         while at < self.filled {
@@ -161,7 +161,7 @@ impl<A: Copy> Connection<A> {
 
     fn receive(&mut self) -> Result<bool> {
         if self.filled == self.input.len() {
-            // A reply that is longer than the buffer.
+            // A reply is larger than the buffer.
             self.input.resize(self.filled * 2, 0);
         }
         match self.stream.read(&mut self.input[self.filled..]) {
@@ -191,8 +191,8 @@ pub struct Line<'a, S: Store> {
     pub connection: &'a mut Connection<S::Awaited>,
 }
 
-/// Runs operations to their end, each over the line of its number; what they read. No new operation starts while so many
-/// requests are under way on all lines together.
+/// Runs operations to completion, each on the line with its number. Returns the rows they read. No new operation starts
+/// while `window` requests are in flight on all lines together.
 pub fn run_over<S: Store>(
     lines: &mut [Line<S>],
     window: usize,
@@ -233,24 +233,24 @@ pub fn run_over<S: Store>(
     Ok(seen)
 }
 
-/// Until a connection on which something is under way goes on.
+/// Waits until a busy connection is ready.
 fn wait<S: Store>(lines: &[Line<S>]) {
     let busy = lines.iter().filter(|line| !line.connection.is_idle());
     let mut polls: Vec<libc::pollfd> = busy.map(|line| line.connection.wanted()).collect();
     if !polls.is_empty() {
-        // SAFETY: as many descriptors as are told of, which live through the call.
+        // SAFETY: the length is that of the list, which outlives the call.
         unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, -1) };
     }
 }
 
-/// Appends a number in so many decimal digits.
+/// Appends a number with this many decimal digits.
 pub fn digits(out: &mut Vec<u8>, number: u64, width: usize) {
     let start = out.len();
     out.resize(start + width, b'0');
     put_digits(&mut out[start..], number);
 }
 
-/// A number of decimal digits.
+/// Parses decimal digits.
 pub fn number(digits: &[u8]) -> u64 {
     digits
         .iter()

@@ -1,6 +1,7 @@
-//! Timelines in larder: the join does the work, or the client does, with larder as a plain ordered cache.
+//! Timelines in larder: computed by the join, or by the client with larder as a plain ordered cache.
 //!
-//! Rows: `s|user|poster`, `p|poster|time`, `t|user|time|poster`. A client that fans out keeps `s|poster|user` instead.
+//! Rows: `s|user|poster`, `p|poster|time`, `t|user|time|poster`. If the client fans out, it stores `s|poster|user`
+//! instead.
 
 use larder_protocol::resp::client::{argument, argument_of, request_head};
 
@@ -34,7 +35,7 @@ impl Larder {
         }
     }
 
-    /// The request that declares the timeline.
+    /// Returns the declaration of the timeline, if the mode uses a join.
     pub fn join(&self) -> Option<String> {
         let word = match self.mode {
             Mode::Join => "push",
@@ -75,7 +76,7 @@ fn bound(out: &mut Vec<u8>, name: u8, user: u32, time: u64) {
     });
 }
 
-/// All keys of a table that begin with a user.
+/// Appends a request for all keys of a table that begin with a user.
 fn all_of(out: &mut Vec<u8>, name: u8, user: u32) {
     request_head(out, 4);
     argument(out, b"RANGE");

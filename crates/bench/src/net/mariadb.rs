@@ -1,11 +1,13 @@
-//! MariaDB's protocol, as far as prepared statements need it. It is spoken here directly: a client library would not pipeline.
+//! The part of MariaDB's protocol that prepared statements need. Implemented here, because a client library would not
+//! pipeline.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::Result;
 
-/// What this client knows: the protocol since 4.1, a database, changed rows counted where they match, authentication by a plugin.
+/// The capabilities of this client: the protocol since 4.1, a database, changed rows counted by matches, authentication
+/// by a plugin.
 const CAPABILITIES: u32 = 0x1 | 0x2 | 0x8 | 0x200 | 0x2000 | 0x8000 | 0x8_0000;
 const PACKET_MAX: u32 = 1 << 24;
 const UTF8MB4_BIN: u8 = 46;
@@ -19,11 +21,11 @@ const OK: u8 = 0x00;
 const END: u8 = 0xfe;
 const ERROR: u8 = 0xff;
 
-/// A connection as root to a database, with prepared statements, which have the ids 1, 2, and so on.
+/// Opens a connection as root to a database, and prepares statements, which get the ids 1, 2, and so on.
 pub fn connect_with(address: SocketAddr, database: &str, statements: &[&str]) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
-    // What it greets with tells of a password's salt, and there is no password.
+    // The greeting contains a salt for the password, and there is no password.
     let _greeting = packet(&mut stream)?;
     let mut body = Vec::new();
     body.extend_from_slice(&CAPABILITIES.to_le_bytes());
@@ -51,7 +53,7 @@ pub fn connect_with(address: SocketAddr, database: &str, statements: &[&str]) ->
         if usize::from(number(1)) != at + 1 {
             return Err("MariaDB does not count statements from 1".into());
         }
-        // The columns, then the parameters; each kind with an end if there are any.
+        // The columns, then the parameters. Each list that is not empty ends with a packet of its own.
         for count in [number(5), number(7)].into_iter().filter(|it| *it > 0) {
             for _ in 0..=count {
                 packet(&mut stream)?;
@@ -61,7 +63,7 @@ pub fn connect_with(address: SocketAddr, database: &str, statements: &[&str]) ->
     Ok(stream)
 }
 
-/// Runs SQL on a connection of its own.
+/// Executes SQL on a new connection.
 pub fn run(address: SocketAddr, database: &str, text: &str) -> Result<()> {
     let mut stream = connect_with(address, database, &[])?;
     send(&mut stream, 0, &[&[QUERY], text.as_bytes()].concat())?;
@@ -73,11 +75,11 @@ pub fn run(address: SocketAddr, database: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// A prepared statement with its parameters, as text.
+/// Appends the execution of a prepared statement, with its parameters as text.
 pub fn execute<T: AsRef<str>>(out: &mut Vec<u8>, statement: u32, parameters: &[T]) {
     let mut body = vec![EXECUTE];
     body.extend_from_slice(&statement.to_le_bytes());
-    // No cursor; once.
+    // No cursor; one iteration.
     body.push(0);
     body.extend_from_slice(&1_u32.to_le_bytes());
     if !parameters.is_empty() {
@@ -95,10 +97,11 @@ pub fn execute<T: AsRef<str>>(out: &mut Vec<u8>, statement: u32, parameters: &[T
     append(out, 0, &body);
 }
 
-/// How many bytes the reply takes that `bytes` begin with, and its rows, or those that it says were changed; `None` if it is not whole.
+/// Returns the size of the reply at the start of `bytes`, and the number of its rows or of changed rows. `None` if it
+/// is incomplete.
 ///
 /// # Errors
-/// It is an error.
+/// The reply is an error.
 pub fn reply(bytes: &[u8]) -> Result<Option<(usize, u32)>> {
     let Some((body, mut at)) = first(bytes) else {
         return Ok(None);
@@ -108,7 +111,7 @@ pub fn reply(bytes: &[u8]) -> Result<Option<(usize, u32)>> {
         Some(&ERROR) => return Err(told(body).into()),
         _ => {}
     }
-    // The columns and their end, then the rows and theirs.
+    // The columns and their end, then the rows and their end.
     let (mut ends, mut rows) = (0, 0);
     while ends < 2 {
         let Some((body, size)) = first(&bytes[at..]) else {
@@ -124,7 +127,7 @@ pub fn reply(bytes: &[u8]) -> Result<Option<(usize, u32)>> {
     Ok(Some((at, rows)))
 }
 
-/// The first packet: its body, and the size of all of it.
+/// Returns the body of the first packet, and the size of the complete packet.
 fn first(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let size = bytes.get(..4)?;
     let size = 4 + u32::from_le_bytes([size[0], size[1], size[2], 0]) as usize;

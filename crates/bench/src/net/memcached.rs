@@ -1,7 +1,8 @@
-//! Timelines in memcached, kept by the client, as the paper did: three strings for each user, to which one appends.
+//! Timelines in memcached, maintained by the client, as in the paper: three strings for each user, to which the client
+//! appends.
 //!
-//! A check reads a whole timeline, and the client takes the rows it wants. Strings are made empty before the clock
-//! starts, since an append to an absent one is refused.
+//! A check reads a complete timeline, and the client selects the requested rows. Empty strings are created before the
+//! clock starts, because memcached rejects an append to an absent key.
 
 use super::drive::{digits, number};
 use super::timelines::{Awaited, Pipe, System};
@@ -25,7 +26,7 @@ fn get(out: &mut Vec<u8>, table: u8, user: u32) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// `set` or `append` of a string of `size` bytes, which `write` puts.
+/// Appends a `set` or `append` of a string of `size` bytes, which `write` writes.
 fn store(
     pipe: &mut Pipe,
     verb: &str,
@@ -52,7 +53,7 @@ fn row(out: &mut Vec<u8>, time: &[u8], poster: u32) {
     out.extend_from_slice(b"tweet");
 }
 
-/// The string in the reply to a `get`, which is whole.
+/// Returns the string in a complete reply to `get`.
 fn value(reply: &[u8]) -> &[u8] {
     let line = reply
         .iter()

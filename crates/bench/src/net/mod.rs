@@ -1,8 +1,8 @@
 //! Twip and Newp over the network: the same client drives larder, Redis, memcached and PostgreSQL.
 //!
 //! ```text
-//!  workload (operations, and what each read must find) ──► drive (one connection, pipelined, one thread)
-//!                                                             │ encodes, and takes replies, by a store
+//!  workload (operations, and the expected result of each read) ──► drive (one connection, pipelined, one thread)
+//!                                                             │ encodes requests and processes replies by a store
 //!                                                             ▼
 //!  services (processes on one core, free ports) ◄── larder | redis | memcached | postgres
 //! ```
@@ -10,9 +10,10 @@
 //! Read `workload`, then `drive` and `timelines`, then a system; `twip` and `newp` are the commands with their reports.
 //!
 //! Invariants:
-//! 1. What a system must answer is computed from the operations alone; a system that answers otherwise fails the run.
-//! 2. A client that fans out lets a check wait for what the same user's earlier subscription still copies, so its
-//!    answers are those of a system that does the join itself.
+//!
+//! 1. The expected results are computed from the operations alone. A system that returns other results fails the run.
+//! 2. If the client fans out, a check waits for copies that an earlier subscription of the same user still makes. Its
+//!    results are therefore those of a system that computes the join itself.
 
 pub mod drive;
 pub mod larder;

@@ -20,7 +20,7 @@ use crate::process::{self, Server};
 use crate::report::{self, median, spread};
 use crate::twip::cpu_seconds;
 
-/// At least so many times Redis's pages a second.
+/// The minimum number of pages per second, as a multiple of Redis's.
 const BAR: f64 = 5.0;
 
 #[derive(Args)]
@@ -118,7 +118,7 @@ pub fn run(args: &NewpArgs) -> Result<()> {
     )
 }
 
-/// One run on a server of its own.
+/// One run on a new server.
 fn one(which: Which, pages: &Pages, binary: &Path) -> Result<Sample> {
     let folder = tempfile::tempdir()?;
     if which == Which::Larder {
@@ -147,7 +147,7 @@ fn measure<S: Store<Operation = Operation>>(
     )?;
     connection.run(store, pages.before.iter().copied())?;
     let all = || (0..pages.articles).map(|article| Operation::Read { article });
-    // All pages are in use before the clock starts.
+    // Read all pages before the clock starts.
     connection.run(store, all())?;
     let (cpu, client_cpu, started) = (server.cpu_s()?, cpu_seconds(), Instant::now());
     let seen = connection.run(store, pages.operations.iter().copied())?;
@@ -159,7 +159,7 @@ fn measure<S: Store<Operation = Operation>>(
     };
     let last = connection.run(store, all())?;
     let expected = pages.expected();
-    // Between the two rounds of a page other requests change what it shows.
+    // With Redis, other requests may change a page between its two rounds of reads.
     if which == Which::Larder {
         check(which, "pages", seen, expected.0)?;
     }

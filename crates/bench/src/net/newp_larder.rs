@@ -1,4 +1,4 @@
-//! Newp in larder: six joins, four of which fill one table; a page is one range of it.
+//! Newp in larder: six joins, four of which fill one table. A page is one range of it.
 
 use larder_protocol::resp::client::{argument, argument_of, request_head};
 

@@ -1,8 +1,8 @@
-//! Newp in Redis: a page is made of separate reads, in two rounds, since the comments say whose karma to read.
+//! Newp in Redis: a page takes separate reads in two rounds, because the comments determine whose karma to read.
 //!
-//! As the paper did: a string for each article and comment, a list of an article's comments, a set of its voters, a
-//! counter for each author. Or with as few requests as Redis allows: an article's comments in one hash, and all karmas
-//! with one MGET.
+//! As in the paper: a string for each article and comment, a list of an article's comments, a set of its voters, and a
+//! counter for each author. Alternatively, with the minimum number of requests: the comments of an article in one hash,
+//! and all karmas with one MGET.
 
 use std::collections::VecDeque;
 
@@ -17,9 +17,9 @@ use crate::Result;
 
 pub struct Reads {
     pub users: u32,
-    /// As few requests as possible.
+    /// Use the minimum number of requests.
     pub few: bool,
-    /// The numbers of the comments whose karmas an MGET asks for, of those under way.
+    /// The numbers of the comments whose karmas each MGET in flight requests.
     asked: VecDeque<Vec<u32>>,
     replies: Replies,
 }
@@ -205,7 +205,7 @@ impl Store for Reads {
         reply: &[u8],
         seen: &mut Seen,
     ) -> Result<()> {
-        // A single bulk string, or none.
+        // A single bulk string, or nil.
         let value = || resp::bulk(reply).unwrap_or_default();
         match awaited {
             Awaited::Done => {}

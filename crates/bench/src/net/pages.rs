@@ -1,8 +1,8 @@
-//! Newp's operations, and what each page must show.
+//! Newp's operations, and the expected content of each page.
 //!
-//! A page is an article, its score, its comments, and beside each comment the karma of who wrote it: the votes for all of
-//! that user's own articles. Articles have 0 to 19 comments and 0 to 49 votes at first; an operation reads a page, and
-//! now and then votes for it or comments on it instead.
+//! A page is an article, its score, its comments, and beside each comment the karma of its author: the votes for all of
+//! that user's own articles. Articles have 0 to 19 comments and 0 to 49 votes at first. Most operations read a page;
+//! the others vote for it or comment on it.
 
 use std::collections::HashSet;
 
@@ -10,12 +10,12 @@ use larder_types::Random;
 
 use super::workload::Seen;
 
-/// Times another voter is drawn when one has voted already.
+/// The maximum number of attempts to draw a voter who has not voted yet.
 const DRAWS_MAX: usize = 8;
 
 #[derive(Clone, Copy)]
 pub enum Operation {
-    /// Its first text, before the clock starts.
+    /// Writes the initial text, before the clock starts.
     Article {
         article: u32,
     },
@@ -42,18 +42,18 @@ struct Article {
 pub struct Pages {
     pub users: u32,
     pub articles: u32,
-    /// Votes and comments before the clock starts.
+    /// The votes and comments before the clock starts.
     pub before: Vec<Operation>,
     pub operations: Vec<Operation>,
 }
 
-/// Who wrote an article.
+/// Returns the author of an article.
 pub fn author(users: u32, article: u32) -> u32 {
     article % users
 }
 
 impl Pages {
-    /// `rates` are those of votes and comments, in percent.
+    /// `rates` contains the percentages of votes and of comments.
     pub fn new(
         articles: u32,
         users: u32,
@@ -107,7 +107,7 @@ impl Pages {
         }
     }
 
-    /// What the operations' reads must show, and then all pages once.
+    /// Returns the expected result of the operations' reads, and then of reading all pages once.
     pub fn expected(&self) -> (Seen, Seen) {
         let mut articles = vec![Article::default(); self.articles as usize];
         let mut karma = vec![0; self.users as usize];
@@ -152,7 +152,7 @@ fn show(seen: &mut Seen, id: u32, article: &Article, karma: &[u64]) {
     }
 }
 
-// The parts of a page, as a read of it reports them. A count of nothing is no part.
+// The parts of a page in the result of a read. A count of zero is omitted.
 
 pub fn text(seen: &mut Seen, article: u32) {
     seen.row(article, 0, 0);

@@ -1,7 +1,7 @@
 //! Timelines in PostgreSQL: three tables, each with an index, and triggers that fill the timelines.
 //!
-//! Operations are prepared statements, each a transaction of its own, pipelined like everything else. The protocol is
-//! version 3, spoken here directly: a client library would pipeline in a way of its own.
+//! Operations are prepared statements, each in a transaction of its own, and are pipelined like those of other systems.
+//! Implements version 3 of the protocol, because a client library would pipeline differently.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,13 +23,13 @@ CREATE FUNCTION subscribed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   INSERT INTO t SELECT NEW.usr, time, poster, tweet FROM p WHERE poster = NEW.poster;
   RETURN NULL; END $$";
 
-/// What is true once the first subscriptions are in.
+/// The statements to execute after the initial subscriptions are loaded.
 const LOADED: &str = "
 CREATE TRIGGER posted AFTER INSERT ON p FOR EACH ROW EXECUTE FUNCTION posted();
 CREATE TRIGGER subscribed AFTER INSERT ON s FOR EACH ROW EXECUTE FUNCTION subscribed();
 ANALYZE s";
 
-/// After so long it has not started.
+/// The time limit for the start.
 const STARTS_IN: Duration = Duration::from_secs(30);
 
 const STATEMENTS: [(&str, &str); 4] = [
@@ -45,14 +45,14 @@ const STATEMENTS: [(&str, &str); 4] = [
 pub struct Postgres;
 
 impl Postgres {
-    /// Connects as the user postgres, and makes the tables.
+    /// Connects as the user postgres, and creates the tables.
     pub fn connect(address: SocketAddr) -> Result<Connection> {
         run(address, SCHEMA)?;
         Ok(Connection::over(connect_with(address, &STATEMENTS)?))
     }
 }
 
-/// A connection as the user postgres, with prepared statements by their names.
+/// Opens a connection as the user postgres, and prepares named statements.
 pub fn connect_with(address: SocketAddr, statements: &[(&str, &str)]) -> Result<TcpStream> {
     let mut stream = log_in(address)?;
     let mut out = Vec::new();
@@ -67,7 +67,7 @@ pub fn connect_with(address: SocketAddr, statements: &[(&str, &str)]) -> Result<
     Ok(stream)
 }
 
-/// Runs SQL on a connection of its own.
+/// Executes SQL on a new connection.
 pub fn run(address: SocketAddr, text: &str) -> Result<()> {
     exchange(&mut log_in(address)?, &query(text))
 }
@@ -83,14 +83,14 @@ fn log_in(address: SocketAddr) -> Result<TcpStream> {
         stream.set_nodelay(true)?;
         match exchange(&mut stream, &out) {
             Ok(()) => return Ok(stream),
-            // It listens before it has started.
+            // The server listens before its start is complete.
             Err(error) if error.to_string().contains("57P03") && started.elapsed() < STARTS_IN => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Sends, and reads until the server is ready for more.
+/// Sends a request, and reads until the server is ready for the next one.
 fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<()> {
     stream.write_all(request)?;
     let mut input = Vec::new();
@@ -104,7 +104,7 @@ fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Appends a message; its length follows its kind.
+/// Appends a message: its kind, its length, and its body.
 fn message(out: &mut Vec<u8>, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
     out.push(kind);
     let start = out.len();
@@ -127,7 +127,7 @@ pub fn query(text: &str) -> Vec<u8> {
     out
 }
 
-/// A prepared statement with its parameters, as text, and the end of its transaction.
+/// Appends the execution of a prepared statement with its parameters as text, and the end of its transaction.
 pub fn execute<T: AsRef<str>>(out: &mut Vec<u8>, statement: &str, parameters: &[T]) {
     message(out, b'B', |out| {
         out.extend_from_slice(format!("\0{statement}\0").as_bytes());
@@ -148,14 +148,14 @@ fn ask(pipe: &mut Pipe, statement: &str, parameters: &[&str], awaited: Awaited) 
     pipe.awaits(awaited);
 }
 
-/// The first message: its kind, its body, its size.
+/// Returns the first message: its kind, its body and its size.
 pub fn first(bytes: &[u8]) -> Option<(u8, &[u8], usize)> {
     let size = bytes.get(1..5)?;
     let size = 1 + u32::from_be_bytes([size[0], size[1], size[2], size[3]]) as usize;
     Some((bytes[0], bytes.get(5..size)?, size))
 }
 
-/// Where the messages up to "ready for query" end.
+/// Returns the end of the messages up to "ready for query".
 pub fn ready_at(bytes: &[u8]) -> Result<Option<usize>> {
     let mut at = 0;
     while let Some((kind, body, size)) = first(&bytes[at..]) {
@@ -172,7 +172,7 @@ pub fn ready_at(bytes: &[u8]) -> Result<Option<usize>> {
     Ok(None)
 }
 
-/// The columns of a row, none of which is null.
+/// Returns the columns of a row, none of which is null.
 fn columns(mut body: &[u8]) -> impl Iterator<Item = &[u8]> {
     body = body.get(2..).unwrap_or_default();
     std::iter::from_fn(move || {

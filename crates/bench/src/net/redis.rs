@@ -1,4 +1,4 @@
-//! Timelines in Redis, kept by the client: a set of followers, sorted sets of posts and of timelines.
+//! Timelines in Redis, maintained by the client: a set of followers, and sorted sets of posts and of timelines.
 
 use larder_protocol::resp::client::{argument, argument_of, request_head};
 
@@ -26,7 +26,7 @@ fn user(out: &mut Vec<u8>, user: u32) {
     argument_of(out, 8, |out| digits(out, user.into(), 8));
 }
 
-/// A timeline's member: `time|poster tweet`, its score the time.
+/// Appends a timeline's score, the time, and its member, `time|poster tweet`.
 fn member(out: &mut Vec<u8>, time: &[u8], poster: u32) {
     argument(out, time);
     argument_of(out, 25, |out| {
@@ -135,7 +135,7 @@ impl System for Redis {
                 }
             }
             Awaited::Posts { user, poster } => {
-                // One request for all rows: they go to one timeline.
+                // One request for all rows, because they belong to one timeline.
                 let posts = resp::bulks(reply).count();
                 if posts > 0 {
                     request_head(&mut pipe.out, 2 + 2 * posts);

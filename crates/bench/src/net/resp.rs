@@ -1,22 +1,23 @@
-//! Replies of servers that speak the Redis protocol: where each ends, and the values in it.
+//! Replies of the Redis protocol: their sizes, and the values in them.
 
 use larder_protocol::resp::client::{Reader, Step, Token};
 
 use crate::Result;
 
-/// Finds where the replies of one connection end.
+/// Finds the ends of the replies of one connection.
 #[derive(Default)]
 pub struct Replies {
     reader: Reader,
-    /// Bytes of the reply that have been read.
+    /// The number of bytes of the current reply that were processed.
     at: usize,
 }
 
 impl Replies {
-    /// How many bytes the reply takes that `bytes` begin with; `None` if it is not whole. Then they come again, with more.
+    /// Returns the size of the reply at the start of `bytes`, or `None` if it is incomplete. The next call must pass
+    /// the same bytes, followed by more.
     ///
     /// # Errors
-    /// The server answered an error, or what is no reply.
+    /// The server returned an error, or an invalid reply.
     pub fn size(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
         while let Step::Piece(piece) = self.reader.next(&bytes[self.at..])? {
             if let Token::Error(text) = piece.token {
@@ -32,7 +33,7 @@ impl Replies {
     }
 }
 
-/// The string of a whole bulk reply; `None` for nil.
+/// Returns the string of a complete bulk reply, or `None` for nil.
 pub fn bulk(reply: &[u8]) -> Option<&[u8]> {
     match Token::first(reply)?.0 {
         Token::Bulk(bytes) => Some(bytes),
@@ -40,7 +41,7 @@ pub fn bulk(reply: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The bulk strings of a whole array, in order; nil is an empty one.
+/// Returns the bulk strings of a complete array, in order. Nil yields an empty string.
 pub fn bulks(reply: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = match Token::first(reply) {
         Some((Token::Array(_), size)) => &reply[size..],

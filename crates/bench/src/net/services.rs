@@ -1,4 +1,4 @@
-//! Servers to compare with, each in a folder of its own and on a free port; gone when dropped.
+//! Servers for comparison, each with its own folder and a free port. They are stopped when dropped.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use larder_testing::postgres::Programs;
 use crate::Result;
 use crate::process::{self, Server};
 
-/// The core that servers run on; the client has the other.
+/// The core of the servers. The client uses the other one.
 pub const SERVER_CORE: usize = 0;
 pub const CLIENT_CORE: usize = 1;
 
@@ -39,7 +39,7 @@ pub fn start_memcached() -> Result<Server> {
     process::start_listening(command, port, "memcached")
 }
 
-/// PostgreSQL without fsync, on a new database in `folder`, which the user postgres must be able to reach.
+/// Starts PostgreSQL without fsync, on a new database in `folder`. The user postgres must be able to access the folder.
 pub fn start_postgres(folder: &Path) -> Result<Server> {
     start_postgres_with(
         folder,
@@ -51,12 +51,12 @@ pub fn start_postgres(folder: &Path) -> Result<Server> {
     )
 }
 
-/// As [`start_postgres`], with settings of how durable a commit is.
+/// Like [`start_postgres`], with settings for the durability of commits.
 pub fn start_postgres_with(folder: &Path, durable: &[&str]) -> Result<Server> {
     let programs = Programs::find().ok_or("PostgreSQL is not installed")?;
     let own = folder.join("postgres");
     std::fs::create_dir(&own)?;
-    // Others may pass through.
+    // Allow other users to traverse the folder.
     std::fs::set_permissions(folder, Permissions::from_mode(0o711))?;
     let data = programs.init(&own, "C")?;
     let port = free_port();
@@ -71,12 +71,13 @@ pub fn start_postgres_with(folder: &Path, durable: &[&str]) -> Result<Server> {
     Programs::serve(&mut command, &data, port, &[&usual, durable].concat());
     command.current_dir(&own).stderr(Stdio::null());
     let mut server = process::start_listening(command, port, "postgres")?;
-    // Does not wait for clients.
+    // A fast shutdown, which does not wait for clients.
     server.stop_signal = libc::SIGINT;
     Ok(server)
 }
 
-/// MariaDB on an empty folder: without the tables of rights and times, which nobody asks for here.
+/// Starts MariaDB on an empty folder, without the system tables for privileges and time zones, which this benchmark
+/// does not use.
 pub fn start_mariadb(folder: &Path) -> Result<Server> {
     let program = find("mariadbd").ok_or("MariaDB is not installed")?;
     let data = folder.join("mariadb");
@@ -92,7 +93,7 @@ pub fn start_mariadb(folder: &Path) -> Result<Server> {
     command.arg(format!("--socket={}", data.join("socket").display()));
     command.arg(format!("--port={port}"));
     command.args(["--innodb-buffer-pool-size=1G", "--innodb-log-file-size=1G"]);
-    // A thread that is used again goes on counting statements.
+    // A reused thread would continue the numbering of statements.
     command.args(["--query-cache-type=0", "--thread-cache-size=0"]);
     command.arg("--innodb-stats-persistent=0");
     if is_root() {
@@ -103,6 +104,6 @@ pub fn start_mariadb(folder: &Path) -> Result<Server> {
 }
 
 fn is_root() -> bool {
-    // SAFETY: takes nothing.
+    // SAFETY: the call has no arguments.
     unsafe { libc::geteuid() == 0 }
 }

@@ -1,5 +1,6 @@
-//! Twip (timelines) as operations that any data store can be driven with. A [`System`] is how one data store keeps timelines, and [`Servers`] call
-//! it for each operation. Where the client itself copies to a new follower what was posted before, a check of that timeline waits for the copies.
+//! Twip (timelines) as operations for any data store. A [`System`] implements timelines on one data store, and
+//! [`Servers`] calls it for each operation. If the client itself copies earlier posts to a new follower, a check of
+//! that timeline waits for the copies.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -11,7 +12,7 @@ use crate::Result;
 pub type Pipe = drive::Pipe<Awaited>;
 pub type Connection = drive::Connection<Awaited>;
 
-/// What a reply is for.
+/// The context of an outstanding reply.
 #[derive(Clone, Copy)]
 pub enum Awaited {
     /// An acknowledgement.
@@ -21,31 +22,31 @@ pub enum Awaited {
         since: u64,
         until: u64,
     },
-    /// Who follows the poster of a post.
+    /// The followers of the poster of a post.
     Followers {
         poster: u32,
         time: u64,
     },
-    /// What the poster posted, for a user who follows them from now on.
+    /// The earlier posts of a poster, for a new follower.
     Posts {
         user: u32,
         poster: u32,
     },
 }
 
-/// How one data store keeps timelines. Requests go to `pipe`, in order.
+/// The implementation of timelines on one data store. Requests are appended to `pipe`, in order.
 pub trait System {
     fn reply_len(&mut self, bytes: &[u8], awaited: Awaited) -> Result<Option<usize>>;
-    /// Who follows a user, before the clock starts.
+    /// Writes the followers of a user, before the clock starts.
     fn load(&mut self, pipe: &mut Pipe, poster: u32, followers: &[u32]);
-    /// All of them are in.
+    /// Called after all followers are loaded.
     fn loaded(&mut self, _pipe: &mut Pipe) {}
-    /// Whether the client copies what the poster has posted, awaiting [`Awaited::Posts`].
+    /// Returns whether the client copies the poster's earlier posts, with [`Awaited::Posts`] as context.
     fn copies(&self) -> bool;
     fn subscribe(&mut self, pipe: &mut Pipe, user: u32, poster: u32);
     fn post(&mut self, pipe: &mut Pipe, poster: u32, time: u64);
     fn check(&mut self, pipe: &mut Pipe, user: u32, since: u64, until: u64);
-    /// Takes a whole reply. Rows of a check go to `seen`.
+    /// Processes a complete reply. Rows of a check are added to `seen`.
     fn reply(
         &mut self,
         pipe: &mut Pipe,
@@ -55,7 +56,7 @@ pub trait System {
     ) -> Result<()>;
 }
 
-/// What is done before the clock starts, and after.
+/// The steps of a run, including those before the clock starts.
 enum Step<'a> {
     Load(u32, &'a [u32]),
     Loaded,
@@ -65,15 +66,15 @@ enum Step<'a> {
 struct Timelines {
     system: Box<dyn System>,
     copying: HashMap<u32, Copying>,
-    /// Checks that wait.
+    /// The number of waiting checks.
     deferred: usize,
 }
 
-/// What a user's subscriptions still copy, and the checks that wait for some of it.
+/// The copies that a user's subscriptions still make, and the checks that wait for some of them.
 #[derive(Default)]
 struct Copying {
     copies: usize,
-    /// Each with the copies that were under way when it came, and are still.
+    /// Each check with the number of copies for which it still waits.
     checks: Vec<(usize, u64, u64)>,
 }
 
@@ -103,7 +104,7 @@ impl Timelines {
         }
     }
 
-    /// The requests of a copy have been put: the checks that waited for it alone are next.
+    /// Records that the requests of a copy were appended, and starts the checks that waited only for it.
     fn copied(&mut self, pipe: &mut Pipe, user: u32) {
         let Some(copying) = self.copying.get_mut(&user) else {
             return;
@@ -123,12 +124,12 @@ impl Timelines {
     }
 }
 
-/// Servers that keep the timelines together, each reached over a connection of its own.
+/// Servers that together store the timelines, each with one connection.
 pub struct Servers {
     servers: Vec<(Timelines, Connection)>,
     /// The server of each user's rows.
     of_user: Vec<usize>,
-    /// Requests under way at all servers before no new operation starts.
+    /// The number of requests in flight at all servers above which no new operation starts.
     window: usize,
 }
 
@@ -137,7 +138,7 @@ impl Servers {
         Servers::many(vec![(system, connection)], Vec::new(), WINDOW)
     }
 
-    /// With the server of each user's rows; of users who are not told of it is the first.
+    /// `of_user` contains the server of each user's rows. Users beyond its end are on the first server.
     pub fn many(
         servers: Vec<(Box<dyn System>, Connection)>,
         of_user: Vec<usize>,
@@ -197,7 +198,7 @@ fn server_of(of_user: &[usize], user: u32) -> usize {
     of_user.get(user as usize).copied().unwrap_or(0)
 }
 
-/// Lends it to a run.
+/// Adapts borrowed timelines to [`Store`] for one run.
 struct Of<'t, 'a>(&'t mut Timelines, PhantomData<&'a ()>);
 
 impl<'a> Store for Of<'_, 'a> {

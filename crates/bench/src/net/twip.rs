@@ -1,4 +1,4 @@
-//! `larder-bench twip-net`: timelines, by larder's join and by clients that fan out.
+//! `larder-bench twip-net`: timelines by larder's join, and by clients that fan out.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -98,7 +98,7 @@ impl Which {
         }
     }
 
-    /// At least so many times its throughput is what the join must have.
+    /// Returns the minimum throughput of the join, as a multiple of this system's.
     fn bar(self) -> Option<f64> {
         match self {
             Which::Redis => Some(4.5),
@@ -110,7 +110,7 @@ impl Which {
     }
 }
 
-/// The join's server may use so much CPU time for the default run.
+/// The maximum CPU time of the join's server in the default run.
 const CPU_SECONDS_BAR: f64 = 1.5;
 
 struct Sample {
@@ -127,7 +127,7 @@ impl Sample {
     }
 }
 
-/// What a system is asked, and what it must answer.
+/// The operations of a run, and the expected results.
 pub struct Run<'a> {
     pub workload: &'a Workload,
     pub operations: usize,
@@ -200,7 +200,7 @@ fn raw_line(which: Which, round: usize, sample: &Sample) -> Value {
     })
 }
 
-/// One run on a server of its own.
+/// One run on a new server.
 fn one(which: Which, run: &Run, binary: &Path) -> Result<Sample> {
     let folder = tempfile::tempdir()?;
     let of_larder = |mode| -> Result<(Server, Box<dyn System>, Connection)> {
@@ -234,7 +234,7 @@ fn one(which: Which, run: &Run, binary: &Path) -> Result<Sample> {
             (server, Box::new(Postgres), connection)
         }
     };
-    // PostgreSQL's processes end with their connections, which go before the server.
+    // PostgreSQL's processes end with their connections, which must be dropped before the server.
     measure(which, run, &server, &mut Servers::one(system, connection))
 }
 
@@ -250,7 +250,7 @@ fn measure(which: Which, run: &Run, server: &Server, servers: &mut Servers) -> R
     })
 }
 
-/// Plays a run, in whose answers nothing may be wrong; what a clock says before its operations, and behind them.
+/// Runs the operations and verifies the results. Returns the values of `clock` before and after the operations.
 pub fn play<T>(
     run: &Run,
     title: &str,
@@ -265,7 +265,7 @@ pub fn play<T>(
             .map(|&user| Operation::Check { user, since, until })
             .collect()
     };
-    // Timelines of active users are in use before the clock starts.
+    // Read the timelines of active users before the clock starts.
     servers.operate(&all(START - 1_000_000, START))?;
     let before = clock()?;
     let seen = servers.operate(&workload.operations[..run.operations])?;

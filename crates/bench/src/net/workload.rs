@@ -1,7 +1,7 @@
-//! Twip's operations, and what each system must answer.
+//! Twip's operations, and the expected results of each system.
 //!
-//! Per post 10 new subscriptions, 5 logouts and 100 timeline checks; 70 % of the users are active; one operation is one
-//! tick of time; a check reads what came since the last one, but not the newest ticks.
+//! There are 10 new subscriptions, 5 logouts and 100 timeline checks for each post. 70 % of the users are active. One
+//! operation is one tick of time. A check reads the rows since the last one, without the newest ticks.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -11,9 +11,9 @@ use crate::twip::{START, poster_weight};
 use crate::twip_graph::{Graph, Weighted};
 
 const LOGIN_WINDOW: u64 = 1_000_000;
-/// Times another poster is drawn when a user follows the first one already.
+/// The maximum number of attempts to draw a poster whom the user does not follow yet.
 const DRAWS_MAX: usize = 8;
-/// After all times.
+/// A time after all others.
 pub const FOREVER: u64 = 9_999_999_999;
 
 #[derive(Clone, Copy)]
@@ -26,17 +26,17 @@ pub enum Operation {
         user: u32,
         poster: u32,
     },
-    /// A read of the user's timeline, from `since` to before `until`.
+    /// A read of the user's timeline from `since` (inclusive) to `until` (exclusive).
     Check {
         user: u32,
         since: u64,
         until: u64,
     },
-    /// Only the client's own state changes.
+    /// Changes only the client's own state.
     Logout,
 }
 
-/// How many rows were read, and a sum over them that does not depend on their order.
+/// The number of rows read, and an order-independent checksum.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub rows: u64,
@@ -56,7 +56,7 @@ impl Seen {
 
 pub struct Workload {
     pub users: usize,
-    /// For each user, who follows them at the start.
+    /// For each user, the initial followers.
     pub followers: Vec<Vec<u32>>,
     pub subscriptions: usize,
     pub active: Vec<u32>,
@@ -130,7 +130,8 @@ impl Workload {
         }
     }
 
-    /// What the first `count` operations must read, and then all active users in their whole timelines.
+    /// Returns the expected result of the first `count` operations, and then of reading the complete timelines of all
+    /// active users.
     pub fn expected(&self, count: usize) -> (Seen, Seen) {
         let mut followers = self.followers.clone();
         let mut posts: Vec<Vec<u64>> = vec![Vec::new(); self.users];
@@ -170,7 +171,7 @@ impl Workload {
         (read, last)
     }
 
-    /// How many of the first `count` operations are posts, subscriptions and checks.
+    /// Returns how many of the first `count` operations are posts, subscriptions and checks.
     pub fn kinds(&self, count: usize) -> [usize; 3] {
         let mut kinds = [0; 3];
         for operation in &self.operations[..count] {

@@ -1,4 +1,5 @@
-//! `larder-bench spaces`: hotels by key and by attributes, and updates, beside PostgreSQL with the best indexes, and beside MariaDB and SQLite with the same.
+//! `larder-bench spaces`: reads of hotels by key and by attributes, and updates, compared with PostgreSQL with the best
+//! indexes, and with MariaDB and SQLite with the same indexes.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -39,17 +40,17 @@ pub struct SpacesArgs {
     name: String,
 }
 
-/// Requests of each kind, which are sent again and again.
+/// The number of distinct requests of each kind, which are sent repeatedly.
 const REQUESTS: usize = 20_000;
-/// Requests that a connection has under way.
+/// The numbers of requests in flight on a connection.
 const DEPTHS: [usize; 2] = [1, 16];
-/// Pipelined, at least so many times PostgreSQL's.
+/// The minimum pipelined throughput, as a multiple of PostgreSQL's.
 const PIPELINED_BAR: f64 = 3.0;
 
-/// How durable an answered write is.
+/// The durability of an acknowledged write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Durable {
-    /// On disk within a second; PostgreSQL's within three tenths.
+    /// On disk within a second; PostgreSQL's within three tenths of a second.
     Soon,
     /// On disk.
     Now,
@@ -60,7 +61,7 @@ enum Which {
     Larder,
     Postgres,
     MariaDb,
-    /// In this process: there is no server, and nothing is pipelined.
+    /// In this process: there is no server, and no pipelining.
     Sqlite,
 }
 
@@ -71,13 +72,13 @@ const ALL: [Which; 4] = [
     Which::Sqlite,
 ];
 
-/// What was measured of one question.
+/// One measurement of a question.
 struct Sample {
     which: Which,
     durable: Durable,
     question: Question,
     depth: usize,
-    /// Answers for each second of the server's CPU time, and of the clock.
+    /// Replies per second of the server's CPU time, and per second of elapsed time.
     per_cpu_s: f64,
     per_s: f64,
     p99_us: f64,
@@ -150,7 +151,7 @@ fn start(
     }
 }
 
-/// As [`measure`], in this process.
+/// Like [`measure`], in this process.
 fn measure_sqlite(args: &SpacesArgs, hotels: &Hotels, durable: Durable) -> Result<Vec<Sample>> {
     let folder = tempfile::tempdir()?;
     let sqlite = Sqlite::load(folder.path(), hotels, durable == Durable::Now)?;
@@ -175,7 +176,7 @@ fn measure_sqlite(args: &SpacesArgs, hotels: &Hotels, durable: Durable) -> Resul
     Ok(samples)
 }
 
-/// All questions, or where each write is on disk when it is answered, updates alone.
+/// Measures all questions, or only updates if each write is synced before it is acknowledged.
 fn measure(
     args: &SpacesArgs,
     binary: &Path,
@@ -198,7 +199,7 @@ fn measure(
         for depth in DEPTHS {
             let lines = (0..args.connections).map(|_| system.connect());
             let lines = lines.collect::<Result<Vec<_>>>()?;
-            // Processors and connections are warm before the clock starts.
+            // Warm up processors and connections before the clock starts.
             let (_, lines) = drive(lines, &asked, depth, Duration::from_millis(300))?;
             let before = server.cpu_s()?;
             let took = Duration::from_secs_f64(args.seconds);
@@ -251,7 +252,7 @@ impl Durable {
     }
 }
 
-/// The figures of one system, question and depth, of all rounds.
+/// The figures of one system, question and depth, over all rounds.
 struct Of<'a> {
     samples: &'a [Sample],
     durable: Durable,
@@ -281,7 +282,7 @@ impl Of<'_> {
     }
 }
 
-/// All that was measured of a depth, in the order of the tables.
+/// Returns all figures of a depth, in the order of the tables.
 fn measured(samples: &[Sample], depth: usize) -> Vec<Of<'_>> {
     let both = [Durable::Soon, Durable::Now].into_iter();
     let all = both.flat_map(|durable| {

@@ -1,4 +1,5 @@
-//! One server or the nodes of a cluster: clients that each wait for a reply, the processor time that all servers take meanwhile, and a space that gets other subspaces.
+//! A server or the nodes of a cluster: clients that each wait for a reply, the processor time of all servers, and
+//! changes of a space's subspaces.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,13 +14,14 @@ use crate::Result;
 use crate::cluster::map;
 use crate::net::resp::Replies;
 
-/// A request, and the node that it goes to where no client finds it; none: any.
+/// A request, and the node to which it is sent without a cluster client. `None`: any node.
 pub struct Request {
     words: Vec<String>,
     node: Option<usize>,
 }
 
-/// Requests that are sent one after the other, and again from the first; who sends some next goes on where these ended.
+/// Requests that are sent in sequence and repeated from the start. The next user of the sequence continues where the
+/// previous one stopped.
 pub struct Sequence {
     requests: Vec<Request>,
     next: AtomicUsize,
@@ -40,26 +42,26 @@ impl Sequence {
 
 pub struct Deployed {
     addresses: Vec<String>,
-    /// The node of each slot.
+    /// The owner of each slot, as an index into `addresses`.
     owners: Vec<usize>,
     nodes: Vec<RespClient>,
 }
 
-/// Of a subspace at most, as subspaces are given here.
+/// The maximum number of regions of a subspace.
 const REGIONS: &str = "256";
 const FILLED_MAX: Duration = Duration::from_secs(600);
-/// How often it is asked whether all is whole.
+/// The polling interval until all regions are complete.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Spent {
-    /// Of all servers, for one operation, in microseconds.
+    /// The processor time of all servers per operation, in microseconds.
     pub cpu_us: f64,
 }
 
 impl Deployed {
-    /// A server or cluster, of which a node listens here.
+    /// Connects to a server, or to a cluster with a node at this address.
     pub fn at(address: &str) -> Result<Deployed> {
         let one = RespClient::new(address.to_owned());
         let mut deployed = Deployed {
@@ -67,7 +69,7 @@ impl Deployed {
             owners: vec![0; usize::from(SLOTS)],
             nodes: Vec::new(),
         };
-        // A server that stands alone has none.
+        // A standalone server has no cluster map.
         let ports = map::slots(&one).unwrap_or_default();
         let host = address.rsplit_once(':').map_or("127.0.0.1", |it| it.0);
         for (from, to, port) in ports {
@@ -102,7 +104,7 @@ impl Deployed {
         }
     }
 
-    /// A connection to each node.
+    /// Opens a connection to each node.
     pub fn connect(&self) -> Result<Vec<TcpStream>> {
         let connect = |address: &String| -> Result<TcpStream> {
             let stream = TcpStream::connect(address)?;
@@ -112,7 +114,7 @@ impl Deployed {
         self.addresses.iter().map(connect).collect()
     }
 
-    /// Gives the space `hotels` other subspaces, and returns when they serve and what they came for is taken down.
+    /// Changes the subspaces of the space `hotels`. Returns after the new ones serve and the old ones have been freed.
     pub fn give_subspaces(&self, lists: &[String]) -> Result<()> {
         let begun = Instant::now();
         match self.begin_subspaces(lists) {
@@ -127,7 +129,7 @@ impl Deployed {
         Ok(())
     }
 
-    /// Has them filled beside those that there are.
+    /// Starts to fill new subspaces while the current ones serve.
     pub fn begin_subspaces(&self, lists: &[String]) -> Result<()> {
         let count = lists.len().to_string();
         let mut words = vec!["FT.ALTER", "hotels", "SUBSPACES", &count];
@@ -138,12 +140,12 @@ impl Deployed {
         self.patient(&words)
     }
 
-    /// Has them serve, as soon as they are whole.
+    /// Switches to the new subspaces as soon as they are complete.
     pub fn switch_subspaces(&self) -> Result<()> {
         self.patient(&["FT.ALTER", "hotels", "SUBSPACES", "SWITCH"])
     }
 
-    /// A command again and again, until it need not be tried again.
+    /// Repeats a command until the reply is no longer TRYAGAIN.
     fn patient(&self, words: &[&str]) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -160,7 +162,7 @@ impl Deployed {
         }
     }
 
-    /// Processor time of all nodes so far, in microseconds.
+    /// Returns the processor time of all nodes so far, in microseconds.
     pub fn cpu_us(&self) -> Result<f64> {
         let mut all = 0.0;
         for node in &self.nodes {
@@ -177,14 +179,15 @@ impl Deployed {
         Ok(all)
     }
 
-    /// How busy the servers are by themselves, in processors.
+    /// Returns the load of idle servers, in processors.
     pub fn idle(&self, time: Duration) -> Result<f64> {
         let (before, begun) = (self.cpu_us()?, Instant::now());
         std::thread::sleep(time);
         Ok((self.cpu_us()? - before) / 1e6 / begun.elapsed().as_secs_f64())
     }
 
-    /// So many clients send these requests for a while; less what the servers do by themselves.
+    /// Sends these requests with this number of clients for a while. Subtracts the load of idle servers from the
+    /// result.
     pub fn drive(
         &self,
         requests: &Sequence,
@@ -192,8 +195,9 @@ impl Deployed {
         time: Duration,
         idle: f64,
     ) -> Result<Spent> {
-        // As `larder space calibrate` does: with another client the same read took eight servers three times as long; and on connections of its own, since those of one time may
-        // all have come to one core, which answers many at a time then.
+        // Use the same client as `larder space calibrate`, because with another client the same read took eight servers
+        // three times as long. Use new connections each time, because the previous ones may all have reached one core,
+        // which then answers many requests at a time.
         let client = ClusterClient::new(self.addresses.clone());
         let drive = |time: Duration| -> Result<u64> {
             let begun = Instant::now();
@@ -214,7 +218,7 @@ impl Deployed {
             })?;
             Ok(answered.into_iter().sum())
         };
-        // It connects, and learns which node has what.
+        // The client connects, and learns the owners.
         drive(time / 10)?;
         let (before, begun) = (self.cpu_us()?, Instant::now());
         let answered = drive(time)?;
@@ -226,7 +230,7 @@ impl Deployed {
     }
 }
 
-/// The words of a command, of which `''` is an empty one.
+/// Splits a command into words, of which `''` is an empty one.
 pub fn words_of(command: &str) -> Vec<&str> {
     let words = command.split_whitespace();
     words
@@ -245,10 +249,10 @@ impl Request {
         bytes
     }
 
-    /// Sends it to the node that it goes to, or to one of all, the next for the next number; and reads the reply.
+    /// Sends the request to its node, or to the node selected by `number`, and reads the reply.
     ///
     /// # Errors
-    /// It is refused, or not answered.
+    /// The request is rejected, or not answered.
     pub fn ask(&self, streams: &mut [TcpStream], number: usize) -> Result<()> {
         let node = self.node.unwrap_or(number % streams.len());
         ask(&mut streams[node], &self.bytes())
@@ -272,7 +276,7 @@ fn ask(stream: &mut TcpStream, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Loads in parts: each node its own, many at a time.
+/// Loads objects at their owners, in batches.
 pub fn load(deployed: &Deployed, requests: &[Request]) -> Result<()> {
     const BATCH: usize = 256;
     for node in 0..deployed.nodes() {

@@ -1,4 +1,4 @@
-//! The client: connections that each send `depth` requests, and the next when all replies are in.
+//! The client: each connection sends `depth` requests, and the next ones after all replies have arrived.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use larder_types::Random;
 use crate::Result;
 use crate::load::Poll;
 
-/// Requests, encoded, and the rows that each must be answered.
+/// Encoded requests, and the expected number of rows in each reply.
 #[derive(Default)]
 pub struct Asked {
     pub bytes: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// What was written into `bytes` since the last one is a request.
+    /// Ends a request: the bytes written since the previous one, with the expected number of rows.
     pub fn end(&mut self, rows: usize) {
         self.ends.push(self.bytes.len());
         self.rows.push(rows as u32);
@@ -35,9 +35,10 @@ impl Asked {
     }
 }
 
-/// Takes a protocol's replies apart.
+/// Parses the replies of a protocol.
 pub trait Replies {
-    /// How many bytes the reply takes that `bytes` begin with, and its rows; `None` if it is not whole. Then they come again, with more.
+    /// Returns the size of the reply at the start of `bytes`, and its number of rows. `None` if it is incomplete. The
+    /// next call must pass the same bytes, followed by more.
     fn next(&mut self, bytes: &[u8]) -> Result<Option<(usize, u32)>>;
 }
 
@@ -46,7 +47,7 @@ pub struct Line {
     pub replies: Box<dyn Replies>,
 }
 
-/// What came of a run.
+/// The result of a run.
 pub struct Driven {
     pub answered: u64,
     pub elapsed: Duration,
@@ -58,7 +59,7 @@ struct Connection {
     line: Line,
     input: Vec<u8>,
     filled: usize,
-    /// The request that is answered next, and how many are awaited.
+    /// The request whose reply is next, and the number of outstanding replies.
     next: usize,
     awaited: usize,
     sent: Instant,
@@ -66,7 +67,7 @@ struct Connection {
 
 const READ_BYTES: usize = 256 << 10;
 
-/// Drives requests for about `duration`, from a place of the list that is drawn for each connection on.
+/// Drives requests for about `duration`. Each connection starts at a random position of the list.
 pub fn drive(
     lines: Vec<Line>,
     asked: &Asked,
@@ -149,14 +150,14 @@ impl Connection {
         }
         self.line.stream.set_nonblocking(false)?;
         self.sent = Instant::now();
-        // Some kilobytes always fit the socket's buffer, which is empty now.
+        // A few kilobytes always fit in the socket's buffer, which is empty now.
         self.line.stream.write_all(asked.slice(self.next, depth))?;
         self.line.stream.set_nonblocking(true)?;
         self.awaited = depth;
         Ok(())
     }
 
-    /// Takes what has come; how many replies were whole.
+    /// Reads available bytes. Returns the number of completed replies.
     fn receive(&mut self, asked: &Asked) -> Result<u64> {
         if self.filled == self.input.len() {
             self.input.resize(self.input.len() * 2, 0);

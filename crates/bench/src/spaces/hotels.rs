@@ -1,4 +1,4 @@
-//! Hotels as a site has them, generated: some fifty in each city.
+//! Generated hotels, about fifty in each city.
 
 use larder_types::Random;
 
@@ -18,7 +18,7 @@ pub struct Hotel {
 
 pub struct Hotels {
     pub all: Vec<Hotel>,
-    /// The numbers of each city's hotels.
+    /// For each city, the numbers of its hotels.
     pub of_city: Vec<Vec<u32>>,
 }
 
@@ -38,7 +38,7 @@ impl Hotels {
         Hotels { all, of_city }
     }
 
-    /// A hotel's number, drawn.
+    /// Returns the number of a random hotel.
     pub fn any(&self, random: &mut Random) -> usize {
         random.index(self.all.len())
     }
@@ -47,7 +47,7 @@ impl Hotels {
         format!("hotel:{number}")
     }
 
-    /// All, as rows of a table: a key, and then its values.
+    /// Returns all hotels as rows of a table: the key, then the values.
     pub fn rows(&self) -> impl Iterator<Item = Vec<String>> + '_ {
         self.all.iter().enumerate().map(|(number, hotel)| {
             let values = hotel.values.iter().cloned();
@@ -55,7 +55,7 @@ impl Hotels {
         })
     }
 
-    /// The words by which larder is given a hotel.
+    /// Returns the command that writes a hotel to larder.
     pub fn words(&self, number: usize) -> Vec<String> {
         let mut words = vec!["HSET".to_owned(), Hotels::key(number)];
         for (name, value) in ATTRIBUTES.iter().zip(&self.all[number].values) {

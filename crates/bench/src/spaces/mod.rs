@@ -1,17 +1,17 @@
-//! Spaces beside PostgreSQL, MariaDB and SQLite: the same hotels, the same questions, the same client.
+//! Spaces compared with PostgreSQL, MariaDB and SQLite: the same hotels, questions and client.
 //!
 //! ```text
-//!  hotels (generated, and what is asked of them) ──► systems (as requests of larder, of PostgreSQL, of MariaDB), sqlite (in process)
+//!  hotels (generated, and the questions about them) ──► systems (requests of larder, PostgreSQL, MariaDB), sqlite (in process)
 //!                                                        │ encoded before the clock starts
 //!                                                        ▼
-//!  beside, shapes (commands, reports) ◄── drive (connections, latencies, rows counted)
+//!  beside, shapes (commands, reports) ◄── drive (connections, latencies, row counts)
 //!
 //!  model, servers, online (commands, reports) ◄── deployed (a server or the nodes of a cluster, their processor time, subspaces)
 //! ```
 //!
 //! Read `hotels`, then `systems` and `drive`, then the commands.
 //!
-//! 1. Each request knows how many rows it must be answered, from the hotels alone: another answer fails the run.
+//! 1. The expected number of rows of each request is computed from the hotels alone. Another number fails the run.
 
 pub mod beside;
 mod deployed;

@@ -1,6 +1,7 @@
-//! `larder-bench space-online`: what clients notice while a space gets other subspaces.
+//! `larder-bench space-online`: the effect of changing a space's subspaces on clients.
 //!
-//! Clients ask at a fixed pace, whatever the servers do, so what waits behind something slow counts as slow, too.
+//! Clients send requests at a fixed rate, regardless of the servers. A request that waits behind a slow one therefore
+//! counts as slow too.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -49,10 +50,10 @@ pub struct SpaceOnlineArgs {
 }
 
 const REQUESTS: usize = 20_000;
-/// Of ten operations, those that change a price.
+/// The number of writes of a price in ten operations.
 const WRITES: usize = 2;
 const TIMES_BAR: f64 = 2.0;
-/// What the space gets in turns. None stays from one to the next, so each is filled as a whole.
+/// The subspaces between which the space alternates. They have none in common, so each is filled completely.
 const LAYOUTS: [&[&str]; 2] = [
     &["city:8", "price:4,stars:2"],
     &["city:6,stars:2", "price:5"],
@@ -63,7 +64,7 @@ const CHANGING: usize = 1;
 const PHASES: [&str; 2] = ["quiet", "while subspaces change"];
 const KINDS: [&str; 2] = ["search", "write"];
 
-/// What the clients have seen, by phase and kind.
+/// The measurements of the clients, by phase and kind.
 struct Seen {
     latencies: Vec<[Histogram<u64>; 2]>,
     failed: Vec<String>,
@@ -156,7 +157,7 @@ fn requests(deployed: &Deployed, hotels: &Hotels) -> Vec<(usize, Request)> {
     requests.collect()
 }
 
-/// One client: an operation at each of its times.
+/// Runs one client, which sends each operation at its scheduled time.
 fn client_of(
     deployed: &Deployed,
     requests: &[(usize, Request)],
@@ -191,10 +192,10 @@ fn client_of(
     Ok(seen)
 }
 
-/// Gives the space other subspaces, again and again; how long each change took.
+/// Changes the subspaces repeatedly. Returns the duration of each change.
 fn changes(args: &SpaceOnlineArgs, deployed: &Deployed, phase: &AtomicUsize) -> Result<Vec<f64>> {
     let mut took = Vec::new();
-    // Connections and processors are warm first.
+    // Warm up connections and processors.
     std::thread::sleep(Duration::from_secs(1));
     for change in 0..args.changes {
         phase.store(QUIET, Ordering::Relaxed);
@@ -204,7 +205,7 @@ fn changes(args: &SpaceOnlineArgs, deployed: &Deployed, phase: &AtomicUsize) -> 
         deployed.begin_subspaces(&texts(LAYOUTS[change % LAYOUTS.len()]))?;
         deployed.switch_subspaces()?;
         took.push(begun.elapsed().as_secs_f64());
-        // What went is taken down in this phase, too.
+        // The old subspaces are freed in this phase too.
         std::thread::sleep(Duration::from_secs(1));
     }
     Ok(took)

@@ -1,7 +1,7 @@
-//! `larder-bench space-outgrown`: hotels of which there are four times as many bytes as the server is given memory.
+//! `larder-bench space-outgrown`: a space with four times as much data as the server has memory.
 //!
-//! The system holds it to that: the server runs in a group of processes with a limit, in which what it maps of files counts, too. Values lie in a mapped file
-//! (`tables.values_on_disk`); what finds them is in memory.
+//! The server runs in a control group with a memory limit, which includes mapped files. Values are in a mapped file
+//! (`tables.values_on_disk`), and the indexes are in memory.
 
 use std::fmt::Write;
 use std::fs;
@@ -53,10 +53,10 @@ pub struct SpaceOutgrownArgs {
 }
 
 const REQUESTS: usize = 20_000;
-/// A cursor may make the server's own memory grow by so much.
+/// The maximum growth of the server's own memory during a cursor, in megabytes.
 const CURSOR_BAR_MB: f64 = 16.0;
 
-/// What is measured: a title, and the request with the rows that it must be answered.
+/// A measured question: a title, and a function that appends a request with the expected number of rows.
 type Ask = fn(&Larder, &mut Asked, &Hotels, &mut Random);
 
 const QUESTIONS: [(&str, Ask); 4] = [
@@ -75,7 +75,7 @@ const QUESTIONS: [(&str, Ask); 4] = [
         let hotel = &hotels.all[hotels.any(random)];
         let query = format!("@city:{{{}}}", hotel.value("city"));
         system.search(asked, &query, &["LIMIT", "0", "10", "NOCONTENT"]);
-        // Two keys are counted as a row.
+        // Two keys count as one row.
         asked.end(hotels.of_city[hotel.city as usize].len().min(10) / 2);
     }),
     ("update of a price", |_, asked, hotels, random| {
@@ -87,7 +87,7 @@ const QUESTIONS: [(&str, Ask); 4] = [
     }),
 ];
 
-/// A group of processes that has so much memory together; it is gone when this is dropped, after the server.
+/// A control group with a memory limit. It is removed when dropped, which must happen after the server stops.
 struct Group(PathBuf);
 
 impl Group {
@@ -109,7 +109,7 @@ impl Group {
         Ok(group)
     }
 
-    /// The most that it has had, where the system tells it.
+    /// Returns the peak memory use, if the system reports it.
     fn most(&self) -> Option<u64> {
         let names = ["memory.max_usage_in_bytes", "memory.peak"];
         let mut read = names.iter().map(|it| fs::read_to_string(self.0.join(it)));
@@ -147,7 +147,7 @@ pub fn run(args: &SpaceOutgrownArgs) -> Result<()> {
     };
     let given = args.memory_mib << 20;
     let group = Group::new(given)?;
-    // What is not data is the rest: code, buffers, what of the file is in memory.
+    // The rest is for everything but data: code, buffers, and the cached part of the file.
     let server = start(&binary, folder.path(), &group, given * 3 / 4)?;
     let system = Larder {
         address: server.resp,
@@ -204,7 +204,7 @@ pub fn run(args: &SpaceOutgrownArgs) -> Result<()> {
     report::keep(args.out.as_deref(), &args.name, &text, &raw)
 }
 
-/// Hotels with a description each, of as many bytes as it takes; how many that were.
+/// Loads hotels with descriptions, so that they have about `bytes` bytes in total. Returns the number of bytes sent.
 fn load(system: &Larder, hotels: &Hotels, bytes: u64) -> Result<u64> {
     let each = (bytes / hotels.all.len() as u64) as usize;
     let mut random = Random::new(31);
@@ -229,7 +229,7 @@ fn load(system: &Larder, hotels: &Hotels, bytes: u64) -> Result<u64> {
     Ok(sent)
 }
 
-/// Reads all hotels by a cursor; what the server's own memory, without what it maps, grows by meanwhile.
+/// Reads all hotels by a cursor, and reports the growth of the server's own memory, without mapped files.
 fn cursor(text: &mut String, server: &Server, count: usize) -> Result<()> {
     let client = RespClient::new(server.resp.to_string());
     let before = own_bytes(server)?;

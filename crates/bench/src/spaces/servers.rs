@@ -1,4 +1,5 @@
-//! `larder-bench space-servers`: what a search takes of 1, 2, 4 and 8 servers together, where it asks all of them and where a subspace says which one; and regions after values have drifted.
+//! `larder-bench space-servers`: the cost of a search on 1, 2, 4 and 8 servers together, if it contacts all of them,
+//! and if a subspace determines one. Also measures the regions after the values have drifted.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -40,18 +41,19 @@ pub struct SpaceServersArgs {
 }
 
 const REQUESTS: usize = 6_000;
-/// The median counts.
+/// The number of passes, of which the median counts.
 const PASSES: usize = 5;
-/// What is planned for these searches: all ask for a city.
+/// A subspace planned for these searches, all of which name a city.
 const SUBSPACE: &str = "city:8";
-/// The one whose values drift.
+/// The subspace whose values drift.
 const DRIFTING: &str = "price:6";
-/// A search on a subspace may take so much more of eight servers than of the fewest that hold regions.
+/// The maximum cost of a search on a subspace on eight servers, as a multiple of that on the fewest servers that hold
+/// regions.
 const GROWTH_BAR: f64 = 1.1;
 const HOTTEST_BAR: f64 = 2.0;
 const CUT_ANEW_MAX: Duration = Duration::from_secs(120);
 
-/// A query for a hotel that is drawn, and others like it.
+/// Creates a query for a random hotel, and others like it.
 type Query = fn(&Hotels, &mut Random) -> String;
 
 const QUESTIONS: [(&str, Query); 3] = [
@@ -72,25 +74,25 @@ const QUESTIONS: [(&str, Query); 3] = [
     }),
 ];
 
-/// What a question took of so many servers.
+/// One measurement of a question on this number of servers.
 struct Sample {
     servers: usize,
     question: &'static str,
-    /// On the subspace; otherwise all servers are asked.
+    /// Whether the search uses the subspace; otherwise it contacts all servers.
     planned: bool,
     asked: f64,
     us: f64,
 }
 
-/// So many servers, and what they are asked.
+/// The servers and their requests.
 struct Deployment {
     servers: usize,
     deployed: Deployed,
-    /// Processor time that they take when nobody asks.
+    /// The processor time of the idle servers.
     idle: f64,
     /// One for each of [`QUESTIONS`].
     questions: Vec<Asked>,
-    // What keeps them running, and then where their data is.
+    // Keeps the servers running, and then their data. Dropped in this order.
     _cluster: Cluster,
     _folder: tempfile::TempDir,
 }
@@ -116,7 +118,7 @@ pub fn run(args: &SpaceServersArgs) -> Result<()> {
     }
     let mut raw: Vec<Value> = samples.iter().map(line).collect();
     let last = all.pop().filter(|it| it.servers > 1);
-    // The others would be in its way: they are on the same core.
+    // The other servers use the same core, and would affect the measurement.
     drop(all);
     let drifted = last.map(|it| drift(&it.deployed, &hotels, it.servers));
     let drifted = drifted.transpose()?;
@@ -153,7 +155,7 @@ impl Deployment {
         })
     }
 
-    /// How many servers a search asks in the mean.
+    /// Returns the mean number of servers that a search contacts.
     fn servers_asked(&self, asked: &Asked) -> Result<f64> {
         let some = &asked.queries[..40];
         let all = some
@@ -163,7 +165,7 @@ impl Deployment {
     }
 }
 
-/// Each question is put to all deployments in turn, over and over.
+/// Measures each question on all deployments in turn, repeatedly.
 fn measure(args: &SpaceServersArgs, all: &[Deployment], planned: bool) -> Result<Vec<Sample>> {
     let time = Duration::from_secs_f64(args.seconds);
     let mut samples = Vec::new();
@@ -191,7 +193,7 @@ fn measure(args: &SpaceServersArgs, all: &[Deployment], planned: bool) -> Result
     Ok(samples)
 }
 
-/// How many nodes FT.EXPLAIN says that a search asks: `.., 1 of 4 nodes`.
+/// Returns the number of contacted nodes according to FT.EXPLAIN: `.., 1 of 4 nodes`.
 fn servers_asked(deployed: &Deployed, query: &str) -> Result<f64> {
     let reply = deployed.command(&["FT.EXPLAIN", "hotels", query])?;
     let text = text_of(&reply);
@@ -209,7 +211,7 @@ fn text_of(reply: &Reply) -> String {
     }
 }
 
-/// How many times the mean the fullest region has.
+/// The size of the fullest region as a multiple of the mean, before, during and after the drift.
 struct Drift {
     servers: usize,
     before: f64,
@@ -218,7 +220,7 @@ struct Drift {
     took: Duration,
 }
 
-/// All prices go up, beyond the last that there was: until the subspace is cut anew one region has them all.
+/// Raises all prices above the previous maximum. Until the subspace is partitioned again, one region has all objects.
 fn drift(deployed: &Deployed, hotels: &Hotels, servers: usize) -> Result<Drift> {
     deployed.give_subspaces(&[DRIFTING.to_owned()])?;
     let before = times_mean(deployed)?.ok_or("no region has a copy")?;
@@ -249,7 +251,8 @@ fn drift(deployed: &Deployed, hotels: &Hotels, servers: usize) -> Result<Drift> 
     })
 }
 
-/// Of the copies in the regions of the one subspace; `None` while there are none, as right after it was cut anew.
+/// Returns the multiple for the regions of the only subspace. `None` while there are no copies, as directly after
+/// partitioning.
 fn times_mean(deployed: &Deployed) -> Result<Option<f64>> {
     let info = deployed.command(&["FT.INFO", "hotels", "REGIONS"])?;
     let all = value(&info, "subspace regions").ok_or("FT.INFO does not tell of regions")?;
@@ -304,10 +307,10 @@ fn text(args: &SpaceServersArgs, samples: &[Sample], drift: Option<&Drift>) -> R
             let mut all = samples.iter();
             all.find(|it| (it.servers, it.question, it.planned) == (servers, question, planned))
         };
-        // One server has no copies: what it does is no search of a subspace.
+        // A single server has no copies, so its searches use no subspace.
         let several: Vec<usize> = args.servers.iter().copied().filter(|it| *it > 1).collect();
         let home = of(1, true).map(|it| it.us);
-        // What a search takes that is passed on.
+        // Estimates the cost of a forwarded search.
         let passed = |one: &Sample| {
             let share = 1.0 - 1.0 / one.servers as f64;
             home.map(|home| home + (one.us - home) / share)

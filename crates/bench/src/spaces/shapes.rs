@@ -1,4 +1,4 @@
-//! `larder-bench space-shapes`: what a search takes of the server, by how much it finds and by what it is asked with.
+//! `larder-bench space-shapes`: the cost of a search, depending on its conditions and its number of matches.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -35,17 +35,17 @@ pub struct SpaceShapesArgs {
     name: String,
 }
 
-/// A query, and whether a hotel is found by it.
+/// A query, and a function that returns whether a hotel matches it.
 type Predicate = (String, Box<dyn Fn(&Hotel) -> bool>);
 
-/// Ranges of prices that so many of a thousand hotels are in.
+/// The selectivities of price ranges, per thousand.
 const PER_MILLE: [u32; 6] = [1, 10, 50, 100, 250, 500];
 
 struct Shape {
     title: String,
     more: &'static [&'static str],
     predicates: Vec<Predicate>,
-    /// The shape that this one has one predicate more than.
+    /// The shape that lacks one predicate of this one.
     without: Option<usize>,
 }
 
@@ -77,7 +77,7 @@ const TEN: &[&str] = &["LIMIT", "0", "10", "NOCONTENT"];
 const TEN_BY_PRICE: &[&str] = &["LIMIT", "0", "10", "NOCONTENT", "SORTBY", "price"];
 const NO_TOTAL: &[&str] = &["LIMIT", "0", "10", "NOCONTENT", "WITHOUTCOUNT"];
 
-/// All that is asked; drawn anew for each request.
+/// Returns all shapes, with new random values for each request.
 fn shapes(random: &mut Random) -> Vec<Shape> {
     let mut low =
         |per_mille: u32| 2000 + random.index((48_000 - 48 * per_mille) as usize + 1) as u32;
@@ -153,7 +153,7 @@ pub fn run(args: &SpaceShapesArgs) -> Result<()> {
                 .all
                 .iter()
                 .filter(|it| one.predicates.iter().all(|(_, is_so)| is_so(it)));
-            // Keys alone: two of them are counted as one row, and an odd one as none.
+            // The reply contains only keys. Two of them count as one row, and a single one as none.
             asked.end(found.take(10).count() / 2);
             shape = Some(one);
         }
@@ -188,7 +188,7 @@ pub fn run(args: &SpaceShapesArgs) -> Result<()> {
     report::keep(args.out.as_deref(), &args.name, &text, &raw)
 }
 
-/// Reads all hotels by a cursor; what the server's memory grows by meanwhile.
+/// Reads all hotels by a cursor, and reports the growth of the server's memory.
 fn cursor(text: &mut String, server: &process::Server, count: usize) -> Result<()> {
     let client = RespClient::new(server.resp.to_string());
     let before = server.resident_bytes()?;

@@ -1,6 +1,7 @@
-//! SQLite in this process: Debian's library, opened while this runs, so that nobody links it who does not measure it.
+//! SQLite in this process. Loads Debian's shared library at run time, so that builds do not need it.
 //!
-//! There is no server and no client: a thread asks, and reads each column of each row. So it is measured by that thread's processor time.
+//! There is no server and no client: a thread executes the statements, and reads each column of each row. The measured
+//! quantity is the processor time of that thread.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
@@ -17,9 +18,9 @@ use crate::Result;
 const LIBRARY: &CStr = c"libsqlite3.so.0";
 const ROW: c_int = 100;
 const DONE: c_int = 101;
-/// Read and write, and make it; one thread alone.
+/// Read and write, create if missing, without a mutex.
 const OPEN: c_int = 0x2 | 0x4 | 0x8000;
-/// Its default: text is copied when it is bound.
+/// The destructor `SQLITE_TRANSIENT`: SQLite copies a text when it is bound.
 const TRANSIENT: isize = -1;
 
 const SCHEMA: &str = "CREATE TABLE hotels (key text PRIMARY KEY, name text, address text, city text, kind text, stars int, \
@@ -70,19 +71,20 @@ impl Library {
         reason = "each field says of what type its function is"
     )]
     fn open() -> Result<Library> {
-        // SAFETY: the name is a C string; the library stays loaded until the process ends, so its functions do, too.
+        // SAFETY: the name is a C string. The library and its functions stay loaded until the process ends.
         let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW) };
         if library.is_null() {
             return Err("SQLite is not installed: no libsqlite3.so.0".into());
         }
         macro_rules! function {
             ($name:literal) => {{
-                // SAFETY: the library is loaded; the function has this type since SQLite 3.5, which its documentation promises to keep.
+                // SAFETY: the library is loaded. The function has had this type since SQLite 3.5, and its documentation
+                // promises to keep it.
                 let function = unsafe { libc::dlsym(library, $name.as_ptr()) };
                 if function.is_null() {
                     return Err(format!("SQLite has no {:?}", $name).into());
                 }
-                // SAFETY: it is not null, and of the type that the field says.
+                // SAFETY: the pointer is not null, and has the type of the field.
                 unsafe { std::mem::transmute(function) }
             }};
         }
@@ -105,10 +107,10 @@ impl Library {
     }
 }
 
-/// Of the library.
+/// Returns the version of the library.
 pub fn version() -> Result<String> {
     let library = Library::open()?;
-    // SAFETY: it answers a string that is always there.
+    // SAFETY: the function returns a static string.
     let version = unsafe { CStr::from_ptr((library.version)()) };
     Ok(version.to_string_lossy().into_owned())
 }
@@ -117,21 +119,21 @@ pub fn version() -> Result<String> {
 pub struct Sqlite {
     library: Library,
     database: Handle,
-    /// By [`STATEMENTS`].
+    /// In the order of [`STATEMENTS`].
     prepared: Vec<Handle>,
 }
 
-/// What came of a question that was asked again and again.
+/// The result of executing a question repeatedly.
 pub struct Asked {
     pub answered: u64,
     pub cpu_s: f64,
     pub elapsed: Duration,
-    /// In nanoseconds: most take less than one of the units of others.
+    /// In nanoseconds, because most executions take less than a microsecond.
     pub latencies: Histogram<u64>,
 }
 
 impl Sqlite {
-    /// Makes it in a folder, with all hotels. Syncs each write if it is to be durable when it is answered.
+    /// Creates a database in a folder with all hotels. If `durable`, each write is synced before it returns.
     pub fn load(folder: &Path, hotels: &Hotels, durable: bool) -> Result<Sqlite> {
         let path = folder.join("hotels.sqlite");
         let path = CString::new(path.display().to_string())?;
@@ -152,7 +154,7 @@ impl Sqlite {
         for row in hotels.rows() {
             own.rows(insert, &row)?;
         }
-        // SAFETY: it was prepared here, and is not used afterwards.
+        // SAFETY: the statement was prepared here, and is not used afterwards.
         unsafe { (own.library.finalize)(insert) };
         own.run("COMMIT")?;
         own.run(INDEXES)?;
@@ -168,7 +170,7 @@ impl Sqlite {
         Ok(own)
     }
 
-    /// Asks for a while, as others are asked, and counts the rows of each answer.
+    /// Executes a question for a while, and verifies the number of rows of each result.
     pub fn drive(&self, question: Question, hotels: &Hotels, time: Duration) -> Result<Asked> {
         let at = STATEMENTS.iter().position(|it| it.0 == question);
         let statement = self.prepared[at.ok_or("no such question")?];
@@ -205,7 +207,8 @@ impl Sqlite {
     fn run(&self, text: &str) -> Result<()> {
         let text = CString::new(text)?;
         let none = ptr::null_mut();
-        // SAFETY: the database is open, the text a C string; no callback, and no error text is asked for.
+        // SAFETY: the database is open, and the text is a C string. There is no callback and no buffer for an error
+        // text.
         let done = unsafe { (self.library.exec)(self.database, text.as_ptr(), none, none, none) };
         self.check(done)
     }
@@ -213,7 +216,7 @@ impl Sqlite {
     fn prepare(&self, text: &str) -> Result<Handle> {
         let mut statement = ptr::null_mut();
         let (size, none) = (c_int::try_from(text.len())?, ptr::null_mut());
-        // SAFETY: the database is open; the text is read up to its size; the handle is written before it is used.
+        // SAFETY: the database is open. The text is read up to its size, and the handle is written before it is used.
         let done = unsafe {
             let text = text.as_ptr().cast();
             (self.library.prepare)(self.database, text, size, &mut statement, none)
@@ -222,19 +225,19 @@ impl Sqlite {
         Ok(statement)
     }
 
-    /// Runs a statement, and reads all columns of all rows; how many rows came, or were changed.
+    /// Executes a statement, and reads all columns of all rows. Returns the number of rows, or of changed rows.
     fn rows<T: AsRef<str>>(&self, statement: Handle, words: &[T]) -> Result<u64> {
         let library = &self.library;
         for (at, word) in words.iter().enumerate() {
             let word = word.as_ref();
             let (number, size) = (c_int::try_from(at + 1)?, c_int::try_from(word.len())?);
-            // SAFETY: the statement is prepared; the text is copied in this call.
+            // SAFETY: the statement is prepared, and the text is copied during this call.
             let bound =
                 unsafe { (library.bind)(statement, number, word.as_ptr().cast(), size, TRANSIENT) };
             self.check(bound)?;
         }
         let (mut rows, mut read) = (0, 0);
-        // SAFETY: the statement is prepared; columns are read of a row that is there, before the next step.
+        // SAFETY: the statement is prepared. Columns are read from an existing row, before the next step.
         let last = unsafe {
             let columns = (library.columns)(statement);
             loop {
@@ -252,7 +255,7 @@ impl Sqlite {
             }
         };
         std::hint::black_box(read);
-        // SAFETY: the statement is prepared. What it answers is what the last step did.
+        // SAFETY: the statement is prepared. The result of the reset is that of the last step, which is checked below.
         let (columns, _) = unsafe { ((library.columns)(statement), (library.reset)(statement)) };
         if last != DONE {
             return Err(self.failure().into());
@@ -273,7 +276,7 @@ impl Sqlite {
     }
 
     fn failure(&self) -> String {
-        // SAFETY: it answers a string, also for a database that could not be opened.
+        // SAFETY: the function returns a string, also for a database that could not be opened.
         let text = unsafe { CStr::from_ptr((self.library.error)(self.database)) };
         format!("SQLite: {}", text.to_string_lossy())
     }
@@ -281,7 +284,7 @@ impl Sqlite {
 
 impl Drop for Sqlite {
     fn drop(&mut self) {
-        // SAFETY: all were made here, and nothing uses them any more.
+        // SAFETY: all handles were created here, and are not used afterwards.
         unsafe {
             for statement in &self.prepared {
                 (self.library.finalize)(*statement);
@@ -291,9 +294,9 @@ impl Drop for Sqlite {
     }
 }
 
-/// Processor time of this thread so far.
+/// Returns the processor time of this thread so far, in seconds.
 fn thread_cpu_s() -> Result<f64> {
-    // SAFETY: all-zero bytes are a time; it lives through the call.
+    // SAFETY: an all-zero timespec is valid, and it outlives the call.
     let time = unsafe {
         let mut time: libc::timespec = std::mem::zeroed();
         if libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) != 0 {

@@ -1,4 +1,4 @@
-//! How each system keeps hotels, and is asked for them.
+//! The systems: how each stores hotels and executes the questions.
 
 use std::net::{SocketAddr, TcpStream};
 
@@ -11,23 +11,24 @@ use super::hotels::{Hotels, price_text};
 use crate::Result;
 use crate::net::{mariadb, postgres, resp};
 
-/// What is asked.
+/// A question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
     /// A hotel by its key.
     Get,
-    /// All of a city, whole.
+    /// All hotels of a city, with all columns.
     City,
-    /// One of a city by its address.
+    /// One hotel of a city by its address.
     Address,
-    /// Those of a city in a range of prices: a tenth.
+    /// The hotels of a city in a price range: a tenth.
     Price,
-    /// Another price of a hotel. The last one: what others must find is not known afterwards.
+    /// A change of a hotel's price. It comes last, because the expected results of other questions are not known
+    /// afterwards.
     Update,
 }
 
 impl Question {
-    /// What it asks of a table with, about a hotel: the parameters of its statement.
+    /// Returns the parameters of the question's statement, for this hotel.
     pub fn parameters(self, hotels: &Hotels, number: usize, prices: (u32, u32)) -> Vec<String> {
         let hotel = &hotels.all[number];
         let (city, key) = (hotel.value("city").to_owned(), Hotels::key(number));
@@ -59,7 +60,7 @@ impl Question {
         }
     }
 
-    /// At least so many times PostgreSQL's, for each CPU second of the server.
+    /// Returns the minimum number of replies per CPU second of the server, as a multiple of PostgreSQL's.
     pub fn bar(self) -> f64 {
         match self {
             Question::Get => 1.5,
@@ -68,11 +69,11 @@ impl Question {
     }
 }
 
-/// What a request is about.
+/// The random subject of a request.
 pub struct Drawn {
-    /// A hotel.
+    /// The number of a hotel.
     pub number: usize,
-    /// From and to, in hundredths.
+    /// A price range, in hundredths.
     pub prices: (u32, u32),
 }
 
@@ -84,7 +85,7 @@ pub fn drawn(hotels: &Hotels, random: &mut Random) -> Drawn {
 }
 
 impl Drawn {
-    /// How many rows it must be answered.
+    /// Returns the expected number of rows.
     pub fn rows(&self, question: Question, hotels: &Hotels) -> usize {
         let city = &hotels.of_city[hotels.all[self.number].city as usize];
         let in_range = |at: &&u32| {
@@ -101,9 +102,9 @@ impl Drawn {
 
 pub trait System {
     fn connect(&self) -> Result<Line>;
-    /// Makes what keeps them, and puts all in.
+    /// Creates the tables and indexes, and loads all hotels.
     fn load(&self, hotels: &Hotels) -> Result<()>;
-    /// A request for a hotel, from its number, or for what is like it; a range of prices in hundredths.
+    /// Appends a request about a hotel, or about hotels like it, with a price range in hundredths.
     fn ask(
         &self,
         asked: &mut Asked,
@@ -113,7 +114,7 @@ pub trait System {
         prices: (u32, u32),
     );
 
-    /// Requests of one kind, drawn.
+    /// Returns random requests of one kind.
     fn asked(&self, question: Question, hotels: &Hotels, count: usize) -> Asked {
         let mut random = Random::new(7);
         let mut asked = Asked::default();
@@ -126,7 +127,7 @@ pub trait System {
     }
 }
 
-/// With the indexes that a clause of FT.CREATE names, or one for each attribute.
+/// larder, with the indexes of an INDEX clause, or one for each attribute.
 pub struct Larder {
     pub address: SocketAddr,
     pub indexes: &'static str,
@@ -153,7 +154,7 @@ impl Replies for OfLarder {
 
 const SCHEMA_OF_LARDER: &str = "SCHEMA name TEXT address TAG SEPARATOR '' city TAG SEPARATOR '' kind TAG stars NUMERIC price NUMERIC rooms NUMERIC opened NUMERIC place GEO pets TAG";
 
-/// The indexes that serve the questions best.
+/// The best indexes for the questions.
 pub const INDEXES_OF_LARDER: &str = "INDEX 3 city city,price address";
 
 /// Declares the space `hotels`, without subspaces.
@@ -235,7 +236,7 @@ impl System for Larder {
 
 pub struct Postgres(pub SocketAddr);
 
-/// Counts rows that come, and those that a command says it changed.
+/// Counts received rows, and the changed rows that a command reports.
 struct OfPostgres;
 
 impl Replies for OfPostgres {
@@ -259,7 +260,7 @@ impl Replies for OfPostgres {
     }
 }
 
-/// With the indexes that serve these questions best: `city, address` and `city, price` hold all that is asked by.
+/// The best indexes for these questions: `city, address` and `city, price` cover all conditions.
 const SCHEMA: &str = "CREATE TABLE hotels (key text PRIMARY KEY, name text, address text, city text, kind text, stars int, \
     price float8, rooms int, opened bigint, place text, pets boolean) WITH (fillfactor = 80)";
 const INDEXES: &str = "CREATE INDEX ON hotels (city, address); CREATE INDEX ON hotels (city, price); VACUUM ANALYZE hotels";
@@ -293,7 +294,7 @@ impl System for Postgres {
     fn load(&self, hotels: &Hotels) -> Result<()> {
         postgres::run(self.0, SCHEMA)?;
         let mut asked = Asked::default();
-        // However durable commits are, these may be lost.
+        // The load need not be durable, whatever the setting for commits.
         asked.bytes = postgres::query("SET synchronous_commit = off");
         asked.end(0);
         for row in hotels.rows() {
@@ -327,13 +328,13 @@ impl System for Postgres {
     }
 }
 
-/// And how a commit is flushed: 2 to the system and to the disk once a second, 1 to the disk.
+/// The server, and its flush setting: 2 writes commits to the system and syncs once a second, 1 syncs each commit.
 pub struct MariaDb(pub SocketAddr, pub u8);
 
-/// However durable commits are, these may be lost.
+/// The load need not be durable, whatever the setting for commits.
 const LOADS_FAST: &str = "SET GLOBAL innodb_flush_log_at_trx_commit = 0";
 
-/// Counts rows that come, and those that a command says it changed.
+/// Counts received rows, and the changed rows that a command reports.
 struct OfMariaDb;
 
 impl Replies for OfMariaDb {
@@ -347,7 +348,7 @@ const SCHEMA_OF_MARIADB: &str = "CREATE TABLE hotels (`key` varchar(40) PRIMARY 
     price double, rooms int, opened bigint, place varchar(40), pets varchar(5)) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
 const INDEXES_OF_MARIADB: &str = "CREATE INDEX of_address ON hotels (city, address); CREATE INDEX of_price ON hotels (city, price); ANALYZE TABLE hotels";
 
-/// In the order of their ids, from 1.
+/// In the order of their ids, starting with 1.
 const STATEMENTS_OF_MARIADB: [&str; 6] = [
     "INSERT INTO hotels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     "SELECT * FROM hotels WHERE `key` = ?",

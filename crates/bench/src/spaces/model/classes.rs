@@ -1,27 +1,29 @@
-//! The workloads: classes of searches, three sets of them, and of modifications; three mixes of each set.
+//! The workloads: three sets of search classes, the modification classes, and three mixes of each set.
 //!
-//! | set | what is searched for |
+//! | set | subject of the searches |
 //! |---|---|
-//! | A | places: a town, a town and what I can pay, a postcode and its stars |
+//! | A | places: a town, a town and a price range, a postcode and its stars |
 //! | B | places and qualities: a town and its stars, a price and a rating anywhere, a postcode |
-//! | C | qualities alone, of few values and many hotels: stars and a rating, a kind and a price, a number of rooms and stars |
+//! | C | qualities only, with few values and many hotels: stars and a rating, a kind and a price, a number of rooms and stars |
 //!
-//! Mix 1 reads (nine searches of ten operations), 2 is balanced, 3 writes (one of ten).
+//! Mix 1 mostly reads (nine searches in ten operations), mix 2 is balanced, and mix 3 mostly writes (one search in ten
+//! operations).
 
 use larder_space::plan::{Modification, QueryClass, Workload};
 use larder_types::Random;
 
 use super::hotels::{Hotels, drawn, telephone, tenths};
 
-/// A class, and what share it has of the searches of its set, or of the modifications.
+/// A class, and its share of the searches of its set, or of the modifications.
 pub struct Class {
     pub name: &'static str,
-    /// None: a modification.
+    /// `None`: a modification.
     pub set: Option<char>,
     pub share: f64,
-    /// A search; or a modification of this hotel.
+    /// Creates a search, or a modification of this hotel.
     pub ask: fn(&Hotels, usize, &mut Random) -> Vec<String>,
-    /// Attributes of which one value is asked for, and a range; or those that change.
+    /// For a search, the attributes constrained to one value, and to a range. For a modification, the changed
+    /// attributes.
     equal: &'static [&'static str],
     range: &'static [&'static str],
 }
@@ -172,7 +174,7 @@ pub const CLASSES: [Class; 13] = [
     },
 ];
 
-/// The nine: a set, and the share of its searches among all operations.
+/// The nine workloads: a set, the number of the mix, and the share of searches among all operations.
 pub const WORKLOADS: [(char, u8, f64); 9] = [
     ('A', 1, 0.9),
     ('A', 2, 0.5),
@@ -185,7 +187,7 @@ pub const WORKLOADS: [(char, u8, f64); 9] = [
     ('C', 3, 0.1),
 ];
 
-/// Rows that a search asks for.
+/// The number of rows that a search requests.
 const ROWS: &str = "20";
 
 fn search(query: &str) -> Vec<String> {
@@ -201,7 +203,7 @@ fn set(number: usize, values: &[(&str, String)]) -> Vec<String> {
     words
 }
 
-/// A range that has about this share of the values.
+/// Returns a range with about this share of the values.
 fn range(
     name: &str,
     sorted: &[u32],
@@ -215,7 +217,7 @@ fn range(
     format!("@{name}:[{low} {high}]")
 }
 
-/// The share of each class in a workload.
+/// Returns the share of each class in a workload.
 pub fn shares((set, _, searches): (char, u8, f64)) -> Vec<f64> {
     let share = |class: &Class| match class.set {
         Some(of) if of == set => class.share * searches,
@@ -248,7 +250,8 @@ impl Class {
     }
 }
 
-/// A recording as one of the workloads: the classes in their order, as often as they are in it. Those that a share is not given for stay, and are not asked.
+/// Converts a recording to one of the workloads: the classes in order, with their shares. Classes without a share are
+/// kept with frequency 0.
 ///
 /// # Errors
 /// A class was not recorded.

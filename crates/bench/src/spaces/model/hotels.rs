@@ -1,6 +1,8 @@
-//! Hotels with the values that real ones have: those of a file of French ones (`Hébergements classés`, Atout France), as often as it takes; what the file lacks is drawn.
+//! Hotels with realistic values: those of a file of French hotels (`Hébergements classés`, Atout France), repeated as
+//! often as necessary. Values that the file lacks are random.
 //!
-//! Towns and postcodes are as skewed as they are there, half of the hotels have no number of rooms, and prices go up with the stars.
+//! Towns and postcodes have the skew of the file, half of the hotels have no number of rooms, and prices increase with
+//! the stars.
 
 use std::path::Path;
 
@@ -8,14 +10,15 @@ use larder_types::Random;
 
 use crate::Result;
 
-/// Where the file has what is taken of it, by columns.
+/// The columns of the file that are used.
 const KIND: usize = 2;
 const STARS: usize = 3;
 const POSTCODE: usize = 8;
 const TOWN: usize = 9;
 const ROOMS: usize = 14;
 
-/// What is searched by, `''` being an empty argument: a hotel has one of each; beside these, hotels have a telephone and an address.
+/// The searched attributes, of which a hotel has one value each; `''` is an empty argument. Hotels also have a
+/// telephone number and an address.
 pub const SCHEMA: &str = "SCHEMA town TAG SEPARATOR '' postcode TAG SEPARATOR '' kind TAG SEPARATOR '' stars NUMERIC price NUMERIC rating NUMERIC rooms NUMERIC";
 
 #[derive(Debug, Clone)]
@@ -38,8 +41,10 @@ pub struct Hotels {
 }
 
 impl Hotels {
+    /// Reads hotels from the file.
+    ///
     /// # Errors
-    /// The file cannot be read, or is another one.
+    /// The file cannot be read, or is not such a file.
     pub fn read(file: &Path, count: usize) -> Result<Hotels> {
         let text = std::fs::read_to_string(file)?;
         let rows: Vec<Hotel> = text.lines().skip(1).filter_map(row).collect();
@@ -78,7 +83,7 @@ impl Hotels {
         format!("hotel:{number}")
     }
 
-    /// The words that write a hotel.
+    /// Returns the command that writes a hotel.
     pub fn words(&self, number: usize) -> Vec<String> {
         let hotel = &self.all[number];
         let mut words = vec!["HSET".to_owned(), Hotels::key(number)];
@@ -101,7 +106,7 @@ impl Hotels {
     }
 }
 
-/// A price and a rating, as hotels of so many stars have them.
+/// Returns a random price and rating, which depend on the number of stars.
 pub fn drawn(stars: u32, random: &mut Random) -> (u32, u32) {
     let base = 3000.0 * 1.45f64.powi(stars as i32);
     let spread = (0..4)
@@ -124,7 +129,7 @@ pub fn telephone(number: u64) -> String {
 fn row(line: &str) -> Option<Hotel> {
     let fields: Vec<&str> = line.split(';').collect();
     let field = |at: usize| fields.get(at).copied();
-    // A tag may have spaces and apostrophes, but a query would have to quote them.
+    // A tag may contain spaces and apostrophes, but queries would have to quote them.
     let word = |at: usize| {
         let letters = field(at)?.trim().chars();
         let word: String = letters

@@ -1,4 +1,4 @@
-//! What was measured, and what is kept of it: a line of JSON for each time that a configuration was measured.
+//! The measurements, stored as one line of JSON for each measurement of a configuration.
 
 use std::path::Path;
 
@@ -7,38 +7,39 @@ use serde_json::{Value, json};
 
 use crate::Result;
 
-/// What was measured of one configuration.
+/// The measurements of one configuration.
 #[derive(Clone)]
 pub struct Measured {
     pub lists: Vec<String>,
-    /// `drawn`, or who chose it, as in `A1 best`.
+    /// `drawn`, or the method that chose it, such as `A1 best`.
     pub by: Vec<String>,
-    /// By class, its turns.
+    /// The turns of each class.
     pub classes_us: Vec<Vec<f64>>,
-    /// By workload; without turns if it was not measured.
+    /// The turns of each workload; empty if it was not measured.
     pub mixes_us: Vec<Vec<f64>>,
-    /// A read by key, after each turn: how fast the machine was. Times are told as if it had always taken what it took when the costs were measured.
+    /// The time of a read by key after each turn, which shows the speed of the machine. Other times are normalized to
+    /// the time of a read during the calibration.
     pub reads_us: Vec<f64>,
 }
 
 pub struct Bench {
-    /// A read by key, just before and after the costs were measured.
+    /// The time of a read by key, directly before and after the calibration.
     pub read_us: f64,
     pub deployment: Deployment,
     pub recorded: Workload,
     pub all: Vec<Measured>,
 }
 
-/// Of some turns.
+/// The median of some turns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Median {
     pub us: f64,
-    /// How far the middle half of the turns is apart, over the root of their number.
+    /// The interquartile range of the turns, divided by the root of their number.
     pub spread_us: f64,
 }
 
 impl Median {
-    /// `None` without turns.
+    /// Returns `None` without turns.
     pub fn of(turns: &[f64]) -> Option<Median> {
         let mut turns = turns.to_vec();
         turns.sort_by(f64::total_cmp);
@@ -50,7 +51,7 @@ impl Median {
         })
     }
 
-    /// Whether they differ by no more than both are uncertain.
+    /// Returns whether the difference is within the uncertainty of both.
     pub fn is_tie(self, other: Median) -> bool {
         (self.us - other.us).abs() <= self.spread_us + other.spread_us
     }
@@ -62,7 +63,7 @@ impl Measured {
         classes.filter_map(|turns| Median::of(turns)).collect()
     }
 
-    /// Takes in what was measured again.
+    /// Adds repeated measurements.
     pub fn add(&mut self, again: Measured) {
         for (own, more) in self.classes_us.iter_mut().zip(again.classes_us) {
             own.extend(more);
@@ -82,8 +83,10 @@ impl Measured {
 }
 
 impl Bench {
+    /// Reads measurements.
+    ///
     /// # Errors
-    /// It cannot be read, or is of something else.
+    /// The file cannot be read, or contains other data.
     pub fn read(raw: &Path) -> Result<Bench> {
         let text = std::fs::read_to_string(raw)?;
         let mut lines = text.lines().map(serde_json::from_str::<Value>);
@@ -102,10 +105,10 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Takes in a line.
+    /// Adds a line.
     ///
     /// # Errors
-    /// It is of something else.
+    /// The line contains other data.
     pub fn take(&mut self, line: &Value) -> Result<()> {
         let lists = line["lists"].as_array().into_iter().flatten();
         let lists = lists.filter_map(|it| it.as_str().map(str::to_owned));

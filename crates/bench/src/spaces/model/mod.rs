@@ -1,16 +1,18 @@
-//! `larder-bench space-model`: what the model of subspaces predicts, beside what larder takes.
+//! `larder-bench space-model`: the predictions of the subspace model, compared with measurements of larder.
 //!
 //! ```text
 //!  larder space calibrate ─► costs ┐
 //!  SPACE.RECORD ─► classes ────────┴─► the model ─► predicted ─┐
-//!  configurations (drawn, chosen, by simple rules) ─► larder ─► measured ─┴─► report
+//!  configurations (random, chosen, by heuristics) ─► larder ─► measured ─┴─► report
 //! ```
 //!
-//! Measured is processor time of the servers for each operation: who else uses the machine, and the client, count little. How fast the processors are changes with who
-//! else uses the machine, so reads by key are measured between any two turns, and just before and after the calibration, and times are told as they would be if a read took what it took there. Of each class the
-//! median of its turns counts, which take place in rounds over all classes. Configurations between which a ranking decides are given to the space again, in turns, and measured as often again.
+//! The measured quantity is the servers' processor time per operation, which other load on the machine and the client
+//! hardly affect. The speed of the processors depends on other load. Reads by key are therefore measured between any
+//! two turns, and directly before and after the calibration, and times are normalized to the read time of the
+//! calibration. The result of a class is the median of its turns, which take place in rounds over all classes.
+//! Configurations that matter for a ranking are applied to the space again, in turns, and measured as often again.
 //!
-//! Read `classes` and `hotels`, then this, `measured`, and `report`.
+//! Read `classes` and `hotels`, then this file, `measured`, and `report`.
 
 mod classes;
 mod hotels;
@@ -83,13 +85,14 @@ pub struct SpaceModelArgs {
     report: bool,
 }
 
-/// The requests of each class, and of each workload's mix, in each half of a sequence.
+/// The number of requests of each class, and of each workload's mix, in each half of a sequence.
 const REQUESTS: usize = 6_000;
-/// Reads by key are measured for this share of a turn.
+/// The duration of measuring reads by key, as a share of a turn.
 const READS: f64 = 0.3;
-/// Of a subspace that is drawn.
+/// The number of bits of a random subspace.
 const REGION_BITS: u8 = 8;
-/// Subspaces that configurations are drawn from: those that two have in common are filled once.
+/// The number of subspaces from which random configurations are drawn. Subspaces that consecutive configurations have
+/// in common are filled once.
 const LAYOUTS: usize = 16;
 
 pub fn run(args: &SpaceModelArgs) -> Result<()> {
@@ -114,7 +117,7 @@ impl SpaceModelArgs {
     }
 }
 
-/// What keeps the servers running.
+/// The running servers.
 enum Running {
     One(process::Server),
     Nodes(Cluster),
@@ -198,7 +201,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
         note(raw, &mut measured, &one.line())?;
     }
     let again = report::contenders(&measured)?;
-    // Once in this order and once in the other, so that whatever drifts counts for all alike.
+    // Alternate the order, so that a drift affects all configurations equally.
     for round in 0..args.rounds {
         let order: Vec<usize> = match round % 2 {
             0 => again.clone(),
@@ -226,7 +229,7 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Keeps a line, and takes it in.
+/// Stores a line, and adds it to the measurements.
 fn note(raw: &Path, measured: &mut Bench, line: &Value) -> Result<()> {
     append(raw, line)?;
     measured.take(line)
@@ -269,12 +272,12 @@ fn calibrated(
     Ok(Deployment::from_toml(&text).map_err(|error| error.to_string())?)
 }
 
-/// What is sent.
+/// The requests to send.
 struct Requests {
     classes: Vec<Sequence>,
     /// By workload.
     mixes: Vec<Sequence>,
-    /// What no configuration changes, and whose time tells how fast the machine is: reads by key.
+    /// Reads by key, which no configuration affects. Their time shows the speed of the machine.
     reads: Sequence,
 }
 
@@ -309,8 +312,8 @@ impl Requests {
     }
 }
 
-/// Requests of which each modification changes another hotel, and then all of these once more, to other values: what it asks for is never there already, however often
-/// the sequence is sent.
+/// Returns requests in which each modification changes another hotel, followed by the same requests with other values.
+/// A modification therefore always changes a value, however often the sequence is sent.
 fn sequence<'c>(
     deployed: &Deployed,
     hotels: &Hotels,
@@ -339,7 +342,7 @@ fn sequence<'c>(
     Sequence::new(all.map(|words| deployed.request(words)).collect())
 }
 
-/// Objects like those that `larder space calibrate` reads by key, and as many.
+/// Returns objects like those that `larder space calibrate` reads by key, and as many.
 fn read_objects(deployed: &Deployed, count: usize) -> Vec<Request> {
     let object = |number: usize| {
         let value = |field: usize| (number * 7919 + field * 104_729) % 1_000_003;
@@ -347,7 +350,7 @@ fn read_objects(deployed: &Deployed, count: usize) -> Vec<Request> {
         let fields = fields.flat_map(|(at, name)| [name.to_owned(), value(at).to_string()]);
         let words = ["HSET".to_owned(), read_key(number)];
         let mut words: Vec<String> = words.into_iter().chain(fields).collect();
-        // A tenth of them is longer.
+        // Every tenth object is longer.
         if number.is_multiple_of(10) {
             let long = (0..14).flat_map(|at| [format!("long{at:02}"), "of 12 bytes.".to_owned()]);
             words.extend(long);
@@ -361,7 +364,7 @@ fn read_key(number: usize) -> String {
     format!("read:{number}")
 }
 
-/// What reads by key take now, as they are measured between turns.
+/// Returns the current time of reads by key, measured as between turns.
 fn reads(args: &SpaceModelArgs, deployed: &Deployed, requests: &Requests) -> Result<Vec<f64>> {
     const TIMES: usize = 20;
     let idle = deployed.idle(Duration::from_millis(200))?;
@@ -374,7 +377,7 @@ fn reads(args: &SpaceModelArgs, deployed: &Deployed, requests: &Requests) -> Res
     (0..TIMES).map(drive).collect()
 }
 
-/// What larder records of the classes.
+/// Returns larder's recording of the classes.
 fn recorded(args: &SpaceModelArgs, deployed: &Deployed, requests: &[Sequence]) -> Result<Workload> {
     deployed.command(&["SPACE.RECORD", "START", "hotels"])?;
     for of_class in requests {
@@ -390,7 +393,7 @@ fn recorded(args: &SpaceModelArgs, deployed: &Deployed, requests: &[Sequence]) -
     Ok(Workload::from_toml(&toml).map_err(|error| error.to_string())?)
 }
 
-/// Those that `plan` chooses and those of the simple rules, by workload, and then those that are drawn.
+/// Returns the configurations chosen by `plan` and by the heuristics, by workload, and then the random ones.
 fn configurations(args: &SpaceModelArgs, bench: &Bench) -> Result<Vec<(String, Configuration)>> {
     let mut all = Vec::new();
     let configuration = |lists: &[String], workload: &Workload| {
@@ -401,7 +404,7 @@ fn configurations(args: &SpaceModelArgs, bench: &Bench) -> Result<Vec<(String, C
         let name = format!("{}{}", workload.0, workload.1);
         let weighted = weighted(&bench.recorded, &shares(workload))?;
         let options = Options {
-            // The space has one for each attribute.
+            // The space has an index for each attribute.
             indexes: Some(AttributeSet::of(0..weighted.attributes.len())),
             ..Options::default()
         };
@@ -431,7 +434,7 @@ fn configurations(args: &SpaceModelArgs, bench: &Bench) -> Result<Vec<(String, C
     Ok(all)
 }
 
-/// In an order in which few subspaces have to be filled from one to the next.
+/// Orders configurations so that few subspaces have to be filled between consecutive ones.
 fn in_turn(mut left: Vec<Vec<Layout>>) -> Vec<Vec<Layout>> {
     let mut ordered: Vec<Vec<Layout>> = Vec::with_capacity(left.len());
     while !left.is_empty() {
@@ -446,14 +449,14 @@ fn in_turn(mut left: Vec<Vec<Layout>>) -> Vec<Vec<Layout>> {
     ordered
 }
 
-/// A subspace of one to three attributes, which share the bits as they are drawn.
+/// Returns a random subspace of one to three attributes with random shares of the bits.
 fn layout(workload: &Workload, random: &mut Random) -> Layout {
     let mut attributes: Vec<u8> = (0..workload.attributes.len() as u8).collect();
     let count = 1 + random.index(3);
     let mut left = REGION_BITS;
     let dimensions = (0..count).map(|at| {
         let attribute = attributes.remove(random.index(attributes.len()));
-        // One at least is left for each that follows.
+        // At least one bit is left for each following attribute.
         let most = left - (count - 1 - at) as u8;
         let bits = 1 + random.index(usize::from(most)) as u8;
         left -= bits;
@@ -496,7 +499,7 @@ fn measure_one(
             .push(drive(&requests.reads, time.mul_f64(READS))?);
         Ok(us)
     };
-    // What was measured, in the order of the reads.
+    // The measurements, in the order of the reads.
     let mut turns = Vec::new();
     for _ in 0..args.turns.max(1) {
         for (at, of) in requests.classes.iter().enumerate() {
@@ -507,7 +510,7 @@ fn measure_one(
             turns.push((false, at, turn(of)?));
         }
     }
-    // As on a machine on which reads take what they took just before and after the costs were measured.
+    // Normalize to the time of reads directly before and after the calibration.
     for (number, (is_class, at, us)) in turns.into_iter().enumerate() {
         let reads_us = median(reads_beside(&one.reads_us, number));
         let all = match is_class {
@@ -519,20 +522,20 @@ fn measure_one(
     Ok(one)
 }
 
-/// The names of what is compared with.
+/// Returns the names of the heuristics.
 pub fn heuristics() -> impl Iterator<Item = &'static str> {
     Heuristic::ALL.iter().map(|it| it.name())
 }
 
-/// What is predicted of one configuration, in microseconds an operation.
+/// The predictions for one configuration, in microseconds per operation.
 pub struct Predicted {
-    /// Of each class by itself.
+    /// Each class by itself.
     pub classes: Vec<f64>,
-    /// Of each workload, whose operations are in one another's way.
+    /// Each workload, including the contention between its operations.
     pub mixes: Vec<f64>,
 }
 
-/// What is predicted of each configuration.
+/// Returns the predictions for each configuration.
 pub fn predictions(bench: &Bench) -> Result<Vec<Predicted>> {
     let alone = (0..CLASSES.len()).map(|at| {
         let mut shares = vec![0.0; CLASSES.len()];

@@ -1,4 +1,4 @@
-//! Points of a measurement beside a prediction, as an SVG that opens by itself.
+//! Plots measured against predicted values, as a self-contained SVG.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Both axes are logarithmic; the line is where they agree, the dashed ones a tenth beside it.
+/// Both axes are logarithmic. The line shows equality, and the dashed lines a difference of a tenth.
 pub fn plot(title: &str, unit: &str, series: &[Series]) -> String {
     let all = || {
         series

@@ -1,4 +1,4 @@
-//! What was measured beside what was predicted, and both beside the bars.
+//! The report: measurements compared with predictions, and both with the targets.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::report::{command, median, verdict};
 const SEARCHES_BAR: f64 = 5.0;
 const MODIFICATIONS_BAR: f64 = 5.0;
 const MIXES_BAR: f64 = 8.0;
-/// A share of the measured, in percent.
+/// Returns the error as a percentage of the measured value.
 fn error(measured: f64, predicted: f64) -> f64 {
     (predicted / measured - 1.0).abs() * 100.0
 }
@@ -21,7 +21,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / count
 }
 
-/// Of classes by their shares.
+/// Returns the mean of the classes, weighted by their shares.
 fn mixed(shares: &[f64], classes: &[f64]) -> f64 {
     shares
         .iter()
@@ -30,14 +30,14 @@ fn mixed(shares: &[f64], classes: &[f64]) -> f64 {
         .sum()
 }
 
-/// What one workload takes.
+/// The results for one workload.
 struct OfWorkload {
     name: String,
-    /// The configurations with which the mix itself was measured, and what came of it.
+    /// The configurations with which the mix was measured, and the results.
     at: Vec<usize>,
     measured: Vec<Median>,
     predicted: Vec<f64>,
-    /// Of all configurations, what the classes as they were measured one by one make by their shares, and what they were predicted to make.
+    /// For each configuration, the weighted means of the measured and of the predicted classes.
     of_classes: Vec<(f64, f64)>,
 }
 
@@ -66,7 +66,7 @@ impl OfWorkload {
         Ok(WORKLOADS.iter().enumerate().map(of).collect())
     }
 
-    /// The one that was measured cheapest.
+    /// Returns the configuration with the lowest measured cost.
     fn cheapest(&self) -> usize {
         least(self.measured.iter().map(|it| it.us))
     }
@@ -75,7 +75,7 @@ impl OfWorkload {
         least(self.predicted.iter().copied())
     }
 
-    /// What was chosen for it in this way.
+    /// Returns the configuration chosen for this workload in this way.
     fn chosen(&self, bench: &Bench, way: &str) -> Option<usize> {
         let name = format!("{} {way}", self.name);
         self.at
@@ -83,7 +83,7 @@ impl OfWorkload {
             .position(|at| bench.all[*at].by.contains(&name))
     }
 
-    /// The simple rule whose choice was measured cheapest.
+    /// Returns the heuristic whose choice has the lowest measured cost.
     fn rule(&self, bench: &Bench) -> Option<(&'static str, usize)> {
         let rules = heuristics().filter_map(|name| Some((name, self.chosen(bench, name)?)));
         rules.min_by(|one, other| {
@@ -94,7 +94,8 @@ impl OfWorkload {
     }
 }
 
-/// Those between which a ranking decides: what was measured cheapest for a workload and those that tie with it, what is ranked first, what was chosen, and the best of the rules.
+/// Returns the configurations that matter for a ranking: the cheapest measured one of each workload and its ties, the
+/// first by prediction, the chosen one, and the best heuristic.
 pub fn contenders(bench: &Bench) -> Result<Vec<usize>> {
     const TIES_MAX: usize = 3;
     let mut all = Vec::new();
@@ -157,7 +158,7 @@ pub fn write(args: &SpaceModelArgs, bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// How fast the machine was, beside what it was when the costs were measured.
+/// Returns the speed of the machine, relative to the calibration.
 fn speeds(bench: &Bench) -> String {
     let read_us = bench.read_us;
     let reads = bench.all.iter().flat_map(|it| &it.reads_us);
@@ -270,7 +271,7 @@ fn mixes(text: &mut String, workloads: &[OfWorkload]) -> Result<Vec<Series>> {
     Ok(series)
 }
 
-/// The number of the least of some values.
+/// Returns the position of the lowest value.
 fn least(values: impl Iterator<Item = f64>) -> usize {
     let all = values
         .enumerate()
@@ -347,7 +348,7 @@ fn lists(one: &Measured) -> String {
     }
 }
 
-/// Kendall's: 1 where both order all alike.
+/// Returns Kendall's rank correlation: 1 if both orders agree.
 fn tau(of: &OfWorkload) -> f64 {
     let (mut sum, mut pairs) = (0.0, 0.0);
     for one in 0..of.measured.len() {
