@@ -1,4 +1,4 @@
-//! Whether this server can serve: what `/readyz` reports, and what a cluster node's lease follows.
+//! Determines whether this server can serve, for `/readyz` and for a cluster node's lease.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use larder_journal::{Failure, Health};
 
 use crate::watchdog::{self, Turns};
 
-/// What is watched: the journal's progress and each core's, which any thread may read.
+/// The monitored state: the progress of the journal and of each core. Readable by any thread.
 #[derive(Default)]
 pub struct Ability {
     /// `tables.stall_seconds`.
@@ -16,7 +16,7 @@ pub struct Ability {
     turns: OnceLock<Arc<Turns>>,
 }
 
-/// Why the server cannot serve.
+/// The reason why the server cannot serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inability {
     pub why: String,
@@ -33,17 +33,18 @@ impl Ability {
         }
     }
 
-    /// Begins to watch the journal, once.
+    /// Starts to monitor the journal; called once.
     pub fn watch(&self, journal: Health) {
         let _ = self.journal.set(journal);
     }
 
-    /// Begins to watch the cores, once.
+    /// Starts to monitor the cores; called once.
     pub fn watch_cores(&self, turns: Arc<Turns>) {
         let _ = self.turns.set(turns);
     }
 
-    /// Why the server cannot serve, if that has lasted for `tables.stall_seconds`. The text stays the same while it lasts.
+    /// Returns the reason why the server has not been able to serve for `tables.stall_seconds`, if so. The text does not change
+    /// while the condition lasts.
     pub fn inability(&self) -> Option<Inability> {
         let of_cores = || self.inability_of_cores();
         self.inability_of_journal().or_else(of_cores)

@@ -1,12 +1,12 @@
-//! The live versions of all stores, as readers see them: one immutable snapshot behind one pointer.
+//! The live versions of all stores, as used by reads: one immutable snapshot behind one pointer.
 //!
 //! Invariants:
-//! 1. A [`Snapshot`] is never changed; a swap publishes another one. A request that loads it once
-//!    therefore sees whole versions only, however many keys it asks for.
-//! 2. Readers never wait: loading is one atomic read. Writers serialize on a lock of their own.
-//! 3. A version's map and its files go away when the last reader lets go of its `Arc`.
+//! 1. A [`Snapshot`] never changes; a swap publishes a new one. A request that loads it once therefore sees complete versions
+//!    only, however many keys it reads.
+//! 2. Readers never wait: loading is one atomic read. Writers serialize on their own lock.
+//! 3. A version's mapping and its files are released when the last reader drops its `Arc`.
 //!
-//! The order of a swap on disk (`LIVE` first, then this pointer) is kept by `stores`, not here.
+//! `stores`, not this module, ensures the order of a swap (`LIVE` on disk first, then this pointer).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,7 +16,7 @@ use larder_batch::Version;
 use larder_protocol::errors::Code;
 use larder_types::{StoreName, VersionId};
 
-/// A store's live version, open.
+/// A store's open live version.
 pub struct LiveStore {
     pub name: StoreName,
     pub version_id: VersionId,
@@ -24,8 +24,7 @@ pub struct LiveStore {
 }
 
 impl LiveStore {
-    /// Whether a value takes so long to read and check, on average, that no serving thread should:
-    /// some 25 microseconds and more.
+    /// Whether values are so large on average (about 25 microseconds to read and check) that no serving thread should read them.
     #[inline]
     pub fn has_large_values(&self) -> bool {
         let manifest = self.version.manifest();
@@ -35,27 +34,27 @@ impl LiveStore {
 
 const LARGE_VALUE_BYTES: u64 = 256 << 10;
 
-/// A store that exists and has no live version that can be read.
+/// A store that exists but has no readable live version.
 #[derive(Debug, Clone)]
 pub struct Unavailable {
     pub name: StoreName,
     /// The live version, if there is one that could not be opened.
     pub version_id: Option<VersionId>,
-    /// A whole sentence for the client: what is wrong and what to do.
+    /// A complete sentence for the client: the problem, and what to do.
     pub reason: String,
     pub cause: Cause,
 }
 
-/// Why a store has no live version that can be read.
+/// The reason why a store has no readable live version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// No version is live, or this node does not know yet which.
     NotLive,
     /// The live version's bytes are damaged.
     Damaged,
-    /// The file system refuses to read the live version.
+    /// The file system fails to read the live version.
     Unreadable,
-    /// Another version may be live by now, and this node cannot learn which.
+    /// Another version may be live by now, and this node cannot find out which.
     CutOff,
 }
 
@@ -70,36 +69,35 @@ impl Cause {
         }
     }
 
-    /// Whether somebody has to repair the store before it can be read.
+    /// Whether the store must be repaired before it can be read.
     pub fn is_fault(self) -> bool {
         matches!(self, Cause::Damaged | Cause::Unreadable)
     }
 }
 
-/// What the text before a key's first `:` names.
+/// The result of looking up the text before a key's first `:`.
 pub enum Lookup<'a> {
     Live(&'a Arc<LiveStore>),
     Unavailable(&'a Arc<Unavailable>),
-    /// No store has this name.
+    /// There is no store of this name.
     Absent,
 }
 
-/// What a store is shown as.
+/// The catalog's entry of a store.
 #[derive(Clone)]
 pub(crate) enum Entry {
     Live(Arc<LiveStore>),
     Unavailable(Arc<Unavailable>),
 }
 
-/// The stores at one moment.
+/// The stores at one instant.
 #[derive(Clone, Default)]
 pub struct Snapshot {
     stores: HashMap<Box<[u8]>, Entry>,
 }
 
 impl Snapshot {
-    /// The live version of the store, or `None` when it is absent or unavailable. Use
-    /// [`Snapshot::lookup`] to tell these apart.
+    /// The live version of the store, or `None` if it is absent or unavailable. [`Snapshot::lookup`] distinguishes the two.
     pub fn get(&self, name: &[u8]) -> Option<&Arc<LiveStore>> {
         match self.stores.get(name) {
             Some(Entry::Live(live)) => Some(live),
@@ -115,7 +113,7 @@ impl Snapshot {
         }
     }
 
-    /// With these in place of what is live of their stores.
+    /// Returns a copy in which these versions replace the live ones of their stores.
     pub(crate) fn with(&self, versions: Vec<LiveStore>) -> Snapshot {
         let mut all = self.clone();
         for live in versions {
@@ -129,7 +127,7 @@ impl Snapshot {
         self.stores.get(name.as_str().as_bytes())
     }
 
-    /// The stores that can be read, in no particular order.
+    /// The readable stores, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<LiveStore>> {
         self.stores.values().filter_map(|entry| match entry {
             Entry::Live(live) => Some(live),
@@ -137,7 +135,7 @@ impl Snapshot {
         })
     }
 
-    /// The stores that cannot be read, in no particular order.
+    /// The unreadable stores, in no particular order.
     pub fn unavailable(&self) -> impl Iterator<Item = &Arc<Unavailable>> {
         self.stores.values().filter_map(|entry| match entry {
             Entry::Live(_) => None,
@@ -146,7 +144,7 @@ impl Snapshot {
     }
 }
 
-/// Takes the name of a store.
+/// Called with the name of a store.
 type Changed = Box<dyn Fn(&[u8]) + Send + Sync>;
 
 /// The pointer to the current [`Snapshot`].
@@ -158,7 +156,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Load once per request and answer all of it from what is returned.
+    /// Load once per request, and use the result for all of it.
     pub fn load(&self) -> Guard<Arc<Snapshot>> {
         self.current.load()
     }
@@ -171,7 +169,7 @@ impl Catalog {
         });
     }
 
-    /// Says that the store exists and cannot be read.
+    /// Records that the store exists and cannot be read.
     pub fn set_unavailable(&self, why: Unavailable) {
         self.change(|stores| {
             let name = why.name.as_str().as_bytes().into();
@@ -185,7 +183,7 @@ impl Catalog {
         });
     }
 
-    /// Takes these stores in place of all that there were, in one step.
+    /// Atomically replaces all stores.
     pub(crate) fn replace(&self, stores: Vec<(StoreName, Entry)>) {
         self.change(|before| {
             *before = stores
@@ -195,9 +193,9 @@ impl Catalog {
         });
     }
 
-    /// Has `changed` be called with the name of each store that changes, once new requests read the change.
+    /// Calls `changed` with the name of each store that changes, once new requests see the change.
     pub(crate) fn on_change(&self, changed: impl Fn(&[u8]) + Send + Sync + 'static) {
-        // It is set once, by the server.
+        // Set once, by the server.
         let _ = self.changed.set(Box::new(changed));
     }
 

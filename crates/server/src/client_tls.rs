@@ -1,9 +1,9 @@
 //! TLS for clients, on both listeners: `server.tls_cert`, `server.tls_key` and `server.tls_client_ca`.
 //!
-//! 1. What does not fit is found at the start. What changes later is taken by new connections, once it fits: files are looked at
-//!    once a second, and as long as they do not fit, those before them are used.
-//! 2. A client that does not speak TLS is told so in its own protocol, before anything of what it sends is executed.
-//! 3. Without these settings nothing here runs.
+//! 1. Invalid files are detected at the start. Later changes apply to new connections if they are valid: the files are checked
+//!    once per second, and while they are invalid, the previous contents remain in use.
+//! 2. A client that does not use TLS receives an error in its own protocol, before any of its requests is executed.
+//! 3. Without these settings, none of this code runs.
 
 use std::io;
 use std::net::IpAddr;
@@ -29,17 +29,17 @@ use crate::cluster::pem::{self, Looked};
 use crate::error::Error;
 use crate::log_limit::LogLimit;
 
-/// How long a client has to say who it is.
+/// The timeout of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// What every TLS connection begins with.
+/// The first byte of every TLS connection.
 const HANDSHAKE_RECORD: u8 = 0x16;
-/// How often the files are looked at.
+/// The interval at which the files are checked.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How connections of clients are made secret.
+/// The TLS configuration for clients' connections.
 pub struct ClientTls {
     files: Files,
-    /// What new connections are given.
+    /// The configuration for new connections.
     acceptor: ArcSwap<rustls::ServerConfig>,
     looked: Mutex<Looked>,
     plain: LogLimit,
@@ -49,15 +49,15 @@ pub struct ClientTls {
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
-    /// Who signs clients' certificates, where they must have one.
+    /// The authority of clients' certificates, if these are required.
     clients: Option<PathBuf>,
 }
 
 impl ClientTls {
-    /// `None` where clients speak plainly.
+    /// Returns `None` if TLS for clients is not configured.
     ///
     /// # Errors
-    /// [`Error::BadRequest`]: which file cannot be used, and why.
+    /// [`Error::BadRequest`] with the file that cannot be used, and the reason.
     pub fn open(config: &ServerConfig) -> Result<Option<Arc<ClientTls>>, Error> {
         let ServerSection {
             tls_cert: certificate,
@@ -73,7 +73,7 @@ impl ClientTls {
             key: key.into(),
             clients: (!clients.is_empty()).then(|| clients.into()),
         };
-        // Looked at before they are read: what changes in between is read again.
+        // Checked before they are read, so that a change in between is detected.
         let looked = files.look();
         let acceptor = files.read().map_err(|why| {
             Error::BadRequest(format!("TLS for clients (server.tls_cert): {why}"))
@@ -87,7 +87,7 @@ impl ClientTls {
         })))
     }
 
-    /// Takes files that were replaced.
+    /// Loads files that were replaced.
     pub fn refresh(&self) {
         let now = self.files.look();
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,8 +111,8 @@ impl ClientTls {
         }
     }
 
-    /// Makes a client's connection secret; `wrap` is what lies between TLS and the socket. `None` if nothing comes of it: a client
-    /// that does not speak TLS was told `plain_answer`.
+    /// Performs the TLS handshake with a client. `wrap` adds a layer between TLS and the socket. Returns `None` on failure; a
+    /// client that does not use TLS has then received `plain_answer`.
     pub async fn accept<S>(
         &self,
         socket: TcpStream,
@@ -140,7 +140,7 @@ impl ClientTls {
             Ok(Err(error)) => error,
             Err(_) => io::ErrorKind::TimedOut.into(),
         };
-        // Who only looks whether the port is open says nothing at all.
+        // A port scan closes the connection without sending anything; it is not logged.
         if error.kind() != io::ErrorKind::UnexpectedEof
             && let Some(times) = self.failed.note()
         {
@@ -153,7 +153,8 @@ impl ClientTls {
         if let Some(times) = self.plain.note() {
             tracing::warn!(times, last_from = %addr, "a client without TLS was refused, since server.tls_cert is set");
         }
-        // It reads why before it finds the connection closed: bytes that nobody took would break it at once.
+        // Reads the rest of the input, so that the client can read the reason before the connection is closed: unread bytes would
+        // reset it.
         if socket.write_all(answer).await.is_ok() && socket.shutdown().await.is_ok() {
             let _ = tokio::io::copy(&mut socket, &mut tokio::io::sink()).await;
         }
@@ -203,7 +204,7 @@ impl Files {
     }
 }
 
-/// What failed, and what to do.
+/// Describes the failure, with advice.
 fn explain(error: &io::Error) -> String {
     let inner = error
         .get_ref()

@@ -1,6 +1,7 @@
-//! The time of day, by which rows expire and by which the controller writes down when something was.
+//! The wall clock, used for the expiry of rows and for the controller's timestamps.
 //!
-//! `LARDER_CLOCK_AHEAD_SECONDS=-3600` puts it back by an hour, for tests of nodes whose clocks are apart. Release builds hold no such thing.
+//! `LARDER_CLOCK_AHEAD_SECONDS=-3600` sets it back by an hour, for tests of nodes with different clocks. Release builds do not
+//! support it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

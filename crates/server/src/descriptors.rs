@@ -1,4 +1,4 @@
-//! How many descriptors (open files and sockets) the process may have, and for what they are kept.
+//! The number of descriptors (open files and sockets) that the process may have, and its division among purposes.
 //!
 //! ```text
 //!  0                      resp_end         http_end             limit
@@ -7,13 +7,13 @@
 //!  └── the journal, the versions' files, pulls, PostgreSQL ───────┘
 //! ```
 //!
-//! The versions' files are open for as long as a version is kept. So they are counted before a version is opened: it is refused if
-//! connections would not find some numbers below the end of their kind.
+//! The files of a version are open for as long as the version is kept. They are counted before a version is opened, and the
+//! version is rejected if too few descriptors would be left for connections.
 //!
-//! 1. The system gives the lowest number that is free. So a descriptor whose number is at or beyond the end of its kind
-//!    tells that all below are taken, by whatever: who got it closes it again and refuses. What stands further
-//!    below in the picture then still gets one.
-//! 2. Nothing has to be counted for that, and it recovers by itself when descriptors come back.
+//! 1. The system assigns the lowest free number. A descriptor whose number is at or beyond the end of its purpose therefore shows
+//!    that all lower numbers are in use. It is closed again, and the connection is rejected. The purposes further down in the
+//!    diagram can then still get descriptors.
+//! 2. This requires no counting, and recovers automatically when descriptors are closed.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -23,12 +23,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::Error;
 
-/// The most that is kept for the journal, the versions and pulls.
+/// Maximum number of descriptors reserved for the journal, the versions and pulls.
 const RESERVE_MAX: u64 = 1024;
-/// What a limit is taken for that the system does not set.
+/// The assumed limit if the system sets none.
 const UNLIMITED: u64 = 1 << 20;
 
-/// What a descriptor is for.
+/// The purpose of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A connection of the Redis protocol.
@@ -37,7 +37,7 @@ pub enum Purpose {
     Http,
 }
 
-/// The ends of the picture above, and how many connections that allows.
+/// The ends in the diagram above, and the resulting numbers of connections.
 #[derive(Debug)]
 pub struct Descriptors {
     limit: u64,
@@ -45,12 +45,12 @@ pub struct Descriptors {
     http_end: u64,
     resp_connections: AtomicU32,
     http_connections: u32,
-    /// More files of versions that may be opened.
+    /// The number of further files of versions that may be opened.
     files: u64,
 }
 
 impl Descriptors {
-    /// Shares out what the system allows.
+    /// Divides the descriptors that the system allows.
     pub fn prepare(config: &ServerConfig) -> Descriptors {
         let plan = Descriptors::plan(raise_limit(), open_now(), config);
         let wanted = config.server.max_http_connections;
@@ -65,7 +65,7 @@ impl Descriptors {
         plan
     }
 
-    /// Counts the files of the stores, which are open now, in the number of connections of the Redis protocol.
+    /// Reduces the number of connections of the Redis protocol by the stores' files, which are open now.
     pub fn count_stores(&self, config: &ServerConfig) {
         let allowed = Descriptors::plan(self.limit, open_now(), config).resp_connections();
         self.resp_connections.store(allowed, Relaxed);
@@ -99,12 +99,12 @@ impl Descriptors {
         }
     }
 
-    /// Connections of the Redis protocol at one time: `server.max_connections`, or what the system allows.
+    /// Maximum number of connections of the Redis protocol: `server.max_connections`, or what the system allows.
     pub fn resp_connections(&self) -> u32 {
         self.resp_connections.load(Relaxed)
     }
 
-    /// Connections of HTTP at one time: `server.max_http_connections`, or what the system allows.
+    /// Maximum number of HTTP connections: `server.max_http_connections`, or what the system allows.
     pub fn http_connections(&self) -> u32 {
         self.http_connections
     }
@@ -119,7 +119,7 @@ impl Descriptors {
         }
     }
 
-    /// Whether this descriptor may be kept: those that are held back for other purposes are still free.
+    /// Whether this descriptor may be kept, because those reserved for other purposes are still free.
     pub fn allow(&self, purpose: Purpose, descriptor: &impl AsRawFd) -> bool {
         let end = match purpose {
             Purpose::Resp => self.resp_end,
@@ -129,18 +129,19 @@ impl Descriptors {
     }
 }
 
-/// Whether so many files of a version may be opened.
+/// Checks whether this many files of a version may be opened.
 ///
 /// # Errors
-/// [`Error::Io`]: connections would find no descriptors any more.
+/// [`Error::Io`] if too few descriptors would be left for connections.
 pub fn ensure_room(files: usize, config: &ServerConfig) -> Result<(), Error> {
     Descriptors::plan(raise_limit(), open_now(), config).ensure_room(files as u64)
 }
 
-/// Whether a version that is not live may be opened at the start: those that are live, the journal and connections need some, too.
+/// Checks whether a version that is not live may be opened at the start, because live versions, the journal and connections need
+/// descriptors too.
 ///
 /// # Errors
-/// [`Error::Io`]: half of all are open.
+/// [`Error::Io`] if half of all descriptors are in use.
 pub fn ensure_half() -> Result<(), Error> {
     let (limit, open) = (raise_limit(), open_now());
     match open < limit / 2 {
@@ -151,10 +152,10 @@ pub fn ensure_half() -> Result<(), Error> {
     }
 }
 
-/// What to do when there are too few.
+/// Advice if there are too few.
 pub const ADVICE: &str = "raise the limit of open files (ulimit -n, LimitNOFILE), keep fewer versions (stores.retain_versions), or build with fewer partitions";
 
-/// Sets the limit as high as this process may; what it is then.
+/// Raises the limit as far as this process may, and returns it.
 pub fn raise_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let Some(current) = limit.current else {
@@ -171,7 +172,7 @@ pub fn raise_limit() -> u64 {
     }
 }
 
-/// Descriptors that are open, about.
+/// The approximate number of open descriptors.
 fn open_now() -> u64 {
     match std::fs::read_dir("/proc/self/fd") {
         Ok(entries) => entries.count() as u64,

@@ -1,5 +1,5 @@
-//! What the server can fail with. Each variant is one error code of the HTTP API; the message is a
-//! whole sentence that says what failed, on which value, and what to do.
+//! The errors of the server. Each variant corresponds to one error code of the HTTP API. The message is a complete sentence that
+//! states what failed, on which value, and what to do.
 
 use std::fmt;
 use std::io;
@@ -11,10 +11,10 @@ use larder_types::{StoreName, VersionId};
 
 use crate::descriptors;
 
-/// An error reply to a command: its code, and what failed, on which value, and what to do.
+/// An error reply to a command: its code, and a message that states what failed, on which value, and what to do.
 pub type Refusal = (Code, String);
 
-/// Bytes for people: as text, shortened.
+/// Formats bytes as text, truncated, for messages.
 pub fn show(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 128;
     String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).into_owned()
@@ -25,14 +25,14 @@ const GIVE_PASSWORD: &str = "give server.password as Authorization: Basic or Bea
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// The request itself is wrong.
+    /// The request is invalid.
     BadRequest(String),
-    /// A browser's request from another site, or one that may be.
+    /// A browser's request from another site, or possibly so.
     Forbidden(String),
-    /// The server has a password and the request has none.
+    /// The server has a password, and the request contains none.
     NoPassword,
     WrongPassword,
-    /// A guess that was not looked at.
+    /// A password that was not checked, because of too many wrong ones.
     TooManyGuesses,
     NoSuchStore(String),
     NoSuchVersion {
@@ -41,38 +41,38 @@ pub enum Error {
         kept: Vec<VersionId>,
     },
     NoSuchPull(String),
-    /// What the tables and joins refuse.
+    /// An error of the tables and joins.
     Tables(Code, String),
     NoLiveVersion(String),
     AbsentKey(String),
-    /// In a cluster: it is on other nodes, and none of them gave it.
+    /// In a cluster: the data are on other nodes, and none of them supplied them.
     Elsewhere(String),
-    /// A pull of the store is under way, or the version is in use.
+    /// A pull of the store is in progress, or the version is in use.
     Conflict(String),
-    /// A gate refused the new version.
+    /// A gate rejected the new version.
     Refused(String),
     Corrupted(String),
     DiskFull(String),
-    /// The source of a pull cannot be read, or holds what it should not.
+    /// The source of a pull cannot be read, or has invalid contents.
     Source {
         message: String,
         retry: bool,
     },
     Cancelled,
-    /// Background work that made room for what a client asked for; nothing changed.
+    /// Background work that was stopped in favor of a client's request; nothing changed.
     Displaced(String),
-    /// As many connections are open as may be.
+    /// The maximum number of connections are open.
     TooManyClients(String),
-    /// As much is under way as may be.
+    /// The maximum amount of work is in progress.
     Overloaded(String),
-    /// The client did not send in time what it had begun.
+    /// The client did not complete its request in time.
     Timeout(String),
-    /// The server cannot start or go on: folder, port, file system.
+    /// The server cannot start or continue: folder, port, file system.
     Io(String),
 }
 
 impl Error {
-    /// The code that clients match on; its row says how each protocol spells it.
+    /// The code that clients match on; its row defines the form in each protocol.
     pub fn code(&self) -> Code {
         match self {
             Error::BadRequest(_) => Code::BadRequest,
@@ -100,7 +100,7 @@ impl Error {
         }
     }
 
-    /// The body that HTTP answers and pull statuses carry.
+    /// The body for HTTP responses and pull statuses.
     pub fn info(&self) -> ErrorInfo {
         let mut info = ErrorInfo::new(self.code(), self.to_string());
         if let Error::Source { retry, .. } = self {
@@ -109,7 +109,7 @@ impl Error {
         info
     }
 
-    /// For `map_err`: names what was done and to which path.
+    /// For `map_err`: adds the action and the path.
     pub(crate) fn io<'a>(action: &'a str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
         move |source| {
             let text = format!("cannot {action} {}: {source}", path.display());

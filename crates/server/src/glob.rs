@@ -1,8 +1,8 @@
-//! Patterns of keys and names, as Redis has them: `*`, `?`, `[abc]`, `[^a-z]`, and `\` before a character that is meant as such.
+//! Patterns of keys and names, as in Redis: `*`, `?`, `[abc]`, `[^a-z]`, and `\` before a literal character.
 //!
-//! 1. A pattern is compiled once, in time in proportion to its length: a class of characters is a set of 256 bits.
-//! 2. Matching a text takes the text's length times [`Glob::weight`] at most, which is 1 of most patterns. Commands that match many texts look at fewer of
-//!    them with a heavy pattern, so that their work is bounded: [`Glob::texts_max`].
+//! 1. A pattern is compiled once, in time proportional to its length: a character class is a set of 256 bits.
+//! 2. Matching a text takes at most the text's length times [`Glob::weight`], which is 1 for most patterns. Commands that match
+//!    many texts examine fewer of them if the pattern is heavy, so that their work is bounded: [`Glob::texts_max`].
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use larder_protocol::errors::Code;
 
 use crate::error::Refusal;
 
-/// A longer pattern is refused.
+/// Longer patterns are rejected.
 const PATTERN_BYTES_MAX: usize = 4096;
-/// The work of one command that matches many texts: comparisons of a byte.
+/// The work limit of a command that matches many texts, in byte comparisons.
 const WORK_MAX: usize = 1 << 24;
-/// A usual length of the texts that are matched.
+/// The assumed length of a text.
 const TEXT_BYTES: usize = 64;
 
 /// A compiled pattern.
@@ -48,7 +48,7 @@ impl Element {
 
 impl Glob {
     /// # Errors
-    /// The pattern is longer than patterns may be.
+    /// The pattern exceeds the maximum length.
     pub fn parse(pattern: &[u8]) -> Result<Glob, Refusal> {
         if pattern.len() > PATTERN_BYTES_MAX {
             let message = format!(
@@ -61,7 +61,7 @@ impl Glob {
         while !rest.is_empty() {
             let (element, length) = first(rest);
             rest = &rest[length.min(rest.len())..];
-            // Two stars are one.
+            // Consecutive stars are equivalent to one.
             if element != Element::Star || elements.last() != Some(&Element::Star) {
                 elements.push(element);
             }
@@ -72,14 +72,14 @@ impl Glob {
         })
     }
 
-    /// The pattern as it was written.
+    /// The pattern as given.
     pub fn pattern(&self) -> &[u8] {
         &self.pattern
     }
 
     pub fn matches(&self, text: &[u8]) -> bool {
         let (mut at, mut taken) = (0, 0);
-        // Where to go on when what follows the last star does not fit: one byte further.
+        // The position to retry from when the elements after the last star do not match: one byte further.
         let mut star: Option<(usize, usize)> = None;
         loop {
             match (self.elements.get(at), text.get(taken)) {
@@ -105,13 +105,13 @@ impl Glob {
         }
     }
 
-    /// How often a byte of a text is compared at most: as often as what stands behind a star, up to the next one, has elements.
+    /// Maximum number of comparisons per byte of a text: the number of elements between a star and the next one.
     fn weight(&self) -> usize {
         let behind_stars = self.elements.split(|it| *it == Element::Star).skip(1);
         behind_stars.map(<[Element]>::len).max().unwrap_or(1).max(1)
     }
 
-    /// How many texts one command may match.
+    /// Maximum number of texts that one command may match.
     pub fn texts_max(&self) -> usize {
         WORK_MAX / (TEXT_BYTES * self.weight())
     }
@@ -123,7 +123,7 @@ impl fmt::Debug for Glob {
     }
 }
 
-/// The first element of a pattern that is not empty, and its length.
+/// Parses the first element of a non-empty pattern, and returns its length.
 fn first(pattern: &[u8]) -> (Element, usize) {
     match pattern {
         [b'*', ..] => (Element::Star, 1),
@@ -138,7 +138,7 @@ fn first(pattern: &[u8]) -> (Element, usize) {
     }
 }
 
-/// The bytes of a class, and its length with the closing bracket. One that is not closed ends with the pattern.
+/// Parses a class, and returns its bytes and its length including the closing bracket. An unclosed class ends with the pattern.
 fn class_of(class: &[u8]) -> ([u64; 4], usize) {
     let is_negated = class.first() == Some(&b'^');
     let (mut set, mut at) = ([0_u64; 4], usize::from(is_negated));

@@ -1,10 +1,10 @@
-//! Wrong passwords: how fast they may be tried, from one address and in all.
+//! Limits the rate of wrong passwords, per address and in total.
 //!
-//! 1. What is right costs nothing, and is answered at once where few guesses were wrong of late. Who has guessed wrong often is
-//!    answered slowly, whether right or wrong: otherwise a guess that is not answered at once would be known to be wrong.
-//! 2. Nobody is locked out: an allowance comes back with time alone. One address cannot use up another's, and an address that has
-//!    given the right password before does not share the allowance of all others.
-//! 3. How many addresses are remembered is bounded by the allowance of all.
+//! 1. A correct password costs nothing, and is answered immediately if few recent ones were wrong. After many wrong passwords
+//!    from an address, its requests are delayed whether right or wrong; otherwise a delayed answer would reveal a wrong password.
+//! 2. No client is locked out: an allowance recovers with time alone. One address cannot use up another's allowance, and an
+//!    address that has given the correct password before does not share the total allowance.
+//! 3. The number of remembered addresses is bounded by the total allowance.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -15,21 +15,21 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::log_limit::LogLimit;
 
-/// Wrong guesses that are answered at once, and how long it takes until one more is.
+/// The number of wrong passwords that are answered immediately, and the time until one more is.
 const OF_ONE: (u32, Duration) = (10, Duration::from_secs(1));
 const OF_ALL: (u32, Duration) = (200, Duration::from_millis(50));
-/// A guess waits so long for its turn; then it is refused without being looked at.
+/// Maximum time that a password waits for its turn; it is then rejected unchecked.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Addresses that gave the right password, and are remembered.
+/// Maximum number of remembered addresses that gave the correct password.
 const KNOWN_MAX: usize = 4096;
-/// Addresses that guessed wrong are cleaned up when there are so many.
+/// The number of addresses with wrong passwords at which old ones are removed.
 const CLEAN_AT: usize = 1024;
 
-/// Of all guesses of a server.
+/// The password attempts of a server.
 #[derive(Default)]
 pub struct Guesses {
     of_late: Mutex<OfLate>,
-    /// Guesses that were wrong, and that were refused without being looked at.
+    /// The numbers of wrong passwords, and of passwords that were rejected unchecked.
     pub wrong: AtomicU64,
     pub refused: AtomicU64,
     told: LogLimit,
@@ -42,12 +42,12 @@ struct OfLate {
     known: HashSet<IpAddr>,
 }
 
-/// When all that was used of it has come back.
+/// The time at which the allowance is fully recovered.
 #[derive(Clone, Copy, Default)]
 struct Allowance(Option<Instant>);
 
 impl Allowance {
-    /// How long until a guess may be answered.
+    /// The time until a password may be answered.
     fn wait(self, now: Instant, (burst, each): (u32, Duration)) -> Duration {
         let used = self
             .0
@@ -85,7 +85,7 @@ impl OfLate {
     }
 }
 
-/// What counts as one address: of IPv6 the network, for a machine has as many addresses of it as it likes.
+/// Normalizes an address. For IPv6, this is the network, because a machine can use any number of addresses in it.
 fn whole_address(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V6(addr) => {
@@ -97,13 +97,13 @@ fn whole_address(addr: IpAddr) -> IpAddr {
 }
 
 impl Guesses {
-    /// Whether a guess may be answered now. If not, how long to wait.
+    /// Returns how long to wait before a password may be answered; zero if it may be answered now.
     pub fn wait(&self, from: IpAddr) -> Duration {
         let of_late = self.of_late.lock().unwrap_or_else(PoisonError::into_inner);
         of_late.wait(whole_address(from), Instant::now())
     }
 
-    /// Waits until a guess may be answered, if that is soon.
+    /// Waits until a password may be answered, if that is soon.
     pub async fn wait_for_turn(&self, from: IpAddr) {
         let begun = Instant::now();
         loop {
@@ -115,10 +115,10 @@ impl Guesses {
         }
     }
 
-    /// Judges a guess, of which the caller says whether it was right.
+    /// Records a password attempt and returns its result. The caller determines whether it was right.
     ///
     /// # Errors
-    /// [`Error::WrongPassword`]; [`Error::TooManyGuesses`] if it is not told, for want of a turn.
+    /// [`Error::WrongPassword`]; [`Error::TooManyGuesses`] if the result is not revealed, because it was not the address's turn.
     pub fn judge(&self, from: IpAddr, is_right: bool) -> Result<(), Error> {
         self.judge_at(Instant::now(), from, is_right)
     }
@@ -157,7 +157,7 @@ mod tests {
         IpAddr::V4((0x0a00_0000 + last).into())
     }
 
-    /// How many guesses of an address are told to be wrong in the seconds given, if it tries a thousand times a second.
+    /// Counts the passwords of an address that are reported as wrong in the given seconds, at a thousand attempts per second.
     fn told(guesses: &Guesses, start: Instant, seconds: u64, from: IpAddr) -> usize {
         let times = (0..seconds * 1000).map(|ms| start + Duration::from_millis(ms));
         times
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(told(&guesses, start, 100, address(1)), 10 + 99);
         assert_eq!(guesses.wrong.load(Relaxed), 109);
         assert_eq!(guesses.refused.load(Relaxed), 100_000 - 109);
-        // What is right is not told either, but a second later it is, and others never notice.
+        // A correct password is not accepted either, but a second later it is. Other addresses are not affected.
         let end = start + Duration::from_millis(99_999);
         assert!(guesses.judge_at(end, address(1), true).is_err());
         let later = end + Duration::from_secs(1);

@@ -1,14 +1,16 @@
-//! The keys of stores that are read most: a bounded estimate, so that a new version can have them in memory before it is read.
+//! A bounded estimate of the most frequently read keys of stores, so that a new version can have them in memory before it is
+//! read.
 //!
 //! ```text
-//!  reads ─ one key in 61 ─► the thread's list (bounded; what does not fit is left out) ─ fold ─► a summary of each store ─► hottest
+//!  reads ─ one key in 61 ─► the thread's list (bounded; excess is dropped) ─ fold ─► a summary per store ─► hottest
 //! ```
 //!
-//! A summary is that of J. Misra and D. Gries (Finding repeated elements, 1982), kept with spare room: when there are twice as many keys as are asked
-//! for, all counts are lowered by that of the first key too many, and keys without a count go. A count is too small by at most one in `count` of all
-//! that was counted, so what is read more often than that is in it. Counts are halved now and then: what was hot yesterday is forgotten.
+//! The summary is that of J. Misra and D. Gries (Finding repeated elements, 1982), with spare room: when it has twice as many
+//! keys as requested, all counts are reduced by the count of the first surplus key, and keys without a count are removed. A count
+//! is too small by at most one `count`-th of all counted reads, so every key that is read more often than that is included.
+//! Counts are halved periodically, so that formerly hot keys are dropped.
 //!
-//! Reads that are not drawn cost the decrement of a number of their thread's. Where no keys are asked for there is no sampler.
+//! A read that is not sampled costs one decrement of a thread-local counter. If no keys are requested, there is no sampler.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -17,30 +19,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use larder_types::StoreName;
 
-/// A prime, so that no pattern of reads falls in with it.
+/// A prime, so that no regular pattern of reads coincides with it.
 const ONE_IN: usize = 61;
-/// Of one thread, between two folds.
+/// Maximum number of samples per thread between two folds.
 const DRAWN_MAX: usize = 4096;
-/// Longer keys are not kept.
+/// Longer keys are not sampled.
 const KEY_BYTES_MAX: usize = 1024;
-/// After so many draws of a store its counts are halved.
+/// The number of samples of a store after which its counts are halved.
 const HALVE_EVERY: u64 = 1 << 20;
 
 type Drawn = Mutex<Vec<(StoreName, Box<[u8]>)>>;
 
-/// Of all serving threads.
+/// The samples of all serving threads.
 pub struct HotKeys {
-    /// Keys that are asked for of each store; 0 draws nothing.
+    /// The number of keys requested per store; 0 disables sampling.
     count: usize,
     threads: Mutex<Vec<Arc<Drawn>>>,
     stores: Mutex<HashMap<StoreName, Summary>>,
-    /// Found in new versions, since the server started.
+    /// The number of keys found in new versions since the server started.
     warmed: AtomicU64,
 }
 
-/// A serving thread's.
+/// The sampler of a serving thread.
 pub struct Sampler {
-    /// Keys until the one that is drawn.
+    /// The number of keys until the next sample.
     left: Cell<usize>,
     drawn: Arc<Drawn>,
 }
@@ -55,7 +57,7 @@ impl HotKeys {
         }
     }
 
-    /// For a thread that serves; `None` where nothing is drawn.
+    /// Returns a sampler for a serving thread; `None` if sampling is disabled.
     pub fn sampler(&self) -> Option<Sampler> {
         if self.count == 0 {
             return None;
@@ -68,11 +70,11 @@ impl HotKeys {
         })
     }
 
-    /// Takes what the threads have drawn. Call it now and then, off the serving threads.
+    /// Collects the samples of all threads. To be called periodically, not on a serving thread.
     pub fn fold(&self) {
         let threads = lock(&self.threads).clone();
         for thread in threads {
-            // A serving thread that finds the list locked draws nothing, so the lock is held for a moment.
+            // A serving thread that finds the list locked drops its sample, so the lock is held only briefly.
             let drawn = std::mem::take(&mut *lock(&thread));
             let mut stores = lock(&self.stores);
             for (store, key) in drawn {
@@ -81,7 +83,7 @@ impl HotKeys {
         }
     }
 
-    /// The hottest keys of a store, the hottest first: at most as many as are asked for.
+    /// Returns the hottest keys of a store, the hottest first, at most the requested number.
     pub fn hottest(&self, store: &StoreName) -> Vec<Box<[u8]>> {
         self.fold();
         let stores = lock(&self.stores);
@@ -92,7 +94,7 @@ impl HotKeys {
         all.into_iter().map(|(key, _)| key.clone()).collect()
     }
 
-    /// So many of them were found in a new version.
+    /// Counts keys that were found in a new version.
     pub fn add_warmed(&self, keys: u64) {
         self.warmed.fetch_add(keys, Relaxed);
     }
@@ -101,14 +103,14 @@ impl HotKeys {
         self.warmed.load(Relaxed)
     }
 
-    /// Forgets stores that are gone.
+    /// Removes stores that no longer exist.
     pub fn keep_only(&self, is_there: impl Fn(&StoreName) -> bool) {
         lock(&self.stores).retain(|store, _| is_there(store));
     }
 }
 
 impl Sampler {
-    /// Reads of these keys of one store.
+    /// Records reads of keys of one store.
     #[inline]
     pub fn read(&self, store: &StoreName, keys: &[&[u8]]) {
         let left = self.left.get();
@@ -135,7 +137,7 @@ impl Sampler {
     }
 }
 
-/// Of one store.
+/// The summary of one store.
 #[derive(Default)]
 struct Summary {
     counts: HashMap<Box<[u8]>, u64>,
@@ -179,7 +181,7 @@ mod tests {
         name.parse().expect("a name")
     }
 
-    /// Draws as a thread does that reads one key at a time or many.
+    /// Samples like a thread that reads `at_a_time` keys per command.
     fn reads(hot: &HotKeys, at_a_time: usize, count: usize, mut key: impl FnMut() -> u64) {
         let sampler = hot.sampler().expect("keys are asked for");
         for round in 0..count / at_a_time {

@@ -8,10 +8,11 @@
 //!                     (one pointer, read)     (disk and catalog, changed together)
 //! ```
 //!
-//! `tables` holds the tables and joins. Each RESP thread has a part of them, with an engine of its own.
+//! `tables` contains the tables and joins. Each RESP thread has a part of them, with its own engine.
 //!
-//! To follow a lookup read `resp`, then `catalog`. To follow a pull read `http/routes.rs`, `fetch/mod.rs`,
-//! `fetch/pull.rs`, `stores/mod.rs`. To follow a start read `server.rs`, then `stores/recover.rs`.
+//! - To follow a lookup, read `resp`, then `catalog`.
+//! - To follow a pull, read `http/routes.rs`, `fetch/mod.rs`, `fetch/pull.rs`, `stores/mod.rs`.
+//! - To follow a start, read `server.rs`, then `stores/recover.rs`.
 
 pub mod ability;
 mod catalog;

@@ -1,5 +1,5 @@
-//! How far opening the stores and loading the rows is. `resp/loading.rs` answers clients meanwhile; HTTP answers `/healthz` with 200 and
-//! `/readyz` with 503 and the progress.
+//! The progress of opening the stores and loading the rows. Meanwhile, `resp/loading.rs` answers clients, and HTTP answers
+//! `/healthz` with 200 and `/readyz` with 503 and the progress.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -8,7 +8,7 @@ use larder_protocol::errors::Code;
 
 use crate::error::Error;
 
-/// The progress of a start: first the stores are opened, then the rows are loaded.
+/// The progress of a start: the stores are opened first, then the rows are loaded.
 #[derive(Default)]
 pub struct Progress {
     is_loading: AtomicBool,
@@ -21,7 +21,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// `bytes_total` is the size of the journal that will be read.
+    /// `bytes_total` is the size of the journal to read.
     pub fn begin(&self, bytes_total: u64) {
         self.bytes_total.store(bytes_total, Relaxed);
         self.is_loading.store(true, Relaxed);
@@ -48,18 +48,18 @@ impl Progress {
         self.is_loading.load(Relaxed)
     }
 
-    /// Bytes of the journal that are loaded, and that will be.
+    /// The loaded bytes of the journal, and its total.
     pub fn bytes(&self) -> (u64, u64) {
         (self.bytes.load(Relaxed), self.bytes_total.load(Relaxed))
     }
 
-    /// The part of the journal that is loaded.
+    /// The loaded percentage of the journal.
     pub fn percent(&self) -> u64 {
         let (bytes, total) = self.bytes();
         (bytes * 100).checked_div(total).unwrap_or(0).min(100)
     }
 
-    /// Counts an entry of the journal. One thread reads the journal, and no other counts.
+    /// Counts an entry of the journal. Only the thread that reads the journal calls this.
     #[inline]
     pub fn count(&self, entry: &Entry<'_>) {
         let bytes = self.bytes.load(Relaxed) + entry.payload_bytes() as u64;
@@ -67,7 +67,7 @@ impl Progress {
         self.entries.store(self.entries.load(Relaxed) + 1, Relaxed);
     }
 
-    /// The progress in words, while the stores are opened or rows load.
+    /// The progress as a message, while stores are being opened or rows are being loaded.
     pub fn in_words(&self) -> Option<String> {
         if !self.is_loading() {
             return None;

@@ -1,12 +1,13 @@
-//! A limit of log lines that a client can cause many times a second: one a minute, with how often it has happened since the last.
+//! Limits log lines that a client can trigger many times per second to one per minute, with the number of occurrences since the
+//! last line.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two lines about the same thing.
+/// The minimum interval between two lines about the same event.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// What is logged at most once a minute.
+/// An event that is logged at most once per minute.
 #[derive(Debug, Default)]
 pub struct LogLimit(Mutex<Noted>);
 
@@ -17,7 +18,7 @@ struct Noted {
 }
 
 impl LogLimit {
-    /// Notes that it happened. If it is time for a line: how often since the last one.
+    /// Records an occurrence. If a line is due, returns the number of occurrences since the last one.
     pub fn note(&self) -> Option<u64> {
         self.note_at(Instant::now())
     }

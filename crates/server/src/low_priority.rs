@@ -1,16 +1,16 @@
-//! Threads that yield to readers: a small share of the processor, the last place in the disk's queue.
+//! Threads that yield to reads: a small share of the CPU, and the last place in the disk's queue.
 
-/// `setpriority`'s scale ends at 19; 15 still moves on a busy machine.
+/// `setpriority`'s scale ends at 19; with 15, a thread still progresses on a busy machine.
 const NICE: i32 = 15;
-/// `ioprio_set`: class "best effort" (2) shifted by 13, level 7 of 0..=7. The idle class may starve
-/// for ever on a busy disk, and a pull that never ends helps nobody.
+/// `ioprio_set`: class "best effort" (2) shifted by 13, level 7 of 0..=7. The idle class may starve forever on a busy disk, and a
+/// pull that never ends is useless.
 const IO_PRIORITY: libc::c_int = (2 << 13) | 7;
 const IOPRIO_WHO_PROCESS: libc::c_int = 1;
 
-/// Lowers the calling thread for the rest of its life. Refusal by the system is harmless.
+/// Lowers the priority of the calling thread for the rest of its life. If the system refuses, that is harmless.
 pub fn lower_this_thread() {
-    // SAFETY: gettid, setpriority and ioprio_set take integers, touch no memory of ours, and with
-    // the calling thread's own id change that thread alone (Linux keeps priorities per thread).
+    // SAFETY: gettid, setpriority and ioprio_set take integers, touch no memory of ours, and with the calling thread's own id
+    // change that thread alone (Linux keeps priorities per thread).
     unsafe {
         let thread = libc::syscall(libc::SYS_gettid);
         libc::setpriority(libc::PRIO_PROCESS, thread as libc::id_t, NICE);
@@ -23,7 +23,7 @@ pub fn lower_this_thread() {
     }
 }
 
-/// A named thread of low priority.
+/// Starts a named low-priority thread.
 pub fn spawn_low<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,

@@ -1,5 +1,5 @@
-//! Maintenance of stores, on threads of low priority: after a start it reads the live versions into memory; from then on it measures
-//! what is in memory, closes versions that were removed, removes old ones, and has those of many layers compacted.
+//! Maintenance of stores on low-priority threads. After a start, it reads the live versions into memory. From then on, it
+//! measures their residency, closes removed versions, removes old ones, and starts compactions of versions with many layers.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -15,14 +15,14 @@ use crate::fetch::Pace;
 use crate::fetch::warm::warm_served;
 use crate::low_priority::spawn_low;
 
-/// Looking at residency takes at most one part in this many of one core's time.
+/// Measuring residency takes at most this fraction (1/200) of one core's time.
 const RESIDENCY_SHARE: u32 = 200;
 const RESIDENCY_EVERY_MIN: Duration = Duration::from_secs(1);
 const RESIDENCY_EVERY_MAX: Duration = Duration::from_secs(60);
 const RETENTION_EVERY: Duration = Duration::from_secs(60);
 
 pub struct Maintenance {
-    /// Dropping it ends the upkeep thread.
+    /// Dropping it ends the maintenance thread.
     stop: SyncSender<()>,
     stopping: Arc<AtomicBool>,
     threads: [JoinHandle<()>; 2],
@@ -82,7 +82,7 @@ impl Maintenance {
     }
 }
 
-/// Memory goes back to the system in pieces, with a pause after each: taking a page from a process interrupts all threads that serve.
+/// Memory is released in pieces with pauses, because unmapping pages of a process interrupts all serving threads.
 fn release_step(pace: &Pace<'_>, stopping: &AtomicBool) {
     const PAUSE: Duration = Duration::from_millis(1);
     if !stopping.load(Relaxed) {
@@ -91,7 +91,8 @@ fn release_step(pace: &Pace<'_>, stopping: &AtomicBool) {
     }
 }
 
-/// Answers how long to leave it after this. `told` are the versions of which the log has said that they are damaged.
+/// Measures residency, and returns the time until the next measurement. `told` contains the versions whose damage has been
+/// logged.
 fn refresh_residency(shared: &Shared, told: &mut HashSet<PathBuf>) -> Duration {
     let began = Instant::now();
     for store in shared.stores.list() {

@@ -1,6 +1,7 @@
-//! What this node knows of its cluster: its present view, how it is reached, and how it asks and tells others.
+//! This node's membership in its cluster: its current view, its addresses, and its requests and reports.
 //!
-//! With `cluster.mode = "one"` the cluster is this node (`cluster/one.rs`); with `"etcd"` it is one of many (`cluster/node`).
+//! With `cluster.mode = "one"`, the cluster consists of this node (`cluster/one.rs`); with `"etcd"`, it has many nodes
+//! (`cluster/node`).
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -18,35 +19,35 @@ use crate::error::Error;
 use crate::supervision::Guard;
 use crate::tables::TablesHandle;
 
-/// A node's place in its cluster, as all threads see it.
+/// A node's membership in its cluster, shared by all threads.
 pub struct Membership {
     view: Arc<ArcSwap<View>>,
-    /// `cluster.announce`: a host, and a port if that is another one too.
+    /// `cluster.announce`: a host, and a port if that differs too.
     announce: Option<(String, Option<u16>)>,
     home: Home,
-    /// How far other nodes' clocks are from this one's, when that was measured last.
+    /// The last measured offsets of other nodes' clocks from this one's.
     clocks: Mutex<BTreeMap<NodeName, ClockSkew>>,
 }
 
-/// How far another node's clock is from this node's.
+/// The offset of another node's clock from this node's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockSkew {
-    /// Negative: it is behind.
+    /// Negative if the other clock is behind.
     pub ahead_ms: i64,
-    /// By how much that may be wrong, either way.
+    /// The maximum error, in either direction.
     pub within_ms: u64,
 }
 
-/// What keeps the map.
+/// The storage of the map.
 enum Home {
-    /// A file. This holds the lock on it.
+    /// A file. The service holds its lock.
     File {
         _service: Embedded,
     },
     Etcd(Box<node::Handle>),
 }
 
-/// Where this node listens.
+/// The addresses on which this node listens.
 pub struct Listens {
     pub resp: SocketAddr,
     pub http: Option<SocketAddr>,
@@ -55,7 +56,8 @@ pub struct Listens {
 }
 
 impl Membership {
-    /// Prepares for the cluster of `cluster.mode`, if there is one. Of a cluster in etcd nothing is known before [`Membership::begin`].
+    /// Prepares the cluster of `cluster.mode`, if there is one. Nothing is known about a cluster in etcd before
+    /// [`Membership::begin`].
     ///
     /// # Errors
     /// [`Error::BadRequest`] if a setting is wrong, [`Error::Corrupted`] or [`Error::Io`] if the map cannot be read or written.
@@ -88,7 +90,7 @@ impl Membership {
             }
         };
         let peer_addr = listens.peer.as_ref().and_then(|it| it.local_addr().ok());
-        // What is announced for clients has the port of the Redis protocol.
+        // The announced port is that of the Redis protocol.
         let host_alone = announce.clone().map(|(host, _)| (host, None));
         let registration = Registration {
             name,
@@ -132,10 +134,10 @@ impl Membership {
         }))
     }
 
-    /// Begins this node's life in a cluster that is kept in etcd; each new view is given to `tell`, on a thread of its own.
+    /// Starts this node's participation in a cluster in etcd. `tell` is called with each new view, on a separate thread.
     ///
     /// # Errors
-    /// [`Error::Io`] if there is no thread to be had.
+    /// [`Error::Io`] if the thread cannot be created.
     pub fn begin(
         &self,
         tell: impl Fn(Arc<View>) + Send + 'static,
@@ -155,17 +157,17 @@ impl Membership {
         }
     }
 
-    /// What this node goes by now.
+    /// The current view.
     pub fn view(&self) -> Arc<View> {
         self.view.load_full()
     }
 
-    /// Whether a map in etcd says what is where.
+    /// Whether a map in etcd determines the placement.
     pub fn is_in_etcd(&self) -> bool {
         matches!(self.home, Home::Etcd(_))
     }
 
-    /// How this node stands with etcd; `None` where it needs none.
+    /// This node's status with etcd; `None` if it does not use etcd.
     pub fn standing(&self) -> Option<Arc<Standing>> {
         match &self.home {
             Home::File { .. } => None,
@@ -173,7 +175,7 @@ impl Membership {
         }
     }
 
-    /// What keeps the map; `None` where that is a file.
+    /// The node's handle in a cluster in etcd; `None` if the map is in a file.
     pub fn node(&self) -> Option<&node::Handle> {
         match &self.home {
             Home::File { .. } => None,
@@ -181,7 +183,7 @@ impl Membership {
         }
     }
 
-    /// How many requests this node has sent to etcd: none of them for a command.
+    /// The number of requests that this node has sent to etcd. Executing commands requires none.
     pub fn etcd_requests(&self) -> u64 {
         match &self.home {
             Home::File { .. } => 0,
@@ -189,7 +191,7 @@ impl Membership {
         }
     }
 
-    /// Whether they are: one load.
+    /// Whether commands on tables are rejected, at the cost of one atomic load.
     #[inline]
     pub fn is_refusing(&self) -> bool {
         match &self.home {
@@ -198,13 +200,14 @@ impl Membership {
         }
     }
 
-    /// Why commands on tables are refused, if all of them are: this node is no part of the cluster, or the cluster has not begun.
+    /// The reason why all commands on tables are rejected, if they are: this node is not part of the cluster, or the cluster has
+    /// not started.
     pub fn refusal(&self) -> Option<String> {
         let standing = self.standing()?;
         standing.refusal(&self.view.load())
     }
 
-    /// Where other nodes connect.
+    /// The address to which other nodes connect.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         match &self.home {
             Home::File { .. } => None,
@@ -212,7 +215,7 @@ impl Membership {
         }
     }
 
-    /// Where other nodes connect, for whoever accepts: once.
+    /// Returns the listener for other nodes, once.
     #[allow(dead_code, reason = "for who accepts, pushes and replicates")]
     pub fn take_peer_listener(&self) -> Option<TcpListener> {
         match &self.home {
@@ -221,10 +224,11 @@ impl Membership {
         }
     }
 
-    /// Asks the controller for something, and waits for its answer: a push is answered when it has ended. Who stops waiting takes nothing back.
+    /// Sends an operator request to the controller, and waits for its answer; a push is answered when it has ended. Dropping the
+    /// future does not withdraw the request.
     ///
     /// # Errors
-    /// Why it is refused, or that it is unknown what became of it; in words for the person.
+    /// A message for the operator: the reason for a rejection, or that the outcome is unknown.
     pub async fn ask(&self, ask: Ask) -> Result<String, String> {
         match &self.home {
             Home::File { .. } => Err("this cluster is one node, and has nobody to ask: cluster.mode = \"etcd\" makes it one of many".to_owned()),
@@ -232,7 +236,7 @@ impl Membership {
         }
     }
 
-    /// Changes what this node reports. It is told soon after, all of it; call this as often as there is news.
+    /// Changes this node's report, which is soon written completely. May be called as often as necessary.
     #[allow(dead_code, reason = "for who accepts, pushes and replicates")]
     pub fn report(&self, change: impl FnOnce(&mut Report)) {
         if let Home::Etcd(handle) = &self.home {
@@ -240,19 +244,19 @@ impl Membership {
         }
     }
 
-    /// Notes that another node has a map of this epoch.
+    /// Records that another node has a map of this epoch.
     pub fn saw_epoch(&self, epoch: Epoch) {
         if let Home::Etcd(handle) = &self.home {
             handle.saw_epoch(epoch);
         }
     }
 
-    /// Why this node must not answer by its own map, if it must not: see [`Standing::cut_off`].
+    /// The reason why this node must not serve by its own map, if so: see [`Standing::cut_off`].
     pub fn cut_off(&self) -> Option<String> {
         self.standing()?.cut_off(&self.view.load())
     }
 
-    /// Notes whether another node was reached, or why not.
+    /// Records that another node was reached, or the reason why not.
     pub fn met(&self, node: &NodeName, how: Result<(), &str>) {
         if let Home::Etcd(handle) = &self.home {
             handle.met(node, how);
@@ -263,7 +267,7 @@ impl Membership {
         self.locked_clocks().insert(node, skew);
     }
 
-    /// How far other nodes' clocks are from this one's: of nodes that this one has asked.
+    /// The clock offsets of the nodes to which this one has sent requests.
     pub fn clocks(&self) -> BTreeMap<NodeName, ClockSkew> {
         self.locked_clocks().clone()
     }
@@ -276,7 +280,7 @@ impl Membership {
         self.clocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets what was noted of nodes that are not these.
+    /// Discards the records about other nodes than these.
     pub fn keep_met(&self, nodes: impl Fn(&NodeName) -> bool) {
         self.locked_clocks().retain(|name, _| nodes(name));
         if let Home::Etcd(handle) = &self.home {
@@ -284,11 +288,12 @@ impl Membership {
         }
     }
 
-    /// Where clients find a member of a view: host and port. This node is where a client has reached it, unless another address is announced.
+    /// The host and port at which clients can reach a member of a view. For this node, this is the address that the client has
+    /// used, unless another one is announced.
     pub fn address(&self, view: &View, member: &Member, reached: SocketAddr) -> (String, u16) {
         let is_own = member.id == view.me;
         if let (Home::Etcd(_), Some(told)) = (&self.home, split(&member.registration.resp)) {
-            // All members tell the same of each, so that clients know it again.
+            // All members give the same address for each, so that clients recognize it.
             return told;
         }
         match &self.announce {
@@ -298,7 +303,7 @@ impl Membership {
     }
 }
 
-/// `host:port`, as announced or else as it is.
+/// `host:port`, as announced or as bound.
 fn address_text(addr: SocketAddr, announced: Option<&(String, Option<u16>)>) -> String {
     let Some((host, port)) = announced else {
         return addr.to_string();
@@ -310,14 +315,14 @@ fn address_text(addr: SocketAddr, announced: Option<&(String, Option<u16>)>) -> 
     }
 }
 
-/// Host and port of an address that a member has registered.
+/// Splits an address that a member has registered into host and port.
 pub fn split(address: &str) -> Option<(String, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     Some((host.to_owned(), port.parse().ok()?))
 }
 
-/// What clients know a member by: 40 hexadecimal digits, the same as long as its data folder is.
+/// A member's id for clients: 40 hexadecimal digits, unchanged for the lifetime of its data folder.
 pub fn shown_id(member: &Member) -> String {
     let name = larder_types::key_hash(member.name().as_str().as_bytes());
     format!(
@@ -326,14 +331,14 @@ pub fn shown_id(member: &Member) -> String {
     )
 }
 
-/// `host`, `host:port` or `[host]:port`.
+/// Parses `host`, `host:port` or `[host]:port`.
 fn announced(text: &str) -> Result<Option<(String, Option<u16>)>, String> {
     if text.is_empty() {
         return Ok(None);
     }
     let wrong = || format!("{text:?} is not host:port or host");
     let (host, port) = match text.rsplit_once(':') {
-        // An address of version 6 by itself has colons too.
+        // An IPv6 address without a port contains colons too.
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
             (host, Some(port.parse().map_err(|_| wrong())?))
         }

@@ -1,6 +1,5 @@
-//! `/metrics`, in the OpenMetrics text format, made anew at each scrape from the counters of
-//! `stats`, the stores' status and the pulls'. Nothing is registered as stores come and go, so a
-//! removed store's lines end with it.
+//! `/metrics` in the OpenMetrics text format, generated at each scrape from the counters of `stats` and the status of stores and
+//! pulls. Stores are not registered, so a removed store's lines disappear with it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +28,7 @@ use crate::http::Failure;
 use crate::spaces::Figures;
 use crate::stats::SeriesSnapshot;
 
-/// How long a scrape waits for figures of the serving threads.
+/// How long a scrape waits for the figures of the serving threads.
 const FIGURES_MAX: Duration = Duration::from_millis(500);
 
 pub async fn scrape(State(shared): State<Arc<Shared>>) -> Result<Response, Failure> {
@@ -37,7 +36,7 @@ pub async fn scrape(State(shared): State<Arc<Shared>>) -> Result<Response, Failu
         let publish = shared
             .tables
             .run_on_all(None, |tables| async move { tables.publish_figures() });
-        // Of a serving thread that does not answer, the figures are those that it published last.
+        // For a serving thread that does not answer, the last published figures are used.
         if let Ok(published) = tokio::time::timeout(FIGURES_MAX, publish).await {
             published?;
         }
@@ -683,7 +682,7 @@ impl Scrape {
     }
 }
 
-/// Pulls that have ended, by store and the name of their last state.
+/// Ended pulls, by store and final state.
 pub type EndedCounts = BTreeMap<(StoreName, &'static str), u64>;
 
 fn line(
@@ -699,8 +698,8 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64
     ConstGauge::new(value as i64).encode(metric)
 }
 
-/// One bucket per power of two from about a microsecond to a few seconds: (end in seconds, calls in
-/// this bucket alone). The counters have four times as many, more than anyone plots.
+/// One bucket per power of two from about a microsecond to a few seconds: (end in seconds, calls in this bucket alone). The
+/// counters have four times as many buckets, more than plots need.
 fn coarse(series: &SeriesSnapshot) -> Vec<(f64, u64)> {
     const END_NS_MIN: u64 = 1 << 10;
     const END_NS_MAX: u64 = 1 << 33;

@@ -1,21 +1,21 @@
-//! The one password that a server may ask for, given over either protocol.
+//! The server's password, used by both protocols.
 
 use axum::http::{HeaderMap, header};
 use base64::prelude::{BASE64_STANDARD, Engine};
 
 use crate::error::Error;
 
-/// The password that the configuration asks for; empty asks for none.
+/// The configured password; empty if none is required.
 #[derive(Clone, Copy)]
 pub struct Password<'a>(pub &'a str);
 
 impl Password<'_> {
-    /// Whether clients need none.
+    /// Whether clients need no password.
     pub fn is_none(self) -> bool {
         self.0.is_empty()
     }
 
-    /// Compares without telling by the time taken how much of a guess was right.
+    /// Compares in constant time, so that the time does not reveal how much of a password was right.
     pub fn is(self, given: &[u8]) -> bool {
         let expected = self.0.as_bytes();
         let differences = expected
@@ -25,11 +25,10 @@ impl Password<'_> {
         std::hint::black_box(differences) == 0 && expected.len() == given.len()
     }
 
-    /// Judges the `Authorization` of an HTTP request: `Basic`, whose user is not looked at, or
-    /// `Bearer`.
+    /// Checks the `Authorization` header of an HTTP request: `Basic`, whose user is ignored, or `Bearer`.
     ///
     /// # Errors
-    /// [`Error::NoPassword`] if there is none, [`Error::WrongPassword`] if it is not this one.
+    /// [`Error::NoPassword`] if there is none, [`Error::WrongPassword`] if it differs.
     pub fn check(self, headers: &HeaderMap) -> Result<(), Error> {
         if self.is_none() {
             return Ok(());
@@ -87,7 +86,7 @@ mod tests {
             "Bearer pass:wor",
             "Bearer pass:word1",
             "Basic pass:word",
-            // Not quite base64: padding of another length, bits that no byte takes, more behind the end.
+            // Invalid base64: padding of another length, surplus bits, bytes after the end.
             "Basic OnBhc3M6d29yZA",
             "Basic OnBhc3M6d29yZA=",
             "Basic OnBhc3M6d29yZB==",

@@ -1,14 +1,14 @@
-//! Pinned values: a value of a store that keeps its version open while it waits to be sent.
+//! Pinned values: a store's value that keeps its version open while it waits to be sent.
 //!
-//! Large values go from the mapped file to the socket without a copy, and a reply may wait long after the
-//! request that asked for it, and after a swap. So the value carries the `Arc` of its version.
+//! Large values are sent from the mapped file to the socket without a copy, and a reply may wait long after its request, and
+//! after a swap. The value therefore contains the `Arc` of its version.
 //!
-//! A value that lies in the map was sound when it was found. If its file is cut before it is sent, [`PinnedValue::is_intact`]
-//! says so: who sends it asks after each write, and before the bytes that end the reply.
+//! A value in the mapping was intact when it was found. If its file is truncated before it is sent, [`PinnedValue::is_intact`]
+//! returns false. The sender checks this after each write, and before the bytes that end the reply.
 //!
-//! One checksum covers a whole value, so all of it is read and checked whatever part is asked for.
-//! Of a value in memory that costs no memory. One that had to be read from disk is owned: a part of
-//! it is copied out and the rest let go, so that what waits to be sent is no more than what was asked.
+//! One checksum covers a complete value, so all of it is read and checked, whatever part is requested. A value in memory needs no
+//! further memory. A value that had to be read from disk is owned: a part of it is copied and the rest freed, so that only the
+//! requested part waits to be sent.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use larder_batch::{Error, Value, Version};
 
 use crate::catalog::LiveStore;
 
-/// Part of a value, and what keeps its bytes alive.
+/// A part of a value, and the owner of its bytes.
 pub struct PinnedValue {
     bytes: Bytes,
     range: Range<usize>,
@@ -33,7 +33,7 @@ enum Bytes {
 }
 
 impl PinnedValue {
-    /// Looks up a value with `find` and holds it whole.
+    /// Looks up a value with `find` and pins it completely.
     ///
     /// # Errors
     /// Those of `find`.
@@ -46,7 +46,7 @@ impl PinnedValue {
         Ok(find(&live.version)?.map(|value| unsafe { PinnedValue::hold(live, value) }))
     }
 
-    /// Holds a value that a lookup in `live.version` returned.
+    /// Pins a value that a lookup in `live.version` returned.
     ///
     /// # Safety
     /// `value` must borrow from `live.version`, or be owned.
@@ -63,7 +63,7 @@ impl PinnedValue {
         }
     }
 
-    /// Narrows it to a part of what it shows now. Out of bounds means empty.
+    /// Narrows it to a part of its current range. Out of bounds means empty.
     pub fn slice(mut self, range: Range<usize>) -> PinnedValue {
         let end = self.range.start + range.end.min(self.range.len());
         let start = (self.range.start + range.start).min(end);
@@ -79,7 +79,7 @@ impl PinnedValue {
         self
     }
 
-    /// Bytes of memory that it alone keeps.
+    /// The bytes of memory that only this value holds.
     pub fn memory_bytes(&self) -> usize {
         match self.is_borrowed() {
             true => 0,
@@ -87,12 +87,12 @@ impl PinnedValue {
         }
     }
 
-    /// Whether the bytes lie in the version's map.
+    /// Whether the bytes are in the version's mapping.
     pub fn is_borrowed(&self) -> bool {
         matches!(&self.bytes, Bytes::Value { value, .. } if value.is_borrowed())
     }
 
-    /// Whether what was looked at until now is what the lookup checked. Once false, never true again.
+    /// Whether the bytes read so far are those that the lookup checked. Once false, it stays false.
     pub fn is_intact(&self) -> bool {
         match &self.bytes {
             Bytes::Value { value, live } => !value.is_borrowed() || live.version.is_whole(),
@@ -108,7 +108,7 @@ impl PinnedValue {
     }
 }
 
-/// Giving so much memory back to the system takes longer than a serving thread should.
+/// Freeing this much memory takes longer than a serving thread should spend.
 const DROPPED_APART_BYTES: usize = 4 << 20;
 
 impl Drop for PinnedValue {
@@ -120,7 +120,7 @@ impl Drop for PinnedValue {
             return;
         }
         let bytes = std::mem::replace(&mut self.bytes, Bytes::Part(Box::default()));
-        // Without a thread the closure is dropped here, and the bytes with it.
+        // Without a thread, the closure and the bytes are dropped here.
         let _ = std::thread::Builder::new()
             .name("larder-free".to_owned())
             .spawn(move || drop(bytes));

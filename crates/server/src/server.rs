@@ -1,8 +1,8 @@
-//! Start and stop: the order in which the parts of a server come up and go down.
+//! Start and stop: the order in which the parts of a server start and stop.
 //!
-//! Up: lock the folder, bind both ports, serve HTTP, open the stores, maintain residency and retention, load the tables, serve RESP,
-//! which is answered with LOADING before. Down: both listeners, pulls, the rest. Ports are bound before the stores are opened, so that
-//! a port in use is reported first, and accept only after.
+//! Start: lock the folder, bind both ports, serve HTTP, open the stores, maintain residency and retention, load the tables, serve
+//! RESP, which replies LOADING before. Stop: both listeners, pulls, the rest. Ports are bound before the stores are opened, so
+//! that a port in use is reported first; they accept connections only after that.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -39,34 +39,34 @@ use crate::tables::{CoreMessage, Cursors, Shares, TablesHandle};
 use crate::watchdog::{Turns, Watchdog};
 use crate::{http, resp};
 
-/// What every thread of a server sees.
+/// The state shared by all threads of a server.
 pub struct Shared {
     pub config: ServerConfig,
     /// Receives the failures of threads.
     pub(crate) supervisor: Supervisor,
     pub(crate) loading: Progress,
-    /// When the serving threads turned last.
+    /// The last turn of each serving thread.
     pub(crate) turns: Arc<Turns>,
     pub catalog: Arc<Catalog>,
     pub stats: Stats,
     pub started_at: Instant,
-    /// Nothing where clients speak plainly.
+    /// `None` if TLS for clients is not configured.
     pub(crate) client_tls: Option<Arc<ClientTls>>,
     pub(crate) descriptors: Descriptors,
     pub(crate) guesses: Guesses,
     pub(crate) stores: Stores,
     pub(crate) pulls: Pulls,
     pub(crate) hot_keys: HotKeys,
-    /// Of the stores of a cluster.
+    /// For the stores of a cluster.
     pub(crate) agent: Wake,
     pub(crate) samples: http::Samples,
     pub(crate) http_work: http::Work,
     pub(crate) settings: RunningSettings,
     pub(crate) tables: Arc<TablesHandle>,
     pub(crate) postgres: Option<Postgres>,
-    /// Nothing where the server stands alone.
+    /// `None` if the server is not in a cluster.
     pub(crate) membership: Option<Membership>,
-    /// Where it listens for RESP; nothing before it does.
+    /// The RESP address; `None` before the server listens.
     pub(crate) resp_addr: Option<SocketAddr>,
 }
 
@@ -84,11 +84,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server on `config.server.data`. Opening many large stores takes a while and blocks
-    /// the calling task.
+    /// Starts a server on `config.server.data`. Opening many large stores takes a while and blocks the calling task.
     ///
     /// # Errors
-    /// [`Error::Io`] if the folder is in use or a port cannot be bound: the message says which.
+    /// [`Error::Io`] if the folder is in use or a port cannot be bound; the message names it.
     pub async fn start(config: ServerConfig) -> Result<Server, Error> {
         raise_limit();
         let lock = FolderLock::take(&config.server.data)?;
@@ -149,7 +148,7 @@ impl Server {
         self.resp_addr
     }
 
-    /// Where other nodes connect, with `cluster.mode = "etcd"`.
+    /// The address to which other nodes connect, with `cluster.mode = "etcd"`.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.shared.membership.as_ref()?.peer_addr()
     }
@@ -162,16 +161,16 @@ impl Server {
         &self.shared
     }
 
-    /// Waits until a thread fails that the server cannot do without, and returns why. The process should then end: what was
-    /// acknowledged is as durable as `tables.fsync` says.
+    /// Waits until an essential thread fails, and returns the reason. The process should then end: acknowledged writes are as
+    /// durable as `tables.fsync` specifies.
     pub async fn failed(&self) -> String {
         self.shared.supervisor.failed().await
     }
 
-    /// Ends requests in hand and connections, keeps what running pulls fetched, and waits for all threads.
+    /// Finishes current requests, closes connections, keeps what running pulls have fetched, and waits for all threads.
     ///
     /// # Errors
-    /// Why a thread failed, now or before.
+    /// The reason why a thread failed, now or before.
     pub async fn stop(self) -> Result<(), Error> {
         let Server {
             shared,
@@ -184,7 +183,7 @@ impl Server {
             ..
         } = self;
         let left = node.map(NodeThread::leave);
-        // Both at once, so that a slow client of one does not keep the other's port open.
+        // Both stop concurrently, so that a slow client of one does not keep the other's port open.
         http.begin_stop();
         resp.begin_stop();
         http.join();
@@ -209,7 +208,8 @@ impl Server {
     }
 }
 
-/// Refuses to serve everybody who reaches an address, unless a password or a certificate is asked for or that is said to be meant.
+/// Rejects a configuration that serves everyone who can reach an address, unless a password or a certificate is required or that
+/// is declared as intended.
 fn protect(config: &ServerConfig, section: &str, addr: Option<SocketAddr>) -> Result<(), Error> {
     let is_local = addr.is_some_and(|addr| addr.ip().to_canonical().is_loopback());
     let is_asked = !config.server.password.is_empty() || !config.server.tls_client_ca.is_empty();
@@ -225,7 +225,7 @@ fn protect(config: &ServerConfig, section: &str, addr: Option<SocketAddr>) -> Re
 }
 
 impl Shared {
-    /// What Redis would call it.
+    /// The mode in Redis's terms.
     pub fn mode(&self) -> &'static str {
         match self.membership {
             Some(_) => "cluster",
@@ -233,7 +233,7 @@ impl Shared {
         }
     }
 
-    /// Opens the stores and the tables, and serves RESP, which is answered LOADING before.
+    /// Opens the stores and the tables, and serves RESP, which replies LOADING before.
     fn open(
         self: &Arc<Self>,
         listeners: RespListeners,
@@ -260,14 +260,14 @@ impl Shared {
         }
     }
 
-    /// From here on this node lives in its cluster, if that is kept in etcd: all cores are told of each view.
+    /// Starts this node's participation in its cluster, if that is in etcd. Each view is sent to all cores.
     fn begin_in_cluster(self: &Arc<Self>) -> Result<Option<NodeThread>, Error> {
         let Some(membership) = &self.membership else {
             return Ok(None);
         };
         let shared = self.clone();
         let tell = move |view: Arc<View>| {
-            // Before cores execute anything by this view.
+            // Before cores execute commands under this view.
             shared.stores.show(&view.map);
             shared.agent.up();
             for core in 0..shared.tables.cores() {
@@ -277,7 +277,7 @@ impl Shared {
         membership.begin(tell, &self.tables, self.supervisor.guard())
     }
 
-    /// What threads will share, before there are any that serve.
+    /// Creates the shared state, before any serving threads exist.
     pub(crate) fn new(config: ServerConfig) -> Result<Shared, Error> {
         let settings = RunningSettings::load(&config)?;
         let catalog = Arc::new(Catalog::default());
@@ -322,7 +322,7 @@ impl Shared {
                 unhurried: now.unhurried_share,
             }
         };
-        // Nobody has set it before.
+        // Nothing has set it before.
         let _ = tables.background.set(Box::new(filled));
         let turns = Arc::new(Turns::new(cores));
         tables.ability.watch_cores(turns.clone());
@@ -351,18 +351,18 @@ impl Shared {
         })
     }
 
-    /// Which serving threads have not turned for a second, in words; `None` if all turn.
+    /// A message about the serving threads that have not turned for a second; `None` if all turn.
     pub fn stall(&self) -> Option<String> {
         let stalled = self.turns.stalled();
         (!stalled.is_empty()).then(|| stalled.join("; "))
     }
 
-    /// What clients of either protocol must give.
+    /// The password that clients of either protocol must give.
     pub fn password(&self) -> Password<'_> {
         Password(&self.config.server.password)
     }
 
-    /// Changes those settings that `wanted` gives: see `settings.rs` for how long they hold.
+    /// Changes the settings that are present in `wanted`. `settings.rs` describes how long they apply.
     ///
     /// # Errors
     /// Those of [`RunningSettings::change`]; nothing is changed then.

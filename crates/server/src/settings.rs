@@ -1,14 +1,13 @@
-//! The settings that may change while the server runs: what is in force, and what of it outlasts a restart.
+//! The settings that can change at run time: their current values, and which changes survive a restart.
 //!
-//! What decides which versions are kept is a decision about data: it is saved in `<data>/settings.json`
-//! and holds after a restart. The throttle and the slow log's threshold answer to the hour, as
-//! `CONFIG SET` does in Redis: they end with the process, and the answer of `GET /v1/settings` names them
-//! under `until_restart`.
+//! Retention determines which data are kept, so its changes are saved in `<data>/settings.json` and apply after a restart.
+//! Changes of the throttle and of the slow log's threshold are temporary, like `CONFIG SET` in Redis: they end with the process,
+//! and the response of `GET /v1/settings` lists them under `until_restart`.
 //!
 //! Invariants:
-//! 1. The later of two changes wins. The file keeps, beside each setting, what the configuration said
-//!    when it was changed: a configuration that says something else by now was written later.
-//! 2. A change is in force only once it is saved.
+//! 1. The later of two changes wins. For each setting, the file also contains the configured value at the time of the change: if
+//!    the configuration now has another value, it was changed later.
+//! 2. A change takes effect only after it is saved.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,7 +36,7 @@ struct Values {
     retention: Retention,
 }
 
-/// What the file holds.
+/// The contents of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -46,10 +45,10 @@ struct Saved {
 }
 
 impl RunningSettings {
-    /// What a start finds: the configuration, and what was changed over it.
+    /// Loads the settings at a start: the configuration, and the changes made to it.
     ///
     /// # Errors
-    /// [`Error::Io`] if the file cannot be read: versions might be removed that were to be kept.
+    /// [`Error::Io`] if the file cannot be read, because versions might be removed that should be kept.
     pub fn load(config: &ServerConfig) -> Result<RunningSettings, Error> {
         let file = config.server.data.join(FILE);
         let configured = Values {
@@ -83,11 +82,11 @@ impl RunningSettings {
         self.show(&self.lock())
     }
 
-    /// Changes those settings that `wanted` gives.
+    /// Changes the settings that are present in `wanted`.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] names the setting and its range, [`Error::Io`] and [`Error::DiskFull`] the
-    /// file; nothing is changed then.
+    /// [`Error::BadRequest`] with the setting and its range, [`Error::Io`] and [`Error::DiskFull`] with the file; nothing is
+    /// changed then.
     pub fn change(&self, wanted: Settings) -> Result<SettingsInForce, Error> {
         if let Some(versions) = wanted.retain_versions
             && let Some(expected) = beyond_bounds("stores.retain_versions", versions.into())
@@ -162,7 +161,7 @@ fn read(file: &Path) -> Result<Option<Saved>, Error> {
     Ok(Some(saved))
 }
 
-/// Invariant 1, setting by setting.
+/// Applies invariant 1, setting by setting.
 fn later(saved: &Saved, configured: Retention) -> Retention {
     fn pick<T: PartialEq>(set: T, configured_then: T, configured: T) -> T {
         if configured == configured_then {

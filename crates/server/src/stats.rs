@@ -1,14 +1,12 @@
-//! What the server counts: calls, errors and latency per store and command, bytes, connections, slow commands.
+//! The server's counters: calls, errors and latency per store and command, bytes, connections, slow commands.
 //!
-//! Each serving thread has a [`CoreStats`] of its own and is the only one to write it, so counting is
-//! a plain add to memory that no other core touches; [`Stats::snapshot`] adds them up for INFO, `/metrics`
-//! and the console.
+//! Each serving thread has its own [`CoreStats`] and is its only writer, so counting is a plain add to memory that no other core
+//! writes. [`Stats::snapshot`] adds them up for INFO, `/metrics` and the console.
 //!
 //! Invariants:
-//! 1. The series of a core are written by that core's thread only (a second writer would lose counts,
-//!    never more).
-//! 2. Counters only grow; what CONFIG RESETSTAT resets is counted from a snapshot on.
-//! 3. A bucket's upper bound is at most 1.25 times its lower bound, so a quantile is at most that far off.
+//! 1. Only a core's thread writes that core's series (a second writer would lose counts, but corrupt nothing).
+//! 2. Counters only grow; after CONFIG RESETSTAT, values are differences from a snapshot.
+//! 3. A bucket's upper bound is at most 1.25 times its lower bound, which bounds the error of a quantile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -18,7 +16,7 @@ use std::time::Duration;
 use larder_protocol::config::ServerConfig;
 use larder_protocol::errors::{Code, ROWS};
 
-/// Buckets of a latency histogram: below 64 ns, then four per power of two, the last without bound.
+/// Number of buckets of a latency histogram: below 64 ns, then four per power of two; the last is unbounded.
 const BUCKETS: usize = 1 + 4 * 31;
 const FIRST_POWER: u32 = 6;
 
@@ -33,18 +31,18 @@ pub struct Stats {
     slowlog_length: usize,
 }
 
-/// What the server keeps for clients of the Redis protocol, and which of them it closed for it. Any thread may write these.
+/// The memory held for clients of the Redis protocol, and the clients closed because of it. Writable by any thread.
 #[derive(Debug, Default)]
 pub struct ClientFigures {
     pub memory_bytes: AtomicUsize,
     pub memory_limit_bytes: AtomicUsize,
-    /// Closed since one had more than one may have.
+    /// Closed because one client exceeded its limit.
     pub closed_too_large: AtomicU64,
-    /// Closed since all had more than all may have.
+    /// Closed because all clients together exceeded their limit.
     pub closed_for_others: AtomicU64,
-    /// Closed since they did not take their replies.
+    /// Closed because they did not read their replies.
     pub closed_unread: AtomicU64,
-    /// Closed since more changed than a long answer may keep, so that it could not be ended.
+    /// Closed because a long reply could not be completed: more rows changed than may be retained for it.
     pub closed_answer_lost: AtomicU64,
 }
 
@@ -60,9 +58,9 @@ pub struct CoreStats {
     pub connections_accepted: Counter,
     pub connections_rejected: Counter,
     pub connections_closed: Counter,
-    /// Connections closed because their bytes were not RESP.
+    /// Connections closed because their input was not RESP.
     pub protocol_errors: Counter,
-    /// Connections closed because what came was HTTP.
+    /// Connections closed because their input was HTTP.
     pub http_refused: Counter,
     /// Lookups that had to wait for the disk.
     pub disk_reads: Counter,
@@ -84,14 +82,14 @@ impl ErrorCounts {
     }
 }
 
-/// A number that one thread adds to and any may read.
+/// A counter with one writing thread and any number of readers.
 #[derive(Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
     #[inline]
     pub fn add(&self, n: u64) {
-        // Not `fetch_add`: there is one writer (invariant 1), so the bus need not be locked.
+        // Not `fetch_add`: there is one writer (invariant 1), so no locked instruction is needed.
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
@@ -100,7 +98,7 @@ impl Counter {
     }
 }
 
-/// One command on one store.
+/// The counters of one command on one store.
 pub struct Series {
     buckets: [Counter; BUCKETS],
     total_ns: Counter,
@@ -124,7 +122,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// Counts `calls` that took `took` together. Calls that were executed as one are given equal parts.
+    /// Counts `calls` that took `took` together. Calls that were executed together are assumed to take equally long.
     #[inline]
     pub fn record(&self, calls: u64, took: Duration) {
         let total_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -140,7 +138,7 @@ impl Series {
         }
     }
 
-    /// It was forwarded to another node, or to several.
+    /// Counts a call that was forwarded to one or several other nodes.
     #[inline]
     pub fn record_forwarded(&self) {
         self.forwarded.add(1);
@@ -192,12 +190,12 @@ impl Stats {
         self.cores[index].clone()
     }
 
-    /// The counters of the thread that serves HTTP.
+    /// The counters of the HTTP thread.
     pub fn http(&self) -> Arc<CoreStats> {
         self.cores[self.cores.len() - 1].clone()
     }
 
-    /// All counters, added up. Takes a few microseconds per series.
+    /// Adds up all counters. Takes a few microseconds per series.
     pub fn snapshot(&self) -> StatsSnapshot {
         let mut all = StatsSnapshot::default();
         let mut merged: BTreeMap<SeriesKey, SeriesSnapshot> = BTreeMap::new();
@@ -226,7 +224,7 @@ impl Stats {
         all
     }
 
-    /// CONFIG RESETSTAT: has [`Stats::since_reset`] begin with 0, while the counters only grow.
+    /// CONFIG RESETSTAT: makes [`Stats::since_reset`] start at 0; the counters themselves only grow.
     pub fn reset(&self) {
         *lock(&self.at_reset) = self.snapshot();
     }
@@ -238,7 +236,7 @@ impl Stats {
         all
     }
 
-    /// Commands that take at least so long are kept in the slow log.
+    /// Commands that take at least this long are recorded in the slow log.
     pub fn set_slowlog_threshold_us(&self, threshold_us: u64) {
         self.slowlog_threshold_ns
             .store(threshold_us.saturating_mul(1000), Relaxed);
@@ -253,7 +251,7 @@ impl Stats {
         lock(&self.slowlog)
     }
 
-    /// Keeps a slow command; the oldest goes when there are too many.
+    /// Records a slow command, and removes the oldest one if there are too many.
     pub fn record_slow(&self, entry: SlowEntry) {
         let mut log = self.slowlog();
         let id = log.next_id;
@@ -264,14 +262,14 @@ impl Stats {
 }
 
 impl CoreStats {
-    /// The series of `command` on `store`, made if need be. Keep it: finding it takes a lock.
+    /// The series of `command` on `store`, created if necessary. Keep it, because finding it takes a lock.
     pub fn series(&self, store: Option<&str>, command: &'static str) -> Arc<Series> {
         let key = (store.map(Box::from), command);
         lock(&self.series).entry(key).or_default().clone()
     }
 }
 
-/// How many threads serve RESP.
+/// The number of threads that serve RESP.
 pub fn thread_count(config: &ServerConfig) -> usize {
     match config.server.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -283,7 +281,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sums over all threads at about one moment.
+/// Sums over all threads at approximately one instant.
 #[derive(Debug, Clone, Default)]
 pub struct StatsSnapshot {
     pub bytes_in: u64,
@@ -296,7 +294,7 @@ pub struct StatsSnapshot {
     pub disk_reads: u64,
     /// Error replies by their first word.
     pub error_replies: BTreeMap<&'static str, u64>,
-    /// By store (none first), then by command.
+    /// Sorted by store (none first), then by command.
     pub series: Vec<SeriesSnapshot>,
 }
 
@@ -339,7 +337,7 @@ impl StatsSnapshot {
         self.series.iter().map(SeriesSnapshot::calls).sum()
     }
 
-    /// The series of each command over all stores, in the order of their names.
+    /// The series of each command over all stores, sorted by name.
     pub fn by_command(&self) -> Vec<SeriesSnapshot> {
         let mut merged: BTreeMap<&'static str, SeriesSnapshot> = BTreeMap::new();
         for series in &self.series {
@@ -351,13 +349,13 @@ impl StatsSnapshot {
     }
 }
 
-/// One command on one store, or on none.
+/// The counters of one command on one store, or on none.
 #[derive(Debug, Clone)]
 pub struct SeriesSnapshot {
     pub store: Option<String>,
     pub command: &'static str,
     pub errors: u64,
-    /// Keys asked for, and how many of them were absent.
+    /// Requested keys, and how many of them were absent.
     pub keys: u64,
     pub misses: u64,
     /// Calls that were forwarded to other nodes.
@@ -423,8 +421,8 @@ impl SeriesSnapshot {
         self.buckets.iter().sum()
     }
 
-    /// The time that a share `quantile` (0 to 1) of the calls did not exceed, rounded up to its
-    /// bucket's end; 0 without calls.
+    /// The latency that a fraction `quantile` (0 to 1) of the calls did not exceed, rounded up to its bucket's end; 0 without
+    /// calls.
     pub fn quantile_ns(&self, quantile: f64) -> u64 {
         let rank = (quantile * self.calls() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -437,8 +435,8 @@ impl SeriesSnapshot {
         0
     }
 
-    /// For each bucket its end in nanoseconds and the calls below it, in growing order; the last
-    /// bucket, which has no bound, is left out.
+    /// For each bucket, its end in nanoseconds and the number of calls below it, in increasing order. Omits the last, unbounded
+    /// bucket.
     pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut sum = 0;
         self.buckets[..BUCKETS - 1]
@@ -451,7 +449,7 @@ impl SeriesSnapshot {
     }
 }
 
-/// The slow commands of late, newest first.
+/// The most recent slow commands, newest first.
 #[derive(Debug, Default)]
 pub struct SlowLog {
     pub entries: VecDeque<SlowEntry>,
@@ -460,12 +458,12 @@ pub struct SlowLog {
 
 #[derive(Debug, Clone, Default)]
 pub struct SlowEntry {
-    /// Given by [`Stats::record_slow`].
+    /// Assigned by [`Stats::record_slow`].
     pub id: u64,
     /// Seconds since 1970.
     pub at: u64,
     pub took: Duration,
-    /// Shortened, as Redis does.
+    /// Truncated, as in Redis.
     pub args: Vec<Vec<u8>>,
     pub client_addr: String,
     pub client_name: String,

@@ -1,13 +1,13 @@
-//! Supervision of threads: the failure of a thread that others depend on ends the server instead of leaving them waiting.
+//! Supervision of threads: the failure of a thread on which others depend ends the server, instead of leaving the others waiting.
 //!
 //! ```text
 //!  thread ── returns an error, or panics ──► Supervisor::fail ──► Server::failed ──► the process ends with the message
 //!  job    ── panics inside `contain` ──────► an error of that job; its thread goes on
 //! ```
 //!
-//! 1. The first failure is kept, with the thread's name and the panic's message and place.
-//! 2. On a serving thread every panic counts, also one of a task, which the runtime would only drop: the thread's tables may then be
-//!    half changed, and whoever waits for that task would wait forever. See `docs/decisions/0033-failing-threads.md`.
+//! 1. The first failure is recorded, with the thread's name and the panic's message and location.
+//! 2. On a serving thread, every panic counts, including one of a task, which the runtime would merely drop: the thread's tables
+//!    may then be half changed, and a waiter for that task would wait forever. See `docs/decisions/0033-failing-threads.md`.
 //! 3. A panic inside [`contain`] is never a failure of the server.
 
 use std::any::Any;
@@ -23,7 +23,7 @@ use crate::error::Error;
 thread_local! {
     /// The server that fails when this thread panics.
     static WATCHED_BY: RefCell<Option<Supervisor>> = const { RefCell::new(None) };
-    /// Calls of `contain` under way on this thread.
+    /// Active calls of `contain` on this thread.
     static CONTAINED: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -45,7 +45,7 @@ impl Supervisor {
     /// Starts a thread whose error or panic is a failure of the server.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot create a thread.
     pub fn spawn(
         &self,
         name: &str,
@@ -56,7 +56,7 @@ impl Supervisor {
         named.spawn(move || supervisor.run(work))
     }
 
-    /// Does the work of the calling thread; its error or panic is a failure of the server.
+    /// Runs work on the calling thread. Its error or panic is a failure of the server.
     pub fn run(&self, work: impl FnOnce() -> Result<(), Error>) {
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(())) => {}
@@ -65,13 +65,13 @@ impl Supervisor {
         }
     }
 
-    /// Reports a panic of the thread that holds the guard, for threads whose work is not run by [`Supervisor::run`].
+    /// Returns a guard that reports a panic of the thread that holds it, for threads that [`Supervisor::run`] does not run.
     pub fn guard(&self) -> Guard {
         Guard(self.clone())
     }
 
-    /// From now on every panic on the calling thread, also one that a runtime catches, is a failure of the server, unless
-    /// [`contain`] catches it.
+    /// Makes every further panic on the calling thread a failure of the server, including one that a runtime catches, unless it
+    /// occurs inside [`contain`].
     pub fn watch_this_thread(&self) {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
@@ -93,7 +93,7 @@ impl Supervisor {
         WATCHED_BY.set(Some(self.clone()));
     }
 
-    /// Notes a failure; the first one counts.
+    /// Records a failure; only the first one counts.
     pub fn fail(&self, why: String) {
         self.failure.send_if_modified(|failure| {
             let is_first = failure.is_none();
@@ -130,10 +130,10 @@ impl Drop for Guard {
     }
 }
 
-/// Does one job, and makes an error of its panic: `what` names the job.
+/// Runs one job, and converts its panic to an error. `what` names the job.
 ///
 /// # Errors
-/// That of the job; [`Error::Corrupted`] if it panicked, since what jobs read comes from outside.
+/// The error of the job; [`Error::Corrupted`] if it panicked, because a job's input is external.
 pub fn contain<T>(what: &str, job: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     CONTAINED.set(CONTAINED.get() + 1);
     let done = catch_unwind(AssertUnwindSafe(job));
@@ -150,7 +150,7 @@ pub fn job_panicked(what: &str, panic: &(dyn Any + Send)) -> Error {
     ))
 }
 
-/// As [`job_panicked`], of a thread of a runtime.
+/// Like [`job_panicked`], for a task of a runtime.
 pub fn task_panicked(what: &str, error: tokio::task::JoinError) -> Error {
     match error.try_into_panic() {
         Ok(panic) => job_panicked(what, &*panic),
@@ -158,7 +158,7 @@ pub fn task_panicked(what: &str, error: tokio::task::JoinError) -> Error {
     }
 }
 
-/// A panic of the calling thread, in words.
+/// Describes a panic of the calling thread.
 fn panicked(panic: &(dyn Any + Send)) -> String {
     described(message(panic))
 }

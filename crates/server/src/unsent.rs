@@ -1,15 +1,15 @@
-//! How much of what was written to a socket its client has not taken.
+//! Measures how much data written to a socket has not been received by its client.
 //!
-//! A socket takes more only after a good part of its buffer is free, which a slow reader may need minutes for. What the
-//! system still holds shows that it reads nevertheless.
+//! A socket accepts more data only after a good part of its buffer is free, for which a slow reader may need minutes. The bytes
+//! that the system still holds show whether the client is reading.
 
 use std::os::fd::RawFd;
 
-/// Bytes that the system holds for the socket `fd`: written, and not acknowledged by the other side. 0 if it does not say.
+/// The bytes that the system holds for the socket `fd`: written, and not acknowledged by the peer. 0 if unknown.
 pub fn unsent_bytes(fd: RawFd) -> usize {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the request writes one int, to a place of ours that outlives the call. A number that is no socket is an
-    // error of the call.
+    // SAFETY: the request writes one int, to a place of ours that outlives the call. A number that is not a socket is an error of
+    // the call.
     let asked = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
     match asked {
         0 => usize::try_from(bytes).unwrap_or(0),

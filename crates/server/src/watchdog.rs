@@ -1,10 +1,10 @@
-//! The watchdog: notices a serving thread that has not completed a turn of its loop for a second.
+//! The watchdog detects a serving thread that has not completed a turn of its loop for a second.
 //!
-//! Such a thread answers none of its clients, and others that need its rows wait as well. The watchdog says so in the log, the metrics
-//! and `/readyz`; it does not end the server, since the thread usually comes back.
+//! Such a thread serves none of its clients, and blocks others that need its rows. The watchdog reports this in the log, the
+//! metrics and `/readyz`. It does not end the server, because the thread usually recovers.
 //!
-//! Each serving thread notes ten times a second that its loop turns ([`Turns::note_forever`]); a thread of its own compares that with
-//! the clock. When that thread was itself held up, the whole machine was, and nothing is said.
+//! Each serving thread records ten times per second that its loop turns ([`Turns::note_forever`]); a separate thread compares
+//! that with the clock. If that thread itself was delayed, the complete machine was, and nothing is reported.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::Shared;
 use crate::error::Error;
 
 const NOTE_EVERY: Duration = Duration::from_millis(100);
-/// A thread is stalled when it has not turned for so long.
+/// A thread is stalled when it has not turned for this long.
 const STALL: Duration = Duration::from_secs(1);
-/// The watchdog was held up when one of its own pauses took longer.
+/// If one of the watchdog's own pauses takes longer, it was delayed itself.
 const OWN_PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// When each serving thread turned last.
+/// The time of each serving thread's last turn.
 pub struct Turns {
     began: Instant,
     cores: Vec<Turn>,
@@ -32,7 +32,7 @@ pub struct Turns {
 struct Turn {
     /// Milliseconds from `began`, plus 1; 0 while the thread does not serve.
     last_ms: AtomicU64,
-    /// Since when the thread is stalled, as `last_ms`; 0 while it is not.
+    /// The start of the current stall, in the form of `last_ms`; 0 if the thread is not stalled.
     stalled_since_ms: AtomicU64,
     stalls: AtomicU64,
 }
@@ -40,9 +40,9 @@ struct Turn {
 /// Stalls of one serving thread.
 pub struct Stalls {
     pub core: usize,
-    /// Since the start, the present one among them.
+    /// Since the start, including the current one.
     pub count: u64,
-    /// How long the present one has lasted.
+    /// The duration of the current stall.
     pub present: Option<Duration>,
 }
 
@@ -58,7 +58,7 @@ impl Turns {
         self.began.elapsed().as_millis() as u64 + 1
     }
 
-    /// Notes turns of a serving thread until the future is dropped.
+    /// Records turns of a serving thread until the future is dropped.
     pub async fn note_forever(&self, core: usize) {
         struct Serves<'a>(&'a Turn);
         impl Drop for Serves<'_> {
@@ -76,7 +76,8 @@ impl Turns {
         }
     }
 
-    /// Compares the last turns with the present; `report` receives each core whose stall began (false) or ended (true), with its length.
+    /// Compares the last turns with the clock. `report` receives each core whose stall began (false) or ended (true), with its
+    /// duration.
     fn look(&self, now_ms: u64, mut report: impl FnMut(usize, bool, Duration)) {
         for (core, turn) in self.cores.iter().enumerate() {
             let (last, since) = (
@@ -100,7 +101,7 @@ impl Turns {
         }
     }
 
-    /// Of every core.
+    /// The stalls of every core.
     pub fn stalls(&self) -> impl Iterator<Item = Stalls> {
         let now_ms = self.now_ms();
         self.cores.iter().enumerate().map(move |(core, turn)| {
@@ -114,7 +115,7 @@ impl Turns {
         })
     }
 
-    /// Which serving threads are stalled, in words.
+    /// One message for each stalled serving thread.
     pub fn stalled(&self) -> Vec<String> {
         let stalls = self.stalls();
         let all = stalls.filter_map(|stall| Some((stall.core, stall.present?)));
@@ -125,14 +126,14 @@ impl Turns {
     }
 }
 
-/// Says that a serving thread is stalled.
+/// A message about a stalled serving thread.
 pub fn stalled(core: usize, length: impl fmt::Display) -> String {
     format!(
         "serving thread {core} has not answered anybody for {length}: a command that it executes takes too long"
     )
 }
 
-/// The running thread.
+/// The thread while it runs.
 pub struct Watchdog {
     /// Dropping it ends the thread.
     stop: SyncSender<()>,
@@ -141,7 +142,7 @@ pub struct Watchdog {
 
 impl Watchdog {
     /// # Errors
-    /// [`Error::Io`] if the system gives no thread.
+    /// [`Error::Io`] if the thread cannot be created.
     pub fn spawn(shared: &Arc<Shared>) -> Result<Watchdog, Error> {
         let (stop, stopped) = sync_channel::<()>(0);
         let watched = shared.clone();
@@ -176,7 +177,7 @@ impl Watchdog {
 
     pub fn stop(self) {
         drop(self.stop);
-        // The supervisor catches panics and reports them.
+        // The supervisor catches and reports panics.
         let _ = self.thread.join();
     }
 }
@@ -195,7 +196,7 @@ mod tests {
                 reports.push((core, has_ended, length.as_millis() as u64));
             });
         };
-        // The other thread does not serve yet, or any more.
+        // The other thread does not serve yet, or no longer.
         turns.cores[1].last_ms.store(500, Relaxed);
         look(1500, &mut reports);
         assert_eq!(reports, []);
