@@ -6,10 +6,11 @@
 //!                                      └── placement: which node owns and copies each slot
 //! ```
 //!
-//! The crate is sans-IO: time, messages and randomness are arguments. Start with `map`, which defines the cluster map and its invariants.
+//! The crate is sans-IO: time, messages and randomness are arguments. Start with `map`, which defines the cluster map and its
+//! invariants.
 //!
-//! - `coordination` stores the map, the leases and the candidates in etcd, or in a file for a single node. It contains the only modules
-//!   with I/O: `coordination/embedded.rs`, `coordination/etcd`, `coordination/follow.rs`, `coordination/session.rs` and
+//! - `coordination` stores the map, the leases and the candidates in etcd, or in a file for a single node. It contains the only
+//!   modules with I/O: `coordination/embedded.rs`, `coordination/etcd`, `coordination/follow.rs`, `coordination/session.rs` and
 //!   `coordination/clock.rs`.
 //! - `replication` is the protocol between the owner of a slot and its replicas. It ensures that no acknowledged write is lost.
 //! - `rebuild` rebuilds a lost map from the state that the nodes have stored.

@@ -1,18 +1,20 @@
-//! Rebuilds a lost cluster map from what each node stored: the last map that it applied, and the position of its copy of each slot.
+//! Rebuilds a lost cluster map from what each node stored: the last map that it applied, and the position of its copy of each
+//! slot.
 //!
 //! ```text
 //!   Kept of each node ──► plan ──► Plan: the newest map, each slot's future owner, what is unknown ──► Plan::map
 //! ```
 //!
-//! The newest copy of the map names the holders of each slot: its owner and its in-sync replicas. A write is acknowledged only when all
-//! holders have it. Every holder that answered and whose disk is proven ([`prove`]) therefore has all acknowledged writes of the slot, and
-//! remains a holder. The holder with the last change becomes the owner and sends the other holders the changes that they lack.
+//! The newest copy of the map names the holders of each slot: its owner and its in-sync replicas. A write is acknowledged only
+//! when all holders have it. Every holder that answered and whose disk is proven ([`prove`]) therefore has all acknowledged
+//! writes of the slot, and remains a holder. The holder with the last change becomes the owner and sends the other holders the
+//! changes that they lack.
 //!
-//! If a node has rows of a later term than the newest map contains, a newer map existed. In that case, the copy with the highest term, then
-//! the highest sequence number, is used, and the plan counts the slot as *unconfirmed*.
+//! If a node has rows of a later term than the newest map contains, a newer map existed. In that case, the copy with the highest
+//! term, then the highest sequence number, is used, and the plan counts the slot as *unconfirmed*.
 //!
-//! If no holder that answered has a complete copy of a slot, the slot waits for its other holders. The plan keeps only those as holders,
-//! because a node without a copy must not start the slot empty.
+//! If no holder that answered has a complete copy of a slot, the slot waits for its other holders. The plan keeps only those as
+//! holders, because a node without a copy must not start the slot empty.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,13 +70,15 @@ pub struct Plan {
     pub waiting: BTreeMap<Vec<NodeId>, u32>,
     /// The number of slots whose rows are newer than the copy of the map.
     pub unconfirmed: u32,
-    /// The epoch of a map that some node applied and that is newer than all available copies. Writes acknowledged under it may not be
-    /// restored.
+    /// The epoch of a map that some node applied and that is newer than all available copies. Writes acknowledged under it may
+    /// not be restored.
     pub missed: Option<Epoch>,
 }
 
-/// Plans a recovery. `backup` is a copy of the map that an operator saved, `found` is the map in the coordination service now, and `marks`
-/// are the highest epochs that nodes report to have applied, per cluster.
+/// Plans a recovery.
+///
+/// `backup` is a copy of the map that an operator saved, and `found` is the map in the coordination service now. `marks` are the
+/// highest epochs that nodes report to have applied, per cluster.
 ///
 /// # Errors
 /// A message that states why the map cannot be rebuilt from these copies, or why it need not be.

@@ -9,8 +9,9 @@ use super::pushes::Standing;
 use super::{Decision, World};
 use crate::map::{AskId, Change, Leaving, NodeId, NodeName, Settings, SpaceSet, State, What};
 
-/// An operator request (the key `asks/<id>`). The controller answers it when it has executed or rejected it, and a push when the push has
-/// ended. The caller may read the answer later. A request that was already executed and is still stored is answered, not executed again.
+/// An operator request (the key `asks/<id>`). The controller answers it when it has executed or rejected it, and a push when the
+/// push has ended. The caller may read the answer later. A request that was already executed and is still stored is answered, not
+/// executed again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Ask {
@@ -30,8 +31,8 @@ pub enum Ask {
     Keep {
         node: NodeName,
     },
-    /// Drains the node, and removes it from the map when its process has ended. If the node is down, `lose_rows` discards the rows that
-    /// only it has.
+    /// Drains the node, and removes it from the map when its process has ended. If the node is down, `lose_rows` discards the
+    /// rows that only it has.
     Remove {
         node: NodeName,
         lose_rows: bool,

@@ -46,8 +46,8 @@ fn lost(world: &World<'_>) -> Option<Decision> {
     world.change(change, why)
 }
 
-/// Chooses the new owner of each slot that the lost nodes owned: the slot's intended owner if it is in sync, else the in-sync replica that
-/// owns the fewest slots so far.
+/// Chooses the new owner of each slot that the lost nodes owned: the slot's intended owner if it is in sync, else the in-sync
+/// replica that owns the fewest slots so far.
 fn followers(world: &World<'_>, lost: &[NodeId]) -> Vec<(SlotRange, NodeId)> {
     let runs = world.map.slots().runs();
     let mut owned: BTreeMap<NodeId, u32> = BTreeMap::new();
@@ -151,7 +151,8 @@ fn admitted(world: &World<'_>) -> Option<Decision> {
     .flatten()
 }
 
-/// Removes members that an operator wants removed, that hold no slots, and whose process has ended. A running process would register again.
+/// Removes members that an operator wants removed, that hold no slots, and whose process has ended. A running process would
+/// register again.
 fn gone(world: &World<'_>) -> Option<Decision> {
     let leaving = world.map.members().iter().filter(|member| {
         member.leaving == Some(Leaving::Remove) && !world.registered.contains_key(member.name())

@@ -1,7 +1,7 @@
 //! The controller: computes the next change of the cluster map.
 //!
-//! One node at a time is the controller. It repeatedly reads the map, the registrations, the reports and the operator requests, and makes
-//! the one change, or sends the one answer, that [`decide`] returns:
+//! One node at a time is the controller. It repeatedly reads the map, the registrations, the reports and the operator requests,
+//! and makes the one change, or sends the one answer, that [`decide`] returns:
 //!
 //! ```text
 //!  World { map, registered, reports, asks, now } ── decide ──► Change ──► compare-and-swap on the map, and repeat
@@ -9,25 +9,25 @@
 //!                                                        └───► Nothing: wait for a change, or until a time
 //! ```
 //!
-//! The controller keeps no state; all its inputs are arguments. If it dies, the next controller continues where it stopped. If the reply to
-//! a change is lost, the change is visible in the map and is not made twice. Two concurrent controllers are harmless: one of them loses the
-//! compare-and-swap.
+//! The controller keeps no state; all its inputs are arguments. If it dies, the next controller continues where it stopped. If
+//! the reply to a change is lost, the change is visible in the map and is not made twice. Two concurrent controllers are
+//! harmless: one of them loses the compare-and-swap.
 //!
 //! Priorities, in the order of the functions in `decide`:
 //!
-//! 1. `membership`: removes dead nodes and makes in-sync replicas owners of their slots, in one change for all that died. It also admits
-//!    nodes that are new or have returned.
+//! 1. `membership`: removes dead nodes and makes in-sync replicas owners of their slots, in one change for all that died. It also
+//!    admits nodes that are new or have returned.
 //! 2. `asks`: operator requests.
 //! 3. `pushes`: makes a version live when all holders of slots have it, or aborts the push.
 //! 4. `placement`: computes the target placement of slots when the set of nodes has changed.
 //! 5. `moves`: one step towards the target placement: mark in sync, change the owner, drop, or begin a fill.
 //!
 //! The configuration changes one step at a time, outside the replicas, with a version that the replicas check, as in PacificA's
-//! configuration manager (MSR-TR-2008-25). The target placement beside the current one, and the steps from one to the other, are Helix's
-//! ideal state and external view.
+//! configuration manager (MSR-TR-2008-25). The target placement beside the current one, and the steps from one to the other, are
+//! Helix's ideal state and external view.
 //!
-//! Times are those of the controller's own clock. If the next controller's clock differs, a node is replaced, or a push aborted, earlier or
-//! later by that difference. Correctness does not depend on these times.
+//! Times are those of the controller's own clock. If the next controller's clock differs, a node is replaced, or a push aborted,
+//! earlier or later by that difference. Correctness does not depend on these times.
 
 mod asks;
 mod membership;
@@ -62,15 +62,15 @@ pub struct World<'a> {
 /// The controller's next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Make this change, then decide again. If `ask` is set, make it only while that request is open: a delayed change must not be made
-    /// after another controller has rejected the request.
+    /// Make this change, then decide again. If `ask` is set, make it only while that request is open: a delayed change must not
+    /// be made after another controller has rejected the request.
     Change {
         change: Change,
         why: String,
         ask: Option<AskId>,
     },
-    /// Send this answer, delete the request, then decide again. Only valid for the map that was examined: a change whose reply was lost may
-    /// have executed the request already. An error is a message for the operator.
+    /// Send this answer, delete the request, then decide again. Only valid for the map that was examined: a change whose reply
+    /// was lost may have executed the request already. An error is a message for the operator.
     Answer {
         ask: AskId,
         answer: Result<String, String>,
@@ -83,8 +83,8 @@ pub enum Decision {
     },
 }
 
-/// Returns the controller's next action. The cost is linear in the size of the map and the reports, and higher if a new placement is
-/// computed (`placement`).
+/// Returns the controller's next action. The cost is linear in the size of the map and the reports, and higher if a new placement
+/// is computed (`placement`).
 pub fn decide(world: &World<'_>) -> Decision {
     let mut rest = Rest::default();
     membership::decide(world, &mut rest)
@@ -98,8 +98,8 @@ pub fn decide(world: &World<'_>) -> Decision {
         })
 }
 
-/// Returns the map after a change of [`decide`]. If the change is a step of a slot move, further steps that are already possible are added
-/// to it, because every node reads and applies each map that is written, while it serves requests.
+/// Returns the map after a change of [`decide`]. If the change is a step of a slot move, further steps that are already possible
+/// are added to it. This reduces the number of maps, each of which every node reads and applies while it serves requests.
 ///
 /// # Errors
 /// The map rejects the change.

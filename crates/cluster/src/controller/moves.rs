@@ -6,11 +6,12 @@
 //!  owner [in sync] {filling}   the owner reports C         the previous owner stays in sync until it is dropped
 //! ```
 //!
-//! A step covers all slots that are ready for it, in one change; other steps that are already possible are written with it. No step reduces
-//! a slot's in-sync copies below the number that it had before the move, except the last, which drops the surplus copy.
+//! A step covers all slots that are ready for it, in one change; other steps that are already possible are written with it. No
+//! step reduces a slot's in-sync copies below the number that it had before the move, except the last, which drops the surplus
+//! copy.
 //!
-//! The owner itself makes the third step ([`Change::OwnersMoved`]). The controller never takes a slot from a node that is up, because that
-//! node may still serve requests under an older map.
+//! The owner itself makes the third step ([`Change::OwnersMoved`]). The controller never takes a slot from a node that is up,
+//! because that node may still serve requests under an older map.
 
 use std::collections::BTreeMap;
 
@@ -101,8 +102,8 @@ fn synced(world: &World<'_>) -> Option<Decision> {
         .flatten()
 }
 
-/// Whether the node has the live versions of all stores. A replica is useful only with their partitions of these slots, which were assigned
-/// to it in the epoch `began`.
+/// Whether the node has the live versions of all stores. A replica is useful only with their partitions of these slots, which
+/// were assigned to it in the epoch `began`.
 fn has_live_versions(world: &World<'_>, node: NodeId, began: Epoch) -> bool {
     let report = world.report(node).filter(|report| report.epoch >= began);
     world.map.stores().iter().all(|(name, store)| {

@@ -57,8 +57,8 @@ pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
     None
 }
 
-/// Returns the nodes that hold no slots and that most slot holders cannot reach. Nothing is placed on them, because no owner could send
-/// them rows. A node that holds slots keeps them: moving them away requires a connection to it.
+/// Returns the nodes that hold no slots and that most slot holders cannot reach. Nothing is placed on them, because no owner
+/// could send them rows. A node that holds slots keeps them: moving them away requires a connection to it.
 fn unreached(world: &World<'_>) -> Vec<NodeId> {
     let map = world.map;
     let named = |member: &&Member| {

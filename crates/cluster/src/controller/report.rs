@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::map::{Epoch, Incarnation, NodeId, NodeName, SlotRange, Store, Term};
 
-/// The progress of a node towards the state that the map requires (the key `reports/<name>`). Each report is complete, so it may arrive
-/// late or twice. Parts that the map no longer requires are ignored.
+/// The progress of a node towards the state that the map requires (the key `reports/<name>`). Each report is complete, so it may
+/// arrive late or twice. Parts that the map no longer requires are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
@@ -19,8 +19,8 @@ pub struct Report {
     pub epoch: Epoch,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<Pulled>,
-    /// For slots that the node owns: replicas that have all changes. The owner waits for their acknowledgements *from before it reports
-    /// them here*.
+    /// For slots that the node owns: replicas that have all changes. The owner waits for their acknowledgements *from before it
+    /// reports them here*.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub synced: Vec<Synced>,
     /// Nodes that it has not been able to reach for a long time, with the reason.
@@ -47,8 +47,8 @@ pub enum Progress {
         bytes: u64,
         of_bytes: u64,
     },
-    /// The node has verified partitions for all slots that it holds or is being filled with, and can swap immediately. The digest is the
-    /// manifest's.
+    /// The node has verified partitions for all slots that it holds or is being filled with, and can swap immediately. The digest
+    /// is the manifest's.
     Ready {
         digest: String,
     },

@@ -1,8 +1,8 @@
 //! Leader election: the oldest existing candidate is the leader.
 //!
-//! A candidate puts a key that is bound to its lease. The revision that created the key is the candidate's *fence*: the leader compares it
-//! in each change that it makes ([`Change::while_since`]). Leadership cannot be assumed between changes: a leader that was suspended while
-//! its key was deleted learns this when its next change is rejected.
+//! A candidate puts a key that is bound to its lease. The revision that created the key is the candidate's *fence*: the leader
+//! compares it in each change that it makes ([`Change::while_since`]). Leadership cannot be assumed between changes: a leader
+//! that was suspended while its key was deleted learns this when its next change is rejected.
 
 use super::{Change, Entry, LeaseId, Mirror, Revision};
 

@@ -1,11 +1,12 @@
-//! A conditional, idempotent change of keys: it is applied completely or not at all, at most once despite retries, and only if its
-//! comparisons hold.
+//! A conditional, idempotent change of keys: it is applied completely or not at all, at most once despite retries, and only if
+//! its comparisons hold.
 //!
 //! Invariants of a change that passes [`Change::check`]:
 //!
 //! 1. It compares the revision of a key that it writes, so it cannot be applied twice to the same state.
-//! 2. In the same transaction, it writes its id to its writer's *mark*. A retry is answered with *done* if the mark still has this id. A
-//!    writer whose reply was lost therefore retries to learn the outcome, and starts no other change under the same mark before that.
+//! 2. In the same transaction, it writes its id to its writer's *mark*. A retry is answered with *done* if the mark still has
+//!    this id. A writer whose reply was lost therefore retries to learn the outcome, and starts no other change under the same
+//!    mark before that.
 //! 3. It fits into one transaction of etcd with default settings.
 
 use bytes::Bytes;
@@ -192,8 +193,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates a writer with this name. `incarnation` is a number that no earlier process of this name used, such as its lease or a random
-    /// number. Two concurrent tasks of one process need two names.
+    /// Creates a writer with this name. `incarnation` is a number that no earlier process of this name used, such as its lease or
+    /// a random number. Two concurrent tasks of one process need two names.
     pub fn new(name: impl Into<String>, incarnation: u64) -> Writer {
         Writer {
             name: name.into(),

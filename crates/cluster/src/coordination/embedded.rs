@@ -1,10 +1,12 @@
 //! The coordination service for a single node: the file `cluster.json` in the data folder. It needs no setup.
 //!
-//! 1. A change takes effect when the new file is in place: it is written under a temporary name, synced and renamed, and the folder is
-//!    synced. A crash leaves the old file or the new one.
+//! 1. A change takes effect when the new file is in place: it is written under a temporary name, synced and renamed, and the
+//!    folder is synced. A crash leaves the old file or the new one.
 //! 2. Only one process uses the file: it holds a lock on `cluster.lock`, which is released when the process ends.
-//! 3. The process's lease lasts as long as the process. Keys bound to the lease of an earlier process are deleted when the file is opened.
-//! 4. Watches receive the changes of this process, which are all changes. The events of some thousand past revisions are available.
+//! 3. The process's lease lasts as long as the process. Keys bound to the lease of an earlier process are deleted when the file
+//!    is opened.
+//! 4. Watches receive the changes of this process, which are all changes. The events of some thousand past revisions are
+//!    available.
 //!
 //! The file does not support more than one node, not even on a shared file system.
 

@@ -4,8 +4,8 @@ use std::fmt;
 
 use bytes::Bytes;
 
-/// The number of a change. The service numbers all changes of all keys in one sequence that never decreases. Zero precedes the first
-/// change: a key with modification revision zero does not exist.
+/// The number of a change. The service numbers all changes of all keys in one sequence that never decreases. Zero precedes the
+/// first change: a key with modification revision zero does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 

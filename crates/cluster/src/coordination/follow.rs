@@ -9,8 +9,9 @@
 //!                                            └─ every few seconds: ──────┘ compare by revision
 //! ```
 //!
-//! A watch alone is not sufficient. It may be silent because nothing changes, because its etcd member is stopped, or because of a defect of
-//! etcd around compaction. The comparison is sent to whichever member answers, transfers no values, and distinguishes the three cases.
+//! A watch alone is not sufficient. It may be silent because nothing changes, because its etcd member is stopped, or because of a
+//! defect of etcd around compaction. The comparison is sent to whichever member answers, transfers no values, and distinguishes
+//! the three cases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,8 +132,8 @@ impl Follower {
         let snapshot = self.coordination.read(self.mirror.keys()).await?;
         let (known, now) = (self.mirror.revision(), snapshot.revision);
         if now < known {
-            // A linearizable read contains every earlier answer, so this is different data. `Map::check_follows` decides from its contents
-            // whether it may be applied.
+            // A linearizable read contains every earlier answer, so this is different data. `Map::check_follows` decides from its
+            // contents whether it may be applied.
             self.mirror.begin_again();
         }
         self.watch = None;

@@ -1,15 +1,16 @@
 //! Computes whether a node certainly still holds its lease. Sans-IO: the time is an argument.
 //!
-//! The service ends a lease at the earliest one TTL after the last keepalive *arrived*. The holder knows only that this was not before the
-//! keepalive was *sent*, so it counts from there. It subtracts a margin, because the two clocks may run at different speeds.
+//! The service ends a lease at the earliest one TTL after the last keepalive *arrived*. The holder knows only that this was not
+//! before the keepalive was *sent*, so it counts from there. It subtracts a margin, because the two clocks may run at different
+//! speeds.
 //!
 //! ```text
 //! holder   sent ────────────────────────── held_until      (sent + ttl - margin)
 //! service     └──► arrived ──────────────────────────────── earliest end
 //! ```
 //!
-//! Limitation: etcd 3.4 before 3.4.30 may end leases early if its leader stalled and was replaced. Therefore each change also compares the
-//! holder's own key, and messages to replicas carry a term.
+//! Limitation: etcd 3.4 before 3.4.30 may end leases early if its leader stalled and was replaced. Therefore each change also
+//! compares the holder's own key, and messages to replicas carry a term.
 
 use super::LeaseId;
 
@@ -124,8 +125,8 @@ mod tests {
         assert!(lease.is_held_surely(3_602_001));
     }
 
-    /// With any latencies and losses, and clocks whose speeds differ by 4 %: when the service ends the lease, the holder no longer relies
-    /// on it.
+    /// With any latencies and losses, and clocks whose speeds differ by 4 %: when the service ends the lease, the holder no
+    /// longer relies on it.
     #[test]
     fn the_holder_never_outlasts_the_service() {
         let mut random = larder_types::Random::new(42);

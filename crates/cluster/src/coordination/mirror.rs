@@ -109,11 +109,11 @@ impl Mirror {
         news
     }
 
-    /// Whether the copy equals the service's data, according to the keys written since [`Mirror::checked`]. If `false`, the watch is late
-    /// or has lost an event, and everything must be read.
+    /// Whether the copy equals the service's data, according to the keys written since [`Mirror::checked`]. If `false`, the watch
+    /// is late or has lost an event, and everything must be read.
     ///
-    /// The comparison is exact without values. A lost write appears among the written keys with a different revision. A lost deletion
-    /// leaves the copy with more keys.
+    /// The comparison is exact without values. A lost write appears among the written keys with a different revision. A lost
+    /// deletion leaves the copy with more keys.
     ///
     /// `recent` must have been requested after the last call of [`Mirror::take`].
     pub fn agrees(&mut self, recent: &Recent) -> bool {
@@ -162,7 +162,8 @@ mod tests {
             .collect()
     }
 
-    /// Batches of events arrive late, twice or never, and reads arrive late. The comparison determines exactly whether the copy is correct.
+    /// Batches of events arrive late, twice or never, and reads arrive late. The comparison determines exactly whether the copy
+    /// is correct.
     #[test]
     fn the_comparison_finds_every_loss_and_nothing_else() {
         let keys = Keys::below("a/");

@@ -9,8 +9,8 @@
 //! | `reports/<name>` | a node's progress | the node |
 //! | `marks/<writer>` | the id of the writer's last change | every writer |
 //!
-//! In etcd, keys have the prefix `/larder/<cluster>/`, which callers never see. A request is a value, [`Request`], and so is its response.
-//! Sans-IO cores return requests, and the simulated service ([`model`]) executes them like the real ones.
+//! In etcd, keys have the prefix `/larder/<cluster>/`, which callers never see. A request is a value, [`Request`], and so is its
+//! response. Sans-IO cores return requests, and the simulated service ([`model`]) executes them like the real ones.
 //!
 //! - [`Change`] is the only way to write: an atomic compare-and-swap, applied once despite retries.
 //! - [`Lease`] computes whether a node certainly still holds its lease; [`Session`] renews it.
@@ -62,7 +62,8 @@ pub enum Request {
     Grant { ttl_seconds: u32 },
     /// Answered with [`Response::KeptAlive`].
     KeepAlive(LeaseId),
-    /// Ends a lease and deletes the keys bound to it. Succeeds if the lease has already ended. Answered with [`Response::Revoked`].
+    /// Ends a lease and deletes the keys bound to it. Succeeds if the lease has already ended. Answered with
+    /// [`Response::Revoked`].
     Revoke(LeaseId),
 }
 
@@ -104,8 +105,8 @@ pub trait Coordination: Send + Sync {
     /// Sends a request, and retries for a few seconds. After [`Error::Unknown`], the caller may retry any request.
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Response, Error>>;
 
-    /// Streams the changes after a revision. The stream ends when the watch is interrupted: watch again from the last revision received. A
-    /// watch may be late and may (due to defects of etcd) silently lose changes; [`Follower`] handles both.
+    /// Streams the changes after a revision. The stream ends when the watch is interrupted: watch again from the last revision
+    /// received. A watch may be late and may (due to defects of etcd) silently lose changes; [`Follower`] handles both.
     fn watch(&self, keys: &Keys, after: Revision) -> BoxStream<'static, Watched>;
 }
 

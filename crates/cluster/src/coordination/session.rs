@@ -77,8 +77,8 @@ impl Session {
         self.trouble.as_ref()
     }
 
-    /// Renews the lease until the service reports its end. Then no key bound to it exists any more, and the node begins a new session. Does
-    /// not return while the service does not answer; [`Held`] shows whether the lease is still held. Cancel-safe.
+    /// Renews the lease until the service reports its end. Then no key bound to it exists any more, and the node begins a new
+    /// session. Does not return while the service does not answer; [`Held`] shows whether the lease is still held. Cancel-safe.
     pub async fn run(&mut self) {
         while !self.lease.has_ended() {
             let wait_ms = self.lease.renewal_at_ms().saturating_sub(boot_ms());

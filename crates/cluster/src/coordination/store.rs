@@ -53,8 +53,8 @@ impl Store {
             .take_while(|entry| keys.contain(&entry.key))
     }
 
-    /// Applies a change as one revision, or returns the conflict. Returns the events as well. The caller has checked the change and that
-    /// its leases are valid.
+    /// Applies a change as one revision, or returns the conflict. Returns the events as well. The caller has checked the change
+    /// and that its leases are valid.
     pub fn change(&mut self, change: &Change) -> (Outcome, Vec<Event>) {
         if let Some(mark) = self.entries.get(&change.mark.key)
             && mark.value == change.mark.id.as_bytes()

@@ -6,9 +6,13 @@
 //!   Event::Answer, Ended ◄───└────────────┘ ◄══════════ frames └────────────┘◄── answer, exchange
 //! ```
 //!
-//! Start with `connection`. `frame` encodes the frames, `greeting` contains the checks that reject a node, `streams` tracks
-//! requests and responses, `outbox` queues the bytes to write, and `lease` computes until when rows of another node may be
-//! trusted.
+//! Start with `connection`. The other modules:
+//!
+//! - `frame` encodes the frames.
+//! - `greeting` contains the checks that reject a node.
+//! - `streams` tracks requests and responses.
+//! - `outbox` queues the bytes to write.
+//! - `lease` computes until when rows of another node may be trusted.
 
 mod connection;
 mod frame;

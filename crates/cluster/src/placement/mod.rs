@@ -20,8 +20,8 @@
 //!
 //! Sources. The bound on loads is that of consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, arXiv
 //! 1608.01350): a node that has its share is skipped. There, load above the bound moves along a ring. Here, a change starts from
-//! the old assignment, as in Helix's AutoRebalance, so that adding or removing a node moves little more than its share (a
-//! placement from scratch moves up to 1.5 times that). The next node is chosen by weighted rendezvous hashing (Thaler and
+//! the old assignment, as in Helix's AutoRebalance. Adding or removing a node therefore moves little more than its share, while a
+//! placement from scratch moves up to 1.5 times that. The next node is chosen by weighted rendezvous hashing (Thaler and
 //! Ravishankar 1998; the form `-w / ln h` is from Schindelhauer and Schomaker, SPAA 2005) instead of a ring: it is balanced
 //! without tokens, and a node's successors differ from block to block. Chains are augmenting paths, as in maximum flow.
 

@@ -1,8 +1,8 @@
 //! Computes each node's share by its weight.
 //!
-//! The share of *owned* slots is `slots × weight / all weights`. The share of *held* slots is the same part of `slots ×
-//! replicas`, except that a node holds a slot once, and a zone holds no more copies of a slot than necessary. The excess of a
-//! node that cannot take its share goes to the others, in proportion to their weights (water filling).
+//! The share of *owned* slots is `slots × weight / all weights`. The share of *held* slots is the same part of
+//! `slots × replicas`, with two limits: a node holds a slot once, and a zone holds no more copies of a slot than necessary. The
+//! excess of a node that cannot take its share goes to the others, in proportion to their weights (water filling).
 
 use std::collections::BTreeMap;
 

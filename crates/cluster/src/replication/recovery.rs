@@ -2,16 +2,18 @@
 //!
 //! For each member, the map contains a *disk id*, drawn when its folder was created, and an *incarnation*, which increases with
 //! each start. The node also stores both on disk. [`prove`] determines whether the disk is the one in the map, and complete. It
-//! is not if there is
+//! is not in three cases:
 //!
-//! * another disk id, or none: the disk is empty or foreign (an old node name without its data);
-//! * an older incarnation than in the map: the disk is a copy from before the last start (from two epochs ago);
-//! * a log that may have lost acknowledged changes: power was lost, and the log is not synced before changes are acknowledged
+//! * The disk id differs or is missing: the disk is empty or foreign (an old node name without its data).
+//! * The incarnation is older than in the map: the disk is a copy from before the last start (from two epochs ago).
+//! * The log may have lost acknowledged changes: power was lost, and the log is not synced before changes are acknowledged
 //!   (`tables.fsync` other than `always`). A killed process loses nothing, nor does a machine that was shut down properly.
 //!
-//! An unproven disk gets a new id before the node registers, so that the map drops the node from all its slots. (The server keeps
+//! An unproven disk gets a new id before the node registers, so that the map drops the node from all its slots. The server keeps
 //! a disk that lost only its tail: `tables.fsync` bounds that loss, and after a power failure of all nodes there is no better
-//! copy.) An image of a disk taken *within* its last incarnation has the right numbers, so the node alone cannot detect it. An
+//! copy.
+//!
+//! An image of a disk taken *within* its last incarnation has the right numbers, so the node alone cannot detect it. An
 //! owner that begins with such a replica learns that it lacks changes ([`super::Answer::Lacks`]). A replica of an owner with such
 //! a disk reports that it is ahead ([`super::Answer::Ahead`]).
 

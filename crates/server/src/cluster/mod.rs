@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Each core has its own [`Peers`], to which it sends requests, and its own [`Arrivals`], from which it takes the requests of
-//! others. Both are used only on that core. There is one connection from each core to each node; an accepted connection is served
-//! by the core that listens, for whatever core its requests name.
+//! others. Both are used only on that core. There is one connection from each core to each node. An accepted connection carries
+//! requests for any core.
 //!
-//! `node` is this node's participation in a cluster whose map is in etcd, `one` a cluster of a single node, and `view` the state
-//! that both provide to the rest of the server.
+//! `node` is this node's participation in a cluster whose map is in etcd, and `one` is a cluster of a single node. Both provide a
+//! `view` to the rest of the server.
 //!
 //! Start with `link`, then `drive`.
 

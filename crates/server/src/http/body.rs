@@ -1,6 +1,7 @@
-//! Reads request bodies completely before any work is done, with limits on size and time, so that a client that sends half of a
-//! body holds its connection no longer than one that sends half of a head. A body whose announced size exceeds the limit is not
-//! read.
+//! Reads request bodies completely before any work is done, with limits on size and time.
+//!
+//! A client that sends half of a body therefore holds its connection no longer than one that sends half of a head. A body whose
+//! announced size exceeds the limit is not read.
 
 use std::sync::Arc;
 

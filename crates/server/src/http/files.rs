@@ -1,5 +1,5 @@
-//! Serves the files of a version unchanged: to nodes whose source is slow or gone, and for copies between servers (`larder push
-//! http://…/v1/stores/pymk/versions/7/files --store pymk`).
+//! Serves the files of a version unchanged: to nodes whose source is slow or gone, and for copies between servers
+//! (`larder push http://…/v1/stores/pymk/versions/7/files --store pymk`).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,8 +1,8 @@
 //! The write timeout of HTTP: closes a connection whose client reads nothing of a response for `server.http_timeout_seconds`. The
 //! read timeouts are elsewhere: for a request's head in hyper, for its body in `body.rs`.
 //!
-//! A slow reader is not disconnected. A socket accepts more data only after a good part of its buffer is free, so while it
-//! accepts none, the number of bytes that the system still holds shows whether the client is reading.
+//! A slow reader is not disconnected. A socket accepts more data only after a good part of its buffer is free. While
+//! it accepts none, the number of bytes that the system still holds shows whether the client is reading.
 
 use std::future::Future;
 use std::io::{self, IoSlice};

@@ -1,5 +1,5 @@
-//! A client for the members of etcd over HTTP/1.1. It uses one member while that member answers, and switches to the next immediately when
-//! it does not.
+//! A client for the members of etcd over HTTP/1.1. It uses one member while that member answers, and switches to the next
+//! immediately when it does not.
 //!
 //! ```text
 //!  post ──► the current member ──► answered ───────────────────────────► done
@@ -8,9 +8,9 @@
 //!              └─ after a round of all members: patience doubles, a short pause; until `tried_for` has passed
 //! ```
 //!
-//! Timeouts are short because a member whose leader has died holds a change for 7 seconds before it reports failure, while a new leader
-//! exists after one. They start at 0.2 s and grow, so that a slow service is tolerated too. An attempt that timed out may have been
-//! executed ([`Failure::Unknown`]), so all requests sent here must be idempotent.
+//! Timeouts are short because a member whose leader has died holds a change for 7 seconds before it reports failure, while a new
+//! leader exists after one. They start at 0.2 s and grow, so that a slow service is tolerated too. An attempt that timed out may
+//! have been executed ([`Failure::Unknown`]), so all requests sent here must be idempotent.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -1,13 +1,13 @@
-//! A client for etcd 3.4 and newer. It uses the JSON gateway, which listens on the same port as gRPC, over HTTP/1.1, so that the build
-//! needs no protocol-buffer compiler.
+//! A client for etcd 3.4 and newer. It uses the JSON gateway, which listens on the same port as gRPC, over HTTP/1.1, so that the
+//! build needs no protocol-buffer compiler.
 //!
 //! - [`http`]: the members, tried one after another with short timeouts.
 //! - [`wire`]: requests and responses in etcd's encoding.
 //! - [`watch`]: the stream of events.
 //!
-//! **Keepalives.** A stalled leader of etcd 3.4 may continue to renew leases after another leader, whose timers for the same leases run,
-//! has been elected. A keepalive therefore counts only after a subsequent linearizable read was answered in the same raft term, which
-//! proves that the renewing member was the leader.
+//! **Keepalives.** A stalled leader of etcd 3.4 may continue to renew leases after another leader, whose timers for the same
+//! leases run, has been elected. A keepalive therefore counts only after a subsequent linearizable read was answered in the same
+//! raft term, which proves that the renewing member was the leader.
 
 mod http;
 mod tls;

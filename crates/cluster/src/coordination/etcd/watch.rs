@@ -78,7 +78,8 @@ impl Lines {
         }
     }
 
-    /// Parses a line. The inner `None` is a line without events, such as the confirmation of the watch; the outer `None` ends the watch.
+    /// Parses a line. The inner `None` is a line without events, such as the confirmation of the watch; the outer `None` ends the
+    /// watch.
     fn read(&self, line: &[u8]) -> Option<Option<Watched>> {
         let line: wire::Streamed<wire::Watch> = serde_json::from_slice(line).ok()?;
         let told = line.result;

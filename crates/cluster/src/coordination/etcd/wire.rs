@@ -1,5 +1,5 @@
-//! Requests and responses in the encoding of etcd's JSON gateway: keys and values in base64, 64-bit numbers as strings, and zero or empty
-//! fields omitted.
+//! Requests and responses in the encoding of etcd's JSON gateway: keys and values in base64, 64-bit numbers as strings, and zero
+//! or empty fields omitted.
 
 use std::sync::Arc;
 
@@ -202,8 +202,8 @@ impl Names {
         })
     }
 
-    /// Encodes a change as two nested transactions. If the mark has this change's id, the change was applied before. Otherwise it is
-    /// applied if its comparisons hold, and the compared keys are read if they do not.
+    /// Encodes a change as two nested transactions. If the mark has this change's id, the change was applied before. Otherwise it
+    /// is applied if its comparisons hold, and the compared keys are read if they do not.
     pub fn txn(&self, change: &Change) -> Value {
         let mark = self.key(&change.mark.key);
         let id = BASE64_STANDARD.encode(&change.mark.id);

@@ -8,8 +8,8 @@
 //!
 //! Based on PacificA (Lin, Yang, Zhang, Zhou, MSR-TR-2008-25), with these differences. A change that all in-sync replicas have
 //! logged is *committed*, but the owner's rows contain it as soon as it is executed, so reads of keys with uncommitted changes
-//! wait. When an owner begins with a replica, the replica's log is compared by the term of each change, so no exact commit point
-//! has to be known (the problem of Kafka's KIP-101 and 279).
+//! wait. When an owner begins with a replica, the two compare their logs by the term of each change. No exact commit point has to
+//! be known for that (the problem of Kafka's KIP-101 and 279).
 //!
 //! Invariants:
 //!
@@ -23,8 +23,8 @@
 //!    ([`Owner::released`]), and the owner serves no requests for it. A node that learns late of the new owner, even the previous
 //!    owner, therefore has no stale data.
 //!
-//! Cost of a write: one allocation (the row, shared by log and streams), a push to the slot's log, an entry in the table of
-//! uncommitted keys, and for each replica a shared pointer in the turn's message. Without replicas, a host has no `Owner` and no
+//! A write costs one allocation (the row, shared by log and streams), a push to the slot's log, and an entry in the table of
+//! uncommitted keys. Each replica adds a shared pointer in the turn's message. Without replicas, a host has no `Owner` and no
 //! cost; a slot of an `Owner` without replicas costs the same except for the messages.
 
 mod peer;

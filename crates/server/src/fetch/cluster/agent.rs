@@ -1,9 +1,9 @@
 //! The agent of a cluster node's stores: pulls what the map requires, and reports progress.
 //!
 //! ```text
-//!  view ──► show (catalog, immediately) ──► folders: versions not in the map go ──► missing parts are pulled ──► report
-//!    ▲                                                                                  │ each on its own thread
-//!    └────────────── woken by: a new view, a pull that ended, a timeout ◄───────────────┘
+//!  view ──► show (catalog, immediately) ──► remove folders of other versions ──► pull missing parts ──► report
+//!    ▲                                                                              │ each on its own thread
+//!    └────────────── woken by: a new view, a pull that ended, a timeout ◄───────────┘
 //! ```
 //!
 //! The map requires the live version, the version being pushed and the kept versions; of each, the partitions of the slots that
