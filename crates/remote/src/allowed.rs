@@ -1,14 +1,16 @@
-//! Which places may be read for somebody else: a server reads for whoever may ask it to, with rights of its own.
+//! The locations that may be read on behalf of others: a server reads for any client, with its own permissions.
 //!
-//! An entry is a folder (`/data/exports`), or the beginning of a URL: `https://` for every host, `s3://bucket/dir`, or
-//! `http://host:8000/exports`; without a port, every port of the host. `hdfs://` is what Hadoop's settings of this machine name, such as
-//! `hdfs:///dir`; a namenode with its port must be named, `hdfs://namenode:8020/`.
+//! An entry is a folder (`/data/exports`), or the prefix of a URL: `https://` for every host, `s3://bucket/dir`, or
+//! `http://host:8000/exports`; without a port, every port of the host. `hdfs://` covers what this machine's Hadoop
+//! settings name, such as `hdfs:///dir`; a namenode with its port must be listed explicitly: `hdfs://namenode:8020/`.
 //!
-//! 1. A file that is read lies in a folder of an entry, wherever the links on its way lead: what was opened is asked. The links
-//!    themselves are asked before anything is done with what they lead to, so that a refusal does not tell whether that exists.
-//! 2. A URL that is asked for begins as an entry does, and so does each that it is redirected to.
-//! 3. An address of this machine itself, of the link that it is on, or where clouds tell machines their secrets, is spoken to
-//!    only if an entry names that host. This is asked of the address that a name has when it is connected to.
+//! 1. A file that is read lies in an entry's folder, wherever links on its path lead: the opened file is checked. The
+//!    links themselves are checked before their target is accessed, so that a rejection does not reveal whether the
+//!    target exists.
+//! 2. A requested URL begins like an entry, and so does every redirect target.
+//! 3. An address of this machine, a link-local address, or an address of a cloud's metadata service is contacted only
+//!    if an entry names that host. The check applies to the address to which a name resolves when the connection is
+//!    made.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -36,22 +38,22 @@ enum Entry {
     Folder(PathBuf),
     Url {
         scheme: &'static str,
-        /// `None` is every host, or bucket.
+        /// `None` means every host or bucket.
         host: Option<String>,
         port: Option<u16>,
-        /// Without a slash at its end.
+        /// Without a trailing slash.
         path: String,
     },
-    /// A name service, or a namenode with or without its port; `None` is those without a port that Hadoop's settings know, so that a source's text
-    /// alone leads to no address.
+    /// A name service, or a namenode with or without a port. `None` means those without a port in the Hadoop
+    /// settings, so that the text of a source alone does not lead to an address.
     Hdfs {
         authority: Option<String>,
-        /// Without a slash at its end.
+        /// Without a trailing slash.
         path: String,
     },
 }
 
-/// Why an address or a redirect was refused, on its way through the HTTP client.
+/// The reason for rejecting an address or a redirect, passed through the HTTP client.
 #[derive(Debug)]
 pub(crate) struct Refused(String);
 
@@ -65,13 +67,13 @@ impl std::error::Error for Refused {}
 
 impl Allowed {
     /// # Errors
-    /// Says which entry cannot be understood, and what to write instead.
+    /// Names the invalid entry and describes the valid forms.
     pub fn parse(entries: &[String]) -> std::result::Result<Arc<Allowed>, String> {
         let entries: std::result::Result<_, _> = entries.iter().map(|text| entry(text)).collect();
         Ok(Arc::new(Allowed(entries?)))
     }
 
-    /// Whether the place may be read, as far as its text says.
+    /// Checks whether the location may be read, as far as its text determines it.
     pub(crate) fn check(&self, location: &Location) -> Result<()> {
         let is_allowed = match &location.place {
             Place::Local(path) => self.names_path(path),
@@ -85,7 +87,7 @@ impl Allowed {
         }
     }
 
-    /// Whether what a path leads to may be read, be it there or not.
+    /// Checks whether the target of a path may be read, whether it exists or not.
     pub(crate) fn check_links(&self, location: &Location, path: &Path) -> Result<()> {
         let real = follow(path);
         let inside = |folder: &PathBuf| real.starts_with(follow(folder));
@@ -95,7 +97,7 @@ impl Allowed {
         }
     }
 
-    /// Whether the file that was opened may be read.
+    /// Checks whether the opened file may be read.
     pub(crate) fn check_file(&self, location: &Location, file: &File) -> Result<()> {
         if self.folders().any(|folder| folder == Path::new("/")) {
             return Ok(());
@@ -134,7 +136,7 @@ impl Allowed {
         })
     }
 
-    /// By its text alone, so that nobody learns from a refusal whether a file exists.
+    /// Decides by the text alone, so that a rejection does not reveal whether a file exists.
     fn names_path(&self, path: &Path) -> bool {
         let Ok(path) = std::path::absolute(path) else {
             return false;
@@ -194,7 +196,7 @@ impl Allowed {
         )
     }
 
-    /// Follows redirects to where this allows.
+    /// Follows redirects to permitted URLs.
     pub(crate) fn redirects(self: &Arc<Self>) -> Policy {
         let allowed = self.clone();
         Policy::custom(move |attempt| {
@@ -210,7 +212,7 @@ impl Allowed {
         })
     }
 
-    /// Resolves names to addresses that may be spoken to.
+    /// Resolves names to permitted addresses.
     pub(crate) fn resolver(self: &Arc<Self>) -> Arc<dyn Resolve> {
         Arc::new(Resolver(self.clone()))
     }
@@ -224,10 +226,10 @@ fn is_below(path: &str, folder: &str) -> bool {
 const NOT_NAMED: &str = "it is not among the sources that may be read";
 const LEADS_OUT: &str = "a link leads out of the folders that may be read";
 
-/// What the system follows before it gives up.
+/// The system's limit for following links.
 const LINKS_MAX: usize = 40;
 
-/// Where a path leads when its links are followed. What is not there, or cannot be looked at, is no link.
+/// Returns the target of a path after following its links. Missing or inaccessible parts are not links.
 fn follow(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let parts = |path: &Path| -> Vec<OsString> {
@@ -243,7 +245,7 @@ fn follow(path: &Path) -> PathBuf {
             real.pop();
             continue;
         }
-        // A root begins anew.
+        // A root component restarts the path.
         let next = real.join(part);
         match std::fs::read_link(&next) {
             Ok(target) if links < LINKS_MAX => {
@@ -280,7 +282,7 @@ impl Resolve for Resolver {
             if allowed.names_host(name.as_str()) || is_proxy(name.as_str()) {
                 return Ok(Box::new(found.into_iter()) as Addrs);
             }
-            // One that is refused refuses all: such a name is not what its users take it for.
+            // One rejected address rejects all: the name is not what its users assume.
             if let Some(refused) = found.iter().find(|addr| is_near(addr.ip())) {
                 return Err(Box::new(near(refused.ip())) as _);
             }
@@ -289,7 +291,8 @@ impl Resolve for Resolver {
     }
 }
 
-/// Whether the environment sends HTTP through this host: it is spoken to, and itself decides about addresses.
+/// Returns whether the environment uses this host as an HTTP proxy. It may be contacted, and itself decides about
+/// addresses.
 fn is_proxy(host: &str) -> bool {
     ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
         .iter()
@@ -305,7 +308,7 @@ fn is_proxy(host: &str) -> bool {
         })
 }
 
-/// Schemes that mean the same store are one.
+/// Returns a common name for schemes of the same store.
 fn family(scheme: &str) -> Option<&'static str> {
     Some(match scheme {
         "http" => "http",
@@ -359,7 +362,7 @@ fn entry(text: &str) -> std::result::Result<Entry, String> {
     }
     let url = Url::parse(text).map_err(|_| expected())?;
     let given = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // `Url` drops a port that is the scheme's own.
+    // `Url` omits a port that is the scheme's default.
     let has_port = given
         .rsplit_once(':')
         .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
@@ -371,7 +374,7 @@ fn entry(text: &str) -> std::result::Result<Entry, String> {
     })
 }
 
-/// Whether an address is this machine's own, of its link, or one where clouds answer with secrets.
+/// Returns whether an address belongs to this machine, is link-local, or belongs to a cloud's metadata service.
 fn is_near(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_near_v4(address),
@@ -387,7 +390,7 @@ fn is_near(address: IpAddr) -> bool {
                 || segments[0] & 0xffc0 == 0xfe80
                 || address == Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)
                 || match segments {
-                    // IPv4 in other clothes: mapped, compatible, NAT64, 6to4.
+                    // Embedded IPv4 addresses: mapped, compatible, NAT64, 6to4.
                     [0, 0, 0, 0, 0, 0xffff | 0, high, low] => inside(high, low),
                     [0x64, 0xff9b, 0, 0, 0, 0, high, low] => inside(high, low),
                     [0x2002, high, low, ..] => inside(high, low),

@@ -1,8 +1,8 @@
-//! Reading without a runtime: what a batch build uses.
+//! Blocking reads for callers without a runtime, such as a batch build.
 //!
-//! A remote object is pumped by one thread with a small runtime of its own, a few parts ahead of the reader.
-//! A broken connection is resumed where it broke; dropping the reader stops the pump. Whoever waits for a source that hangs
-//! looks up now and then, whether the program is to end ([`interrupt_when`]).
+//! One thread with a small runtime of its own fetches a remote object, a few parts ahead of the reader. It resumes a
+//! broken connection at the same offset and stops when the reader is dropped. While waiting for a source, a reader
+//! periodically checks whether the program should end ([`interrupt_when`]).
 
 use std::fs::File;
 use std::future::Future;
@@ -23,13 +23,13 @@ use crate::location::Location;
 const PARTS_AHEAD: usize = 16;
 pub(crate) const RETRIES: u32 = 5;
 const STALL: Duration = Duration::from_secs(60);
-/// How often one who waits looks up.
+/// The interval of these checks.
 const LOOK: Duration = Duration::from_millis(100);
 
 static INTERRUPTED: OnceLock<fn() -> bool> = OnceLock::new();
 
-/// Reads by blocking end with an error once `interrupted` is true, whatever their source does. For the whole program; the
-/// first call counts.
+/// Makes blocking reads fail once `interrupted` returns true, whatever the state of their source. Applies to the
+/// complete program; only the first call has an effect.
 pub fn interrupt_when(interrupted: fn() -> bool) {
     let _ = INTERRUPTED.set(interrupted);
 }
@@ -39,10 +39,10 @@ fn is_interrupted() -> bool {
 }
 
 impl Location {
-    /// The object's bytes from the start, read by blocking. Broken connections are resumed a few times.
+    /// Returns a blocking reader of the object's bytes from the start. It resumes broken connections a few times.
     ///
     /// # Errors
-    /// When it cannot be opened; later failures are the reader's errors. Must not be called inside a runtime.
+    /// If the object cannot be opened; later failures are the reader's errors. Must not be called inside a runtime.
     pub fn reader(&self) -> Result<Box<dyn Read + Send>> {
         if let Some(path) = self.as_local() {
             return Ok(Box::new(self.open_file(path)?));
@@ -69,41 +69,41 @@ impl Location {
         }))
     }
 
-    /// The size, asked for by blocking. Must not be called inside a runtime.
+    /// Returns the size; blocks. Must not be called inside a runtime.
     pub fn size_blocking(&self) -> Result<u64> {
         self.block_on(self.size())
     }
 
-    /// [`Location::list`] by blocking. Must not be called inside a runtime.
+    /// [`Location::list`], blocking. Must not be called inside a runtime.
     pub fn list_blocking(&self) -> Result<Vec<Listed>> {
         self.block_on(self.list())
     }
 
-    /// [`Location::put_file`] by blocking. Must not be called inside a runtime.
+    /// [`Location::put_file`], blocking. Must not be called inside a runtime.
     pub fn put_file_blocking(&self, local: &Path) -> Result<()> {
         runtime(self)?.block_on(self.put_file(local, &|_| {}))
     }
 
-    /// [`Location::remove_unfinished`] by blocking. Must not be called inside a runtime.
+    /// [`Location::remove_unfinished`], blocking. Must not be called inside a runtime.
     pub fn remove_unfinished_blocking(&self) -> Result<()> {
         self.block_on(self.remove_unfinished())
     }
 
-    /// [`Location::remove`] by blocking. Must not be called inside a runtime.
+    /// [`Location::remove`], blocking. Must not be called inside a runtime.
     pub fn remove_blocking(&self) -> Result<()> {
         self.block_on(self.remove())
     }
 
-    /// Waits for an answer of the source, though not for ever, and not once the program is to end.
+    /// Waits for a reply of the source, with a timeout, and only until the program should end.
     fn block_on<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
         Waiting::new(self)?.wait(answer)
     }
 }
 
-/// One who waits for answers of a source, though not for ever, and not once the program is to end.
+/// Waits for replies of a source, with a timeout, and only until the program should end.
 pub(crate) struct Waiting<'a> {
     location: &'a Location,
-    /// `None` once this is dropped.
+    /// `None` during the drop.
     runtime: Option<Runtime>,
 }
 
@@ -131,14 +131,14 @@ impl<'a> Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        // A name server or file system that hangs is not waited for.
+        // Does not wait for a name server or file system that hangs.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// A temporary file without a name: it goes when it is closed, or with the process.
+/// Creates an unnamed temporary file, which is deleted when it is closed or the process ends.
 pub fn temp_file() -> io::Result<File> {
     tempfile::tempfile()
 }
@@ -158,7 +158,7 @@ fn ended(location: &Location) -> Error {
     }
 }
 
-/// Sends the parts until the end, an error that does not go away, or nobody listens.
+/// Sends the parts until the end, until a permanent error, or until the receiver is dropped.
 async fn pump(
     location: &Location,
     opened: &SyncSender<Result<()>>,
@@ -214,14 +214,14 @@ fn stalled(location: &Location) -> Error {
     }
 }
 
-/// The next of what a pump sends, `None` after its end.
+/// Returns the next item of a pump, `None` after its end.
 fn wait<T>(pump: &Receiver<T>) -> io::Result<Option<T>> {
     loop {
         match pump.recv_timeout(LOOK) {
             Ok(next) => return Ok(Some(next)),
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
             Err(RecvTimeoutError::Timeout) if is_interrupted() => {
-                // Not of the kind `Interrupted`, after which readers try again.
+                // Not of the kind `Interrupted`, after which readers retry.
                 return Err(io::Error::other("interrupted"));
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -229,7 +229,7 @@ fn wait<T>(pump: &Receiver<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Standard input, from a thread that may be left behind: a pipe may give nothing for ever.
+/// Reads standard input in a separate thread that can be abandoned, since a pipe may block forever.
 pub fn stdin() -> io::Result<impl Read + Send> {
     const PART_BYTES: usize = 256 << 10;
     let (parts_in, parts) = sync_channel(PARTS_AHEAD);

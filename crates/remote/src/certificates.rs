@@ -1,10 +1,10 @@
-//! Certificates of the caller's own, for HTTP servers that no public authority knows: those of one's own cluster.
+//! Custom certificates for HTTP servers that no public authority certifies, such as those of one's own cluster.
 
 use reqwest::{Certificate, Identity};
 
 use crate::error::{Error, Result};
 
-/// What a server's certificate is checked by, and what is shown to it.
+/// The authorities for checking a server's certificate, and the client certificate.
 #[derive(Clone)]
 pub struct Certificates {
     pub(crate) authorities: Vec<Certificate>,
@@ -12,10 +12,11 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Of PEM files' bytes. Without authorities those of the system are asked. `own`: a certificate and its key, one after the other.
+    /// Parses the contents of PEM files. Without authorities, those of the system are used. `own` is a certificate
+    /// followed by its key.
     ///
     /// # Errors
-    /// `BadLocation`, which says what cannot be read.
+    /// `BadLocation`, with the part that cannot be parsed.
     pub fn from_pem(authorities: &[u8], own: Option<&[u8]>) -> Result<Certificates> {
         let wrong = |what: &str, why: reqwest::Error| Error::BadLocation {
             text: what.to_owned(),

@@ -1,4 +1,4 @@
-//! What can go wrong with a file elsewhere. Messages never hold credentials or query strings.
+//! Errors of remote files. Messages never contain credentials or query strings.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use crate::allowed::Refused;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a location could not be used. `location` is always the redacted form.
+/// The reason why a location could not be used. `location` is always the redacted form.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text is not a path or URL that larder can read. Fix the text.
+    /// The text is not a valid path or URL. Correct the text.
     BadLocation { text: String, reason: String },
-    /// There is nothing at the location.
+    /// Nothing exists at the location.
     NotFound { location: String },
     /// The object is longer than the caller accepts.
     TooLarge {
@@ -20,27 +20,27 @@ pub enum Error {
         size: u64,
         max: u64,
     },
-    /// The answer is not the one asked for: another offset, another size, or it ended early.
-    /// Resuming may help when `retry` is true.
+    /// The response does not match the request: another offset, another size, or it ended early. If `retry` is true,
+    /// resuming may succeed.
     WrongAnswer {
         location: String,
         reason: String,
         retry: bool,
     },
-    /// The store or the network refused. `retry` says whether trying again may help.
+    /// The store or the network failed. If `retry` is true, a retry may succeed.
     Failed {
         location: String,
         reason: String,
         retry: bool,
     },
-    /// It is not among the sources that may be read.
+    /// The location is not among the permitted sources.
     NotAllowed { location: String, reason: String },
-    /// The scheme cannot do what was asked, such as listing over HTTP; or what is there is no regular file.
+    /// The scheme does not support the operation, such as listing over HTTP; or the target is not a regular file.
     Unsupported { location: String, reason: String },
 }
 
 impl Error {
-    /// Whether the same call may succeed later, such as after a broken connection.
+    /// Returns whether the same call may succeed later, such as after a broken connection.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -126,7 +126,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What [`crate::Allowed`] said, if that is why a request failed.
+/// Returns the rejection by [`crate::Allowed`], if that is why a request failed.
 fn refusal<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refused> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -138,8 +138,8 @@ fn refusal<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refus
     None
 }
 
-/// The error and its sources in one line, each once, redacted, and without what a server sent: an answer may hold what
-/// is nobody's business here.
+/// Returns the error and its sources in one line, without duplicates, redacted, and without response bodies, which
+/// may be confidential.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -154,13 +154,13 @@ fn chain(error: &dyn std::error::Error) -> String {
     redact(without_body(&text))
 }
 
-/// Object stores' errors quote the whole answer, from the first `<` of its XML, or the brace of its JSON.
+/// Object stores' errors quote the complete response, from the first `<` of its XML or the brace of its JSON.
 fn without_body(text: &str) -> &str {
     let end = text.find(['<', '{']).unwrap_or(text.len());
     text[..end].trim_end_matches([' ', ':', '"'])
 }
 
-/// The text without the user, password and query string of any URL inside it.
+/// Returns the text without the user, password and query string of any URL in it.
 pub(crate) fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Opening a file of this machine: a regular one, and nothing that could make its reader wait for ever.
+//! Opens local files: only regular files, and nothing that could block the reader forever.
 
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
@@ -8,26 +8,26 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::location::Location;
 
-// What `libc` calls so, on Linux: opening never waits, and never makes a terminal ours.
+// The values of `libc` on Linux: opening never blocks, and never acquires a controlling terminal.
 const O_NONBLOCK: i32 = 0o4000;
 const O_NOCTTY: i32 = 0o400;
 
 impl Location {
-    /// Opens the file at `path`, which is this location's. Pipes, sockets, devices and folders are refused, and opening one
-    /// of them does not wait. Where only some folders may be read, what was opened must lie in one of them.
+    /// Opens the file at `path`, which is this location's. Rejects pipes, sockets, devices and folders, without
+    /// blocking. If only some folders may be read, the opened file must be in one of them.
     ///
     /// # Errors
-    /// `NotFound`, `Unsupported` with what it is instead, `NotAllowed`, or `Failed`.
+    /// `NotFound`, `Unsupported` with the actual kind, `NotAllowed`, or `Failed`.
     pub(crate) fn open_file(&self, path: &Path) -> Result<File> {
         self.check_links(path)?;
-        // Before it is opened: opening alone makes some devices act.
+        // Checked before opening, because opening alone triggers actions of some devices.
         self.check_regular(&std::fs::metadata(path).map_err(|e| Error::from_io(self, &e))?)?;
         let opened = File::options()
             .read(true)
             .custom_flags(O_NONBLOCK | O_NOCTTY)
             .open(path);
         let file = opened.map_err(|e| Error::from_io(self, &e))?;
-        // And after: it may have been another by then.
+        // Checked again after opening, because the file may have been replaced.
         self.check_regular(&file.metadata().map_err(|e| Error::from_io(self, &e))?)?;
         if let Some(allowed) = &self.allowed {
             allowed.check_file(self, &file)?;
@@ -35,7 +35,7 @@ impl Location {
         Ok(file)
     }
 
-    /// Before anything is done with what a path leads to.
+    /// Called before the target of a path is accessed.
     pub(crate) fn check_links(&self, path: &Path) -> Result<()> {
         match &self.allowed {
             Some(allowed) => allowed.check_links(self, path),
@@ -63,7 +63,7 @@ impl Location {
     }
 }
 
-/// Where an open file is, after every link.
+/// Returns the path of an open file with all links resolved.
 pub(crate) fn real_path(file: &File) -> std::io::Result<std::path::PathBuf> {
     use std::os::fd::AsRawFd;
     let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;

@@ -1,13 +1,14 @@
-//! Files of HDFS, in Hadoop's own protocol: neither Java nor a gateway is asked.
+//! Files in HDFS, over Hadoop's native protocol, without Java or a gateway.
 //!
-//! Settings are Hadoop's. `HADOOP_CONF_DIR` (or `HADOOP_HOME`) names the folder of `core-site.xml` and `hdfs-site.xml`, which say what a name
-//! service is, what `hdfs:///dir` means, and whether security is on. Files are those of `HADOOP_USER_NAME`, of the owner of a delegation token in
-//! the file `HADOOP_TOKEN_FILE_LOCATION`, or of a Kerberos ticket, where the system has `libgssapi_krb5`.
+//! The settings are Hadoop's. `HADOOP_CONF_DIR` (or `HADOOP_HOME`) names the folder of `core-site.xml` and
+//! `hdfs-site.xml`, which define name services, the meaning of `hdfs:///dir`, and security. The user is that of
+//! `HADOOP_USER_NAME`, the owner of a delegation token in the file `HADOOP_TOKEN_FILE_LOCATION`, or that of a
+//! Kerberos ticket, if the system has `libgssapi_krb5`.
 //!
-//! 1. A path is taken as it is written, as Hadoop does: `%3A` is no colon.
-//! 2. A file appears under its name when it is whole. It is written under a hidden name that no other writer has, and renamed; what was there is
-//!    replaced in the same step. A process that is killed leaves the hidden file.
-//! 3. Nothing waits for ever: each step ends within [`STEP`].
+//! 1. A path is literal, as in Hadoop: `%3A` is not a colon.
+//! 2. A file appears under its name only when it is complete. It is written under a unique hidden name and renamed,
+//!    which atomically replaces an existing file. A killed process leaves the hidden file.
+//! 3. Every step has a timeout of [`STEP`].
 
 use std::any::Any;
 use std::future::Future;
@@ -31,14 +32,15 @@ use crate::hdfs_error::explain;
 use crate::location::Location;
 use crate::write::UNFINISHED;
 
-/// How often a namenode that does not answer is called again, within some 7 seconds. Of a name service with more namenodes, Hadoop's settings say so.
+/// How often an unresponsive namenode is called again, within about 7 seconds. For a name service with several
+/// namenodes, Hadoop's settings define it.
 const CALLS_AGAIN: &str = "3";
 
-/// What one step may take. The library waits for a datanode for 60 seconds, and then does without it.
+/// The timeout of a step. The library waits for a datanode for 60 seconds, and then continues without it.
 const STEP: Duration = Duration::from_secs(180);
 
-/// The pauses before a file is written again. The namenode may name a datanode for a new block that is gone since a short time, and the library does
-/// not ask it for another.
+/// The pauses before a file is written again. The namenode may choose a datanode that has just disappeared for a new
+/// block, and the library does not request another one.
 const PAUSES: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
@@ -49,21 +51,21 @@ const PART_BYTES: usize = 1 << 20;
 
 const TOKENS: &str = "HADOOP_TOKEN_FILE_LOCATION";
 
-/// A file or a folder of HDFS.
+/// A file or a folder in HDFS.
 #[derive(Clone)]
 pub(crate) struct Hdfs {
     client: Client,
-    /// The name of the name service, or a host and its port; empty for the file system of Hadoop's settings.
+    /// The name of the name service, or a host and its port; empty for the default file system of Hadoop's settings.
     authority: String,
-    /// Absolute, without a slash at its end.
+    /// Absolute, without a trailing slash.
     path: String,
 }
 
 impl Hdfs {
-    /// Of what follows `hdfs://`.
+    /// Parses the text after `hdfs://`.
     ///
     /// # Errors
-    /// Says what is wrong and what to write; nothing is contacted.
+    /// Describes the problem and the remedy; nothing is contacted.
     pub fn parse(rest: &str) -> Result<Hdfs, String> {
         let (authority, path) = rest
             .split_once('/')
@@ -79,7 +81,7 @@ impl Hdfs {
         }
         let mut settings = Vec::new();
         if check_tokens()? {
-            // The library offers tokens only so; with this it does what Hadoop's own client does.
+            // The library uses tokens only with this setting, and then behaves like Hadoop's own client.
             settings.push(("hadoop.security.authentication", "kerberos"));
         }
         if authority.contains(':') {
@@ -109,7 +111,7 @@ impl Hdfs {
         self.at(format!("{}/{name}", self.path.trim_end_matches('/')))
     }
 
-    /// Another path of the same file system.
+    /// Returns another path in the same file system.
     pub fn at(&self, path: String) -> Hdfs {
         Hdfs {
             path,
@@ -129,12 +131,13 @@ impl Hdfs {
         step(location, self.client.get_file_info(&self.path)).await
     }
 
-    /// What lies in this folder itself.
+    /// Returns the direct entries of this folder.
     pub async fn entries(&self, location: &Location) -> Result<Vec<FileStatus>> {
         step(location, self.client.list_status(&self.path, false)).await
     }
 
-    /// Some bytes, or all, from an offset on, and the size of the file; `check` is asked whether they lie in one of that size.
+    /// Returns some or all bytes from an offset on, and the size of the file; `check` is called with the size before
+    /// anything is read.
     pub async fn stream(
         &self,
         location: &Location,
@@ -144,7 +147,7 @@ impl Hdfs {
     ) -> Result<(BoxStream<'static, Result<Bytes>>, u64)> {
         let opened = step(location, self.client.read(&self.path)).await;
         let reader = match opened {
-            // Of a folder the namenode says that it is no file, as of a path where there is nothing.
+            // For a folder, the namenode reports that it is not a file, as for a missing path.
             Err(error) if self.status(location).await.is_ok_and(|it| it.isdir) => {
                 drop(error);
                 return Err(is_folder(location));
@@ -183,7 +186,8 @@ impl Hdfs {
         Ok(())
     }
 
-    /// Invariant 2. `progress` is told no bytes twice, however often the file is begun again.
+    /// Writes a file according to invariant 2. `progress` never counts bytes twice, however often the write is
+    /// restarted.
     pub async fn put(
         &self,
         location: &Location,
@@ -222,7 +226,7 @@ impl Hdfs {
             failed => failed,
         };
         if done.is_err() {
-            // Whether this works as well is not known where something has failed; the name is hidden, and no other try has it.
+            // Best effort: the removal may fail too, but the name is hidden, and no other attempt uses it.
             let removed = self.client.delete(&unfinished, false);
             let _ = step(location, removed).await;
         }
@@ -255,7 +259,8 @@ impl Hdfs {
     }
 }
 
-/// One step of the library's: within [`STEP`], and no panic of its, which it has for a damaged file of tokens.
+/// Executes one step of the library with the timeout [`STEP`], and catches its panics, which a damaged token file
+/// causes.
 async fn step<T>(
     location: &Location,
     asked: impl Future<Output = hdfs_native::Result<T>>,
@@ -305,7 +310,7 @@ fn no_client(authority: &str, error: &HdfsError) -> String {
     }
 }
 
-/// Whether there is a file of tokens. The library takes one that it cannot read for one without tokens.
+/// Returns whether there is a token file. The library treats one that it cannot read as one without tokens.
 fn check_tokens() -> Result<bool, String> {
     let Some(path) = std::env::var_os(TOKENS) else {
         return Ok(false);
@@ -321,7 +326,8 @@ fn check_tokens() -> Result<bool, String> {
     }
 }
 
-/// Where connections live: longer than any caller's own runtime, which a connection would end with.
+/// Returns the runtime of the connections. It must outlive the callers' runtimes, since connections end with their
+/// runtime.
 fn runtime() -> Result<Handle, String> {
     static RUNTIME: OnceLock<std::result::Result<Runtime, String>> = OnceLock::new();
     let runtime = RUNTIME.get_or_init(|| {

@@ -1,6 +1,6 @@
-//! What HDFS refuses, in words that say what to do.
+//! Converts HDFS errors to messages with advice.
 //!
-//! A namenode answers with a Java exception's name and text, which has a stack trace below its first line.
+//! A namenode responds with the name and message of a Java exception, followed by a stack trace.
 
 use hdfs_native::HdfsError;
 
@@ -59,12 +59,12 @@ pub(crate) fn explain(location: &Location, error: HdfsError) -> Error {
     }
 }
 
-/// A file that vanished while it was written is told by the same exception.
+/// The same exception reports a file that disappeared while it was written.
 fn is_absence(said: &str) -> bool {
     said.contains("does not exist") && !said.contains("lease")
 }
 
-/// Whether trying again may help, and what to do.
+/// Returns whether a retry may succeed, and advice.
 fn advice(exception: &str, said: &str) -> (bool, &'static str) {
     match exception {
         "SafeModeException" | "RetriableException" => (

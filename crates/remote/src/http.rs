@@ -1,8 +1,8 @@
-//! Plain HTTP reads. Object stores bring their own client; this one keeps query strings, which
-//! hold the permission in signed URLs, and needs no listing.
+//! Plain HTTP reads. Object stores have their own client; this one keeps query strings, which contain the permission
+//! in signed URLs, and needs no listing.
 //!
-//! Redirects are followed to `http` and `https` alone: the client knows no other scheme. Where only some sources may be
-//! read, each redirect and each address is asked about.
+//! Redirects are followed only to `http` and `https`, the only schemes of the client. If only some sources may be
+//! read, each redirect and each address is checked.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use url::Url;
 use crate::error::{Error, Result};
 use crate::location::Location;
 
-/// The bytes of an object from an offset on, with the object's whole size where it is known.
+/// The bytes of an object from an offset on, with the total size if it is known.
 pub(crate) struct Answer {
     pub response: Response,
     pub size: Option<u64>,
 }
 
-/// TLS needs one provider of cryptography in the process; the first to install one wins.
+/// TLS requires one cryptography provider per process; the first one installed is used.
 pub(crate) fn install_tls() {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
@@ -32,8 +32,8 @@ pub(crate) fn install_tls() {
 
 fn client(location: &Location) -> Result<Client> {
     install_tls();
-    // One client per call: a pooled connection belongs to the runtime that opened it, and callers
-    // bring different runtimes.
+    // One client per call: a pooled connection belongs to the runtime that opened it, and callers use different
+    // runtimes.
     let mut client = Client::builder()
         .user_agent(concat!("larder/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(Duration::from_secs(10));
@@ -55,13 +55,13 @@ fn client(location: &Location) -> Result<Client> {
         .map_err(|e| Error::failed(location, &e.without_url()))
 }
 
-/// The size that the server states; `HEAD` first, then a one-byte range for servers without it.
+/// Returns the size that the server states: by `HEAD`, or by a one-byte range request for servers without it.
 pub(crate) async fn size(location: &Location, url: &Url) -> Result<u64> {
     let client = client(location)?;
     let head = client.head(url.clone()).send().await;
     let head = head.map_err(|e| Error::failed(location, &e.without_url()))?;
     if head.status().is_success() {
-        // `Response::content_length` is the length of this (empty) body, so read the header.
+        // `Response::content_length` is the length of this (empty) body, so the header is read instead.
         if let Some(size) = header_u64(&head, CONTENT_LENGTH.as_str()) {
             return Ok(size);
         }
@@ -78,7 +78,7 @@ pub(crate) async fn size(location: &Location, url: &Url) -> Result<u64> {
     })
 }
 
-/// Asks for the bytes from `from` on and checks that the answer begins there.
+/// Requests the bytes from `from` on and checks that the response begins there.
 pub(crate) async fn get(location: &Location, url: &Url, from: u64) -> Result<Answer> {
     let mut request = client(location)?.get(url.clone());
     if from > 0 {
@@ -139,7 +139,7 @@ struct ContentRange {
     size: Option<u64>,
 }
 
-/// Reads `bytes 10-99/100`, where the size may be `*`.
+/// Parses `bytes 10-99/100`, where the size may be `*`.
 fn parse_content_range(text: &str) -> Option<ContentRange> {
     let (range, size) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
     let (start, end) = range.split_once('-')?;

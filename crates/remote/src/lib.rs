@@ -1,4 +1,4 @@
-//! Files where they are: a local path, or an object behind `file`, `http(s)`, `s3`, `gs`, `az` or `hdfs`.
+//! Files at their location: a local path, or an object with a `file`, `http(s)`, `s3`, `gs`, `az` or `hdfs` URL.
 //!
 //! ```text
 //!  text ── Location::parse ──► Location ──┬─ size, get_all, stream ──► the server's pull
@@ -6,11 +6,12 @@
 //!                                         └─ put_file, remove ──► a push to an object store or HDFS
 //! ```
 //!
-//! Read `location` first (what a text means, and what is never printed), then `allowed` (what may be read for
-//! somebody else), `read` (a stream that resumes, and what it checks), then `blocking` for callers without a runtime. `hdfs` and `hdfs_error` are Hadoop's file system.
+//! Read `location` first (the meaning of a text, and what is never printed), then `allowed` (what may be read on
+//! behalf of others), `read` (a stream that resumes, and its checks), and `blocking` for callers without a runtime.
+//! `hdfs` and `hdfs_error` are Hadoop's file system.
 //!
-//! This is the only crate that knows object stores and HDFS. It keeps no state between calls, but HDFS's connections, starts no
-//! timers, and leaves throttling and stall timeouts to the caller.
+//! This is the only crate that links object stores and HDFS. Except for HDFS's connections, it keeps no state between
+//! calls. It starts no timers, and leaves throttling and stall timeouts to the caller.
 
 mod allowed;
 mod blocking;

@@ -1,6 +1,7 @@
-//! What there is in a folder or under a pattern.
+//! Lists the files in a folder or those that match a pattern.
 //!
-//! Folders named `column=value` inside a folder are gone into: so Hive and Spark lay out one table. Other folders are left alone.
+//! Folders named `column=value` within a folder are included recursively, since Hive and Spark lay out tables this
+//! way. Other folders are ignored.
 
 use futures::StreamExt;
 use object_store::ObjectStore;
@@ -11,12 +12,13 @@ use crate::error::{Error, Result};
 use crate::hdfs::Hdfs;
 use crate::location::{Location, Place};
 
-/// Files whose name begins so are bookkeeping of the tools that wrote the folder.
+/// Returns whether a file is hidden: such names are metadata of the tools that wrote the folder.
 fn is_hidden(name: &str) -> bool {
     name.starts_with(['_', '.'])
 }
 
-/// Whether a pattern leaves a hidden file alone, as it does a folder's: it names no begin of a file's name.
+/// Returns whether a pattern skips a hidden file, as a folder listing does: it does not name the start of the file's
+/// name.
 fn passes_over(pattern: &str, listed: &Listed) -> bool {
     let last = pattern.rsplit('/').next().unwrap_or(pattern);
     let is_deep = pattern.contains("**");
@@ -28,15 +30,15 @@ fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-/// A folder such as `day=2024-01-02`, which holds a part of the table above it.
+/// Returns whether a folder, such as `day=2024-01-02`, holds a part of a table.
 fn is_part(name: &str) -> bool {
     !is_hidden(name) && name.find('=').is_some_and(|at| at > 0)
 }
 
-/// How deep parts are looked for inside parts.
+/// Maximum nesting of parts.
 const PARTS_MAX: usize = 64;
 
-/// A wildcard stays within a part of a path.
+/// A wildcard matches within one component of a path.
 const WHOLE_PARTS: glob::MatchOptions = glob::MatchOptions {
     case_sensitive: true,
     require_literal_separator: true,
@@ -47,7 +49,7 @@ const WHOLE_PARTS: glob::MatchOptions = glob::MatchOptions {
 #[derive(Debug, Clone)]
 pub struct Listed {
     pub location: Location,
-    /// The names of the folders between what was named and the file: those inside the folder, or those from a
+    /// The names of the folders between the named location and the file: those inside the folder, or those from a
     /// pattern's first wildcard on.
     pub folders: Vec<String>,
 }
@@ -65,12 +67,12 @@ impl Listed {
 }
 
 impl Location {
-    /// The files of this folder and of the `column=value` folders inside it, or those that match the pattern in its path
-    /// (`*`, `?`, `[a-z]`), sorted by name. Of a folder, and of a pattern whose last part begins with a
-    /// wildcard, names that begin with `_` or `.` are left out. A file lists as itself.
+    /// Returns the files of this folder and of its `column=value` folders, or those that match the pattern in its
+    /// path (`*`, `?`, `[a-z]`), sorted by name. In a folder, and with a pattern whose last component begins with a
+    /// wildcard, names that begin with `_` or `.` are skipped. A file lists itself.
     ///
     /// # Errors
-    /// `Unsupported` for a pattern or a folder over HTTP; `NotFound` when nothing matches.
+    /// `Unsupported` for a pattern or a folder over HTTP; `NotFound` if nothing matches.
     pub async fn list(&self) -> Result<Vec<Listed>> {
         let mut found = match &self.place {
             Place::Local(path) => self.list_local(path)?,
@@ -107,7 +109,7 @@ impl Location {
                 Vec::new()
             });
         }
-        // Folders from the first wildcard on: as many as the pattern names there, or any number after `**`.
+        // Folders from the first wildcard on: as many as in the rest of the pattern, or any number with `**`.
         let literal = text
             .find(['*', '?', '['])
             .map_or(0, |at| text[..at].rfind('/').map_or(0, |at| at + 1));
@@ -134,7 +136,7 @@ impl Location {
             .collect())
     }
 
-    /// The files of a folder and of the parts inside it; `folders` are the parts that it lies in.
+    /// Adds the files of a folder and of the parts in it; `folders` are the enclosing parts.
     fn list_parts(
         &self,
         path: &Path,
@@ -165,7 +167,7 @@ impl Location {
             text: self.to_string(),
             reason: format!("the pattern is wrong: {e}"),
         };
-        // The URL keeps `*` as it is, but the object path escapes it: take the text before that.
+        // The URL keeps `*` unchanged, but the object path escapes it; the text before that is used.
         let text = percent_decoded(&text);
         let pattern = is_pattern(&text)
             .then(|| glob::Pattern::new(&text).map_err(bad))
@@ -199,7 +201,7 @@ impl Location {
                 found.push(listed);
             }
         }
-        // Stores list what is below a name, not the object of that very name.
+        // Stores list what is below a name, but not the object with that name.
         if found.is_empty() && pattern.is_none() {
             self.size().await?;
             found.push(Listed::at(self.clone(), ""));
@@ -207,7 +209,7 @@ impl Location {
         Ok(found)
     }
 
-    /// Goes from the folder before the first wildcard as deep as the pattern does, or into the parts of a folder.
+    /// Descends from the folder before the first wildcard to the depth of the pattern, or into the parts of a folder.
     async fn list_hdfs(&self, hdfs: &Hdfs) -> Result<Vec<Listed>> {
         let text = hdfs.path();
         let bad = |e: glob::PatternError| Error::BadLocation {
@@ -271,7 +273,7 @@ impl Location {
         location
     }
 
-    /// Another object of the same store.
+    /// Returns another object of the same store.
     fn sibling(&self, path: &ObjectPath) -> Location {
         let mut location = self.clone();
         if let Place::Store { url, path: own, .. } = &mut location.place {

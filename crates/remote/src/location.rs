@@ -1,9 +1,9 @@
-//! What a text names: a local path, or an object behind a URL.
+//! Parses locations: a local path, or an object with a URL.
 //!
 //! Invariants:
 //! 1. `Display` and `Debug` never show a user, a password or a query string.
-//! 2. A `Location` of one scheme never turns into another: joining keeps the scheme and the host,
-//!    and a name to join cannot climb (`..`) or be absolute.
+//! 2. A `Location` never changes its scheme: joining keeps the scheme and the host, and a joined name cannot be
+//!    absolute or contain `..`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::certificates::Certificates;
 use crate::error::{Error, Result, redact};
 use crate::hdfs::Hdfs;
 
-/// How a location is reached.
+/// How a location is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     Local,
@@ -33,9 +33,9 @@ pub enum Scheme {
 #[derive(Clone)]
 pub struct Location {
     pub(crate) place: Place,
-    /// Where it may lead, if it is read for somebody else.
+    /// The permitted targets, if it is read on behalf of others.
     pub(crate) allowed: Option<Arc<Allowed>>,
-    /// Where the caller has some of its own.
+    /// The caller's own certificates, if any.
     pub(crate) certificates: Option<Arc<Certificates>>,
 }
 
@@ -52,13 +52,13 @@ pub(crate) enum Place {
 }
 
 impl Location {
-    /// Reads a path (`/p`, `dir/file`), or a `file`, `http`, `https`, `s3`, `gs`, `az` or `hdfs` URL.
-    /// Credentials and endpoints of object stores come from the environment, with the names that
-    /// the stores' own tools use: `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`,
-    /// `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME` and so on; `HADOOP_CONF_DIR` and its like for HDFS.
+    /// Parses a path (`/p`, `dir/file`), or a `file`, `http`, `https`, `s3`, `gs`, `az` or `hdfs` URL. Credentials
+    /// and endpoints of object stores come from the environment variables of the stores' own tools:
+    /// `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`, `GOOGLE_SERVICE_ACCOUNT`,
+    /// `AZURE_STORAGE_ACCOUNT_NAME` and so on; for HDFS, `HADOOP_CONF_DIR` and related ones.
     ///
     /// # Errors
-    /// `BadLocation` with what to write instead; nothing is contacted.
+    /// `BadLocation` with advice; nothing is contacted.
     pub fn parse(text: &str) -> Result<Location> {
         let bad = |reason: String| Error::BadLocation {
             text: redact(text),
@@ -93,13 +93,12 @@ impl Location {
         }
     }
 
-    /// A path on this machine, whatever its text looks like.
+    /// A local path, whatever its text looks like.
     pub fn local(path: impl Into<PathBuf>) -> Location {
         Place::Local(path.into()).into()
     }
 
-    /// The same, read only as far as `allowed` says. What is joined to it, and where it is redirected to, is asked
-    /// as well.
+    /// Returns the location restricted to what `allowed` permits. Joined names and redirects are checked too.
     ///
     /// # Errors
     /// `NotAllowed`; nothing is contacted.
@@ -109,7 +108,7 @@ impl Location {
         Ok(self)
     }
 
-    /// The same, over HTTPS with these certificates.
+    /// Returns the location with these certificates for HTTPS.
     pub fn with_certificates(mut self, certificates: Arc<Certificates>) -> Location {
         self.certificates = Some(certificates);
         self
@@ -124,7 +123,7 @@ impl Location {
         }
     }
 
-    /// The path on this machine; `None` for what is elsewhere.
+    /// The local path; `None` for a remote location.
     pub fn as_local(&self) -> Option<&Path> {
         match &self.place {
             Place::Local(path) => Some(path),
@@ -132,28 +131,28 @@ impl Location {
         }
     }
 
-    /// How others find what `text` named: a path that stays the same wherever it is read from, or the URL without a slash at its end. The folder itself
-    /// need not be there yet.
+    /// Returns a form of `text` that is valid for other processes: an absolute path, or the URL without a trailing
+    /// slash. The folder itself need not exist yet.
     ///
     /// # Errors
-    /// `Failed`, if this process has no folder to start from.
+    /// `Failed`, if this process has no current folder.
     pub fn told_as(&self, text: &str) -> Result<String> {
         let Place::Local(path) = &self.place else {
             return Ok(text.trim_end_matches('/').to_owned());
         };
         let path = std::path::absolute(path).map_err(|error| Error::failed(self, &error))?;
         let name = path.file_name().unwrap_or_default();
-        // Links before the last name would make it no neighbour of another in the same folder.
+        // Resolves links before the last name, so that two names in the same folder have the same parent.
         let parent = path.parent().unwrap_or(Path::new("/"));
         let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_owned());
         Ok(parent.join(name).to_string_lossy().into_owned())
     }
 
-    /// The location of `name` in this folder. `name` may hold `/`, but neither climb nor be
-    /// absolute. A query string of an HTTP URL is kept, as it may hold the permission to read.
+    /// Returns the location of `name` in this folder. `name` may contain `/`, but must be relative and without `..`.
+    /// A query string of an HTTP URL is kept, as it may contain the permission to read.
     ///
     /// # Errors
-    /// `BadLocation` when the name is empty, absolute or climbs.
+    /// `BadLocation` if the name is empty, absolute or contains `..`.
     pub fn join(&self, name: &str) -> Result<Location> {
         let climbs = name
             .split(['/', '\\'])
@@ -186,7 +185,7 @@ impl Location {
         Ok(joined)
     }
 
-    /// The last part of the path, such as `part-0.csv.gz`; empty for a folder that ends in `/`.
+    /// The last component of the path, such as `part-0.csv.gz`; empty for a folder that ends in `/`.
     pub fn file_name(&self) -> String {
         match &self.place {
             Place::Local(path) => path
@@ -214,7 +213,7 @@ impl From<Place> for Location {
 }
 
 fn local_of_file_url(text: &str, rest: &str) -> std::result::Result<PathBuf, String> {
-    // `file://relative` would name a host; people who write it mean a path, so say how.
+    // `file://relative` would name a host, but its writers mean a path, so the message explains the form.
     if !rest.starts_with('/') && !rest.to_ascii_lowercase().starts_with("localhost/") {
         return Err("a file URL has three slashes and an absolute path: file:///dir/file".into());
     }
@@ -236,7 +235,7 @@ fn open_store(
     url: &Url,
 ) -> std::result::Result<(Arc<dyn ObjectStore>, ObjectPath), object_store::Error> {
     crate::http::install_tls();
-    // A body may take hours under a throttle: the caller watches for stalls, not for the total.
+    // A body may take hours under a throttle: the caller detects stalls, and does not limit the total time.
     let defaults = [("timeout".to_owned(), "30 days".to_owned())];
     let environment = std::env::vars().filter(|(name, _)| {
         ["AWS_", "GOOGLE_", "AZURE_"]

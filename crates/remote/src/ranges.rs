@@ -1,4 +1,4 @@
-//! Parts of an object: what a reader needs that does not need all of it.
+//! Reads ranges of an object, for readers that do not need all of it.
 
 use std::io;
 use std::ops::Range;
@@ -11,21 +11,21 @@ use crate::blocking::{RETRIES, Waiting};
 use crate::error::{Error, Result};
 use crate::location::{Location, Place};
 
-/// What is asked for by one request, and how many requests are under way.
+/// The size of one request, and the number of concurrent requests.
 const PIECE_BYTES: u64 = 4 << 20;
 const REQUESTS: usize = 4;
 
 impl Location {
-    /// Whether [`Location::read_ranges`] works here: in object stores and HDFS.
+    /// Returns whether [`Location::read_ranges`] is supported: in object stores and HDFS.
     pub fn has_ranges(&self) -> bool {
         matches!(self.place, Place::Store { .. } | Place::Hdfs(_))
     }
 
-    /// Gives the bytes of the ranges in their order, in pieces with their offset, read by blocking. The object must have `size` bytes, which the
-    /// ranges do not pass. Must not be called inside a runtime.
+    /// Calls `take` with the bytes of the ranges in order, in pieces with their offsets; blocks. The object must have
+    /// `size` bytes, and the ranges must be within it. Must not be called inside a runtime.
     ///
     /// # Errors
-    /// `WrongAnswer` when the object has another size now; `Failed`, also when `take` fails.
+    /// `WrongAnswer` if the object has another size now; `Failed`, also if `take` fails.
     pub fn read_ranges(
         &self,
         size: u64,

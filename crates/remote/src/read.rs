@@ -1,8 +1,8 @@
-//! Reading an object from an offset on.
+//! Reads an object from an offset on.
 //!
 //! Invariants of a [`ByteStream`]:
-//! 1. Its first byte is the byte at the offset asked for.
-//! 2. It ends without an error only after exactly `size - offset` bytes, where the size is known.
+//! 1. Its first byte is the byte at the requested offset.
+//! 2. If the size is known, it ends without an error only after exactly `size - offset` bytes.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,10 +20,10 @@ use crate::location::{Location, Place};
 const LOCAL_CHUNK_BYTES: usize = 1 << 20;
 
 impl Location {
-    /// The size in bytes of the object. One request.
+    /// Returns the size of the object in bytes, with one request.
     ///
     /// # Errors
-    /// `NotFound`; `Failed` when the store refuses; `WrongAnswer` from a server that keeps it secret.
+    /// `NotFound`; `Failed` if the store fails; `WrongAnswer` if the server does not state it.
     pub async fn size(&self) -> Result<u64> {
         match &self.place {
             Place::Local(path) => {
@@ -42,10 +42,10 @@ impl Location {
         }
     }
 
-    /// The whole object, refused when it is longer than `max` bytes.
+    /// Returns the complete object, or an error if it is longer than `max` bytes.
     ///
     /// # Errors
-    /// As [`Location::stream`], and `TooLarge`.
+    /// Like [`Location::stream`], and `TooLarge`.
     pub async fn get_all(&self, max: u64) -> Result<Bytes> {
         let too_large = |size| Error::TooLarge {
             location: self.to_string(),
@@ -66,18 +66,18 @@ impl Location {
         Ok(all.freeze())
     }
 
-    /// The bytes from offset `from` on. `from` equal to the size gives an empty stream, but over HTTP,
-    /// where only [`Location::stream_of_size`] can tell.
+    /// Returns the bytes from offset `from` on. If `from` equals the size, the stream is empty, except over HTTP,
+    /// where only [`Location::stream_of_size`] detects this.
     ///
     /// # Errors
-    /// `WrongAnswer` when the answer begins elsewhere or `from` is past the end; the stream's items
-    /// are errors when it breaks or ends early.
+    /// `WrongAnswer` if the response begins elsewhere or `from` is past the end; the stream yields an error if it
+    /// breaks or ends early.
     pub async fn stream(&self, from: u64) -> Result<ByteStream> {
         self.stream_of_size(from, None).await
     }
 
-    /// As [`Location::stream`], for an object that must have `expected_size` bytes in all: resuming
-    /// a file that was replaced meanwhile is then an error and not a mixture.
+    /// Like [`Location::stream`], for an object that must have `expected_size` bytes in total: resuming a file that
+    /// was replaced in the meantime is then an error and does not mix contents.
     pub async fn stream_of_size(
         &self,
         from: u64,
@@ -124,7 +124,7 @@ impl Location {
         path: &std::path::Path,
         from: u64,
     ) -> Result<(BoxStream<'static, Result<Bytes>>, Option<u64>)> {
-        // Opening may wait for a file system, though not for the file: on a thread that may be left behind.
+        // Opening may block on a file system, though not on the file: it runs on a thread that can be abandoned.
         let (location, path) = (self.clone(), path.to_owned());
         let opened = tokio::task::spawn_blocking(move || {
             let file = location.open_file(&path)?;
@@ -164,7 +164,7 @@ impl Location {
         };
         let answer = match store.get_opts(path, options).await {
             Ok(answer) => answer,
-            // Stores refuse an empty range, with an error that does not say so.
+            // Stores reject an empty range with an unspecific error.
             Err(refusal) if from > 0 => {
                 let size = store.head(path).await.map(|meta| meta.size);
                 let size = size.unwrap_or(u64::MAX);
@@ -233,12 +233,12 @@ impl ByteStream {
         }
     }
 
-    /// The whole object's size in bytes; `None` when the other side does not say.
+    /// The total size of the object in bytes; `None` if the source does not state it.
     pub fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// The offset in the object of the next byte: where to resume after an error.
+    /// The offset of the next byte: where to resume after an error.
     pub fn offset(&self) -> u64 {
         self.offset
     }

@@ -1,4 +1,4 @@
-//! Putting a local file somewhere else, and taking it away again.
+//! Copies a local file to a location, and removes files.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
@@ -14,15 +14,15 @@ use crate::location::{Location, Place};
 
 const PART_BYTES: usize = 8 << 20;
 
-/// How the names of files end that are being put, of this machine and in HDFS.
+/// The suffix of the names of unfinished files, locally and in HDFS.
 pub(crate) const UNFINISHED: &str = "part";
 
 impl Location {
-    /// Copies the local file here, in parts of 8 MiB with some in flight, and calls `progress` with the bytes handed over so far.
-    /// Nothing can be seen at the location before the whole file is there.
+    /// Copies the local file here, in parts of 8 MiB with several in flight, and calls `progress` with the bytes sent
+    /// so far. The file becomes visible only when it is complete.
     ///
     /// # Errors
-    /// `Unsupported` over HTTP; `Failed` when the store refuses, after which the parts are given up.
+    /// `Unsupported` over HTTP; `Failed` if the store fails, and the uploaded parts are then abandoned.
     pub async fn put_file(&self, local: &Path, progress: &(dyn Fn(u64) + Sync)) -> Result<()> {
         match &self.place {
             Place::Local(path) => self.put_local(local, path, progress).await,
@@ -38,10 +38,10 @@ impl Location {
         }
     }
 
-    /// Removes the file here. One that is not there is removed already.
+    /// Removes the file here. Removing a missing file succeeds.
     ///
     /// # Errors
-    /// `Unsupported` over HTTP; `Failed` when the store refuses.
+    /// `Unsupported` over HTTP; `Failed` if the store fails.
     pub async fn remove(&self) -> Result<()> {
         let removed = match &self.place {
             Place::Local(path) => {
@@ -64,11 +64,11 @@ impl Location {
         }
     }
 
-    /// Removes what processes that were killed while they put files into this folder have left there. Object stores give up such uploads by
-    /// themselves, and show none of them.
+    /// Removes what killed processes left in this folder while they copied files into it. Object stores discard such
+    /// uploads on their own, and do not list them.
     ///
     /// # Errors
-    /// `Failed` when the place refuses.
+    /// `Failed` if the file system fails.
     pub async fn remove_unfinished(&self) -> Result<()> {
         match &self.place {
             Place::Local(folder) => {
@@ -97,7 +97,7 @@ impl Location {
             writer.abort().await.ok();
             return copied;
         }
-        // Shutting down completes the upload: only now can the object be seen.
+        // Shutting down completes the upload and makes the object visible.
         let done = tokio::io::AsyncWriteExt::shutdown(&mut writer).await;
         done.map_err(|e| Error::failed(self, &e))
     }
@@ -138,7 +138,7 @@ impl Location {
             tokio::fs::create_dir_all(folder).await.map_err(io)?;
         }
         let mut unfinished = to.as_os_str().to_owned();
-        // Two may put the same file at once, and one of them may end in the middle.
+        // Two processes may write the same file concurrently, and one of them may be killed.
         let number = RandomState::new().build_hasher().finish();
         unfinished.push(format!(".{number:016x}.{UNFINISHED}"));
         let copied = tokio::fs::copy(local, &unfinished).await;

@@ -1,4 +1,4 @@
-//! What of this machine is a file, and what only looks like one.
+//! Regular files, and things that only look like files.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use larder_remote::{Allowed, Error, Location};
 use crate::pipe::make_pipe;
 use crate::wait;
 
-/// If opening waited for a writer, this test would never end.
+/// If opening waited for a writer, this test would hang.
 #[test]
 fn pipes_devices_and_folders_are_refused_by_every_way_of_reading() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Files in HDFS, and what it does when parts of it are gone.
+//! Files in HDFS, and failures of its parts.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ fn what_is_put_is_read_from_any_byte_listed_and_removed() {
     large.reader().unwrap().read_to_end(&mut read).unwrap();
     assert!(read == bytes(SIZE));
 
-    // Over itself, with a shorter one, and an empty one.
+    // Overwrites it with a shorter file, and with an empty one.
     for size in [12, 0] {
         wait(large.put_file(&local(folder.path(), size), &|_| {})).unwrap();
         assert_eq!(wait(large.get_all(12)).unwrap(), bytes(size));
@@ -215,12 +215,12 @@ fn a_namenode_in_safe_mode_and_one_that_is_started_again() {
     assert!(from(&place, 0).unwrap() == bytes(SIZE), "it can be read");
     hdfs.tell("safe-mode off");
 
-    // The same location, whose connection broke.
+    // The same location after its connection broke.
     hdfs.tell("stop-namenode");
     hdfs.tell("start-namenode");
     assert_eq!(place.size_blocking().unwrap(), SIZE as u64);
 
-    // It goes while a file is written: the file is there in whole or not at all.
+    // The namenode restarts during a write: the file is complete or absent.
     let other = at(&hdfs, "/other.bin");
     let restarted = std::sync::Once::new();
     let restart = |_| {
@@ -246,7 +246,7 @@ fn a_namenode_in_safe_mode_and_one_that_is_started_again() {
     );
 }
 
-/// Set in the process that has the settings of Hadoop: where it is to put a file.
+/// Set in the process with the Hadoop settings: the URL to which it copies a file.
 const INSIDE: &str = "LARDER_TEST_INSIDE_HDFS";
 
 #[test]
@@ -302,7 +302,7 @@ fn files_are_those_of_the_user_that_the_environment_or_a_token_names() {
         let said = put(&hdfs.url("/x"), &[(TOKEN, &path)]);
         assert!(said.contains(says), "{name}: {said}");
     }
-    // Settings of Hadoop: the file system that is meant where none is named, and a name service.
+    // Hadoop settings: the default file system, and a name service.
     let settings = format!(
         "<configuration><property><name>fs.defaultFS</name><value>{}</value></property>\
          <property><name>dfs.ha.namenodes.lake</name><value>n1,n2</value></property>\

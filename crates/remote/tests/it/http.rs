@@ -1,4 +1,4 @@
-//! Reads over HTTP from a server that answers as it is told.
+//! Reads over HTTP from a server with scripted responses.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use larder_remote::{Error, Location};
 
 use crate::wait;
 
-/// Serves the answers given, one per connection, and hands out each request's first line and `Range`.
+/// Serves the given responses, one per connection, and reports each request's first line and `Range`.
 struct Server {
     address: String,
     requests: Receiver<(String, String)>,
@@ -35,7 +35,7 @@ impl Server {
                 });
                 let first = lines[0].trim_end_matches(" HTTP/1.1").to_owned();
                 seen.send((first, range.unwrap_or_default())).unwrap();
-                // The client may have had enough before the end.
+                // The client may close the connection early.
                 let _ = stream.write_all(&answer);
             }
         });
@@ -59,7 +59,7 @@ fn answer(status: &str, headers: &str, body: &str) -> String {
     )
 }
 
-/// What of `text` comes from `offset` on, as a server with ranges says it.
+/// Returns the partial response for `text` from `offset` on.
 fn part(text: &str, offset: usize) -> String {
     let range = format!(
         "Content-Range: bytes {offset}-{}/{}\r\n",
@@ -69,7 +69,7 @@ fn part(text: &str, offset: usize) -> String {
     answer("206 Partial Content", &range, &text[offset..])
 }
 
-/// The bytes from `offset` on, up to the first error.
+/// Reads the bytes from `offset` on, up to the first error.
 fn read_from(location: &Location, offset: u64) -> (String, Option<Error>) {
     wait(async {
         let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! Reading and writing where the files are: an HTTP server that misbehaves, and a simulated S3, and an HDFS.
+//! Reads and writes at their locations: a misbehaving HTTP server, a simulated S3, and an HDFS.
 
 mod files;
 mod hdfs;
@@ -7,7 +7,7 @@ mod moto;
 mod pipe;
 mod s3;
 
-/// Runs `future` to its end.
+/// Runs `future` to completion.
 fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,18 +1,18 @@
-//! A simulated S3: moto's, from `.venv`, which `scripts/setup test` makes.
+//! A simulated S3: moto's, from `.venv`, which `scripts/setup test` creates.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A simulated S3 with an empty bucket `larder`; ended when dropped.
+/// A simulated S3 with an empty bucket `larder`; stopped on drop.
 pub struct S3 {
     child: Child,
     address: String,
 }
 
 impl S3 {
-    /// `None`, said on standard error, where there is none.
+    /// Starts it. Returns `None`, with a message on standard error, if it is not installed.
     pub fn start() -> Option<S3> {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/moto_server");
         let spawned = Command::new(program)
@@ -38,14 +38,14 @@ impl S3 {
                 break address.to_owned();
             }
         };
-        // It logs every request; a full pipe would stop it.
+        // It logs every request; a full pipe would block it.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         let s3 = S3 { child, address };
         assert_eq!(s3.request("PUT", "/larder").0, 200);
         Some(s3)
     }
 
-    /// Status and body.
+    /// Returns status and body.
     pub fn request(&self, method: &str, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let head = format!(
@@ -67,7 +67,7 @@ impl S3 {
         )
     }
 
-    /// What a process needs to reach this S3 and no other.
+    /// Sets the environment so that a process uses only this S3.
     pub fn adjust<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env("AWS_ACCESS_KEY_ID", "test")

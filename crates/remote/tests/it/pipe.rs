@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Makes a pipe that nobody writes to: who opens it to read waits for ever.
+/// Creates a pipe without a writer: opening it for reading blocks forever.
 pub fn make_pipe(path: &Path) {
     let made = Command::new("mkfifo").arg(path).status();
     assert!(made.expect("mkfifo runs").success());

@@ -1,5 +1,5 @@
-//! Objects put, listed, read and removed. The settings come from the environment, as users give
-//! them, so the test runs itself again as a process that has them.
+//! Puts, lists, reads and removes objects. The settings come from the environment, as for users, so the test runs
+//! itself again in a process that has them.
 
 use std::io::Read;
 use std::process::Command;
