@@ -1,7 +1,7 @@
-//! The operations of the HTTP API: one method each, errors decoded into code and message.
+//! The operations of the HTTP API: one method each; errors are decoded into code and message.
 //!
-//! Nothing here repeats a request by itself. Asking for a pull of the same source twice gives the
-//! pull that runs, and a swap to a version is the same when done twice, so a caller may.
+//! This module never retries. Requesting a pull of the same source twice returns the running pull, and a swap to a
+//! version is idempotent, so callers may retry these.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -24,29 +24,29 @@ use ureq::{Agent, Body};
 use crate::error::Error;
 use crate::tls::{Tls, TlsFiles, advice, advice_on};
 
-/// Bodies that are read whole: lists of stores, samples.
+/// Maximum size of bodies that are read completely: lists of stores, samples.
 const BODY_BYTES_MAX: u64 = 64 << 20;
 
 /// A client of a server's HTTP port. `Sync`, and cheap to call from many threads.
 pub struct AdminClient {
     base: String,
     agent: Agent,
-    /// For what may take as long as the data is large: verify, diff, dump, and a swap to what a crash
-    /// left unchecked.
+    /// An agent for operations whose time depends on the size of the data: verify, diff, dump, and a swap to a
+    /// version that a crash left unverified.
     patient: Agent,
     timeout: Duration,
-    /// The header that gives the server's password.
+    /// The header with the server's password.
     authorization: Option<String>,
 }
 
-/// A value read over HTTP, and the version that it came from.
+/// A value read over HTTP, and its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetched {
     pub value: Vec<u8>,
     pub version: Option<u64>,
 }
 
-/// The records of a version, as they come.
+/// A stream of the records of a version.
 pub struct Dump {
     pub version: Option<u64>,
     lines: Box<dyn Read + Send>,
@@ -59,19 +59,19 @@ impl Read for Dump {
 }
 
 impl AdminClient {
-    /// A client of `http://host:port` or `https://host:port`; a bare `host:port` is taken for the former. Certificates are checked by
-    /// the authorities that the system trusts.
+    /// Creates a client of `http://host:port` or `https://host:port`; a bare `host:port` means the former.
+    /// Certificates are checked with the authorities that the system trusts.
     ///
     /// # Errors
-    /// [`Error::BadAddress`] when the URL is not one.
+    /// [`Error::BadAddress`] if the URL is invalid.
     pub fn new(url: &str) -> Result<AdminClient, Error> {
         AdminClient::with_tls(url, &TlsFiles::default())
     }
 
-    /// The same, with files for TLS. They are read only for `https://`.
+    /// Creates a client with files for TLS, which are read only for `https://`.
     ///
     /// # Errors
-    /// [`Error::BadAddress`] when the URL is not one, [`Error::BadFile`] when a file cannot be used.
+    /// [`Error::BadAddress`] if the URL is invalid, [`Error::BadFile`] if a file cannot be used.
     pub fn with_tls(url: &str, files: &TlsFiles) -> Result<AdminClient, Error> {
         let bad = |detail: &str| Error::BadAddress {
             address: url.to_owned(),
@@ -112,7 +112,7 @@ impl AdminClient {
         })
     }
 
-    /// The same, giving the server this password with every request.
+    /// Returns the client with a password that is sent with every request.
     pub fn with_password(mut self, password: &str) -> AdminClient {
         let credentials = BASE64_STANDARD.encode(format!("default:{password}"));
         self.authorization = Some(format!("Basic {credentials}"));
@@ -124,7 +124,7 @@ impl AdminClient {
         &self.base
     }
 
-    /// Whether the server runs on this machine, so that it sees the files that we see.
+    /// Returns whether the server runs on this machine, so that both access the same files.
     pub fn is_local(&self) -> bool {
         let uri: Option<ureq::http::Uri> = self.base.parse().ok();
         let host = uri.as_ref().and_then(|uri| uri.host()).unwrap_or_default();
@@ -143,7 +143,7 @@ impl AdminClient {
         self.get(&format!("/v1/stores/{name}"))
     }
 
-    /// Starts a pull and returns at once; see [`AdminClient::pull_status`].
+    /// Starts a pull and returns immediately; see [`AdminClient::pull_status`].
     pub fn pull(&self, name: &StoreName, request: &PullRequest) -> Result<PullStatus, Error> {
         self.send(
             Method::POST,
@@ -152,10 +152,10 @@ impl AdminClient {
         )
     }
 
-    /// Starts to compact what is live of the store; it is followed as a pull is.
+    /// Starts to compact the store's live version; its progress is reported like a pull's.
     ///
     /// # Errors
-    /// [`Error::Refused`] with `REFUSED` for what has one layer or cannot be compacted there.
+    /// [`Error::Refused`] with `REFUSED` if the version has one layer or cannot be compacted on this server.
     pub fn compact(&self, name: &StoreName) -> Result<PullStatus, Error> {
         let path = format!("/v1/stores/{name}/compact");
         self.send(Method::POST, &path, None::<&()>)
@@ -170,12 +170,12 @@ impl AdminClient {
         self.request(&self.agent, Method::DELETE, &path).map(drop)
     }
 
-    /// Makes a kept version live: at once, but for one that a crash left unchecked, which the server
-    /// reads through first.
+    /// Makes a kept version live. Immediate, except for a version that a crash left unverified, which the server
+    /// verifies first.
     ///
     /// # Errors
-    /// [`Error::Refused`] with `REFUSED` when a verify found the version damaged, or when it is empty and the live
-    /// one is not; see [`AdminClient::swap_forced`].
+    /// [`Error::Refused`] with `REFUSED` if a verification found damage, or if the version is empty and the live one
+    /// is not; see [`AdminClient::swap_forced`].
     pub fn swap(
         &self,
         name: &StoreName,
@@ -184,7 +184,7 @@ impl AdminClient {
         self.swap_forced(name, version, false)
     }
 
-    /// As [`AdminClient::swap`]; with `force` also to a damaged or an empty version.
+    /// Like [`AdminClient::swap`]; with `force` also to a damaged or an empty version.
     pub fn swap_forced(
         &self,
         name: &StoreName,
@@ -197,8 +197,7 @@ impl AdminClient {
         self.decode(self.exchange(&self.patient, Method::POST, &path, Some(&body))?)
     }
 
-    /// Makes `version` live again, or, without one, the version that was live before. As
-    /// [`AdminClient::swap`].
+    /// Makes `version` live again or, without one, the version that was live before. Like [`AdminClient::swap`].
     pub fn rollback(
         &self,
         name: &StoreName,
@@ -207,7 +206,7 @@ impl AdminClient {
         self.rollback_forced(name, version, false)
     }
 
-    /// As [`AdminClient::rollback`]; with `force` also to a damaged or an empty version.
+    /// Like [`AdminClient::rollback`]; with `force` also to a damaged or an empty version.
     pub fn rollback_forced(
         &self,
         name: &StoreName,
@@ -219,7 +218,7 @@ impl AdminClient {
         self.decode(self.exchange(&self.patient, Method::POST, &path, Some(&body))?)
     }
 
-    /// Reads and checks every byte of a version, the live one by default. Takes as long as that takes.
+    /// Reads and verifies every byte of a version, by default the live one. Takes time proportional to its size.
     pub fn verify(
         &self,
         name: &StoreName,
@@ -228,7 +227,7 @@ impl AdminClient {
         self.verify_telling(name, version, &|_, _| {})
     }
 
-    /// As [`AdminClient::verify`]; now and then calls `progress` with the bytes done and those in all.
+    /// Like [`AdminClient::verify`]; periodically calls `progress` with the bytes done and the total.
     pub fn verify_telling(
         &self,
         name: &StoreName,
@@ -288,7 +287,7 @@ impl AdminClient {
         self.get(&format!("/v1/stores/{name}/sample?n={count}{version}"))
     }
 
-    /// Every record as JSON lines, as a stream. A stream that ends early is an error when read.
+    /// Returns a stream of all records as JSON lines. A stream that ends early yields an error.
     pub fn dump(&self, name: &StoreName, version: Option<WhichVersion>) -> Result<Dump, Error> {
         let version = version
             .map(|id| format!("?version={id}"))
@@ -301,10 +300,10 @@ impl AdminClient {
         })
     }
 
-    /// The value of `key` (without the store's name) and the version it came from: `version`, or the live one.
+    /// Returns the value of `key` (without the store's name) and its version: `version`, or the live one.
     ///
     /// # Errors
-    /// [`Error::Refused`] with `ABSENT_KEY`, `NO_SUCH_STORE` or `CORRUPTED`: three different answers.
+    /// [`Error::Refused`] with `ABSENT_KEY`, `NO_SUCH_STORE` or `CORRUPTED`.
     pub fn key(
         &self,
         name: &StoreName,
@@ -325,7 +324,7 @@ impl AdminClient {
         })
     }
 
-    /// The manifest of a version, as its file is.
+    /// Returns the bytes of a version's manifest file.
     ///
     /// # Errors
     /// [`Error::Refused`] with `NO_SUCH_STORE`, `NO_SUCH_VERSION` or `NO_LIVE_VERSION`.
@@ -341,7 +340,7 @@ impl AdminClient {
             .map(drop)
     }
 
-    /// Removes a version that is not live. Its number, if the server says it.
+    /// Removes a version that is not live. Returns its number, if the server reports it.
     pub fn remove_version(
         &self,
         name: &StoreName,
@@ -353,28 +352,29 @@ impl AdminClient {
         Ok(version_of(&response))
     }
 
-    /// The settings that can change while the server runs.
+    /// Returns the settings that can change at run time.
     pub fn settings(&self) -> Result<SettingsInForce, Error> {
         self.get("/v1/settings")
     }
 
-    /// Changes those that are given; returns all of them as they are now.
+    /// Changes the given settings, and returns the new values of all.
     pub fn change_settings(&self, changes: &Settings) -> Result<SettingsInForce, Error> {
         self.send(Method::PATCH, "/v1/settings", Some(changes))
     }
 
-    /// The cluster that the server is a node of, as it knows it.
+    /// Returns the server's view of the cluster to which it belongs.
     ///
     /// # Errors
-    /// [`Error::Refused`] with `BAD_REQUEST` when it stands alone.
+    /// [`Error::Refused`] with `BAD_REQUEST` if it is not part of a cluster.
     pub fn cluster(&self) -> Result<ClusterStatus, Error> {
         self.get("/v1/cluster")
     }
 
-    /// What would move if nodes came (`NAME[:ZONE[:WEIGHT]]`) or went, or each slot had so many nodes. Nothing is changed.
+    /// Returns the moves that would follow if nodes joined (`NAME[:ZONE[:WEIGHT]]`) or left, or if the number of
+    /// replicas changed. Changes nothing.
     ///
     /// # Errors
-    /// As for [`AdminClient::cluster`], and [`Error::Refused`] where a node is not what it is taken for.
+    /// Like [`AdminClient::cluster`], and [`Error::Refused`] if a node is not in the expected state.
     pub fn cluster_plan(
         &self,
         add: &[String],
@@ -390,37 +390,38 @@ impl AdminClient {
         self.decode(self.request(&self.patient, Method::GET, &path)?)
     }
 
-    /// Asks the controller for something. What it answered, when it has agreed; doing it may take longer.
+    /// Sends a request to the controller, and returns its reply after it has accepted. The operation itself may take
+    /// longer.
     ///
     /// # Errors
-    /// [`Error::Refused`] with `CONFLICT` when it does not agree, with `CLUSTER_DOWN` when it has not answered.
+    /// [`Error::Refused`] with `CONFLICT` if it rejects the request, with `CLUSTER_DOWN` if it does not respond.
     pub fn cluster_ask(&self, ask: &ClusterAsk) -> Result<String, Error> {
         let answer = self.exchange(&self.patient, Method::POST, "/v1/cluster/asks", Some(ask))?;
         self.decode::<ClusterAnswer>(answer).map(|it| it.answer)
     }
 
-    /// What the server has kept of its cluster, for a recovery of the map.
+    /// Returns the server's copy of the cluster's state, for a recovery of the map.
     ///
     /// # Errors
-    /// As for [`AdminClient::cluster`].
+    /// Like [`AdminClient::cluster`].
     pub fn cluster_kept(&self) -> Result<ClusterKept, Error> {
         self.get("/v1/cluster/kept")
     }
 
-    /// Plans a recovery of the cluster's map, and writes it if the request says so.
+    /// Plans a recovery of the cluster map, and writes it if the request specifies that.
     ///
     /// # Errors
-    /// [`Error::Refused`] with `CONFLICT` when the map cannot be recovered, or need not be.
+    /// [`Error::Refused`] with `CONFLICT` if the map cannot be recovered, or need not be.
     pub fn cluster_recover(&self, request: &ClusterRecover) -> Result<ClusterRecovery, Error> {
         let path = "/v1/cluster/recover";
         self.decode(self.exchange(&self.patient, Method::POST, path, Some(request))?)
     }
 
-    /// Where this server speaks RESP, as `host:port`: of a server that listens on all its addresses, at the host of this client's URL. Over TLS it is
-    /// that host always, since that is what certificates name.
+    /// Returns the `host:port` of this server's RESP port. If the server listens on all addresses, the host is that
+    /// of this client's URL. With TLS it is always that host, because certificates name it.
     ///
     /// # Errors
-    /// [`Error::Protocol`] when the server does not tell it: it is older.
+    /// [`Error::Protocol`] if the server does not report it, because it is an earlier version.
     pub fn resp_address(&self) -> Result<String, Error> {
         #[derive(serde::Deserialize)]
         struct Told {
@@ -441,7 +442,7 @@ impl AdminClient {
         Ok(format!("{host}:{}", at.port()))
     }
 
-    /// Whether the server is up and has opened its stores.
+    /// Returns whether the server is running and has opened its stores.
     pub fn is_ready(&self) -> bool {
         self.request(&self.agent, Method::GET, "/readyz").is_ok()
     }
@@ -459,7 +460,7 @@ impl AdminClient {
         self.decode(self.exchange(&self.agent, method, path, body)?)
     }
 
-    /// A request without a body.
+    /// Sends a request without a body.
     fn request(&self, agent: &Agent, method: Method, path: &str) -> Result<Response<Body>, Error> {
         self.exchange(agent, method, path, None::<&()>)
     }
@@ -474,12 +475,12 @@ impl AdminClient {
         self.run(agent, self.request_to(method, path), body)
     }
 
-    /// What every request says.
+    /// Returns a request with the common headers.
     fn request_to(&self, method: Method, path: &str) -> Builder {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base))
-            // Proof to the server that no web page made a browser send this.
+            // Shows the server that no web page made a browser send this request.
             .header("x-larder", "1");
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
@@ -575,7 +576,7 @@ impl AdminClient {
     }
 }
 
-/// The version that an answer tells of.
+/// Returns the version in a response.
 fn version_of(response: &Response<Body>) -> Option<u64> {
     let header = response.headers().get("x-larder-version");
     header.and_then(|value| value.to_str().ok()?.parse().ok())
@@ -589,7 +590,7 @@ fn refused(error: ErrorInfo) -> Error {
     }
 }
 
-/// Everything but unreserved characters is escaped, so that a key may hold a slash or any byte.
+/// Escapes everything but unreserved characters, so that a key may contain a slash or any other byte.
 fn path_segment(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for &byte in bytes {

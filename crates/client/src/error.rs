@@ -1,40 +1,40 @@
-//! What a client can fail with, told apart by what the caller can do about it.
+//! The errors of a client, distinguished by what the caller can do about them.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Why an operation did not give its answer.
+/// The reason why an operation failed.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing listens at the address: start a server, or correct the address.
+    /// No server listens at the address: start a server, or correct the address.
     NoServer { address: String },
-    /// The address is not one. Correct it.
+    /// The address is invalid. Correct it.
     BadAddress { address: String, detail: String },
-    /// The server did not answer in time. For a write this means *unknown*: it may have been done.
+    /// The server did not reply in time. The outcome of a write is *unknown*: it may have been executed.
     TimedOut { address: String, seconds: f64 },
-    /// The connection broke, or the answer could not be read. A write may have been done.
+    /// The connection broke, or the reply was unreadable. A write may have been executed.
     Broken { address: String, detail: String },
-    /// No secret connection came about: what to do is in `detail`. Nothing was asked yet.
+    /// No TLS connection could be established; `detail` has advice. Nothing was sent yet.
     Tls { address: String, detail: String },
-    /// A file with a certificate or a key cannot be used.
+    /// A certificate or key file cannot be used.
     BadFile { path: PathBuf, detail: String },
-    /// The server answers, but not in the protocol expected: another program is behind the address.
+    /// The server uses another protocol: a different program listens at the address.
     Protocol { address: String, detail: String },
-    /// A write was sent, and no reply came: whether it was done is not known, and it was not sent again.
-    /// Read what it was to change, or repeat it if it is the same done twice.
+    /// A write was sent without a reply: its outcome is unknown, and it was not retried. Read the affected data, or
+    /// repeat the write if it is idempotent.
     Unknown { address: String, detail: String },
-    /// No node has answered in time, and nothing was done. `failures` says what became of the last that were asked.
+    /// No node responded in time, and nothing was executed. `failures` describes the last failures.
     NoNode {
-        /// That of the first key, if there is one.
+        /// The slot of the first key, if there is one.
         slot: Option<u16>,
         failures: Vec<String>,
     },
-    /// The keys of one store were answered from several versions, again and again. Ask again.
+    /// The keys of one store repeatedly came from different versions. Retry.
     SeveralVersions { store: String },
-    /// The command changes its connection, and a client of a cluster has none for longer than a command: use a `RespClient`.
+    /// The command changes its connection, which a cluster client does not support: use a `RespClient`.
     BoundToConnection { command: String },
-    /// The server refused, with a code that programs may match on.
+    /// The server rejected the request, with a code that programs can match.
     Refused {
         code: String,
         message: String,
@@ -43,7 +43,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The server's error code (`NO_SUCH_STORE`, `ERR`, ...), where it was the server that refused.
+    /// Returns the server's error code (`NO_SUCH_STORE`, `ERR`, ...), if the server rejected the request.
     pub fn code(&self) -> Option<&str> {
         match self {
             Error::Refused { code, .. } => Some(code),

@@ -6,12 +6,12 @@
 //!  ClusterClient ── RESP over TCP ── the nodes of a cluster: each key at the node that has it
 //! ```
 //!
-//! Read `resp_client` for how connections are pooled and when a command is sent again, and `admin` for
-//! the operations; `cluster` for how a client finds its way among nodes; `tls` for all of them with certificates. The bytes are
-//! `larder_protocol::resp::client`, the bodies `larder_protocol::http`.
+//! Read `resp_client` for connection pooling and retries, `admin` for the operations, `cluster` for routing among
+//! nodes, and `tls` for certificates. `larder_protocol::resp::client` encodes the bytes, and `larder_protocol::http`
+//! defines the bodies.
 //!
-//! Any Redis client reads a larder server; this one exists so that the command line, the demo and
-//! the tests need no other.
+//! Any Redis client can read from a larder server; this one exists so that the command line, the demo and the tests
+//! need no other.
 
 mod admin;
 mod cluster;

@@ -1,10 +1,10 @@
-//! A pool of connections that speak the Redis protocol.
+//! A connection pool for the Redis protocol.
 //!
 //! Invariants:
-//! 1. A connection goes back to the pool only when every reply to what was sent on it has been
-//!    read; after any failure it is closed. So no caller reads another's reply.
-//! 2. A command is sent a second time only when it changes nothing ([`is_read_only`]). A write whose
-//!    reply did not come is *unknown* and is the caller's to decide.
+//! 1. A connection is returned to the pool only after every reply on it has been read; after any failure it is
+//!    closed. A caller therefore never reads another caller's reply.
+//! 2. A command is retried only if it is read-only ([`is_read_only`]). The outcome of a write without a reply is
+//!    *unknown*, and the caller decides.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -20,16 +20,16 @@ use crate::cluster::is_read_only;
 use crate::error::Error;
 use crate::tls::{self, Tls};
 
-/// How a [`RespClient`] behaves.
+/// The options of a [`RespClient`].
 #[derive(Debug, Clone)]
 pub struct RespOptions {
-    /// For connecting, and for each wait for bytes.
+    /// The timeout for connecting, and for each wait for data.
     pub timeout: Duration,
-    /// Idle connections kept; more may be open while in use.
+    /// Maximum number of idle connections; more may be open while in use.
     pub idle_connections_max: usize,
-    /// Given on every connection before anything else.
+    /// Sent first on every connection.
     pub password: Option<String>,
-    /// With it the server must speak TLS, without it plainly.
+    /// With it the connections use TLS, without it they are plaintext.
     pub tls: Option<Tls>,
 }
 
@@ -44,8 +44,7 @@ impl Default for RespOptions {
     }
 }
 
-/// Reads stores over the Redis protocol. `Sync`: share one among threads, each call takes a
-/// connection of its own for its duration.
+/// A client of the Redis protocol. `Sync`: share one among threads; each call has a connection of its own.
 pub struct RespClient {
     address: String,
     options: RespOptions,
@@ -53,7 +52,7 @@ pub struct RespClient {
 }
 
 impl RespClient {
-    /// A client of the server at `address` (`127.0.0.1:7379`). Connects at the first call.
+    /// Creates a client of the server at `address` (`127.0.0.1:7379`). Connects on the first call.
     pub fn new(address: impl Into<String>) -> RespClient {
         RespClient::with_options(address, RespOptions::default())
     }
@@ -66,20 +65,20 @@ impl RespClient {
         }
     }
 
-    /// The value of `<store>:<key>`, or `None` when the store holds no such key.
+    /// Returns the value of `<store>:<key>`, or `None` if the store has no such key.
     ///
     /// # Errors
-    /// [`Error::Refused`] when there is no such store or its block is damaged: an absent key is
-    /// never told by an error, nor a failure by `None`.
+    /// [`Error::Refused`] if there is no such store or its block is damaged. An absent key is never an error, and a
+    /// failure is never `None`.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
         let reply = self.command(&[b"GET", key.as_ref()])?;
         self.expect_bulk(reply)
     }
 
-    /// The values of several keys, in their order, all from one version of each store.
+    /// Returns the values of several keys, in order, all from one version of each store.
     ///
     /// # Errors
-    /// As for [`RespClient::get`]; one failing key fails the whole.
+    /// Like [`RespClient::get`]; one failing key fails the call.
     pub fn mget<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         if keys.is_empty() {
             return Ok(Vec::new());
@@ -108,13 +107,13 @@ impl RespClient {
         }
     }
 
-    /// Sends all commands in one write, then reads their replies: one round trip for many. An error
-    /// reply stays in its place as [`Reply::Error`]; the others are unaffected.
+    /// Sends all commands in one write and then reads their replies: one round trip. An error reply is returned in
+    /// its place as [`Reply::Error`]; the others are unaffected.
     ///
     /// # Errors
-    /// Only when the connection fails. If all commands are read-only, they are sent once more on a
-    /// fresh connection before that. While the server loads rows after its start, and therefore executes nothing, the commands are
-    /// sent again for up to [`RespOptions::timeout`].
+    /// Only if the connection fails. If all commands are read-only, they are first retried once on a new connection.
+    /// While the server loads rows after its start, and therefore executes nothing, the commands are retried for up
+    /// to [`RespOptions::timeout`].
     pub fn pipeline(&self, commands: &[&[&[u8]]]) -> Result<Vec<Reply>, Error> {
         let begun = Instant::now();
         let mut pause = LOADING_PAUSE_MIN;
@@ -219,7 +218,7 @@ impl RespClient {
         Ok(connection)
     }
 
-    /// What bytes go over: the socket, or TLS on it.
+    /// Returns the stream: the socket, optionally with TLS.
     fn secured(&self, stream: TcpStream) -> Result<Stream, Error> {
         let prepared = prepare(&stream, self.options.timeout);
         prepared.map_err(|error| self.failed(&error))?;
@@ -232,7 +231,7 @@ impl RespClient {
             detail,
         })?;
         let mut stream = StreamOwned::new(connection, stream);
-        // The handshake; what fails in it has not sent a request.
+        // The handshake; if it fails, no request has been sent.
         while stream.conn.is_handshaking() {
             let shaken = stream.conn.complete_io(&mut stream.sock);
             shaken.map_err(|error| self.failed(&error))?;
@@ -292,11 +291,11 @@ impl RespClient {
     }
 }
 
-/// How long to wait before a request is sent again that came while the server loads rows.
+/// Bounds of the pause before a request is retried while the server loads rows.
 const LOADING_PAUSE_MIN: Duration = Duration::from_millis(20);
 const LOADING_PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Whether the server loads rows, and has done nothing.
+/// Returns whether the server is loading rows and has executed nothing.
 fn is_loading(error: &ErrorReply) -> bool {
     error.code == Code::Loading.resp_prefix()
 }

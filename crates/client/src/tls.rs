@@ -1,4 +1,4 @@
-//! TLS to a server: how its certificate is checked, what this side shows, and what to do when that fails.
+//! TLS to a server: certificate checks, client certificates, and advice on failures.
 
 use std::fmt;
 use std::io;
@@ -13,17 +13,17 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
 use crate::error::Error;
 
-/// PEM files for TLS; without any, servers are checked by the authorities that the system trusts.
+/// PEM files for TLS. Without any, servers are checked with the authorities that the system trusts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Whose signature a server's certificate must have.
+    /// The authority that must have signed a server's certificate.
     pub authority: Option<PathBuf>,
-    /// What this side shows to a server that asks for it, and the key for that: both or none.
+    /// The certificate for a server that requests one, and its key: both or none.
     pub certificate: Option<PathBuf>,
     pub key: Option<PathBuf>,
 }
 
-/// What connections are made secret with. A clone is the same.
+/// The TLS configuration of connections. Cheap to clone.
 #[derive(Clone)]
 pub struct Tls {
     roots: Arc<Vec<CertificateDer<'static>>>,
@@ -39,11 +39,12 @@ impl fmt::Debug for Tls {
 
 impl Tls {
     /// # Errors
-    /// [`Error::BadFile`]: which file cannot be used, and why.
+    /// [`Error::BadFile`] with the file that cannot be used, and the reason.
     pub fn open(files: &TlsFiles) -> Result<Tls, Error> {
         let roots = match &files.authority {
             Some(path) => certificates(path)?,
-            // What cannot be read of them is as if it were not there: then no server is trusted, which is told when one is met.
+            // Unreadable ones are ignored. If none is left, no server is trusted, which is reported on the first
+            // connection.
             None => rustls_native_certs::load_native_certs().certs,
         };
         let own = match (&files.certificate, &files.key) {
@@ -89,7 +90,7 @@ impl Tls {
         })
     }
 
-    /// The same for HTTP.
+    /// Returns the same configuration for HTTP.
     pub(crate) fn for_http(&self) -> TlsConfig {
         TlsConfig::builder()
             .root_certs(RootCerts::Specific(Arc::new(for_http_all(&self.roots))))
@@ -98,7 +99,7 @@ impl Tls {
             .build()
     }
 
-    /// A connection to the host of `address` (`host:port`).
+    /// Creates a connection to the host of `address` (`host:port`).
     pub(crate) fn connection(&self, address: &str) -> Result<ClientConnection, String> {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let host = host
@@ -136,7 +137,7 @@ fn bad(path: &Path, why: &dyn fmt::Display) -> Error {
     }
 }
 
-/// Where TLS is why a connection failed: what to do about it.
+/// Returns advice if TLS is the reason why a connection failed.
 pub(crate) fn advice(error: &io::Error) -> Option<String> {
     let mut inner = error
         .get_ref()

@@ -1,4 +1,4 @@
-//! One node is asked: an attempt of a call, which may have others beside it, or a question to that node alone.
+//! An attempt of a call: a request to one node. A call may have several concurrent attempts.
 
 use std::io;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ pub(crate) struct Attempt {
     pub connection: Connection,
     pub is_hedge: bool,
     pub is_ready: bool,
-    /// By then its request is on its way, or it has failed.
+    /// The deadline for sending the request.
     pub sent_until: Instant,
     pub until: Instant,
     pub got: Vec<Reply>,
-    /// With that to ASKING.
+    /// The number of expected replies, including the one to ASKING.
     pub expected: usize,
 }
 
@@ -55,10 +55,10 @@ impl Attempt {
     }
 }
 
-/// Asks one node, and nobody else.
+/// Sends requests to one node, without failover.
 ///
 /// # Errors
-/// It does not answer.
+/// If it does not respond.
 pub(crate) fn ask(
     known: &Known,
     node: &Arc<Node>,
@@ -89,7 +89,7 @@ pub(crate) fn ask(
             },
         }
     };
-    // One that was closed meanwhile is no sign of anything.
+    // A pooled connection may have been closed, which would be no evidence, so a new one is used.
     let connection = node.connection(options, true);
     let mut connection = connection.map_err(|error| failed(&error))?;
     connection.send(requests);
@@ -118,7 +118,7 @@ pub(crate) fn ask(
     }
 }
 
-/// Why a node did not answer, in words.
+/// Returns the reason why a node did not respond, as text.
 pub(crate) fn explain(error: &io::Error) -> String {
     if let Some(advice) = tls::advice(error) {
         return advice;

@@ -1,8 +1,10 @@
-//! A connection that never blocks: requests go in, bytes move when the socket is ready, replies come out.
+//! A non-blocking connection: requests are queued, bytes are transferred when the socket is ready, and replies are
+//! decoded.
 //!
 //! Invariants:
-//! 1. Nothing is sent before the connection is made, so a connection that could not be made has done nothing.
-//! 2. Who takes a connection from the pool finds no reply in it to a request of another.
+//! 1. Nothing is sent before the connection is established, so a failed connection attempt has no effect on the
+//!    server.
+//! 2. A connection from the pool has no pending reply to an earlier request.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -22,19 +24,19 @@ pub(crate) struct Connection {
     out: Vec<u8>,
     written: usize,
     replies: Replies,
-    /// Replies to what every connection begins with, that are still to come.
+    /// Pending replies to the initial commands of a connection.
     greeting: usize,
-    /// It has answered something before.
+    /// It has received replies before.
     pub is_reused: bool,
-    /// Bytes of a request were given to the socket since it was taken.
+    /// Bytes of a request were written to the socket since it was taken from the pool.
     pub has_sent: bool,
 }
 
 impl Connection {
-    /// Begins to connect to `host:port`. Looks the host up first, which may block.
+    /// Starts to connect to `host:port`. Resolves the host first, which may block.
     ///
     /// # Errors
-    /// The address is none, or the connection is refused at once.
+    /// If the address is invalid, or the connection is refused immediately.
     pub fn begin(address: &str, options: &ClusterOptions) -> io::Result<Connection> {
         let found = address.to_socket_addrs()?.next();
         let found = found.ok_or_else(|| io::Error::other("the address names no host"))?;
@@ -47,7 +49,8 @@ impl Connection {
         if let Some(password) = &options.password {
             request(&mut out, &["AUTH", password]);
         }
-        // Replicas of a Redis Cluster answer reads only after this; a server without clusters refuses it, which does no harm.
+        // Replicas of a Redis Cluster serve reads only after this; a server without clusters rejects it, which is
+        // harmless.
         request(&mut out, &["READONLY"]);
         Ok(Connection {
             line: Line::new(stream, tls),
@@ -61,20 +64,20 @@ impl Connection {
         })
     }
 
-    /// Adds requests to what is to be sent.
+    /// Queues requests for sending.
     pub fn send(&mut self, requests: &[u8]) {
         self.out.extend_from_slice(requests);
     }
 
-    /// What to wait for.
+    /// The events to wait for.
     pub fn wants(&self) -> PollFlags {
         self.line.wants(self.written < self.out.len())
     }
 
-    /// Moves the bytes that can be moved, and adds the replies that have come whole to `got`, up to `expected` of them.
+    /// Transfers as many bytes as possible, and appends complete replies to `got`, up to `expected` of them.
     ///
     /// # Errors
-    /// The connection is of no more use.
+    /// If the connection is no longer usable.
     pub fn progress(&mut self, got: &mut Vec<Reply>, expected: usize) -> io::Result<()> {
         if !self.is_made {
             if let Some(error) = self.line.socket.take_error()? {
@@ -112,10 +115,10 @@ impl Connection {
         }
     }
 
-    /// Gives the socket what it takes of the requests. Only once the connection is made.
+    /// Writes requests to the socket until it blocks. Only for an established connection.
     ///
     /// # Errors
-    /// As for [`Connection::progress`].
+    /// Like [`Connection::progress`].
     pub fn flush(&mut self) -> io::Result<()> {
         while self.written < self.out.len() {
             match self.line.write(&self.out[self.written..]) {
@@ -137,7 +140,7 @@ impl Connection {
         }
     }
 
-    /// The last of the greeting is READONLY, whose answer does not matter.
+    /// Handles an initial reply. The last one is that to READONLY, whose result does not matter.
     fn greeted(&mut self, reply: Reply) -> io::Result<()> {
         self.greeting -= 1;
         match reply {
@@ -149,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// Whether it may be used again: the server has not closed it, and has said nothing unasked.
+    /// Returns whether the connection can be reused: the server has neither closed it nor sent unexpected data.
     pub fn is_idle(&mut self) -> bool {
         let has_all = self.out.is_empty() && self.replies.input().bytes().is_empty();
         self.is_reused = true;

@@ -1,4 +1,5 @@
-//! Calls that are under way, all on the caller's thread: sockets are waited for together, and each call goes on as they allow.
+//! Executes calls concurrently on the caller's thread: waits for all their sockets together, and advances each call
+//! when possible.
 //!
 //! ```text
 //!  candidates ─► attempt ──► reply ─────────────────────────────────────────► done
@@ -11,8 +12,10 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A write is sent again only if it is known that it was not done: nothing was given to the socket, or the reply says so.
-//! 2. Of two attempts the first whole answer counts; the connection of the other is closed, so that nobody reads its reply.
+//! 1. A write is retried only if it was certainly not executed: nothing was written to the socket, or the reply
+//!    states it.
+//! 2. Of two attempts the first complete reply is used; the other attempt's connection is closed, so that its reply
+//!    is never read.
 
 use std::io;
 use std::sync::Arc;
@@ -29,26 +32,26 @@ use super::node::{Node, locked};
 use super::topology::address;
 use crate::error::Error;
 
-/// Calls that are under way at once; the others wait for their turn.
+/// Maximum number of concurrent calls; the others are queued.
 const AT_ONCE: usize = 64;
 const REDIRECTIONS_MAX: u32 = 16;
-/// A second request is not sent earlier, however fast the others were.
+/// Minimum delay of a hedged request, however fast earlier reads were.
 const HEDGE_AFTER_MIN: Duration = Duration::from_millis(1);
-/// A node that has failed before is given so long while nothing is known of times.
+/// The delay of a hedge for a probe of a failed node while no latencies are known.
 const PROBE_HEDGE_AFTER: Duration = Duration::from_millis(20);
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_LONGEST: Duration = Duration::from_millis(500);
-/// What a reply may take, at the end of a call's time; of a short time a tenth.
+/// The time reserved for a reply at the end of a call's timeout; a tenth of a short timeout.
 const REPLY_TIME: Duration = Duration::from_millis(100);
-/// Failures that an error tells of.
+/// Maximum number of failures in an error.
 const TOLD: usize = 4;
 
-/// A command on its way, with what is asked around it on the same connection.
+/// A command with the additional requests that surround it on the same connection.
 pub(crate) struct Call {
-    /// Of its keys; none if any node answers it.
+    /// The slots of its keys; empty if any node can execute it.
     pub slots: Vec<u16>,
     pub request: Vec<u8>,
-    /// How many replies there are, and which of them is the command's.
+    /// The number of replies, and the index of the command's own reply.
     pub replies: usize,
     pub main: usize,
     pub is_read: bool,
@@ -56,14 +59,14 @@ pub(crate) struct Call {
     pub is_point: bool,
 }
 
-/// How a call has ended.
+/// The result of a call.
 pub(crate) enum Done {
     Replies(Vec<Reply>),
-    /// It has keys of several slots, which are not of one node (any more).
+    /// It has keys of several slots that are not, or no longer, on one node.
     Apart,
 }
 
-/// Runs calls side by side, each to its end.
+/// Executes calls concurrently to completion.
 pub(crate) fn drive(known: &Known, calls: &[Call]) -> Vec<Result<Done, Error>> {
     let mut results: Vec<Option<Result<Done, Error>>> = calls.iter().map(|_| None).collect();
     let mut waiting = calls.iter().enumerate();
@@ -94,7 +97,7 @@ pub(crate) fn drive(known: &Known, calls: &[Call]) -> Vec<Result<Done, Error>> {
         .collect()
 }
 
-/// Until a socket is ready, or it is time for something.
+/// Waits until a socket is ready or a deadline is reached.
 fn wait(runs: &mut [Run<'_>]) {
     let now = Instant::now();
     let Some(until) = runs.iter().filter_map(Run::wakes_at).min() else {
@@ -123,7 +126,7 @@ fn wait(runs: &mut [Run<'_>]) {
     }
 }
 
-/// A call that is under way.
+/// A running call.
 struct Run<'a> {
     known: &'a Known,
     call: &'a Call,
@@ -131,17 +134,17 @@ struct Run<'a> {
     began: Instant,
     deadline: Instant,
     attempts: Vec<Attempt>,
-    /// Who has failed since the last pause.
+    /// The nodes that have failed since the last pause.
     tried: Vec<Arc<Node>>,
-    /// A redirection has named this node; `true` if it is to be asked with ASKING.
+    /// The node that a redirection named; `true` if it requires ASKING.
     named: Option<(Arc<Node>, bool)>,
-    /// The next attempt takes no connection that was used before.
+    /// The next attempt must use a new connection.
     wants_fresh: bool,
     hedge_at: Option<Instant>,
     paused_until: Option<Instant>,
     pause: Duration,
     redirections: u32,
-    /// The last reply that said that nothing was done.
+    /// The last reply that stated that the command was not executed.
     refused: Option<ErrorReply>,
     failures: Vec<String>,
     result: Option<Result<Done, Error>>,
@@ -175,7 +178,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// When it has something to do though no socket is ready.
+    /// Returns the time of the next action that does not depend on a socket.
     fn wakes_at(&self) -> Option<Instant> {
         let attempts = self.attempts.iter().map(Attempt::ends_at);
         let times = attempts.chain(self.hedge_at).chain(self.paused_until);
@@ -194,7 +197,8 @@ impl<'a> Run<'a> {
         if self.paused_until.is_some_and(|until| until <= now) {
             self.paused_until = None;
             self.tried.clear();
-            // Whoever has the slot now is asked; what the caller is told if nobody has it does not depend on this.
+            // Refreshes the topology, to find the slot's current owner. The result of the call does not depend on its
+            // success.
             let _ = self.known.topology();
         }
         while self.result.is_none() && self.attempts.is_empty() && self.paused_until.is_none() {
@@ -222,8 +226,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether what was refused so far, and so is surely not done, would be sent with hardly any time left for its reply: without one nobody knew
-    /// whether a write is done, and what the servers had said would be lost.
+    /// Returns whether too little time is left to resend a command that was rejected so far and therefore certainly
+    /// not executed. Without a reply, the outcome of a write would be unknown, and the servers' error replies would
+    /// be lost.
     fn is_too_late(&self, now: Instant) -> bool {
         let reserve = REPLY_TIME.min(self.known.options.timeout / 10);
         self.refused.is_some() && now + reserve >= self.deadline
@@ -264,14 +269,14 @@ impl<'a> Run<'a> {
         }
         connection.send(&self.call.request);
         if connection.is_reused {
-            // Most are sent at once. An error shows again, when it is asked for the reply.
+            // Most requests can be sent immediately. An error recurs when the reply is read.
             let _ = connection.flush();
         }
-        // What reads much may take its time.
+        // Reads of many rows may take longer.
         let patience = match (self.call.is_read, self.call.is_point) {
             (true, true) => options.attempt_timeout,
             (true, false) => options.attempt_timeout.max(options.timeout / 2),
-            // Nobody learns more by waiting longer for what may have been done.
+            // For a write that may have been executed, waiting longer yields no more information.
             (false, _) => options.attempt_timeout.max(options.timeout / 3),
         };
         if !is_hedge {
@@ -289,7 +294,7 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// When a second attempt is due: never for a write.
+    /// Returns when a hedged attempt is due: never for a write.
     fn hedge_at(&self, now: Instant, is_probe: bool) -> Option<Instant> {
         if !self.call.is_read || self.known.options.hedge_percent == 0 {
             return None;
@@ -307,7 +312,7 @@ impl<'a> Run<'a> {
         let other = candidates
             .into_iter()
             .find(|it| is_up(it) && !self.has_tried(it));
-        // A node that was left out before is asked for the sake of all: what that costs is not counted.
+        // The probe of a failed node benefits all calls, so its hedge does not count against the budget.
         let is_free = self.attempts.iter().any(|attempt| !is_up(&attempt.node));
         if let Some(node) = other
             && (is_free || locked(&self.known.budget).take())
@@ -317,7 +322,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Nothing was sent.
+    /// Handles a failure before anything was sent.
     fn not_reached(&mut self, node: Arc<Node>, error: &io::Error) {
         node.failed(self.known.now_ms(), self.known.random());
         self.known.doubt();
@@ -342,7 +347,7 @@ impl<'a> Run<'a> {
             ..
         } = self.attempts.swap_remove(at);
         if error.kind() == io::ErrorKind::PermissionDenied {
-            // The password: no node takes it.
+            // A wrong password: every node rejects it.
             self.result = Some(Err(Error::Refused {
                 code: error.to_string().split(' ').next().unwrap_or("").to_owned(),
                 message: error.to_string(),
@@ -361,7 +366,7 @@ impl<'a> Run<'a> {
         }
         let is_cut = error.kind() != io::ErrorKind::TimedOut && got.is_empty();
         if connection.is_reused && is_cut {
-            // It was closed while nobody used it, perhaps by a server that was started again since.
+            // The connection was closed while it was idle, for example by a restart of the server.
             self.wants_fresh = true;
             self.named = Some((node, false));
             return;
@@ -423,7 +428,7 @@ impl<'a> Run<'a> {
                 self.named = Some((self.known.node(&address), is_asking));
             }
             ("TRYAGAIN", _) => self.pause(Instant::now()),
-            // Another node may know better, if it is a read; if not, in a while.
+            // For a read, another node may be able to execute it; otherwise retry after a pause.
             (code, _) if self.call.is_read && IS_ILL.contains(&code) => {
                 self.known.doubt();
                 self.tried.push(node);
@@ -452,10 +457,10 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The server can do nothing at the moment.
+/// Codes of a server that is temporarily unavailable.
 const IS_ILL: [&str; 3] = ["CLUSTERDOWN", "LOADING", "MASTERDOWN"];
 
-/// The error of a reply which says that nothing was done, and that it may be done elsewhere or later.
+/// Returns the error of a reply that states that the command was not executed and may be elsewhere or later.
 pub(super) fn not_done(reply: &Reply, is_group: bool) -> Option<&ErrorReply> {
     let Reply::Error(error) = reply else {
         return None;
@@ -466,7 +471,7 @@ pub(super) fn not_done(reply: &Reply, is_group: bool) -> Option<&ErrorReply> {
     (is_elsewhere || is_apart || IS_ILL.contains(&code)).then_some(error)
 }
 
-/// `12182 127.0.0.1:7101`; without a host, the host of who says it.
+/// Parses `12182 127.0.0.1:7101`. Without a host, it is that of the replying node.
 fn place(message: &str, said_by: &str) -> Option<(u16, String)> {
     let (slot, to) = message.split_once(' ')?;
     let (host, port) = to.trim().rsplit_once(':')?;

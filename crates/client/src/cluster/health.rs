@@ -1,4 +1,4 @@
-//! Whether a node is worth asking: one that has failed is left out for a while, each time for longer.
+//! The health of a node: after a failure a node is avoided for a while, with exponential backoff.
 //!
 //! ```text
 //!            failed                    its time is over           begin_probe
@@ -8,28 +8,28 @@
 //!      └─────────────────────────── succeeded ─────────────────────────────────────┘
 //! ```
 
-/// The first pause, in milliseconds; each is twice as long as the one before.
+/// The first pause, in milliseconds; each further one is twice as long.
 const FIRST_MS: u64 = 100;
 const LONGEST_MS: u64 = 10_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// Since it was last heard of.
+    /// Since its last reply.
     failures: u32,
     out_until_ms: u64,
-    /// Requests to it that others have answered, since it was last heard of.
+    /// The number of its requests that other nodes answered first, since its last reply.
     overtaken: u32,
 }
 
-/// So many in a row, and it has failed: nobody waits for it to the end.
+/// This many overtaken requests in a row count as a failure.
 const OVERTAKEN_MAX: u32 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum State {
     Up,
-    /// It was left out; somebody may try it.
+    /// It failed before; one request may probe it.
     Due,
-    /// Until then, in milliseconds.
+    /// Until this time, in milliseconds.
     Out(u64),
 }
 
@@ -47,7 +47,7 @@ impl Health {
         self.overtaken = 0;
     }
 
-    /// Another was asked as well, and has answered first. `true`: it has failed by that.
+    /// Records that a hedged request to another node was faster. Returns true if this counts as a failure.
     pub fn overtaken(&mut self) -> bool {
         self.overtaken += 1;
         let is_failed = self.overtaken >= OVERTAKEN_MAX || self.failures > 0;
@@ -57,14 +57,15 @@ impl Health {
         is_failed
     }
 
-    /// It did not answer, or refused the connection. `random` keeps clients from coming back together.
+    /// Records a missing reply or a refused connection. `random` adds jitter, so that clients do not return
+    /// simultaneously.
     pub fn failed(&mut self, now_ms: u64, random: u64) {
         let pause = (FIRST_MS << self.failures.min(16)).min(LONGEST_MS);
         self.failures += 1;
         self.out_until_ms = now_ms + pause / 2 + random % (pause / 2 + 1);
     }
 
-    /// One asks whether it is there again. Others leave it out for so long.
+    /// Records that a request probes the node. Others avoid it for that time.
     pub fn begin_probe(&mut self, now_ms: u64, timeout_ms: u64) {
         self.out_until_ms = now_ms + timeout_ms;
     }

@@ -1,6 +1,7 @@
-//! What all callers of one client share: the topology, the nodes, the times of recent reads, the counters.
+//! The shared state of a client: the topology, the nodes, recent latencies, the counters.
 //!
-//! A topology is learned by whoever finds that it is due, one at a time; the others go on with the one that there is. The first is waited for.
+//! One caller at a time refreshes the topology when it is due; the others continue with the current one. The first
+//! topology is waited for.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -20,16 +21,16 @@ use super::topology::{Topology, epoch_of, stores_of};
 use super::{ClusterCounts, ClusterOptions};
 use crate::error::Error;
 
-/// Topologies are not learned more often than this.
+/// Minimum interval between refreshes of the topology.
 const APART: Duration = Duration::from_millis(100);
-/// So many nodes are asked for one that is not older than what is known.
+/// Maximum number of nodes to query for a topology that is not older than the known one.
 const ASKED: usize = 3;
 
 pub(crate) struct Known {
     pub options: ClusterOptions,
     seeds: Vec<String>,
     map: Mutex<Map>,
-    /// Held by who learns.
+    /// Held by the caller that refreshes the topology.
     learning: Mutex<()>,
     recent: [Mutex<Recent>; 2],
     pub budget: Mutex<Budget>,
@@ -105,10 +106,10 @@ impl Known {
         }
     }
 
-    /// The topology, learned anew if that is due.
+    /// Returns the topology, and refreshes it if that is due.
     ///
     /// # Errors
-    /// There is none yet, and no node tells one.
+    /// If there is none yet, and no node returns one.
     pub fn topology(&self) -> Result<Arc<Topology>, Error> {
         let (learned, is_doubted) = {
             let map = locked(&self.map);
@@ -121,7 +122,7 @@ impl Known {
         };
         if is_due {
             let told = self.learn(learned.is_none());
-            // What was known before serves as well as nothing new.
+            // If the refresh fails, the known topology remains usable.
             if learned.is_none() {
                 told?;
             }
@@ -129,15 +130,16 @@ impl Known {
         Ok(locked(&self.map).topology.clone())
     }
 
-    /// Something showed that the topology is not right any more.
+    /// Records evidence that the topology is outdated.
     pub fn doubt(&self) {
         locked(&self.map).is_doubted = true;
     }
 
-    /// Learns the topology now; who finds another at it goes without, unless it has to wait.
+    /// Refreshes the topology now. If another caller is already refreshing it, returns immediately, unless `wait` is
+    /// set.
     ///
     /// # Errors
-    /// No node has told one.
+    /// If no node returns one.
     pub fn learn(&self, wait: bool) -> Result<(), Error> {
         let _learning = match self.learning.try_lock() {
             Ok(learning) => learning,
@@ -164,7 +166,7 @@ impl Known {
                 Err(error) => failure = Some(error),
                 Ok(topology) => {
                     told += 1;
-                    // A node that is cut off tells what was so before.
+                    // A partitioned node returns an outdated topology.
                     let is_old = topology.epoch < known.epoch;
                     if newest.as_ref().is_none_or(|it| it.epoch < topology.epoch) {
                         newest = Some(topology);
@@ -182,7 +184,7 @@ impl Known {
             }
             None => {
                 let mut map = locked(&self.map);
-                // Not again at once.
+                // Prevents an immediate retry.
                 map.learned = map.learned.map(|_| Instant::now());
                 Err(failure.unwrap_or_else(|| Error::BadAddress {
                     address: self.seeds.join(", "),
@@ -192,7 +194,8 @@ impl Known {
         }
     }
 
-    /// Nodes that are known, in any order but those that are left out last; then those that the caller has named.
+    /// Returns the known nodes in random order, with failed ones last, followed by the nodes that the caller
+    /// configured.
     fn to_ask<'a>(
         &'a self,
         nodes: &'a BTreeMap<String, Arc<Node>>,
@@ -223,7 +226,7 @@ impl Known {
             detail,
         };
         let mut topology = match slots {
-            // A server without a cluster has everything.
+            // A server without a cluster has all slots.
             Reply::Error(error) if error.message.contains("cluster support disabled") => {
                 Topology::one(&node.address)
             }
@@ -256,7 +259,7 @@ impl Known {
         map.is_doubted = false;
     }
 
-    /// `MOVED` has told where a slot is.
+    /// Records the slot's location from a `MOVED` reply.
     pub fn moved(&self, slot: u16, address: &str) {
         let mut map = locked(&self.map);
         map.is_doubted = true;
@@ -267,7 +270,7 @@ impl Known {
         }
     }
 
-    /// A node by its address, also one of which only a redirection has told.
+    /// Returns a node by its address, including nodes that are known only from redirections.
     pub fn node(&self, address: &str) -> Arc<Node> {
         let mut map = locked(&self.map);
         if let Some(node) = map.nodes.get(address) {
@@ -285,7 +288,7 @@ impl Known {
         locked(&self.map).nodes.clone()
     }
 
-    /// The address of the node that a key is asked of first, if all are well.
+    /// Returns the address of the preferred node for a key, if all are healthy.
     pub fn preferred(&self, topology: &Topology, slot: u16, of_stores: bool) -> Option<String> {
         let mut having = topology.having(slot);
         let owner = having.clone().next();
@@ -297,7 +300,8 @@ impl Known {
         self.options.zone.is_some() && node.zone == self.options.zone
     }
 
-    /// Who may answer a call, best first: those that have the slot, then the others, which pass it on. Those that are left out come last.
+    /// Returns the candidate nodes for a call, best first: those that have the slot, then the others, which forward
+    /// it. Failed ones come last.
     pub fn candidates(&self, call: &Call) -> Vec<Arc<Node>> {
         let (topology, nodes) = {
             let map = locked(&self.map);

@@ -1,27 +1,27 @@
-//! When a second request is worth its cost: after the time that 99 of 100 recent reads took, and within a budget.
+//! Decides when to send a hedged request: after the 99th percentile of recent reads, and within a budget.
 //!
-//! [`Recent`] keeps the last 2,048 times in buckets that are 1/8 wider than the one below: 5 kB, whatever is measured. A quantile is told to
-//! within a bucket, always upwards.
+//! [`Recent`] keeps the last 2,048 latencies in buckets that are 1/8 wider than the previous one: 5 kB, whatever the
+//! values. A quantile is accurate to within a bucket, and rounded up.
 
-/// Times that are kept.
+/// The number of latencies that are kept.
 const KEPT: usize = 2_048;
-/// Buckets per doubling.
+/// Buckets per power of two.
 const STEPS: u32 = 8;
-/// For times up to 2^32 microseconds, over an hour.
+/// For latencies up to 2^32 microseconds, over an hour.
 const BUCKETS: usize = (33 * STEPS) as usize;
-/// With fewer than so many times there is no telling.
+/// Minimum number of latencies for an estimate.
 const NEEDED: usize = 64;
-/// The quantile is looked for again after so many times.
+/// The quantile is recomputed after this many latencies.
 const REUSED: u32 = 32;
 
-/// The times of recent reads.
+/// The latencies of recent reads.
 #[derive(Debug)]
 pub(crate) struct Recent {
     counts: Box<[u16]>,
-    /// The bucket of each time that is kept, in a ring.
+    /// A ring buffer of the buckets of the kept latencies.
     ring: Vec<u16>,
     next: usize,
-    /// The last answer, and how many times have come since.
+    /// The last result, and the number of latencies since then.
     quantile_us: u64,
     since: u32,
 }
@@ -52,7 +52,7 @@ impl Recent {
         self.since += 1;
     }
 
-    /// So many of 100 reads took at most this long; `None` while too few are known.
+    /// Returns the 99th percentile in microseconds; `None` while there are too few latencies.
     pub fn p99_us(&mut self) -> Option<u64> {
         if self.ring.len() < NEEDED {
             return None;
@@ -76,7 +76,7 @@ impl Recent {
     }
 }
 
-/// 0 for 0 to 7 microseconds each its own; then eight for each doubling.
+/// Returns the bucket: one each for 0 to 7 microseconds, then eight per power of two.
 fn bucket(us: u64) -> usize {
     let us = us.min(u64::from(u32::MAX));
     if us < u64::from(STEPS) {
@@ -87,7 +87,7 @@ fn bucket(us: u64) -> usize {
     ((doublings + 1) * STEPS + step) as usize
 }
 
-/// The longest time of a bucket.
+/// Returns the longest latency of a bucket.
 fn end_us(bucket: usize) -> u64 {
     let (doublings, step) = (bucket as u64 / 8, bucket as u64 % 8);
     match doublings {
@@ -96,7 +96,7 @@ fn end_us(bucket: usize) -> u64 {
     }
 }
 
-/// How many second requests may be sent: each read gives a little, up to some.
+/// The budget of hedged requests: each read adds a fraction, up to a maximum.
 #[derive(Debug)]
 pub(crate) struct Budget {
     percent: u32,
@@ -105,7 +105,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// So many that all reads of a moment may be doubled at once.
+    /// Enough to hedge a burst of concurrent reads.
     const MOST: u32 = 10 * 100;
 
     pub fn new(percent: u8) -> Budget {
@@ -119,7 +119,7 @@ impl Budget {
         self.left = (self.left + self.percent).min(Budget::MOST);
     }
 
-    /// Whether there is one to send; it is taken.
+    /// Takes one request from the budget, and returns whether there was one.
     pub fn take(&mut self) -> bool {
         let taken = self.left.checked_sub(100);
         self.left = taken.unwrap_or(self.left);

@@ -1,7 +1,7 @@
-//! What bytes go over: a socket that never blocks, or TLS on it.
+//! The byte transport of a connection: a non-blocking socket, optionally with TLS.
 //!
-//! What TLS has taken waits in it until the socket takes it. Of requests it takes nothing before both sides know each other: so a
-//! handshake that fails has sent no request.
+//! TLS buffers data until the socket accepts it. It accepts no request data before the handshake is complete, so a
+//! failed handshake has sent no request.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ impl Line {
         self.socket.as_fd()
     }
 
-    /// What to wait for; `has_more`: there is something to write.
+    /// The events to wait for; `has_more` means that there is data to write.
     pub fn wants(&self, has_more: bool) -> PollFlags {
         let writes = match &self.tls {
             None => has_more,
@@ -39,10 +39,10 @@ impl Line {
         }
     }
 
-    /// Takes some of the bytes.
+    /// Writes some of the bytes.
     ///
     /// # Errors
-    /// `WouldBlock`: it takes none at present. Else it is of no more use.
+    /// `WouldBlock` if it accepts none at present. After any other error it is no longer usable.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.flush()?;
         let Some(tls) = &mut self.tls else {
@@ -59,10 +59,10 @@ impl Line {
         }
     }
 
-    /// Gives the socket what was taken before.
+    /// Writes buffered TLS data to the socket.
     ///
     /// # Errors
-    /// As for [`Line::write`].
+    /// Like [`Line::write`].
     pub fn flush(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             while tls.wants_write() {
@@ -72,10 +72,10 @@ impl Line {
         Ok(())
     }
 
-    /// Gives what has come; nothing when the other side has closed.
+    /// Reads received data; returns 0 if the peer has closed the connection.
     ///
     /// # Errors
-    /// `WouldBlock`: nothing has. Else it is of no more use.
+    /// `WouldBlock` if there is none. After any other error it is no longer usable.
     pub fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         loop {
             let Some(tls) = &mut self.tls else {
@@ -89,7 +89,7 @@ impl Line {
         }
     }
 
-    /// Lets TLS take what the socket has.
+    /// Passes data from the socket to TLS.
     fn receive(&mut self) -> io::Result<()> {
         let Some(tls) = &mut self.tls else {
             return Ok(());
@@ -98,20 +98,20 @@ impl Line {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if let Err(error) = tls.process_new_packets() {
-            // The other side is told why, if it listens.
+            // Sends the TLS alert to the peer, best effort.
             let _ = tls.write_tls(&mut self.socket);
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
         Ok(())
     }
 
-    /// Whether the other side has said nothing, and has not closed.
+    /// Returns whether the peer has neither sent data nor closed the connection.
     pub fn is_quiet(&mut self) -> bool {
         let quiet = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
         if self.tls.is_none() {
             return self.socket.peek(&mut [0]).is_err_and(quiet);
         }
-        // What TLS says for itself is taken; that is not for us.
+        // Processes TLS control messages, which are not data.
         self.read(&mut [0]).is_err_and(quiet)
     }
 }

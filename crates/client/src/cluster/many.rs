@@ -1,7 +1,7 @@
-//! `MGET` over several nodes: a part for each, all asked at the same time.
+//! `MGET` over several nodes: one part per node, executed concurrently.
 //!
-//! A part that its node has only some keys of (any more) is asked again, a part for each slot. Where several parts have keys of one store,
-//! each is asked for the store's version before and behind its `MGET`, over the same connection:
+//! If a node no longer has all keys of a part, the part is retried with one part per slot. If several parts have keys
+//! of the same store, each requests the store's version before and after its `MGET`, over the same connection:
 //!
 //! ```text
 //!   STORE.VERSION pymk    MGET pymk:1 pymk:7 tline|ann|3    STORE.VERSION pymk
@@ -17,7 +17,7 @@ use super::topology::Topology;
 use super::{KeyResult, value};
 use crate::error::Error;
 
-/// How often all is asked again because versions differ: nodes swap within moments of each other.
+/// Maximum number of attempts if versions differ: nodes swap at slightly different times.
 const TRIES: usize = 8;
 
 type Values = Vec<KeyResult>;
@@ -37,15 +37,15 @@ pub(super) fn mget(known: &Known, keys: &[&[u8]]) -> Result<Values, Error> {
     })
 }
 
-/// Some keys, and the store versions that they were read from.
+/// Some of the keys, and the stores whose versions are requested.
 struct Part<'a> {
-    /// Places among all keys.
+    /// Indexes among all keys.
     at: Vec<usize>,
-    /// Stores whose versions are asked for.
+    /// The stores whose versions are requested.
     stores: Vec<&'a [u8]>,
 }
 
-/// The values, or a store of which there were several versions.
+/// Returns the values, or a store from which different versions were read.
 fn ask_all(known: &Known, topology: &Topology, keys: &[&[u8]]) -> Result<Values, Vec<u8>> {
     let mut values: Values = keys.iter().map(|_| Ok(None)).collect();
     let mut versions: BTreeMap<&[u8], Reply> = BTreeMap::new();
@@ -86,7 +86,7 @@ fn ask_all(known: &Known, topology: &Topology, keys: &[&[u8]]) -> Result<Values,
                 }
             }
         }
-        // A store that was of one part alone has had no answer yet.
+        // A store that was in only one part has no version reply yet.
         of_several.extend(stores_of_several(topology, keys, &apart));
         of_several.sort_unstable();
         of_several.dedup();
@@ -99,7 +99,7 @@ fn store_of<'a>(topology: &Topology, key: &'a [u8]) -> Option<&'a [u8]> {
     topology.store_of(key).flatten()
 }
 
-/// A part for each node, by the nodes that the keys are best asked of.
+/// Divides the keys into one part per node, by the preferred node of each key.
 fn by_node<'a>(known: &Known, topology: &Topology, keys: &[&'a [u8]]) -> Vec<Part<'a>> {
     let has_zone = known.options.zone.is_some();
     let mut nodes: BTreeMap<(Option<String>, bool), Vec<usize>> = BTreeMap::new();
@@ -126,7 +126,7 @@ fn part<'a>(at: Vec<usize>) -> Part<'a> {
     }
 }
 
-/// What is asked of one node alone is of one version: it sees to that itself.
+/// Returns the stores whose keys are in several parts. A single node ensures that its part has one version.
 fn stores_of_several<'a>(
     topology: &Topology,
     keys: &[&'a [u8]],

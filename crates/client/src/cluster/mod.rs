@@ -1,4 +1,5 @@
-//! A client that knows a cluster: it asks each key of the node that has it, and another when that one is slow or gone.
+//! A cluster client: sends each command to the node that has its key, and fails over to another node if that one is
+//! slow or unreachable.
 //!
 //! ```text
 //!   command ─ route: its slot ─► known: who has the slot, who is well, who is near ─► drive: sent, redirected, asked of another
@@ -6,17 +7,20 @@
 //!                                   └─ topology: CLUSTER SLOTS, at first, every minute, and when something shows that it is wrong
 //! ```
 //!
-//! What a caller may rely on:
+//! Guarantees for callers:
 //!
-//! 1. A write is never sent twice unless it is known that it was not done. If that is not known, the error is [`Error::Unknown`].
-//! 2. An answer is whole or an error. Of several keys, [`ClusterClient::mget_each`] tells of each.
-//! 3. Records of one store are of one version, also over several nodes: each part of an `MGET` is asked for the version before and
-//!    behind it, and all is asked again if they differ. (A version that was live for the moment between the two is not seen.)
-//! 4. A node that does not answer is left out, and tried again after pauses that grow; meanwhile others are asked. If all are left out,
-//!    they are asked all the same.
-//! 5. Second requests beside slow ones are at most so many percent of the reads, whatever happens.
+//! 1. A write is sent twice only if it was certainly not executed. If that is not known, the error is
+//!    [`Error::Unknown`].
+//! 2. A reply is complete or an error. For several keys, [`ClusterClient::mget_each`] returns one result per key.
+//! 3. Records of one store come from one version, also over several nodes: each part of an `MGET` reads the version
+//!    before and after it, and the complete request is retried if they differ. (A version that was live only between
+//!    the two is not detected.)
+//! 4. A node that does not respond is avoided, and retried after pauses that grow; until then other nodes are used.
+//!    If all nodes are avoided, they are used anyway.
+//! 5. Hedged requests are always limited to a percentage of the reads.
 //!
-//! Rows of tables on several nodes are not of one moment. Any server with `CLUSTER SLOTS` will do; one without has every slot itself.
+//! Rows of tables on several nodes are not read at one instant. The client works with any server that has `CLUSTER
+//! SLOTS`; a server without it is treated as the owner of all slots.
 
 mod attempt;
 mod connection;
@@ -46,27 +50,28 @@ use known::Known;
 use route::Route;
 pub(crate) use route::is_read_only;
 
-/// How a [`ClusterClient`] behaves.
+/// The options of a [`ClusterClient`].
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
-    /// A call ends after this, whatever was tried. Longer than the lease of the cluster's nodes and what follows on its end, so that a call on
-    /// rows outlives the death of their owner.
+    /// The timeout of a call, including all attempts. It should exceed the time of a failover (the lease of a node
+    /// and what follows its expiry), so that a call on rows survives the death of their owner.
     pub timeout: Duration,
-    /// A node that does not answer a read of one key by then, or accepts no connection, has failed, and another is asked.
+    /// The timeout for connecting and for a read of one key; after it the node counts as failed, and another one is
+    /// used.
     pub attempt_timeout: Duration,
-    /// Idle connections kept for each node; more may be open while in use.
+    /// Maximum number of idle connections per node; more may be open while in use.
     pub idle_connections_max: usize,
-    /// Given on every connection before anything else.
+    /// Sent first on every connection.
     pub password: Option<String>,
-    /// With it the nodes must speak TLS, without it plainly.
+    /// With it the connections use TLS, without it they are plaintext.
     pub tls: Option<Tls>,
-    /// Where the caller is: records of stores are read in this zone if they are there.
+    /// The caller's zone: records of stores are read in this zone if possible.
     pub zone: Option<String>,
-    /// The zones of nodes, by `host:port`, where the cluster does not tell them.
+    /// The zones of nodes, by `host:port`, if the cluster does not report them.
     pub zones: BTreeMap<String, String>,
-    /// So many of 100 reads may be sent a second time because the first is slow. 0: none.
+    /// Maximum percentage of reads that may be hedged. 0 disables hedging.
     pub hedge_percent: u8,
-    /// Who has which slot is asked for again after this.
+    /// The interval of topology refreshes.
     pub refresh_after: Duration,
 }
 
@@ -86,43 +91,44 @@ impl Default for ClusterOptions {
     }
 }
 
-/// Reads and writes over all nodes of a cluster. `Sync`: share one among threads. A call blocks its thread, and no other.
+/// Reads and writes over all nodes of a cluster. `Sync`: share one among threads. A call blocks only its own thread.
 pub struct ClusterClient {
     known: Known,
 }
 
-/// What a client has done so far.
+/// The counters of a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClusterCounts {
     /// Commands, and parts of commands over several nodes.
     pub requests: u64,
-    /// Asked of another node because one has failed.
+    /// Requests repeated on another node after a failure.
     pub retries: u64,
-    /// Asked of a second node because the first was slow, and how often that was the faster.
+    /// Hedged requests, and how many of them were faster.
     pub hedges: u64,
     pub hedges_won: u64,
-    /// Replies MOVED and ASK.
+    /// MOVED and ASK replies.
     pub redirections: u64,
-    /// How often it was learned who has which slot.
+    /// Topology refreshes.
     pub topologies: u64,
 }
 
-/// What became of one key of several: its value, or `None` if it is absent.
+/// The result for one of several keys: its value, or `None` if it is absent.
 pub type KeyResult = Result<Option<Vec<u8>>, Error>;
 
-/// A node as a client sees it.
+/// A client's view of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterNode {
     pub address: String,
     pub zone: Option<String>,
-    /// It has failed, and has not answered since.
+    /// It has failed, and has not replied since.
     pub is_left_out: bool,
-    /// Slots that it owns.
+    /// The number of slots that it owns.
     pub slots: u32,
 }
 
 impl ClusterClient {
-    /// A client of the cluster that these nodes (`host:port`) are of; one that answers is enough. Connects at the first call.
+    /// Creates a client of the cluster to which these nodes (`host:port`) belong; one reachable node is enough.
+    /// Connects on the first call.
     pub fn new<S: Into<String>>(nodes: impl IntoIterator<Item = S>) -> ClusterClient {
         ClusterClient::with_options(nodes, ClusterOptions::default())
     }
@@ -136,26 +142,28 @@ impl ClusterClient {
         }
     }
 
-    /// The value of a key, or `None` if it is absent.
+    /// Returns the value of a key, or `None` if it is absent.
     ///
     /// # Errors
-    /// [`Error::NoNode`] when nobody answers: an absent key is never told by an error, nor a failure by `None`.
+    /// [`Error::NoNode`] if no node responds. An absent key is never an error, and a failure is never `None`.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
         value(self.command(&[b"GET", key.as_ref()])?)
     }
 
-    /// The values of several keys, in their order, asked of their nodes at the same time; those of one store are of one version.
+    /// Returns the values of several keys, in order, read from their nodes concurrently; those of one store come from
+    /// one version.
     ///
     /// # Errors
-    /// As for [`ClusterClient::get`]; one failing key fails the whole. [`Error::SeveralVersions`] if nodes do not come to agree on one.
+    /// Like [`ClusterClient::get`]; one failing key fails the call. [`Error::SeveralVersions`] if the nodes' versions
+    /// do not converge.
     pub fn mget<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         self.mget_each(keys)?.into_iter().collect()
     }
 
-    /// The same, with what became of each key: what is asked of nodes that are well is told though others fail.
+    /// Like [`ClusterClient::mget`], with a result per key: keys on healthy nodes succeed even if others fail.
     ///
     /// # Errors
-    /// Nothing is known of the cluster; or [`Error::SeveralVersions`].
+    /// If no topology is known; or [`Error::SeveralVersions`].
     pub fn mget_each<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<KeyResult>, Error> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         many::mget(&self.known, &keys)
@@ -164,7 +172,8 @@ impl ClusterClient {
     /// Sends one command, name first, to the node that has its first key, and returns its reply.
     ///
     /// # Errors
-    /// An error reply becomes [`Error::Refused`]. Of a write: [`Error::Unknown`] if it may have been done, [`Error::NoNode`] if it was not.
+    /// An error reply becomes [`Error::Refused`]. For a write: [`Error::Unknown`] if it may have been executed,
+    /// [`Error::NoNode`] if it was not.
     pub fn command(&self, parts: &[&[u8]]) -> Result<Reply, Error> {
         let name = parts.first().copied().unwrap_or_default();
         if parts.len() > 2 && commands::find(name).is_some_and(|spec| spec.id == Id::MGet) {
@@ -199,36 +208,36 @@ impl ClusterClient {
         }
     }
 
-    /// Sends many commands at once, those of one node in one write; what becomes of each, in their order. Commands of one key are done in their
-    /// order, unless the key moves to another node meanwhile.
+    /// Sends many commands together, those of one node in one write, and returns their results in order. Commands on
+    /// the same key are executed in order, unless the key moves to another node in the meantime.
     ///
     /// # Errors
-    /// Nothing is known of the cluster. Of each command: as for [`ClusterClient::command`]; [`Error::Unknown`] is then said of all that went to that
-    /// node, of which some may have been done.
+    /// If no topology is known. Per command: like [`ClusterClient::command`]. [`Error::Unknown`] then applies to all
+    /// commands that were sent to that node, of which some may have been executed.
     pub fn pipeline(&self, commands: &[Vec<&[u8]>]) -> Result<Vec<Result<Reply, Error>>, Error> {
         pipeline::pipeline(&self.known, commands)
     }
 
-    /// The slot of a key, as far as it is known whether it is a store's: see `Topology::slot`.
+    /// Returns the slot of a key, according to what is known about stores: see `Topology::slot`.
     ///
     /// # Errors
-    /// Nothing is known of the cluster.
+    /// If no topology is known.
     pub fn slot_of(&self, key: impl AsRef<[u8]>) -> Result<u16, Error> {
         Ok(self.known.topology()?.slot(key.as_ref()))
     }
 
-    /// Learns now who has which slot.
+    /// Refreshes the topology now.
     ///
     /// # Errors
-    /// No node tells it.
+    /// If no node returns one.
     pub fn refresh(&self) -> Result<(), Error> {
         self.known.learn(true)
     }
 
-    /// All nodes that are known, in the order of their addresses.
+    /// Returns all known nodes, ordered by address.
     ///
     /// # Errors
-    /// Nothing is known of the cluster.
+    /// If no topology is known.
     pub fn nodes(&self) -> Result<Vec<ClusterNode>, Error> {
         let topology = self.known.topology()?;
         let (owned, now_ms) = (topology.owned(), self.known.now_ms());

@@ -1,4 +1,4 @@
-//! One node of the cluster: the connections to it that are idle, and whether it is worth asking.
+//! One node of the cluster: its idle connections and its health.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use super::health::{Health, State};
 
 pub(crate) struct Node {
     pub address: String,
-    /// By the caller's word, or by the cluster's.
+    /// From the caller's options, or from the cluster.
     pub zone: Option<String>,
     idle: Mutex<Vec<Connection>>,
     health: Mutex<Health>,
@@ -25,7 +25,7 @@ impl Node {
         }
     }
 
-    /// One that is idle, or a new one if there is none or `fresh` asks for it.
+    /// Returns an idle connection, or a new one if there is none or `fresh` is set.
     pub fn connection(&self, options: &ClusterOptions, fresh: bool) -> io::Result<Connection> {
         let take = || locked(&self.idle).pop();
         let mut kept = if fresh { None } else { take() };
@@ -38,7 +38,7 @@ impl Node {
         Connection::begin(&self.address, options)
     }
 
-    /// Every reply to what was sent on it has been read.
+    /// Returns a connection to the pool. All its replies must have been read.
     pub fn give_back(&self, connection: Connection, idle_max: usize) {
         let mut idle = locked(&self.idle);
         if idle.len() < idle_max {
@@ -58,7 +58,7 @@ impl Node {
         locked(&self.health).succeeded();
     }
 
-    /// Another has answered in its place. After some of these it has failed.
+    /// Records that another node was faster. Several of these count as a failure.
     pub fn overtaken(&self, now_ms: u64, random: u64) {
         let is_failed = locked(&self.health).overtaken();
         if is_failed {
@@ -66,14 +66,14 @@ impl Node {
         }
     }
 
-    /// What is idle is likely as bad.
+    /// Idle connections are probably broken too.
     pub fn failed(&self, now_ms: u64, random: u64) {
         locked(&self.idle).clear();
         locked(&self.health).failed(now_ms, random);
     }
 }
 
-/// What another thread has left when it panicked is whole: each change is one step.
+/// Locks a mutex. After a panic in another thread its data is consistent, because each change is one step.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

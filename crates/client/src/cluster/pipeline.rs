@@ -1,7 +1,8 @@
-//! Many commands at once over several nodes: those of one node go in one write, and their replies are read together.
+//! Pipelines over several nodes: the commands of one node are sent in one write, and their replies are read together.
 //!
-//! Each part begins with a `PING`, whose reply says that the part was taken as a whole: what a node says of one command alone (`MOVED`,
-//! `TRYAGAIN`) is no reason to send the others of its part again. Commands that were not done where they were sent go again, each by itself.
+//! Each part begins with a `PING`, whose reply shows that the node received the part. A node's reply to a single
+//! command (`MOVED`, `TRYAGAIN`) is then no reason to resend the other commands of the part. Commands that were not
+//! executed by their node are resent individually.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use super::route::Route;
 use crate::error::Error;
 use crate::resp_client::refused;
 
-/// What becomes of each command, in their order.
+/// Returns the result of each command, in order.
 pub(super) fn pipeline(
     known: &Known,
     commands: &[Vec<&[u8]>],
@@ -54,7 +55,7 @@ pub(super) fn pipeline(
                     }
                 }
             }
-            // Nothing of it was done.
+            // None of its commands was executed.
             Ok(Done::Apart) => again.extend(part),
             Err(error) => {
                 for &at in part {
@@ -107,7 +108,7 @@ fn call(commands: &[Vec<&[u8]>], routes: &[Option<Route>], part: &[usize]) -> Ca
     }
 }
 
-/// The command's reply says where it is to go.
+/// Makes the reply of the command itself determine redirections.
 fn alone(mut call: Call) -> Call {
     call.main = 1;
     call

@@ -1,28 +1,28 @@
-//! Which nodes a command is for, by the table of commands.
+//! Determines the target nodes of a command from the command table.
 
 use larder_protocol::commands::{self, Group, Id, InMulti, Keys, Spec};
 
 use super::topology::Topology;
 
-/// Where a command goes, and what may be done if no reply comes.
+/// The target of a command, and whether it may be repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
-    /// The slot of its first key, or of the beginning of its range; `None`: any node answers it.
+    /// The slot of its first key, or of the start of its range; `None` if any node can execute it.
     pub slot: Option<u16>,
-    /// Sending it twice is the same as sending it once.
+    /// It is idempotent and changes nothing.
     pub is_read: bool,
-    /// It reads records of stores alone: every replica answers as well as the owner.
+    /// It reads only records of stores: any node with the slot can execute it.
     pub of_stores: bool,
     /// It reads one key.
     pub is_point: bool,
 }
 
 impl Route {
-    /// `None` for a command that changes its connection, which here belongs to nobody for longer than a command.
+    /// Returns `None` for a command that changes its connection, since connections are shared here.
     pub fn of(topology: &Topology, parts: &[&[u8]]) -> Option<Route> {
         let name = parts.first().copied().unwrap_or_default();
         let Some(spec) = commands::find(name) else {
-            // Perhaps one of a newer server. Nothing is known of it, so it may be a write.
+            // A command of a later version, perhaps. It may be a write.
             return Some(Route {
                 slot: parts.get(1).map(|key| topology.slot(key)),
                 is_read: false,
@@ -39,7 +39,7 @@ impl Route {
             Keys::JoinRange => parts.get(2),
             _ => None,
         };
-        // Cursors of a scan are the node's that gave them.
+        // A scan's cursors belong to the node that returned them.
         let scanned = (spec.id == Id::Scan).then(|| parts.get(3)).flatten();
         let first = keys.clone().next().and_then(|at| parts.get(at));
         let slot = first.or(lo).or(scanned).map(|key| topology.slot(key));
@@ -53,7 +53,7 @@ impl Route {
     }
 }
 
-/// Whether sending the command twice is the same as sending it once: it reads and changes nothing.
+/// Returns whether the command is read-only, so that it can be repeated.
 pub(crate) fn is_read_only(name: &[u8]) -> bool {
     commands::find(name).is_some_and(is_read)
 }
@@ -75,7 +75,8 @@ fn changes_its_connection(spec: &Spec, parts: &[&[u8]]) -> bool {
     let is_client = spec.id == Id::Client
         && !(parts.get(1))
             .is_some_and(|sub| reads_client.iter().any(|it| sub.eq_ignore_ascii_case(it)));
-    // Commands on spaces are refused in a transaction for what they take; a cursor is of the node that gave it.
+    // Commands on spaces are rejected in a transaction because of their cost; a cursor belongs to the node that
+    // returned it.
     let is_of_spaces = spec.group == Group::Spaces && spec.id != Id::FtCursor;
     is_setting || is_client || (spec.in_multi != InMulti::Queued && !is_of_spaces)
 }

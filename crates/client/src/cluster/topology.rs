@@ -1,10 +1,10 @@
-//! Who has which slot, as far as a client knows: what `CLUSTER SLOTS` answers, and what redirections have told since.
+//! The client's knowledge of which nodes have which slots: the reply to `CLUSTER SLOTS`, updated by redirections.
 //!
-//! A topology is replaced whole; who works with one keeps it until it is done.
+//! A topology is replaced as a unit; a call uses the same topology until it ends.
 //!
 //! Invariants:
-//! 1. Every slot has a list of nodes, the owner first, perhaps empty. A list names a node once.
-//! 2. A node that is gone from the answer is gone from the topology.
+//! 1. Every slot has a list of nodes, owner first, possibly empty. A list has no duplicates.
+//! 2. A node that is missing in a new reply is removed from the topology.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use std::sync::Arc;
 use larder_protocol::resp::client::Reply;
 use larder_types::{SLOTS, row_slot, slot_of};
 
-/// What a client knows of its cluster.
+/// The client's knowledge of its cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Topology {
-    /// `host:port` of each node, and its zone where the server tells it.
+    /// `host:port` of each node, and its zone if the server reports it.
     pub nodes: Vec<Told>,
-    /// Lists of places in `nodes`, each owner first.
+    /// Lists of indexes into `nodes`, each with the owner first.
     lists: Vec<Arc<[u16]>>,
     /// The list of each slot.
     by_slot: Box<[u16]>,
-    /// Grows with each change of the cluster's map; 0 where nothing is told.
+    /// Increases with each change of the cluster map; 0 if it is not reported.
     pub epoch: u64,
-    /// The names of all stores, if the server is a larder: keys of other names are rows of tables.
+    /// The names of all stores, if the server is larder: keys with other names are rows of tables.
     pub stores: Option<HashSet<Vec<u8>>>,
 }
 
@@ -34,14 +34,14 @@ pub(crate) struct Told {
 }
 
 impl Topology {
-    /// One node has every slot.
+    /// One node with all slots.
     pub fn one(address: &str) -> Topology {
         let mut topology = Topology::none();
         topology.set(0, SLOTS - 1, &[Told::at(address)]);
         topology
     }
 
-    /// No node is known.
+    /// No nodes.
     pub fn none() -> Topology {
         Topology {
             nodes: Vec::new(),
@@ -52,10 +52,10 @@ impl Topology {
         }
     }
 
-    /// What `asked` has answered to `CLUSTER SLOTS`.
+    /// Parses the reply of node `asked` to `CLUSTER SLOTS`.
     ///
     /// # Errors
-    /// Why that is no such answer.
+    /// The reason why the reply is invalid.
     pub fn of_reply(reply: &Reply, asked: &str) -> Result<Topology, String> {
         let mut topology = Topology::none();
         for entry in array(reply).ok_or("CLUSTER SLOTS: no array")? {
@@ -101,21 +101,21 @@ impl Topology {
         place as u16
     }
 
-    /// After `MOVED`: the slot is `address`'s. Who had copies of it may still have them.
+    /// Applies a `MOVED` reply: `address` owns the slot. Nodes that had copies may still have them.
     pub fn moved(&mut self, slot: u16, address: &str) {
         let mut list = vec![Told::at(address)];
         list.extend(self.having(slot).map(Told::at));
         self.set(slot, slot, &list);
     }
 
-    /// The addresses of those that have a slot, its owner first.
+    /// Returns the addresses of the nodes that have a slot, owner first.
     pub fn having(&self, slot: u16) -> impl Iterator<Item = &str> + Clone {
         let list = &self.lists[usize::from(self.by_slot[usize::from(slot)])];
         let node = |&at: &u16| self.nodes[usize::from(at)].address.as_str();
         list.iter().map(node)
     }
 
-    /// How many slots each node owns.
+    /// Returns the number of slots that each node owns.
     pub fn owned(&self) -> BTreeMap<&str, u32> {
         let mut owned = BTreeMap::new();
         for slot in 0..SLOTS {
@@ -126,7 +126,8 @@ impl Topology {
         owned
     }
 
-    /// The slot of a key. A larder's tables go by their leading column; all else goes by Redis Cluster's rule.
+    /// Returns the slot of a key. larder's tables use the leading column; everything else follows Redis Cluster's
+    /// rule.
     pub fn slot(&self, key: &[u8]) -> u16 {
         match self.store_of(key) {
             Some(None) => row_slot(key),
@@ -134,7 +135,7 @@ impl Topology {
         }
     }
 
-    /// `None` if the server is no larder; else the store that a key is of, if it is of one.
+    /// Returns `None` if the server is not larder; otherwise the store of a key, if it belongs to one.
     pub fn store_of<'a>(&self, key: &'a [u8]) -> Option<Option<&'a [u8]>> {
         let stores = self.stores.as_ref()?;
         let end = key.iter().position(|byte| matches!(byte, b':' | b'|'));
@@ -152,7 +153,7 @@ impl Told {
     }
 }
 
-/// `[host, port, id, more]`. Without a host it is the one that was asked.
+/// Parses `[host, port, id, more]`. Without a host it is that of the queried node.
 fn told(node: &Reply, asked: &str) -> Result<Told, String> {
     let wrong = || "CLUSTER SLOTS: a node has no host and port".to_owned();
     let fields = array(node).ok_or_else(wrong)?;
@@ -172,7 +173,7 @@ fn told(node: &Reply, asked: &str) -> Result<Told, String> {
     })
 }
 
-/// `host:port`; without a host, or where the server does not know its own name, the host of `asked`.
+/// Returns `host:port`. Without a host, or if the server does not know its own name, the host is that of `asked`.
 pub(crate) fn address(host: &str, port: u16, asked: &str) -> String {
     let host = match host {
         "" | "?" => asked.rsplit_once(':').map_or(asked, |(host, _)| host),
@@ -184,7 +185,7 @@ pub(crate) fn address(host: &str, port: u16, asked: &str) -> String {
     }
 }
 
-/// What more is told of a node: names and values, as an array or a map.
+/// Parses a node's metadata: names and values, as an array or a map.
 fn zone(more: &Reply) -> Option<String> {
     let pairs: Vec<(&Reply, &Reply)> = match more {
         Reply::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
@@ -214,7 +215,7 @@ fn slot(reply: &Reply) -> Option<u16> {
     }
 }
 
-/// The number behind `cluster_current_epoch:` in what `CLUSTER INFO` answers.
+/// Returns the number after `cluster_current_epoch:` in the reply to `CLUSTER INFO`.
 pub(crate) fn epoch_of(info: &Reply) -> u64 {
     let text = match info {
         Reply::Bulk(text) | Reply::Verbatim { text, .. } => String::from_utf8_lossy(text),
@@ -225,7 +226,7 @@ pub(crate) fn epoch_of(info: &Reply) -> u64 {
     epoch.and_then(|it| it.trim().parse().ok()).unwrap_or(0)
 }
 
-/// What `STORE.LIST` answers; `None` from a server that is no larder.
+/// Parses the reply to `STORE.LIST`; `None` if the server is not larder.
 pub(crate) fn stores_of(list: &Reply) -> Option<HashSet<Vec<u8>>> {
     let name = |item: &Reply| match item {
         Reply::Bulk(name) => Some(name.clone()),

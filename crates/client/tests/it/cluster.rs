@@ -1,4 +1,4 @@
-//! The client of a cluster against nodes that are slow, hang, refuse, or are no longer where the client thinks.
+//! Tests the cluster client with nodes that are slow, hang, reject requests, or have moved.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -10,7 +10,7 @@ use larder_types::{Random, SLOTS, slot_of};
 use super::fakes::{Act, Fakes, array, bulk, say};
 use super::free_address;
 
-/// Bit by bit, as Redis Cluster's specification has it.
+/// Computes the slot bit by bit, as in Redis Cluster's specification.
 fn slot_by_the_book(key: &[u8]) -> u16 {
     let open = key.iter().position(|&byte| byte == b'{');
     let tag = open.and_then(|open| {
@@ -93,7 +93,7 @@ fn a_moved_slot_is_followed_and_remembered() {
 
 #[test]
 fn ask_is_followed_once_and_with_asking() {
-    // One of another cluster, which does not have the slot yet: it takes the row only behind ASKING.
+    // A node of another cluster, which does not have the slot yet: it accepts the row only after ASKING.
     let target = Fakes::start(2, &[], |_, _| None);
     let key = target.key_of(0, "s:");
     let (address, slot) = (target.addresses[1].clone(), slot_of(key.as_bytes()));
@@ -175,7 +175,7 @@ fn a_read_of_a_node_that_is_gone_is_answered_by_the_next_replica_and_the_node_is
 
 #[test]
 fn a_write_whose_owner_cannot_be_reached_goes_to_another_node_once() {
-    // Any node of a larder passes it on; these say that they have done it.
+    // Any larder node forwards it; these nodes report that they have executed it.
     let fakes = Fakes::start(3, &[0], |_, parts| match &parts[0][..] {
         "INCR" => say(":1\r\n"),
         _ => None,
@@ -236,7 +236,7 @@ fn nobody_there_at_all_is_an_error_that_names_them() {
     );
 }
 
-/// Answers a hundred reads, and then none.
+/// Replies to a hundred reads, and then hangs.
 fn falls_silent(of: usize) -> impl Fn(usize, &[String]) -> Option<Act> + Send + Sync {
     let answered = AtomicUsize::new(0);
     move |node, parts| {
@@ -256,7 +256,7 @@ fn a_slow_read_is_asked_of_a_second_node_within_the_budget() {
     }
     let counts = client.counts();
     assert!(counts.hedges_won >= 1, "{counts:?}");
-    // 5 of 100 reads; those to a node that is tried again are not counted.
+    // 5 of 100 reads; hedges of probes are not counted.
     assert!(counts.hedges <= 15, "{counts:?}");
     let silent = fakes.asked(0, &format!("GET {key}")) - 100;
     assert!(
@@ -302,17 +302,17 @@ fn a_node_that_comes_back_is_asked_again() {
     let client = fakes.client();
     let key = fakes.key_of(0, "s:");
     client.get(&key).unwrap();
-    // With the connection that was open, and with a new one.
+    // With the open connection, and with a new one.
     closes.store(3, Ordering::SeqCst);
     client.get(&key).unwrap();
     assert!(client.nodes().unwrap().iter().any(|node| node.is_left_out));
     let command = format!("GET {key}");
-    // It counts as well again when it has answered: that it was asked is seen before.
+    // It counts as healthy again after a reply, slightly after it received the request.
     let is_well = || client.nodes().unwrap().iter().all(|it| !it.is_left_out);
     while closes.load(Ordering::SeqCst) > 0 || !is_well() {
         client.get(&key).unwrap();
     }
-    // Once before, three times in vain, and once since.
+    // Once before, three failures, and once since.
     assert!(fakes.asked(0, &command) >= 5);
 }
 
@@ -341,7 +341,7 @@ fn records_of_stores_are_read_in_the_callers_zone_and_rows_at_their_owner() {
 
 #[test]
 fn several_keys_are_asked_of_all_their_nodes_at_the_same_time() {
-    // Each node answers only when all three were asked.
+    // Each node replies only after all three have received a request.
     let all = Barrier::new(3);
     let fakes = Fakes::start(3, &[], move |_, parts| {
         if parts[0] == "MGET" {
@@ -400,7 +400,7 @@ fn part_of_an_answer_is_an_error_or_told_key_by_key() {
 
 #[test]
 fn records_of_one_store_are_never_of_two_versions() {
-    // Every node answers from the version that it has; node 1 swaps later than the others.
+    // Every node replies from its own version; node 1 swaps later than the others.
     let asked = AtomicUsize::new(0);
     let fakes = Fakes::start(3, &[], move |node, parts| {
         let turn = asked.fetch_add(usize::from(node == 1), Ordering::SeqCst);
@@ -446,7 +446,7 @@ fn what_a_node_told_before_it_was_cut_off_is_not_believed() {
     fakes.state().epoch = 7;
     client.refresh().unwrap();
     {
-        // All nodes tell what was so long ago.
+        // All nodes return an outdated topology.
         let mut state = fakes.state();
         state.epoch = 6;
         state.having[slot] = vec![1];
@@ -529,7 +529,7 @@ fn a_pipeline_goes_to_the_owners_and_on_where_slots_have_moved() {
             .all(|reply| *reply == Ok(Reply::Simple("OK".into())))
     );
     assert_eq!(client.counts().redirections, 0, "each went to its owner");
-    // All that node 0 had is of node 1 now, and nobody has told the client.
+    // Node 1 now has everything that node 0 had, and the client has not been notified.
     for having in &mut fakes.state().having {
         if having[0] == 0 {
             *having = vec![1, 2];
@@ -545,7 +545,7 @@ fn a_pipeline_goes_to_the_owners_and_on_where_slots_have_moved() {
         let value = client.get(&key).unwrap().unwrap();
         assert_eq!(value, number.to_string().into_bytes(), "{key}");
     }
-    // What one command is refused for concerns no other.
+    // The rejection of one command does not affect the others.
     let mixed = client
         .pipeline(&[vec![b"NONSENSE"], vec![b"GET", b"s:7"], vec![b"MULTI"]])
         .unwrap();

@@ -1,4 +1,4 @@
-//! A cluster of small servers that do what a test says: they answer as a cluster does, unless the test has another word.
+//! A cluster of small servers with scripted replies: they behave like a cluster unless the test specifies otherwise.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -11,15 +11,15 @@ use larder_types::{SLOTS, row_slot, slot_of};
 
 use super::read_command;
 
-/// What a test has a node do with a command.
+/// The scripted behavior of a node on a command.
 pub enum Act {
     Say(String),
-    /// Never answers.
+    /// Never replies.
     Hang,
     Close,
 }
 
-/// Says what `node` does with a command; `None`: what a cluster does.
+/// Returns the behavior of `node` on a command; `None` means that of a cluster.
 pub type Word = dyn Fn(usize, &[String]) -> Option<Act> + Send + Sync;
 
 pub struct Fakes {
@@ -34,18 +34,18 @@ pub struct World {
 
 pub struct State {
     addresses: Vec<String>,
-    /// By slot: who has it, the owner first.
+    /// By slot: the nodes that have it, owner first.
     pub having: Vec<Vec<usize>>,
     pub epoch: u64,
-    /// The stores that STORE.LIST names; `None`: it is an unknown command.
+    /// The stores that STORE.LIST returns; `None` makes it an unknown command.
     pub stores: Option<Vec<&'static str>>,
     pub rows: HashMap<String, String>,
-    /// What each node was asked, but for what a client asks by itself.
+    /// The commands that each node received, except those that the client sends on its own.
     pub seen: Vec<Vec<Vec<String>>>,
 }
 
 impl Fakes {
-    /// Slots in even ranges, and the next node has copies. Node n is not there at all if `absent` has it.
+    /// Starts nodes with equal slot ranges; the next node has copies. Nodes in `absent` are not started.
     pub fn start(
         nodes: usize,
         absent: &[usize],
@@ -82,7 +82,7 @@ impl Fakes {
         self.world.state()
     }
 
-    /// Patient: nothing fails by a time-out, unless the machine stands still.
+    /// Long timeouts: no call fails by a timeout, unless the machine hangs.
     pub fn options() -> ClusterOptions {
         ClusterOptions {
             timeout: Duration::from_secs(60),
@@ -99,14 +99,14 @@ impl Fakes {
         ClusterClient::with_options(self.addresses.clone(), options)
     }
 
-    /// How often a node was asked this.
+    /// Returns how often a node received this command.
     pub fn asked(&self, node: usize, command: &str) -> usize {
         let state = self.state();
         let seen = state.seen[node].iter();
         seen.filter(|parts| parts.join(" ") == command).count()
     }
 
-    /// A key `<prefix><number>` whose slot (of the whole key) `node` owns.
+    /// Returns a key `<prefix><number>` whose slot (of the complete key) `node` owns.
     pub fn key_of(&self, node: usize, prefix: &str) -> String {
         let state = self.state();
         let owner = |key: &String| state.having[usize::from(slot_of(key.as_bytes()))][0];
@@ -127,7 +127,7 @@ impl World {
                 let mut is_asking = false;
                 while let Some(parts) = read_command(&mut stream) {
                     match world.act(node, &parts, &mut is_asking) {
-                        // Who has gone does not hear it.
+                        // The client may have disconnected.
                         Act::Say(reply) => drop(stream.write_all(reply.as_bytes())),
                         Act::Hang => drop(stream.read_to_end(&mut Vec::new())),
                         Act::Close => return,
@@ -203,7 +203,7 @@ impl State {
         }
     }
 
-    /// MOVED to the owner, if this node is not to answer for the key.
+    /// Returns MOVED to the owner, if this node must not serve the key.
     fn moved(&self, node: usize, key: &str, writes: bool) -> Option<String> {
         let slot = self.slot(key);
         let having = &self.having[usize::from(slot)];

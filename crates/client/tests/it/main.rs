@@ -1,4 +1,4 @@
-//! The client against servers that misbehave, each a few lines on a loopback port.
+//! Tests the client with misbehaving servers, each a few lines on a loopback port.
 
 mod cluster;
 mod fakes;
@@ -26,7 +26,7 @@ fn serve(serve: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> String {
     address
 }
 
-/// Reads one command off the stream.
+/// Reads one command from the stream.
 fn read_command(stream: &mut TcpStream) -> Option<Vec<String>> {
     let (mut decoder, mut bytes) = (Decoder::new(Limits::default()), Vec::new());
     loop {
@@ -34,7 +34,7 @@ fn read_command(stream: &mut TcpStream) -> Option<Vec<String>> {
             Step::Request(_) => break,
             Step::Skip(_) => panic!("a request of nothing"),
             Step::Incomplete(_) => {
-                // No byte of the command behind it.
+                // Reads no byte of the next command.
                 let mut byte = [0];
                 stream.read_exact(&mut byte).ok()?;
                 bytes.extend(byte);
@@ -59,7 +59,7 @@ fn a_read_is_sent_again_when_the_server_closed_an_idle_connection() {
     let served = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&served);
     let address = serve(move |_, mut stream| {
-        // One answer per connection, then it is closed under the client's feet.
+        // One reply per connection, which is then closed unexpectedly.
         let parts = read_command(&mut stream).unwrap();
         assert_eq!(parts[0], "GET");
         count.fetch_add(1, Ordering::SeqCst);
