@@ -1,9 +1,9 @@
 //! The control plane of a cluster: membership, placement of slots, and the changes of the cluster map.
 //!
 //! ```text
-//!  reports, leases, asks, time ──► controller ──► Change ──► map::Map::apply ──► the next map ──► every node
-//!                                      │
-//!                                      └── placement: which node owns and copies each slot
+//!  reports, leases, requests, time ──► controller ──► Change ──► map::Map::apply ──► the next map ──► every node
+//!                                          │
+//!                                          └── placement: which node owns and replicates each slot
 //! ```
 //!
 //! The crate is sans-IO: time, messages and randomness are arguments. Start with `map`, which defines the cluster map and its

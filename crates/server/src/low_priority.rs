@@ -7,7 +7,7 @@ const NICE: i32 = 15;
 const IO_PRIORITY: libc::c_int = (2 << 13) | 7;
 const IOPRIO_WHO_PROCESS: libc::c_int = 1;
 
-/// Lowers the priority of the calling thread for the rest of its life. If the system refuses, that is harmless.
+/// Permanently lowers the priority of the calling thread. If the system refuses, that is harmless.
 pub fn lower_this_thread() {
     // SAFETY: gettid, setpriority and ioprio_set take integers, touch no memory of ours, and with the calling thread's own id
     // change that thread alone (Linux keeps priorities per thread).

@@ -28,7 +28,7 @@ use crate::http::Failure;
 use crate::spaces::Figures;
 use crate::stats::SeriesSnapshot;
 
-/// How long a scrape waits for the figures of the serving threads.
+/// Maximum time that a scrape waits for the figures of the serving threads.
 const FIGURES_MAX: Duration = Duration::from_millis(500);
 
 pub async fn scrape(State(shared): State<Arc<Shared>>) -> Result<Response, Failure> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  thread ── returns an error, or panics ──► Supervisor::fail ──► Server::failed ──► the process ends with the message
-//!  job    ── panics inside `contain` ──────► an error of that job; its thread goes on
+//!  job    ── panics inside `contain` ──────► an error of that job; its thread continues
 //! ```
 //!
 //! 1. The first failure is recorded, with the thread's name and the panic's message and location.

@@ -67,7 +67,7 @@ pub enum Request {
     Revoke(LeaseId),
 }
 
-/// How stale an answer may be.
+/// The permitted staleness of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
     /// The answer contains every change that was answered before the request.

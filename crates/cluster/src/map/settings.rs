@@ -25,7 +25,7 @@ pub struct Settings {
     pub spare_percent: u8,
     /// The number of slots with which a node is filled concurrently.
     pub fill_slots_at_once: u16,
-    /// The number of versions of a store that are kept beside the live one.
+    /// The number of versions of a store that are kept in addition to the live one.
     pub versions_kept: u8,
     /// A push is aborted if no node has reported progress for this time, in milliseconds.
     pub push_silence_ms: u64,

@@ -276,7 +276,7 @@ impl Connection {
     }
 
     /// Handles the passage of time. Bytes already received must be passed in first. After a stall, the process may not have read
-    /// them yet, so only a part of a long interval between two ticks counts as silence.
+    /// them yet, so of a long interval between two ticks, at most half of the timeout counts as silence.
     pub fn tick(&mut self, now_ms: u64) {
         let passed = now_ms.saturating_sub(self.ticked_ms);
         self.ticked_ms = self.ticked_ms.max(now_ms);

@@ -54,7 +54,7 @@ pub struct StreamId {
     pub turn: u32,
 }
 
-/// How the requests of another node are executed. Operations that pause all cores are limited to one node.
+/// The mode in which the requests of another node are executed. Operations that pause all cores are limited to one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Execution {
     /// Each request separately, like a client's.

@@ -37,7 +37,7 @@ pub struct Peer {
     pub core: u16,
     /// The epoch of its map.
     pub epoch: Epoch,
-    /// How long it trusts the peer's rows after an answered ping, counted from when the ping was sent.
+    /// The time for which it trusts the peer's rows after an answered ping, counted from when the ping was sent.
     pub lease_ms: u64,
     /// The number of streams of the peer that it serves concurrently.
     pub streams_max: u32,

@@ -19,7 +19,7 @@ pub struct Plan {
     /// In execution order. Moves of one wave may run concurrently, one kind after another.
     pub moves: Vec<Move>,
     pub totals: Totals,
-    /// What each node receives and sends, in slots and bytes. The owner sends a copy.
+    /// The slots and bytes that each node receives and sends. The owner sends a copy.
     pub nodes: BTreeMap<NodeId, Flow>,
 }
 

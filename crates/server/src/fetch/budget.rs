@@ -1,7 +1,7 @@
 //! The budget that all background work of a node shares: bytes per second, and CPU time. Background work yields to reads.
 //!
 //! ```text
-//!            ask ─► ticket ─► may_pass? ── in ticket order, while there are tokens ──► work ─► rest
+//!            ask ─► ticket ─► may_pass ── in ticket order, while there are tokens ──► work ─► rest
 //!  observe(how long the serving threads waited for a CPU) ─► share: halved if that is long, one step up otherwise
 //! ```
 //!
@@ -64,7 +64,7 @@ pub struct BudgetFigures {
     pub waiting: usize,
     /// Since the server started, like `yielded_count`.
     pub passed_bytes: u64,
-    /// How often the share was halved.
+    /// The number of times that the share was halved.
     pub yielded_count: u64,
 }
 
@@ -162,7 +162,7 @@ impl Budget {
         );
     }
 
-    /// How long to rest after work that took `busy_us`.
+    /// The time to rest after work that took `busy_us`.
     pub fn rest_us(&self, busy_us: u64) -> u64 {
         (busy_us as f64 * (1.0 - self.share) / self.share).min(REST_US_MAX) as u64
     }

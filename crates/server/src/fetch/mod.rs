@@ -18,7 +18,7 @@
 //! fetched.
 //!
 //! Invariants:
-//! 1. At most one pull of a store runs or waits, and no compaction beside it except one that is stopping. A pull has priority
+//! 1. At most one pull of a store runs or waits, and no compaction concurrently except one that is stopping. A pull has priority
 //!    over the compaction of its store, and waits only until that has stopped.
 //! 2. The status of a pull that has ended does not change.
 

@@ -27,7 +27,7 @@ use super::throttle::Throttle;
 use crate::Shared;
 use crate::error::Error;
 
-/// How a fetch handles a slow or faulty source.
+/// The tolerance of a fetch for a slow or faulty source.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
     /// A source that sends nothing for this time is disconnected and retried.

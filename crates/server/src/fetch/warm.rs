@@ -1,6 +1,7 @@
 //! Reads versions into memory before requests need them, if they fit.
 //!
-//! A version that does not fit beside the served ones would evict their pages without a benefit, so its pages are read on demand.
+//! A version that does not fit in addition to the served ones would evict their pages without a benefit, so its pages are read on
+//! demand.
 
 use std::sync::Arc;
 

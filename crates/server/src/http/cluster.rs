@@ -30,7 +30,7 @@ use crate::membership::{ClockSkew, Membership, shown_id};
 
 type Server = State<Arc<Shared>>;
 
-/// How long to wait for the controller's answer.
+/// Maximum time to wait for the controller's answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn membership(shared: &Shared) -> Result<&Membership, Failure> {

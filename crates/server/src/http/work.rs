@@ -37,7 +37,7 @@ pub struct Work {
     waiting: AtomicUsize,
     waiting_max: usize,
     threads: Arc<Semaphore>,
-    /// How long HTTP waits for a client, and a client for its turn.
+    /// Maximum time that HTTP waits for a client, and a client for its turn.
     pub timeout: Duration,
 }
 

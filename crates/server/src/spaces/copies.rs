@@ -2,7 +2,7 @@
 //! own objects.
 //!
 //! ```text
-//!  own object changes ─► placed: its old and new regions ─► told: readers of these parts ─► exchange
+//!  own object changes ─► placed: its old and new regions ─► readers of these parts ─► exchange
 //!  exchange ─► supplied, changed ─► Holder: objects of other owners in the regions of own slots
 //! ```
 //!

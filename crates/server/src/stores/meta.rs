@@ -1,4 +1,4 @@
-//! The small files beside a store's versions that only the server writes.
+//! Metadata files of a store and its versions that only the server writes.
 //!
 //! | file | contents | after a crash |
 //! |---|---|---|

@@ -392,7 +392,7 @@ impl Store {
         state.map_or_else(|_| Vec::new(), |state| state.kept.keys().copied().collect())
     }
 
-    /// How often a version became live since the server started.
+    /// The number of times that a version became live since the server started.
     pub fn swap_count(&self) -> u64 {
         self.lock().map_or(0, |state| state.swap_count)
     }

@@ -1,4 +1,4 @@
-//! How members replicate committed changes and elect a leader.
+//! The replication of committed changes to members, and the election of a leader.
 
 use super::{Action, ELECTION_MS, Model};
 use crate::coordination::{Event, Revision};

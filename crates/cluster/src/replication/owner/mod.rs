@@ -17,7 +17,7 @@
 //!    confirmed the slot's term.
 //! 2. A replica counts as in sync from the moment in which its addition to the in-sync set is requested, because the time of the
 //!    map's change is not known. Before the request, it has all committed changes.
-//! 3. A replica stops counting only when the map says so.
+//! 3. A replica counts until the map removes it.
 //! 4. No write is accepted without a lease that certainly lasts.
 //! 5. Only the owner hands over a slot: when all its changes are acknowledged, no other node computes from its rows
 //!    ([`Owner::released`]), and the owner serves no requests for it. A node that learns late of the new owner, even the previous
@@ -130,7 +130,7 @@ pub enum Admission {
     Later,
 }
 
-/// When a read may be answered from the current rows.
+/// The condition under which a read may be answered from the current rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadWait {
     Now,

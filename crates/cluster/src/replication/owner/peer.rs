@@ -84,8 +84,8 @@ impl Peer {
         self.settled.clear();
     }
 
-    /// How long the place has owed an acknowledgement without sending anything, less the time that the bytes take at the slowest
-    /// rate.
+    /// The time for which the place has owed an acknowledgement without sending anything, less the time that the bytes take at
+    /// the slowest rate.
     pub fn silent_ms(&self, now_ms: u64, slowest_bytes_per_second: u64) -> u64 {
         let owes = self.sent.front();
         owes.map_or(0, |first| {

@@ -1,5 +1,5 @@
 //! A complete cluster under simulation: nodes with their leases, maps, controllers, rows and stores; a simulated etcd that fails
-//! as well; clients, and an operator who pushes and drains. It checks:
+//! as well; clients, and an operator that pushes and drains. It checks:
 //!
 //! | during the run | at the end |
 //! |---|---|

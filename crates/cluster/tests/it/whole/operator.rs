@@ -31,7 +31,7 @@ pub struct Operator {
     is_written: bool,
     call: Option<(u64, u64)>,
     next_wish_us: u64,
-    /// The node that it asked to leave and not to stay.
+    /// The node whose removal or drain it has requested and not reversed.
     leaving: Option<NodeName>,
     removed: bool,
     /// The requests with their answers.

@@ -16,7 +16,7 @@ use crate::ability::{Ability, Inability};
 
 /// The interval between checks.
 pub const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long the report must have been in etcd before the node gives up its lease.
+/// The time for which the report must have been in etcd before the node gives up its lease.
 const REPORTED_FOR: Duration = Duration::from_secs(1);
 
 /// Reports whether this node can serve. Returns the reason why it cannot, once other nodes should take over.

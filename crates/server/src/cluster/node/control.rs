@@ -2,8 +2,8 @@
 //!
 //! Each change compares the map's revision and this candidacy, so that of two presumed leaders one loses. A decision based on the
 //! local copy of the keys is still valid when it is written: the copy is their state at one revision, and a node that has since
-//! registered with a new incarnation owns nothing before the map says so. In case a watch lost an event, a change that removes
-//! members also compares their registrations.
+//! registered with a new incarnation owns nothing before the map contains it. In case a watch lost an event, a change that
+//! removes members also compares their registrations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::write::settle;
 use crate::clock::unix_ms;
 use crate::log_limit::LogLimit;
 
-/// How long to wait for the newer state after a conflict.
+/// Maximum time to wait for the newer state after a conflict.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The maximum time between two decisions.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);

@@ -62,10 +62,10 @@ pub use disk::identity;
 pub use known::{Known, KnownMap};
 pub use standing::Standing;
 
-/// How long other nodes may take to take over this node's slots when the server stops; after that, they wait for the end of its
+/// Maximum time for other nodes to take over this node's slots when the server stops. After that, they wait for the end of its
 /// lease.
 const GIVE_AWAY: Duration = Duration::from_secs(2);
-/// How long the end of an incarnation may take; after that, its lease expires.
+/// Maximum duration of the end of an incarnation. After that, its lease expires.
 const STOP: Duration = Duration::from_secs(1);
 
 /// This node's cluster, for all threads.

@@ -21,7 +21,7 @@ use super::reports::Reports;
 use super::write::settle;
 use crate::cluster::slot_asks::{SlotAsks, change_of, synced_of};
 
-/// How long to wait for the newer state after a conflict.
+/// Maximum time to wait for the newer state after a conflict.
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub struct SlotWriter<'a> {

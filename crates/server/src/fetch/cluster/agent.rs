@@ -36,9 +36,9 @@ use crate::membership::Membership;
 use crate::stores::Store;
 use crate::supervision::contain;
 
-/// How long a partition is kept after its slots have moved to other nodes.
+/// The time for which a partition is kept after its slots have moved to other nodes.
 const GRACE: Duration = Duration::from_secs(60);
-/// How long a version is kept that was live and that the map no longer keeps.
+/// The time for which a formerly live version is kept after the map has dropped it.
 const NAMED_MAX: Duration = Duration::from_secs(20);
 /// The interval of progress reports while pulls run.
 const TELL_EVERY: Duration = Duration::from_millis(250);

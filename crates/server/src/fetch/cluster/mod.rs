@@ -1,9 +1,9 @@
 //! Stores in a cluster: a version is live on all nodes or on none.
 //!
 //! ```text
-//!  larder push ─► push: asks the controller ─► the map has a push ─► every node's agent: pulls its partitions, reports
-//!                    ▲                                                        │
-//!                    └── live, or the reason why not ◄── map ◄── controller ◄─┘
+//!  larder push ─► push: request to the controller ─► the map has a push ─► every node's agent: pulls its partitions, reports
+//!                  ▲                                                                      │
+//!                  └── live, or the reason why not ◄── map ◄── controller ◄───────────────┘
 //! ```
 //!
 //! `push.rs` runs on the node that received the request, `agent.rs` on every node. `wanted.rs` derives a node's requirements from

@@ -4,7 +4,7 @@
 //!  manifest: kept, or in the interrupted pull, or from the source, or from a peer; its digest must match the map
 //!      │
 //!      ├─ version not present ──────► <v>.pull: segments ─ note ─ publish ─ verify ─ gates ─ warm ─► kept
-//!      └─ some partitions missing ──► <v>: segments beside the others ─ unchecked ─ note ─ reopen ─ verify ─► kept
+//!      └─ some partitions missing ──► <v>: segments in the same folder ─ unchecked ─ note ─ reopen ─ verify ─► kept
 //! ```
 //!
 //! The state after a failed step is as in `pull.rs`. A kept version stays readable throughout; its new partitions become visible

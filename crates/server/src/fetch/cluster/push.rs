@@ -28,10 +28,10 @@ use crate::membership::Membership;
 use crate::stores::{Swapped, gates};
 
 const TELL_EVERY: Duration = Duration::from_millis(100);
-/// How long to wait for nodes to report that they applied the map that makes a version live. A node that does not report is
+/// Maximum time to wait for nodes to report that they applied the map that makes a version live. A node that does not report is
 /// suspended or disconnected.
 const TAKEN_MAX: Duration = Duration::from_secs(5);
-/// How long to wait for the result of an immediate operation.
+/// Maximum time to wait for the result of an immediate operation.
 const ANSWERED_MAX: Duration = Duration::from_secs(20);
 
 /// Requests the push, and waits until it has ended.

@@ -3,7 +3,7 @@
 //! map and any subspaces on each node.
 //!
 //! ```text
-//!   a client's write ─► the owner: engine, index, `copies` ─► told ─► conversation ─► holders
+//!   a client's write ─► the owner: engine, index, `copies` ─► changes ─► conversation ─► holders
 //!                        └─ answered when committed and acknowledged by all notified holders
 //!   a client's search ─► by regions: each holder returns its objects, or reports that it lacks some
 //!                        └─ else by owners, each for its slots under one map

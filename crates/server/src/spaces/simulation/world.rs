@@ -98,7 +98,7 @@ pub struct World {
     pub nodes: Vec<Node>,
     /// Whether each node runs. A node that does not has lost everything.
     pub runs: [bool; NODES],
-    /// How often each node was down.
+    /// The number of times that each node was down.
     pub lives: [u64; NODES],
     pub maps: Vec<Map>,
     pub random: Random,
