@@ -27,7 +27,8 @@ pub fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Runs all tests. At the end it lists the skipped ones and repeats the output of the failed ones, which is far up by then.
+/// Runs all tests. At the end, lists the skipped ones, and repeats the output of the failed ones, which is far above by
+/// then.
 fn test() -> Result<(), String> {
     let skips = tree::root().join("target/skipped-tests.txt");
     // The file of the previous run, if there is one.
@@ -67,7 +68,7 @@ impl Failures {
     }
 }
 
-/// Runs the tests of the Python package, where what they need is installed.
+/// Runs the tests of the Python package, if their prerequisites are installed.
 fn python() -> Result<(), String> {
     let root = tree::root();
     if !root.join(".venv/bin/pytest").is_file() {
@@ -81,7 +82,7 @@ fn python() -> Result<(), String> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
     let built = target.join("debug/liblarder_python.so");
     let native = root.join("python/larder/_native.abi3.so");
-    // A library that a process has open is not written to.
+    // Replace the file instead of overwriting it, because a process may have loaded the library.
     let _ = std::fs::remove_file(&native);
     std::fs::copy(&built, &native)
         .map_err(|error| format!("cannot copy {}: {error}", built.display()))?;
@@ -94,7 +95,7 @@ fn python() -> Result<(), String> {
     step_with("python", ".venv/bin/pytest -q python", &variables)
 }
 
-/// Runs one command line at the root of the workspace; its output goes where ours goes.
+/// Runs a command line at the root of the workspace, with inherited output.
 pub fn step(name: &str, line: &str) -> Result<(), String> {
     step_with(name, line, &[])
 }
@@ -105,7 +106,7 @@ fn step_with(name: &str, line: &str, variables: &[(&str, &OsStr)]) -> Result<(),
     timed(name, &mut command, |_| Ok(()))
 }
 
-/// A command line without quotes, to run at the root of the workspace.
+/// Returns a command at the root of the workspace, from a command line without quotes.
 fn command(line: &str) -> Command {
     let mut words = line.split(' ');
     let mut command = Command::new(words.next().expect("split gives at least one word"));
@@ -113,7 +114,7 @@ fn command(line: &str) -> Command {
     command
 }
 
-/// Runs a command and prints how long it took. `read` reads its standard output, if that is piped.
+/// Runs a command and prints its duration. `read` reads its standard output, if that is piped.
 fn timed(
     name: &str,
     command: &mut Command,
@@ -147,7 +148,7 @@ fn line_of(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Whether a program of this name is in `PATH`.
+/// Returns whether `PATH` contains a program with this name.
 pub fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())

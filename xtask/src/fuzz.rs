@@ -1,10 +1,10 @@
-//! Every decoder under libFuzzer, for people who have a nightly toolchain and cargo-fuzz.
+//! Runs every decoder under libFuzzer, which needs a nightly toolchain and cargo-fuzz.
 //!
-//! The same entry functions run over seeds and a few thousand mutations in every `cargo test`.
+//! Every `cargo test` runs the same entry functions over the seeds and a few thousand mutations.
 
 use crate::ci;
 
-/// The targets of `fuzz/fuzz_targets`.
+/// The targets in `fuzz/fuzz_targets`.
 const TARGETS: [&str; 19] = [
     "resp",
     "dump",
@@ -35,11 +35,11 @@ pub fn run(seconds_each: &str) -> Result<(), String> {
         return Err("cargo-fuzz is not installed: cargo install cargo-fuzz; rustup toolchain install nightly".into());
     }
     for target in TARGETS {
-        // What libFuzzer finds stays here, for the next run; it does not make the folder itself.
+        // libFuzzer stores its findings here for the next run, but does not create the folder.
         let corpus = format!("fuzz/corpus/{target}");
         std::fs::create_dir_all(&corpus)
             .map_err(|error| format!("cannot make folder {corpus}: {error}"))?;
-        // A version is made of a segment.
+        // A version is built from a segment.
         let seeds = match target {
             "version" => "segment",
             target => target,

@@ -87,7 +87,7 @@ fn command_row(name: &str, syntax: &str, summary: &str) -> String {
     format!("| `{usage}` | {} |\n", escape_bars(summary))
 }
 
-/// Escapes the bars of a cell's text: a bare bar would end the cell.
+/// Escapes vertical bars, which would otherwise end a table cell.
 fn escape_bars(text: &str) -> String {
     text.replace('|', "\\|")
 }
@@ -134,7 +134,7 @@ pub fn write() -> Result<(), String> {
     Ok(())
 }
 
-/// The pages that differ from their expected text.
+/// Returns the pages that differ from their expected text.
 pub fn stale() -> Result<Vec<&'static str>, String> {
     Ok(pages()
         .into_iter()

@@ -1,7 +1,7 @@
-//! The project's tasks, as `cargo xtask <task>`: what a change must pass, and what is generated.
+//! The project's tasks, as `cargo xtask <task>`: checks of a change, and generated files.
 //!
-//! `ci` is the order of checks; `tidy` what no compiler checks; `generate` the reference pages;
-//! `fuzz` the decoders under libFuzzer.
+//! `ci` lists the checks in order, `tidy` contains those that no compiler does, `generate` writes the reference pages,
+//! and `fuzz` runs the decoders under libFuzzer.
 
 mod ci;
 mod fuzz;

@@ -4,14 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("xtask is a folder in the workspace")
 }
 
-/// Every file, with its path relative to the root, in order.
+/// All files, as sorted paths relative to the root.
 pub struct Tree {
     pub paths: Vec<String>,
 }
@@ -29,7 +29,7 @@ impl Tree {
             .filter(move |path| path.ends_with(&ends))
     }
 
-    /// Whether a file or folder stands at this path.
+    /// Returns whether there is a file or folder at this path.
     pub fn has(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         self.paths.iter().any(|file| {
@@ -38,7 +38,7 @@ impl Tree {
         })
     }
 
-    /// Whether some file's path ends with these components: `segment/writer.rs` for
+    /// Returns whether the path of some file ends with these components: `segment/writer.rs` for
     /// `crates/batch/src/segment/writer.rs`.
     pub fn has_ending(&self, ending: &str) -> bool {
         self.paths.iter().any(|file| {
@@ -48,15 +48,15 @@ impl Tree {
     }
 }
 
-/// The text of a file of the project; `None` where it is not text.
+/// Returns the text of a file of the project, or `None` if it is not text.
 pub fn text(path: &str) -> Result<Option<String>, String> {
     let bytes =
         fs::read(root().join(path)).map_err(|error| format!("cannot read {path}: {error}"))?;
     Ok(String::from_utf8(bytes).ok())
 }
 
-/// What git tracks below `root` or would add, in order: what it ignores may be anything, links to elsewhere among it.
-/// Links to folders and files that were removed are left out.
+/// Returns the files below `root` that git tracks or would add, in order. Ignored files are excluded, because they may
+/// be anything, such as links out of the project. Links to folders and deleted files are excluded too.
 fn files(root: &Path) -> Result<Vec<String>, String> {
     let failed = |why: &dyn std::fmt::Display| {
         format!(
@@ -65,7 +65,7 @@ fn files(root: &Path) -> Result<Vec<String>, String> {
         )
     };
     let mut git = Command::new("git");
-    // Those that git sets for its hooks mean another repository.
+    // The variables that git sets for its hooks refer to another repository.
     for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
         git.env_remove(name);
     }
@@ -92,7 +92,7 @@ fn files(root: &Path) -> Result<Vec<String>, String> {
         .map(str::to_owned)
         .collect();
     paths.sort();
-    // A file in the midst of a merge is listed once for each side.
+    // During a merge, git lists a conflicting file once for each side.
     paths.dedup();
     Ok(paths)
 }

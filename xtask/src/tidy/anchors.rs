@@ -1,7 +1,8 @@
-//! Links that lead into a page: `page.md#part`, or `#part` on the page itself.
+//! Checks links to a part of a page: `page.md#part`, or `#part` on the same page.
 //!
-//! A part is a heading, by the name that GitHub gives it, or an anchor `<a id="part">`. The words of the glossary have such anchors, since a
-//! row of a table has none by itself: every row must have one, and some page must link to it.
+//! A part is a heading, with the name that GitHub derives from it, or an anchor `<a id="part">`. The terms of the
+//! glossary have anchors, because table rows have none by default. Every row must have one, and some page must link to
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +35,7 @@ fn check_pages(pages: &[(String, String)], findings: &mut Findings) {
     for (path, text) in pages {
         for (line_number, line) in unfenced(text) {
             for (target, part) in links(path, line) {
-                // A page that is not there is the matter of `docs`.
+                // `docs` reports links to missing pages.
                 let Some(there) = parts.get(&target) else {
                     continue;
                 };
@@ -54,7 +55,7 @@ fn check_pages(pages: &[(String, String)], findings: &mut Findings) {
     }
 }
 
-/// A row of the glossary has an anchor that somebody links to.
+/// Checks that a row of the glossary has an anchor, and that some page links to it.
 fn check_word(line_number: usize, line: &str, linked: &BTreeSet<&str>, findings: &mut Findings) {
     let is_row = line.starts_with("| ") && !line.starts_with("| word |");
     if !is_row {
@@ -73,7 +74,7 @@ fn check_word(line_number: usize, line: &str, linked: &BTreeSet<&str>, findings:
     }
 }
 
-/// Lines outside of code fences, with their numbers.
+/// Returns the lines outside of code fences, with their numbers.
 fn unfenced(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     let numbered = (1..).zip(text.lines());
@@ -100,13 +101,13 @@ fn parts_of(text: &str) -> BTreeSet<String> {
     parts
 }
 
-/// The ids of `<a id="...">` in a line.
+/// Returns the ids of `<a id="...">` in a line.
 fn anchors(line: &str) -> Vec<&str> {
     let begins = line.split("<a id=\"").skip(1);
     begins.filter_map(|rest| rest.split('"').next()).collect()
 }
 
-/// As GitHub makes it: lower case, blanks as hyphens, and of other signs only `-` and `_`.
+/// Derives the name of a heading like GitHub: lower case, spaces as hyphens, and no punctuation other than `-` and `_`.
 fn heading_name(heading: &str) -> String {
     let kept = heading.trim().chars().filter_map(|c| match c {
         ' ' => Some('-'),
@@ -117,7 +118,7 @@ fn heading_name(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// The page and the part that each link of a line leads to, where it leads to a part of one of our pages.
+/// Returns the page and the part for each link in a line to a part of one of our pages.
 fn links<'l>(page: &str, line: &'l str) -> Vec<(String, &'l str)> {
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
     let targets = line.match_indices("](").filter_map(|(at, _)| {

@@ -1,12 +1,13 @@
-//! Crates are named after their folders and depend one way, and some libraries have one home.
+//! Checks that crates have the names of their folders and depend in one direction, and that some libraries are used by
+//! few crates.
 
 use std::path::Path;
 
 use super::Findings;
 use crate::tree::{self, Tree};
 
-/// Each crate and the crates of ours it may link, lowest first. A crate may use only what stands
-/// above it in this table, and only what its row names. Tests may use more: they link what they drive.
+/// Each crate and the workspace crates that it may use, lowest first. A crate may use only crates above it in this
+/// table, and only those in its row. Tests may use more.
 const MAY_USE: [(&str, &[&str]); 23] = [
     ("testing", &[]),
     ("types", &[]),
@@ -55,7 +56,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("xtask", &["protocol"]),
 ];
 
-/// Libraries that few crates may link, and those crates.
+/// Libraries that only few crates may use, and those crates.
 const HOMES: [(&str, &[&str]); 15] = [
     ("object_store", &["remote"]),
     ("hdfs-native", &["remote"]),
@@ -79,7 +80,7 @@ const HOMES: [(&str, &[&str]); 15] = [
     ("ring", &["batch", "cli"]),
 ];
 
-/// Crates that read no clock, open no socket and draw no randomness: clippy sees to it, told by a file.
+/// Crates without clocks, sockets and randomness. Clippy enforces this, configured by a file in each.
 const SANS_IO: [&str; 8] = [
     "types", "table", "batch", "join", "space", "validate", "sim", "cluster",
 ];

@@ -1,8 +1,8 @@
-//! What the docs name exists: linked files, paths in backticks, `make` and `cargo xtask` words.
+//! Checks that the docs refer to existing things: linked files, paths in backticks, `make` targets and `cargo xtask`
+//! tasks.
 //!
-//! A path in backticks counts as one of ours when it begins with a folder of the root or ends in
-//! `.rs`; a `.rs` path may leave out its beginning (`segment/writer.rs`). Text in code fences is
-//! example, and is not checked.
+//! A path in backticks is checked if it begins with a folder of the root or ends with `.rs`. A `.rs` path may omit its
+//! start (`segment/writer.rs`). Text in code fences is not checked.
 
 use super::Findings;
 use crate::tree::{self, Tree};
@@ -54,7 +54,7 @@ fn make_targets(tree: &Tree) -> Result<Vec<String>, String> {
     Ok(targets)
 }
 
-/// `[text](target)`: a target that is not a URL names a file beside the page or under the root.
+/// Checks links `[text](target)`. A target that is not a URL must be a file relative to the page, or to the root.
 fn check_links(tree: &Tree, page: &str, line_number: usize, line: &str, findings: &mut Findings) {
     for (at, _) in line.match_indices("](") {
         let rest = &line[at + 2..];
@@ -76,7 +76,7 @@ fn check_links(tree: &Tree, page: &str, line_number: usize, line: &str, findings
     }
 }
 
-/// The path that `target` means in `folder`; `None` where it leaves the project.
+/// Resolves `target` relative to `folder`. Returns `None` if it is outside of the project.
 pub fn resolve(folder: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/') {
@@ -138,7 +138,7 @@ fn is_path(code: &str) -> bool {
         "python/",
         ".ci/",
     ];
-    // What running makes, and git ignores.
+    // Created by running, and ignored by git.
     const MADE: [&str; 3] = ["fuzz/corpus", "fuzz/artifacts", "bench/peers/target"];
     let plain = code
         .bytes()

@@ -1,10 +1,11 @@
-//! What no compiler checks. Every finding names a file, a line where there is one, and what to do.
+//! Checks that no compiler does. Every finding contains a file, a line if there is one, and a remedy.
 //!
-//! * `docs`: what the docs name exists; generated pages are current.
-//! * `anchors`: links into pages lead to a heading or an anchor; every word of the glossary can be linked to, and is.
-//! * `sources`: no unfinished marks, no tests that never run, no crowded files, nothing of this machine.
-//! * `crates`: names and dependency directions, and which crate alone may link which library.
-//! * `rooms`: which folders of a large crate may know which.
+//! * `docs`: the docs refer to existing things, and generated pages are current.
+//! * `anchors`: links lead to existing headings or anchors; every term of the glossary has an anchor that is used.
+//! * `sources`: no marks of unfinished work, no tests that never run, no oversized files, nothing specific to one
+//!   machine.
+//! * `crates`: names and dependency directions of crates, and the libraries that only certain crates may use.
+//! * `rooms`: the dependencies between the modules of a large crate.
 
 mod anchors;
 mod crates;
@@ -15,7 +16,7 @@ mod sources;
 use crate::generate;
 use crate::tree::Tree;
 
-/// What a check found wrong, one sentence each.
+/// The findings of the checks, one sentence each.
 #[derive(Default)]
 pub struct Findings(Vec<String>);
 

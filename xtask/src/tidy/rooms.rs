@@ -1,14 +1,16 @@
-//! The folders of a large crate are its rooms: each knows some of those below it, and no other.
+//! Checks the dependencies between the top-level modules of large crates. Each may use some of those below it, and no
+//! other.
 //!
-//! What counts is a path: `crate::stores::load` in a file of the room `run` is a use of the room `stores`. Modules beside the folders belong to no room.
+//! A path counts as a use: `crate::stores::load` in a file of the module `run` is a use of the module `stores`. Files
+//! beside the folders are not restricted.
 
 use super::Findings;
 use crate::tree::{self, Tree};
 
-/// A room, and those that it may know.
+/// A module, and those that it may use.
 type Room = (&'static str, &'static [&'static str]);
 
-/// Of each crate that has rooms, lowest first: a row names only rooms above it in its table.
+/// The modules of each such crate, lowest first. A row may name only modules above it in its table.
 const ROOMS: [(&str, &[Room]); 4] = [
     (
         "bg",

@@ -1,11 +1,11 @@
-//! Sources hold nothing unfinished, nothing that never runs, and nothing of the machine they were written on.
+//! Checks that sources contain no unfinished work, no tests that never run, and nothing specific to one machine.
 
 use super::Findings;
 use crate::tree::{self, Tree};
 
 const LINES_MAX: usize = 800;
 
-/// Marks of unfinished work. Each is spelled in two halves, so that this file passes its own check.
+/// Marks of unfinished work. Each is written in two halves, so that this file passes its own check.
 const UNFINISHED: [(&str, &str); 5] = [
     ("todo", "!("),
     ("unimplemented", "!("),
@@ -58,13 +58,13 @@ pub fn check(tree: &Tree, findings: &mut Findings) -> Result<(), String> {
     Ok(())
 }
 
-/// Beginnings of absolute paths that mean something on this machine alone.
+/// Returns prefixes of absolute paths that are specific to one machine.
 fn paths_outside() -> Vec<String> {
     let mut places = vec![format!("/{}/", "root"), format!("/{}/", "home")];
     if let Some(above) = tree::root()
         .parent()
         .filter(|above| above.components().count() > 1)
-        // Examples may name the folder for temporary files: every machine has one.
+        // Examples may name the folder for temporary files, which every machine has.
         .filter(|above| *above != std::env::temp_dir())
     {
         places.push(format!("{}/", above.display()));
