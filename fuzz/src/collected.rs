@@ -1,9 +1,9 @@
-//! What several builders have counted and sampled of their rows.
+//! The counts and samples of rows that several builders have collected.
 
 use larder_batch::profile::{COLUMNS_MAX, Collector, Shape};
 
-/// Any bytes are refused, or are as many as a collector writes again, which are read again; then they can be merged, and make a profile. Rows of one
-/// hash have no order.
+/// Any bytes are rejected, or encoded again with the same size, which can be decoded again. Decoded collectors can be
+/// merged, and yield a profile. Rows with equal hashes have no order.
 pub fn collected(bytes: &[u8]) {
     let Ok(collector) = Collector::decode(Shape::Json, bytes) else {
         return;
@@ -19,7 +19,7 @@ pub fn collected(bytes: &[u8]) {
     serde_json::to_string(&profile).expect("a profile is JSON");
 }
 
-/// Whether they are what a collector wrote.
+/// Returns whether the bytes are an encoded collector.
 pub fn is_collected(bytes: &[u8]) -> bool {
     Collector::decode(Shape::Json, bytes).is_ok()
 }

@@ -7,7 +7,7 @@ const LIMITS: DumpLimits = DumpLimits {
     hash_bytes: 1 << 16,
 };
 
-/// Decodes a payload as it is and with a right checksum; what was decoded stays within the limits and survives DUMP.
+/// Decodes a payload unchanged and with a correct checksum. Decoded objects are within the limits, and survive DUMP.
 pub fn dump(bytes: &[u8]) {
     let mut sealed = bytes.to_vec();
     reseal(&mut sealed);
@@ -24,7 +24,7 @@ pub fn dump(bytes: &[u8]) {
     }
 }
 
-/// Whether a payload is decoded once its checksum is right.
+/// Returns whether the payload can be decoded with a correct checksum.
 pub fn is_dump(bytes: &[u8]) -> bool {
     let mut sealed = bytes.to_vec();
     reseal(&mut sealed);

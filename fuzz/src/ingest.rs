@@ -1,7 +1,8 @@
 //! Bytes that become rows: CSV, JSON lines, and bundles of rows.
 //!
-//! The first byte of a text is no text: its bits choose what is asked of the rest, so that one run tries all of it. Seeds begin with a
-//! letter: `@` asks for a column as the value, `A` for JSON, `B` for MessagePack; 4, 8, 16 and 32 letters later ask for more.
+//! The first byte is not part of the text: its bits select the options, so that one run covers all of them. Seeds begin
+//! with a letter. `@` selects a column as the value, `A` JSON, and `B` MessagePack; the letters 4, 8, 16 and 32 further
+//! on select more options.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,8 +14,8 @@ use serde::de::IgnoredAny;
 
 type Row = (Vec<u8>, Vec<u8>);
 
-/// Any bytes are rows or are refused with a line that exists; cut into small chunks they are the same rows; and rows of text are the same
-/// when they are written as CSV and read again.
+/// Any bytes are rows, or are rejected with an existing line number. Small chunks yield the same rows. Rows that are
+/// written as CSV and read again are unchanged.
 pub fn csv(bytes: &[u8]) {
     let Some((choice, text)) = bytes.split_first() else {
         return;
@@ -64,7 +65,7 @@ pub fn csv(bytes: &[u8]) {
     }
 }
 
-/// Any bytes are rows or are refused with a line that exists, and cut into small chunks they are the same rows.
+/// Any bytes are rows, or are rejected with an existing line number. Small chunks yield the same rows.
 pub fn json_lines(bytes: &[u8]) {
     let Some((choice, text)) = bytes.split_first() else {
         return;
@@ -81,7 +82,7 @@ pub fn json_lines(bytes: &[u8]) {
     check_cut(text, Format::JsonLines, &options, &whole);
 }
 
-/// Any bytes are rows to their end, or rows and then an error; the rows make the same bytes again.
+/// Any bytes are rows up to their end, or rows followed by an error. Encoding the rows yields the same bytes.
 pub fn bundle(bytes: &[u8]) {
     let mut read: Vec<_> = rows_of_bundle(bytes).collect();
     let is_damaged = read.last().is_some_and(Result::is_err);
@@ -98,7 +99,7 @@ pub fn bundle(bytes: &[u8]) {
     }
 }
 
-/// How many whole rows the bytes begin with.
+/// Returns the number of complete rows at the start of the bytes.
 pub fn rows_in_bundle(bytes: &[u8]) -> usize {
     rows_of_bundle(bytes).filter(Result::is_ok).count()
 }
@@ -116,7 +117,7 @@ fn chosen(choice: u8) -> InputOptions {
     }
 }
 
-/// Values are what they say they are, and an error is of a line that there is.
+/// Checks that values have the selected format, and that an error refers to an existing line.
 fn check(text: &[u8], options: &InputOptions, outcome: &Result<Vec<Row>, Error>) {
     match outcome {
         Ok(rows) => {
@@ -146,9 +147,9 @@ fn check(text: &[u8], options: &InputOptions, outcome: &Result<Vec<Row>, Error>)
     }
 }
 
-/// Chunks of some bytes, as few as the first byte says.
+/// Compares with chunks whose size depends on the first byte.
 fn check_cut(text: &[u8], format: Format, options: &InputOptions, whole: &Result<Vec<Row>, Error>) {
-    // Zero bytes are looked for where a chunk has been read.
+    // Zero bytes are detected per chunk.
     if text.contains(&0) {
         return;
     }
@@ -156,7 +157,7 @@ fn check_cut(text: &[u8], format: Format, options: &InputOptions, whole: &Result
     let cut = read(text, format, options, chunk_bytes);
     match (whole, &cut) {
         (Ok(whole), Ok(cut)) => assert_eq!(cut, whole, "in chunks of {chunk_bytes}"),
-        // A chunk may be too small for all comments that a file begins with; then a CR in them is taken for a line's end.
+        // A chunk may be too small for all comments at the start of a file. A CR in them is then taken for a line end.
         (Ok(_), Err(error)) => {
             let error = error.to_string();
             let is_head = error.contains("empty lines and comments")

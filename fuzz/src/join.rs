@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use larder_join::grammar::{self, Clause, Condition, JoinMode, Part, PatternText, Syntax, Test};
 use larder_join::{DefinitionError, Engine, Limits};
 
-/// Any text is a join or is refused at one of its columns; what is a join says the same when it is printed and read again; and an engine
-/// that takes it can be written to and read.
+/// Any text is a join, or is rejected at one of its columns. A join is unchanged after being printed and parsed again.
+/// An engine that accepts it can be written to and read.
 pub fn join(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match grammar::parse(&text) {
@@ -22,7 +22,7 @@ pub fn join(bytes: &[u8]) {
     }
 }
 
-/// Whether these bytes can be parsed as a join.
+/// Returns whether these bytes can be parsed as a join.
 pub fn is_join(bytes: &[u8]) -> bool {
     grammar::parse(&String::from_utf8_lossy(bytes)).is_ok()
 }
@@ -37,7 +37,7 @@ fn check_error(text: &str, error: &DefinitionError) {
     assert!(!error.message.is_empty());
 }
 
-/// The engine refuses it at a column, or computes it from rows whose keys are like its patterns.
+/// The engine rejects the join at a column, or computes it from rows with keys that match its patterns.
 fn use_it(text: &str) {
     let mut engine = Engine::new();
     if let Err(error) = engine.create("j", text, 0) {
@@ -48,7 +48,7 @@ fn use_it(text: &str) {
     for (number, clause) in syntax.clauses.iter().enumerate() {
         let key = key_like(&clause.source);
         let value = if number % 2 == 0 { "1" } else { "x" };
-        // A source may be the output of nothing, or of this very join; then the write is refused.
+        // A source may be the output of another join, or of this one. The write is then rejected.
         let _ = engine.put(key.as_bytes(), value.as_bytes(), 1);
         read(&mut engine, &lo);
     }
@@ -72,14 +72,14 @@ fn read(engine: &mut Engine, lo: &str) {
     );
 }
 
-/// The beginning of all keys of the pattern's table.
+/// Returns the common prefix of all keys in the pattern's table.
 fn table_of(pattern: &PatternText) -> String {
     let text = pattern_text(pattern);
     let end = text.find(['|', ':']).map_or(text.len(), |at| at + 1);
     text[..end].to_owned()
 }
 
-/// A key that fits the pattern, if one of one byte a slot does.
+/// Returns a key that matches the pattern, if one byte per slot suffices.
 fn key_like(pattern: &PatternText) -> String {
     let mut key = String::new();
     for part in &pattern.parts {
@@ -91,7 +91,7 @@ fn key_like(pattern: &PatternText) -> String {
     key
 }
 
-/// One spelling of each join: what is not said in the text, such as columns, is not said here.
+/// Prints a canonical spelling of a join. Parts that the text omits, such as columns, are omitted here too.
 fn print(syntax: &Syntax) -> String {
     let mut out = word(&pattern_text(&syntax.output));
     out.push_str(" = ");
@@ -158,7 +158,7 @@ fn pattern_text(pattern: &PatternText) -> String {
     out
 }
 
-/// A word, quoted where it must be.
+/// Prints a word, quoted if necessary.
 fn word(text: &str) -> String {
     let is_plain = !text.is_empty()
         && !text.starts_with(['\'', '"'])

@@ -1,4 +1,4 @@
-//! Logs and snapshots: files that a crash cuts anywhere, on disks that may damage them.
+//! Logs and snapshots: files that a crash truncates at any position, on disks that may damage them.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use larder_journal::format::{
 };
 use larder_journal::{DiskFile, Ending, Entry, Error, scan_log, scan_snapshot};
 
-/// Any bytes end in entries, a torn tail or `Corrupted`; never in a panic.
+/// Any bytes yield entries, a torn tail or `Corrupted`, but no panic.
 pub fn journal(bytes: &[u8]) {
     check_log(bytes);
     check_snapshot(bytes);
@@ -45,7 +45,7 @@ fn check_log(bytes: &[u8]) {
         "every byte is in a frame or cut"
     );
 
-    // What is left after the cut is whole and says the same.
+    // The part before the cut is complete and contains the same entries.
     let mut again = Vec::new();
     let cut = scan_log(path(), &Bytes(&bytes[..scan.end as usize]), &mut |entry| {
         keep(entry, &mut again);
@@ -66,10 +66,10 @@ fn check_snapshot(bytes: &[u8]) {
     }
 }
 
-/// How many entries the file holds, as one of its kind.
+/// Returns the number of entries in a file of this kind.
 ///
 /// # Errors
-/// As the journal's own code gives them.
+/// The errors of the journal's own code.
 pub fn read_journal(bytes: &[u8], kind: FileKind) -> Result<u64, Error> {
     match kind {
         FileKind::Log => Ok(scan_log(path(), &Bytes(bytes), &mut |_| ())?.entries),
@@ -77,7 +77,7 @@ pub fn read_journal(bytes: &[u8], kind: FileKind) -> Result<u64, Error> {
     }
 }
 
-/// An entry that was accepted is spelled in one way.
+/// An accepted entry has only one encoding.
 fn keep(entry: Entry<'_>, entries: &mut Vec<Vec<u8>>) {
     let mut bytes = Vec::new();
     entry.encode(&mut bytes);
@@ -85,13 +85,13 @@ fn keep(entry: Entry<'_>, entries: &mut Vec<Vec<u8>>) {
     entries.push(bytes);
 }
 
-/// The same bytes with every checksum, count and sequence made to fit, as far as sizes can be believed.
+/// Returns the same bytes with matching checksums, counts and sequence numbers, as far as the sizes are plausible.
 pub fn reseal_journal(bytes: &[u8], kind: FileKind) -> Option<Vec<u8>> {
     let header = FileHeader {
         kind,
         journal: u64_at(bytes, 16)?,
         number: u64_at(bytes, 24)?,
-        // Small enough to count on from.
+        // Small enough to be incremented.
         first_sequence: u64_at(bytes, 32)? >> 1,
         id: u64_at(bytes, 40)?,
     };
@@ -108,7 +108,7 @@ pub fn reseal_journal(bytes: &[u8], kind: FileKind) -> Option<Vec<u8>> {
     Some(journal_file(&header, &frames))
 }
 
-/// A file of frames: whether each is an end, how much it calls durable, and its body.
+/// Encodes a file of frames: whether each is an end, how much it declares durable, and its body.
 pub fn journal_file(header: &FileHeader, frames: &[(bool, u64, &[u8])]) -> Vec<u8> {
     let mut file = header.encode().to_vec();
     let mut sequence = header.first_sequence;
@@ -158,7 +158,7 @@ fn path() -> &'static Path {
     Path::new("fuzz")
 }
 
-/// A file that is only read.
+/// A read-only file.
 struct Bytes<'a>(&'a [u8]);
 
 impl DiskFile for Bytes<'_> {

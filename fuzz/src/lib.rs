@@ -1,10 +1,10 @@
-//! What every decoder must withstand: any bytes at all, without a panic, a hang or a wrong answer.
+//! The requirement for every decoder: any bytes at all, without a panic, a hang or a wrong result.
 //!
-//! One function per target. `fuzz_targets` runs them under libFuzzer (`make fuzz`), `tests/it/main.rs`
-//! over the seeds and some thousands of their mutations in every `cargo test`.
+//! There is one function per target. `fuzz_targets` runs them under libFuzzer (`make fuzz`). `tests/it/main.rs` runs
+//! them over the seeds and some thousands of their mutations in every `cargo test`.
 //!
-//! Checksums would stop nearly every mutation at the door. So each function also *reseals* its
-//! input: it puts the right checksum on wrong contents and asks the code behind the door.
+//! Checksums would reject nearly every mutation immediately. Each function therefore also *reseals* its input: it adds
+//! the correct checksum to damaged contents, so that the code behind the check is tested too.
 
 mod collected;
 mod dump;

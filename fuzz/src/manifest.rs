@@ -1,8 +1,8 @@
-//! Manifests: bytes that come with a pull, and name files.
+//! Manifests: bytes that arrive with a pull, and that name files.
 
 use larder_batch::Manifest;
 
-/// A manifest that is accepted encodes to the bytes it came from, and names only plain files.
+/// An accepted manifest encodes to the same bytes, and names only plain files.
 pub fn manifest(bytes: &[u8]) {
     check(bytes);
     if let Some(sealed) = reseal(bytes) {
@@ -36,7 +36,7 @@ fn check(bytes: &[u8]) {
         );
     }
     if let Some(signature) = &manifest.signature {
-        // Whatever it says, a check of it ends.
+        // The check must terminate, whatever its result.
         let _ = manifest.check_signature(&[signature.key]);
     }
     assert_eq!(manifest.segments.len(), manifest.partitions as usize);
@@ -60,7 +60,7 @@ fn check(bytes: &[u8]) {
     }
 }
 
-/// The same manifest, as far as it can be read, with the digest that its contents call for.
+/// Returns the same manifest, as far as it can be parsed, with the digest of its contents.
 fn reseal(bytes: &[u8]) -> Option<Vec<u8>> {
     let manifest: Manifest = serde_json::from_slice(bytes).ok()?;
     Some(manifest.encode())

@@ -1,13 +1,13 @@
-//! Mutations that are the same on every run: a failure's number is enough to see it again.
+//! Deterministic mutations: the number of a failure suffices to reproduce it.
 
-/// Endless variations of some seeds.
+/// An endless sequence of variations of some seeds.
 pub struct Mutations<'a> {
     seeds: &'a [Vec<u8>],
     state: u64,
 }
 
 impl<'a> Mutations<'a> {
-    /// `seeds` must not be empty.
+    /// Creates the sequence. `seeds` must not be empty.
     pub fn new(seeds: &'a [Vec<u8>]) -> Mutations<'a> {
         assert!(!seeds.is_empty(), "there is nothing to vary");
         Mutations {
@@ -24,7 +24,7 @@ impl<'a> Mutations<'a> {
         self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Below `bound`, which may be 0; then 0.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     fn below(&mut self, bound: usize) -> usize {
         if bound == 0 {
             0
@@ -45,7 +45,8 @@ impl<'a> Mutations<'a> {
             u64::MAX,
         ];
         let at = self.below(bytes.len());
-        // Mostly in place: what moves everything behind it is soon refused.
+        // Mostly change bytes in place, because decoders soon reject input in which everything after a position has
+        // moved.
         match self.below(12) {
             0..=2 if !bytes.is_empty() => bytes[at] ^= 1 << self.below(8),
             3..=4 if !bytes.is_empty() => bytes[at] = self.random() as u8,
@@ -62,14 +63,14 @@ impl<'a> Mutations<'a> {
                 }
             }
             10 => {
-                // A piece of another seed, put in.
+                // Insert a piece of another seed.
                 let other = &self.seeds[self.below(self.seeds.len())];
                 let from = self.below(other.len());
                 let size = self.below((other.len() - from).min(64) + 1);
                 bytes.splice(at..at, other[from..from + size].iter().copied());
             }
             _ => {
-                // A piece taken out.
+                // Remove a piece.
                 let end = (at + self.below(32)).min(bytes.len());
                 bytes.drain(at..end);
             }

@@ -1,4 +1,4 @@
-//! What another node sends: frames, and the connection that takes them.
+//! The bytes that another node sends: frames, and the connection that receives them.
 
 use bytes::{Bytes, BytesMut};
 use larder_cluster::map::{Epoch, Incarnation, NodeId};
@@ -7,13 +7,13 @@ use larder_cluster::peer::{
     Peer, Piece, Requests, STREAMS_MIN,
 };
 
-/// Bytes that come in pieces are the same frames, or wrong at the same byte, as the same bytes in one; a frame says the same when it is
-/// written and read again; and a connection takes them or ends, once.
+/// Bytes in pieces yield the same frames, or an error at the same byte, as all bytes together. Frames survive encoding
+/// and decoding. A connection accepts the bytes, or ends exactly once.
 pub fn peer(bytes: &[u8]) {
     for frame_bytes_max in [FRAME_BYTES_MAX, 40] {
         let whole = frames(bytes, frame_bytes_max, |_| usize::MAX);
         let one_by_one = frames(bytes, frame_bytes_max, |_| 1);
-        // Pieces whose sizes the bytes themselves choose.
+        // The bytes themselves determine the sizes of the pieces.
         let pieces = |at: usize| usize::from(bytes[at] % 16) + 1;
         assert_eq!(frames(bytes, frame_bytes_max, pieces), whole);
         assert_eq!(one_by_one, whole);
@@ -32,7 +32,7 @@ pub fn peer(bytes: &[u8]) {
     }
 }
 
-/// How many frames the bytes begin with.
+/// Returns the number of complete frames at the start of the bytes.
 pub fn whole_frames(bytes: &[u8]) -> usize {
     frames(bytes, FRAME_BYTES_MAX, |_| usize::MAX).0.len()
 }
@@ -94,7 +94,7 @@ fn requests() -> Requests {
     }
 }
 
-/// As one that connects or accepts, with a few requests asked.
+/// Feeds the bytes to a connection that connects or accepts, with a few outstanding requests.
 fn converse(bytes: &[u8], connects: bool) {
     const NOW: u64 = 1_000;
     let mut connection = match connects {

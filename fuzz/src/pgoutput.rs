@@ -1,6 +1,6 @@
-//! What PostgreSQL's replication stream tells. Messages stand one after another, each behind its length in two bytes.
+//! PostgreSQL's replication stream. Each message is preceded by its length in two bytes.
 //!
-//! The seeds are of PostgreSQL 15: the slots' answers to the statements in `fuzz/seeds/pgoutput.sql`.
+//! The seeds are from PostgreSQL 15: the output of replication slots for the statements in `fuzz/seeds/pgoutput.sql`.
 
 use bytes::{BufMut, Bytes};
 use larder_postgres::pgoutput::{Cell, Message, Old, decode};
@@ -18,8 +18,7 @@ table = 'things'
 value = ['a', 'b', 'c']
 ";
 
-/// Any bytes are messages or an error. A message says the same when it is written and read again, and what it does to
-/// rows it does to keys of its table.
+/// Any bytes are messages or an error. A message survives encoding and decoding, and changes only keys of its table.
 pub fn pgoutput(bytes: &[u8]) {
     let messages: Vec<Message> = messages(bytes).collect();
     for message in &messages {
@@ -30,14 +29,15 @@ pub fn pgoutput(bytes: &[u8]) {
     let mut translator = translator(&messages, &mappings);
     for message in &messages {
         let mut each = |change: Change| check(&mappings, &change);
-        // What does not fit is described in words, and a mapping that its table no longer fits is excluded.
+        // A change that does not match the mapping is described in words. A mapping that no longer matches its table is
+        // excluded.
         let _ = translator.translate(message, &mut each, &mut |_, why| {
             assert!(!why.to_string().is_empty());
         });
     }
 }
 
-/// How many changes of rows these bytes come to.
+/// Returns the number of row changes in these bytes.
 pub fn changes_of(bytes: &[u8]) -> usize {
     let (mut count, mappings) = (0, mappings());
     let messages: Vec<Message> = messages(bytes).collect();
@@ -48,7 +48,7 @@ pub fn changes_of(bytes: &[u8]) -> usize {
     count
 }
 
-/// A table has the numbers that messages describe it with.
+/// Each table has the numbers that the messages assign to it.
 fn translator(messages: &[Message], mappings: &[Mapping]) -> Translator {
     let numbered = messages.iter().filter_map(|message| match message {
         Message::Relation(relation) => {
@@ -61,7 +61,7 @@ fn translator(messages: &[Message], mappings: &[Mapping]) -> Translator {
     Translator::new(numbered)
 }
 
-/// Those that can be read.
+/// Returns the messages that can be decoded.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message> + '_ {
     std::iter::from_fn(move || {
         let (len, rest) = bytes.split_first_chunk::<2>()?;
@@ -109,7 +109,7 @@ fn check(mappings: &[Mapping], change: &Change) {
     }
 }
 
-/// As PostgreSQL would, but for what a message does not keep.
+/// Encodes a message like PostgreSQL, except for the parts that a message does not retain.
 fn encode(message: &Message) -> Vec<u8> {
     let mut out = Vec::new();
     let text = |out: &mut Vec<u8>, text: &str| {

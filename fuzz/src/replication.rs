@@ -1,4 +1,4 @@
-//! What nodes say to one another of slots, and what their journals keep of them.
+//! The messages between nodes about slots, and the journal's records of them.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use larder_cluster::replication::{
     RowsInMemory,
 };
 
-/// The bytes are pieces: a byte that says what it is, its size in two bytes (little-endian), and as many bytes. What is read of one is written
-/// and read the same; a place that owns a slot, copies another and is given a third hears the messages, one after another; and the records make
-/// up a copy.
+/// The bytes are pieces: a byte for the kind, the size in two bytes (little-endian), and the content. Decoded pieces
+/// survive encoding and decoding. A node that owns a slot, replicates another and is given a third receives the
+/// messages in sequence. The records form a replica.
 pub fn replication(bytes: &[u8]) {
     let mut copy = None;
     let (mut kept, mut host) = (RowsInMemory::default(), Host::new());
@@ -39,7 +39,7 @@ pub fn replication(bytes: &[u8]) {
     host.end();
 }
 
-/// How many pieces are messages or records.
+/// Returns the number of pieces that are messages or records.
 pub fn replication_pieces(bytes: &[u8]) -> usize {
     let is_read = |(kind, piece): &(u8, &[u8])| match kind % 3 {
         0 => Record::decode(piece).is_ok(),
@@ -65,7 +65,7 @@ fn place(node: u32) -> Place {
     }
 }
 
-/// Place 1, whose others are 2 and 3.
+/// Node 1, with nodes 2 and 3 as its peers.
 struct Host {
     replication: Replication,
     table: RowsInMemory,
@@ -110,7 +110,7 @@ impl Host {
         host
     }
 
-    /// A transaction of two rows, if writes are taken.
+    /// Writes a transaction of two rows, if writes are admitted.
     fn write(&mut self) {
         let now_ms = self.now_ms;
         self.turn(|it, table, out| {
@@ -141,7 +141,7 @@ impl Host {
         });
     }
 
-    /// A later map says that it owns all of them, and then another that it has none.
+    /// Applies a later map in which the node owns all slots, and then one in which it owns none.
     fn end(&mut self) {
         self.write();
         let now_ms = self.now_ms;

@@ -1,21 +1,21 @@
-//! What a server answers, as a client reads it.
+//! The replies of a server, as read by a client.
 
 use larder_protocol::resp::client::{
     Reader, Replies, Reply, ReplyError, ReplyLimits, Step, Token, request,
 };
 use larder_protocol::resp::{self, Decoder, Limits};
 
-/// What bytes come to: pieces, with where they are, and the error that they end in.
+/// The result of reading: tokens with their positions, and the final error.
 #[derive(Debug, PartialEq)]
 struct Read<'a> {
     tokens: Vec<Token<'a>>,
-    /// Size, depth, and whether the reply ends.
+    /// The size, the depth, and whether the reply ends.
     places: Vec<(usize, usize, bool)>,
     error: Option<ReplyError>,
 }
 
-/// Bytes that arrive in pieces are the same replies, or wrong at the same byte, as the same bytes in one; never more than the limits
-/// allow; and what was read is read again when it is written.
+/// Bytes in pieces yield the same replies, or an error at the same byte, as all bytes together, within the limits.
+/// Replies survive encoding and decoding.
 pub fn reply(bytes: &[u8]) {
     let small = ReplyLimits {
         value_bytes_max: 16,
@@ -26,7 +26,7 @@ pub fn reply(bytes: &[u8]) {
     for limits in [ReplyLimits::default(), small] {
         let whole = read(bytes, limits, |_| usize::MAX);
         let one_by_one = read(bytes, limits, |_| 1);
-        // Pieces whose sizes the bytes themselves choose.
+        // The bytes themselves determine the sizes of the pieces.
         let pieces = read(bytes, limits, |at| usize::from(bytes[at] % 16) + 1);
         for split in [one_by_one, pieces] {
             assert_same(&split, &whole);
@@ -36,11 +36,11 @@ pub fn reply(bytes: &[u8]) {
     }
     let whole = replies(bytes, |_| usize::MAX);
     let pieces = replies(bytes, |at| usize::from(bytes[at] % 16) + 1);
-    // As they are printed: what is no number does not equal itself.
+    // Compare the printed forms, because NaN is not equal to itself.
     assert_eq!(format!("{whole:?}"), format!("{pieces:?}"));
 }
 
-/// How many replies the bytes begin with.
+/// Returns the number of complete replies at the start of the bytes.
 pub fn whole_replies(bytes: &[u8]) -> usize {
     replies(bytes, |_| usize::MAX).0.len()
 }
@@ -109,7 +109,7 @@ fn check_limits(read: &Read<'_>, limits: ReplyLimits) {
     }
 }
 
-/// What was read is spelled, and read as the same; strings that stand together are a request, which a server reads.
+/// Checks that tokens survive encoding and decoding. Consecutive strings form a request, which a server can decode.
 fn check_again(read: &Read<'_>) {
     let mut bytes = Vec::new();
     for token in &read.tokens {
@@ -167,7 +167,7 @@ fn spell(token: Token<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Whole replies of bytes that arrive in pieces, and the error that they end in.
+/// Returns the complete replies in bytes that arrive in pieces, and the final error.
 fn replies(bytes: &[u8], piece: impl Fn(usize) -> usize) -> (Vec<Reply>, Option<ReplyError>) {
     let (mut replies, mut all, mut at) = (Replies::default(), Vec::new(), 0);
     while at < bytes.len() {

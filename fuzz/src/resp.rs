@@ -2,15 +2,14 @@
 
 use larder_protocol::resp::{Decoder, Limits, Step};
 
-/// What a connection's bytes come to: the requests, and whether they end in an error.
+/// The result of decoding: the requests, and whether they end with an error.
 #[derive(Debug, PartialEq, Eq)]
 struct Decoded {
     requests: Vec<Vec<Vec<u8>>>,
     failed: bool,
 }
 
-/// Bytes that arrive in pieces ask for the same as the same bytes in one, and never for more than
-/// the limits allow.
+/// Bytes in pieces yield the same requests as all bytes together, within the limits.
 pub fn resp(bytes: &[u8]) {
     let small = Limits {
         arguments_max: 8,
@@ -21,11 +20,11 @@ pub fn resp(bytes: &[u8]) {
     for limits in [Limits::default(), small] {
         let whole = decode(bytes, limits, |_| usize::MAX);
         let one_by_one = decode(bytes, limits, |_| 1);
-        // Pieces whose sizes the bytes themselves choose.
+        // The bytes themselves determine the sizes of the pieces.
         let pieces = decode(bytes, limits, |at| usize::from(bytes[at] % 16) + 1);
         for split in [one_by_one, pieces] {
             assert_eq!(split.requests, whole.requests);
-            // A line that is too long and has not ended may be refused sooner when it comes slowly.
+            // A line that is too long and incomplete may be rejected earlier if it arrives in pieces.
             assert!(
                 split.failed || !whole.failed,
                 "an error that only whole bytes show"
@@ -47,7 +46,7 @@ pub fn resp(bytes: &[u8]) {
     }
 }
 
-/// Decodes `bytes`, which arrive in pieces: `piece(at)` says how many come when `at` have come.
+/// Decodes `bytes`, which arrive in pieces. `piece(at)` returns the size of the piece at position `at`.
 fn decode(bytes: &[u8], limits: Limits, piece: impl Fn(usize) -> usize) -> Decoded {
     let mut decoder = Decoder::new(limits);
     let mut decoded = Decoded {

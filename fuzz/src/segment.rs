@@ -1,4 +1,4 @@
-//! Segments: files that come with a pull, and lie on disks that may damage them.
+//! Segments: files that arrive with a pull, and are stored on disks that may damage them.
 
 use larder_batch::Error;
 use larder_batch::delta::{Said, said};
@@ -10,7 +10,7 @@ use larder_batch::segment::{
 use larder_types::{checksum32, key_hash};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Lookups in any bytes end in a value, an absence or `Corrupted`; never in a panic.
+/// Lookups in any bytes yield a value, an absence or `Corrupted`, but no panic.
 pub fn segment(bytes: &[u8]) {
     let _ = read_segment(bytes);
     if let Some(sealed) = reseal_segment(bytes) {
@@ -21,12 +21,13 @@ pub fn segment(bytes: &[u8]) {
     }
 }
 
-/// The first bytes of a zstd dictionary.
+/// The magic number of a zstd dictionary.
 const DICTIONARY_MAGIC: [u8; 4] = [0x37, 0xa4, 0x30, 0xec];
 const DICTIONARY_BYTES_MAX: usize = 256;
 
-/// A segment that is compressed with zstd, with a dictionary that begins as one and goes on with the end of `bytes`, and checksums
-/// that fit. Mutations hardly ever make one: zstd takes what does not begin so for plain bytes.
+/// Returns a zstd-compressed segment with a dictionary, which consists of the magic number and the end of `bytes`, and
+/// with correct checksums. Mutations hardly ever produce one, because zstd treats a dictionary without the magic number
+/// as plain bytes.
 pub fn with_dictionary(segment: &[u8], bytes: &[u8]) -> Option<Vec<u8>> {
     const ZSTD: u8 = 2;
     let footer_start = segment.len().checked_sub(FOOTER_SIZE)?;
@@ -43,10 +44,10 @@ pub fn with_dictionary(segment: &[u8], bytes: &[u8]) -> Option<Vec<u8>> {
     reseal_segment(&[&segment[..start], &dictionary, rest, &footer.encode()].concat())
 }
 
-/// Opens the segment, walks every block, and looks up every key that it finds.
+/// Opens the segment, iterates over every block, and looks up every key found.
 ///
 /// # Errors
-/// As the segment's own code gives them.
+/// The errors of the segment's own code.
 pub fn read_segment(bytes: &[u8]) -> Result<u64, Error> {
     let format = check_header("fuzz", bytes)?;
     let Some(data_end) = bytes.len().checked_sub(FOOTER_SIZE) else {
@@ -60,7 +61,7 @@ pub fn read_segment(bytes: &[u8]) -> Result<u64, Error> {
         IndexBytes::of(&bytes[sections_start..data_end]),
     )?;
 
-    // A footer may claim more blocks than any file holds; each must still be answered.
+    // A footer may claim more blocks than any file can hold. Each must still be handled.
     const BLOCKS_WALKED_MAX: u64 = 4096;
     let mut records = 0;
     for number in 0..index.footer.block_count.min(BLOCKS_WALKED_MAX) {
@@ -126,7 +127,7 @@ fn open_large(
     large.open("fuzz", number, extent, &index.codec).map(|_| ())
 }
 
-/// A lookup as a version makes it, out of a map and by position.
+/// Looks up a key as a version does, both in the mapped file and by positional reads.
 fn look_up(index: &SegmentIndex, file: &[u8], key: &[u8]) -> Result<(), Error> {
     let hash = key_hash(key);
     if let Records::Uniform(uniform) = &index.records {
@@ -170,7 +171,7 @@ fn look_up(index: &SegmentIndex, file: &[u8], key: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The same bytes with every checksum made to fit, as far as the footer can be believed.
+/// Returns the same bytes with correct checksums, as far as the footer is plausible.
 pub fn reseal_segment(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = bytes.to_vec();
     let footer_start = bytes.len().checked_sub(FOOTER_SIZE)?;
@@ -178,7 +179,7 @@ pub fn reseal_segment(bytes: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let mut footer = unsealed_footer(&bytes[footer_start..]);
-    // Sizes that cannot be are made to be: what is left over is data.
+    // Reduce impossible sizes. The rest is data.
     let mut room = (footer_start - HEADER_SIZE) as u64;
     for size in [
         &mut footer.dictionary_size,
@@ -226,7 +227,7 @@ pub fn reseal_segment(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A block's checksum covers its bytes from the fourth to its end, where its extents begin.
+/// Updates the checksum of a block, which covers its bytes from the fifth to the start of its extents.
 fn reseal_block(stored: &mut [u8], number: u64) {
     if stored.len() < 9 {
         return;
@@ -238,7 +239,7 @@ fn reseal_block(stored: &mut [u8], number: u64) {
     }
 }
 
-/// What a footer says, whatever its checksum.
+/// Decodes a footer, whatever its checksum.
 pub fn unsealed_footer(bytes: &[u8]) -> Footer {
     let word = |position: usize| {
         let mut word = [0; 8];

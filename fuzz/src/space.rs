@@ -1,7 +1,13 @@
-//! Spaces: any arguments declare one or are refused, any query finds what looking at every object finds, and no bytes upset the reader of objects.
+//! Spaces: any arguments declare a space or are rejected; any query returns the same result as an examination of every
+//! object; and any bytes are safe for the decoder of objects.
 //!
-//! The input is text: the first line has the arguments of FT.CREATE between blanks; of the others `+` puts a hash (its key, fields and values between tabs)
-//! or, from `{` on, a document, `-` removes a key, `?` has the arguments of FT.SEARCH between tabs and `!` those of FT.AGGREGATE.
+//! The input is text. The first line contains the arguments of FT.CREATE, separated by spaces. In the other lines, the
+//! first character selects the operation:
+//!
+//! - `+` puts a hash (key, fields and values, separated by tabs), or, if `{` follows the key, a document.
+//! - `-` removes a key.
+//! - `?` is followed by the arguments of FT.SEARCH, separated by tabs.
+//! - `!` is followed by those of FT.AGGREGATE.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +21,7 @@ use larder_space::search::partial::rank;
 use larder_space::search::{Partial, Search};
 use larder_space::value::Row;
 
-/// Lines behind the first that are looked at.
+/// The maximum number of processed lines after the first.
 const LINES_MAX: usize = 64;
 
 struct Kept(BTreeMap<Vec<u8>, Object>);
@@ -33,7 +39,7 @@ pub fn space(bytes: &[u8]) {
     searches(bytes);
 }
 
-/// How many searches and aggregations were made, each compared with looking at every object.
+/// Returns the number of executed searches and aggregations. Each is compared with an examination of every object.
 pub fn searches(bytes: &[u8]) -> usize {
     let mut lines = bytes.split(|byte| *byte == b'\n');
     let words: Vec<&[u8]> = lines

@@ -1,14 +1,16 @@
-//! Traces of benchmark runs, and text logs of the released BG: what they say is judged, so it must be read right or not at all.
+//! Traces of benchmark runs, and text logs of the released BG. Validation relies on them, so a decoder must be right,
+//! or reject them.
 
 use larder_validate::Span;
 use larder_validate::bg_text::{self, Line};
 use larder_validate::record::{Corrupted, Decoder, Encoder, RECORD_SIZE, Record, decode};
 use larder_validate::trace::{Initial, Online, Options, judge};
 
-/// Records to judge: hostile numbers in flight together take their time.
+/// The maximum number of validated records, because hostile intervals that all overlap take long to validate.
 const JUDGED_MAX: usize = 16;
 
-/// Any bytes end in all records of a trace or in `Corrupted`, read at once or piece by piece; and no records upset the judge.
+/// Any bytes yield all records of a trace or `Corrupted`, whether decoded as a whole or piece by piece. Validation
+/// accepts any records without a panic.
 pub fn trace(bytes: &[u8]) {
     check(bytes);
     if let Some(sealed) = reseal_trace(bytes) {
@@ -60,12 +62,12 @@ fn encode(records: &[Record]) -> Vec<u8> {
     bytes
 }
 
-/// Whether these bytes are a trace of at least one record.
+/// Returns whether these bytes are a trace with at least one record.
 pub fn holds_records(bytes: &[u8]) -> bool {
     decode(bytes).is_ok_and(|records| !records.is_empty())
 }
 
-/// The same pieces as records that an encoder may write, on few items, under the right checksum.
+/// Returns the same pieces as records that an encoder may write, on few items, with a correct checksum.
 pub fn reseal_trace(bytes: &[u8]) -> Option<Vec<u8>> {
     let (pieces, _) = bytes.get(RECORD_SIZE..)?.as_chunks::<RECORD_SIZE>();
     let mut records = Vec::new();
@@ -74,7 +76,7 @@ pub fn reseal_trace(bytes: &[u8]) -> Option<Vec<u8>> {
         piece[0] %= 2;
         piece[1..7].fill(0);
         piece[7] = 1 + piece[7] % 3;
-        // Times near one another touch.
+        // Intervals that are close together overlap.
         let start = u64::from(piece[8]);
         let end = start + u64::from(piece[16] % 32);
         piece[8..16].copy_from_slice(&start.to_le_bytes());
@@ -105,7 +107,7 @@ fn continue_with(records: &mut Vec<Record>, piece: [u8; RECORD_SIZE]) {
     records.extend(decoder.record(&piece));
 }
 
-/// Any line is a call, one of the reads that are left out, or refused; and a call is one that a trace can hold.
+/// Any line is a call, an ignored read, or rejected. A call can be represented in a trace.
 pub fn bg_text(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for line in text.lines() {

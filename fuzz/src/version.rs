@@ -1,4 +1,4 @@
-//! Versions on disk whose segment is any bytes at all, under checksums and digests that fit.
+//! Versions on disk with any bytes as their segment, under correct checksums and digests.
 
 use std::cell::RefCell;
 use std::fs;
@@ -13,13 +13,13 @@ use tempfile::TempDir;
 
 use crate::segment::{reseal_segment, unsealed_footer, with_dictionary};
 
-/// An intact segment below a delta.
+/// An intact segment, as the base of a delta.
 const BASE: &[u8] = include_bytes!("../seeds/segment/none-varied-2.seed");
-/// An intact delta above a segment.
+/// An intact delta, to be layered above a segment.
 const DELTA: &[u8] = include_bytes!("../seeds/segment/delta-varied-2.seed");
 
-/// Opening, verifying, walking, scanning and looking up a version ends in answers or in errors. A version that passes
-/// verification answers every key as a walk does, by every kind of lookup.
+/// Opening, verifying, iterating, scanning and looking up a version yields results or errors. If a version passes
+/// verification, every kind of lookup returns the same value for every key as iteration.
 pub fn version(bytes: &[u8]) {
     let Some(sealed) = reseal_segment(bytes) else {
         return;
@@ -35,17 +35,17 @@ pub fn version(bytes: &[u8]) {
     }
 }
 
-/// Reads the version of the resealed bytes as [`version`] does.
+/// Reads the version of the resealed bytes, like [`version`].
 ///
 /// # Errors
-/// Those of verification, and of opening the version. The bytes are shorter than a segment.
+/// The errors of verification and of opening the version, or the bytes are shorter than a segment.
 pub fn verify_version(bytes: &[u8]) -> Result<(), Error> {
     let sealed = reseal_segment(bytes);
     let sealed = sealed.ok_or_else(|| Error::corrupted("fuzz", "too short"))?;
     read_with_layers(&of_only_partition(&sealed)?)
 }
 
-/// A segment as a whole version, or on an intact one if it is a delta's.
+/// Reads a segment as a complete version, or on an intact base if it is a delta.
 fn read_with_layers(segment: &[u8]) -> Result<(), Error> {
     match footer_of(segment).is_delta {
         true => read_version(&[BASE, segment]),
@@ -53,7 +53,7 @@ fn read_with_layers(segment: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// A resealed segment, as one of a version of one partition.
+/// Converts a resealed segment to that of a version with one partition.
 fn of_only_partition(segment: &[u8]) -> Result<Vec<u8>, Error> {
     let (rest, footer) = segment.split_at(segment.len() - FOOTER_SIZE);
     let footer = Footer {
@@ -68,7 +68,7 @@ fn footer_of(segment: &[u8]) -> Footer {
     unsealed_footer(&segment[segment.len() - FOOTER_SIZE..])
 }
 
-/// Writes a version of one partition, the lowest layer first, and reads it in every way that a server does.
+/// Writes a version with one partition, lowest layer first, and reads it in every way that a server does.
 fn read_version(layers: &[&[u8]]) -> Result<(), Error> {
     thread_local! {
         static FOLDER: RefCell<Option<TempDir>> = const { RefCell::new(None) };
@@ -88,7 +88,7 @@ fn read_in(folder: &Path, layers: &[&[u8]]) -> Result<(), Error> {
     let version = Version::open(folder)?;
     let walked = version.iter().collect::<Result<Vec<_>, Error>>();
     if let Ok(records) = &walked {
-        // How many keys a delta leaves is known only after the walk.
+        // The number of keys that a delta leaves is known only after iterating.
         manifest.record_count = records.len() as u64;
     }
     write(folder.join(Manifest::FILE), &manifest.encode());
@@ -130,7 +130,7 @@ fn read_in(folder: &Path, layers: &[&[u8]]) -> Result<(), Error> {
     verified.map(drop)
 }
 
-/// All keys. Each page moves the cursor forward, so that the scan ends.
+/// Scans all keys. Each page advances the cursor, so the scan terminates.
 fn scan(version: &Version) -> Result<Vec<Box<[u8]>>, Error> {
     let (mut keys, mut cursor) = (Vec::new(), 0);
     loop {
@@ -144,7 +144,7 @@ fn scan(version: &Version) -> Result<Vec<Box<[u8]>>, Error> {
     }
 }
 
-/// A new file: the one before may still be mapped.
+/// Writes a new file, because the previous one may still be mapped.
 fn write(path: PathBuf, bytes: &[u8]) {
     let _ = fs::remove_file(&path);
     fs::write(path, bytes).expect("a file in a folder of its own");

@@ -1,10 +1,10 @@
-//! What is inside the frames between two nodes: commands, and what engines say to one another.
+//! The contents of the frames between two nodes: commands, and messages between engines.
 
 use larder_join::EngineMessage;
 use larder_protocol::commands::Batch;
 use larder_types::wire::WireReader;
 
-/// What is read is written and read the same.
+/// Decoded values survive encoding and decoding.
 pub fn wire(bytes: &[u8]) {
     if let Ok(batch) = Batch::decode(&mut WireReader::new(bytes)) {
         let written = bytes_of(&batch);
@@ -23,7 +23,7 @@ pub fn wire(bytes: &[u8]) {
     }
 }
 
-/// Whether the bytes are one of both.
+/// Returns whether the bytes are a batch of commands or a message.
 pub fn is_wire(bytes: &[u8]) -> bool {
     Batch::decode(&mut WireReader::new(bytes)).is_ok()
         || EngineMessage::decode(&mut WireReader::new(bytes)).is_ok()

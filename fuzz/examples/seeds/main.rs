@@ -1,5 +1,5 @@
-//! Writes `fuzz/seeds`: `cargo run -p fuzz --example seeds`. Run it when a format changes, and keep
-//! the seeds of the old format beside the new ones: old segments stay readable.
+//! Writes `fuzz/seeds`: `cargo run -p fuzz --example seeds`. Run it when a format changes, and keep the seeds of the
+//! old format beside the new ones, because old segments must stay readable.
 
 mod nodes;
 
@@ -43,7 +43,7 @@ fn folder(target: &str) -> std::io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Small, but with every part: several blocks, a large value, each compression, with and without filter.
+/// Small segments that contain every part: several blocks, a large value, each compression, with and without a filter.
 fn segments() -> Result<(), Box<dyn std::error::Error>> {
     let folder = folder("segment")?;
     let compressions = [
@@ -66,7 +66,7 @@ fn segments() -> Result<(), Box<dyn std::error::Error>> {
             for filter in [false, true] {
                 let mut records = some(&|number| format!("value {number} ").repeat(5));
                 if !filter {
-                    // Longer than a block may hold: it runs over into an extent.
+                    // Longer than a block allows, so it continues in an extent.
                     records.push((b"large".to_vec(), vec![b'x'; 66_000]));
                 }
                 let options = SegmentOptions {
@@ -77,7 +77,7 @@ fn segments() -> Result<(), Box<dyn std::error::Error>> {
                     is_delta: false,
                 };
                 let filtered = if filter { "filter" } else { "large" };
-                // The uncompressed large value would make a seed of 66 kB; the compressed ones show as much.
+                // The uncompressed large value would make a seed of 66 kB. The compressed ones cover the same code.
                 if filter || name != "none" {
                     let bytes = segment(options, records, None)?;
                     fs::write(
@@ -95,7 +95,7 @@ fn segments() -> Result<(), Box<dyn std::error::Error>> {
         format: 2,
         is_delta: false,
     };
-    // With a value that a flipped bit makes into the reference to a large one.
+    // Includes a value that one flipped bit turns into the reference to a large value.
     let mut records = some(&|number| "v".repeat(number as usize));
     records.push((b"k".to_vec(), vec![0; 32]));
     fs::write(
@@ -107,7 +107,7 @@ fn segments() -> Result<(), Box<dyn std::error::Error>> {
         folder.join("none-uniform-2.seed"),
         segment(plain.clone(), records, Some((5, 12)))?,
     )?;
-    // Of a delta, whose values end with what they say of the key.
+    // A delta, whose values end with a mark that says what happened to the key.
     let delta = SegmentOptions {
         filter: true,
         is_delta: true,
@@ -124,7 +124,7 @@ fn segments() -> Result<(), Box<dyn std::error::Error>> {
         folder.join("delta-removed-2.seed"),
         segment(delta, records, Some((5, 1)))?,
     )?;
-    // Far more records in a block than it is made for.
+    // Many more records in a block than its size allows.
     let crowd = (0..50)
         .map(|number| (format!("{number:02}").into_bytes(), vec![b'v']))
         .collect();
@@ -149,7 +149,7 @@ fn segment(
     let plan = SegmentPlan {
         partition: 0,
         partitions: 1,
-        // So that the crowd is put into one block.
+        // Puts all records of the crowded seed into one block.
         record_count: records.len().min(13) as u64,
         inline_bytes: records.iter().map(inline).sum(),
         sizes,
@@ -323,7 +323,7 @@ fn resp() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Replies of each type, one inside another, and of each thing that is refused.
+/// Replies of each type, nested ones, and one for each rejection.
 fn replies() -> std::io::Result<()> {
     let folder = folder("reply")?;
     let seeds: [(&str, &[u8]); 9] = [
@@ -343,7 +343,7 @@ fn replies() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Each sort of record with each outcome, reads right and wrong; and a log of each sort of line.
+/// Records of each kind with each outcome, with correct and incorrect reads; and a log with each kind of line.
 fn traces() -> Result<(), Box<dyn std::error::Error>> {
     let mut records = Vec::new();
     let sketch = |elements: &[u64]| Sketch::of(1, 1 << 56, elements.iter().copied());
@@ -402,7 +402,7 @@ READ,GRPSHORTEST,4,1,8,5,10,3#3,SHORTEST
     Ok(())
 }
 
-/// Each operator, mode and condition, and each way to write a pattern.
+/// Every operator, mode and condition, and every notation of patterns.
 fn joins() -> std::io::Result<()> {
     let seeds = [
         (
@@ -441,7 +441,7 @@ fn joins() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The first byte says how the text is read: see `fuzz/src/ingest.rs`.
+/// The first byte selects the options: see `fuzz/src/ingest.rs`.
 fn csv() -> std::io::Result<()> {
     let seeds = [
         ("column", "@k,v\na,1\nb,2\n\nc,\n"),

@@ -1,4 +1,4 @@
-//! What nodes say to each other.
+//! The messages between nodes.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ use larder_join::{EngineMessage, KeyRange};
 
 use super::folder;
 
-/// What each side of a connection sends, and one that is refused.
+/// The frames that each side of a connection sends, and one that is rejected.
 pub fn peers() -> std::io::Result<()> {
     let from = |node| Peer {
         node: NodeId(node),
@@ -101,8 +101,8 @@ pub fn peers() -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a place hears of an owned slot, of one that it copies, and of one that it is given; and the records of a copy. How it is cut into
-/// pieces is said in `fuzz/src/replication.rs`.
+/// The messages that a node receives for a slot that it owns, for one that it replicates, and for one that it is given;
+/// and the records of a replica. `fuzz/src/replication.rs` describes the division into pieces.
 pub fn replication() -> std::io::Result<()> {
     let position = |term, number| Position {
         term: Term(term),
@@ -229,7 +229,7 @@ fn pieces(kind: u8, of: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
     bytes
 }
 
-/// Commands as they go to another node, and each message of engines.
+/// Commands forwarded to another node, and each message between engines.
 pub fn wire() -> std::io::Result<()> {
     let folder = folder("wire")?;
     let text = |parts: &[&str]| {

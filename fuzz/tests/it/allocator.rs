@@ -1,19 +1,20 @@
-//! An allocator that refuses one allocation of more than any decoder may ask for: the process then ends with the number of bytes.
+//! An allocator that rejects any allocation larger than a decoder may request. The process then aborts, and prints the
+//! number of bytes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-/// The largest value, and room for a key beside it.
+/// The size of the largest value, with room for a key.
 const BYTES_MAX: usize = larder_types::VALUE_BYTES_MAX as usize + (1 << 20);
 
 struct Bounded;
 
-// SAFETY: null is what an allocator returns that has no memory; everything else is passed to the system's allocator.
+// SAFETY: null means that no memory is available; all other calls are passed to the system's allocator.
 unsafe impl GlobalAlloc for Bounded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() > BYTES_MAX {
             return std::ptr::null_mut();
         }
-        // SAFETY: by the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -21,7 +22,7 @@ unsafe impl GlobalAlloc for Bounded {
         if layout.size() > BYTES_MAX {
             return std::ptr::null_mut();
         }
-        // SAFETY: by the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -29,12 +30,12 @@ unsafe impl GlobalAlloc for Bounded {
         if size > BYTES_MAX {
             return std::ptr::null_mut();
         }
-        // SAFETY: by the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.realloc(at, layout, size) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: by the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(at, layout) }
     }
 }

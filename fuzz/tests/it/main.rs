@@ -1,6 +1,6 @@
-//! The fuzz targets over their seeds and some thousands of mutations, without libFuzzer.
+//! Runs the fuzz targets over their seeds and some thousands of mutations, without libFuzzer.
 //!
-//! A failure prints its number; `Mutations` gives the same bytes for it every time.
+//! A failure prints its number. `Mutations` reproduces the same bytes for it.
 
 use std::fs;
 use std::path::Path;
@@ -30,14 +30,14 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Runs `target` over every seed and `mutations` variations; over fifty times as many where slow tests are wanted.
+/// Runs `target` over every seed and this many mutations; over fifty times as many in slow mode.
 fn check(name: &str, target: fn(&[u8]), mutations: usize) {
     check_over(name, name, target, mutations);
 }
 
-/// As [`check`], over the seeds of another target.
+/// Like [`check`], over the seeds of another target.
 fn check_over(name: &str, of: &str, target: fn(&[u8]), mutations: usize) {
-    /// Says which mutation it was, when the target panics.
+    /// Prints the number of the mutation if the target panics.
     struct Told<'a>(&'a str, usize);
     impl Drop for Told<'_> {
         fn drop(&mut self) {
@@ -71,7 +71,7 @@ fn no_bytes_upset_the_decoder_of_dumps() {
     check("dump", fuzz::dump, 100_000);
 }
 
-/// Mutations that are refused at their first byte would say little.
+/// Mutations that are rejected at their first byte would test little.
 #[test]
 fn mutations_of_dumps_are_decoded_if_their_checksum_is_right() {
     let seeds = seeds("dump");
@@ -87,7 +87,7 @@ fn no_bytes_upset_the_reader_of_replies() {
     check("reply", fuzz::reply, 100_000);
 }
 
-/// Mutations that are refused at their first byte would say little.
+/// Mutations that are rejected at their first byte would test little.
 #[test]
 fn mutations_of_replies_still_hold_replies() {
     let seeds = seeds("reply");
@@ -103,7 +103,7 @@ fn no_bytes_upset_the_segment_reader() {
     check("segment", fuzz::segment, 200_000);
 }
 
-/// Such a dictionary is not even tried if the mutations do not make segments that have one.
+/// Mutations alone do not produce segments with such a dictionary.
 #[test]
 fn an_invalid_dictionary_is_damage() {
     let seeds = seeds("segment");
@@ -126,7 +126,7 @@ fn no_segment_upsets_the_reader_of_versions_on_disk() {
     check_over("version", "segment", fuzz::version, 4_000);
 }
 
-/// The check above compares answers only of versions that pass verification.
+/// The test above compares lookups only in versions that pass verification.
 #[test]
 fn versions_of_seeds_and_of_many_mutations_pass_verification() {
     let seeds = seeds("segment");
@@ -154,7 +154,7 @@ fn no_bytes_upset_the_connection_of_two_nodes() {
     check("peer", fuzz::peer, 20_000);
 }
 
-/// Mutations that are refused at their first byte would say little.
+/// Mutations that are rejected at their first byte would test little.
 #[test]
 fn mutations_of_frames_still_hold_frames() {
     let seeds = seeds("peer");
@@ -170,7 +170,7 @@ fn no_bytes_upset_an_owner_or_a_replica() {
     check("replication", fuzz::replication, 100_000);
 }
 
-/// Mutations that are refused at their first byte would say little.
+/// Mutations that are rejected at their first byte would test little.
 #[test]
 fn mutations_of_what_places_say_are_still_said() {
     let seeds = seeds("replication");
@@ -185,7 +185,7 @@ fn no_bytes_upset_the_readers_of_commands_and_messages_of_engines() {
     check("wire", fuzz::wire, 100_000);
 }
 
-/// The same.
+/// Mutations that are rejected at their first byte would test little.
 #[test]
 fn mutations_of_commands_and_messages_of_engines_are_still_some() {
     let seeds = seeds("wire");
@@ -199,7 +199,7 @@ fn no_bytes_upset_the_reader_of_replication() {
     check("pgoutput", fuzz::pgoutput, 100_000);
 }
 
-/// What a real PostgreSQL said is understood, and mutations of it still tell of rows.
+/// The output of a real PostgreSQL is decoded, and many of its mutations still change rows.
 #[test]
 fn replication_seeds_and_their_mutations_change_rows() {
     let seeds = seeds("pgoutput");
@@ -228,7 +228,7 @@ fn no_text_upsets_the_grammar_of_joins() {
     check("join", fuzz::join, 100_000);
 }
 
-/// Most mutations are no joins; enough of them must be for the check above to say something.
+/// Most mutations are not joins. Enough of them must be, so that the test above is meaningful.
 #[test]
 fn mutations_of_joins_are_joins_often_enough() {
     let seeds = seeds("join");
@@ -257,7 +257,7 @@ fn no_bytes_upset_the_reader_of_what_was_collected() {
     check("collected", fuzz::collected, 20_000);
 }
 
-/// Mutations that are all refused would say little.
+/// Mutations that are all rejected would test little.
 #[test]
 fn mutations_of_what_was_collected_are_still_read() {
     let seeds = seeds("collected");
@@ -266,7 +266,7 @@ fn mutations_of_what_was_collected_are_still_read() {
     assert!(read > 100, "{read} of 2000 were read");
 }
 
-/// Mutations that are refused at their first row would say little.
+/// Mutations that are rejected at their first row would test little.
 #[test]
 fn mutations_of_bundles_still_hold_rows() {
     let seeds = seeds("bundle");
@@ -287,7 +287,7 @@ fn resealed_traces_get_past_the_checksum() {
     assert!(read > 500, "{read}");
 }
 
-/// As below: wrong contents under right checksums must reach the code behind them.
+/// As below: damaged contents with correct checksums must reach the code behind the check.
 #[test]
 fn resealed_journals_get_past_the_checksums() {
     let seeds = seeds("journal");
@@ -301,7 +301,7 @@ fn resealed_journals_get_past_the_checksums() {
     }
 }
 
-/// The seeds are also golden files: segments of formats 1 and 2 that every later larder must read.
+/// The seeds are also golden files: segments of formats 1 and 2 that every later version must read.
 #[test]
 fn segments_of_every_format_are_read_whole() {
     for (number, seed) in seeds("segment").iter().enumerate() {
@@ -311,7 +311,7 @@ fn segments_of_every_format_are_read_whole() {
     }
 }
 
-/// The check above would say little if checksums stopped every mutation at the door.
+/// The test above would be of little use if checksums rejected every mutation.
 #[test]
 fn resealed_mutations_get_past_the_checksums() {
     let seeds = seeds("segment");
@@ -328,7 +328,7 @@ fn no_text_makes_a_space_answer_otherwise_than_looking_at_every_object_does() {
     check("space", fuzz::space, 5_000);
 }
 
-/// Mutations that are refused in their first line would say little.
+/// Mutations that are rejected in their first line would test little.
 #[test]
 fn mutations_of_spaces_still_search() {
     let seeds = seeds("space");
