@@ -1,8 +1,8 @@
-//! A disk: files, and what of them survives.
+//! A simulated disk: files, and what survives a crash.
 //!
-//! 1. What was synced is there for ever.
-//! 2. A process that dies loses nothing that it wrote; a machine that loses its power keeps, of the changes that were not synced, the first
-//!    so many, in their order, and perhaps a part of the next, if that was an append.
+//! 1. Synced data survives every crash.
+//! 2. A process that dies loses nothing that it wrote. After a power failure, a prefix of the unsynced changes
+//!    survives, and possibly a part of the next one, if that was an append.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,17 +18,17 @@ enum Change {
 
 #[derive(Debug, Clone, Default)]
 pub struct Disk {
-    /// As the process sees them.
+    /// The files as the process sees them.
     files: Files,
-    /// As they were when last synced, and what changed since.
+    /// The files at the last sync, and the changes since then.
     synced: Files,
     unsynced: VecDeque<Change>,
-    /// Changes since the process began.
+    /// The number of changes since the process started.
     changes: u64,
 }
 
 impl Disk {
-    /// Empty if there is no such file.
+    /// Returns a file's contents; empty if there is no such file.
     pub fn read(&self, file: &str) -> &[u8] {
         self.files.get(file).map_or(&[], Vec::as_slice)
     }
@@ -37,7 +37,7 @@ impl Disk {
         self.files.is_empty()
     }
 
-    /// Changes since the process began.
+    /// The number of changes since the process started.
     pub fn changes(&self) -> u64 {
         self.changes
     }
@@ -56,7 +56,7 @@ impl Disk {
         self.unsynced.push_back(change);
     }
 
-    /// The first so many changes since the process began are safe.
+    /// Marks the first `upto` changes since the process started as durable.
     pub(crate) fn sync(&mut self, upto: u64) {
         let first = self.changes - self.unsynced.len() as u64;
         for _ in first..upto {
@@ -65,12 +65,12 @@ impl Disk {
         }
     }
 
-    /// The process ended. What it wrote is with the system.
+    /// Ends the process. The system has everything that it wrote.
     pub(crate) fn end_process(&mut self) {
         self.changes = self.unsynced.len() as u64;
     }
 
-    /// The machine lost its power: says whether anything was lost, and whether a write was torn.
+    /// Simulates a power failure: returns whether anything was lost, and whether a write was torn.
     pub(crate) fn lose_power(&mut self, random: &mut Random) -> (bool, bool) {
         let kept = random.below(self.unsynced.len() as u64 + 1) as usize;
         let (mut lost, mut torn) = (false, false);
@@ -94,7 +94,7 @@ impl Disk {
         (lost, torn)
     }
 
-    /// Starts anew, as a new process finds it: all that is there is synced.
+    /// Resets the state for a new process: everything present is synced.
     pub(crate) fn settle(&mut self) {
         self.synced = self.files.clone();
         self.unsynced.clear();

@@ -1,7 +1,7 @@
-//! What goes wrong: a plan, drawn from the seed before anything runs, so that it can be printed and shortened.
+//! Fault plans, drawn from the seed before a run starts, so that they can be printed and shortened.
 //!
-//! Each kind of fault is on or off for a whole run, by chance: a run with one kind of fault goes further into its consequences than
-//! one in which everything happens at once (FoundationDB's "buggify" does so).
+//! Each kind of fault is randomly enabled or disabled for a complete run: a run with one kind of fault explores its
+//! consequences further than one with all kinds (like FoundationDB's "buggify").
 
 use std::fmt;
 
@@ -10,44 +10,44 @@ use crate::random::Random;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// The process dies between two steps, and begins again after so long.
+    /// The process dies between two steps, and restarts after `down_us`.
     Kill { node: NodeId, down_us: u64 },
-    /// It dies within its next step that puts anything out: of that only the first part happens.
+    /// The process dies within its next step with outputs: only a prefix of them takes effect.
     KillWithin { node: NodeId, down_us: u64 },
-    /// The machine loses its power, and what was not synced.
+    /// The machine loses its power, and unsynced data.
     PowerLoss { node: NodeId, down_us: u64 },
-    /// All these lose their power in one moment.
+    /// All of these nodes lose their power simultaneously.
     Blackout { nodes: Vec<NodeId>, down_us: u64 },
-    /// The process stands still; what is sent to it waits in its sockets.
+    /// The process is suspended; messages to it are queued in its sockets.
     Pause { node: NodeId, for_us: u64 },
-    /// Nothing passes from one node to another; the other direction stays open.
+    /// Nothing passes from one node to another; the other direction works.
     Cut {
         from: NodeId,
         to: NodeId,
         for_us: u64,
     },
-    /// Nothing passes between these and all others.
+    /// Nothing passes between these nodes and all others.
     Isolate { nodes: Vec<NodeId>, for_us: u64 },
-    /// All connections of these nodes stop one after another, and go on in another order.
+    /// All connections of these nodes stop one after another, and resume in another order.
     SwizzleClog { nodes: Vec<NodeId>, step_us: u64 },
-    /// A connection breaks: what is on its way is lost.
+    /// A connection breaks: messages in flight are lost.
     Break { a: NodeId, b: NodeId },
-    /// Syncs of a disk take so long, once.
+    /// One sync of a disk takes this long.
     SlowDisk { node: NodeId, for_us: u64 },
 }
 
-/// Which nodes a plan may hurt, and how much.
+/// The nodes that a plan may affect, and the intensity of its faults.
 #[derive(Debug, Clone)]
 pub struct Scene {
-    /// Processes that may die and stand still.
+    /// Processes that may die and be suspended.
     pub mortal: Vec<NodeId>,
     /// Nodes whose links may fail.
     pub linked: Vec<NodeId>,
-    /// A fault comes once in so long, in the mean.
+    /// The mean interval between faults.
     pub every_us: u64,
-    /// A fault lasts up to so long.
+    /// Maximum duration of a fault.
     pub lasts_us_max: u64,
-    /// Machines may lose their power, not only processes die.
+    /// Whether machines may lose their power.
     pub power: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct Plan(pub Vec<(u64, Fault)>);
 const KINDS: usize = 10;
 
 impl Plan {
-    /// Faults from `from_us` to `to_us`.
+    /// Draws faults from `from_us` to `to_us`.
     pub fn draw(random: &mut Random, scene: &Scene, from_us: u64, to_us: u64) -> Plan {
         let mut kinds: Vec<usize> = (0..KINDS).filter(|_| random.one_in(2)).collect();
         if kinds.is_empty() {
@@ -147,7 +147,7 @@ fn draw(random: &mut Random, scene: &Scene, kind: usize, lasts: u64) -> Fault {
     }
 }
 
-/// One to so many of these, in any order.
+/// Returns one to `most` of these nodes, in random order.
 fn some_of(random: &mut Random, of: &[NodeId], most: usize) -> Vec<NodeId> {
     let mut nodes = of.to_vec();
     random.shuffle(&mut nodes);

@@ -1,4 +1,4 @@
-//! Simulation: nodes, their network, clocks and disks, with all that may go wrong with them, from one seed.
+//! Simulation of nodes with their network, clocks and disks, with faults, from one seed.
 //!
 //! ```text
 //!             Plan of faults (from the seed)
@@ -6,11 +6,12 @@
 //!   seed ──► World: time, links, clocks, disks ── Input ──► Node::step ── Outputs ──► World ...
 //! ```
 //!
-//! `node` is what a simulated state machine looks like; `world` runs some of them until a time; `links` is what lies between them, `disk` what a crash
-//! leaves; `faults` draws a plan. `seeds` runs a check with one seed after another, and names the one that failed; the same seed gives the
-//! same run, to the last message.
+//! `node` defines simulated state machines; `world` runs several of them until a given time; `links` connects them;
+//! `disk` defines what survives a crash; `faults` draws a plan. `seeds` runs a check with many seeds and reports the
+//! one that failed; the same seed reproduces the run, down to the last message.
 //!
-//! A check has two parts: *safety*, while faults happen, and *liveness*: after [`World::calm`] nothing fails any more, and progress may be demanded.
+//! A check has two parts: *safety*, while faults occur, and *liveness*: after [`World::calm`] there are no more
+//! faults, and progress can be required.
 
 mod disk;
 mod faults;

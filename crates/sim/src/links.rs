@@ -1,44 +1,44 @@
-//! Links between nodes, each direction by itself, and the connections over them.
+//! Links between nodes, separately per direction, and the connections over them.
 //!
-//! 1. A connection keeps its order and loses nothing: what cannot pass waits, and at last the connection breaks, at both ends, each
-//!    at a time of its own. What was on its way then is lost.
-//! 2. Whoever is told of a connection is told of its loss before it is told of the next.
-//! 3. Datagrams keep no order; they may be lost or come twice.
+//! 1. A connection preserves the order and loses nothing: blocked messages wait, and eventually the connection
+//!    breaks, at both ends at different times. Messages in flight are then lost.
+//! 2. An end is notified of the loss of a connection before it is notified of the next one.
+//! 3. Datagrams have no order; they may be lost or duplicated.
 
 use std::collections::VecDeque;
 
 use crate::node::NodeId;
 
-/// What one end believes.
+/// The state of a connection as one end knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum End {
     #[default]
     None,
-    /// Told of this connection, and not of its loss.
+    /// It was notified of this connection, and not of its loss.
     Told(u64),
 }
 
-/// Both directions between two nodes; `a` is the lower.
+/// Both directions between two nodes; `a` is the lower one.
 #[derive(Debug)]
 pub(crate) struct Pair<M> {
-    /// The number of the connection that is there; 0 for none.
+    /// The number of the current connection; 0 for none.
     pub connection: u64,
     pub ends: [End; 2],
     pub ways: [Way<M>; 2],
-    /// An attempt to connect is under way.
+    /// An attempt to connect is in progress.
     pub is_connecting: bool,
 }
 
 /// One direction.
 #[derive(Debug)]
 pub(crate) struct Way<M> {
-    /// So many faults block it now.
+    /// The number of faults that currently block it.
     pub blocks: u32,
-    /// Since when, as a number that is another each time.
+    /// Identifies the current blockage; unique.
     pub blocked_since: u64,
-    /// When the last message on its way arrives.
+    /// The arrival time of the last message in flight.
     pub last_at: u64,
-    /// What arrived while it was blocked.
+    /// Messages that arrived while it was blocked.
     pub held: VecDeque<M>,
 }
 
@@ -69,7 +69,7 @@ impl<M> Pair<M> {
         self.ways.iter().all(|way| way.blocks == 0)
     }
 
-    /// What is on its way is lost.
+    /// Breaks the connection; messages in flight are lost.
     pub fn break_off(&mut self) {
         self.connection = 0;
         for way in &mut self.ways {
@@ -78,7 +78,7 @@ impl<M> Pair<M> {
     }
 }
 
-/// All pairs of so many nodes.
+/// All pairs of nodes.
 pub(crate) struct Links<M> {
     nodes: usize,
     pairs: Vec<Pair<M>>,
@@ -102,7 +102,7 @@ impl<M> Links<M> {
     }
 }
 
-/// Which of a pair's ends or ways is that of `from`.
+/// Returns the index of `from`'s end, or of the direction from it, in a pair.
 pub(crate) fn direction(from: NodeId, to: NodeId) -> usize {
     usize::from(from.0 > to.0)
 }

@@ -1,75 +1,75 @@
-//! What is simulated: nodes, which are told of what happens and say what they do.
+//! The interface of simulated nodes: they receive inputs and return outputs.
 
 use std::fmt::Debug;
 
 use crate::disk::Disk;
 
-/// A node of a world, by its place in the list.
+/// A node of a world, by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub usize);
 
-/// A state machine: no clock, no socket, no file, no randomness but what it is given.
+/// A state machine without access to clocks, sockets, files or randomness, except through its arguments.
 pub trait Node: Sized {
-    /// What every start of a node is told.
+    /// The configuration that every start of a node receives.
     type Setup;
     type Message: Clone + Debug;
 
-    /// A process begins, on what its disk has. `seed` is another at each start.
+    /// Starts a process with the contents of its disk. `seed` differs at each start.
     fn start(setup: &Self::Setup, start: Start<'_>, out: &mut Outputs<Self::Message>) -> Self;
 
-    /// `now_us` is this node's own clock: it only goes forward, and is not that of the others.
+    /// Processes an input. `now_us` is this node's own clock: it is monotonic, and differs from those of other nodes.
     fn step(&mut self, now_us: u64, input: Input<Self::Message>, out: &mut Outputs<Self::Message>);
 }
 
-/// What a process finds when it begins.
+/// The environment of a new process.
 #[derive(Debug)]
 pub struct Start<'a> {
     pub me: NodeId,
     pub now_us: u64,
     pub seed: u64,
     pub disk: &'a Disk,
-    /// The machine was without power since the last start: what was not synced may be lost.
+    /// The machine lost its power since the last start: unsynced data may be lost.
     pub lost_power: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input<M> {
-    /// A time that was asked for by [`Output::Wake`] has come.
+    /// A time that [`Output::Wake`] requested has been reached.
     Tick,
-    /// A connection is there, in both directions; the one before, if any, was [`Input::Lost`].
+    /// A connection is established, in both directions; the previous one, if any, was reported as [`Input::Lost`].
     Connected(NodeId),
     Lost(NodeId),
-    /// Over the connection, in the order in which it was sent.
+    /// A message over the connection, in the order of sending.
     Message(NodeId, M),
-    /// Without a connection: late, twice, or overtaken by others.
+    /// A message without a connection: possibly late, duplicated, or reordered.
     Datagram(NodeId, M),
-    /// So many changes of the disk since this start are safe from a loss of power.
+    /// This number of disk changes since this start is durable.
     Synced(u64),
 }
 
-/// What a node does, in this order; a crash may come between any two.
+/// The outputs of a node, executed in order; a crash may occur between any two.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output<M> {
-    /// Over the connection. Nothing happens if there is none.
+    /// Sends over the connection. A no-op if there is none.
     Send(NodeId, M),
     Datagram(NodeId, M),
-    /// Writes bytes at the end of a file.
+    /// Appends bytes to a file.
     Append(&'static str, Vec<u8>),
-    /// Gives a file a new content, all or nothing.
+    /// Replaces a file's contents atomically.
     Replace(&'static str, Vec<u8>),
-    /// Asks for [`Input::Synced`] of all that was written so far.
+    /// Requests [`Input::Synced`] for everything written so far.
     Sync,
-    /// Asks for a [`Input::Tick`] when its clock shows this.
+    /// Requests an [`Input::Tick`] when the node's clock reaches this time.
     Wake(u64),
-    /// For the trace.
+    /// Writes a line to the trace.
     Note(String),
 }
 
-/// What a step put out.
+/// The outputs of a step.
 #[derive(Debug)]
 pub struct Outputs<M> {
     pub list: Vec<Output<M>>,
-    /// Whether anybody reads the notes.
+    /// Whether notes are recorded.
     pub is_traced: bool,
 }
 
@@ -78,7 +78,7 @@ impl<M> Outputs<M> {
         self.list.push(output);
     }
 
-    /// A line for the trace; it is only made where it is read.
+    /// Adds a trace line; it is only formatted if notes are recorded.
     pub fn note(&mut self, line: impl FnOnce() -> String) {
         if self.is_traced {
             self.list.push(Output::Note(line()));

@@ -1,10 +1,11 @@
-//! The numbers that a simulation draws: those of `larder_types::Random`, and what simulations often ask of them.
+//! The random numbers of a simulation: `larder_types::Random` with additional methods.
 
 #[derive(Clone, Debug)]
 pub struct Random(larder_types::Random);
 
 impl Random {
-    /// Streams of the same seed and number are the same; those of other numbers have nothing to do with each other.
+    /// Returns the stream with this number. Equal seeds and numbers yield equal streams; different numbers yield
+    /// unrelated streams.
     pub fn stream(seed: u64, number: u64) -> Random {
         Random(larder_types::Random::stream(seed, number))
     }
@@ -13,27 +14,27 @@ impl Random {
         self.0.word()
     }
 
-    /// Below `bound`, which is not zero.
+    /// Returns a number below `bound`, which must not be zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0.below(bound)
     }
 
-    /// An index of a list of this size, which is not zero.
+    /// Returns a random index for a list of `size` elements, which must not be zero.
     pub fn index(&mut self, size: usize) -> usize {
         self.0.index(size)
     }
 
-    /// From the first to the last, both included.
+    /// Returns a number from `first` to `last`, both inclusive.
     pub fn between(&mut self, first: u64, last: u64) -> u64 {
         first + self.below(last - first + 1)
     }
 
-    /// True once in so many draws; never if 0.
+    /// Returns true with probability 1/`draws`; never if `draws` is 0.
     pub fn one_in(&mut self, draws: u64) -> bool {
         draws > 0 && self.below(draws) == 0
     }
 
-    /// Every order as likely.
+    /// Shuffles a slice; every permutation has the same probability.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         self.0.shuffle(items);
     }

@@ -1,12 +1,12 @@
-//! One check with many seeds.
+//! Runs a check with many seeds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Runs a check with so many seeds, from 0 on; with `slow` of them where `LARDER_SLOW_TESTS` is set. `LARDER_SIM_SEED=7` runs it with
-/// seed 7 alone, as it ran before.
+/// Runs a check with the seeds from 0 to `quick`, or to `slow` if `LARDER_SLOW_TESTS` is set (exclusive).
+/// `LARDER_SIM_SEED=7` runs only seed 7, to reproduce a run.
 ///
 /// # Panics
-/// As the check does, when it has said with which seed.
+/// If the check does, after the seed was printed.
 pub fn for_each_seed(quick: u64, slow: u64, check: impl Fn(u64)) {
     let only = std::env::var("LARDER_SIM_SEED").ok();
     if let Some(seed) = only.and_then(|seed| seed.parse().ok()) {
@@ -24,11 +24,11 @@ pub fn for_each_seed(quick: u64, slow: u64, check: impl Fn(u64)) {
     }
 }
 
-/// A planted mistake must be found: the check fails with some seed of so many, and with that one passes where nothing is planted. It is told the
-/// seed, and whether to plant.
+/// Verifies that a check finds a planted bug: it must fail with one of the seeds, and pass with the same seed without
+/// the bug. Its arguments are the seed, and whether to plant the bug.
 ///
 /// # Panics
-/// No seed finds it, or the one that does fails without it, too.
+/// If no seed finds the bug, or if the check fails without the bug, too.
 pub fn check_found(seeds: u64, check: impl Fn(u64, bool)) {
     let fails =
         |seed, is_planted| catch_unwind(AssertUnwindSafe(|| check(seed, is_planted))).is_err();

@@ -1,9 +1,9 @@
-//! A world: time, what is on its way, and nodes that are told of it, until a time.
+//! The world: time, messages in flight, and the nodes, executed until a given time.
 //!
-//! 1. The same options, plan and setup give the same run.
-//! 2. Between two events a crash may come; within a step it comes between any two of its outputs.
-//! 3. A node that stands still is told afterwards of all that happened meanwhile, in its order, at a clock that has gone on.
-//! 4. Each fault that really happened is counted ([`World::marks`]): a plan alone proves nothing.
+//! 1. The same options, plan and setup yield the same run.
+//! 2. A crash may occur between two events, and within a step between any two of its outputs.
+//! 3. A suspended node afterwards receives all inputs that arrived meanwhile, in order, with its clock advanced.
+//! 4. Each fault that actually occurred is counted ([`World::marks`]): a plan alone proves nothing.
 
 mod wires;
 
@@ -17,35 +17,35 @@ use crate::links::{End, Links, direction};
 use crate::node::{Input, Node, NodeId, Output, Outputs, Start};
 use crate::random::Random;
 
-/// Lines of the trace that are kept.
+/// The number of trace lines that are kept.
 const TRACE_LINES: usize = 400;
 
 #[derive(Debug, Clone)]
 pub struct Options {
     pub seed: u64,
-    /// A message takes from the first to the last.
+    /// Minimum and maximum latency of a message.
     pub delay_us: (u64, u64),
-    /// One connection message in so many breaks its connection; none if 0.
+    /// One in this many connection messages breaks its connection; 0 disables this.
     pub break_one_in: u64,
-    /// One datagram in so many is lost; none if 0.
+    /// One in this many datagrams is lost; 0 disables this.
     pub lose_one_in: u64,
-    /// One datagram in so many comes twice; none if 0.
+    /// One in this many datagrams is duplicated; 0 disables this.
     pub repeat_one_in: u64,
-    /// A connection breaks when a direction is blocked for up to so long.
+    /// Maximum time until a connection with a blocked direction breaks.
     pub break_after_us: u64,
-    /// A sync takes up to so long.
+    /// Maximum duration of a sync.
     pub sync_us: u64,
-    /// Clocks run apart by up to so many parts in a million, and begin up to so far apart.
+    /// Maximum clock drift in parts per million, and maximum initial clock offset.
     pub drift_ppm: u64,
     pub clocks_apart_us: u64,
-    /// Nodes whose clocks show the world's time: those that write down when they did something.
+    /// Nodes whose clocks show the world's time: those that record the times of their actions.
     pub exact_clocks: Vec<NodeId>,
-    /// Keep a trace of what happens.
+    /// Whether to record a trace.
     pub is_traced: bool,
 }
 
 impl Options {
-    /// Options that differ from seed to seed.
+    /// Draws options, which differ from seed to seed.
     pub fn draw(random: &mut Random, seed: u64) -> Options {
         let sometimes = |random: &mut Random, value: u64| value * random.below(2);
         Options {
@@ -64,7 +64,7 @@ impl Options {
     }
 }
 
-/// What really happened.
+/// The kinds of events that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
     Killed,
@@ -98,13 +98,13 @@ enum Event<M> {
         message: M,
     },
     Connect(NodeId, NodeId),
-    /// An end learns that the connection is gone.
+    /// An end is notified that the connection is lost.
     Learn {
         connection: u64,
         node: NodeId,
         peer: NodeId,
     },
-    /// The way may have been blocked for too long.
+    /// Checks whether a direction has been blocked for too long.
     Tire {
         from: NodeId,
         to: NodeId,
@@ -122,22 +122,22 @@ enum Event<M> {
 struct Place<N: Node> {
     node: Option<N>,
     disk: Disk,
-    /// Which process this is; what was for another is void.
+    /// The number of the current process; events for other processes are ignored.
     life: u64,
     clock_start: u64,
     clock_ppm: u64,
     is_paused: bool,
-    /// With the number of the connection that each is of.
+    /// Queued inputs, each with the number of its connection.
     inbox: VecDeque<(Input<N::Message>, u64)>,
-    /// The connection to each peer that the process has been told of and holds for good; 0 for none. A process that stood still may
-    /// write into one that is long gone.
+    /// The connection to each peer that the process knows and considers intact; 0 for none. A suspended process may
+    /// write to one that was lost long ago.
     held_good: Vec<u64>,
-    /// The next step that puts anything out is its last; down for so long.
+    /// The process dies in its next step with outputs, and stays down for this time.
     dies_within: Option<u64>,
     syncs_not_before: u64,
 }
 
-/// Nodes, and all that is between them.
+/// Nodes, and everything between them.
 pub struct World<N: Node> {
     setup: N::Setup,
     options: Options,
@@ -157,11 +157,11 @@ pub struct World<N: Node> {
     is_calm: bool,
 }
 
-/// Where an event lies.
+/// The index of an event.
 type Slot = usize;
 
 impl<N: Node> World<N> {
-    /// So many nodes begin, on empty disks, each connected with each.
+    /// Starts nodes on empty disks, with connections between all of them.
     pub fn new(nodes: usize, setup: N::Setup, options: Options, plan: Plan) -> World<N> {
         let mut random = Random::stream(options.seed, 1);
         let places = (0..nodes).map(|_| Place {
@@ -222,7 +222,7 @@ impl<N: Node> World<N> {
         &self.setup
     }
 
-    /// None while it is down.
+    /// Returns the node; `None` while it is down.
     pub fn node(&self, node: NodeId) -> Option<&N> {
         self.places[node.0].node.as_ref()
     }
@@ -231,28 +231,28 @@ impl<N: Node> World<N> {
         &self.places[node.0].disk
     }
 
-    /// Gives a node that is down another disk: one of its own from earlier, or an empty one.
+    /// Gives a node that is down another disk: an earlier one of its own, or an empty one.
     ///
     /// # Panics
-    /// If it is up.
+    /// If the node is up.
     pub fn set_disk(&mut self, node: NodeId, disk: Disk) {
         assert!(self.places[node.0].node.is_none(), "it is in use");
         self.places[node.0].disk = disk;
         self.places[node.0].disk.settle();
     }
 
-    /// How often each fault really happened.
+    /// Returns how often each fault actually occurred.
     pub fn marks(&self) -> &BTreeMap<Mark, u64> {
         &self.marks
     }
 
-    /// The last lines of what happened, if the options asked for it.
+    /// Returns the last lines of the trace, if the options enable it.
     pub fn trace(&self) -> String {
         let lines = self.trace.iter().map(String::as_str);
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// Runs until a time.
+    /// Runs until the given time.
     pub fn run_until(&mut self, until_us: u64) {
         while self
             .queue
@@ -268,7 +268,7 @@ impl<N: Node> World<N> {
         self.now = self.now.max(until_us);
     }
 
-    /// From now on nothing fails: links are open, all processes run or begin again soon.
+    /// Ends all faults: links are open, and all processes run or restart soon.
     pub fn calm(&mut self) {
         self.is_calm = true;
         self.say(|| "calm".to_owned());
@@ -288,7 +288,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// A fault, now.
+    /// Injects a fault now.
     pub fn inflict(&mut self, fault: &Fault) {
         self.say(|| format!("fault {fault:?}"));
         match fault {
@@ -452,7 +452,7 @@ impl<N: Node> World<N> {
         self.tell_of(to, input, 0);
     }
 
-    /// Of this connection, if it is there or lost from now on.
+    /// Delivers an input about this connection, unless the node is down.
     fn tell_of(&mut self, to: NodeId, input: Input<N::Message>, connection: u64) {
         let place = &mut self.places[to.0];
         if place.node.is_none() {

@@ -1,4 +1,4 @@
-//! What lies between nodes, in motion: sending, connecting, breaking, blocking. `crate::links` says what is promised.
+//! The dynamics of links: sending, connecting, breaking, blocking. `crate::links` defines the guarantees.
 
 use super::{Event, Mark, World};
 use crate::links::{End, direction};
@@ -41,7 +41,7 @@ impl<N: Node> World<N> {
         self.at(at, datagram);
     }
 
-    /// Tries to connect two nodes before long, if nothing is under way.
+    /// Schedules an attempt to connect two nodes, unless one is in progress.
     pub(super) fn seek(&mut self, one: NodeId, other: NodeId) {
         let after = self.random.between(1, 20_000);
         let pair = self.links.pair(one, other);
@@ -78,7 +78,7 @@ impl<N: Node> World<N> {
             way.held.clear();
         }
         for (me, peer) in [(one, other), (other, one)] {
-            // The first to hear may have died of it.
+            // The first notified node may have died on that input.
             let is_up = self.places[me.0].node.is_some();
             if is_up && self.links.pair(me, peer).connection == connection {
                 self.links.pair(me, peer).ends[direction(me, peer)] = End::Told(connection);
@@ -141,7 +141,7 @@ impl<N: Node> World<N> {
         if way.blocks > 0 {
             return;
         }
-        // What waited arrives before what is still on its way.
+        // Held messages arrive before those still in flight.
         let held: Vec<_> = way.held.drain(..).collect();
         way.last_at = way.last_at.max(now);
         for message in held {
@@ -153,7 +153,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// All ways between these nodes and the others.
+    /// Returns all directions between these nodes and the others.
     pub(super) fn around(&self, nodes: &[NodeId]) -> Vec<(NodeId, NodeId)> {
         let all = (0..self.places.len()).map(NodeId);
         let others = all.filter(|other| !nodes.contains(other));

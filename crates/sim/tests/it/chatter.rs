@@ -1,4 +1,4 @@
-//! Nodes that only count what they hear from one another.
+//! Nodes that only count the messages from one another.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const TICK_US: u64 = 10_000;
 const FAULTS_US: u64 = 3_000_000;
 const END_US: u64 = 8_000_000;
 
-/// Sends each peer numbers from 1 on over each connection, and datagrams beside it.
+/// Sends each peer ascending numbers from 1 over each connection, and datagrams in parallel.
 struct Chatter {
     me: NodeId,
     peers: BTreeMap<NodeId, (u64, u64)>,

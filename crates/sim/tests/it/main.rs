@@ -1,4 +1,4 @@
-//! Worlds of small nodes: what a connection promises, which faults really happen, and that a planted bug is found.
+//! Worlds of small nodes: connections keep their guarantees, faults actually occur, and a planted bug is found.
 
 mod chatter;
 mod store;

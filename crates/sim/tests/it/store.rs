@@ -1,4 +1,4 @@
-//! A store that answers before its disk has the write, as a bug to be found; and one that does not.
+//! A store that acknowledges before its disk has the write, which is a planted bug; and a correct one.
 
 use larder_sim::{
     Input, Node, NodeId, Options, Output, Outputs, Plan, Random, Scene, Start, World,
@@ -12,7 +12,7 @@ const END_US: u64 = 4_000_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Message {
     Put,
-    /// So many are there.
+    /// The number of stored values.
     Have(u64),
 }
 
@@ -101,7 +101,7 @@ impl Node for Actor {
     }
 }
 
-/// Whether the client saw something acknowledged go.
+/// Returns whether the client saw an acknowledged write disappear.
 fn loses(seed: u64, answers_early: bool) -> bool {
     let mut random = Random::stream(seed, 0);
     let scene = Scene {
