@@ -1,6 +1,7 @@
-//! A Chromium of a test's own, without a window, told what to do by the DevTools protocol.
+//! A headless Chromium for one test, controlled by the DevTools protocol.
 //!
-//! It is spoken to through two pipes (`--remote-debugging-pipe`), messages of JSON that end with a zero byte: no port, no driver to install.
+//! It communicates over two pipes (`--remote-debugging-pipe`) with zero-terminated JSON messages, and needs neither a
+//! port nor a driver.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 pub struct Browser {
     child: Child,
-    // Closed to end it.
+    // Closed to end the browser.
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
     session: Option<String>,
@@ -20,14 +21,15 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// With one empty page; None where there is no browser on this machine.
+    /// Starts a browser with one empty page; `None` if none is installed.
     pub fn start() -> Option<Browser> {
         let Some(program) = program() else {
             missing("Chromium");
             return None;
         };
         let profile = tempfile::tempdir().expect("a folder");
-        // What it would fetch of its own accord is turned off; as root, as in containers, it starts without its sandbox alone.
+        // Disables background network access. As root, which is usual in containers, it starts only without its
+        // sandbox.
         let flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
              --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --remote-debugging-pipe";
         // It reads from descriptor 3 and writes to 4.
@@ -58,14 +60,14 @@ impl Browser {
         Some(browser)
     }
 
-    /// Goes to an address.
+    /// Navigates to a URL.
     pub fn open(&mut self, url: &str) {
         self.ask("Page.enable", json!({}));
         let gone = self.ask("Page.navigate", json!({"url": url}));
         assert_eq!(gone.get("errorText"), None, "{url}: {gone}");
     }
 
-    /// The value of an expression on the page.
+    /// Evaluates an expression on the page.
     pub fn value(&mut self, expression: &str) -> Value {
         let asked = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let answer = self.ask("Runtime.evaluate", asked);
@@ -77,7 +79,7 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// Returns when an expression is true, looked at as often as the page is drawn.
+    /// Waits until an expression is true; evaluates it on every frame.
     pub fn wait_until(&mut self, expression: &str) {
         let seen = self.value(&format!(
             "new Promise(done => {{
@@ -95,7 +97,7 @@ impl Browser {
         assert_eq!(seen, "seen", "not within 30 s: {expression}\n{seen}");
     }
 
-    /// What is written in the elements of a selector, with a line for each.
+    /// Returns the text of all elements that match a selector, one line each.
     pub fn text(&mut self, selector: &str) -> String {
         let all = self.value(&format!(
             "[...document.querySelectorAll({selector:?})].map(node => node.textContent).join('\\n')"
@@ -103,7 +105,7 @@ impl Browser {
         all.as_str().expect("a text").to_owned()
     }
 
-    /// Presses the mouse where a person would: a button that is hidden, covered or disabled is not pressed.
+    /// Clicks an element like a person: a button that is hidden, covered or disabled is not clicked.
     pub fn click(&mut self, selector: &str) {
         let at = self.value(&format!(
             "(() => {{
@@ -120,14 +122,14 @@ impl Browser {
         }
     }
 
-    /// Clicks into a field, and replaces what it has.
+    /// Clicks a field and replaces its contents.
     pub fn fill(&mut self, selector: &str, text: &str) {
         self.click(selector);
         self.value(&format!("document.querySelector({selector:?}).select()"));
         self.ask("Input.insertText", json!({"text": text}));
     }
 
-    /// Chooses a file in a field for files.
+    /// Selects a file in a file input.
     pub fn choose(&mut self, selector: &str, file: &Path) {
         let expression = format!("document.querySelector({selector:?})");
         let field = self.ask("Runtime.evaluate", json!({"expression": expression}));
@@ -139,7 +141,7 @@ impl Browser {
         );
     }
 
-    /// How wide the window is, and whether pages are dark.
+    /// Sets the width of the window and the color scheme.
     pub fn look(&mut self, width: u32, dark: bool) {
         self.ask(
             "Emulation.setDeviceMetricsOverride",
@@ -179,7 +181,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It ends when its pipe does.
+        // The browser ends when its pipe is closed.
         self.to = None;
         let _ = self.child.wait();
     }

@@ -1,11 +1,11 @@
-//! Certificates of the tests' own: an authority that signs them, and a folder for their files.
+//! Certificates for one test: an authority that signs them, and a folder for their files.
 
 use std::path::PathBuf;
 
 use rcgen::{BasicConstraints, CertifiedIssuer, DnType, IsCa, KeyPair};
 pub use rcgen::{CertificateParams, date_time_ymd};
 
-/// Who signs certificates. `ca.pem` in its folder is its own.
+/// A certificate authority. `ca.pem` in its folder is its own certificate.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: tempfile::TempDir,
@@ -37,17 +37,17 @@ impl Authority {
         authority
     }
 
-    /// Its own certificate.
+    /// Returns its own certificate.
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// Where a file of its folder is.
+    /// Returns the path of a file in its folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Writes a file into its folder.
+    /// Writes a file to its folder.
     pub fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         let folder = path.parent().expect("it is in the folder");
@@ -56,12 +56,12 @@ impl Authority {
         path
     }
 
-    /// For a host or an address, which is its common name as well.
+    /// Signs a certificate for a host or an address, which is also its common name.
     pub fn sign(&self, name: &str) -> Signed {
         self.sign_with(name, |_| {})
     }
 
-    /// As [`Authority::sign`], with something about it changed.
+    /// Like [`Authority::sign`], with modified parameters.
     pub fn sign_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Signed {
         let mut params = CertificateParams::new([name.to_owned()]).expect("a name");
         params.distinguished_name.push(DnType::CommonName, name);
@@ -75,7 +75,7 @@ impl Authority {
     }
 }
 
-/// Signed by nobody but itself, as `openssl req -x509` makes them.
+/// Creates a self-signed certificate, like `openssl req -x509`.
 pub fn self_signed(name: &str) -> Signed {
     let mut params = CertificateParams::new([name.to_owned()]).expect("a name");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,7 +1,7 @@
-//! An etcd of the tests' own: some members on free ports of this machine, in a folder that goes with it.
+//! An etcd cluster for one test: members on free local ports, in a folder that is removed with it.
 //!
-//! Members are killed, stopped and started again by their number. Heartbeats and elections are ten and three times faster than etcd's
-//! defaults, and nothing is synced: a killed process loses nothing by that.
+//! Members can be killed, suspended and restarted by number. Heartbeats are ten times and elections three times
+//! faster than etcd's defaults. Nothing is synced, which loses no data when a process is killed.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -16,13 +16,14 @@ use tempfile::TempDir;
 
 use crate::{find, free_port};
 
-/// How often a start is tried on other ports: between choosing a port and taking it, another process may.
+/// Maximum number of start attempts on different ports: another process may take a port between its choice and its
+/// use.
 const STARTS_MAX: usize = 5;
 
-/// What a member says when it knows a leader and answers.
+/// The log message of a member that knows a leader and serves requests.
 const READY: &str = "ready to serve client requests";
 
-/// Longer than any start takes: only a hang is bounded by it.
+/// Longer than any start takes: it only bounds a hang.
 const HANG: Duration = Duration::from_secs(60);
 
 pub struct Etcd {
@@ -37,19 +38,19 @@ struct Member {
     process: Option<Child>,
 }
 
-/// Where the program is: where others are, or where `scripts/setup test` puts it.
+/// Returns the path of the program: installed, or where `scripts/setup test` stores it.
 pub fn program() -> Option<PathBuf> {
     let unpacked = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.etcd/usr/bin/etcd");
     find("etcd").or_else(|| unpacked.is_file().then_some(unpacked))
 }
 
 impl Etcd {
-    /// Starts so many members, and waits until they answer. `None` if etcd is not installed, which is said.
+    /// Starts members and waits until they respond. `None`, with a message, if etcd is not installed.
     pub fn start(members: usize) -> Option<Etcd> {
         Etcd::start_with(members, &[])
     }
 
-    /// With more options for each member. If they name certificates, members speak TLS to clients.
+    /// Starts members with additional options. If the options name certificates, members use TLS for clients.
     #[track_caller]
     pub fn start_with(members: usize, options: &[&str]) -> Option<Etcd> {
         if program().is_none() {
@@ -71,7 +72,7 @@ impl Etcd {
         panic!("etcd does not start: {why}");
     }
 
-    /// The addresses of its members.
+    /// Returns the URLs of its members.
     pub fn endpoints(&self) -> Vec<String> {
         (0..self.members.len())
             .map(|at| self.endpoint(at))
@@ -83,7 +84,7 @@ impl Etcd {
         format!("{}://127.0.0.1:{port}", self.scheme())
     }
 
-    /// Host and port, as a proxy takes it.
+    /// Returns host and port, as the proxy expects them.
     pub fn address(&self, member: usize) -> String {
         format!("127.0.0.1:{}", self.members[member].client_port)
     }
@@ -96,10 +97,10 @@ impl Etcd {
         if is_tls { "https" } else { "http" }
     }
 
-    /// Starts all members that do not run, and waits until they answer.
+    /// Starts all members that are not running, and waits until they respond.
     ///
     /// # Errors
-    /// What a member said last that ended instead.
+    /// The last log line of a member that ended instead.
     pub fn start_all(&mut self) -> Result<(), String> {
         let absent = (0..self.members.len()).filter(|at| self.members[*at].process.is_none());
         let started: Vec<_> = absent
@@ -153,7 +154,7 @@ impl Etcd {
         ready
     }
 
-    /// Kills a member at once (SIGKILL). Its data stay.
+    /// Kills a member (SIGKILL). Its data are kept.
     pub fn kill(&mut self, member: usize) {
         if let Some(mut child) = self.members[member].process.take() {
             let _ = child.kill();
@@ -161,10 +162,10 @@ impl Etcd {
         }
     }
 
-    /// Kills all members and removes their data; they start again with none.
+    /// Kills all members and removes their data; restarts them empty.
     ///
     /// # Errors
-    /// As [`Etcd::start_all`].
+    /// Like [`Etcd::start_all`].
     pub fn lose_data(&mut self) -> Result<(), String> {
         (0..self.members.len()).for_each(|at| self.kill(at));
         for at in 0..self.members.len() {
@@ -173,7 +174,7 @@ impl Etcd {
         self.start_all()
     }
 
-    /// A member's folder.
+    /// Returns a member's folder.
     pub fn data(&self, member: usize) -> PathBuf {
         self.folder.path().join(format!("m{member}"))
     }
@@ -182,12 +183,12 @@ impl Etcd {
         self.members[member].process.is_some()
     }
 
-    /// Stops a member where it stands (SIGSTOP): its connections stay open, and it says nothing.
+    /// Suspends a member (SIGSTOP): its connections stay open, and it does not respond.
     pub fn stop(&self, member: usize) {
         self.signal(member, Signal::STOP);
     }
 
-    /// Lets a stopped member go on.
+    /// Resumes a suspended member.
     pub fn go_on(&self, member: usize) {
         self.signal(member, Signal::CONT);
     }
@@ -200,7 +201,7 @@ impl Etcd {
         let _ = kill_process(Pid::from_child(child), signal);
     }
 
-    /// The member that leads, as the others know; waits for an election that is under way.
+    /// Returns the leader according to the members; waits for a running election.
     pub fn leader(&self) -> usize {
         let status = |at: usize| {
             self.post(at, "maintenance/status", "{}")
@@ -220,7 +221,7 @@ impl Etcd {
         panic!("etcd has no leader");
     }
 
-    /// Forgets all revisions before this one.
+    /// Compacts all revisions before this one.
     pub fn compact(&self, member: usize, revision: u64) {
         let body = format!(r#"{{"revision":"{revision}","physical":true}}"#);
         let answer = self
@@ -229,10 +230,10 @@ impl Etcd {
         assert!(answer.contains("revision"), "{answer}");
     }
 
-    /// One request of its JSON gateway; without TLS.
+    /// Sends a request to the JSON gateway, without TLS.
     ///
     /// # Errors
-    /// The member is not there.
+    /// If the member is not reachable.
     pub fn post(&self, member: usize, path: &str, body: &str) -> io::Result<String> {
         let address = self.address(member);
         let mut stream = TcpStream::connect(&address)?;
@@ -269,7 +270,7 @@ impl Member {
     }
 }
 
-/// Reads what a member says to its end, and tells when it is ready or has ended.
+/// Reads a member's log to the end, and reports when it is ready or has ended.
 fn listen(said: impl Read, mut log: File, tell: &mpsc::Sender<Result<(), String>>) {
     let mut last = String::new();
     for line in BufReader::new(said).lines() {
@@ -285,7 +286,7 @@ fn listen(said: impl Read, mut log: File, tell: &mpsc::Sender<Result<(), String>
     let _ = tell.send(Err(last));
 }
 
-/// A text of a flat answer; JSON is not understood here.
+/// Returns a string of a flat JSON object, without a JSON parser.
 fn text_of<'a>(json: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = json.split_once(&format!("\"{name}\":\""))?;
     rest.split_once('"').map(|(text, _)| text)

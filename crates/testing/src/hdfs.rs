@@ -1,7 +1,8 @@
-//! An HDFS of the tests' own: Hadoop's mini cluster, from `.hdfs-mini-cluster`, which `scripts/setup test` makes.
+//! An HDFS for one test: Hadoop's mini cluster, from `.hdfs-mini-cluster`, which `scripts/setup test` creates.
 //!
-//! One process of Java with a namenode and some datanodes on free ports of loopback, its data in a folder that goes with it. It is told by lines
-//! what to do, and each is answered when it is done; `scripts/hdfs-mini-cluster/Main.java` knows them.
+//! One Java process runs a namenode and several datanodes on free loopback ports, with its data in a folder that is
+//! removed with it. It reads commands as lines and acknowledges each on completion;
+//! `scripts/hdfs-mini-cluster/Main.java` defines them.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -21,7 +22,8 @@ pub struct Hdfs {
 }
 
 impl Hdfs {
-    /// Starts one with so many datanodes; of each file as many copies are kept. `None` where it is not installed, which is said.
+    /// Starts a cluster with this number of datanodes, which is also the replication factor. `None`, with a message,
+    /// if it is not installed.
     #[track_caller]
     pub fn start(datanodes: usize) -> Option<Hdfs> {
         let jars = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.hdfs-mini-cluster");
@@ -33,7 +35,7 @@ impl Hdfs {
         let log = File::create(folder.path().join("log")).expect("a file");
         let classes = format!("{}:{}/*", jars.display(), jars.display());
         let mut child = Command::new("java")
-            // Quick to start, and small.
+            // For a fast start and little memory.
             .args([
                 "-XX:TieredStopAtLevel=1",
                 "-XX:+UseSerialGC",
@@ -72,7 +74,7 @@ impl Hdfs {
         })
     }
 
-    /// `hdfs://` and where the namenode listens, which stays the same when it is started again.
+    /// Returns `hdfs://` and the address of the namenode, which does not change when it is restarted.
     pub fn url(&self, path: &str) -> String {
         format!("hdfs://127.0.0.1:{}{path}", self.port)
     }
@@ -81,10 +83,10 @@ impl Hdfs {
         self.port
     }
 
-    /// Has a command done; gives what was answered to it.
+    /// Executes a command and returns its reply.
     ///
     /// # Panics
-    /// It failed.
+    /// If it failed.
     #[track_caller]
     pub fn tell(&self, line: &str) -> String {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +99,7 @@ impl Hdfs {
             .to_owned()
     }
 
-    /// The paths of the files below a folder, sorted.
+    /// Returns the paths of the files below a folder, sorted.
     pub fn list(&self, path: &str) -> Vec<String> {
         let found = self.tell(&format!("list {path}"));
         let mut names: Vec<String> = found
@@ -108,7 +110,7 @@ impl Hdfs {
         names
     }
 
-    /// A file with a delegation token of this user's.
+    /// Creates a file with a delegation token of this user.
     pub fn token(&self, user: &str) -> PathBuf {
         let path = self.folder.path().join(format!("token-of-{user}"));
         let count = self.tell(&format!("token {user} {}", path.display()));

@@ -1,17 +1,20 @@
-//! What tests of several crates need: other people's servers, a proxy that cuts and stalls ([`proxy`]), and a word where a machine lacks something.
+//! Test support for several crates: third-party servers, a proxy that breaks and stalls connections ([`proxy`]), and
+//! reports of missing prerequisites.
 //!
-//! PostgreSQL, Redis and memcached run as processes of a test's own, each on a free port of loopback and in a folder of its own, gone with
-//! its value: `process` starts, ends and starts again what any command runs; `postgres` and `services` know the commands. [`etcd`] has members, [`hdfs`] a namenode and datanodes.
-//! Certificates are signed by an authority of a test's own ([`certificates`]).
+//! PostgreSQL, Redis and memcached run as processes of one test, each on a free loopback port and in a folder of its
+//! own, and end with their value. `process` starts, stops and restarts any command; `postgres` and `services` define
+//! the commands. [`etcd`] has members, [`hdfs`] a namenode and datanodes. An authority of the test signs certificates
+//! ([`certificates`]).
 //!
-//! A test that goes without says so where it is heard. The test harness keeps what a passing test prints with `eprintln!` to itself. So what is said here goes to standard error
-//! directly, and into the file that `LARDER_TEST_SKIPS` names, from which `cargo xtask ci` tells it again at its end.
+//! A skipped test must be visible, but the test harness hides what a passing test prints with `eprintln!`. Messages
+//! about skipped tests are therefore written directly to standard error, and to the file in `LARDER_TEST_SKIPS`, from
+//! which `cargo xtask ci` repeats them at its end.
 //!
-//! | lacking | what becomes of the test |
+//! | missing prerequisite | result of the test |
 //! |---|---|
-//! | what `scripts/setup test` installs: [`missing`] | it is skipped; where `CI` is set it fails |
-//! | what no set-up can give, such as root or data that is not in the project: [`cannot`] | it is skipped |
-//! | nobody has asked for it, since it takes long: [`is_asked_for`] | it is skipped |
+//! | a program or package that `scripts/setup test` installs: [`missing`] | skipped; fails if `CI` is set |
+//! | a property that no setup can provide, such as root or external data: [`cannot`] | skipped |
+//! | a request for a long test: [`is_asked_for`] | skipped |
 
 pub mod browser;
 pub mod certificates;
@@ -31,10 +34,10 @@ pub use port::free_port;
 pub use process::{Server, folder};
 pub use services::{find, memcached, redis};
 
-/// A program or a package is not installed that `scripts/setup test` installs.
+/// Reports that a program or a package that `scripts/setup test` installs is not installed.
 ///
 /// # Panics
-/// Where `CI` is set: there a test must not go without.
+/// If `CI` is set: no test may be skipped there for this reason.
 #[track_caller]
 pub fn missing(what: &str) {
     let word = format!("{what} is not installed; scripts/setup test installs it");
@@ -42,12 +45,12 @@ pub fn missing(what: &str) {
     skipped(&word);
 }
 
-/// This machine or this user cannot do what the test is about.
+/// Reports that this machine or this user does not support what the test requires.
 pub fn cannot(what: &str) {
     skipped(&format!("this machine cannot {what}"));
 }
 
-/// Whether a long test is asked for, by an environment variable.
+/// Returns whether an environment variable requests a long test.
 pub fn is_asked_for(variable: &str, why: &str) -> bool {
     let is_set = std::env::var_os(variable).is_some();
     if !is_set {
@@ -56,7 +59,8 @@ pub fn is_asked_for(variable: &str, why: &str) -> bool {
     is_set
 }
 
-/// A file or folder of real data, which is not in the project: below `LARDER_TEST_DATA`, or below `shared/data` beside it.
+/// Returns the path of real data that is not in the repository: below `LARDER_TEST_DATA`, or below `shared/data` next
+/// to it.
 pub fn data(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("LARDER_TEST_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
@@ -74,7 +78,7 @@ pub fn data(name: &str) -> Option<PathBuf> {
 fn skipped(why: &str) {
     let thread = std::thread::current();
     let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("a test"));
-    // Who cannot be told goes without the test all the same.
+    // Best effort: the test is skipped even if the report fails.
     let _ = std::io::stderr().write_all(line.as_bytes());
     if let Some(path) = std::env::var_os("LARDER_TEST_SKIPS") {
         let file = OpenOptions::new().create(true).append(true).open(path);

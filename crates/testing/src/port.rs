@@ -1,8 +1,9 @@
-//! Ports that no two tests have at once, in whatever processes they run.
+//! Ports that no two concurrent tests share, in any process.
 //!
-//! A test draws a port before whoever is to listen on it is started, and that one may be killed and started again: in between nobody listens there.
-//! So ports are had in blocks. A process has a block while it listens on the first port of it, and gives out the others, each once. The system gives
-//! none of them to who asks for any, which gets 32,768 or more.
+//! A test chooses a port before it starts the program that listens on it, and may kill and restart that program: in
+//! between, the port is free. Ports are therefore allocated in blocks. A process owns a block while it listens on the
+//! block's first port, and hands out each of the others once. The system never assigns these ports automatically; it
+//! uses 32,768 and above.
 
 use std::net::TcpListener;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 const PORTS: Range<u16> = 10_000..32_000;
 const BLOCK: u16 = 100;
 
-/// What this process has taken; it has it to its end.
+/// The blocks of this process, which it keeps until it ends.
 static TAKEN: Mutex<Taken> = Mutex::new(Taken {
     claims: Vec::new(),
     left: 0..0,
@@ -20,15 +21,15 @@ static TAKEN: Mutex<Taken> = Mutex::new(Taken {
 struct Taken {
     /// Listeners on the first ports of its blocks.
     claims: Vec<TcpListener>,
-    /// Not yet given out, of its last block.
+    /// The remaining ports of its last block.
     left: Range<u16>,
 }
 
-/// A port on which nothing listens, and that is given to nobody else while this process lives: it is still free when whoever listened on it is
-/// started again.
+/// Returns a port on which no process listens, and that is not handed out again while this process lives: it stays
+/// available for restarting the program that listened on it.
 ///
 /// # Panics
-/// All blocks are taken.
+/// If all blocks are taken.
 pub fn free_port() -> u16 {
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
@@ -47,7 +48,7 @@ impl Taken {
     }
 }
 
-/// The first port of a block that nobody has, and a listener on it.
+/// Returns the first port of a free block, and a listener on it.
 fn claim() -> (u16, TcpListener) {
     let mut firsts = PORTS.step_by(usize::from(BLOCK));
     let claimed = firsts.find_map(|first| Some((first, listen(first)?)));

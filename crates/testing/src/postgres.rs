@@ -1,6 +1,6 @@
-//! PostgreSQL: where it is installed, as whom it runs, a new cluster, a server.
+//! PostgreSQL: the installed programs, their user, a new cluster, a server.
 //!
-//! As root it runs as the user `postgres`, since PostgreSQL refuses to be root's.
+//! As root it runs as the user `postgres`, since PostgreSQL does not run as root.
 
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -11,14 +11,14 @@ use rustix::process::{Pid, Signal};
 
 use crate::{Server, find, folder, free_port, missing};
 
-/// The programs of one version, and the user that they run as, if it cannot be this one.
+/// The programs of one version, and their user, if it must differ from the current one.
 pub struct Programs {
     folder: PathBuf,
     user: Option<(u32, u32)>,
 }
 
 impl Programs {
-    /// Those that [`find`] finds. None where PostgreSQL is not installed, or only its client.
+    /// Returns the programs that [`find`] finds. `None` if PostgreSQL is not installed, or only its client.
     pub fn find() -> Option<Programs> {
         let folder = find("initdb")?.parent()?.to_owned();
         let user = rustix::process::geteuid().is_root().then(postgres_user);
@@ -29,7 +29,7 @@ impl Programs {
         self.folder.join(program)
     }
 
-    /// Has a command run as the user that PostgreSQL runs as.
+    /// Makes a command run as PostgreSQL's user.
     pub fn as_user(&self, mut command: Command) -> Command {
         if let Some((user, group)) = self.user {
             command.uid(user).gid(group);
@@ -38,7 +38,7 @@ impl Programs {
         command
     }
 
-    /// Gives a file or a folder to the user that PostgreSQL runs as.
+    /// Changes the owner of a file or a folder to PostgreSQL's user.
     pub fn give(&self, path: &Path) -> std::io::Result<()> {
         match self.user {
             Some((user, group)) => chown(path, Some(user), Some(group)),
@@ -46,10 +46,11 @@ impl Programs {
         }
     }
 
-    /// Makes a cluster in `data` below `folder`, which becomes PostgreSQL's. Everybody who connects is its user `postgres`.
+    /// Creates a cluster in `data` below `folder`, which then belongs to PostgreSQL's user. Every client connects as
+    /// its user `postgres`.
     ///
     /// # Errors
-    /// What `initdb` said.
+    /// The output of `initdb`.
     pub fn init(&self, folder: &Path, locale: &str) -> Result<PathBuf, String> {
         let data = folder.join("data");
         self.give(folder).map_err(|error| error.to_string())?;
@@ -68,7 +69,7 @@ impl Programs {
         }
     }
 
-    /// Adds what runs a server over TCP alone, with settings such as `fsync=off`.
+    /// Adds the arguments for a server with only TCP connections, with settings such as `fsync=off`.
     pub fn serve(command: &mut Command, data: &Path, port: u16, settings: &[&str]) {
         command.arg("-D").arg(data);
         command.args(["-k", "", "-h", "127.0.0.1", "-p", &port.to_string()]);
@@ -87,7 +88,7 @@ fn postgres_user() -> (u32, u32) {
     ids.expect("a line of /etc/passwd has a user and a group")
 }
 
-/// A server with a cluster of its own. None where PostgreSQL is not installed.
+/// Starts a server with a new cluster. `None` if PostgreSQL is not installed.
 pub fn start(settings: &[&str]) -> Option<Server> {
     let Some(programs) = Programs::find() else {
         missing("PostgreSQL");
@@ -99,15 +100,16 @@ pub fn start(settings: &[&str]) -> Option<Server> {
     let port = free_port();
     let mut command = programs.as_user(Command::new(programs.path("postgres")));
     command.current_dir(folder.path());
-    // The machine does not crash here, and what a process wrote outlives it.
+    // The tests do not crash the machine, and the system keeps what a killed process wrote.
     let settings = [&["fsync=off"], settings].concat();
     Programs::serve(&mut command, &data, port, &settings);
-    // The fast shutdown, which does not wait for clients.
+    // SIGINT is the fast shutdown, which does not wait for clients.
     let server = Server::start_until(command, port, folder, Signal::INT, is_ready);
     Some(server)
 }
 
-/// What `pg_ctl` waits for: the eighth line of the file that a server writes, when the first is of this server.
+/// Returns what `pg_ctl` waits for: the status in the eighth line of the server's pid file, if the first line has
+/// this server's pid.
 fn is_ready(server: &Server, pid: Pid) -> bool {
     let file = server.folder().join("data/postmaster.pid");
     let text = std::fs::read_to_string(file).unwrap_or_default();

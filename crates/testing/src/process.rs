@@ -1,4 +1,4 @@
-//! A server process: started, asked to stop or killed, and perhaps started again on its port and its data.
+//! A server process that can be stopped or killed, and restarted with the same port and data.
 
 use std::fs::File;
 use std::net::TcpStream;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// A start that takes longer has failed.
+/// The timeout of a start.
 const STARTED: Duration = Duration::from_secs(60);
 
 /// A server process.
 pub struct Server {
     pub port: u16,
     folder: TempDir,
-    /// How it is asked to stop.
+    /// The signal that stops it.
     stop: Signal,
     is_ready: fn(&Server, Pid) -> bool,
     running: Mutex<Running>,
@@ -29,14 +29,14 @@ struct Running {
 }
 
 impl Server {
-    /// Runs what listens on `port` and keeps its data in `folder`, until it accepts connections.
+    /// Runs a program that listens on `port` and stores its data in `folder`; returns when it accepts connections.
     pub fn start(command: Command, port: u16, folder: TempDir) -> Server {
         let listens =
             |server: &Server, _: Pid| TcpStream::connect(("127.0.0.1", server.port)).is_ok();
         Server::start_until(command, port, folder, Signal::TERM, listens)
     }
 
-    /// The same for what is ready by another sign, and stops by another signal.
+    /// Like [`Server::start`], with another readiness check and another stop signal.
     pub(crate) fn start_until(
         mut command: Command,
         port: u16,
@@ -61,13 +61,13 @@ impl Server {
         server
     }
 
-    /// Starts it again after [`Server::end`] or [`Server::kill`].
+    /// Restarts it after [`Server::end`] or [`Server::kill`].
     pub fn begin(&self) {
-        // What was killed may still hold the data while its processes end.
+        // Child processes of a killed server may still hold the data while they end.
         self.run(true);
     }
 
-    /// Runs it until it is ready; if it ends before that, `again` until the time is up.
+    /// Runs it until it is ready. If it ends before that and `again` is set, restarts it until the timeout.
     fn run(&self, again: bool) {
         let mut running = self.running();
         let Running { command, child } = &mut *running;
@@ -91,12 +91,12 @@ impl Server {
         }
     }
 
-    /// Ends it at once, as SIGKILL to all its processes does: its children end when they see that it is gone.
+    /// Kills it with SIGKILL; its child processes end when they notice.
     pub fn kill(&self) {
         self.end_by(Signal::KILL);
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Stops it, and waits until it has ended.
     pub fn end(&self) {
         self.end_by(self.stop);
     }
@@ -106,7 +106,7 @@ impl Server {
             return;
         };
         let pid = Pid::from_child(&child);
-        // One that a test stopped hears nothing before it goes on.
+        // A suspended process handles signals only after SIGCONT.
         for signal in [Signal::CONT, signal] {
             kill_process(pid, signal).expect("our own child");
         }
@@ -126,7 +126,7 @@ impl Server {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Its data and its log.
+    /// Returns the folder with its data and its log.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }

@@ -1,6 +1,7 @@
-//! A TCP proxy of the tests' own, between two processes on this machine: it cuts, stalls, delays, and loses replies.
+//! A TCP proxy for one test, between two local processes: it breaks, stalls and delays connections, and drops
+//! replies.
 //!
-//! Two threads for each connection, one for each direction.
+//! Each connection has two threads, one per direction.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,19 +26,19 @@ struct Shared {
 struct Rules {
     is_ended: bool,
     is_cut: bool,
-    /// The processes whose connections are cut.
+    /// The processes whose connections are broken.
     cut_processes: Vec<u32>,
     /// Connections with smaller numbers are stalled.
     stalled_below: u64,
-    /// So is every connection whose last request has one of these words.
+    /// Connections whose last request contains one of these words are stalled, too.
     held: Vec<String>,
-    /// The last request of each connection, or its beginning.
+    /// The last request of each connection, or its start.
     requests: BTreeMap<u64, Vec<u8>>,
     delay: Duration,
-    /// So many of the next replies are lost, each with its connection.
+    /// This number of further replies is dropped, each with its connection.
     replies_to_lose: u64,
     replies_lost: u64,
-    /// So is the next one to a request with this word.
+    /// The next reply to a request with this word is dropped, too.
     reply_to_lose: Option<String>,
     /// The number of the next connection.
     next: u64,
@@ -45,7 +46,7 @@ struct Rules {
 }
 
 impl Proxy {
-    /// To this host and port.
+    /// Creates a proxy to this host and port.
     pub fn to(target: impl Into<String>) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
@@ -59,12 +60,12 @@ impl Proxy {
         Proxy { address, shared }
     }
 
-    /// Host and port to connect to.
+    /// Returns the host and port to connect to.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// Breaks all connections, and every new one at once, until [`Proxy::heal`].
+    /// Breaks all connections, and every new one immediately, until [`Proxy::heal`].
     pub fn cut(&self) {
         let mut rules = self.shared.rules();
         rules.is_cut = true;
@@ -72,7 +73,7 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Breaks the connections of these processes, and every new one of theirs at once, until [`Proxy::heal`].
+    /// Breaks the connections of these processes, and every new one of theirs immediately, until [`Proxy::heal`].
     pub fn cut_from(&self, processes: &[u32]) {
         let mut rules = self.shared.rules();
         rules.cut_processes = processes.to_vec();
@@ -84,28 +85,29 @@ impl Proxy {
         break_each(cut);
     }
 
-    /// Breaks all connections; new ones are carried.
+    /// Breaks all connections; new ones are forwarded.
     pub fn break_connections(&self) {
         self.shared.rules().break_all();
     }
 
-    /// Holds back what comes on the connections that there are, in both directions; new ones are carried.
+    /// Holds back all data on the current connections, in both directions; new ones are forwarded.
     pub fn stall(&self) {
         let mut rules = self.shared.rules();
         rules.stalled_below = rules.next;
     }
 
-    /// Holds back connections whose last request has one of these words, as [`Proxy::stall`] does; all others are carried.
+    /// Holds back connections whose last request contains one of these words, like [`Proxy::stall`]; all others are
+    /// forwarded.
     pub fn hold(&self, words: &[&str]) {
         self.shared.rules().held = words.iter().map(|&word| word.to_owned()).collect();
     }
 
-    /// Everything arrives so much later.
+    /// Delays all data by this time.
     pub fn delay(&self, delay: Duration) {
         self.shared.rules().delay = delay;
     }
 
-    /// Ends a cut, a stall and a delay. What was held back arrives now.
+    /// Ends a cut, a stall and a delay. Held data is now delivered.
     pub fn heal(&self) {
         let mut rules = self.shared.rules();
         rules.is_cut = false;
@@ -116,17 +118,17 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Loses the next replies: requests arrive, and instead of the reply the connection breaks.
+    /// Drops the next replies: requests are delivered, and the connection breaks instead of the reply.
     pub fn lose_replies(&self, replies: u64) {
         self.shared.rules().replies_to_lose = replies;
     }
 
-    /// Loses, in the same way, the next reply to a request that has this word.
+    /// Drops, in the same way, the next reply to a request that contains this word.
     pub fn lose_reply_to(&self, word: &str) {
         self.shared.rules().reply_to_lose = Some(word.to_owned());
     }
 
-    /// How many were lost so far.
+    /// The number of dropped replies.
     pub fn replies_lost(&self) -> u64 {
         self.shared.rules().replies_lost
     }
@@ -140,7 +142,7 @@ impl Drop for Proxy {
         rules.break_all();
         drop(rules);
         self.shared.changed.notify_all();
-        // The thread that accepts sees it.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -163,7 +165,7 @@ impl Rules {
         true
     }
 
-    /// Whether the last request of a connection has this word.
+    /// Returns whether the last request of a connection contains this word.
     fn has_asked(&self, number: u64, word: &str) -> bool {
         let request = self.requests.get(&number).map_or(&[][..], Vec::as_slice);
         request.windows(word.len()).any(|it| it == word.as_bytes())
@@ -181,7 +183,7 @@ fn break_each(connections: Vec<(u64, TcpStream, TcpStream)>) {
     }
 }
 
-/// Whether the other end of a connection is a socket of one of these processes.
+/// Returns whether the peer's socket of a connection belongs to one of these processes.
 fn is_of(client: &TcpStream, processes: &[u32]) -> bool {
     let Some(inode) = inode_of_other_end(client) else {
         return false;
@@ -195,7 +197,7 @@ fn is_of(client: &TcpStream, processes: &[u32]) -> bool {
     processes.iter().any(has_it)
 }
 
-/// Both ends are on this machine; theirs has the addresses of ours the other way round.
+/// Both sockets are on this machine; the peer's has the addresses in reverse order.
 fn inode_of_other_end(client: &TcpStream) -> Option<u64> {
     let own = format!(":{:04X}", client.peer_addr().ok()?.port());
     let other = format!(":{:04X}", client.local_addr().ok()?.port());
@@ -203,7 +205,7 @@ fn inode_of_other_end(client: &TcpStream) -> Option<u64> {
     sockets.lines().find_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
         let is_it = fields.next()?.ends_with(&own) && fields.next()?.ends_with(&other);
-        // What nobody has open any more has inode 0, which no file is.
+        // A socket that no process has open has inode 0, which no file has.
         is_it.then(|| fields.nth(6)?.parse().ok()).flatten()
     })
 }
@@ -227,7 +229,7 @@ impl Shared {
             let Ok(client) = client else {
                 continue;
             };
-            // Who is not there refuses: the client's connection is dropped with this.
+            // If the target is not reachable, the client's connection is dropped here.
             if let Ok(server) = TcpStream::connect(&self.target) {
                 self.carry(client, server);
             }

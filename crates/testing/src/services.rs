@@ -1,11 +1,12 @@
-//! Redis and memcached, which keep nothing.
+//! Redis and memcached, without persistence.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::{Server, folder, free_port, missing};
 
-/// Where a program is: in `PATH`, where what only root starts is kept, or where Debian keeps PostgreSQL's, the newest version first.
+/// Finds a program: in `PATH`, in the folders for root's programs, or in Debian's folders of PostgreSQL, newest
+/// version first.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -28,7 +29,7 @@ pub fn memcached() -> Option<Server> {
     let mut command = Command::new(program);
     command.args(["-l", "127.0.0.1", "-U", "0", "-p", &port.to_string()]);
     command.args(["-m", "256", "-I", "8m", "-t", "2"]);
-    // It refuses root unless told that root is meant.
+    // It refuses to run as root without this option.
     if rustix::process::geteuid().is_root() {
         command.args(["-u", "root"]);
     }
