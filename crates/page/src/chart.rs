@@ -1,6 +1,6 @@
 //! Charts as inline SVG: points, lines and bars over two axes.
 //!
-//! Colours are classes that the page's style defines for light and dark; what a point is, it says when one rests on it.
+//! Colors are classes that the page's style defines for light and dark; the pointer shows a point's description.
 
 use std::fmt::Write as _;
 
@@ -13,13 +13,13 @@ const RIGHT: f64 = 18.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
 
-/// How values lie on an axis.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
-    /// From zero.
+    /// Starts at zero.
     Linear,
     Log,
-    /// Logarithmic, marked at powers of two.
+    /// Logarithmic, with marks at powers of two.
     Doubling,
 }
 
@@ -27,14 +27,14 @@ pub enum Scale {
 pub struct Axis {
     pub title: String,
     pub scale: Scale,
-    /// How a mark is written.
+    /// Formats the label of a mark.
     pub label: fn(f64) -> String,
 }
 
 #[derive(Clone, Debug)]
 pub struct Series {
     pub name: String,
-    /// Of the page's style.
+    /// A class of the page's style.
     pub class: &'static str,
     pub look: Look,
     pub points: Vec<Point>,
@@ -52,11 +52,11 @@ pub enum Look {
 pub struct Point {
     pub x: f64,
     pub y: f64,
-    /// Empty for none.
+    /// The description of the point; empty for none.
     pub says: String,
 }
 
-/// Points and lines. Those that a scale cannot show (zero on a logarithmic one) are left out.
+/// Plots points and lines. Points that a scale cannot show (zero on a logarithmic one) are omitted.
 pub fn plot(x: &Axis, y: &Axis, series: &[Series]) -> String {
     let shown = |point: &&Point| x.shows(point.x) && y.shows(point.y);
     let all = || {
@@ -121,7 +121,7 @@ fn mark(out: &mut String, series: &Series, x: f64, y: f64, says: &str) {
     let _ = write!(out, "{shape}<title>{}</title></{end}>", escape(says));
 }
 
-/// Bars side by side, each with its name under it.
+/// Plots bars side by side, each with its name below it.
 pub fn bars(title: &str, y: &Axis, bars: &[(String, f64)], class: &str) -> String {
     let (x, across, up) = beside_each_other(title, y, bars);
     let mut out = frame(&x, y, &across, &up);
@@ -145,7 +145,7 @@ pub fn bars(title: &str, y: &Axis, bars: &[(String, f64)], class: &str) -> Strin
     out + "</svg>"
 }
 
-/// A share now, and before if there is something to compare with.
+/// A share, and the earlier share for comparison if there is one.
 #[derive(Clone, Debug)]
 pub struct Pair {
     pub name: String,
@@ -153,7 +153,7 @@ pub struct Pair {
     pub now: f64,
 }
 
-/// Bars in pairs, the one before on the left, each pair with the front of its name under it.
+/// Plots bars in pairs, the earlier one on the left, each pair with the start of its name below it.
 pub fn pairs(title: &str, pairs: &[Pair]) -> String {
     let y = Axis {
         title: title.to_owned(),
@@ -166,7 +166,7 @@ pub fn pairs(title: &str, pairs: &[Pair]) -> String {
     let (x, across, up) = beside_each_other("", &y, &all);
     let mut out = frame(&x, &y, &across, &up);
     let width = across.at(1.0) - across.at(0.0);
-    // As many letters as have room.
+    // As many letters as fit.
     let letters = ((width / 7.0) as usize).max(1);
     for (index, pair) in pairs.iter().enumerate() {
         let left = across.at(index as f64);
@@ -213,7 +213,7 @@ pub fn pairs(title: &str, pairs: &[Pair]) -> String {
     out + "</svg>" + legend
 }
 
-/// The axes of bars.
+/// Returns the axes of bars.
 fn beside_each_other(title: &str, y: &Axis, bars: &[(String, f64)]) -> (Axis, Span, Span) {
     let x = Axis {
         title: title.to_owned(),
@@ -301,7 +301,7 @@ impl Axis {
     }
 }
 
-/// Where the values of an axis lie on the page.
+/// The mapping of an axis's values to the page.
 struct Span {
     scale: Scale,
     low: f64,
@@ -347,7 +347,7 @@ impl Span {
     }
 }
 
-/// From zero to at least `most`, by steps of one, two or five times a power of ten.
+/// Returns marks from zero to at least `most`, with a step of one, two or five times a power of ten.
 fn linear_marks(most: f64) -> Vec<f64> {
     if most <= 0.0 {
         return vec![0.0, 1.0];
@@ -364,7 +364,7 @@ fn linear_marks(most: f64) -> Vec<f64> {
     (0..=count).map(|index| f64::from(index) * step).collect()
 }
 
-/// One, two and five times powers of ten around the values; powers alone where these are many.
+/// Returns one, two and five times the powers of ten around the values, or only the powers if there are many.
 fn log_marks(least: f64, most: f64) -> Vec<f64> {
     let (first, last) = (least.log10().floor() as i32, most.log10().ceil() as i32);
     let powers = || (first..=last).map(|power| 10f64.powi(power));
@@ -374,7 +374,7 @@ fn log_marks(least: f64, most: f64) -> Vec<f64> {
     let all: Vec<f64> = powers()
         .flat_map(|power| [power, 2.0 * power, 5.0 * power])
         .collect();
-    // One on either side of the values at most.
+    // At most one mark beyond the values on either side.
     let start = all.iter().rposition(|mark| *mark <= least).unwrap_or(0);
     let end = all.iter().position(|mark| *mark >= most);
     all[start..=end.unwrap_or(all.len() - 1)].to_vec()

@@ -1,4 +1,4 @@
-//! Figures in words: short enough for a table, and true; text that may stand in a page.
+//! Formats numbers for tables, short but accurate, and escapes text for pages.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ pub fn capital(text: &str) -> String {
     first.into_iter().flatten().chain(letters).collect()
 }
 
-/// To the unit, with commas.
+/// Formats an integer with commas.
 pub fn count(value: f64) -> String {
     figures::count(value.round() as u64)
 }
 
-/// 12.5k, 3M.
+/// Formats 12.5k, 3M.
 pub fn short(value: f64) -> String {
     let units = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     match units.into_iter().find(|(unit, _)| value >= *unit) {
@@ -24,17 +24,17 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// With two digits behind the point at most.
+/// Formats with at most two decimals.
 pub fn number(value: f64) -> String {
     figures::plain(value, 2)
 }
 
-/// A time given in microseconds.
+/// Formats a duration in microseconds.
 pub fn micros(value: f64) -> String {
     figures::duration(Duration::from_nanos((value * 1e3).round() as u64))
 }
 
-/// Four digits behind the point where it is near 0 or 100, so that few bad ones among many are seen.
+/// Formats with four decimals near 0 or 100, so that a few failures among many are visible.
 pub fn fine_percent(value: f64) -> String {
     if value > 0.0 && (value < 1.0 || (value > 99.0 && value < 100.0)) {
         format!("{value:.4}%")
@@ -43,7 +43,7 @@ pub fn fine_percent(value: f64) -> String {
     }
 }
 
-/// Of shares that are small all over: 0.0004%, 2%.
+/// Formats small shares: 0.0004%, 2%.
 pub fn tiny_percent(value: f64) -> String {
     if value >= 0.01 {
         return coarse_percent(value);

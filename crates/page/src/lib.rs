@@ -1,15 +1,17 @@
-//! What pages have in common that open from disk, ask nothing of the network and run no script: a head, charts, figures.
+//! Self-contained HTML pages that open from disk, without network access and scripts: a head, charts, number
+//! formatting.
 //!
 //! ```text
 //!  head ─► text and tables, with numbers by `figures` ─► charts as inline SVG (`chart`)
 //! ```
 //!
-//! They follow the reader's light or dark (`page.css`). Who writes one: bg for a rating, larder for a plan of subspaces.
+//! They follow the reader's light or dark mode (`page.css`). bg writes one for a rating, larder for a plan of
+//! subspaces.
 
 pub mod chart;
 pub mod figures;
 
-/// The beginning of a page, up to where its text begins.
+/// Returns the start of a page, up to its text.
 pub fn head(title: &str) -> String {
     format!(
         "<!doctype html><html lang=en><meta charset=utf-8>\
