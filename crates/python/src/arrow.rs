@@ -1,4 +1,4 @@
-//! The Arrow C stream interface, both ways.
+//! The Arrow C stream interface, in both directions.
 
 use std::ffi::CStr;
 use std::sync::{Mutex, PoisonError};
@@ -12,10 +12,10 @@ use crate::failed;
 
 const NAME: &CStr = c"arrow_array_stream";
 
-/// The record batches of whatever hands over a C stream.
+/// Returns the record batches of an object with a C stream.
 ///
 /// # Errors
-/// `TypeError`, if it does not; `larder.Error` if its columns cannot be read.
+/// `TypeError` if it has none; `larder.Error` if its columns cannot be read.
 pub fn batches(frame: &Bound<'_, PyAny>) -> PyResult<Batches> {
     let Ok(method) = frame.getattr("__arrow_c_stream__") else {
         let what = frame.get_type().name()?;
@@ -26,19 +26,20 @@ pub fn batches(frame: &Bound<'_, PyAny>) -> PyResult<Batches> {
     let made = method.call0()?;
     let capsule = made.cast::<PyCapsule>()?;
     let stream = capsule.pointer_checked(Some(NAME))?;
-    // SAFETY: a capsule of this name holds a stream by the interface's specification, which says that it is to be moved out.
+    // SAFETY: a capsule with this name contains a stream by the interface's specification, which requires the
+    // consumer to move it out.
     unsafe { Batches::from_c_stream(stream.cast::<CStream>().as_ptr()) }.map_err(failed)
 }
 
-/// Record batches for who takes a C stream: pyarrow, Polars, pandas, DuckDB. They can be taken once.
+/// Record batches for consumers of a C stream: pyarrow, Polars, pandas, DuckDB. They can be consumed once.
 #[pyclass(frozen, module = "larder._native")]
 pub struct Stream(Mutex<Option<Held>>);
 
-/// What a capsule holds.
+/// The contents of a capsule.
 #[repr(transparent)]
 struct Held(CStream);
 
-// SAFETY: a stream has no ties to a thread: what it hands over is made by an iterator that is `Send`.
+// SAFETY: a stream is not bound to a thread: it is produced by an iterator that is `Send`.
 unsafe impl Send for Held {}
 
 impl Stream {
@@ -55,11 +56,11 @@ impl Stream {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // Another schema is the taker's to make of this one.
+        // Converting to another schema is left to the consumer.
         drop(requested_schema);
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let held = held.ok_or_else(|| failed("these batches were taken already"))?;
-        // Who takes the stream moves it out; else it is released with the capsule.
+        // The consumer moves the stream out; otherwise it is released with the capsule.
         PyCapsule::new_with_value(py, held, NAME)
     }
 }

@@ -1,4 +1,4 @@
-//! A version of a data frame, or of files.
+//! Builds a version from a data frame or from files.
 
 use std::path::Path;
 
@@ -16,10 +16,10 @@ use crate::on::read_manifest;
 use crate::options::Options;
 use crate::{arrow, bad_argument, failed};
 
-/// Where rows come from.
+/// The source of rows.
 enum Source {
     Batches(Batches),
-    /// A list of paths and URLs, as `larder build` takes them.
+    /// A list of paths and URLs, as for `larder build`.
     Files(Vec<String>),
 }
 
@@ -48,7 +48,8 @@ impl Source {
     }
 }
 
-/// Builds of rows, of keys that are to be removed from what is built on, or of both; gives the manifest's text and how many rows were left out.
+/// Builds from rows, from keys to remove from the base, or from both; returns the manifest's text and the number of
+/// skipped rows.
 #[pyfunction]
 pub fn build(
     py: Python<'_>,
@@ -82,7 +83,7 @@ pub fn build(
     })
 }
 
-/// Rows into a builder.
+/// Returns a sink that passes rows to a builder.
 pub fn sink(builder: &Builder) -> Sink<'_> {
     Sink(builder.writer())
 }
@@ -90,7 +91,7 @@ pub fn sink(builder: &Builder) -> Sink<'_> {
 pub struct Sink<'a>(RowWriter<'a>);
 
 impl Sink<'_> {
-    /// A key that is removed from what is built on.
+    /// Removes a key of the base.
     pub fn removed(&mut self, seq: u64, key: &[u8]) -> Result<(), SinkError> {
         Ok(self.0.push_removed(seq, key)?)
     }
@@ -113,7 +114,7 @@ impl RowSink for Sink<'_> {
     }
 }
 
-/// Rows of which only the key counts. They come after those of so many files.
+/// Rows of which only the key is used. They are numbered after those of the preceding files.
 struct Removed<'a> {
     rows: Sink<'a>,
     files_before: u64,
@@ -166,7 +167,7 @@ fn build_judged(
     Ok((text(&manifest), skipped))
 }
 
-/// What a version must be, and the one that it is compared with.
+/// The conditions that a version must meet, and the version for comparison.
 pub struct Gates<'a> {
     options: &'a Options,
     before: Option<(String, Manifest)>,
@@ -174,14 +175,14 @@ pub struct Gates<'a> {
 
 impl Gates<'_> {
     /// # Errors
-    /// There is nothing at the place that is to be compared with.
+    /// If the version for comparison does not exist.
     pub fn of(options: &Options) -> PyResult<Gates<'_>> {
         let before = options.against.as_deref().map(earlier).transpose()?;
         Ok(Gates { options, before })
     }
 
     /// # Errors
-    /// What every gate says that refuses the version.
+    /// The messages of all gates that reject the version.
     pub fn judge(&self, manifest: &Manifest) -> Result<(), larder_batch::Error> {
         let before = (self.before.as_ref()).map(|(name, manifest)| Before { name, manifest });
         let verdicts = profile::judge(&self.options.limits(), manifest, before);
@@ -197,14 +198,14 @@ impl Gates<'_> {
     }
 }
 
-/// The version that gates compare with, and how it is called.
+/// Returns the version with which gates compare, and its name.
 fn earlier(against: &str) -> PyResult<(String, Manifest)> {
     let location = place(against)?;
     let name = format!("the version at {location}");
     Ok((name, read_manifest(&location)?))
 }
 
-/// Why a delta is refused that removes all there is.
+/// Returns the reason for rejecting a delta that removes all records.
 fn nothing_left(options: &Options, manifest: &Manifest) -> Option<String> {
     let refused = manifest.nothing_left("allow_empty=True");
     refused.filter(|_| !options.allow_empty)
@@ -212,7 +213,7 @@ fn nothing_left(options: &Options, manifest: &Manifest) -> Option<String> {
 
 fn refuse_empty(options: &Options, done: &Summary) -> PyResult<()> {
     match (done.rows, done.skipped) {
-        // Nothing has changed.
+        // A delta without changes.
         (0, 0) if options.is_of_changes() => Ok(()),
         (0, skipped) if !options.allow_empty => Err(failed(match skipped {
             0 => "the input holds no rows; a version without records is built only with allow_empty=True".to_owned(),
@@ -223,18 +224,18 @@ fn refuse_empty(options: &Options, done: &Summary) -> PyResult<()> {
 }
 
 /// # Errors
-/// `ValueError`: it is neither a path nor a URL.
+/// `ValueError` if it is neither a path nor a URL.
 pub fn place(out: &str) -> PyResult<Location> {
     Location::parse(out).map_err(bad_argument)
 }
 
-/// Copies a file that was built; nobody sees it before it is whole.
+/// Copies a built file; it becomes visible only when it is complete.
 pub fn put(folder: &Path, place: &Location, file: &str) -> PyResult<()> {
     let target = place.join(file).map_err(failed)?;
     target.put_file_blocking(&folder.join(file)).map_err(failed)
 }
 
-/// A folder that goes when it is dropped.
+/// Creates a folder that is removed on drop.
 pub fn temp_folder(options: &Options) -> PyResult<tempfile::TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("larder-");

@@ -1,4 +1,5 @@
-//! Ctrl-C while Rust works: Python hears of it on its main thread only, which therefore waits, and does not work.
+//! Ctrl-C during Rust code: Python handles signals only on its main thread, which therefore waits while another
+//! thread works.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -7,18 +8,19 @@ use std::time::Duration;
 use pyo3::prelude::*;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// How often signals are looked for.
+/// The interval of checks for signals.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Whether what is being done is to end.
+/// Returns whether the current work should end.
 pub fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Does `work` on a thread of its own, without the interpreter's lock. When a signal's handler raises, the work is ended, and that is what comes of it.
+/// Executes `work` on another thread, without the interpreter's lock. If a signal handler raises, the work is
+/// cancelled and the exception is returned.
 ///
 /// # Errors
-/// Those of the work, and what a handler raises.
+/// Those of the work, and the exception of a handler.
 pub fn without_lock<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> PyResult<T> + Send,
@@ -28,7 +30,7 @@ pub fn without_lock<T: Send>(
         let (done_in, done) = channel();
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                // Nobody who hears it is gone: the scope waits.
+                // The receiver exists, because the scope waits for this thread.
                 let _ = done_in.send(work());
             });
             loop {

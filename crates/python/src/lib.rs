@@ -1,4 +1,4 @@
-//! What the Python package `larder` does in Rust: the module `larder._native`.
+//! The Rust part of the Python package `larder`: the module `larder._native`.
 //!
 //! ```text
 //!  larder.build(frame) ─────────────► build: rows of Arrow batches ─► Builder ─► a version
@@ -9,8 +9,9 @@
 //!  larder.open(path) ───────────────► store: a version's files, read in this process
 //! ```
 //!
-//! Arguments are checked and documented in `python/larder`; options come as one JSON text, so that a task of Spark gets them as they are.
-//! Data frames come and go by the Arrow C stream interface. While Rust works, Python goes on: the interpreter's lock is not held.
+//! `python/larder` checks and documents the arguments. Options are passed as one JSON text, so that a Spark task
+//! receives them unchanged. Data frames are exchanged by the Arrow C stream interface. Rust code runs without the
+//! interpreter's lock.
 
 mod arrow;
 mod build;
@@ -31,12 +32,12 @@ create_exception!(
     "What larder could not do, and why."
 );
 
-/// A failure, as an exception.
+/// Converts an error to `larder.Error`.
 fn failed(error: impl std::fmt::Display) -> PyErr {
     Error::new_err(error.to_string())
 }
 
-/// An argument that is not what it should be.
+/// Converts an error about an argument to `ValueError`.
 fn bad_argument(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

@@ -1,5 +1,5 @@
-//! What a delta is built on. Its partitions are opened one by one, when they are compared with, so that a task reads what its own rows are compared
-//! with and nothing else.
+//! The base of a delta. Its partitions are opened individually on first use, so a task reads only those that its own
+//! rows require.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,23 +16,23 @@ use crate::interrupt::is_interrupted;
 use crate::options::Options;
 use crate::{bad_argument, failed};
 
-/// As it comes from Python.
+/// The options from Python.
 #[derive(Deserialize, Clone)]
 #[serde(deny_unknown_fields)]
 pub struct OnOptions {
     place: String,
-    /// The rows are all of the new version.
+    /// The rows are the complete new version.
     pub full: bool,
-    /// Of the version that the driver has found there: its tasks build on no other.
+    /// The digest of the base that the driver found; its tasks accept no other.
     digest: Option<String>,
-    /// Nothing but keys that are to be removed is given.
+    /// Only keys to remove are given.
     pub keys_only: bool,
 }
 
-/// The manifest of a version that is built.
+/// Reads the manifest of a built version.
 ///
 /// # Errors
-/// There is none, or it is damaged.
+/// If it is missing or damaged.
 pub fn read_manifest(location: &Location) -> PyResult<Manifest> {
     let file = location.join(Manifest::FILE).map_err(failed)?;
     let read = file.reader().map(|reader| {
@@ -52,10 +52,10 @@ pub fn read_manifest(location: &Location) -> PyResult<Manifest> {
     Manifest::decode(&location.to_string(), &bytes).map_err(failed)
 }
 
-/// Opens what the options say that is built on. `target` is where the version is to be.
+/// Opens the base according to the options. `target` is the location of the new version.
 ///
 /// # Errors
-/// There is no version there, another one, or none that can be built on for this store.
+/// If there is no version, a different one, or one that cannot be a base for this store.
 pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
     let Some(on) = &options.on else {
         return Ok(None);
@@ -104,8 +104,8 @@ pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
     }))
 }
 
-/// Copies the segments of one partition, with those of the layers below, to this machine. They are read through the version, which keeps them open
-/// when their folder has gone.
+/// Copies the segments of one partition, including those of the lower layers, to this machine. The returned version
+/// keeps the files open after their folder is removed.
 fn fetch(
     root: &str,
     manifest: &Manifest,
@@ -142,10 +142,11 @@ fn copy(root: &str, file: &str, to: &Path) -> Result<(), String> {
     (copied.map(drop)).map_err(|error| format!("cannot copy {from} to {shown}: {error}"))
 }
 
-/// What the driver finds out, for the options of the tasks: the base's digest and how many partitions it has.
+/// Returns the properties of the base that the driver adds to the options of the tasks: its digest and its number of
+/// partitions.
 ///
 /// # Errors
-/// As for [`open`].
+/// Like [`open`].
 #[pyfunction]
 pub fn base(py: Python<'_>, options: &str, out: &str) -> PyResult<(String, u32)> {
     let options = Options::parse(options)?;
@@ -157,7 +158,7 @@ pub fn base(py: Python<'_>, options: &str, out: &str) -> PyResult<(String, u32)>
     })
 }
 
-/// The path that stays the same wherever it is read from, or the URL.
+/// Returns an absolute path, or the URL.
 fn absolute(text: &str) -> PyResult<String> {
     place(text)?.told_as(text).map_err(failed)
 }

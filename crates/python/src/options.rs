@@ -1,4 +1,4 @@
-//! The options of a build, as they come from Python: the words and defaults of `larder build`.
+//! The options of a build from Python: the names and defaults of `larder build`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::bad_argument;
 use crate::interrupt;
 use crate::on::{self, OnOptions};
 
-/// A builder takes so many writers at a time.
+/// Maximum number of concurrent writers of a builder.
 const WRITERS_MAX: usize = 16;
 
 #[derive(Deserialize, Clone)]
@@ -33,30 +33,30 @@ pub struct Options {
     min_records: Option<u64>,
     max_shrink_percent: Option<f64>,
     max_growth_percent: Option<f64>,
-    /// By column, `*` for every other one.
+    /// By column; `*` applies to all others.
     max_nulls: BTreeMap<String, f64>,
     max_empty: BTreeMap<String, f64>,
     max_shift: BTreeMap<String, f64>,
-    /// Where the version is that gates compare with.
+    /// The location of the version with which gates compare.
     pub against: Option<String>,
     skip_nulls: bool,
     pub allow_empty: bool,
-    /// Of a delta.
+    /// Set for a delta.
     pub on: Option<OnOptions>,
     memory: String,
     threads: Option<usize>,
     pub temp: Option<PathBuf>,
-    /// Seconds since 1970, for what the manifest says of the build.
+    /// Seconds since 1970, for the manifest.
     at: u64,
-    /// How the input is named there.
+    /// The name of the input in the manifest.
     input: String,
-    /// Those that were given and bear on the version, by name.
+    /// The given options that affect the version, by name.
     given: BTreeMap<String, String>,
 }
 
 impl Options {
     /// # Errors
-    /// `ValueError`: what is wrong with which.
+    /// `ValueError` with the invalid option.
     pub fn parse(text: &str) -> PyResult<Options> {
         let options: Options = serde_json::from_str(text).map_err(bad_argument)?;
         if options.value.is_some() && options.values.is_some() {
@@ -71,17 +71,17 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether the rows are changes to another version.
+    /// Returns whether the rows are changes to another version.
     pub fn is_of_changes(&self) -> bool {
         self.on.as_ref().is_some_and(|on| !on.full)
     }
 
-    /// Whether the version tells what its columns hold: changes alone do not say it.
+    /// Returns whether the version gets a profile: changes alone do not yield one.
     pub fn has_profile(&self) -> bool {
         self.profile && !self.is_of_changes()
     }
 
-    /// The gates.
+    /// Returns the gates.
     pub fn limits(&self) -> Limits {
         let columns = |limits: &BTreeMap<String, f64>| {
             let each = limits.iter().map(|(column, limit)| ColumnLimit {
@@ -112,7 +112,7 @@ impl Options {
         }
     }
 
-    /// How the values of one key are collected: it follows from the options, never from the data.
+    /// Returns the encoding of collected values, which depends only on the options, not on the data.
     fn collect(&self) -> PyResult<CollectAs> {
         let own = match self.value_spec()? {
             ValueSpec::Column(_) => CollectAs::Text,
@@ -142,7 +142,7 @@ impl Options {
     }
 
     /// # Errors
-    /// `ValueError`: it is no size, or too little.
+    /// `ValueError` if it is not a size, or too small.
     pub fn memory(&self) -> PyResult<ByteSize> {
         const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
         let memory: ByteSize = self.memory.parse().map_err(bad_argument)?;
@@ -159,15 +159,15 @@ impl Options {
         self.threads.unwrap_or_else(all).max(1)
     }
 
-    /// How many threads hand rows to a builder.
+    /// Returns the number of threads that pass rows to a builder.
     pub fn writers(&self) -> usize {
         self.threads().min(WRITERS_MAX)
     }
 
-    /// What says of the input's columns what is key and what is value.
+    /// Returns the options for reading the input: which columns are the key and the value.
     ///
     /// # Errors
-    /// As [`Options::parse`].
+    /// Like [`Options::parse`].
     pub fn input(&self) -> PyResult<InputOptions> {
         let parsing = self.memory()?.0 / 4;
         let nulls = match self.skip_nulls {
@@ -186,22 +186,22 @@ impl Options {
         })
     }
 
-    /// Of rows of which only the key counts.
+    /// Returns the options for rows of which only the key is used.
     ///
     /// # Errors
-    /// As [`Options::parse`].
+    /// Like [`Options::parse`].
     pub fn input_of_keys(&self) -> PyResult<InputOptions> {
         Ok(InputOptions {
-            // It has to be a column that is there; nobody looks at it.
+            // The column must exist; its values are ignored.
             value: ValueSpec::Column(self.key[0].clone()),
             ..self.input()?
         })
     }
 
-    /// Of a version that is to be at `target`: a delta, if it is built on another.
+    /// Returns the options for a version at `target`: a delta, if there is a base.
     ///
     /// # Errors
-    /// As [`Options::parse`], and of what it is built on.
+    /// Like [`Options::parse`], and those of opening the base.
     pub fn build_at(&self, target: &str) -> PyResult<BuildOptions> {
         let mut options = self.build()?;
         options.on = on::open(self, target)?;
@@ -212,7 +212,7 @@ impl Options {
     }
 
     /// # Errors
-    /// As [`Options::parse`].
+    /// Like [`Options::parse`].
     pub fn build(&self) -> PyResult<BuildOptions> {
         let memory = self.memory()?.0;
         let mut options = BuildOptions::new(self.store.clone());
@@ -229,10 +229,10 @@ impl Options {
         Ok(options)
     }
 
-    /// What the manifest says of a build on a base.
+    /// Returns the manifest's description of a build on a base.
     ///
     /// # Errors
-    /// As [`Options::parse`].
+    /// Like [`Options::parse`].
     pub fn built_on(&self, base: Option<&Built>) -> PyResult<Built> {
         let mut built = self.built()?;
         if let Some(base) = base
@@ -243,7 +243,7 @@ impl Options {
         Ok(built)
     }
 
-    /// What the manifest says of the build.
+    /// Returns the manifest's description of the build.
     fn built(&self) -> PyResult<Built> {
         let (value, value_column) = match self.value_spec()? {
             ValueSpec::Column(column) => ("column", Some(column)),

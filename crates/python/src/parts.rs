@@ -1,8 +1,8 @@
-//! A version that the tasks of an engine make together.
+//! Builds a version with the tasks of a distributed engine.
 //!
-//! 1. What a task leaves is a pure function of its partitions' rows: a task that runs twice, or beside itself, leaves the same bytes under the
-//!    same names.
-//! 2. The manifest is written last, by the driver. Before that there is no version.
+//! 1. The output of a task is a pure function of its partitions' rows: a task that runs repeatedly or concurrently
+//!    with itself writes the same bytes under the same names.
+//! 2. The driver writes the manifest last. Before that there is no version.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -23,8 +23,8 @@ use crate::interrupt::without_lock;
 use crate::options::Options;
 use crate::{arrow, bad_argument, failed};
 
-/// Rows as two columns: the target of their partition, one for each of `targets`, and bundles of them of so many bytes. Of a delta a value ends as there;
-/// the rows of keys that are to be removed say nothing else.
+/// Returns the rows as two columns: the target of their partition, one per element of `targets`, and bundles of this
+/// size. For a delta, values have the delta marker; rows that remove keys consist only of the key and the marker.
 #[pyfunction]
 pub fn assemble(
     frame: &Bound<'_, PyAny>,
@@ -66,10 +66,11 @@ pub fn assemble(
     Ok(arrow::Stream::new(stream.map_err(failed)?))
 }
 
-/// What a task has made: of each segment what [`finish`] is to know, and what was collected of the rows, if a profile is asked for.
+/// The output of a task: a description of each segment for [`finish`], and the collected profile data, if a profile
+/// is requested.
 type Written = (Vec<String>, Option<Cow<'static, [u8]>>);
 
-/// Writes the segments of what [`assemble`] made of all rows of some partitions.
+/// Writes the segments from the output of [`assemble`] for all rows of some partitions.
 #[pyfunction]
 pub fn write_parts(
     py: Python<'_>,
@@ -96,7 +97,7 @@ pub fn write_parts(
     })
 }
 
-/// Of rows whose values end as in a delta.
+/// Receives rows whose values have the delta marker.
 struct Marked<'a>(Sink<'a>);
 
 impl RowSink for Marked<'_> {
@@ -138,7 +139,7 @@ fn write(
     Ok((parts.collect::<PyResult<_>>()?, collected))
 }
 
-/// Makes one of what several tasks have collected of their rows.
+/// Merges the profile data that several tasks collected.
 #[pyfunction]
 pub fn merge_collected(
     py: Python<'_>,
@@ -161,7 +162,7 @@ fn merged(collected: &[PyBackedBytes], built: &Built) -> PyResult<Collector> {
     Ok(all)
 }
 
-/// Makes sure that a version can be built to `out`, and that there is what gates compare with.
+/// Checks that a version can be built to `out`, and that the version with which gates compare exists.
 #[pyfunction]
 pub fn check_out(py: Python<'_>, options: &str, out: &str) -> PyResult<()> {
     let options = Options::parse(options)?;
@@ -180,7 +181,8 @@ pub fn check_out(py: Python<'_>, options: &str, out: &str) -> PyResult<()> {
     })
 }
 
-/// Writes segments of the partitions that have no rows, and then the manifest, if the gates let it through; gives its text.
+/// Writes the segments of partitions without rows, and then the manifest, if the gates accept it; returns the
+/// manifest's text.
 #[pyfunction]
 pub fn finish(
     py: Python<'_>,
@@ -221,7 +223,8 @@ pub fn finish(
         let text = text(&manifest);
         std::fs::write(folder.join(Manifest::FILE), &text).map_err(failed)?;
         put(&folder, &place, Manifest::FILE)?;
-        // What tasks that were killed in the middle have left. A task that still runs is one too many, and the version is whole without it.
+        // Removes the remains of killed tasks. A task that still runs is redundant, and the version is complete
+        // without it.
         let _ = place.remove_unfinished_blocking();
         Ok(text)
     })

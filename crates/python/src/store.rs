@@ -1,4 +1,4 @@
-//! A version's files, read in this process: the same that servers read.
+//! Reads a version's files in this process, in the format that servers read.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -12,11 +12,11 @@ use pyo3::types::{PyBytes, PyString};
 use crate::failed;
 use crate::interrupt::without_lock;
 
-/// A version that is open. It never changes, and may be read by many threads.
+/// An open version. It is immutable and may be read by many threads.
 #[pyclass(frozen, module = "larder._native")]
 pub struct Store(Arc<Version>);
 
-/// A key: bytes, or text, which stands for its UTF-8.
+/// Converts a key: bytes, or text, which is encoded in UTF-8.
 fn key<'a>(given: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
     if let Ok(bytes) = given.cast::<PyBytes>() {
         return Ok(Cow::Borrowed(bytes.as_bytes()));
@@ -34,7 +34,7 @@ fn key<'a>(given: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
 }
 
 impl Store {
-    /// What was copied out of the files counts only if none was cut meanwhile.
+    /// Checks, after values were copied from the files, that no file was truncated in the meantime.
     fn whole<T>(&self, read: T) -> PyResult<T> {
         match self.0.is_whole() {
             true => Ok(read),
@@ -94,10 +94,10 @@ impl Store {
         self.whole(values)
     }
 
-    /// Reads every byte, and compares every digest.
+    /// Reads every byte and verifies every digest.
     ///
     /// # Errors
-    /// What is damaged.
+    /// The damage that was found.
     fn verify(&self, py: Python<'_>) -> PyResult<()> {
         let version = self.0.clone();
         without_lock(py, move || {
@@ -111,7 +111,7 @@ impl Store {
     }
 }
 
-/// The records of a version, in the order of their files.
+/// An iterator over the records of a version, in the order of its files.
 #[pyclass(module = "larder._native")]
 pub struct Records(Walk<Arc<Version>>);
 
