@@ -1,8 +1,8 @@
-//! The error codes that clients match on, one row each.
+//! The error codes that clients match on.
 //!
 //! RESP shows a code as the first word of an error reply (`-NOSTORE no store is named ...`), HTTP
-//! as `error.code` in the body beside a status. The habit of every message: what failed, on which
-//! value, what to do; one sentence, no final full stop, no newline.
+//! as `error.code` in the body beside a status. Every message states what failed, on which value,
+//! and what to do; it is one sentence without a final period or a newline.
 
 use std::fmt;
 
@@ -51,18 +51,18 @@ pub enum Code {
     NoScript,
 }
 
-/// How a [`Code`] is spelled and what a client may do about it.
+/// A [`Code`]'s spelling in each protocol, and its remedy.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     pub code: Code,
-    /// `error.code` of an HTTP answer.
+    /// `error.code` in the body of an HTTP response.
     pub name: &'static str,
     /// First word of a RESP error.
     pub resp_prefix: &'static str,
     pub http_status: u16,
-    /// Whether the same request may succeed later with nobody changing anything.
+    /// Whether the same request may succeed later without any other change.
     pub retry: bool,
-    /// When it is answered, and what the message tells the reader to do.
+    /// The cause and the remedy, as Markdown.
     pub meaning: &'static str,
 }
 
@@ -87,45 +87,45 @@ const fn row(
 /// Every code, in the order of [`Code`].
 #[rustfmt::skip]
 pub const ROWS: &[Row] = &[
-    row(Code::BadRequest, "BAD_REQUEST", "ERR", 400, false, "The request is malformed or an argument is out of its range; the message names the argument and its range"),
-    row(Code::UnknownCommand, "UNKNOWN_COMMAND", "ERR", 404, false, "No such command; the text is the one Redis gives"),
-    row(Code::WrongArity, "WRONG_ARITY", "ERR", 400, false, "Too few or too many arguments; the text is the one Redis gives"),
-    row(Code::Syntax, "SYNTAX", "ERR", 400, false, "An option is unknown or lacks its value"),
-    row(Code::ReadOnly, "READONLY", "NOWRITE", 405, false, "A write to a store: build a version and push it; to the output of a join: write to its sources; or to a table that is kept in PostgreSQL: write there"),
-    row(Code::NoAuth, "NOAUTH", "NOAUTH", 401, false, "The server has a password and the connection, or the HTTP request, has not given it"),
-    row(Code::WrongPassword, "WRONGPASS", "WRONGPASS", 401, false, "The user or the password is wrong"),
-    row(Code::NoProto, "NOPROTO", "NOPROTO", 400, false, "HELLO asked for a protocol other than 2 or 3"),
-    row(Code::TooManyClients, "MAX_CLIENTS", "ERR", 503, true, "As many connections are open as server.max_connections allows, or over HTTP server.max_http_connections; close some, or raise it"),
-    row(Code::Forbidden, "FORBIDDEN", "ERR", 403, false, "The request comes from a page of another site in a browser; or fetch.allow does not name the source of the pull"),
-    row(Code::NoSuchStore, "NO_SUCH_STORE", "NOSTORE", 404, false, "No store has this name; STORE.LIST lists them, `larder push` makes one"),
-    row(Code::NoSuchVersion, "NO_SUCH_VERSION", "NOVERSION", 404, false, "The store holds no such version; the message lists those it holds"),
-    row(Code::NoSuchPull, "NO_SUCH_PULL", "NOPULL", 404, false, "No pull has this id since the server started"),
-    row(Code::NoLiveVersion, "NO_LIVE_VERSION", "NOLIVE", 503, true, "The store exists and no version of it is live yet; wait for its pull or swap one in"),
-    row(Code::AbsentKey, "ABSENT_KEY", "ERR", 404, false, "The store holds no such key; RESP answers nil instead"),
+    row(Code::BadRequest, "BAD_REQUEST", "ERR", 400, false, "The request is malformed, or an argument is out of its range; the message names the argument and its range"),
+    row(Code::UnknownCommand, "UNKNOWN_COMMAND", "ERR", 404, false, "The command does not exist. The text is the same as Redis's"),
+    row(Code::WrongArity, "WRONG_ARITY", "ERR", 400, false, "Too few or too many arguments. The text is the same as Redis's"),
+    row(Code::Syntax, "SYNTAX", "ERR", 400, false, "An option is unknown or has no value"),
+    row(Code::ReadOnly, "READONLY", "NOWRITE", 405, false, "The key cannot be written here. Store: build a version and push it. Output of a join: write to its sources. Table in PostgreSQL: write to PostgreSQL"),
+    row(Code::NoAuth, "NOAUTH", "NOAUTH", 401, false, "The server requires a password, and the connection or the HTTP request did not send one"),
+    row(Code::WrongPassword, "WRONGPASS", "WRONGPASS", 401, false, "The user name or the password is wrong"),
+    row(Code::NoProto, "NOPROTO", "NOPROTO", 400, false, "HELLO requested a protocol version other than 2 or 3"),
+    row(Code::TooManyClients, "MAX_CLIENTS", "ERR", 503, true, "The number of open connections has reached `server.max_connections`, or for HTTP `server.max_http_connections`; close some, or raise the limit"),
+    row(Code::Forbidden, "FORBIDDEN", "ERR", 403, false, "The request was sent by a browser from a page of another site, or the source of the pull is not in `fetch.allow`"),
+    row(Code::NoSuchStore, "NO_SUCH_STORE", "NOSTORE", 404, false, "No store has this name; STORE.LIST lists the stores, `larder push` creates one"),
+    row(Code::NoSuchVersion, "NO_SUCH_VERSION", "NOVERSION", 404, false, "The store does not have this version; the message lists its versions"),
+    row(Code::NoSuchPull, "NO_SUCH_PULL", "NOPULL", 404, false, "No pull since the server started has this id"),
+    row(Code::NoLiveVersion, "NO_LIVE_VERSION", "NOLIVE", 503, true, "The store has no live version yet; wait for its pull, or swap to a version"),
+    row(Code::AbsentKey, "ABSENT_KEY", "ERR", 404, false, "The store does not contain this key; over RESP the reply is nil instead"),
     row(Code::Conflict, "CONFLICT", "BUSY", 409, true, "Another pull of the store is running, or the version is in use"),
-    row(Code::KeyExists, "KEY_EXISTS", "BUSYKEY", 409, false, "RESTORE found the key: add REPLACE to put the value in its place. The text is the one Redis gives"),
-    row(Code::Refused, "REFUSED", "REFUSED", 422, false, "A gate refused the new version; the live one is unchanged"),
-    row(Code::Corrupted, "CORRUPTED", "CORRUPTED", 500, false, "Bytes on disk are damaged; verify, then roll back or pull again. Never answered as an absent key"),
-    row(Code::DiskFull, "DISK_FULL", "DISKFULL", 507, false, "No space on the data disk, for a pull or for the journal of the tables; free some, or lower retention. Nothing was changed; once there is room, tables take writes again by themselves"),
-    row(Code::Source, "SOURCE", "SOURCE", 502, true, "The source of a pull cannot be read, or its files are not what the manifest says; the body's retry says whether another try may help. Or PostgreSQL, which keeps the table, cannot be reached or must be set up: the message says how, and larder tries again by itself"),
-    row(Code::Cancelled, "CANCELLED", "CANCELLED", 409, false, "Cancelled on request; nothing changed"),
-    row(Code::Io, "IO", "IOERR", 500, false, "The file system or the network failed; the message names path and cause. Where the journal of the tables cannot be written, it says whether that is tried again or takes a restart"),
-    row(Code::NoSuchJoin, "NO_SUCH_JOIN", "NOJOIN", 404, false, "No join has this name; JOIN.LIST lists them"),
-    row(Code::OutOfMemory, "OUT_OF_MEMORY", "OOM", 507, false, "Base rows alone fill tables.memory, with all computed rows evicted: remove some, or raise it. Or what is kept for one client would exceed server.client_memory: ask for less at a time"),
-    row(Code::ExecAbort, "EXEC_ABORT", "EXECABORT", 409, false, "A command since MULTI was refused, so none was executed"),
-    row(Code::Overloaded, "OVERLOADED", "OVERLOADED", 503, true, "No more work of this kind may be under way or wait: server.http_reads bounds samples, dumps, comparisons, verifies and large values, fetch.pulls and fetch.queue bound pulls. Try again later, or raise the bound"),
-    row(Code::Timeout, "TIMEOUT", "TIMEOUT", 408, true, "The rest of an HTTP request did not arrive within server.http_timeout_seconds"),
-    row(Code::TooManyGuesses, "TOO_MANY_GUESSES", "ERR", 429, true, "Too many wrong passwords came from this address, or from all together, so this one was not checked; try again in a second"),
-    row(Code::ClusterDown, "CLUSTER_DOWN", "CLUSTERDOWN", 503, true, "No node of the cluster answers for the key's slot at the moment, or this one must not: the message says why. Nothing was done. It ends by itself when a replica takes over, or the node or etcd is back"),
-    row(Code::CrossSlot, "CROSS_SLOT", "CROSSSLOT", 400, false, "The request would change rows of several nodes as one, which no cluster does: give the keys one hash tag, such as post|{bob}|17, so that one node has them, or send a request for each"),
-    row(Code::Moved, "MOVED", "MOVED", 421, true, "Only with cluster.routing = redirect: another node has the key's slot, and the message says which; clients of Redis Cluster go there by themselves"),
-    row(Code::TryAgain, "TRY_AGAIN", "TRYAGAIN", 503, true, "Slots moved to other nodes while the request was being executed: send it again"),
-    row(Code::Unknown, "OUTCOME_UNKNOWN", "UNKNOWN", 504, false, "The write was sent to the node that owns its key, and the connection broke before the answer: it may have been done or not. Read the row before the write is sent again, unless it does no harm to do it twice. Or DEL, MSET or their like was done for some of its keys and refused for others: the message has the first refusal"),
-    row(Code::WrongType, "WRONG_TYPE", "WRONGTYPE", 409, false, "The key holds another kind of value than the command is about: a string, a hash or a JSON document; TYPE says which. The text is the one Redis gives"),
-    row(Code::NoSuchSpace, "NO_SUCH_SPACE", "Unknown", 404, false, "No space has this name: FT._LIST says which there are. The text is the one RediSearch gives, `Unknown index name`, which object mappers compare as a whole"),
-    row(Code::Loading, "LOADING", "LOADING", 503, true, "The server has just started: it opens its stores or loads rows into memory. Send the request again. /readyz shows how far it is; the text is the one Redis gives"),
-    row(Code::NoReplicas, "NO_REPLICAS", "NOREPLICAS", 503, true, "Fewer copies of the key's slot are in sync than cluster.min_copies asks for, so the write was not done; the message says how many there are. It ends by itself when other nodes have copies again"),
-    row(Code::NoScript, "NO_SCRIPT", "NOSCRIPT", 404, false, "EVALSHA names a script that is not known: send its text with EVAL, which says what is supported. The text is the one Redis gives"),
+    row(Code::KeyExists, "KEY_EXISTS", "BUSYKEY", 409, false, "RESTORE: the key already exists. To replace its value, add REPLACE. The text is the same as Redis's"),
+    row(Code::Refused, "REFUSED", "REFUSED", 422, false, "A gate rejected the new version; the live version is unchanged"),
+    row(Code::Corrupted, "CORRUPTED", "CORRUPTED", 500, false, "Data on disk is damaged. Verify the version, then roll back or pull again. A damaged record is never reported as an absent key"),
+    row(Code::DiskFull, "DISK_FULL", "DISKFULL", 507, false, "The data disk has no space for a pull or for the journal of the tables. Free some space, or lower the retention. Nothing was changed. Tables accept writes again automatically once there is space"),
+    row(Code::Source, "SOURCE", "SOURCE", 502, true, "The source of a pull cannot be read, or its files do not match the manifest; the body's `retry` says whether another attempt may succeed. Also: the PostgreSQL database that holds the table cannot be reached or is not set up; the message names the remedy, and the server retries automatically"),
+    row(Code::Cancelled, "CANCELLED", "CANCELLED", 409, false, "The operation was cancelled on request; nothing was changed"),
+    row(Code::Io, "IO", "IOERR", 500, false, "A file system or network operation failed; the message contains the path and the cause. If the journal of the tables cannot be written, the message says whether the server retries or needs a restart"),
+    row(Code::NoSuchJoin, "NO_SUCH_JOIN", "NOJOIN", 404, false, "No join has this name; JOIN.LIST lists the joins"),
+    row(Code::OutOfMemory, "OUT_OF_MEMORY", "OOM", 507, false, "`tables.memory` is exhausted: all computed rows are evicted, and base rows alone fill it. Remove rows, or raise the limit. Also: the command would exceed `server.client_memory`; send or read less at a time"),
+    row(Code::ExecAbort, "EXEC_ABORT", "EXECABORT", 409, false, "A command after MULTI was rejected, so EXEC executed none of the commands"),
+    row(Code::Overloaded, "OVERLOADED", "OVERLOADED", 503, true, "The queue for this kind of work is full. `server.http_reads` limits samples, dumps, comparisons, verifications and large values; `fetch.pulls` and `fetch.queue` limit pulls. Try again later, or raise the limit"),
+    row(Code::Timeout, "TIMEOUT", "TIMEOUT", 408, true, "The rest of an HTTP request did not arrive within `server.http_timeout_seconds`"),
+    row(Code::TooManyGuesses, "TOO_MANY_GUESSES", "ERR", 429, true, "Too many wrong passwords were sent from this address, or from all addresses together, so this password was not checked; try again after a second"),
+    row(Code::ClusterDown, "CLUSTER_DOWN", "CLUSTERDOWN", 503, true, "No node currently serves the key's slot, or this node must not serve it; the message gives the reason. Nothing was changed. The slot is served again when a replica takes over, or when the node or etcd is back"),
+    row(Code::CrossSlot, "CROSS_SLOT", "CROSSSLOT", 400, false, "The request would atomically change rows of several nodes, which a cluster does not support. Use keys with the same hash tag, such as `post|{bob}|17`, so that one node owns them, or send one request per node"),
+    row(Code::Moved, "MOVED", "MOVED", 421, true, "Another node owns the key's slot; the message names it. Sent only if `cluster.routing` is `redirect`. Clients of Redis Cluster follow it automatically"),
+    row(Code::TryAgain, "TRY_AGAIN", "TRYAGAIN", 503, true, "Slots moved to other nodes while the request was being executed; send it again"),
+    row(Code::Unknown, "OUTCOME_UNKNOWN", "UNKNOWN", 504, false, "The outcome of the write is unknown: the request was sent to the node that owns the key, and the connection broke before the reply arrived. Read the row before you send the write again, unless the write is idempotent. Also: a write to several keys, such as DEL or MSET, was executed for some keys and rejected for others; the message contains the first error"),
+    row(Code::WrongType, "WRONG_TYPE", "WRONGTYPE", 409, false, "The key holds a value of another type than the command requires: a string, a hash or a JSON document. TYPE shows the type. The text is the same as Redis's"),
+    row(Code::NoSuchSpace, "NO_SUCH_SPACE", "Unknown", 404, false, "No space has this name; FT._LIST lists the spaces. The text is the same as RediSearch's, `Unknown index name`, because object mappers compare the complete text"),
+    row(Code::Loading, "LOADING", "LOADING", 503, true, "The server is starting: it opens its stores or loads rows into memory. Send the request again later. `/readyz` shows the progress. The text is the same as Redis's"),
+    row(Code::NoReplicas, "NO_REPLICAS", "NOREPLICAS", 503, true, "Fewer copies of the key's slot are in sync than `cluster.min_copies` requires, so the write was not executed; the message contains the number of copies. Writes are accepted again when enough copies are in sync"),
+    row(Code::NoScript, "NO_SCRIPT", "NOSCRIPT", 404, false, "EVALSHA: no known script has this hash. Send the script's text with EVAL, whose error lists the supported scripts. The text is the same as Redis's"),
 ];
 
 impl Code {
