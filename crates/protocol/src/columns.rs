@@ -1,24 +1,24 @@
-//! The types of columns that a build reads, and what becomes of a value of each: the table behind
-//! `docs/reference/columns.md`. `larder-ingest` does it, and its tests hold every example here against it.
+//! The column types that a build reads, and the representation of their values: the table behind
+//! `docs/reference/columns.md`. `larder-ingest` implements it, and its tests check every example.
 
 use std::fmt::Write;
 
-/// A kind of column.
+/// A column type.
 pub struct Column {
     pub name: &'static str,
-    /// What the formats call it; empty where a format has nothing of the kind.
+    /// The type's name in each format; empty if the format has no such type.
     pub parquet: &'static str,
     pub arrow: &'static str,
     pub avro: &'static str,
     pub examples: &'static [Example],
-    /// Its type in MessagePack.
+    /// The MessagePack type.
     pub message_pack: &'static str,
     pub note: &'static str,
 }
 
-/// A value in its spellings.
+/// A value and its representations.
 pub struct Example {
-    /// As a key, and as the value of `--value COLUMN`; `None` where there is none.
+    /// As a key, and as the value of `--value COLUMN`; `None` if it has no such form.
     pub text: Option<&'static str>,
     /// In a JSON value.
     pub json: &'static str,
@@ -35,7 +35,7 @@ const fn nested(json: &'static str) -> Example {
     Example { text: None, json }
 }
 
-/// The bytes of the example of bytes are 00 and FF: they have no text here.
+/// All column types. The bytes in the example of `bytes` are 00 and FF, which have no text.
 pub const COLUMNS: &[Column] = &[
     Column {
         name: "text",
@@ -65,7 +65,7 @@ pub const COLUMNS: &[Column] = &[
             example("18446744073709551615", "18446744073709551615"),
         ],
         message_pack: "int",
-        note: "Readers of JSON that have doubles only, such as JavaScript, are exact up to 2^53",
+        note: "JSON readers that use doubles, such as JavaScript, are exact only up to 2^53",
     },
     Column {
         name: "floating-point number",
@@ -82,18 +82,18 @@ pub const COLUMNS: &[Column] = &[
             example("-Infinity", "\"-Infinity\""),
         ],
         message_pack: "float",
-        note: "The fewest digits that are this number in its own size. JSON has no number for the last three: there they are \
-               strings, as in protobuf's JSON",
+        note: "The shortest digits that identify the number at its width. JSON has no numbers for NaN and the infinities: they \
+               are strings, as in protobuf's JSON mapping",
     },
     Column {
         name: "decimal",
         parquet: "DECIMAL",
         arrow: "Decimal32 to Decimal256",
-        avro: "decimal; big-decimal is refused",
+        avro: "decimal; big-decimal is rejected",
         examples: &[example("12.50", "\"12.50\""), example("-0.05", "\"-0.05\"")],
         message_pack: "str",
-        note: "All digits of the scale are shown. A string, so that no reader makes a double of it. Values of big-decimal have each a \
-               scale of their own",
+        note: "With all digits of the scale. It is a string so that no reader converts it to a double. big-decimal has no fixed \
+               scale: each value has its own",
     },
     Column {
         name: "date",
@@ -102,7 +102,7 @@ pub const COLUMNS: &[Column] = &[
         avro: "date",
         examples: &[example("2024-02-29", "\"2024-02-29\"")],
         message_pack: "str",
-        note: "A Date64 within a day is refused. Years past 9999 and before 0 have a sign, here and below",
+        note: "A Date64 that is not a complete day is rejected. Here and below, years after 9999 and before 0 have a sign",
     },
     Column {
         name: "timestamp with a zone",
@@ -114,7 +114,7 @@ pub const COLUMNS: &[Column] = &[
             example("2024-02-29T12:30:15.5Z", "\"2024-02-29T12:30:15.5Z\""),
         ],
         message_pack: "str",
-        note: "In UTC, whatever the zone. No more digits than are needed: one instant has one text, whatever the column's unit",
+        note: "Converted to UTC, without trailing zeros: an instant has the same text whatever the column's zone and unit",
     },
     Column {
         name: "timestamp without a zone",
@@ -135,7 +135,7 @@ pub const COLUMNS: &[Column] = &[
         avro: "time-millis, time-micros",
         examples: &[example("12:30:15.25", "\"12:30:15.25\"")],
         message_pack: "str",
-        note: "A time that is not within a day is refused, and so is 24:00:00",
+        note: "A time outside the day, including 24:00:00, is rejected",
     },
     Column {
         name: "duration",
@@ -151,7 +151,7 @@ pub const COLUMNS: &[Column] = &[
     },
     Column {
         name: "interval",
-        parquet: "refused: its reader loses months or days",
+        parquet: "rejected: the Parquet reader loses months or days",
         arrow: "Interval",
         avro: "duration",
         examples: &[
@@ -159,7 +159,7 @@ pub const COLUMNS: &[Column] = &[
             example("PT0S", "\"PT0S\""),
         ],
         message_pack: "str",
-        note: "Months, days and time stay apart, each with its own sign, as PostgreSQL's iso_8601",
+        note: "Months, days and time are separate, each with its own sign, as in PostgreSQL's iso_8601 format",
     },
     Column {
         name: "UUID",
@@ -180,7 +180,7 @@ pub const COLUMNS: &[Column] = &[
         avro: "bytes, fixed",
         examples: &[nested("\"AP8=\"")],
         message_pack: "bin",
-        note: "As a key, as `--value` and in MessagePack the bytes as they are; in JSON, and as keys of a map, base64",
+        note: "Unchanged as a key, as `--value` and in MessagePack; base64 in JSON, and as keys of a map",
     },
     Column {
         name: "null",
@@ -189,7 +189,7 @@ pub const COLUMNS: &[Column] = &[
         avro: "null",
         examples: &[nested("null")],
         message_pack: "nil",
-        note: "As a key or as `--value` it is refused, or left out with `--skip-nulls`",
+        note: "Rejected as a key or as `--value`; `--skip-nulls` skips the row",
     },
     Column {
         name: "list",
@@ -198,7 +198,7 @@ pub const COLUMNS: &[Column] = &[
         avro: "array",
         examples: &[nested("[1,null]")],
         message_pack: "array",
-        note: "Refused as a key; JSON as `--value`",
+        note: "Rejected as a key; JSON as `--value`",
     },
     Column {
         name: "struct",
@@ -207,7 +207,7 @@ pub const COLUMNS: &[Column] = &[
         avro: "record",
         examples: &[nested("{\"a\":1,\"b\":\"x\"}")],
         message_pack: "map",
-        note: "As a list. Two fields of one name are refused",
+        note: "Like a list. Two fields with the same name are rejected",
     },
     Column {
         name: "map",
@@ -216,7 +216,7 @@ pub const COLUMNS: &[Column] = &[
         avro: "map",
         examples: &[nested("{\"k\":1,\"l\":2}")],
         message_pack: "map",
-        note: "As a list. Its keys become text as in the column of keys; nested ones, null, and a key twice are refused",
+        note: "Like a list. Its keys are converted to text as in the column \"key\"; nested keys, null and duplicate keys are rejected",
     },
     Column {
         name: "union",
@@ -225,7 +225,7 @@ pub const COLUMNS: &[Column] = &[
         avro: "union",
         examples: &[example("7", "7")],
         message_pack: "as the value",
-        note: "The value, without the name of its type",
+        note: "The value without the name of its type",
     },
     Column {
         name: "encoded",
@@ -234,21 +234,21 @@ pub const COLUMNS: &[Column] = &[
         avro: "",
         examples: &[example("red", "\"red\"")],
         message_pack: "as the value",
-        note: "As the values that are encoded",
+        note: "Like the encoded values",
     },
 ];
 
-/// The page of the reference.
+/// The reference page.
 pub fn reference_markdown() -> String {
     let mut text = String::from(
         "# Columns\n\n\
-         What becomes of a column of Parquet, Arrow IPC or Avro: as a key, or as the value of `--value COLUMN`; in a JSON value; \
-         and its type in MessagePack.\nOf two columns that hold the same values in other encodings, units or sizes, the texts are the same.\n\n\
-         A column is refused, with its name and if it is read at all, where the table says so, and where what is stored says nothing \
-         by itself: Parquet's Variant, and\n`arrow.duration-nanos` and others of the types that some writers add to Avro. Any other \
-         annotation that is not in the table (a logical type of Avro or\nParquet, an extension type of Arrow) is passed over, as Avro's \
-         specification demands: the column is of the type that stands beneath it, and `my-money` on a\n`long` is a whole number. An Avro \
-         file with a record that holds itself is refused as a whole.\n\n\
+         This table shows how a build converts each column type of Parquet, Arrow IPC and Avro: to a key or the value of \
+         `--value COLUMN`, to JSON, and\nto MessagePack. Equal values have the same text, whatever the column's encoding, unit or width.\n\n\
+         A build rejects a column, and names it, if the table says so, or if its stored form has no meaning without the annotation: \
+         Parquet's Variant, and types\nthat some writers add to Avro, such as `arrow.duration-nanos`. Columns that the build does not read \
+         are never rejected. As Avro's specification requires,\nthe build ignores any other annotation that is not in the table (a logical type of \
+         Avro or Parquet, an extension type of Arrow), and uses the underlying\ntype: `my-money` on a `long` is a whole number. An Avro file \
+         with a recursive record is rejected entirely.\n\n\
          | column | Parquet | Arrow | Avro | key, `--value` | JSON | MessagePack | |\n|---|---|---|---|---|---|---|---|\n",
     );
     for column in COLUMNS {
@@ -271,16 +271,16 @@ pub fn reference_markdown() -> String {
         .expect("memory takes what is written to it");
     }
     text.push_str(
-        "\nIn **CSV** everything is text, unless `--schema` gives a column a type for JSON and MessagePack values: `int` (64 bits), `float`, \
+        "\n**CSV.** All values are text, unless `--schema` declares a column's type for JSON and MessagePack values: `int` (64 bits), `float`, \
          `bool`\n(`true`, `false`, `t`, `f`, `1`, `0`) or `json`. An empty cell of such a column is null. Keys and `--value` are the cell's text.\n\n\
-         In **JSON lines** a value keeps its spelling, so numbers keep all their digits; a key is a string's text, a number as it is written, or a \
-         boolean.\nA line that names a field twice is refused. In MessagePack so are whole numbers beyond 64 bits, a name twice in an inner object, \
-         and nesting deeper than 128.\n\n\
-         Columns that stand in **folders' names** (`day=2024-01-02/part-0.parquet`) are text; `__HIVE_DEFAULT_PARTITION__` is null, and `%3A` is a \
-         colon. Such a column\ntakes the place of one of that name in the file.\n\n\
-         A key of **several columns** is their texts with `:` between them. In every part but the last, `%` stands as `%25` and `:` as `%3A`, so that \
-         different parts\nnever make one key; the last part stays as it is. `de`, `a:b` and `10:30` make `de:a%3Ab:10:30`.\n\n\
-         Big-endian Arrow files are refused.\n",
+         **JSON lines.** A value keeps its spelling, so numbers keep all their digits. A key is a string's text, a number as it is written, or a \
+         boolean.\nA line with a duplicate field is rejected. With MessagePack, whole numbers beyond 64 bits, duplicate names in an inner object, \
+         and nesting\ndeeper than 128 are rejected as well.\n\n\
+         **Columns in folder names** (`day=2024-01-02/part-0.parquet`) are text; `__HIVE_DEFAULT_PARTITION__` is null, and `%3A` is a \
+         colon. Such a column\nreplaces a column of the same name in the file.\n\n\
+         **Keys of several columns** are the columns' texts, joined with `:`. In every part except the last, `%` is written as `%25` and `:` as \
+         `%3A`, so that\ndifferent parts never form the same key. `de`, `a:b` and `10:30` form the key `de:a%3Ab:10:30`.\n\n\
+         Big-endian Arrow files are rejected.\n",
     );
     text
 }

@@ -102,7 +102,7 @@ const fn by_name() -> [u8; BUCKETS] {
     buckets
 }
 
-/// What JOIN.CREATE understands, with examples: a part of the reference page. A test runs the examples.
+/// The join language with examples: a part of the reference page. A test runs the examples.
 pub const JOIN_LANGUAGE: &str = include_str!("../join_language.txt");
 
 #[cfg(test)]
