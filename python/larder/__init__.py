@@ -1,14 +1,14 @@
-"""larder from Python: stores built from data frames, read in process, and pushed to servers.
+"""larder for Python: builds stores from data frames, reads them in process, and pushes them to servers.
 
     import larder
 
     larder.build(frame, store="pymk", key="member", out="built/pymk")   # pandas, Polars, DuckDB, pyarrow, files
-    larder.push("built/pymk", store="pymk")                             # a server pulls it, and it is live
+    larder.push("built/pymk", store="pymk")                             # a server pulls it and makes it live
 
     with_ids = larder.open("built/pymk")                                # the same files, in this process
     with_ids.get("42")
 
-``larder.spark.build_store`` builds on a Spark cluster; ``larder.aio.Client`` talks to a server from asyncio.
+``larder.spark.build_store`` builds on a Spark cluster; ``larder.aio.Client`` is an asyncio client.
 """
 
 from __future__ import annotations

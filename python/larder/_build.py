@@ -11,15 +11,15 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 class Built(NamedTuple):
-    """A version that was built."""
+    """A built version."""
 
-    #: Where it is: what ``larder.push`` and ``larder.open`` take.
+    #: The argument of ``larder.push`` and ``larder.open``.
     location: str
     records: int
     size_bytes: int
-    #: Of the data: two versions with one digest hold the same bytes.
+    #: The digest of the data: two versions with the same digest have the same bytes.
     digest: str
-    #: Rows that ``skip_nulls`` left out; unknown of a build on Spark.
+    #: Rows that ``skip_nulls`` skipped; unknown for a build on Spark.
     skipped_rows: Union[int, None]
 
 
@@ -38,31 +38,31 @@ def build(frame: Any, *, store: str, key: Key, out: Path, deleted: Any = None, *
     return built(place(out), manifest, skipped)
 
 
-build.__doc__ = f"""Builds a version of a store: from a data frame, record batches, or files.
+build.__doc__ = f"""Builds a version of a store from a data frame, record batches, or files.
 
     larder.build(frame, store="pymk", key="member", out="built/pymk")
     larder.build("day/*.parquet", store="prices", key=["country", "sku"], value="price", out="s3://bucket/prices")
     larder.build(changes, deleted=gone, on="built/monday", store="pymk", key="member", out="built/tuesday")
 
 Args:
-    frame: whatever hands its rows over by the Arrow C stream interface (a frame of pandas 2.2 or later, Polars or DuckDB, a table or reader
-        of pyarrow), an iterable of record batches, or paths and URLs of files as ``larder build`` takes. With ``deleted`` it may be None.
-    deleted: with ``on``: keys to be removed, in whatever a frame may be; other columns than those of ``key`` do not count.
-    out: a folder that is empty or not there yet, or a URL.{OPTIONS}
+    frame: an object with the Arrow C stream interface (a frame of pandas 2.2 or later, Polars or DuckDB, a table or reader of pyarrow), an
+        iterable of record batches, or paths and URLs of files as for ``larder build``. With ``deleted`` it may be None.
+    deleted: with ``on``: the keys to remove, in any form of ``frame``; columns other than those of ``key`` are ignored.
+    out: a folder that is empty or does not exist, or a URL.{OPTIONS}
 
 Raises:
-    ValueError, TypeError: an argument is not what it should be.
-    larder.Error: a row, a disk or a place refuses; nothing is left behind.
+    ValueError, TypeError: an argument is invalid.
+    larder.Error: a row is invalid, or reading or writing failed; nothing is left behind.
 """
 
 
 def source(frame: Any) -> Any:
-    """What the native code takes."""
+    """Returns the frame in a form that the native code accepts."""
     return None if frame is None else inputs(frame) or stream(frame)
 
 
 def named(frame: Any) -> str:
-    """How the manifest calls it."""
+    """Returns the name of the input for the manifest."""
     paths = inputs(frame)
     if paths is None:
         return f"a {type(frame).__name__}"
@@ -70,7 +70,7 @@ def named(frame: Any) -> str:
 
 
 def inputs(frame: Any) -> Union[list[str], None]:
-    """Paths, if they are."""
+    """Returns the paths, if the frame consists of paths."""
     if isinstance(frame, (str, os.PathLike)):
         return [os.fspath(frame)]
     if isinstance(frame, (list, tuple)) and frame and all(isinstance(it, (str, os.PathLike)) for it in frame):
@@ -79,11 +79,11 @@ def inputs(frame: Any) -> Union[list[str], None]:
 
 
 def stream(frame: Any) -> Any:
-    """What has ``__arrow_c_stream__``."""
+    """Returns an object with ``__arrow_c_stream__``."""
     if hasattr(frame, "__arrow_c_stream__"):
         return frame
     if hasattr(frame, "fetch_record_batch"):
-        # A relation of DuckDB.
+        # A DuckDB relation.
         return frame.fetch_record_batch()
     if isinstance(frame, Iterable):
         return reader(iter(frame))
@@ -92,7 +92,7 @@ def stream(frame: Any) -> Any:
 
 
 def reader(batches: Any) -> Any:
-    """A reader of an iterator's record batches; the first says what the columns are."""
+    """Returns a reader of an iterator's record batches; the first batch defines the columns."""
     import pyarrow as pa
 
     first = next(batches, None)

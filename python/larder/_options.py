@@ -1,4 +1,4 @@
-"""The options of a build: the words and defaults of ``larder build``."""
+"""The options of a build: the names and defaults of ``larder build``."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any, Mapping, Optional, Sequence, Union
 from larder import _native
 
 OPTIONS = """
-    store: the store that this is a version of: letters, digits, ``_``, ``-`` and ``.``.
-    key: the column, or columns, that make the key: their texts with ``:`` between them.
+    store: the store of the version: letters, digits, ``_``, ``-`` and ``.``.
+    key: the column or columns that form the key: their texts, joined by ``:``.
     value: the column whose bytes are the value.
-    values: ``"json"`` (the default) or ``"msgpack"``: the value is made of all columns but the key.
-    partitions: how many segments the version is cut into, 1 to 16,384.
+    values: ``"json"`` (the default) or ``"msgpack"``: the value consists of all columns except the key.
+    partitions: the number of partitions of the version, 1 to 16,384.
     compress: ``"none"``, ``"lz4"``, ``"zstd"`` or ``"zstd:LEVEL"``.
-    filter: whether reads of absent keys are answered without the disk.
-    on_duplicate: rows that share a key: ``"error"``, ``"first"``, ``"last"`` or ``"collect"`` (an array of all values).
-    collect_as: how ``"collect"`` writes the values of one column: ``"text"``, ``"json"`` or ``"bytes"``.
-    profile: count and sample what the columns hold, for gates, for reports and to compare the next version with.
-    min_records, max_shrink_percent, max_growth_percent: gates on how many records there are; the last two beside ``against``.
-    max_nulls, max_empty, max_shift: gates on the columns, as a number for all or as ``{column: number}``: the most nulls and empty texts in percent of
-        the rows, and the farthest shift of the values from ``against`` (a population stability index).
-    against: the folder or URL of the version that gates compare with.
-    on: the folder or URL of a version: what is built is a delta on it, and the rows are what is new or changed. Its partitions and compression are
-        the base's.
-    full: with ``on``: the rows are all that the new version is to have. What differs is found, and keys that are not among them are removed.
-    skip_nulls: leave out rows whose key, or one value column, is null. Else they are refused.
-    allow_empty: build a version also when there are no rows.
-    memory: a bound for parsing and sorting, such as ``"1GiB"``; what does not fit goes to disk.
-    threads: one per core, unless it is said.
-    temp: where temporary files go; the system's place unless it is said."""
+    filter: whether to write filters, with which reads of most absent keys need no disk read.
+    on_duplicate: the policy for rows that share a key: ``"error"``, ``"first"``, ``"last"`` or ``"collect"`` (an array of all values).
+    collect_as: the encoding of the values of one column in ``"collect"``: ``"text"``, ``"json"`` or ``"bytes"``.
+    profile: whether to collect statistics of the columns, for gates, reports and the comparison with later versions.
+    min_records, max_shrink_percent, max_growth_percent: gates on the number of records; the last two require ``against``.
+    max_nulls, max_empty, max_shift: gates on the columns, as a number for all or as ``{column: number}``: the maximum of nulls and of empty texts in
+        percent of the rows, and the maximum shift of the values from ``against`` (a population stability index).
+    against: the folder or URL of the version with which gates compare.
+    on: the folder or URL of a base version: the result is a delta on it, and the rows are new or changed records. The delta has the partitions and
+        the compression of the base.
+    full: with ``on``: the rows are the complete new version. They are compared with the base, and keys without a row are removed.
+    skip_nulls: whether to skip rows whose key, or single value column, is null. Otherwise such rows are errors.
+    allow_empty: whether to build a version without rows.
+    memory: the memory limit for parsing and sorting, such as ``"1GiB"``; rows that do not fit are spilled to disk.
+    threads: the number of threads; by default one per core.
+    temp: the folder for temporary files; by default the system's."""
 
 _DEFAULTS: dict[str, Any] = {
     "value": None,
@@ -57,21 +57,21 @@ _DEFAULTS: dict[str, Any] = {
     "threads": None,
     "temp": None,
 }
-# What the manifest says of its build as fields of their own, and what bears on the machine and not on the version.
-#: Judged where a version is built; they do not change it.
+#: Evaluated during the build; they do not change the version.
 GATES = {"min_records", "max_shrink_percent", "max_growth_percent", "max_nulls", "max_empty", "max_shift", "against"}
+#: Not among the options in the manifest: it has separate fields for some, and the others do not affect the version.
 _NOT_TOLD = {"value", "values", "collect_as", "allow_empty", "memory", "threads", "temp", "profile", "on", "full"} | GATES
-#: What the version that is built on decides.
+#: Options that the base determines.
 _OF_THE_BASE = ("partitions", "compress", "filter")
 
 Key = Union[str, Sequence[str]]
 
 
 def options(store: str, key: Key, source: str, given: dict[str, Any], keys_only: bool = False) -> str:
-    """The options as Rust takes them. ``keys_only``: there are no rows but keys to be removed.
+    """Returns the options in the form for Rust. ``keys_only`` means that there are only keys to remove.
 
     Raises:
-        TypeError: for an option that there is not.
+        TypeError: for an unknown option.
     """
     unknown = sorted(set(given) - set(_DEFAULTS))
     if unknown:
@@ -101,10 +101,10 @@ def options(store: str, key: Key, source: str, given: dict[str, Any], keys_only:
 
 
 def check_deleted(given: Mapping[str, Any]) -> None:
-    """Whether keys can be removed in a build with these options.
+    """Checks that keys can be removed in a build with these options.
 
     Raises:
-        ValueError: why not.
+        ValueError: the reason why not.
     """
     if given.get("on") is None:
         raise ValueError("deleted names keys to be removed from the version that is built on: name it by on")
@@ -113,10 +113,10 @@ def check_deleted(given: Mapping[str, Any]) -> None:
 
 
 def of_base(text: str, out: str) -> tuple[str, int]:
-    """Options with what the base decides, as the tasks take them, and its partitions.
+    """Returns the options for the tasks, with those that the base determines, and the number of partitions.
 
     Raises:
-        larder.Error: nothing can be built on it.
+        larder.Error: the version cannot be a base.
     """
     told = json.loads(text)
     told["on"]["digest"], told["partitions"] = _native.base(text, out)
@@ -124,10 +124,10 @@ def of_base(text: str, out: str) -> tuple[str, int]:
 
 
 def limits(given: Any, name: str) -> dict[str, float]:
-    """Limits by column; ``*`` is every other one.
+    """Returns the limits by column; ``*`` applies to all others.
 
     Raises:
-        ValueError: one is no number of zero or more.
+        ValueError: a limit is not a nonnegative number.
     """
     by_column = {} if given is None else dict(given) if isinstance(given, Mapping) else {"*": given}
     for column, limit in by_column.items():
@@ -137,6 +137,6 @@ def limits(given: Any, name: str) -> dict[str, float]:
 
 
 def place(out: Union[str, "os.PathLike[str]"]) -> str:
-    """A path, made absolute, or a URL as it is."""
+    """Returns an absolute path, or a URL unchanged."""
     text = os.fspath(out)
     return text if "://" in text else os.path.abspath(text)

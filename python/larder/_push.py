@@ -16,9 +16,9 @@ Limits = Union[float, Mapping[str, float], None]
 
 
 class PushError(Exception):
-    """The server could not pull the version, or refused it.
+    """The server could not pull the version, or rejected it.
 
-    ``code`` is the error's name, such as ``REFUSED`` for a gate.
+    ``code`` is the error code, such as ``REFUSED`` for a gate.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -42,30 +42,30 @@ def push(
     activate: bool = True,
     allow_missing_replicas: int = 0,
 ) -> dict[str, Any]:
-    """Makes a server, or a cluster, pull a version that was built, and waits until it is live.
+    """Makes a server or a cluster pull a built version, and waits until it is live.
 
         larder.push("built/pymk", store="pymk")
         larder.push("s3://bucket/built/pymk", store="pymk", server="http://larder-1:7070", min_records=1_000_000)
 
     Args:
-        version: a folder, or a URL, with ``manifest.json``. A folder must be one that the server can read.
-        server: its HTTP address.
-        min_records: refuse a version with fewer.
-        max_shrink_percent: refuse a version that lost more of the live one's records.
-        max_growth_percent: refuse a version that has more than the live one by more than this.
-        max_nulls, max_empty: refuse a version in which a column is null, or an empty text, in more percent of the rows: a number for every
+        version: a folder or URL with ``manifest.json``. The server must be able to read a folder.
+        server: the HTTP address of the server.
+        min_records: reject a version with fewer records.
+        max_shrink_percent: reject a version with fewer records than the live one by more than this.
+        max_growth_percent: reject a version with more records than the live one by more than this.
+        max_nulls, max_empty: reject a version in which a column is null, or an empty text, in a larger percentage of the rows: a number for every
             column, or ``{column: number}``.
-        max_shift: refuse a version in which a column has shifted further from the live one, as a population stability index.
+        max_shift: reject a version in which a column has shifted further from the live one, as a population stability index.
         canary: keys that must have exactly these values.
-        activate: false keeps the version beside the live one.
-        allow_missing_replicas: in a cluster, so many nodes may lack the version when it goes live.
+        activate: if false, the version is kept but does not become live.
+        allow_missing_replicas: in a cluster, the number of nodes that may lack the version when it becomes live.
 
     Returns:
-        The pull's last status: ``version``, ``bytes_done`` and more.
+        The final status of the pull: ``version``, ``bytes_done`` and more.
 
     Raises:
-        PushError: the pull failed, or a gate refused the version; the live version is as it was.
-        OSError: no server answers.
+        PushError: the pull failed, or a gate rejected the version; the live version is unchanged.
+        OSError: the server is not reachable.
     """
     text = os.fspath(version)
     source = text if "://" in text else Path(text).absolute().as_uri()

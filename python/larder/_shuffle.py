@@ -1,19 +1,19 @@
-"""How Spark's shuffle brings the rows of a partition to one task: how large bundles are, and what the tasks are told apart by."""
+"""The parameters of Spark's shuffle, which brings all rows of a partition to one task: the size of bundles, and the shuffle keys."""
 
 from __future__ import annotations
 
 from itertools import count
 from typing import Any, Optional
 
-#: What the JVM hands to Python at once is so large at most. Larger batches take more memory, and more time to be given it.
+#: Maximum size of a batch from the JVM to Python. Larger batches need more memory, and more time to allocate it.
 _ARROW_BATCH_BYTES = 16 << 20
 _BUNDLE_BYTES_MIN = 1 << 10
 _BUNDLE_BYTES_MAX = 256 << 10
 
 
 def bundle_bytes(session: Any) -> int:
-    """So many bytes of rows are a row of the shuffle. The JVM collects so many rows into one batch for Python as a setting of Spark's says, whatever
-    their size before Spark 4: bundles are as small as it takes to bound that batch."""
+    """Returns the size of a bundle, which is one row of the shuffle. Before Spark 4, a Spark setting determines the number of rows in a batch from
+    the JVM to Python, whatever their size. Bundles are small enough to bound the size of such a batch."""
     rows = _number(session, "spark.sql.execution.arrow.maxRecordsPerBatch")
     if rows is None or rows <= 0:
         return _BUNDLE_BYTES_MAX
@@ -21,8 +21,8 @@ def bundle_bytes(session: Any) -> int:
 
 
 def shuffle_tasks(session: Any, partitions: int) -> Optional[int]:
-    """Into how many tasks a shuffle is cut that Spark may then make fewer of, by the size of their rows; none, if it would not, or if
-    partitions would have to share a task."""
+    """Returns the number of tasks of a shuffle that Spark may coalesce, according to the size of their rows. None if Spark does not coalesce, or if
+    there would be fewer tasks than partitions."""
     for name in ("spark.sql.adaptive.enabled", "spark.sql.adaptive.coalescePartitions.enabled"):
         if _setting(session, name) != "true":
             return None
@@ -32,7 +32,7 @@ def shuffle_tasks(session: Any, partitions: int) -> Optional[int]:
 
 
 def targets(partitions: int, tasks: int) -> list[int]:
-    """By partition, a number that Spark's shuffle into so many tasks sends to a task of the partition's own."""
+    """Returns a shuffle key per partition, such that Spark's shuffle sends each partition to a different task."""
     found: dict[int, int] = {}
     for number in count():
         task = spark_hash(number) % tasks
@@ -44,7 +44,7 @@ def targets(partitions: int, tasks: int) -> list[int]:
 
 
 def spark_hash(number: int) -> int:
-    """Spark's hash of an int by which a shuffle is cut: Murmur3 of 32 bits (A. Appleby) with the seed 42."""
+    """Returns the hash of an int with which Spark partitions a shuffle: 32-bit Murmur3 (A. Appleby) with the seed 42."""
 
     def rotated(bits: int, by: int) -> int:
         return (bits << by | bits >> (32 - by)) & _MASK
@@ -62,14 +62,14 @@ _MASK = 0xFFFFFFFF
 
 
 def _number(session: Any, name: str) -> Optional[int]:
-    """A setting; none, if it is not set to a number."""
+    """Returns a setting; None if it is not a number."""
     given = _setting(session, name) or ""
     return int(given) if given.lstrip("-").isdigit() else None
 
 
 def _setting(session: Any, name: str) -> Optional[str]:
-    """A setting, or Spark's own default for it; none, if it has none."""
+    """Returns a setting or Spark's default for it; None if there is neither."""
     try:
         return session.conf.get(name)
-    except Exception:  # Of a class that differs between Spark's releases, and between a session of its own and a remote one.
+    except Exception:  # The class differs between Spark releases, and between local and remote sessions.
         return None

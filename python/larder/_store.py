@@ -10,9 +10,9 @@ Key = Union[str, bytes]
 
 
 class Store:
-    """A version's files, read in this process. Made by :func:`larder.open`; it never changes, and many threads may read it.
+    """A version's files, read in this process. Created by :func:`larder.open`; immutable, and safe to read from many threads.
 
-    Keys are bytes, or text, which stands for its UTF-8. A damaged file raises :class:`larder.Error`: it is never taken for an absent key.
+    Keys are bytes, or text, which is encoded in UTF-8. A damaged file raises :class:`larder.Error`; it is never reported as an absent key.
     """
 
     __slots__ = ("_version",)
@@ -21,15 +21,15 @@ class Store:
         self._version = version
 
     def get(self, key: Key) -> Optional[bytes]:
-        """The value of a key; none if there is no such key."""
+        """Returns the value of a key; None if it is absent."""
         return self._version.get(key)
 
     def get_many(self, keys: Iterable[Key]) -> list[Optional[bytes]]:
-        """The values of keys, in their order. It costs much less for each than one by one."""
+        """Returns the values of several keys, in order. Much cheaper than single lookups."""
         return self._version.get_many(list(keys))
 
     def get_arrow(self, keys: Any) -> Any:
-        """The values of an Arrow array of keys, or of any keys, as an Arrow array of bytes (pyarrow), null where there is none."""
+        """Returns the values of an Arrow array, or another iterable, of keys as an Arrow array of bytes (pyarrow); absent keys are null."""
         import pyarrow as pa
 
         listed = keys.to_pylist() if hasattr(keys, "to_pylist") else list(keys)
@@ -42,20 +42,20 @@ class Store:
         return key in self._version
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        """All records, as keys and values, in the order of their files."""
+        """Iterates over all records, as keys and values, in the order of the files."""
         return iter(self._version)
 
     def verify(self) -> None:
-        """Reads every byte, and compares every digest.
+        """Reads every byte and verifies every digest.
 
         Raises:
-            larder.Error: what is damaged, and where.
+            larder.Error: the damage, and its location.
         """
         self._version.verify()
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What the version says of itself: its store, counts, sizes, digests, and how it was built."""
+        """The manifest: the version's store, counts, sizes and digests, and the description of its build."""
         return json.loads(self._version.manifest_text)
 
     def __repr__(self) -> str:
@@ -64,9 +64,9 @@ class Store:
 
 
 def open(path: Union[str, "os.PathLike[str]"]) -> Store:
-    """Opens a built version in a folder, to be read in this process.
+    """Opens a built version in a folder for reading in this process.
 
     Raises:
-        larder.Error: it is not there, or damaged.
+        larder.Error: it does not exist, or is damaged.
     """
     return Store(_native.Store(os.fspath(path)))

@@ -1,11 +1,11 @@
-"""A small client for asyncio: commands of many tasks share one connection, and are answered in their order.
+"""A small asyncio client: commands of many tasks share one connection, and replies come in order.
 
     async with larder.aio.Client("127.0.0.1", 7379) as client:
         await client.get("pymk:42")
         await client.mget("pymk:42", "pymk:43")
         await client.execute("RANGE", "timeline|ann|", "timeline|ann}")
 
-Any client of Redis works as well; this one needs no other package.
+Any Redis client works as well; this one needs no other package.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Word = Union[str, bytes, int, float]
 
 
 class ReplyError(Exception):
-    """The server answered with an error. ``code`` is its first word, such as ``CLUSTERDOWN``."""
+    """An error reply of the server. ``code`` is its first word, such as ``CLUSTERDOWN``."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -28,9 +28,9 @@ class ReplyError(Exception):
 
 
 class Client:
-    """A connection to a server. Commands may be sent by many tasks at the same time.
+    """A connection to a server. Many tasks may send commands concurrently.
 
-    A connection that ended, because the server restarted for example, is opened again by the next command.
+    If the connection ends, for example because the server restarts, the next command opens it again.
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 7379, *, password: Optional[str] = None) -> None:
@@ -39,7 +39,7 @@ class Client:
         self._writer: Optional[asyncio.StreamWriter] = None
         self._waiting: "deque[asyncio.Future[Any]]" = deque()
         self._listening: Optional["asyncio.Task[None]"] = None
-        # There from connect() to close(): one task at a time connects.
+        # Set between connect() and close(); only one task at a time connects.
         self._opening: Optional[asyncio.Lock] = None
 
     async def __aenter__(self) -> "Client":
@@ -53,8 +53,8 @@ class Client:
         """Connects, unless it is connected.
 
         Raises:
-            OSError: no server answers.
-            ReplyError: it does not take the password.
+            OSError: the server is not reachable.
+            ReplyError: the server rejects the password.
         """
         if self._opening is None:
             self._opening = asyncio.Lock()
@@ -74,19 +74,19 @@ class Client:
                 # Written before any other task can write.
                 await self._send(writer, _request(("AUTH", self._password)))
             except BaseException:
-                # Without the password the connection is of no use.
+                # Without the password the connection is useless.
                 if self._writer is writer:
                     self._disconnect(ConnectionError("the server did not take the password"))
                 raise
 
     async def close(self) -> None:
-        """Ends the connection; commands that wait fail."""
+        """Closes the connection; pending commands fail."""
         self._opening = None
         if self._writer is not None:
             self._disconnect(ConnectionError("the connection was closed"))
 
     def _disconnect(self, why: ConnectionError) -> None:
-        """Ends the connection that there is; commands that wait fail with `why`."""
+        """Closes the current connection; pending commands fail with `why`."""
         self._writer.close()
         if self._listening is not None:
             self._listening.cancel()
@@ -94,13 +94,13 @@ class Client:
         self._writer = self._reader = self._listening = None
 
     async def execute(self, *words: Word) -> Any:
-        """Sends a command, and waits for its reply: bytes, int, None, or a list of them.
+        """Sends a command and waits for its reply: bytes, int, None, or a list of them.
 
         Raises:
             TypeError: a word is neither str, bytes, int nor float.
-            ReplyError: the server answered with an error.
-            ConnectionError: the connection has ended; whether the command was done is unknown.
-            OSError: the connection had ended, and no server answers.
+            ReplyError: the server returned an error.
+            ConnectionError: the connection ended; it is unknown whether the command was executed.
+            OSError: the connection had ended, and the server is not reachable.
         """
         request = _request(words)
         if self._opening is None:

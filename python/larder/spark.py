@@ -1,4 +1,4 @@
-"""Stores built on Spark: each task writes the segments of its partitions, and no node is a bottleneck.
+"""Builds stores on Spark: each task writes the segments of its partitions, so that no node is a bottleneck.
 
     from larder.spark import build_store
 
@@ -9,14 +9,14 @@
                                                                                                                          │
                                                        the driver: segments of empty partitions, the profile, the manifest ◄─┘
 
-Spark moves bundles, not rows: what it costs to move a row is paid once for many of them. All rows of a partition come to one task. Where Spark
-coalesces the tasks of a shuffle (its adaptive execution), a task has as many small partitions as make a good size, and large ones have a task each.
+Spark shuffles bundles, not rows, so that the cost per shuffled row is shared by many rows. One task receives all rows of a partition. If Spark
+coalesces the tasks of a shuffle (adaptive execution), a task receives several small partitions, and each large partition has a task of its own.
 
-What a task leaves is a pure function of its partition's rows: a task that is tried again, or runs twice at once, leaves the same bytes under the
-same name. The manifest is written last; before that there is no version, and a build that failed can be begun again at the same place.
+The output of a task is a pure function of its partitions' rows: a task that is retried, or runs concurrently with itself, writes the same bytes under
+the same name. The manifest is written last; before that there is no version, and a failed build can be repeated at the same location.
 
-A delta's task compares its rows with the base's segments of its partitions, and reads no others. If the base is another one than when the build began,
-the tasks refuse it.
+A task of a delta compares its rows with the base's segments of its partitions, and reads no others. If the base was replaced after the build started,
+the tasks fail.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from larder._shuffle import bundle_bytes, shuffle_tasks, targets
 __all__ = ["build_store"]
 
 _BUNDLES = "target int, bundle binary"
-# A row tells of a segment, or what a task has collected of its rows for the profile: some hundred kilobytes, and 10 MB of wide rows.
+# A row describes a segment, or contains a task's collected profile data: some hundred kilobytes, up to 10 MB for wide rows.
 _MADE = "task int, part string, collected binary"
-#: What more tasks have collected is merged by tasks first.
+#: Maximum number of collected profiles that the driver merges; for more, tasks merge them first.
 _MERGED_BY_THE_DRIVER_MAX = 16
 _TASK_MEMORY = "256MiB"
 
@@ -63,13 +63,13 @@ def build_store(df: Any, *, store: str, key: Key, out: Path, deleted: Any = None
     bundles = None
     if df is not None:
         if given.get("value") is not None:
-            # Only what is read is moved.
+            # Shuffle only the required columns.
             df = df.select(*dict.fromkeys([*columns, given["value"]]))
         bundles = df.mapInArrow(_Assemble(assembled, False), _BUNDLES)
     if deleted is not None:
         removed = deleted.select(*columns).mapInArrow(_Assemble(assembled, True), _BUNDLES)
         bundles = removed if bundles is None else bundles.union(removed)
-    # Spark coalesces tasks only where nobody says how many there are to be.
+    # Spark coalesces tasks only if their number is not specified.
     bundles = bundles.repartition("target") if tasks else bundles.repartition(partitions, "target")
     made = bundles.mapInArrow(_Write(text, target), _MADE)
     has_profile = given.get("profile", True) and (given.get("on") is None or given.get("full"))
@@ -85,23 +85,23 @@ def build_store(df: Any, *, store: str, key: Key, out: Path, deleted: Any = None
 
 build_store.__doc__ = f"""Builds a version of a store from a Spark data frame, on Spark's executors.
 
-Executors need this package, pyarrow 14 or later, and access to ``out``. A task takes ``memory`` (256 MiB unless it is said), and some 310 MiB for Python
-and pyarrow, beside the JVM's: see ``spark.executor.memoryOverhead``.
+Executors need this package, pyarrow 14 or later, and access to ``out``. A task uses ``memory`` (256 MiB by default), and about 310 MiB for Python
+and pyarrow, in addition to the JVM's memory: see ``spark.executor.memoryOverhead``.
 
 Args:
     df: a data frame of PySpark 3.5 or later. With ``deleted`` it may be None.
-    out: a URL, or a path that all executors share; ``on`` as well.
-    deleted: with ``on``: a data frame of keys to be removed; other columns than those of ``key`` do not count.{OPTIONS}
+    out: a URL, or a path that all executors share; the same applies to ``on``.
+    deleted: with ``on``: a data frame of keys to remove; columns other than those of ``key`` are ignored.{OPTIONS}
 
 Raises:
-    ValueError, TypeError: an argument is not what it should be.
-    larder.Error: there is a version at ``out`` already, or the place refuses.
-    pyspark.errors.PySparkException: a task failed, with larder's reason in it.
+    ValueError, TypeError: an argument is invalid.
+    larder.Error: ``out`` already has a version, or reading or writing failed.
+    pyspark.errors.PySparkException: a task failed; the message has larder's reason.
 """
 
 
 class _Assembled(NamedTuple):
-    """How rows become bundles."""
+    """The parameters for converting rows to bundles."""
 
     options: str
     targets: list[int]
@@ -109,7 +109,7 @@ class _Assembled(NamedTuple):
 
 
 class _Assemble:
-    """Rows of a task's batches as bundles, each with the target of its partition."""
+    """Converts a task's rows to bundles, each with the target of its partition."""
 
     def __init__(self, how: _Assembled, is_removed: bool) -> None:
         self._how = how
@@ -127,7 +127,7 @@ class _Assemble:
 
 
 class _Write:
-    """The segments of a task's rows."""
+    """Writes the segments of a task's rows."""
 
     def __init__(self, options: str, out: str) -> None:
         self._options = options
@@ -142,7 +142,7 @@ class _Write:
 
 
 class _Merge:
-    """What some tasks have made, with all that they have collected as one."""
+    """Combines the output of several tasks, and merges their collected profile data."""
 
     def __init__(self, options: str) -> None:
         self._options = options
@@ -173,7 +173,7 @@ def _made(parts: list[str], collected: Optional[bytes]) -> Any:
 
 
 def _some(batches: Iterator[Any]) -> Any:
-    """A reader of a task's batches; none if it has no rows."""
+    """Returns a reader of a task's batches; None if there are no rows."""
     full = (batch for batch in batches if batch.num_rows > 0)
     first = next(full, None)
     if first is None:
