@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  RespClient ── RESP over TCP ── the server's RESP port:  get, mget, any command
-//!  AdminClient ── HTTP ── the server's HTTP port:  pull, swap, roll back, look
-//!  ClusterClient ── RESP over TCP ── the nodes of a cluster: each key at the node that has it
+//!  AdminClient ── HTTP ── the server's HTTP port:  pull, swap, roll back, inspect
+//!  ClusterClient ── RESP over TCP ── the nodes of a cluster: each key on the node that has it
 //! ```
 //!
 //! Read `resp_client` for connection pooling and retries, `admin` for the operations, `cluster` for routing among

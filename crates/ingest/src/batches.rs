@@ -1,8 +1,8 @@
 //! Reads rows from Arrow record batches that the caller has, such as a data frame or an engine's partition.
 //!
 //! ```text
-//!  batches ── lock ─ next() ─ unlock ──► rows of one batch ──► sink      (one sink a thread, as of files)
-//!                                        of columns (`ingest_batches`) or of bundles (`ingest_bundles`)
+//!  batches ── lock ─ next() ─ unlock ──► rows of one batch ──► sink      (one sink per thread, as for files)
+//!                                        as columns (`ingest_batches`) or as bundles (`ingest_bundles`)
 //! ```
 
 use std::sync::{Mutex, PoisonError};

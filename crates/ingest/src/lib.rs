@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!  inputs ──► input: expand, open, detect ──► Tasks (one per file) ──► Task ──► Rows ──► RowSink
-//!                                              │ csv/, json_lines: chunks of whole records
+//!                                              │ csv/, json_lines: chunks of complete records
 //!                                              │ parquet: row groups
-//!                                              └ ipc/, avro: the whole file
+//!                                              └ ipc/, avro: the complete file
 //! ```
 //!
 //! Read `options` for the terms, `run` for the threads, and then one format: `csv/mod` for performance, `parquet` and

@@ -1,9 +1,9 @@
 //! The files of a journal and their names.
 //!
 //! ```text
-//! <folder>/log-0000000007          entries from some sequence on
-//! <folder>/snapshot-0000000007     the rows as the logs before log 7 leave them
-//! <folder>/<either>.tmp            being made; means nothing, and is removed at the next start
+//! <folder>/log-0000000007          entries from a sequence number on
+//! <folder>/snapshot-0000000007     the rows after all logs before log 7
+//! <folder>/<either>.tmp            unfinished; ignored, and removed at the next start
 //! ```
 //!
 //! 1. A file with its final name has a complete, durable header; a snapshot is completely durable. Both are created

@@ -37,7 +37,7 @@ impl FileKind {
 /// ```text
 ///  0  8  LARDLOG1 or LARDSNP1          24  8  number of the file
 ///  8  4  format                        32  8  log: sequence of its first entry; snapshot: 0
-/// 12  4  zero                          40  8  id of the file, never the same twice
+/// 12  4  zero                          40  8  unique id of the file
 /// 16  8  id of the journal             48  8  zero
 ///                                      56  8  XXH3-64 of bytes 0 to 56
 /// ```
@@ -108,7 +108,7 @@ pub enum FrameKind {
 ///
 /// ```text
 ///  0  4  checksum of bytes 4 to 40    20  4  kind: 0 entries, 1 end
-///  4  4  size of the body             24  8  how many bytes of the file were durable when this was written
+///  4  4  size of the body             24  8  number of durable bytes of the file when this was written
 ///  8  8  sequence of the first entry  32  8  checksum of the body
 /// 16  4  entries
 /// ```
@@ -198,7 +198,7 @@ impl FrameHeader {
 /// ```text
 ///  0  8  entries              24  8  bytes of values
 ///  8  8  rows among them      32  8  sequence of the first entry of the log that follows
-/// 16  8  bytes of keys        40  8  the last sequence that the rows may show
+/// 16  8  bytes of keys        40  8  the last sequence that the rows may reflect
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  core 0 ─ Producer ─┐  commit           ┌─ log-0000000007      frames of entries; one write and
-//!  core 1 ─ Producer ─┼────────> Log ─────┤                      one sync for all that has gathered
-//!  core 2 ─ Producer ─┘                   └─ wakers: what may be acknowledged, or that the journal stopped
-//!  every core ─ SnapshotPart ──> SnapshotMaker ── snapshot-0000000007, then the older files go
+//!  core 1 ─ Producer ─┼────────> Log ─────┤                      one sync for all gathered commits
+//!  core 2 ─ Producer ─┘                   └─ wakers: acknowledgements, or the journal has stopped
+//!  every core ─ SnapshotPart ──> SnapshotMaker ── snapshot-0000000007, then older files are removed
 //!
 //!  start: snapshot-0000000007 ──> log-0000000007 ──> ... ──> rows
 //! ```

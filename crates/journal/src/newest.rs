@@ -4,8 +4,8 @@
 //! after an orderly close the last log must be present and sealed, with the recorded size.
 //!
 //! ```text
-//! newest-log    0  64  record of the log that is being written; written by each start and each rotation
-//!             512  64  record of the last log of a journal that was closed, with its size; zero before
+//! newest-log    0  64  record of the current log; written by each start and each rotation
+//!             512  64  record of the last log of a closed journal, with its size; zero before
 //! ```
 //!
 //! 1. A record is written only after its log has its final name, and that of a closed journal only after its log is

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   list ──> snapshot n ──> log n ──> log n+1 ──> ... ──> last log ──(torn tail cut)──> sealed ──> new log
-//!            `replay` reads, changes nothing              `repair` writes, after all was read
+//!            `replay` only reads                          `repair` writes, after everything was read
 //! ```
 //!
 //! 1. Only the last log may have a torn tail.

@@ -1,9 +1,9 @@
 //! Snapshots: the rows, copied while they change, which replace the logs before.
 //!
 //! ```text
-//! begin_snapshot ── rotates: log n begins
-//!   parts give their rows ──> snapshot-n.tmp           writes go on, into log n
-//!   every part has finished ──> log n is synced ──> totals, sync, rename, sync folder ──> older files go
+//! begin_snapshot ── rotates: log n starts
+//!   parts add their rows ──> snapshot-n.tmp            writes continue in log n
+//!   every part has finished ──> log n is synced ──> totals, sync, rename, sync folder ──> older files are removed
 //! ```
 //!
 //! 1. A row of the snapshot has its state at some instant after log `n` started. Every later change of it is in log

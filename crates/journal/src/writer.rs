@@ -3,9 +3,9 @@
 //! ```text
 //!            commit                write                      sync
 //! producer ─────────> queue ─────────────────> written (frames) ──────> durable ──> wakers
-//!                       │ Rotate: next log made, this one synced, ended, synced; the next one gets its name
-//!                       │ a write fails: it is held, and tried again until it succeeds
-//!                       │ a sync fails: stopped for good, nothing is tried again
+//!                       │ Rotate: create the next log; sync, seal and sync this one; rename the next one
+//!                       │ a write fails: it is held, and retried until it succeeds
+//!                       │ a sync fails: stopped permanently, no retry
 //! ```
 //!
 //! Under [`Fsync::Always`] the writer's thread writes and syncs. Otherwise a core writes what it commits, if the disk

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  larder.build(frame) ─────────────► build: rows of Arrow batches ─► Builder ─► a version
-//!                                     on:    what a delta is built on, here and below
+//!                                     on:    the base of a delta, here and below
 //!  larder.spark.build_store(df) ─┬──► parts::assemble  (before the shuffle: bundles of rows)
-//!                                ├──► parts::write_parts (behind it: the segments of one task)
-//!                                └──► parts::finish      (the driver: what is missing, and the manifest)
+//!                                ├──► parts::write_parts (after it: the segments of one task)
+//!                                └──► parts::finish      (the driver: the missing segments, and the manifest)
 //!  larder.open(path) ───────────────► store: a version's files, read in this process
 //! ```
 //!

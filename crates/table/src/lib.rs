@@ -7,7 +7,7 @@
 //!  Table ──> groups ──> index   (hash of a group's prefix -> its record)
 //!    │         │    └─> tree    (the groups in order, for ranges that cross them)
 //!    │         └─ one tree per group: suffix -> value
-//!    │                  tree ──> page: a packed, sorted block, as large as its rows
+//!    │                  tree ──> page: a packed, sorted block, sized to its rows
 //!    └─ cursor ──> spans (which groups a range touches)
 //! ```
 //!

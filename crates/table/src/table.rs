@@ -4,10 +4,10 @@
 //!
 //! ```text
 //!  get        index slot, group record, leaf header with slots, one or two records         4 lines
-//!  put at end index slot, group record, leaf header, leaf's free space (the last slot is
-//!             before it, the row's record goes behind it)                                  4 lines + the row
+//!  put at end index slot, group record, leaf header, leaf's free space (after the
+//!             last slot and before the records)                                            4 lines + the row
 //!  put_in     group record, leaf header, leaf's free space: prefetched in three steps      3 lines + the row
-//!  range      index slot, group record, leaf header with slots, then rows in a line        3 lines + the rows
+//!  range      index slot, group record, leaf header with slots, then sequential rows       3 lines + the rows
 //! ```
 //!
 //! A group of more than one leaf adds its inner page, and two levels from about 5,000 rows on. A put copies the row

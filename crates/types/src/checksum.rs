@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! lanes 0..8         LANES, and into lane 0: the seed (low 8 bytes), the size (high 8 bytes)
-//! each 128 bytes     lane i = round(lane i, bytes 16 i to 16 i + 16); the last piece ends in zeros
+//! each 128 bytes     lane i = round(lane i, bytes 16 i to 16 i + 16); the last one is padded with zeros
 //! end                i in 0..4: lane i = round(lane i, lane i + 4)
 //!                    i in 0..2: lane i = round(lane i, lane i + 2)
 //!                    three times: lane 0 = round(lane 0, lane 1)

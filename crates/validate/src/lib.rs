@@ -7,8 +7,8 @@
 //! ```text
 //!                          count::Counts         judge(read, value)
 //!   writes of one item ──► register::Registers   judge(read)          ──► acceptable | not | undecided
-//!                          set::judge            all reads at once
-//!   changes of objects ──► objects::judge        all reads and searches at once
+//!                          set::judge            all reads together
+//!   changes of objects ──► objects::judge        all reads and searches together
 //! ```
 //!
 //! # Definitions

@@ -11,7 +11,7 @@
 //!       44    4  zero                 session                                       zero
 //!       48    1  zero                 what: 1 to 8, in the order of `What`          zero
 //!       49    1  zero                 outcome: 0 done, 1 not done, 2 unknown        zero
-//!       50    1  zero                 action, as the client numbers them            zero
+//!       50    1  zero                 action, numbered by the client                zero
 //!       51   13  zero                 zero                                          zero
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! Builds a version from rows in any order, within a memory limit.
 //!
 //! ```text
-//! rows ─ RowWriter (one a thread) ─> chunks per bucket ─> memory, then the spill file
-//!                                                             │ finish: partitions in parallel
+//! rows ─ RowWriter (one per thread) ─> chunks per bucket ─> memory, then the spill file
+//!                                                              │ finish: partitions in parallel
 //!                 segment <─ SegmentWriter <─ duplicates <─ sort one bucket by (hash, key, seq)
 //! ```
 //!

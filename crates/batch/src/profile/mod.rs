@@ -2,8 +2,8 @@
 //! (`built.profile`), and evaluated by gates before a version becomes live.
 //!
 //! ```text
-//!  rows ─► Collector (one a thread): counts of all rows (`scan`, `distinct`), a bounded sample (`sample`)
-//!            └─ merged, from other processes as bytes (`transfer`) ─► Profile ─► `shift`: how far from another version's ─► `judge`: gates
+//!  rows ─► Collector (one per thread): counts of all rows (`scan`, `distinct`), a bounded sample (`sample`)
+//!            └─ merged, serialized between processes (`transfer`) ─► Profile ─► `shift`: distance from another version ─► `judge`: gates
 //! ```
 //!
 //! Statistics of all rows: their number, nulls, empty texts, kinds, distinct values, minimum and maximum. Statistics

@@ -4,7 +4,7 @@
 //! span of a group, and therefore in the bytes per entry:
 //!
 //! ```text
-//! kind      a group                     bytes an entry   for groups of blocks that span at most
+//! kind      a group                     bytes per entry  maximum span of a group
 //! 0 narrow  base u64, offset u16 x 16   2.5              64 KiB: short records, the usual case
 //! 1 medium  base u64, offset u32 x 16   4.5              4 GiB
 //! 2 wide    position u64                8                anything

@@ -15,11 +15,11 @@
 //!                                         directory_check   80  8
 //!                                         partition         88  4
 //!                                         partitions        92  4
-//!                                         block_size        96  4  aimed at, uncompressed
+//!                                         block_size        96  4  target, uncompressed
 //!                                         compression       100 1  0 none, 1 lz4, 2 zstd
 //!                                         directory_kind    101 1  0 narrow, 1 medium, 2 wide
-//!                                         layout            102 1  of format 2, see [`Layout`]
-//!                                         delta             103 1  1: values end with a byte, see `delta.rs`
+//!                                         layout            102 1  only in format 2, see [`Layout`]
+//!                                         delta             103 1  1: values have a marker, see `delta.rs`
 //!                                         key_size          104 4  of all keys, if uniform
 //!                                         value_size        108 4  of all values, if uniform
 //!                                         reserved          112 32 zero

@@ -6,7 +6,7 @@
 //! lookup needs no search before it reads the block.
 //!
 //! ```text
-//! offset                 size           what
+//! offset                 size           contents
 //! 0                      16             header: magic, format, checksum
 //! 16                     data_size      records
 //! 16 + data_size         sections       dictionary, filter, directory; some may be empty

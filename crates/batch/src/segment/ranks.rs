@@ -10,7 +10,7 @@
 //! bits 63, 62    the other bits
 //! 0              32 cells, for blocks of up to 31 records
 //! 1 0            16 cells, for up to 46
-//! 1 1            the lowest 32 are the number of records, any of which it may be
+//! 1 1            the lowest 32 are the number of records, all of which are candidates
 //! ```
 
 /// The records of a block that can have a given hash: `count` records from `first` on, in the block's order.

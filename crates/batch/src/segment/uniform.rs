@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! record      offset  size              a line of the directory    offset  size
-//! check       0       3                 records before its blocks  0       8
+//! checksum    0       3                 records before its blocks  0       8
 //! key         3       key_size          words of seven blocks      8       7 x 8     see `ranks.rs`
 //! value       ...     value_size
 //! ```

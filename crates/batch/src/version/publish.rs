@@ -5,9 +5,9 @@
 //!     LIVE                 a symbolic link to the live version's folder; replaced by rename
 //!     v0000000007/         published: never modified
 //!     v0000000008.pull/    being pulled; survives a crash so that the pull can resume
-//!     v0000000006.trash/   on its way out
+//!     v0000000006.trash/   being removed
 //!
-//!   begin_pull ──> .pull ──publish──> v ──set_live──> LIVE ──(later) remove──> .trash ──> gone
+//!   begin_pull ──> .pull ──publish──> v ──set_live──> LIVE ──(later) remove──> .trash ──> deleted
 //! ```
 //!
 //! 1. A folder named `v<number>` is complete and durable: `publish` syncs every file and the folder before the

@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!  candidates ─► attempt ──► reply ─────────────────────────────────────────► done
-//!      ▲            │  │       └─ MOVED, ASK: to the node that it names
-//!      │            │  │       └─ CLUSTERDOWN, TRYAGAIN, LOADING: nothing was done; the next candidate, or a pause
-//!      │            │  └─ slower than 99 of 100: a second attempt beside it, for reads and within the budget
+//!      ▲            │  │       └─ MOVED, ASK: retry on the named node
+//!      │            │  │       └─ CLUSTERDOWN, TRYAGAIN, LOADING: not executed; the next candidate, or a pause
+//!      │            │  └─ slower than the 99th percentile: a hedged attempt, for reads and within the budget
 //!      │            ▼
 //!      │        no reply ─► a read, or nothing was sent: the next candidate
-//!      └── a pause ◄─┘  └─► a write that was sent: unknown
+//!      └── a pause ◄─┘  └─► a sent write: unknown
 //! ```
 //!
 //! Invariants:

@@ -1,8 +1,8 @@
 //! The health of a node: after a failure a node is avoided for a while, with exponential backoff.
 //!
 //! ```text
-//!            failed                    its time is over           begin_probe
-//!     Up ─────────────► Out for a while ───────────────► Due ────────────────► Out, while one asks
+//!            failed                       pause over               begin_probe
+//!     Up ─────────────► Out for a pause ───────────────► Due ────────────────► Out during the probe
 //!      ▲                      ▲                                                    │
 //!      │                      └──────────────────── failed ────────────────────────┤
 //!      └─────────────────────────── succeeded ─────────────────────────────────────┘

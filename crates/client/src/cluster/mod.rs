@@ -2,9 +2,9 @@
 //! slow or unreachable.
 //!
 //! ```text
-//!   command ─ route: its slot ─► known: who has the slot, who is well, who is near ─► drive: sent, redirected, asked of another
+//!   command ─ route: its slot ─► known: nodes with the slot, health, zones ─► drive: send, redirect, fail over
 //!                                   ▲
-//!                                   └─ topology: CLUSTER SLOTS, at first, every minute, and when something shows that it is wrong
+//!                                   └─ topology: CLUSTER SLOTS, on the first call, every minute, and when it proves outdated
 //! ```
 //!
 //! Guarantees for callers:

@@ -3,9 +3,9 @@
 //! ```text
 //!  a row ─► head, in memory: counts, length ─► cell, in the file: the bytes
 //!
-//!  file     extents, each mapped whole          grow by 64 MiB; they never move, so neither does a value
-//!  extent   chunks of 256 KiB                   all cells of a chunk are of one size
-//!  cell     the next of eight sizes a doubling  at most an eighth more than the value
+//!  file     extents, each mapped completely     at least 64 MiB each; they never move, nor do values
+//!  extent   chunks of 256 KiB                   all cells of a chunk have one size
+//!  cell     eight sizes per power of two        at most an eighth larger than the value
 //! ```
 //!
 //! The file is never the only copy of a value: it has no name and ends with the process. The journal holds what must

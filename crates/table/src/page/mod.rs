@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!  0        16             slots                slots + 4*rows       size - heap              size
-//!  | header | prefix bytes | slot 0, 1 .. n-1   | free               | .. records, as put     |
+//!  | header | prefix bytes | slot 0, 1 .. n-1   | free               | .. records, unordered  |
 //!
 //!  slot    head << 16 | distance of the record's start from the block's end
 //!          head: the first two bytes of the key after the prefix, zero padded
 //!  record  key code, value code, [u16 key length], [u16 value length], key after prefix and head, value
-//!            code 0..=253: the length; 254: a u16 has it; 255: an address (8 bytes) of what is out of line
+//!            code 0..=253: the length; 254: it is in a u16; 255: an address (8 bytes) of out-of-line data
 //! ```
 //!
 //! This is a slotted page with Graefe's prefix truncation and "poor man's normalized keys" (Modern B-Tree Techniques,

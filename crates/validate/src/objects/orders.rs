@@ -7,8 +7,8 @@
 //! 2017, shows that late is sufficient.)
 //!
 //! ```text
-//!   begin(call) ─► a place among those that run; a read that fits by now has taken effect
-//!   end(call)   ─► courses in which it has taken effect, after writes that run and have not; none: refused, and left out
+//!   begin(call) ─► an index among the running calls; a read takes effect in courses that match it
+//!   end(call)   ─► keep courses in which it has taken effect, possibly after pending writes; none: rejected and ignored
 //! ```
 //!
 //! A write without a reply runs forever. It is dropped when it can have no more effect, or has happened in every

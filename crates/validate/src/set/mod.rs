@@ -12,7 +12,7 @@
 //!
 //! ```text
 //!   writes ──► History: a log of what changed, element by element
-//!   reads  ──► Cursor:  decode over all that was free during the read, then look for one instant that agrees
+//!   reads  ──► Cursor:  decode over all elements free during the read, then find one instant that matches
 //! ```
 //!
 //! Invariants:

@@ -4,17 +4,17 @@
 //! `varied.rs` has the other kind, with a checksum in each record.
 //!
 //! ```text
-//! offset  size  what
+//! offset  size  contents
 //! 0       4     checksum32 of bytes 4..block_size, seeded with the block's index
 //! 4       1     flags, see `FLAG_*`
-//! 5       4     block_size, when extents follow; else the block ends where the next begins
-//! +       4     size of the contents before compression, when compressed
+//! 5       4     block_size, if extents follow; otherwise the block ends where the next begins
+//! +       4     size of the contents before compression, if compressed
 //! +       ...   contents
 //!
-//! contents      record count n: 1 byte, or 4 when wide
+//! contents      record count n: 1 byte, or 4 if wide
 //!               uniform: key size (1 byte, or 4) and value size (2 bytes, or 4)
 //!               n tags: the lowest byte of each key's hash
-//!               varied: n - 1 ends of records, of 2 bytes, or 4
+//!               varied: n - 1 ends of records, 2 bytes each, or 4
 //!               n records. Uniform: key, value. Varied: varint (key size * 2 + large), key, value
 //! ```
 //!

@@ -2,12 +2,12 @@
 //! record.
 //!
 //! ```text
-//! offset  size    what
-//! 0       4       checksum32 of the rest of the head
+//! offset  size    contents
+//! 0       4       checksum32 of the rest of the header
 //! 4       1       1 if wide
 //! 5       1 | 4   record count n
-//! +       n * 2|4 where each record ends, counted from the first record
-//!                 n records: check (3), varint (key size * 2 + large), key, value
+//! +       n * 2|4 end of each record, relative to the start of the first
+//!                 n records: checksum (3), varint (key size * 2 + large), key, value
 //! ```
 //!
 //! A lookup knows the record's number (`ranks.rs`), so it reads two ends of the header: one cache line, however long
